@@ -19,7 +19,7 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets programs cli-programs image release deps demo check test test-all shards matrix admission e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image release deps demo check test test-all shards matrix podguard e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,7 +203,7 @@ demo: $(core) deps build ## show how a node and a fleet are changed, broken and 
 #
 # SERVER: what `make test` adds to `make check`: one API server, and a real kubelet for ./test/promises.
 SERVER := ./test/promises ./test/api ./cmd/evenkeel-hollow ./cmd/kubectl-evenkeel ./cmd/evenkeel-controller \
-  ./internal/fleet/controller ./internal/node/source ./internal/rehearsal
+  ./internal/controller ./internal/node/source ./internal/hollow
 # LONG: packages with random histories, of which `make check` plays a few.
 LONG := ./internal/node/trial
 # The shards of `make test-all`, with their packages.
@@ -211,11 +211,11 @@ SHARDS := e2e fleet page components docs release-test
 e2e_PACKAGES := ./test/e2e
 fleet_PACKAGES := ./test/fleet ./test/simulation
 page_PACKAGES := ./test/dashboard
-components_PACKAGES := ./cmd/evenkeel-agent ./hack/demo ./internal/cli/config ./internal/component ./internal/fleet/doctor ./internal/kubeadm \
-  ./internal/node/admission ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install \
-  ./internal/node/lockfile ./test/admission ./testkit/localcluster/... ./testkit/machine
+components_PACKAGES := ./cmd/evenkeel-agent ./hack/demo ./internal/cli/config ./internal/component ./internal/operator/doctor ./internal/operator/kubeadm \
+  ./internal/node/podguard ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install \
+  ./internal/node/lockfile ./test/podguard ./testkit/localcluster/... ./testkit/machine
 docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
-release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./internal/fleet/gate ./test/release
+release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./internal/controller/gate ./test/release
 # Tests of SERVER that need more than CORE; the shard components runs them.
 MORE_TESTS := ^(TestCommandLineForComponents|TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes)$$
 MORE_TEST_PACKAGES := ./cmd/kubectl-evenkeel ./test/api
@@ -227,8 +227,8 @@ components_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
 docs_NEEDS := tools $(AXE)
 release-test_NEEDS := prometheus
 # Packages that are tested with servers only.
-HEAVY := $(SERVER) $(filter-out ./internal/fleet/gate,$(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES))) \
-  ./internal/kubeadm ./test/admission ./testkit/localcluster
+HEAVY := $(SERVER) $(filter-out ./internal/controller/gate,$(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES))) \
+  ./internal/operator/kubeadm ./test/podguard ./testkit/localcluster
 # $(call go_test,PACKAGES) tests packages with control planes that they share, as root.
 go_test = @if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then echo "SKIPPED without root: all tests that need a real node"; fi; \
   go build -o bin/testpool ./hack/testpool && $(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation bin/testpool go test -vet=off -timeout 60m -p 2 $(1)
@@ -295,8 +295,8 @@ bench-restart: tools $(KUBELETS) deps build ## measure what a restart of each ku
 PAIRS ?= 200
 SEED ?= 1
 VERSIONS ?= all
-admission: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
-	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/admission -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
+podguard: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
+	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/podguard -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
 
 NODES ?= 5000
 bench-page: tools deps build ## measure the dashboard with NODES nodes (default: 5000) and 30 changes per second (takes 3 minutes); no limit fails it
@@ -304,7 +304,7 @@ bench-page: tools deps build ## measure the dashboard with NODES nodes (default:
 
 pictures: $(page_NEEDS) $(core) deps build ## take the pictures of the dashboard in docs/images from the present page (takes minutes); look at each
 	$(call go_test,./test/dashboard -count=1 -run 'StatesOfThePage|ThousandsOfNodes' -pictures=$(CURDIR)/docs/images)
-	@go test ./internal/fleet/dashboard -count=1 -run ThePicturesInTheDocumentation -pictured
+	@go test ./internal/operator/dashboard -count=1 -run ThePicturesInTheDocumentation -pictured
 
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes an hour); fail if a limit is exceeded
 	@go run ./hack/benchfleet -nodes=$(NODES)
@@ -343,7 +343,7 @@ $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 
 # NAME restricts the patches to those whose name contains it. Without CORES, no other changes are made to the code.
 NAME ?=
-CORES ?= internal/node/trial internal/fleet/rollout internal/fleet/gate internal/node/checkpoint
+CORES ?= internal/node/trial internal/rollout internal/controller/gate internal/node/checkpoint
 mutants: $(core) $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
 	@go run ./hack/mutants -only=$(NAME)
 	@for core in $(CORES); do echo "$$core"; GOFLAGS="$$GOFLAGS -short -vet=off -exec=$(CURDIR)/tools/mutation/exec" $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --invert-logical --invert-negatives=false --output-statuses lt ./$$core; done

@@ -26,12 +26,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/controller"
-	"github.com/evenkeel/evenkeel/internal/fleet/gate"
-	"github.com/evenkeel/evenkeel/internal/fleet/notify"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/controller/gate"
+	"github.com/evenkeel/evenkeel/internal/controller/notify"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
@@ -108,13 +108,13 @@ func run(m *testing.M) (code int, err error) {
 	go func() { ended <- c.Run(leading) }()
 	defer func() { stop(); err = errors.Join(err, <-ended) }()
 
-	fault, err := rehearsal.ParseFault("crashloop,field=maxPods:7")
+	fault, err := hollow.ParseFault("crashloop,field=maxPods:7")
 	if err != nil {
 		return 0, err
 	}
-	fleet, err := rehearsal.Start(ctx, rehearsal.Options{
+	fleet, err := hollow.Start(ctx, hollow.Options{
 		Config: cluster.AdminConfig(), Nodes: len(nodes), Prefix: "watched-", Labels: map[string]string{"pool": "workers"},
-		Faults: []rehearsal.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
+		Faults: []hollow.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
 		Limits: trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
 	})
 	if err != nil {

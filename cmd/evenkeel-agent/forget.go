@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/node/inspect"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/node/inspect"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"

@@ -1,4 +1,4 @@
-// Command evenkeel-controller runs the rollout controller of internal/fleet/controller. It contains only flags, wiring and
+// Command evenkeel-controller runs the rollout controller of internal/controller. It contains only flags, wiring and
 // exit codes.
 package main
 

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/controller"
-	"github.com/evenkeel/evenkeel/internal/fleet/gate"
-	"github.com/evenkeel/evenkeel/internal/fleet/notify"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	"github.com/evenkeel/evenkeel/internal/controller/gate"
+	"github.com/evenkeel/evenkeel/internal/controller/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/program"
 )

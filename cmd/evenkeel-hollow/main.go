@@ -1,5 +1,5 @@
 // Command evenkeel-hollow runs many simulated nodes in one process, to rehearse rollouts: real agents with simulated kubelets,
-// against any API server. This package has only flags and exit codes; the nodes are in internal/rehearsal.
+// against any API server. This package has only flags and exit codes; the nodes are in internal/hollow.
 package main
 
 import (
@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/program"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // version is set by the linker.
@@ -22,7 +22,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	o := &options{Options: rehearsal.Options{Version: version}}
+	o := &options{Options: hollow.Options{Version: version}}
 	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-hollow [flags]",
 		Short: "Run many simulated nodes with real agents, to rehearse rollouts",

@@ -20,14 +20,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // options are the flags. Those of the fleet are bound to its options.
 type options struct {
-	rehearsal.Options
+	hollow.Options
 	kubeconfig     string
 	labels, faults []string
 	join, leave    []string
@@ -125,7 +125,7 @@ func (o *options) check() error {
 		o.Labels[key] = value
 	}
 	for _, text := range o.faults {
-		f, err := rehearsal.ParseFault(text)
+		f, err := hollow.ParseFault(text)
 		if err != nil {
 			return program.Usage("--fault: %w", err)
 		}
@@ -159,7 +159,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	} else {
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go logs every request that an agent cancels
 	}
-	f, err := rehearsal.Start(ctx, o.Options)
+	f, err := hollow.Start(ctx, o.Options)
 	if err != nil {
 		if ctx.Err() != nil {
 			o.Log.Info("stopped while nodes were joining", "err", err)
@@ -183,7 +183,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 const every = 2 * time.Second
 
 // play makes the changes at their times, and prints how many nodes are in each state, until ctx ends.
-func (o *options) play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writer) error {
+func (o *options) play(ctx context.Context, f *hollow.Fleet, changes []change, out io.Writer) error {
 	var rebooting sync.WaitGroup
 	defer rebooting.Wait()
 	begin, before := time.Now(), ""
@@ -221,7 +221,7 @@ func (o *options) play(ctx context.Context, f *rehearsal.Fleet, changes []change
 	}
 }
 
-func (o *options) carryOut(ctx context.Context, f *rehearsal.Fleet, c change) error {
+func (o *options) carryOut(ctx context.Context, f *hollow.Fleet, c change) error {
 	if c.kind == "join" {
 		_, err := f.Add(ctx, c.nodes)
 		return err

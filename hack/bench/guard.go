@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
-	"github.com/evenkeel/evenkeel/internal/node/machine"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
+	"github.com/evenkeel/evenkeel/internal/node/podguard/machine"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -54,7 +54,7 @@ func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
 		must.Get2(watch.Bound(ctx))
 		requests := time.Since(begin)
 		begin = time.Now()
-		in := admission.Input{Minor: 37, Before: config, After: config}
+		in := podguard.Input{Minor: 37, Before: config, After: config}
 		listed := make(chan error, 1)
 		go func() {
 			var err error
@@ -65,7 +65,7 @@ func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
 		must.OK(errors.Join(host.Describe(ctx, &described), <-listed))
 		described.Node, described.Pods = in.Node, in.Pods
 		for range 2 {
-			if lost := admission.Predict(described); len(lost) > 0 || len(described.Pods) != guarded {
+			if lost := podguard.Predict(described); len(lost) > 0 || len(described.Pods) != guarded {
 				return fmt.Errorf("%s, lost would be %v", printable.Count(len(described.Pods), "pod"), lost)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -36,11 +36,11 @@ func (s *show) gather(ctx context.Context) (err error) {
 	s.hollowLog = must.Get(os.Create(s.logFile("hollow-nodes")))
 	log := slog.New(slog.NewTextHandler(s.hollowLog, nil))
 	// The nodes live until the demo stops them, also after a failed step.
-	s.hollow = must.Get(rehearsal.Start(context.WithoutCancel(ctx), rehearsal.Options{
+	s.hollow = must.Get(hollow.Start(context.WithoutCancel(ctx), hollow.Options{
 		Config: s.Cluster.AdminConfig(), Nodes: hollowNodes, Zones: 3, Labels: map[string]string{poolLabel: pool},
 		Limits: trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1},
 		// The nodes crash like the real kubelet.
-		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Payload: "kubeReserved"}},
+		Faults: []hollow.Fault{{Kind: hollow.CrashLoop, Payload: "kubeReserved"}},
 		Log:    log, AgentLog: log,
 	}))
 	must.OK(s.kubectl(ctx, 0, "label", "node", s.Node.Name(), poolLabel+"="+pool))

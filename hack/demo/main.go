@@ -21,8 +21,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -58,7 +58,7 @@ type show struct {
 	*bed.Bed
 	agent      *bed.Agent
 	controller *bed.Controller
-	hollow     *rehearsal.Fleet
+	hollow     *hollow.Fleet
 	hollowLog  *os.File
 	files      string // the directory of the configurations, in which commands run
 

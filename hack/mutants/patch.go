@@ -23,7 +23,7 @@ const dir = "testkit/mutants"
 // patch brings a defect back. Its file begins with lines such as
 //
 //	Defect: a node that rejects an old assignment uses up the budget
-//	Test: go test ./internal/fleet/rollout -run ^TestX$
+//	Test: go test ./internal/rollout -run ^TestX$
 //
 // and continues with a unified diff.
 type patch struct {

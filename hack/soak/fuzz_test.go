@@ -10,7 +10,7 @@ import (
 
 func TestFuzzTargetsAreFound(t *testing.T) {
 	names := assert.Value(fuzzTargets("../.."))(t)
-	for _, want := range []string{"internal/payload.FuzzDecodeNeverPanics", "internal/node/admission.FuzzCPUSet"} {
+	for _, want := range []string{"internal/payload.FuzzDecodeNeverPanics", "internal/node/podguard.FuzzCPUSet"} {
 		assert.That(t, slices.Contains(names, want), "%s is not among %v", want, names)
 	}
 	for _, name := range names {

@@ -21,7 +21,7 @@ func filled() *ledger {
 	l.add("histories", 83*unit, monday)
 	l.add("node-days", 365250*unit/1000, monday)
 	l.addFuzzing("internal/payload.FuzzDecode", 5000, 1000*unit, monday)
-	l.addFuzzing("internal/kubeadm.FuzzDocument", 2501, 7*unit, tuesday)
+	l.addFuzzing("internal/operator/kubeadm.FuzzDocument", 2501, 7*unit, tuesday)
 	l.setSeed("simulation", 90084)
 	l.addFinding(finding{part: "simulation", what: "seed 7: a | in the text\nof <two> lines", command: "go test -seed=7", first: monday, latest: monday})
 	return l

@@ -60,7 +60,7 @@ func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration)
 const pairs = 24
 
 func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
-	o, err := s.goTest(ctx, "pod-guard", "test/admission", "-kubelets=all", fmt.Sprintf("-seed=%d", seed), fmt.Sprintf("-pairs=%d", pairs))
+	o, err := s.goTest(ctx, "pod-guard", "test/podguard", "-kubelets=all", fmt.Sprintf("-seed=%d", seed), fmt.Sprintf("-pairs=%d", pairs))
 	if err == nil {
 		o.figures = append(o.figures, figure{"pod-guard-pairs", pairs * unit})
 		o.seed = seed + pairs

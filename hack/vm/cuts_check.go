@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
-	"github.com/evenkeel/evenkeel/internal/node/inspect"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
 	"github.com/evenkeel/evenkeel/testkit/must"

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/node/inspect"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"

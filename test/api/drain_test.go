@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/drain"
+	"github.com/evenkeel/evenkeel/internal/controller/drain"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	decision "github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	decision "github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/drain"
+	"github.com/evenkeel/evenkeel/internal/controller/drain"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

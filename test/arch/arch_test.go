@@ -24,16 +24,16 @@ const module = "github.com/evenkeel/evenkeel/"
 // only, and packages below its own directory. In depguard, each directory would need the list of all directories that are not
 // below it.
 var layers = [][]string{
-	{"api", "config", "internal/node/trial", "internal/fleet/rollout", "internal/atomicfile", "internal/printable"},
+	{"api", "config", "internal/node/trial", "internal/rollout", "internal/atomicfile", "internal/printable"},
 	{"internal/payload"},
-	{"internal/component", "internal/fleet/gate", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
-	{"internal/node/admission"},
-	{"internal/node/machine"},
-	{"internal/program", "internal/kubeadm", "internal/fleet/drain", "internal/fleet/query", "internal/node/agent", "internal/node/install"},
-	{"internal/fleet/describe"},
-	{"internal/fleet/notify"},
-	{"internal/fleet/controller", "internal/fleet/doctor", "internal/fleet/installer", "internal/fleet/steer", "internal/node/handover", "internal/node/inspect"},
-	{"internal/fleet/dashboard", "internal/fleet/support", "internal/rehearsal", "internal/cli/command", "internal/cli/printing"},
+	{"internal/component", "internal/controller/gate", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/supervisor/relay", "internal/node/source", "internal/node/supervisor"},
+	{"internal/node/podguard"},
+	{"internal/node/podguard/machine"},
+	{"internal/program", "internal/controller/drain", "internal/fleet/query", "internal/operator/kubeadm", "internal/node/agent", "internal/node/install"},
+	{"internal/operator/describe"},
+	{"internal/controller/notify"},
+	{"internal/controller", "internal/operator/doctor", "internal/operator/installer", "internal/operator/steer", "internal/node/handover", "cmd/evenkeel-agent/inspect"},
+	{"internal/operator/dashboard", "internal/operator/support", "internal/hollow", "internal/cli/command", "internal/cli/printing"},
 	{"internal/cli/rollout"},
 	{"internal/cli/config", "internal/cli/dashboard", "internal/cli/doctor", "internal/cli/install", "internal/cli/node", "internal/cli/support", "internal/cli/version"},
 	{"internal/cli"},
@@ -45,18 +45,23 @@ var layers = [][]string{
 var unlayered = []string{"testkit", "build", "test", "hack"}
 
 // cores are the packages of pure decisions.
-var cores = []string{"internal/node/trial", "internal/fleet/rollout"}
+var cores = []string{"internal/node/trial", "internal/rollout"}
+
+const withoutTheFleet = "a node must work without the fleet's code, and with any controller's version"
 
 // forbidden are packages that a program must not depend on, also indirectly, with the reason. depguard sees direct imports only.
 var forbidden = []struct{ from, to, reason string }{
-	{"cmd/evenkeel-agent", module + "internal/fleet", "a node must work without the fleet's code, and with any controller's version"},
+	{"cmd/evenkeel-agent", module + "internal/rollout", withoutTheFleet},
+	{"cmd/evenkeel-agent", module + "internal/fleet", withoutTheFleet},
+	{"cmd/evenkeel-agent", module + "internal/controller", withoutTheFleet},
+	{"cmd/evenkeel-agent", module + "internal/operator", withoutTheFleet},
 	{"cmd/evenkeel-agent", "sigs.k8s.io/controller-runtime", "its caches and clients cost each node memory"},
 	{"cmd/evenkeel-agent", "k8s.io/client-go/informers", "an informer factory links the types of every API group into the program"},
 	{"cmd/evenkeel-agent", "google.golang.org/grpc", "with the generated code of the CRI, it costs each node 2.5 MiB of memory"},
 	{"cmd/evenkeel-agent", "k8s.io/client-go/kubernetes", "the typed clientset links the types of every API group into the program"},
 	{"cmd/evenkeel-controller", module + "internal/node", "the controller sees a node through the API only, whatever version its agent has"},
 	{"cmd/kubectl-evenkeel", module + "internal/node", "the CLI is built for macOS and Windows; node code is for Linux"},
-	{"cmd/kubectl-evenkeel", module + "internal/rehearsal", "hollow nodes run on Linux only, the CLI on macOS and Windows too"},
+	{"cmd/kubectl-evenkeel", module + "internal/hollow", "hollow nodes run on Linux only, the CLI on macOS and Windows too"},
 	{"cmd", "testing", "test code does not belong into programs"},
 	{"cmd", "k8s.io/kubernetes", "it is no library; only the modules in tools/ pin it, to build programs"},
 }
@@ -135,7 +140,7 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 		{"tests import anything", pack{ImportPath: "test/e2e", Imports: []string{own + "cmd/x", own + "internal/node/agent"}}, ""},
 		{"no layer, with the beginning of a name", pack{ImportPath: "internal/node/trials"}, "internal/node/trials is in no layer: add it to layers in test/arch"},
 		{"indirect", pack{ImportPath: "cmd/evenkeel-agent", Deps: []string{"k8s.io/client-go/kubernetes/scheme"}}, "cmd/evenkeel-agent depends on k8s.io/client-go/kubernetes/scheme: the typed clientset links the types of every API group into the program"},
-		{"of the project", pack{ImportPath: "cmd/evenkeel-agent", Deps: []string{own + "internal/fleet/gate"}}, "cmd/evenkeel-agent depends on internal/fleet/gate: a node must work without the fleet's code, and with any controller's version"},
+		{"of the project", pack{ImportPath: "cmd/evenkeel-agent", Deps: []string{own + "internal/controller/gate"}}, "cmd/evenkeel-agent depends on internal/controller/gate: a node must work without the fleet's code, and with any controller's version"},
 		{"forbidden for another program", pack{ImportPath: "cmd/evenkeel-controller", Deps: []string{"sigs.k8s.io/controller-runtime"}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

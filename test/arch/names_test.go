@@ -17,13 +17,13 @@ var decisive = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"
 
 // coincidences are literals that equal an API constant but mean something else.
 var coincidences = map[string]string{
-	`internal/node/trial/observed.go: "Invalid"`:     "a kind of intent",
-	`internal/fleet/describe/node.go: "Revoked"`:     "a heading",
-	`internal/fleet/describe/standing.go: "Waiting"`: "a position in a rollout",
-	`internal/node/inspect/status.go: "Revoked"`:     "a heading",
-	`internal/fleet/installer/types.go: "Succeeded"`: "how an operation of the installer ended",
-	`internal/fleet/dashboard/detail.go: "Invalid"`:  "a heading",
-	`internal/node/source/nodewatch.go: "Ready"`:     "the condition of a Node and of a pod",
+	`internal/node/trial/observed.go: "Invalid"`:        "a kind of intent",
+	`internal/operator/describe/node.go: "Revoked"`:     "a heading",
+	`internal/operator/describe/standing.go: "Waiting"`: "a position in a rollout",
+	`cmd/evenkeel-agent/inspect/status.go: "Revoked"`:   "a heading",
+	`internal/operator/installer/types.go: "Succeeded"`: "how an operation of the installer ended",
+	`internal/operator/dashboard/detail.go: "Invalid"`:  "a heading",
+	`internal/node/source/nodewatch.go: "Ready"`:        "the condition of a Node and of a pod",
 }
 
 var (
@@ -103,8 +103,8 @@ func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
 
 // coreConstants maps prefixes of names, and types, of the cores' constants to those of the API.
 var coreConstants = map[string]map[string]string{
-	"internal/fleet/rollout": {"Phase": "RolloutPhase", "Halt": "Halt", "condition": "Condition", "agent": "Reason"},
-	"internal/node/trial":    {"reason": "Reason", "Failure": "Reason"},
+	"internal/rollout":    {"Phase": "RolloutPhase", "Halt": "Halt", "condition": "Condition", "agent": "Reason"},
+	"internal/node/trial": {"reason": "Reason", "Failure": "Reason"},
 }
 
 func TestConstantsOfTheCoresEqualThoseOfTheAPI(t *testing.T) {
@@ -121,7 +121,7 @@ func TestConstantsOfTheCoresEqualThoseOfTheAPI(t *testing.T) {
 // People search logs by the attributes that the documentation lists. sloglint forbids their synonyms, but reads no documentation.
 func TestDocumentedLogAttributesExist(t *testing.T) {
 	used := map[string]bool{}
-	for _, dir := range []string{"cmd", "internal/component", "internal/fleet/controller", "internal/node"} {
+	for _, dir := range []string{"cmd", "internal/component", "internal/controller", "internal/node"} {
 		forEachLine(t, dir, func(_, line string) {
 			if logCall.MatchString(line) {
 				for _, literal := range text.FindAllString(line, -1) {

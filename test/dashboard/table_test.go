@@ -148,6 +148,6 @@ func TestAbortIsNeverThePrimaryAction(t *testing.T) {
 // read returns a file of the page.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text := assert.Value(os.ReadFile(filepath.Join(root, "internal/fleet/dashboard/web", name)))(t)
+	text := assert.Value(os.ReadFile(filepath.Join(root, "internal/operator/dashboard/web", name)))(t)
 	return string(text)
 }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -117,7 +117,7 @@ func (w *world) hidePrograms() error { return w.run(`PATH=${PATH#*:}`) }
 func readme(w *world) error {
 	w.instead["kubectl evenkeel install node-1"] = func(context.Context) error { return errors.Join(w.hollowNode("node"), w.controller()) }
 	w.instead["kubectl evenkeel install --selector"] = func(context.Context) error {
-		return w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)})
+		return w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)})
 	}
 	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"), w.hidePrograms())
 }
@@ -130,7 +130,7 @@ func commandLine(w *world) error {
 		"---\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: magic\n"
 	return errors.Join(w.write("more-pods.yaml", morePods), w.write("kubelet.yaml", morePods), w.write("kubeadm.yaml", kubeadm),
 		w.linkTool("kube-proxy", "kube-proxy"), w.writeScript("smoke-test.sh", "#!/bin/sh\n"),
-		w.hollowNodes(rehearsal.Options{Nodes: 50, Zones: 3, Labels: pool, Limits: trialOf(time.Second)}))
+		w.hollowNodes(hollow.Options{Nodes: 50, Zones: 3, Labels: pool, Limits: trialOf(time.Second)}))
 }
 
 // binaries has programs of the version to upgrade to, and files for them to judge.
@@ -159,7 +159,7 @@ func componentConfigs(w *world) error {
 	config.Data["kubelet"] += "dynamicConfigDir: /var/lib/dynamic\nfeatureGates:\n  DynamicKubeletConfig: true\n"
 	_, err = maps.Update(w.t.Context(), config, metav1.UpdateOptions{})
 	return errors.Join(err, w.setEditor("/dynamicConfigDir/d; /featureGates/d; /DynamicKubeletConfig/d"),
-		w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 3, Labels: pool, Limits: trialOf(time.Second)}))
+		w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 3, Labels: pool, Limits: trialOf(time.Second)}))
 }
 
 // setEditor sets the reader's editor to a sed script.
@@ -262,8 +262,8 @@ func releases(w *world) error {
 	}
 	const release = `ln -s bin/evenkeel-agent evenkeel-agent-v0.1.0-linux-amd64 && kubectl kustomize config/base >install.yaml &&
 		sha256sum evenkeel-*-v0.1.0* install.yaml >SHA256SUMS`
-	return errors.Join(w.run(release), w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 4}),
-		w.hollowNodes(rehearsal.Options{Prefix: "old-", Nodes: 1, Version: "v0.0.9"}))
+	return errors.Join(w.run(release), w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 4}),
+		w.hollowNodes(hollow.Options{Prefix: "old-", Nodes: 1, Version: "v0.0.9"}))
 }
 
 func rollouts(w *world) error {
@@ -273,7 +273,7 @@ func rollouts(w *world) error {
 // gitops has a rollout with an earlier revision.
 func gitops(w *world) error {
 	return errors.Join(installed(w), w.controller(), w.write("more-pods.yaml", morePods),
-		w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second)}),
+		w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second)}),
 		w.run("kubectl evenkeel push workers -f more-pods.yaml --drop-in --selector node-restriction.kubernetes.io/pool=workers --yes"),
 		w.run("kubectl evenkeel rollout status workers -w"),
 		w.run("sed -i 's/120/121/' more-pods.yaml && kubectl evenkeel push workers -f more-pods.yaml --drop-in --yes"))
@@ -289,6 +289,6 @@ func troubleshooting(w *world) error {
 	if err := errors.Join(w.mountNode(filepath.Join(dir, "worker-1"), ownFile), installed(w), w.controller(), w.write("more-pods.yaml", morePods)); err != nil {
 		return err
 	}
-	return errors.Join(w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second), Dir: dir}),
+	return errors.Join(w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second), Dir: dir}),
 		w.run("kubectl evenkeel push workers -f more-pods.yaml --drop-in --selector node-restriction.kubernetes.io/pool=workers --yes"))
 }

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -77,7 +77,7 @@ type world struct {
 	cluster *localcluster.Cluster
 	kube    kubernetes.Interface
 	workdir string
-	fleets  []*rehearsal.Fleet
+	fleets  []*hollow.Fleet
 	session *Session // in which the page is read
 	// instead has, by the beginning of a skipped command, a function that leaves what the command would have left.
 	instead map[string]func(context.Context) error
@@ -169,18 +169,18 @@ func (w *world) startCluster() error {
 }
 
 // hollowNodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7.
-func (w *world) hollowNodes(o rehearsal.Options) error {
+func (w *world) hollowNodes(o hollow.Options) error {
 	o.Config = w.cluster.AdminConfig()
 	if o.Version == "" {
 		o.Version = version
 	}
 	o.Limits.CrashLoopThreshold = 3
-	o.Faults = []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Field: "maxPods", Value: "7"}}
+	o.Faults = []hollow.Fault{{Kind: hollow.CrashLoop, Field: "maxPods", Value: "7"}}
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		var f *rehearsal.Fleet
+		var f *hollow.Fleet
 		// The API server serves a CRD, and knows a right, a moment after they were applied.
-		if f, last = rehearsal.Start(w.t.Context(), o); last == nil {
+		if f, last = hollow.Start(w.t.Context(), o); last == nil {
 			w.fleets = append(w.fleets, f)
 		}
 		return last == nil || !strings.Contains(last.Error(), "apply install.yaml first"), nil
@@ -197,7 +197,7 @@ func trialOf(d time.Duration) trial.Limits { return trial.Limits{TrialDuration: 
 // hollowNode starts the node PREFIX-1 alone.
 func (w *world) hollowNode(prefix string) error {
 	// A page shows its trial: it must be long enough to be reported.
-	if err := w.hollowNodes(rehearsal.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}); err != nil {
+	if err := w.hollowNodes(hollow.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}); err != nil {
 		return err
 	}
 	if err := w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"); err != nil {

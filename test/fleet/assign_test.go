@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -146,7 +146,7 @@ func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
 
 func TestInterruptingAssignDoesNotStopTheNode(t *testing.T) {
 	t.Parallel()
-	s := play(t, "assignstop", 1, func(o *rehearsal.Options) { o.Limits.TrialDuration = 3 * time.Second })
+	s := play(t, "assignstop", 1, func(o *hollow.Options) { o.Limits.TrialDuration = 3 * time.Second })
 	node := s.node(0)
 	file := s.file("more-pods", "maxPods: 122")
 	cmd := exec.CommandContext(t.Context(), root+"/bin/kubectl-evenkeel", "assign", node, "-f", file, "--drop-in", "--yes")

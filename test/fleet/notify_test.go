@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/notify"
+	"github.com/evenkeel/evenkeel/internal/controller/notify"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -33,8 +33,8 @@ func (s *starts) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func counting(c *starts) func(*rehearsal.Options) {
-	return func(o *rehearsal.Options) { o.AgentLog = slog.New(slog.NewTextHandler(c, nil)) }
+func counting(c *starts) func(*hollow.Options) {
+	return func(o *hollow.Options) { o.AgentLog = slog.New(slog.NewTextHandler(c, nil)) }
 }
 
 func TestADeletedRevisionIsRecreated(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -30,17 +30,17 @@ import (
 type scenario struct {
 	t     *testing.T
 	name  string
-	fleet *rehearsal.Fleet
+	fleet *hollow.Fleet
 }
 
 var names sync.Map // of the scenarios
 
 // play makes a pool. It goes with the test, and so do the rollouts that the scenario makes.
-func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)) *scenario {
+func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *scenario {
 	t.Helper()
 	_, twice := names.LoadOrStore(name, true)
 	assert.Must(t, !twice, "there is another scenario with the name %s", name)
-	o := rehearsal.Options{
+	o := hollow.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
 		Limits:          trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
 		UnansweredLimit: time.Second, // the controllers of these tests wait for an agent for 2s or more
@@ -50,7 +50,7 @@ func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)
 		f(&o)
 	}
 	// Not t.Context(): the agents are stopped after the rollouts are gone.
-	fleet := assert.Value(rehearsal.Start(context.WithoutCancel(t.Context()), o))(t)
+	fleet := assert.Value(hollow.Start(context.WithoutCancel(t.Context()), o))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
@@ -59,13 +59,13 @@ func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)
 	return &scenario{t: t, name: name, fleet: fleet}
 }
 
-func zones(n int) func(*rehearsal.Options) { return func(o *rehearsal.Options) { o.Zones = n } }
+func zones(n int) func(*hollow.Options) { return func(o *hollow.Options) { o.Zones = n } }
 
 // faulty nodes have these faults, in the words that evenkeel-hollow's --fault takes.
-func faulty(faults ...string) func(*rehearsal.Options) {
-	return func(o *rehearsal.Options) {
+func faulty(faults ...string) func(*hollow.Options) {
+	return func(o *hollow.Options) {
 		for _, text := range faults {
-			f, err := rehearsal.ParseFault(text)
+			f, err := hollow.ParseFault(text)
 			if err != nil {
 				panic(err)
 			}
@@ -96,7 +96,7 @@ func (s *scenario) do(err error) {
 // fault gives nodes a fault, in the words of evenkeel-hollow.
 func (s *scenario) fault(text string, nodes ...string) {
 	s.t.Helper()
-	f, err := rehearsal.ParseFault(text)
+	f, err := hollow.ParseFault(text)
 	s.do(err)
 	for _, name := range nodes {
 		s.do(s.fleet.SetFault(name, f))

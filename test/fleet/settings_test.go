@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
-	planner "github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/operator/dashboard"
+	planner "github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
@@ -42,7 +42,7 @@ var limits = trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1,
 type machine struct {
 	t      *testing.T
 	server *simapi.Server
-	fleet  *rehearsal.Fleet
+	fleet  *hollow.Fleet
 }
 
 const nodes = 2
@@ -66,7 +66,7 @@ func onMachine(t *testing.T, busy busy, test func(m *machine)) {
 			Gate: func(context.Context) error { return nil },
 		}}
 		var err error
-		m.fleet, err = rehearsal.Start(ctx, rehearsal.Options{Config: config, Nodes: nodes, Dir: t.TempDir(), Limits: limits})
+		m.fleet, err = hollow.Start(ctx, hollow.Options{Config: config, Nodes: nodes, Dir: t.TempDir(), Limits: limits})
 		m.do(err)
 		defer func() { m.do(m.fleet.Stop()) }()
 		for _, node := range m.fleet.Names() { // unlike the real API server, the simulated one ignores the status of a new Node
@@ -153,8 +153,8 @@ func late(method, path string, by time.Duration) func(*http.Request) time.Durati
 }
 
 func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
-	reasons := map[rehearsal.Kind]string{
-		rehearsal.Unhealthy: v1alpha1.ReasonNotHealthy, rehearsal.NotReady: v1alpha1.ReasonNotReady, rehearsal.CrashLoop: v1alpha1.ReasonCrashLooped,
+	reasons := map[hollow.Kind]string{
+		hollow.Unhealthy: v1alpha1.ReasonNotHealthy, hollow.NotReady: v1alpha1.ReasonNotReady, hollow.CrashLoop: v1alpha1.ReasonCrashLooped,
 	}
 	for name, busy := range machines {
 		for kind, reason := range reasons {
@@ -163,7 +163,7 @@ func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
 					m.assign("good", "maxPods: 50")
 					m.runs("good")
 					for _, node := range m.fleet.Names() {
-						m.do(m.fleet.SetFault(node, rehearsal.Fault{Kind: kind, Payload: "maxPods: 7"}))
+						m.do(m.fleet.SetFault(node, hollow.Fault{Kind: kind, Payload: "maxPods: 7"}))
 					}
 					m.assign("bad", "maxPods: 7")
 					m.all(reason)

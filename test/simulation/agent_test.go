@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
@@ -97,7 +97,7 @@ func (m *machine) startAgent() {
 	}
 	running := agent.New(agent.Options{
 		Limits: a.limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 30 * time.Second, AgentVersion: version,
-		Remote: remote, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: rehearsal.NoInit{},
+		Remote: remote, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: hollow.NoInit{},
 		StartupTaint: v1alpha1.TaintUnconfigured, Protected: payload.DefaultProtection(),
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(a.disk, stateDir, version, log)

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/controller"
-	gates "github.com/evenkeel/evenkeel/internal/fleet/gate"
+	"github.com/evenkeel/evenkeel/internal/controller"
+	gates "github.com/evenkeel/evenkeel/internal/controller/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // contentField is the field whose value identifies a content and decides how kubelets behave with it.
@@ -82,7 +82,7 @@ func contentOf(fields map[string]any) int64 {
 
 // agentKubelet is the kubelet binary as one agent process uses it.
 type agentKubelet struct {
-	rehearsal.NoMachine
+	hollow.NoMachine
 	m      *machine
 	agent  *agentProcess
 	checks atomic.Int64
@@ -113,7 +113,7 @@ func (k *agentKubelet) CheckLocal(ctx context.Context) component.Verdict {
 	if err := k.checkTakes(ctx, 0); err != nil {
 		return component.Verdict{Message: err.Error()}
 	}
-	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: rehearsal.Defaults}
+	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: hollow.Defaults}
 }
 
 // Check implements agent.Kubelet.
@@ -128,16 +128,16 @@ func (k *agentKubelet) Check(ctx context.Context, p payload.Payload) component.V
 	case b.reject:
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: fmt.Sprintf("content %d is rejected here", content)}
 	}
-	effective, err := rehearsal.Effective(p.Fields)
+	effective, err := hollow.Effective(p.Fields)
 	if err != nil {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}
-	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: rehearsal.Defaults}
+	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: hollow.Defaults}
 }
 
 // Start implements agent.Kubelet.
 func (k *agentKubelet) Start(_ context.Context, run component.RunConfig, _ component.Effective) (agent.Process, error) {
-	rendered, err := rehearsal.Rendered(run, k.agent.disk.ReadFile)
+	rendered, err := hollow.Rendered(run, k.agent.disk.ReadFile)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/internal/operator/installer"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 

@@ -1,7 +1,7 @@
 // Package config has the commands about configuration files and about kubeadm's component configurations: "config" and
 // "upgrade" with their subcommands.
 //
-// It must not decide how a component configuration is upgraded: internal/kubeadm does.
+// It must not decide how a component configuration is upgraded: internal/operator/kubeadm does.
 package config
 
 import (
@@ -14,8 +14,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )

@@ -10,7 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

@@ -1,4 +1,4 @@
-// Package dashboard has the command "dashboard", which serves the web page of internal/fleet/dashboard.
+// Package dashboard has the command "dashboard", which serves the web page of internal/operator/dashboard.
 //
 // It must not know what the page shows.
 package dashboard
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
+	"github.com/evenkeel/evenkeel/internal/operator/dashboard"
 )
 
 // app runs the commands of this package.

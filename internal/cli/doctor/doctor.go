@@ -1,6 +1,6 @@
 // Package doctor has the command "doctor", which prints the problems of evenkeel in a cluster.
 //
-// It must not look for problems itself: internal/fleet/doctor does.
+// It must not look for problems itself: internal/operator/doctor does.
 package doctor
 
 import (
@@ -13,8 +13,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

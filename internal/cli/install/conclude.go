@@ -10,8 +10,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/installer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

@@ -1,6 +1,6 @@
 // Package install has the commands "install" and "uninstall", which bring evenkeel's agent to nodes and remove it.
 //
-// It must not decide which node is next: internal/fleet/installer does.
+// It must not decide which node is next: internal/operator/installer does.
 package install
 
 import (
@@ -20,9 +20,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
-	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/doctor"
+	"github.com/evenkeel/evenkeel/internal/operator/installer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

@@ -20,13 +20,13 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
-	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/internal/operator/doctor"
+	"github.com/evenkeel/evenkeel/internal/operator/installer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// The decisions of an operation have transcripts in internal/fleet/installer; here is what the commands make of them.
+// The decisions of an operation have transcripts in internal/operator/installer; here is what the commands make of them.
 
 // cluster is a cluster with evenkeel's installer.
 type cluster struct {

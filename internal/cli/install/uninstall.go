@@ -12,8 +12,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/installer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

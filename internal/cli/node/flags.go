@@ -16,7 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

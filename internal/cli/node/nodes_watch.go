@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 )
 
 // watchNodes shows the nodes that the flags select, and then each that changes, until ctx ends.

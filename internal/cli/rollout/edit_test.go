@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 

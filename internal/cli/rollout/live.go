@@ -15,8 +15,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // StrategyFlags are the flags of AddStrategyFlags, and --drop-in.

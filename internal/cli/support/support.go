@@ -1,6 +1,6 @@
 // Package support has the command "support-bundle", which writes what a maintainer needs into one file.
 //
-// It must not read the cluster itself: internal/fleet/support does.
+// It must not read the cluster itself: internal/operator/support does.
 package support
 
 import (
@@ -19,7 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/support"
+	"github.com/evenkeel/evenkeel/internal/operator/support"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 

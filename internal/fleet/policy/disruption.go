@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // LastResetting is the last minor version whose kubelet always sets containers with probes not ready at its start. For later

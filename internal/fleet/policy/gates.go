@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // Limits of a gate's interval, as in the CRD.

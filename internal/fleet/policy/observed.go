@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // ObservationOf returns the observation in a NodeConfig's annotation; zero if there is none, or if no controller can have written

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // StopMessage returns the message of the outcome of a stopped revision, which begins with the reason.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // What a plan assumes about nodes.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 func TestTheDurationOfATrialComesFromAgents(t *testing.T) {

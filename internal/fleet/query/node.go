@@ -11,7 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // GetPair reads a node and its NodeConfig. It is no error if one of them does not exist, or if the user may not read Nodes but

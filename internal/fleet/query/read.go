@@ -1,7 +1,7 @@
 // Package query reads nodes, NodeConfigs, rollouts and the ConfigMaps of their revisions from the Kubernetes API: by name, in
 // pages, and by watching. It also gathers the input of a rollout's plan.
 //
-// It must not decide, write, or describe: internal/fleet/describe does that.
+// It must not decide, write, or describe: internal/operator/describe does that.
 package query
 
 import (

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -126,7 +126,7 @@ func (a *Agent) moveManagerState(ctx context.Context, action trial.Action, effec
 	if action.Config.IsLocal() && !a.kubelet.ranRemote && len(a.disk.store.Rendered()) == 0 {
 		return
 	}
-	in := admission.Input{Minor: a.nextMinor(ctx), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: effective}
+	in := podguard.Input{Minor: a.nextMinor(ctx), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: effective}
 	conflicts, err := a.p.Kubelet.StateConflicts(&in)
 	if err != nil {
 		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -178,7 +178,7 @@ func (a *Agent) guardInput() guardInput {
 
 // judge returns why the kubelet must not be restarted with a configuration that has the verdict v, as Agent.judgeRestart does.
 func (g guardInput) judge(ctx context.Context, nodes Nodes, kubelet Kubelet, c trial.Config, v verdict, allowPodLoss bool) judgement {
-	in := admission.Input{Before: g.before, After: v.EffectiveOrAssumed()}
+	in := podguard.Input{Before: g.before, After: v.EffectiveOrAssumed()}
 	if err := describe(ctx, nodes, kubelet, &in); err != nil {
 		_, unanswered := errors.AsType[unansweredError](err)
 		return judgement{refusal: cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), unanswered: unanswered}
@@ -188,8 +188,8 @@ func (g guardInput) judge(ctx context.Context, nodes Nodes, kubelet Kubelet, c t
 }
 
 // refusal returns why the kubelet must not be restarted, if its pods are known; the zero value: it may be.
-func (g guardInput) refusal(in admission.Input, active int, c trial.Config, v verdict, allowPodLoss bool) trial.Verdict {
-	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !g.isDrained(in) {
+func (g guardInput) refusal(in podguard.Input, active int, c trial.Config, v verdict, allowPodLoss bool) trial.Verdict {
+	if reasons := podguard.NeedsDrain(in); len(reasons) > 0 && !g.isDrained(in) {
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
 			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}
 	}
@@ -210,17 +210,17 @@ func (g guardInput) refusal(in admission.Input, active int, c trial.Config, v ve
 }
 
 // predict returns a refusal if pods would be lost with the present configuration already, or else with the new one.
-func predict(in admission.Input, active int) trial.Verdict {
+func predict(in podguard.Input, active int) trial.Verdict {
 	unchanged := in
 	unchanged.After = in.Before
 	if in.Before != nil {
-		if lost := admission.Predict(unchanged); len(lost) > 0 {
+		if lost := podguard.Predict(unchanged); len(lost) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
 				"any restart of the kubelet would end %d of the node's %s, and the configuration is not the cause: %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
 				len(lost), printable.Count(active, "pod"), describeLosses(lost))}
 		}
 	}
-	if lost := admission.Predict(in); len(lost) > 0 {
+	if lost := podguard.Predict(in); len(lost) > 0 {
 		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %s: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
 			len(lost), printable.Count(active, "pod"), describeLosses(lost)))
 	}
@@ -229,7 +229,7 @@ func predict(in admission.Input, active int) trial.Verdict {
 
 // describe sets what a prediction depends on: the version of the kubelet's file, which may have been replaced since the start, the
 // Node and its pods from the API server, and the facts of this machine.
-func describe(ctx context.Context, nodes Nodes, kubelet Kubelet, in *admission.Input) error {
+func describe(ctx context.Context, nodes Nodes, kubelet Kubelet, in *podguard.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	var node *corev1.Node
@@ -267,7 +267,7 @@ func wouldEvict(message string) trial.Verdict {
 
 // isDrained reports whether new pods are kept away, by a cordon, by a rollout that drains the node, or by the startup taint, and only
 // static pods and pods of DaemonSets are left.
-func (g guardInput) isDrained(in admission.Input) bool {
+func (g guardInput) isDrained(in podguard.Input) bool {
 	return in.Node != nil && g.isCordoned(in.Node) && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
 		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
 		owner := metav1.GetControllerOfNoCopy(p)
@@ -297,7 +297,7 @@ func activeUIDs(pods []*corev1.Pod) []string {
 }
 
 // describeLosses names the pods of each cause.
-func describeLosses(losses []admission.Loss) string {
+func describeLosses(losses []podguard.Loss) string {
 	var causes []string
 	pods := map[string][]string{}
 	for _, l := range losses {
@@ -316,11 +316,11 @@ func describeLosses(losses []admission.Loss) string {
 // Losses describes the pods that a restart of this kubelet would end, with their causes; empty: none. before is the configuration
 // that it runs with, nil if that is not known, and after the one that it starts with. The error says what cannot be read.
 func (h *HostKubelet) Losses(ctx context.Context, nodes Nodes, before, after component.Effective) (string, error) {
-	in := admission.Input{Before: before, After: after}
+	in := podguard.Input{Before: before, After: after}
 	if err := describe(ctx, nodes, h, &in); err != nil {
 		return "", err
 	}
-	return describeLosses(admission.Predict(in)), nil
+	return describeLosses(podguard.Predict(in)), nil
 }
 
 // minorOf returns the minor version. An unreadable version counts as the newest.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -35,12 +35,12 @@ type Kubelet interface {
 	// Start starts the kubelet with the rendered files; without a Dir, with the local configuration.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
 	// Describe sets the fields of in that are read from this machine.
-	Describe(ctx context.Context, in *admission.Input) error
+	Describe(ctx context.Context, in *podguard.Input) error
 	// StateConflicts returns the kubelet's state files with which it would not start with in.After. It sets the fields of in on
 	// which that depends.
-	StateConflicts(in *admission.Input) ([]admission.StateConflict, error)
+	StateConflicts(in *podguard.Input) ([]podguard.StateConflict, error)
 	// MoveAside renames those files, and returns their new names.
-	MoveAside(conflicts []admission.StateConflict, now time.Time) ([]string, error)
+	MoveAside(conflicts []podguard.StateConflict, now time.Time) ([]string, error)
 	// RuntimeReachable returns an error if the container runtime does not answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool

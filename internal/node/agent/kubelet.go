@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
-	"github.com/evenkeel/evenkeel/internal/node/machine"
-	"github.com/evenkeel/evenkeel/internal/node/relay"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
+	"github.com/evenkeel/evenkeel/internal/node/podguard/machine"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor/relay"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -161,14 +161,14 @@ func candidate(p payload.Payload) component.Candidate {
 }
 
 // Describe implements Kubelet.
-func (h *HostKubelet) Describe(ctx context.Context, in *admission.Input) error {
+func (h *HostKubelet) Describe(ctx context.Context, in *podguard.Input) error {
 	return h.machine().Describe(ctx, in)
 }
 
 // StateConflicts implements Kubelet.
-func (h *HostKubelet) StateConflicts(in *admission.Input) ([]admission.StateConflict, error) {
+func (h *HostKubelet) StateConflicts(in *podguard.Input) ([]podguard.StateConflict, error) {
 	err := h.machine().StateFiles(in)
-	return admission.StateConflicts(*in), err
+	return podguard.StateConflicts(*in), err
 }
 
 func (h *HostKubelet) machine() machine.Machine {
@@ -177,7 +177,7 @@ func (h *HostKubelet) machine() machine.Machine {
 }
 
 // MoveAside implements Kubelet.
-func (h *HostKubelet) MoveAside(conflicts []admission.StateConflict, now time.Time) ([]string, error) {
+func (h *HostKubelet) MoveAside(conflicts []podguard.StateConflict, now time.Time) ([]string, error) {
 	files := make([]string, len(conflicts))
 	for i, c := range conflicts {
 		files[i] = filepath.Join(h.RootDir, c.File)

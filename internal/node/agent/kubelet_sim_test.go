@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -312,19 +312,19 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 	return p, nil
 }
 
-func (k *simKubelet) Describe(ctx context.Context, in *admission.Input) error {
+func (k *simKubelet) Describe(ctx context.Context, in *podguard.Input) error {
 	_, err := k.StateConflicts(in)
 	return cmp.Or(k.get().describeErr, err)
 }
 
-func (k *simKubelet) StateConflicts(in *admission.Input) ([]admission.StateConflict, error) {
+func (k *simKubelet) StateConflicts(in *podguard.Input) ([]podguard.StateConflict, error) {
 	if policy := k.get().cpuState; policy != "" {
-		in.CPUState = &admission.CPUState{Policy: policy}
+		in.CPUState = &podguard.CPUState{Policy: policy}
 	}
-	return admission.StateConflicts(*in), nil
+	return podguard.StateConflicts(*in), nil
 }
 
-func (k *simKubelet) MoveAside(conflicts []admission.StateConflict, _ time.Time) ([]string, error) {
+func (k *simKubelet) MoveAside(conflicts []podguard.StateConflict, _ time.Time) ([]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var moved []string

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
@@ -37,7 +37,7 @@ func countPodsForStatus(pods []source.Pod) *podCounts {
 
 // unreadyOnRestart returns the number of pods that a start of the kubelet makes unready until their next probe.
 func (c *podCounts) unreadyOnRestart(config component.Effective, minor int) int64 {
-	if admission.ResetsReadiness(config, minor) {
+	if podguard.ResetsReadiness(config, minor) {
 		return c.probed
 	}
 	return c.probedStatic
@@ -54,7 +54,7 @@ func (a *Agent) recountPods(ctx context.Context) {
 	}
 	first := a.node.recount.IsZero()
 	a.node.recount = time.Now().Add(wait.Jitter(recountInterval, 0.2))
-	if first || a.node.watching || a.kubelet.process == nil || !admission.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), a.nextMinor(ctx)) {
+	if first || a.node.watching || a.kubelet.process == nil || !podguard.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), a.nextMinor(ctx)) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))

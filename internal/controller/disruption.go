@@ -1,0 +1,208 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+const (
+	// permissionsInterval is the time between two questions about the controller's own permissions, deniedInterval if one is
+	// missing.
+	permissionsInterval = time.Minute
+	deniedInterval      = 10 * time.Second
+	// readPage and maxPages limit how many pods of one node, and how many PodDisruptionBudgets, are read.
+	readPage = 500
+	maxPages = 20
+	// readers is how many nodes are read at a time.
+	readers = 4
+	// maxReadError is how many characters of an error are shown in a status.
+	maxReadError = 200
+	// disruptionsKept is how long what was read of a node is kept at least.
+	disruptionsKept = time.Hour
+)
+
+// permissions are the controller's additional permissions, as they were last asked for. Only the goroutine that runs loop uses them.
+type permissions struct {
+	policy.Permissions
+	asked time.Time // zero: never
+}
+
+// disruptions is what was read for one rollout about pods and their PodDisruptionBudgets. Pods are not kept.
+type disruptions struct {
+	budgets rollout.Budgets
+	nodes   map[string]*rollout.Disruptions
+}
+
+// permissionsFor returns the controller's additional permissions. It asks for them only while a rollout needs them.
+func (c *Controller) permissionsFor(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (*policy.Permissions, error) {
+	asked := o.Spec.Strategy.RespectDisruptionBudgets
+	if asked != nil && !*asked || asked == nil && !c.fleet.disrupts(r) {
+		return &policy.Permissions{}, nil
+	}
+	interval := permissionsInterval
+	if !c.permissions.ReadPods {
+		interval = deniedInterval
+	}
+	if now := c.fleet.now(); c.permissions.asked.IsZero() || now.Sub(c.permissions.asked) >= interval {
+		may := policy.Permissions{ReadPods: true}
+		for group, resource := range map[string]string{corev1.GroupName: "pods", policyv1.GroupName: "poddisruptionbudgets"} {
+			allowed, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Group: group, Resource: resource})
+			if err != nil {
+				return nil, err
+			}
+			may.ReadPods = may.ReadPods && allowed
+		}
+		c.permissions = permissions{may, now}
+	}
+	return &c.permissions.Permissions, nil
+}
+
+// may reports whether the controller may do something.
+func (c *Controller) may(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}
+	if err := c.client.Create(ctx, review); apierrors.IsForbidden(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("ask whether the controller may %s %s: %w", what.Verb, what.Resource, err)
+	}
+	return review.Status.Allowed, nil
+}
+
+// disrupts reports whether a restart makes pods unready on a node of a rollout.
+func (f *fleet) disrupts(r *rolloutEntry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range r.nodes {
+		if n.observed.Disrupts {
+			return true
+		}
+	}
+	return false
+}
+
+// planWithBudgets plans, and reads what the plan asks for about pods and PodDisruptionBudgets. It reports whether the plan asks for
+// more.
+func (c *Controller) planWithBudgets(ctx context.Context, r *rolloutEntry, in *planInput) (result *rollout.Result, more bool) {
+	c.addDisruptions(r, in)
+	result = c.plan(in)
+	if !result.ReadBudgets {
+		return result, false
+	}
+	c.readDisruptions(ctx, r, in, result.Inspect)
+	c.addDisruptions(r, in)
+	result = c.plan(in)
+	return result, result.ReadBudgets
+}
+
+// addDisruptions adds what was read to the input of a plan.
+func (c *Controller) addDisruptions(r *rolloutEntry, in *planInput) {
+	in.policy.Budgets = r.disruptions.budgets
+	if len(r.disruptions.nodes) == 0 {
+		return
+	}
+	for i := range in.nodes {
+		in.nodes[i].Disruptions = r.disruptions.nodes[in.nodes[i].Name]
+	}
+}
+
+// readDisruptions reads the PodDisruptionBudgets, and the pods of some nodes of the plan.
+func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *planInput, nodes []int) {
+	now, d := in.policy.Now, &r.disruptions
+	budgets, err := c.readBudgets(ctx)
+	if err != nil {
+		c.log.Warn("cannot read PodDisruptionBudgets", "rollout", r.name, "err", err)
+		d.budgets = rollout.Budgets{Time: now, Error: policy.Cut(err.Error(), maxReadError)}
+		return
+	}
+	d.budgets = rollout.Budgets{Time: now, Allowed: policy.AllowedBy(budgets)}
+	read := make([]*rollout.Disruptions, len(nodes))
+	workqueue.ParallelizeUntil(ctx, readers, len(nodes), func(k int) {
+		name, found := in.nodes[nodes[k]].Name, &rollout.Disruptions{Time: now}
+		var err error
+		if found.Pods, err = c.podsAt(ctx, name, budgets); err != nil {
+			c.log.Warn("cannot read the pods of a node", "rollout", r.name, "node", name, "err", err)
+			found.Error = policy.Cut(err.Error(), maxReadError)
+		}
+		read[k] = found
+	})
+	if d.nodes == nil {
+		d.nodes = map[string]*rollout.Disruptions{}
+	}
+	maps.DeleteFunc(d.nodes, func(_ string, was *rollout.Disruptions) bool { return now.Sub(was.Time) > disruptionsKept })
+	for k, i := range nodes {
+		if read[k] != nil { // not told to stop
+			d.nodes[in.nodes[i].Name] = read[k]
+		}
+	}
+}
+
+// readBudgets reads all PodDisruptionBudgets.
+func (c *Controller) readBudgets(ctx context.Context) ([]policy.DisruptionBudget, error) {
+	var out []policy.DisruptionBudget
+	err := c.readPages(ctx, "PodDisruptionBudgets", func(o ...client.ListOption) (string, error) {
+		list := &policyv1.PodDisruptionBudgetList{}
+		err := c.client.List(ctx, list, o...)
+		for i := range list.Items {
+			out = append(out, policy.BudgetOf(&list.Items[i]))
+		}
+		return list.Continue, err
+	})
+	return out, err
+}
+
+// podsAt reads the pods of a node, and counts those that a restart of the kubelet makes unready, by PodDisruptionBudget.
+func (c *Controller) podsAt(ctx context.Context, name string, budgets []policy.DisruptionBudget) ([]rollout.BudgetPods, error) {
+	node, config := c.fleet.nodeAndConfig(name)
+	if node == nil || config == nil {
+		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)
+	}
+	var pods []corev1.Pod
+	err := c.readPages(ctx, "pods", func(o ...client.ListOption) (string, error) {
+		list := &corev1.PodList{}
+		err := c.client.List(ctx, list, append(o, client.MatchingFields{"spec.nodeName": name})...)
+		pods = append(pods, list.Items...)
+		return list.Continue, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return policy.DisruptedPods(node, config, pods, budgets), nil
+}
+
+// readPages lists something page by page.
+func (c *Controller) readPages(ctx context.Context, what string, read func(...client.ListOption) (next string, err error)) error {
+	next := ""
+	for range maxPages {
+		var err error
+		if next, err = read(client.Limit(readPage), client.Continue(next)); err != nil {
+			return fmt.Errorf("list %s: %w", what, err)
+		}
+		if next == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("list %s: there are more than %d", what, readPage*maxPages)
+}
+
+// nodeAndConfig returns a Node and its NodeConfig as they are known; nil if there is none.
+func (f *fleet) nodeAndConfig(name string) (*corev1.Node, *v1alpha1.NodeConfig) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[name]; n != nil {
+		return n.node, n.config
+	}
+	return nil, nil
+}

@@ -1,0 +1,449 @@
+package controller
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// fleet is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
+// concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from a watch or from
+// the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
+// they are added. They are shared and never changed.
+type fleet struct {
+	mu   sync.Mutex
+	now  func() time.Time
+	tick time.Duration // from the first change to the step, so that many changes cause one step
+	self string        // the controller's own node
+	// maintenance are further taints and conditions that announce maintenance.
+	maintenance []string
+	startupKey  string                // of the startup taint; empty: there is none
+	startup     map[string]*nodeEntry // nodes with the startup taint
+	nodes       map[string]*nodeEntry
+	rollouts    map[string]*rolloutEntry
+	lostAt      time.Time       // since when the watches are not complete; zero: they are
+	outages     rollout.Outages // the first ends with the first view
+	agent       time.Duration   // how long an agent may take to come back after an outage
+	// revisions are the ConfigMaps of revisions, by rollout and name.
+	revisions map[string]map[string]*corev1.ConfigMap
+	deleted   []*v1alpha1.NodeConfigRollout // not reported yet
+	changed   chan struct{}                 // a rollout or a preflight is due
+
+	preflights preflightQueue
+}
+
+// nodeEntry is one node: its Node, its NodeConfig, or both.
+type nodeEntry struct {
+	node     *corev1.Node         // nil: there is none
+	config   *v1alpha1.NodeConfig // nil: there is none
+	observed rollout.Node         // derived from both
+	// wentNotReady is when the Node was last seen to become NotReady; zero: never.
+	wentNotReady time.Time
+	// maintenanceSince is when maintenance of the node was first seen; zero: there is none.
+	maintenanceSince time.Time
+	drainReport      *rollout.DrainReport // of the last eviction pass of this leader
+	draining         bool                 // an eviction pass is running
+	claims           []rollout.Claim      // of the rollouts that select the node
+	holder           string               // the one among them that has the node
+	// startup is what the last plan of the rollout startupOf has for the node, if the node has the startup taint.
+	startup   rollout.StartupState
+	startupOf string
+	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
+	uncertainUntil time.Time
+}
+
+// rolloutEntry is one rollout. Fields below "of the loop" are used only by the goroutine that runs Controller.loop.
+type rolloutEntry struct {
+	name      string
+	object    *v1alpha1.NodeConfigRollout
+	selection policy.Selection
+	nodes     map[string]*nodeEntry // that the rollout selects
+	order     []string              // names of nodes, sorted; nil: to be built
+	dueAt     time.Time             // of the next step; zero: none is due
+	notBefore time.Time             // no step before this time, after a failure
+	// clockOffset is how far the newest time recorded for the rollout was ahead of the clock when this leader started. It is
+	// added to the clock, so that the rollout's time never goes back.
+	clockOffset time.Duration
+	// unwritten are the times in which this leader could not write what it had decided.
+	unwritten rollout.Outages
+
+	// Of the loop:
+	progress         *rollout.Progress // nil: what the status says
+	statusWritten    time.Time
+	failures         int               // failed steps in a row
+	failedAt         time.Time         // the first of them
+	template         *resolvedTemplate // of the last step
+	reportedGone     string            // the UID of the revision for which RevisionGone was reported
+	reportedError    string            // the last write error that was reported
+	assignedNodes    []string          // nodes that an unfinished batch has assigned so far
+	assignedRevision int64             // the revision of that batch
+	disruptions      disruptions
+}
+
+func newFleet(self string, tick time.Duration) *fleet {
+	return &fleet{
+		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
+		revisions: map[string]map[string]*corev1.ConfigMap{}, startup: map[string]*nodeEntry{}, changed: make(chan struct{}, 1),
+		preflights: preflightQueue{objects: map[string]*v1alpha1.NodeConfigPreflight{}},
+	}
+}
+
+// schedule makes a rollout due soon. The caller holds mu.
+func (f *fleet) schedule(r *rolloutEntry) { f.scheduleAt(r, f.now().Add(f.tick)) }
+
+func (f *fleet) scheduleAt(r *rolloutEntry, t time.Time) {
+	if t.Before(r.notBefore) {
+		t = r.notBefore
+	}
+	if !r.dueAt.IsZero() && !t.Before(r.dueAt) {
+		return
+	}
+	r.dueAt = t
+	signal(f.changed)
+}
+
+// endOutage notes that the controller could not see everything since a time, or since the watches are not complete, and makes every
+// rollout due.
+func (f *fleet) endOutage(from time.Time) {
+	f.mu.Lock()
+	f.outages = f.withOutage(f.outages, earliest(from, f.lostAt))
+	f.mu.Unlock()
+	f.scheduleAll()
+}
+
+// withOutage adds an outage that ends now, and forgets old ones. A time in the future is now.
+func (f *fleet) withOutage(all rollout.Outages, from time.Time) rollout.Outages {
+	const most = 100
+	now := f.now()
+	all = all.Add(rollout.Outage{From: earliest(from, now), To: now})
+	return all[max(0, len(all)-most):]
+}
+
+// endUnwritten notes that a rollout is written again, and makes it due.
+func (f *fleet) endUnwritten(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.rollouts[name]; r != nil {
+		r.unwritten = f.withOutage(r.unwritten, r.failedAt)
+		f.schedule(r)
+	}
+}
+
+// setLost notes since when the controller does not see everything; zero: it does.
+func (f *fleet) setLost(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at.IsZero() || f.lostAt.IsZero() {
+		f.lostAt = at
+	}
+}
+
+// scheduleAll makes every rollout due soon.
+func (f *fleet) scheduleAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.rollouts {
+		f.schedule(r)
+	}
+	signal(f.changed)
+}
+
+// entry returns the entry of a node, a new one if there is none. The caller holds mu.
+func (f *fleet) entry(name string) *nodeEntry {
+	n := f.nodes[name]
+	if n == nil {
+		n = &nodeEntry{}
+		f.nodes[name] = n
+	}
+	return n
+}
+
+// setNode adds a Node unless a newer version is known.
+func (f *fleet) setNode(node *corev1.Node) {
+	policy.StripNode(node)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.entry(node.Name)
+	was := n.node
+	if was != nil && query.Older(node.ResourceVersion, was.ResourceVersion) {
+		return
+	}
+	n.node = node
+	if was == nil || !maps.Equal(was.Labels, node.Labels) {
+		for _, r := range f.rollouts {
+			f.selectNode(r, node.Name, n)
+		}
+	}
+	f.refresh(n)
+}
+
+func (f *fleet) deleteNode(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil {
+		return
+	}
+	n.node = nil
+	delete(f.startup, name)
+	for _, r := range f.rollouts {
+		f.selectNode(r, name, n)
+	}
+	n.observed, n.wentNotReady, n.maintenanceSince, n.drainReport = rollout.Node{}, time.Time{}, time.Time{}, nil
+	f.removeIfEmpty(name)
+}
+
+// setConfig adds a NodeConfig unless a newer version is known.
+func (f *fleet) setConfig(nc *v1alpha1.NodeConfig) {
+	policy.StripNodeConfig(nc)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.entry(nc.Name)
+	if n.config != nil && query.Older(nc.ResourceVersion, n.config.ResourceVersion) {
+		return
+	}
+	n.config = nc
+	f.refresh(n)
+}
+
+// deleteConfig removes the NodeConfig with this UID.
+func (f *fleet) deleteConfig(name string, uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil || n.config == nil || n.config.UID != uid {
+		return
+	}
+	n.config = nil
+	f.refresh(n)
+	f.removeIfEmpty(name)
+}
+
+// beginPass notes that an eviction pass over a node begins. It returns false if one is running.
+func (f *fleet) beginPass(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil || n.draining {
+		return false
+	}
+	n.draining = true
+	return true
+}
+
+// endPass keeps the result of an eviction pass.
+func (f *fleet) endPass(name string, report rollout.DrainReport) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil {
+		return
+	}
+	n.draining, n.drainReport = false, &report
+	f.refresh(n)
+}
+
+func (f *fleet) removeIfEmpty(name string) {
+	if n := f.nodes[name]; n.node == nil && n.config == nil {
+		delete(f.nodes, name)
+	}
+}
+
+// markUncertain notes that a write to a NodeConfig may still take effect until a time. A zero time removes the note.
+func (f *fleet) markUncertain(name string, until time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[name]; n != nil {
+		n.uncertainUntil = until
+	}
+}
+
+// refresh derives what is observed of a node, and makes its rollouts due if that has changed. The caller holds mu.
+func (f *fleet) refresh(n *nodeEntry) {
+	if n.node == nil {
+		return
+	}
+	f.trackReady(n)
+	observed := policy.NodeOf(n.node, n.config)
+	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
+	f.trackMaintenance(n, &observed)
+	f.trackStartup(n, &observed)
+	if observed.Drain.Rollout == "" {
+		n.drainReport = nil
+	}
+	observed.DrainReport = n.drainReport
+	same := reflect.DeepEqual(&observed, &n.observed)
+	if !same {
+		f.schedulePreflights(f.now().Add(f.tick))
+	}
+	n.observed = observed
+	if !f.updateHolder(n) && !same {
+		f.scheduleClaims(n)
+	}
+}
+
+// updateHolder finds out which rollout has a node, and reports whether that has changed.
+func (f *fleet) updateHolder(n *nodeEntry) bool {
+	holder := rollout.Holder(n.claims, &n.observed)
+	if holder == n.holder {
+		return false
+	}
+	n.holder = holder
+	f.scheduleClaims(n)
+	return true
+}
+
+// scheduleClaims makes the rollouts that select a node due.
+func (f *fleet) scheduleClaims(n *nodeEntry) {
+	for _, c := range n.claims {
+		f.schedule(f.rollouts[c.Name])
+	}
+}
+
+// trackReady records when a Node became NotReady: when the controller saw it, not when the node says it was. For a Node
+// that is NotReady when the controller first sees it, the condition's time counts only if its status is Unknown: the control
+// plane writes that, not the node.
+func (f *fleet) trackReady(n *nodeEntry) {
+	first := n.observed.Name == ""
+	ready, since := false, f.now()
+	if c := policy.ReadyCondition(n.node); c != nil {
+		ready = c.Status == corev1.ConditionTrue
+		if at := c.LastTransitionTime.Time; first && c.Status == corev1.ConditionUnknown && at.Before(since) {
+			since = at
+		}
+	}
+	if !ready && (first || n.observed.Ready) {
+		n.wentNotReady = since
+	}
+}
+
+// trackMaintenance records when maintenance of a node was first seen: the order of that and of NotReady matters.
+func (f *fleet) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
+	observed.Maintenance = policy.MaintenanceOf(n.node, f.maintenance)
+	switch {
+	case observed.Maintenance == "":
+		n.maintenanceSince = time.Time{}
+	case n.maintenanceSince.IsZero():
+		n.maintenanceSince = f.now()
+	}
+	observed.MaintenanceSince = n.maintenanceSince
+}
+
+// selectNode updates whether a rollout selects a node. The caller holds mu.
+func (f *fleet) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
+	_, was := r.nodes[name]
+	is := n.node != nil && r.selection.Selects(n.node)
+	n.claims = slices.DeleteFunc(n.claims, func(c rollout.Claim) bool { return c.Name == r.name })
+	if is {
+		n.claims = append(n.claims, r.selection.Claim)
+		r.nodes[name] = n
+	} else {
+		delete(r.nodes, name)
+	}
+	if is != was {
+		r.order = nil
+	}
+	if is || was {
+		f.schedule(r) // a changed label may be the topology key or select a canary
+	}
+	f.updateHolder(n)
+}
+
+// setRollout adds a rollout unless a newer version is known. A rollout that is being deleted is removed.
+func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
+	if o.DeletionTimestamp != nil {
+		f.deleteRollout(o)
+		return
+	}
+	policy.StripRollout(o)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.rollouts[o.Name]
+	if r != nil && query.Older(o.ResourceVersion, r.object.ResourceVersion) {
+		return
+	}
+	if r != nil && r.object.UID == o.UID && r.object.Generation == o.Generation {
+		r.object = o // only the status has changed, which the controller writes
+		return
+	}
+	if r == nil || r.object.UID != o.UID {
+		r = &rolloutEntry{name: o.Name, nodes: map[string]*nodeEntry{}}
+		f.rollouts[o.Name] = r
+	}
+	r.object = o
+	r.selection, _ = policy.SelectionOf(o) // policy.Build reports the error
+	for name, n := range f.nodes {
+		f.selectNode(r, name, n)
+	}
+	f.schedule(r)
+}
+
+func (f *fleet) deleteRollout(o *v1alpha1.NodeConfigRollout) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.rollouts[o.Name]
+	if r == nil || r.object.UID != o.UID {
+		return
+	}
+	r.selection = policy.Selection{}
+	for name, n := range f.nodes {
+		f.selectNode(r, name, n)
+	}
+	delete(f.rollouts, o.Name)
+	f.deleted = append(f.deleted, r.object)
+	signal(f.changed)
+}
+
+// setRevision adds the ConfigMap of a revision unless a newer version is known.
+func (f *fleet) setRevision(cm *corev1.ConfigMap) {
+	policy.StripRevision(cm)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	owner := cm.Labels[v1alpha1.LabelRollout]
+	if f.revisions[owner] == nil {
+		f.revisions[owner] = map[string]*corev1.ConfigMap{}
+	}
+	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || query.Older(cm.ResourceVersion, was.ResourceVersion)) {
+		return
+	}
+	f.revisions[owner][cm.Name] = cm
+	f.scheduleName(owner)
+}
+
+// deleteRevision removes the ConfigMap of a revision with the same UID.
+func (f *fleet) deleteRevision(cm *corev1.ConfigMap) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	owner := cm.Labels[v1alpha1.LabelRollout]
+	if was := f.revisions[owner][cm.Name]; was == nil || was.UID != cm.UID {
+		return
+	}
+	delete(f.revisions[owner], cm.Name)
+	if len(f.revisions[owner]) == 0 {
+		delete(f.revisions, owner)
+	}
+	f.scheduleName(owner)
+}
+
+// scheduleRollout makes a rollout due soon, if it exists.
+func (f *fleet) scheduleRollout(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scheduleName(name)
+}
+
+func (f *fleet) scheduleName(name string) {
+	if r := f.rollouts[name]; r != nil {
+		f.schedule(r)
+	}
+}

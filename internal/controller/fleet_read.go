@@ -1,0 +1,430 @@
+package controller
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// takeDue returns the rollouts that are due, by name, and the ConfigMaps that any rollout's template names.
+func (f *fleet) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
+	sources = map[types.NamespacedName]bool{}
+	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
+		r := f.rollouts[name]
+		if ref := r.object.Spec.Template.ConfigMapRef; ref != nil {
+			sources[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = true
+		}
+		if !r.dueAt.IsZero() && !now.Before(r.dueAt) {
+			r.dueAt = time.Time{}
+			due = append(due, r)
+		}
+	}
+	return due, sources
+}
+
+// nextDue returns when the next rollout or preflight is due; zero if none is.
+func (f *fleet) nextDue() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := f.preflights.dueAt
+	for _, r := range f.rollouts {
+		next = earliest(next, r.dueAt)
+	}
+	return next
+}
+
+// earliest returns the earlier of two times. A zero time does not count.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// reschedule makes a rollout due at a time, if that is not zero, and not before another. It reports whether the rollout
+// still exists.
+func (f *fleet) reschedule(r *rolloutEntry, at, notBefore time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.notBefore = notBefore
+	exists := f.rollouts[r.name] == r
+	if exists && !at.IsZero() {
+		f.scheduleAt(r, at)
+	}
+	return exists
+}
+
+// object returns a rollout as it is known now.
+func (f *fleet) object(r *rolloutEntry) *v1alpha1.NodeConfigRollout {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return r.object
+}
+
+// setClockOffset compares the clock with the newest time that is recorded for a rollout.
+func (f *fleet) setClockOffset(r *rolloutEntry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.clockOffset = f.offsetOf(r)
+}
+
+// offsetOf returns how far the newest time that is recorded for a rollout is ahead of the clock.
+func (f *fleet) offsetOf(r *rolloutEntry) time.Duration {
+	newest := policy.RecordedInStatus(&r.object.Status)
+	latest := policy.Latest(newest, f.now().Add(policy.MaxAhead))
+	for _, entry := range r.nodes {
+		n := entry.observed
+		policy.IgnoreLater(&n, latest)
+		newest = policy.Latest(newest, policy.RecordedOnNode(r.name, &n))
+	}
+	return max(0, newest.Sub(f.now().Truncate(time.Second)))
+}
+
+// timeOf returns the time of a rollout.
+func (f *fleet) timeOf(r *rolloutEntry) time.Time {
+	// The API keeps whole seconds: times are then the same before and after a restart.
+	return f.now().Add(r.clockOffset).Truncate(time.Second)
+}
+
+// setObservation sets the outages that concern a rollout.
+func (f *fleet) setObservation(r *rolloutEntry, p *rollout.Policy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := slices.Concat(f.outages, r.unwritten)
+	slices.SortFunc(all, func(a, b rollout.Outage) int { return a.To.Compare(b.To) })
+	for _, o := range all {
+		p.Outages = p.Outages.Add(rollout.Outage{From: o.From.Add(r.clockOffset), To: o.To.Add(r.clockOffset)})
+	}
+}
+
+// planNodes appends the nodes of a rollout as rollout.Plan takes them, by name. It returns false if the rollout's spec is no
+// longer of this generation.
+func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Node) ([]rollout.Node, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.object.Generation != generation {
+		return nodes, false
+	}
+	if r.order == nil {
+		r.order = slices.Sorted(maps.Keys(r.nodes))
+	}
+	latest := f.now().Add(r.clockOffset + policy.MaxAhead)
+	for _, name := range r.order {
+		entry := r.nodes[name]
+		n := entry.observed
+		policy.IgnoreLater(&n, latest)
+		if !n.WentNotReady.IsZero() {
+			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
+		}
+		if !n.MaintenanceSince.IsZero() {
+			n.MaintenanceSince = n.MaintenanceSince.Add(r.clockOffset)
+		}
+		if report := n.DrainReport; report != nil && r.clockOffset != 0 {
+			moved := *report
+			moved.Time = moved.Time.Add(r.clockOffset)
+			n.DrainReport = &moved
+		}
+		r.selection.Place(&n, entry.node, entry.holder)
+		nodes = append(nodes, n)
+	}
+	return nodes, true
+}
+
+// revision returns the ConfigMap of a revision; nil if there is none.
+func (f *fleet) revision(owner, name string) *corev1.ConfigMap {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.revisions[owner][name]
+}
+
+// revisionsOf returns the ConfigMaps of a rollout's revisions, by name.
+func (f *fleet) revisionsOf(owner string) map[string]*corev1.ConfigMap {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.revisions[owner])
+}
+
+// stoppedElsewhere returns the names of the ConfigMaps of stopped revisions of all rollouts but one, in order.
+func (f *fleet) stoppedElsewhere(owner string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for other, revisions := range f.revisions {
+		for name, cm := range revisions {
+			if other != owner && policy.MarkedStopped(cm) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// assignedNumbers returns the numbers of a rollout's revisions that nodes are assigned.
+func (f *fleet) assignedNumbers(owner string) []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var numbers []int64
+	for _, n := range f.nodes {
+		if s := n.observed.Source; s.Rollout == owner {
+			numbers = append(numbers, s.Revision)
+		}
+	}
+	return numbers
+}
+
+// config returns the NodeConfig of a node, nil if there is none, and whether the Node is Ready.
+func (f *fleet) config(name string) (nc *v1alpha1.NodeConfig, ready bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[name]; n != nil {
+		return n.config, n.observed.Ready
+	}
+	return nil, false
+}
+
+// uncertainWrite is a write to a NodeConfig whose outcome is unknown.
+type uncertainWrite struct {
+	node       string
+	until      time.Time
+	generation int64 // of the NodeConfig before the write
+}
+
+// uncertainWrites returns those to nodes of a rollout.
+func (f *fleet) uncertainWrites(r *rolloutEntry) []uncertainWrite {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []uncertainWrite
+	for name, n := range r.nodes {
+		if n.uncertainUntil.IsZero() {
+			continue
+		}
+		w := uncertainWrite{node: name, until: n.uncertainUntil}
+		if n.config != nil {
+			w.generation = n.config.Generation
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// nodesWithoutConfig returns the nodes that a rollout has and that lack a NodeConfig.
+func (f *fleet) nodesWithoutConfig(r *rolloutEntry) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for name, n := range r.nodes {
+		if n.config == nil && n.holder == r.name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// takeDeleted returns the rollouts that were deleted since the last call, and what the nodes run that they assigned, by count; empty if
+// there are none.
+func (f *fleet) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	deleted, f.deleted = f.deleted, nil
+	for _, o := range deleted {
+		var nodes []*rollout.Node
+		for _, n := range f.nodes {
+			if n.observed.Source.Rollout == o.Name {
+				nodes = append(nodes, &n.observed)
+			}
+		}
+		run = append(run, (&rollout.Policy{Claim: rollout.Claim{Name: o.Name}}).RunWords(nodes))
+	}
+	return deleted, run
+}
+
+// orphans returns the NodeConfigs without a Node that may be deleted.
+func (f *fleet) orphans(now time.Time) []*v1alpha1.NodeConfig {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []*v1alpha1.NodeConfig
+	for _, n := range f.nodes {
+		if n.node == nil && orphaned(n.config, now) {
+			all = append(all, n.config)
+		}
+	}
+	return all
+}
+
+// orphanedDrains returns the nodes whose taint of a drain no rollout removes: the rollout does not exist any more, or does not
+// select the node.
+func (f *fleet) orphanedDrains() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for name, n := range f.nodes {
+		if n.node == nil || n.observed.Drain.Rollout == "" {
+			continue
+		}
+		if !slices.ContainsFunc(n.claims, func(c rollout.Claim) bool {
+			return policy.DrainID(f.rollouts[c.Name].object.UID) == n.observed.Drain.Rollout
+		}) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// known returns the objects of a kind that is watched.
+func (f *fleet) known(kind string) []client.Object {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []client.Object
+	switch kind {
+	case kindNodes:
+		for _, n := range f.nodes {
+			if n.node != nil {
+				all = append(all, n.node)
+			}
+		}
+	case kindConfigs:
+		for _, n := range f.nodes {
+			if n.config != nil {
+				all = append(all, n.config)
+			}
+		}
+	case kindRollouts:
+		for _, r := range f.rollouts {
+			all = append(all, r.object)
+		}
+	case kindPreflights:
+		for _, o := range f.preflights.objects {
+			all = append(all, o)
+		}
+	case kindRevisions:
+		for _, owned := range f.revisions {
+			for _, cm := range owned {
+				all = append(all, cm)
+			}
+		}
+	}
+	return all
+}
+
+// countNodes counts nodes by their ConfigOK, and the rollouts that are due: how many, and for how many seconds the first one
+// has been.
+func (f *fleet) countNodes() (counts map[configOK]int, due int, overdue float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	counts = map[configOK]int{}
+	for _, n := range f.nodes {
+		if n.node != nil {
+			counts[configOKOf(n.config)]++
+		}
+	}
+	now := f.now()
+	for _, r := range f.rollouts {
+		if !r.dueAt.IsZero() && !now.Before(r.dueAt) {
+			due++
+			overdue = max(overdue, now.Sub(r.dueAt).Seconds())
+		}
+	}
+	return counts, due, overdue
+}
+
+// situation returns what a summary of the cluster depends on.
+func (f *fleet) situation() describe.Situation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var s describe.Situation
+	now := f.now()
+	for _, n := range f.nodes {
+		pair := query.Pair{Node: n.node, Config: n.config}
+		s.Add(pair, describe.StandingOf(pair, nil, f.agent, now), f.maintenance, now)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
+		if o := f.rollouts[name].object; o != nil {
+			s.Rollouts = append(s.Rollouts, *o)
+		}
+	}
+	return s
+}
+
+// unusedRevisions returns the revisions that neither a node nor a rollout names, beyond the newest that a rollout
+// keeps. The newest are found by creation time, which cannot be forged.
+func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []*corev1.ConfigMap
+	inUse := f.revisionsInUse()
+	for _, owner := range slices.Sorted(maps.Keys(f.revisions)) {
+		keep := 0
+		used := maps.Clone(inUse)
+		pinned := ""
+		if r := f.rollouts[owner]; r != nil {
+			if r.progress == nil || r.object.Status.UpdateRevision == nil {
+				continue // one of them may become the target
+			}
+			keep, pinned = historyLimit(r.object), policy.PinnedName(r.object)
+			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
+				if x != nil {
+					used[x.ConfigMapRef.UID] = true
+				}
+			}
+			for _, x := range policy.RecordedIn(&r.object.Status) {
+				if !used[x.UID] && x.Is(f.revisions[owner][x.Name]) {
+					used[x.UID] = true
+					keep--
+				}
+			}
+		}
+		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
+			return used[cm.UID] || cm.Name == pinned || !policy.IsRevision(cm)
+		})
+		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
+			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(policy.NumberOf(b), policy.NumberOf(a)))
+		})
+		out = append(out, unused[min(len(unused), max(0, keep)):]...)
+	}
+	return out
+}
+
+// revisionsInUse returns the UIDs of the ConfigMaps that NodeConfigs name.
+func (f *fleet) revisionsInUse() map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for _, n := range f.nodes {
+		if n.config == nil {
+			continue
+		}
+		if s := n.config.Spec.ConfigSource; s != nil {
+			if s.ConfigMapRef != nil {
+				out[s.ConfigMapRef.UID] = true
+			}
+			if s.RolloutRef != nil && s.RolloutRef.Previous != nil {
+				out[s.RolloutRef.Previous.ConfigMapRef.UID] = true
+			}
+		}
+		st := &n.config.Status
+		if st.Assigned != nil {
+			out[st.Assigned.UID] = true
+		}
+		if st.Active != nil {
+			out[st.Active.UID] = true
+		}
+		if st.LastKnownGood != nil {
+			out[st.LastKnownGood.UID] = true
+		}
+	}
+	return out
+}

@@ -1,0 +1,461 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/output"
+)
+
+// What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
+
+const (
+	within = 30 * time.Second
+	often  = 20 * time.Millisecond
+)
+
+var (
+	cluster *localcluster.Cluster
+	admin   client.Client
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		ctrllog.SetLogger(logr.Discard())
+		klog.SetLogger(logr.Discard())
+		if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
+			return 0, err
+		}
+		scheme := runtime.NewScheme()
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+			return 0, err
+		}
+		config := cluster.AdminConfig()
+		config.QPS = -1
+		if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
+}
+
+// own is the configuration of the controller's own ServiceAccount.
+func own() *rest.Config {
+	config := cluster.AdminConfig()
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
+	}
+	return config
+}
+
+// running is a controller that runs.
+type running struct {
+	*Controller
+	registry *prometheus.Registry
+	stop     func()
+}
+
+// newController makes a controller.
+func newController(t *testing.T, config *rest.Config, change ...func(*Options)) *Controller {
+	t.Helper()
+	o := Options{
+		MetricsAddress: "0", ProbeAddress: "0", Tick: 20 * time.Millisecond, Registry: prometheus.NewRegistry(),
+		Log: slog.New(slog.NewTextHandler(testLog(t), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	c := assert.Value(New(config, o))(t)
+	return c
+}
+
+// start runs a controller until the test ends, or it is stopped.
+func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	c := newController(t, config, append([]func(*Options){func(o *Options) { o.Registry = registry }}, change...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		assert.OK(t, <-ended, "the controller ended with")
+	})
+	t.Cleanup(stop)
+	return &running{c, registry, stop}
+}
+
+// testLog shows what is logged if the test fails.
+func testLog(t *testing.T) io.Writer {
+	w := &output.Buffer{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the controller's log:\n" + w.String())
+		}
+	})
+	return w
+}
+
+// eventually polls until check is happy.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		assert.Must(t, !time.Now().After(deadline), "after %s: %v", within, err)
+		time.Sleep(often)
+	}
+}
+
+// world is a clean cluster: what a test makes in it goes with the test.
+func world(t *testing.T) {
+	t.Helper()
+	clean := func() {
+		ctx := context.Background()
+		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
+			assert.OK(t, admin.DeleteAllOf(ctx, o))
+		}
+		assert.OK(t, admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace)))
+	}
+	t.Cleanup(clean)
+}
+
+// addNodes makes nodes that are Ready, with labels such as a=b.
+func addNodes(t *testing.T, labels string, names ...string) {
+	t.Helper()
+	set := map[string]string{}
+	for pair := range strings.SplitSeq(labels, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		set[key] = value
+	}
+	for _, name := range names {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
+		assert.NoError(t, admin.Create(t.Context(), n))
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+		n.Status.NodeInfo.Architecture = "amd64"
+		assert.NoError(t, admin.Status().Update(t.Context(), n))
+	}
+}
+
+// pool is a clean cluster with nodes of a rollout, and their agents.
+func pool(t *testing.T, rollout string, nodes ...string) {
+	t.Helper()
+	world(t)
+	addNodes(t, "pool="+rollout, nodes...)
+	agents(t, nil, nodes...)
+}
+
+// grant gives the controller the permissions of a part of config until the test ends.
+func grant(t *testing.T, part string) {
+	t.Helper()
+	assert.NoError(t, cluster.Apply(t.Context(), "../../config/"+part))
+	t.Cleanup(func() {
+		binding := object("rbac.authorization.k8s.io", "ClusterRoleBinding", "evenkeel-controller-"+part)
+		assert.OK(t, admin.Delete(context.Background(), binding))
+	})
+}
+
+// template is a configuration.
+func template(maxPods int) v1alpha1.RolloutTemplate {
+	return v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: fmt.Appendf(nil,
+		`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, maxPods)}}
+}
+
+// roll makes a rollout for nodes with pool=NAME, all at once unless it is changed.
+func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutSpec)) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	all := intOrString("100%")
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigRolloutSpec{
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
+		Template:     template(100),
+		Strategy:     v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}},
+	}}
+	for _, f := range change {
+		f(&r.Spec)
+	}
+	assert.NoError(t, admin.Create(t.Context(), r))
+	return r
+}
+
+// edit changes a rollout's spec.
+func edit(t *testing.T, name string, change func(*v1alpha1.NodeConfigRolloutSpec)) {
+	t.Helper()
+	eventually(t, func() error {
+		r := rolloutNamed(t, name)
+		change(&r.Spec)
+		return admin.Update(t.Context(), r)
+	})
+}
+
+func rolloutNamed(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	r := &v1alpha1.NodeConfigRollout{}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, r))
+	return r
+}
+
+type status = *v1alpha1.NodeConfigRolloutStatus
+
+// awaitRollout waits until a rollout's status answers its spec and is as the checks want it.
+func awaitRollout(t *testing.T, name string, checks ...func(status) error) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	var r *v1alpha1.NodeConfigRollout
+	eventually(t, func() error {
+		r = rolloutNamed(t, name)
+		st := &r.Status
+		if st.ObservedGeneration != r.Generation {
+			return fmt.Errorf("status of generation %d, not %d", st.ObservedGeneration, r.Generation)
+		}
+		var err error
+		for i := 0; err == nil && i < len(checks); i++ {
+			err = checks[i](st)
+		}
+		if err == nil && st.Phase == v1alpha1.RolloutComplete {
+			err = allSelected(t, r)
+		}
+		return assert.Unless(err == nil, "%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
+	})
+	return r
+}
+
+// allSelected returns an error if a rollout does not count all nodes that its selector matches: it is complete, too, while the
+// controller has not seen the last ones.
+func allSelected(t *testing.T, r *v1alpha1.NodeConfigRollout) error {
+	nodes := &corev1.NodeList{}
+	if err := admin.List(t.Context(), nodes, client.MatchingLabels(r.Spec.NodeSelector.MatchLabels)); err != nil {
+		return err
+	}
+	want := len(nodes.Items)
+	return assert.Unless(int(r.Status.Nodes.Selected) == want, "%d nodes are selected, want %d", r.Status.Nodes.Selected, want)
+}
+
+func phase(want v1alpha1.RolloutPhase) func(status) error {
+	return func(st status) error {
+		return assert.Unless(st.Phase == want, "phase %s, want %s", st.Phase, want)
+	}
+}
+
+func completeAt(revision int64) func(status) error {
+	return func(st status) error {
+		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision {
+			return fmt.Errorf("revision %+v, want %d", st.UpdateRevision, revision)
+		}
+		return phase(v1alpha1.RolloutComplete)(st)
+	}
+}
+
+func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, nc))
+	return nc
+}
+
+// generations are the generations of these nodes' NodeConfigs: another one means that a spec was written.
+func generations(t *testing.T, names ...string) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	for _, name := range names {
+		out[name] = nodeConfig(t, name).Generation
+	}
+	return out
+}
+
+// revisions are the ConfigMaps of a rollout, by number.
+func revisions(t *testing.T, rollout string) map[string]corev1.ConfigMap {
+	t.Helper()
+	list := &corev1.ConfigMapList{}
+	assert.NoError(t,
+		admin.List(t.Context(), list, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: rollout}))
+	out := map[string]corev1.ConfigMap{}
+	for _, cm := range list.Items {
+		out[cm.Labels[v1alpha1.LabelRevision]] = cm
+	}
+	return out
+}
+
+// answer writes what an agent would that has taken its assignment up, and tried it.
+func answer(ctx context.Context, nc *v1alpha1.NodeConfig, bad bool) error {
+	now := metav1.Now()
+	st := v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, AgentVersion: "v0", Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed, LastTransitionTime: now,
+	}}}
+	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
+		runs := v1alpha1.ConfigRevision{Namespace: s.ConfigMapRef.Namespace, Name: s.ConfigMapRef.Name, UID: s.ConfigMapRef.UID, SHA256: s.ConfigMapRef.SHA256}
+		st.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: s.RolloutRef}
+		if bad {
+			st.Conditions[0].Status, st.Conditions[0].Reason = metav1.ConditionFalse, v1alpha1.ReasonCrashLooped
+			st.Error = "it crashed"
+		} else {
+			st.Active, st.LastKnownGood = &runs, &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: &now}
+		}
+	}
+	data, err := json.Marshal([]operation{{"add", "/status", st}})
+	if err != nil {
+		return err
+	}
+	return admin.Status().Patch(ctx, nc, client.RawPatch(types.JSONPatchType, data))
+}
+
+// agents play nodes' agents until the test ends. What they find bad is named by its ConfigMap.
+func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			list := &v1alpha1.NodeConfigList{}
+			if err := admin.List(ctx, list); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+			for i := range list.Items {
+				nc := &list.Items[i]
+				if !slices.Contains(names, nc.Name) || nc.Status.ObservedGeneration == nc.Generation {
+					continue
+				}
+				s := nc.Spec.ConfigSource
+				isBad := bad != nil && s != nil && s.ConfigMapRef != nil && bad(s.ConfigMapRef.Name)
+				err := answer(ctx, nc, isBad)
+				assert.That(t, err == nil || ctx.Err() != nil || apierrors.IsNotFound(err), "%v", err)
+			}
+			time.Sleep(often)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+}
+
+func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) policy.Content {
+	t.Helper()
+	content := assert.Value(policy.ContentOf(of, nil))(t)
+	return content
+}
+
+// writes counts a client's writes, but for Events and leases.
+type writes struct {
+	count atomic.Int64
+	mu    sync.Mutex
+	seen  []string
+}
+
+func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
+	return tripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") {
+			w.count.Add(1)
+			w.mu.Lock()
+			w.seen = append(w.seen, r.Method+" "+r.URL.Path)
+			w.mu.Unlock()
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+func (w *writes) paths() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// quiet waits until nothing was written for two seconds, and counts from there.
+func quiet(t *testing.T, w *writes) {
+	t.Helper()
+	eventually(t, func() error {
+		before := w.count.Load()
+		<-time.After(2 * time.Second) // the test is that nothing happens
+		if w.count.Load() != before {
+			return fmt.Errorf("the controller still writes: %v", w.paths())
+		}
+		return nil
+	})
+	w.mu.Lock()
+	w.seen = nil
+	w.mu.Unlock()
+	w.count.Store(0)
+}
+
+// idle reports whether a controller has looked at all that was due.
+func idle(c *running) error {
+	c.fleet.mu.Lock()
+	defer c.fleet.mu.Unlock()
+	for name, r := range c.fleet.rollouts {
+		if !r.dueAt.IsZero() && r.dueAt.Before(time.Now().Add(time.Second)) {
+			return fmt.Errorf("%s is due", name)
+		}
+	}
+	return nil
+}
+
+// later advances a controller's clock.
+func later(c *running, by time.Duration) {
+	c.clock.set(c.clock.now().Add(by))
+	c.fleet.scheduleAll()
+}
+
+// told looks for an Event of a rollout.
+func told(t *testing.T, rollout, want string) error {
+	t.Helper()
+	list := &corev1.EventList{}
+	assert.NoError(t, admin.List(t.Context(), list, client.InNamespace("default")))
+	var all []string
+	for _, e := range list.Items {
+		said := e.Reason + ": " + e.Message
+		if e.InvolvedObject.Name == rollout && strings.Contains(said, want) {
+			return nil
+		}
+		all = append(all, e.InvolvedObject.Name+" "+said)
+	}
+	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
+}
+
+// holds reports whether somebody has the lease who says to be of this version.
+func holds(t *testing.T, version string) error {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease); err != nil {
+		return err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return errors.New("nobody has the lease")
+	}
+	said, ok := lease.Labels[v1alpha1.LabelVersion]
+	return assert.Unless(ok && said == version, "the lease has the labels %q, want version %q", lease.Labels, version)
+}

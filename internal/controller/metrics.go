@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// meters are the metrics that the controller sets.
+type meters struct {
+	nodes, phase, halted, window *prometheus.GaugeVec
+	preflight                    *prometheus.GaugeVec
+	writes                       *prometheus.CounterVec
+	plan, pass                   prometheus.Histogram
+	gates                        *prometheus.GaugeVec
+	evaluations                  *prometheus.CounterVec
+	evaluation                   *prometheus.HistogramVec
+	released                     *prometheus.CounterVec
+}
+
+// newMeters returns the metrics of a controller, registered with others.
+func newMeters(registry prometheus.Registerer, version, commit string, others ...prometheus.Collector) (*meters, error) {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)})
+	}
+	m := &meters{
+		nodes:     gauge("evenkeel_rollout_nodes", "Nodes that a rollout selects, by state.", "rollout", "state"),
+		phase:     gauge("evenkeel_rollout_phase", "1 for the current phase of a rollout, 0 for the other phases.", "rollout", "phase"),
+		halted:    gauge("evenkeel_rollout_halted", "1 if the rollout's revision is stopped, else 0.", "rollout"),
+		window:    gauge("evenkeel_rollout_next_window_timestamp_seconds", "When the next maintenance window of a rollout opens; 0: nodes may be assigned the revision now, or no window opens.", "rollout"),
+		preflight: gauge("evenkeel_rollout_preflight_nodes", "Nodes that were asked about the revision before the first restart, by answer.", "rollout", "answer"),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evenkeel_controller_writes_total", Help: "Writes to the API server, by object and result.",
+		}, []string{"object", "result"}),
+		gates: gauge("evenkeel_rollout_gate", "1 for the result of a gate's last evaluation, 0 for the other results.", "rollout", "gate", "state"),
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evenkeel_controller_gate_evaluations_total", Help: "Evaluations of gates, by Prometheus server and result.",
+		}, []string{"server", "result"}),
+		evaluation: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "evenkeel_controller_gate_evaluation_duration_seconds", Help: "How long evaluating a gate took, by Prometheus server.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 9),
+		}, []string{"server"}),
+		released: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evenkeel_startup_taints_removed_total", Help: "Startup taints that were removed from Nodes, by cause.",
+		}, []string{"cause"}),
+		plan: histogram("evenkeel_controller_plan_duration_seconds", "How long planning one rollout took."),
+		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
+	}
+	for object, results := range map[string][]string{ // begin at 0, so that the first write is an increase
+		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"}, "node": {"ok", "error"},
+		"preflight": {"ok", "conflict", "error"},
+	} {
+		for _, result := range results {
+			m.writes.WithLabelValues(object, result)
+		}
+	}
+	for _, why := range rollout.StartupReleases {
+		m.released.WithLabelValues(string(why))
+	}
+	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
+	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
+	others = append(others, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var errs []error
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.released, m.evaluations, m.evaluation, build) {
+		errs = append(errs, registry.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *meters) wrote(object, result string) { m.writes.WithLabelValues(object, result).Inc() }
+
+// phases are all phases of a rollout.
+var phases = []v1alpha1.RolloutPhase{
+	v1alpha1.RolloutInvalid, v1alpha1.RolloutFrozen, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack,
+	v1alpha1.RolloutHalted, v1alpha1.RolloutComplete, v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval,
+	v1alpha1.RolloutWaiting, v1alpha1.RolloutStuck, v1alpha1.RolloutProgressing, v1alpha1.RolloutNoNodes,
+}
+
+// report sets the metrics of one rollout.
+func (m *meters) report(name string, result *rollout.Result) {
+	counts := map[rollout.State]int{}
+	for _, s := range result.States {
+		counts[s]++
+	}
+	for s := rollout.Pending; s <= rollout.Draining; s++ {
+		m.nodes.WithLabelValues(name, s.String()).Set(float64(counts[s]))
+	}
+	for _, p := range phases {
+		m.phase.WithLabelValues(name, string(p)).Set(boolValue(string(p) == result.Phase))
+	}
+	m.halted.WithLabelValues(name).Set(boolValue(result.Next.Halt != nil))
+	window := 0.0
+	if t := result.NextWindow; !t.IsZero() {
+		window = float64(t.Unix())
+	}
+	m.window.WithLabelValues(name).Set(window)
+	if r := result.Next.Preflight; r != nil {
+		for answer, n := range map[string]int{
+			"accepted": r.Accepted, "refused": r.Refused, "blocked": r.Blocked, "unknown": r.Unknown, "unanswered": r.Unanswered, "unsupported": r.Unsupported,
+		} {
+			m.preflight.WithLabelValues(name, answer).Set(float64(n))
+		}
+	} else {
+		m.preflight.DeletePartialMatch(prometheus.Labels{"rollout": name})
+	}
+	m.gates.DeletePartialMatch(prometheus.Labels{"rollout": name})
+	for _, g := range result.Next.Gates {
+		for _, state := range gateStates {
+			m.gates.WithLabelValues(name, g.Name, string(state)).Set(boolValue(g.State == state))
+		}
+	}
+}
+
+var gateStates = []rollout.GateState{rollout.GatePending, rollout.GatePassing, rollout.GateFailing, rollout.GateNoData, rollout.GateError}
+
+// The results of evaluations, as a label.
+const (
+	evaluatedOK     = "ok"
+	evaluatedNoData = "no data"
+	evaluatedError  = "error"
+)
+
+// expectEvaluations sets the metrics of Prometheus servers to 0, so that the first evaluation is an increase.
+func (m *meters) expectEvaluations(servers []string) {
+	for _, server := range servers {
+		m.evaluation.WithLabelValues(server)
+		for _, result := range []string{evaluatedOK, evaluatedNoData, evaluatedError} {
+			m.evaluations.WithLabelValues(server, result)
+		}
+	}
+}
+
+func (m *meters) evaluated(server, result string, took time.Duration) {
+	m.evaluations.WithLabelValues(server, result).Inc()
+	m.evaluation.WithLabelValues(server).Observe(took.Seconds())
+}
+
+func boolValue(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// forget removes the metrics of a deleted rollout.
+func (m *meters) forget(name string) {
+	label := prometheus.Labels{"rollout": name}
+	m.nodes.DeletePartialMatch(label)
+	m.phase.DeletePartialMatch(label)
+	m.halted.DeletePartialMatch(label)
+	m.window.DeletePartialMatch(label)
+	m.preflight.DeletePartialMatch(label)
+	m.gates.DeletePartialMatch(label)
+}

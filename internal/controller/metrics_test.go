@@ -1,0 +1,37 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+func TestTheMetricSaysWhenTheNextWindowOpens(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := assert.Value(newMeters(registry, "v", "c"))(t)
+	value := func() (out []float64) {
+		families := assert.Value(registry.Gather())(t)
+		for _, f := range families {
+			if f.GetName() == "evenkeel_rollout_next_window_timestamp_seconds" {
+				for _, m := range f.GetMetric() {
+					out = append(out, m.GetGauge().GetValue())
+				}
+			}
+		}
+		return out
+	}
+	opens := time.Date(2030, 1, 1, 21, 0, 0, 0, time.UTC)
+	m.report("workers", &rollout.Result{NextWindow: opens})
+	got := value()
+	assert.That(t, len(got) == 1 && got[0] == float64(opens.Unix()), "before the window: %v", got)
+	m.report("workers", &rollout.Result{})
+	got = value()
+	assert.That(t, len(got) == 1 && got[0] == 0, "in the window: %v", got)
+	m.forget("workers")
+	got = value()
+	assert.That(t, len(got) == 0, "of a deleted rollout: %v", got)
+}

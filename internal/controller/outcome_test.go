@@ -1,0 +1,46 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller/gate"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+func TestTheStatusOfAStoppedRolloutHasReasonRequestsAndSettings(t *testing.T) {
+	world(t)
+	roll(t, "stopped")
+	c := newController(t, own(), func(o *Options) {
+		o.PrometheusServers, o.Maintenance = []gate.Server{{Name: "main", URL: "http://localhost"}}, []string{"example.com/repair"}
+	})
+	c.fleet.setRollout(rolloutNamed(t, "stopped"))
+	r := c.fleet.rollouts["stopped"]
+	halted := rollout.Policy{
+		Claim: rollout.Claim{Name: "stopped"}, Now: time.Now().Truncate(time.Second),
+		Abort:  rollout.Abort{Revision: 1, Reason: "wrong value"},
+		Target: rollout.Revision{Number: 1, Namespace: "n", Name: "stopped-1", UID: "u", SHA256: digest("stopped")},
+	}
+	result := rollout.Result{
+		Phase: rollout.PhaseHalted,
+		Next: rollout.Progress{Revision: 1, Attempt: 1, Halt: &rollout.Halt{
+			Revision: 1, Attempt: 1, Reason: rollout.HaltInconclusive, Message: "2 nodes went NotReady", Time: halted.Now,
+		}},
+	}
+	var written []string
+	for range 2 {
+		assert.NoError(t, assert.Err(c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: halted}, &result)))
+		written = append(written, rolloutNamed(t, "stopped").ResourceVersion)
+	}
+	assert.That(t, written[0] == written[1], "a recorded status was written again")
+	st := rolloutNamed(t, "stopped").Status
+	h := st.History
+	assert.That(t, len(h) == 1 && h[0].Outcome == v1alpha1.OutcomeHalted && h[0].Message == "Inconclusive: 2 nodes went NotReady" &&
+		h[0].Reason == v1alpha1.HaltInconclusive, "the history is %+v", h)
+	assert.That(t, len(st.Requests) == 1 && st.Requests[0].Reason == "wrong value", "the requests are %+v", st.Requests)
+	assert.That(t, len(h[0].Requests) == 1, "the outcome has the requests %+v", h[0].Requests)
+	settings := st.Controller
+	assert.That(t, settings != nil && len(settings.PrometheusServers) == 1 && len(settings.Maintenance) == 1, "the settings are %+v", settings)
+}

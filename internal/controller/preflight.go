@@ -1,0 +1,265 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// kindPreflights is watched, but not needed for rollouts: the controller works without it.
+const kindPreflights = "nodeconfigpreflights.evenkeel.dev/v1alpha1"
+
+// ask writes a preflight request into the annotation of the nodes' NodeConfigs. It changes only metadata, so that the generation
+// stays and no agent takes the request for an assignment. The annotation is left after the answer: removing it would be another
+// write for each node. It reports whether all were written before the batch's time was over.
+func (c *Controller) ask(ctx context.Context, nodes []string, request string) (finished bool, err error) {
+	if c.election != nil {
+		if _, err := c.election.leads(); err != nil {
+			return false, err
+		}
+	}
+	batch, cancel := context.WithTimeout(ctx, batchTime)
+	defer cancel()
+	var done atomic.Int64
+	err = c.forEachParallel(batch, len(nodes), func(i int) error {
+		done.Add(1)
+		known, _ := c.fleet.config(nodes[i])
+		if known == nil {
+			return nil
+		}
+		err := c.patchNodeConfig(context.WithoutCancel(ctx), "preflight", nodes[i], types.MergePatchType, map[string]any{"metadata": map[string]any{
+			"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationPreflight: request},
+		}})
+		switch {
+		case err == nil:
+			return nil
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			c.metrics.wrote("preflight", "conflict")
+			return c.reread(ctx, nodes[i])
+		}
+		c.metrics.wrote("preflight", "error")
+		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1 (annotation "+v1alpha1.AnnotationPreflight+")", err)
+	})
+	return int(done.Load()) == len(nodes), err
+}
+
+// askAbout asks the nodes that a plan names about the target.
+func (c *Controller) askAbout(ctx context.Context, in *planInput, result *rollout.Result) (finished bool, err error) {
+	next := &result.Next
+	uid := rollout.PreflightUID(in.policy.UID, next.Revision, next.Attempt)
+	request, err := policy.PreflightRequestText(uid, in.policy.Target, next.Attempt, in.object.Spec.Trial, in.policy.Now)
+	if err != nil {
+		return false, err
+	}
+	return c.ask(ctx, namesOf(in.nodes, result.Ask), request)
+}
+
+func namesOf(nodes []rollout.Node, indexes []int) []string {
+	var names []string
+	for _, i := range indexes {
+		names = append(names, nodes[i].Name)
+	}
+	return names
+}
+
+// watchPreflights watches NodeConfigPreflights until ctx ends. Rollouts continue without them.
+func (c *Controller) watchPreflights(ctx context.Context) {
+	failed := false
+	feed := &query.Feed{
+		API: c.watching, List: &v1alpha1.NodeConfigPreflightList{}, Set: query.Typed(c.fleet.setPreflight), Remove: query.Typed(c.fleet.deletePreflight),
+		Known:  func() []client.Object { return c.fleet.known(kindPreflights) },
+		Synced: func() { failed = false },
+		Lost: func(err error) {
+			if err != nil && ctx.Err() == nil && !failed {
+				failed = true
+				c.log.Warn("cannot watch NodeConfigPreflights; retrying. Rollouts are not affected", "err", advise(kindPreflights, err))
+			}
+		},
+	}
+	feed.Run(ctx)
+}
+
+// stepPreflights does the next work of the NodeConfigPreflights, if any is due. The oldest is asked first, and the others wait: a
+// node keeps one request and one answer. Finished ones are deleted after their time.
+func (c *Controller) stepPreflights(ctx context.Context) {
+	now, _ := c.fleet.times()
+	var active *v1alpha1.NodeConfigPreflight
+	var next time.Time
+	for _, o := range c.fleet.takePreflights() {
+		var at time.Time
+		var err error
+		switch {
+		case o.DeletionTimestamp != nil:
+			continue
+		case o.Status.EndTime != nil:
+			at, err = c.expirePreflight(ctx, o, now)
+		case active == nil:
+			active = o
+			at, err = c.stepPreflight(ctx, o)
+		default:
+			st := o.Status.DeepCopy()
+			st.Phase, st.Message = v1alpha1.PreflightWaiting, fmt.Sprintf("NodeConfigPreflight %s is asked first", active.Name)
+			err = c.writePreflight(ctx, o, st, now)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("preflight step failed; retrying", "preflight", o.Name, "err", err)
+			at = now.Add(longestRetry)
+		}
+		next = earliest(next, at)
+	}
+	c.fleet.reschedulePreflights(next)
+}
+
+// expirePreflight deletes a finished NodeConfigPreflight after its time, and returns when that is.
+func (c *Controller) expirePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, now time.Time) (time.Time, error) {
+	ttl := defaultPreflightTTL
+	if s := o.Spec.TTLSecondsAfterFinished; s != nil {
+		ttl = time.Duration(*s) * time.Second
+	}
+	if end := o.Status.EndTime.Add(ttl); now.Before(end) {
+		return end, nil
+	}
+	// The garbage collector deletes the ConfigMap with it.
+	err := c.client.Delete(ctx, &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}, client.Preconditions{UID: &o.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return time.Time{}, advise("delete "+kindPreflights, err)
+	}
+	return time.Time{}, nil
+}
+
+// defaultPreflightTTL is the default of spec.ttlSecondsAfterFinished.
+const defaultPreflightTTL = time.Hour
+
+// stepPreflight does the next work of one NodeConfigPreflight: store the configuration, count the answers, record, ask.
+func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight) (time.Time, error) {
+	now, outages := c.fleet.times()
+	now = recordedBy(&o.Status, now)
+	st := o.Status.DeepCopy()
+	t := policy.PreflightTemplateOf(o)
+	if t.Err != nil {
+		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, policy.Cut(t.Err.Error(), v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
+		return now, c.writePreflight(ctx, o, st, now)
+	}
+	if st.ConfigMapRef == nil {
+		ref, err := c.storePreflight(ctx, o, t.Content)
+		if err != nil {
+			return time.Time{}, err
+		}
+		st.ConfigMapRef = ref
+	}
+	c.nodes = c.fleet.selected(t.Nodes, c.nodes[:0])
+	nodes := c.nodes
+	busy := c.fleet.askingRollouts()
+	q := rollout.Inquiry{
+		UID: string(o.UID), Now: now, Outages: outages, Timeout: c.settings.Times.Agent,
+		Room:      rollout.MaxUnanswered - c.fleet.unanswered(string(o.UID), c.settings.Times.Agent),
+		TakesPart: func(n *rollout.Node) bool { return n.OtherSource == "" },
+		Runs: func(n *rollout.Node) bool {
+			return n.OK == "True" && !n.InTrial && n.Active.SHA256 == st.ConfigMapRef.SHA256 && n.LastKnownGood == n.Active
+		},
+		Busy: func(n *rollout.Node) bool { return busy[n.Preflight.Asked] },
+	}
+	started := now
+	if st.Result != nil {
+		started = st.Result.StartTime.Time
+	}
+	result, ask, again := q.Evaluate(started, nodes)
+	st.Result = new(policy.PreflightResultFor(&result))
+	st.Phase, st.Message = v1alpha1.PreflightAsking, result.Summary()
+	if !result.Ended.IsZero() {
+		st.Phase, st.EndTime = v1alpha1.PreflightComplete, st.Result.EndTime
+	}
+	st.Message = policy.Cut(st.Message, v1alpha1.MaxRolloutMessage)
+	decided := o.Status.Result == nil || st.EndTime != nil || st.Phase != o.Status.Phase
+	if due := c.preflightWritten.Add(countsInterval); !decided && c.fleet.now().Before(due) {
+		again = min(cmp.Or(again, countsInterval), countsInterval) // counts are written later
+	} else if err := c.writePreflight(ctx, o, st, now); err != nil {
+		return time.Time{}, err
+	} else {
+		c.preflightWritten = c.fleet.now()
+	}
+	if len(ask) > 0 {
+		revision := rollout.Revision{Namespace: st.ConfigMapRef.Namespace, Name: st.ConfigMapRef.Name, UID: string(st.ConfigMapRef.UID), SHA256: st.ConfigMapRef.SHA256}
+		request, err := policy.PreflightRequestText(q.UID, revision, 0, o.Spec.Trial, now)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if finished, err := c.ask(ctx, namesOf(nodes, ask), request); err != nil || !finished {
+			return now, err
+		}
+	}
+	if again > 0 {
+		return now.Add(again), nil
+	}
+	return now, nil // it has ended: the next one
+}
+
+// storePreflight creates the ConfigMap with the configuration of a NodeConfigPreflight, or finds the one that was created
+// before a crash.
+func (c *Controller) storePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, content policy.Content) (*v1alpha1.ConfigMapReference, error) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.settings.Namespace, Name: "preflight-" + string(o.UID), Labels: map[string]string{v1alpha1.LabelPreflight: string(o.UID)},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfigPreflight", Name: o.Name, UID: o.UID}},
+		},
+		Immutable: new(true),
+		Data:      map[string]string{content.Key: content.Data},
+	}
+	err := c.client.Create(ctx, cm, fieldManager)
+	if apierrors.IsAlreadyExists(err) {
+		err = c.client.Get(ctx, client.ObjectKeyFromObject(cm), cm)
+		if err == nil && (policy.PayloadDigest(cm) != content.SHA256 || !policy.Immutable(cm)) {
+			return nil, fmt.Errorf("ConfigMap %s/%s exists with another content: delete it", cm.Namespace, cm.Name)
+		}
+	}
+	if err != nil {
+		return nil, advise("create configmaps/v1", err)
+	}
+	return &v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}, nil
+}
+
+// writePreflight writes the status of a NodeConfigPreflight if it has changed, and reports the end of the preflight.
+func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, st *v1alpha1.NodeConfigPreflightStatus, now time.Time) error {
+	done := metav1.Condition{Type: v1alpha1.ConditionPreflightComplete, Status: metav1.ConditionFalse, Reason: string(st.Phase), LastTransitionTime: metav1.NewTime(now), ObservedGeneration: o.Generation}
+	if st.EndTime != nil {
+		done.Status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&st.Conditions, done)
+	if equality.Semantic.DeepEqual(&o.Status, st) {
+		return nil
+	}
+	data, err := json.Marshal([]operation{{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st}})
+	if err != nil {
+		return fmt.Errorf("encode the status of NodeConfigPreflight %s: %w", o.Name, err)
+	}
+	got := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+	if err := c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager); err != nil {
+		return advise("patch "+kindPreflights+" status", err)
+	}
+	c.fleet.setPreflight(got)
+	if o.Status.EndTime == nil && st.EndTime != nil {
+		kind := corev1.EventTypeNormal
+		if st.Phase == v1alpha1.PreflightInvalid || st.Result != nil && st.Result.Refused > 0 {
+			kind = corev1.EventTypeWarning
+		}
+		c.recorder.Eventf(o, nil, kind, "Preflight"+string(st.Phase), "Preflight", "%s", policy.Cut(st.Message, maxNote))
+		c.log.Info(st.Message, "preflight", o.Name, "phase", st.Phase)
+	}
+	return nil
+}

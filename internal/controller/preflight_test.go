@@ -1,0 +1,333 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// answerPreflights plays agents that answer preflight requests until the test ends. judge returns the verdict, reason and message of a
+// node; an empty verdict is no answer. It counts the answers.
+func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...string) *atomic.Int64 {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	answers := &atomic.Int64{}
+	once := func() error {
+		list := &v1alpha1.NodeConfigList{}
+		if err := admin.List(ctx, list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			nc := &list.Items[i]
+			if !slices.Contains(names, nc.Name) {
+				continue
+			}
+			var request v1alpha1.PreflightRequest
+			if text := nc.Annotations[v1alpha1.AnnotationPreflight]; text != "" {
+				if err := json.Unmarshal([]byte(text), &request); err != nil {
+					return err
+				}
+			}
+			able := slices.Contains(nc.Status.Capabilities, v1alpha1.CapabilityPreflight)
+			new := request.UID != "" && (nc.Status.Preflight == nil || nc.Status.Preflight.UID != request.UID)
+			said := judge(nc.Name)
+			if able && (!new || said[0] == "") {
+				continue
+			}
+			ops := []operation{{"test", "/metadata/resourceVersion", nc.ResourceVersion}, {"add", "/status/capabilities", []string{v1alpha1.CapabilityPreflight}}}
+			if new && said[0] != "" {
+				answers.Add(1)
+				ops = append(ops, operation{"add", "/status/preflight", v1alpha1.PreflightAnswer{UID: request.UID, Verdict: v1alpha1.PreflightVerdict(said[0]), Reason: said[1], Message: said[2]}})
+			}
+			data, err := json.Marshal(ops)
+			if err != nil {
+				return err
+			}
+			if err := admin.Status().Patch(ctx, nc, client.RawPatch(types.JSONPatchType, data)); err != nil && !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+		return nil
+	}
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := once(); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(often)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return answers
+}
+
+func accepts(string) [3]string { return [3]string{"Accepted"} }
+
+func report(mode v1alpha1.PreflightMode) func(*v1alpha1.NodeConfigRolloutSpec) {
+	return func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Preflight = mode }
+}
+
+// reported creates NodeConfigs of nodes that agents have written to.
+func reported(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		assert.NoError(t, admin.Create(t.Context(), nc))
+		assert.NoError(t, answer(t.Context(), nc, false))
+	}
+}
+
+// metricOf returns the value of a controller's metric with one of its labels.
+func metricOf(t *testing.T, c *running, name, label string) float64 {
+	t.Helper()
+	families := assert.Value(c.registry.Gather())(t)
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if labels := fmt.Sprint(m.GetLabel()); f.GetName() == name && strings.Contains(labels, label) && !strings.Contains(labels, "error") {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func preflight(so func(*v1alpha1.RolloutPreflight) bool) func(status) error {
+	return func(st status) error {
+		return assert.Unless(st.Preflight != nil && so(st.Preflight), "status.preflight is %+v", st.Preflight)
+	}
+}
+
+func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=asked", "q1", "q2", "q3")
+	reported(t, "q1", "q2", "q3")
+	answers := answerPreflights(t, func(node string) [3]string {
+		if node == "q2" {
+			return [3]string{"Refused", v1alpha1.ReasonValidationFailed, "maxPods is wrong"}
+		}
+		return accepts(node)
+	}, "q1", "q2") // the agent of q3 is too old
+	eventually(t, func() error {
+		for _, name := range []string{"q1", "q2"} {
+			if len(nodeConfig(t, name).Status.Capabilities) == 0 {
+				return fmt.Errorf("%s does not report its capabilities", name)
+			}
+		}
+		return nil
+	})
+	c := start(t, own())
+	roll(t, "asked", report(v1alpha1.PreflightRequire))
+	r := awaitRollout(t, "asked", phase(v1alpha1.RolloutHalted))
+	p := r.Status.Preflight
+	if p == nil || p.EndTime == nil || p.Revision != 1 || p.Attempt != 1 || p.Accepted != 1 || p.Refused != 1 || p.Unsupported != 1 || p.Unanswered != 0 {
+		t.Fatalf("status.preflight is %+v", p)
+	}
+	want := v1alpha1.PreflightRefusal{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods is wrong", Nodes: 1, Examples: []string{"q2"}}
+	assert.That(t, len(p.Refusals) == 1 && fmt.Sprint(p.Refusals[0]) == fmt.Sprint(want) && slices.Equal(p.UnsupportedNodes, []string{"q3"}),
+		"the groups are %+v, too old %v", p.Refusals, p.UnsupportedNodes)
+	h := r.Status.Halt
+	assert.That(t, h.Reason == v1alpha1.HaltPreflightRefused && strings.Contains(h.Message, "1 ValidationFailed (q2)"), "halt is %+v", h)
+	for _, name := range []string{"q1", "q2", "q3"} {
+		nc := nodeConfig(t, name)
+		assert.That(t, nc.Spec.ConfigSource == nil && nc.Generation == 1, "%s was changed: generation %d, %+v", name, nc.Generation, nc.Spec)
+	}
+	if n := answers.Load(); n != 2 {
+		t.Errorf("%d answers, want 2", n)
+	}
+	if n := metricOf(t, c, "evenkeel_controller_writes_total", `"preflight"`); n != 2 {
+		t.Errorf("%v requests were written, want 2", n)
+	}
+	if n := metricOf(t, c, "evenkeel_rollout_preflight_nodes", `"refused"`); n != 1 {
+		t.Errorf("the metric says %v refused", n)
+	}
+	eventually(t, func() error {
+		return told(t, "asked", "1 node accepts, 1 refused: 1 ValidationFailed (q2), 1 with an agent that is too old to answer")
+	})
+
+	edit(t, "asked", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Strategy.Preflight, s.Retry = v1alpha1.PreflightReport, &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
+	})
+	awaitRollout(t, "asked", phase(v1alpha1.RolloutProgressing), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.Attempt == 2 && p.EndTime != nil && p.Refused == 1
+	}))
+}
+
+func TestANewLeaderContinuesAPreflight(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=taken", "t1", "t2")
+	reported(t, "t1", "t2")
+	var open atomic.Bool
+	answerPreflights(t, func(node string) [3]string {
+		if node == "t2" && !open.Load() {
+			return [3]string{}
+		}
+		return accepts(node)
+	}, "t1", "t2")
+	first := start(t, own())
+	roll(t, "taken", report(v1alpha1.PreflightReport))
+	r := awaitRollout(t, "taken", phase(v1alpha1.RolloutWaiting), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.Accepted == 1 && p.Unanswered == 1
+	}))
+	first.stop()
+	open.Store(true)
+	second := start(t, own())
+	agents(t, nil, "t1", "t2")
+	awaitRollout(t, "taken", completeAt(1), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.Accepted == 2 && p.StartTime.Equal(&r.Status.Preflight.StartTime)
+	}))
+	was, is := metricOf(t, first, "evenkeel_controller_writes_total", `"preflight"`), metricOf(t, second, "evenkeel_controller_writes_total", `"preflight"`)
+	assert.That(t, was == 2 && is == 0, "the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
+}
+
+func TestASilentAgentDelaysAPreflightByTheAgentTimeout(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=silent", "s1", "s2")
+	reported(t, "s1", "s2")
+	answerPreflights(t, func(node string) [3]string {
+		if node == "s2" {
+			return [3]string{}
+		}
+		return accepts(node)
+	}, "s1", "s2")
+	const timeout = 40 * time.Second // less than the default
+	c := start(t, own(), func(o *Options) { o.Times = policy.Times{Agent: timeout, NotReady: policy.DefaultTimes.NotReady} })
+	eventually(t, func() error {
+		for _, name := range []string{"s1", "s2"} {
+			if len(nodeConfig(t, name).Status.Capabilities) == 0 {
+				return fmt.Errorf("%s does not report its capabilities", name)
+			}
+		}
+		return nil
+	})
+	roll(t, "silent", report(v1alpha1.PreflightReport))
+	awaitRollout(t, "silent", phase(v1alpha1.RolloutWaiting), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.EndTime == nil && p.Accepted == 1 && p.Unanswered == 1
+	}))
+	later(c, 2*timeout) // the controller has just begun: agents may take the first half to come back
+	p := awaitRollout(t, "silent", preflight(func(p *v1alpha1.RolloutPreflight) bool { return p.EndTime != nil })).Status.Preflight
+	assert.That(t, p.Accepted == 1 && p.Unanswered == 1 && slices.Equal(p.UnansweredNodes, []string{"s2"}), "status.preflight is %+v", p)
+	took := p.EndTime.Sub(p.StartTime.Time)
+	assert.That(t, took >= timeout, "the preflight took %s, the silent agent has %s", took, timeout)
+}
+
+func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
+	world(t)
+	t.Cleanup(func() { assert.OK(t, admin.DeleteAllOf(context.Background(), &v1alpha1.NodeConfigPreflight{})) })
+	addNodes(t, "pool=turn", "p1", "p2")
+	reported(t, "p1", "p2")
+	answerPreflights(t, func(node string) [3]string {
+		if node == "p2" {
+			return [3]string{"Refused", v1alpha1.ReasonNeedsDrain, "cpu_manager_state"}
+		}
+		return accepts(node)
+	}, "p1", "p2")
+	start(t, own())
+	ttl := int32(5)
+	make := func(name string, pods int, change ...func(*v1alpha1.NodeConfigPreflight)) {
+		o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigPreflightSpec{
+			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "turn"}}, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(pods).KubeletDropIn},
+		}}
+		for _, f := range change {
+			f(o)
+		}
+		assert.NoError(t, admin.Create(t.Context(), o))
+	}
+	make("one", 50)
+	make("two", 60, func(o *v1alpha1.NodeConfigPreflight) { o.Spec.TTLSecondsAfterFinished = &ttl })
+	make("wrong", 70, func(o *v1alpha1.NodeConfigPreflight) {
+		o.Spec.Trial = &v1alpha1.TrialTerms{}
+		o.Spec.Template.KubeletDropIn.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","staticPodPath":5}`)
+	})
+	result := func(name string) (*v1alpha1.NodeConfigPreflight, error) {
+		o := &v1alpha1.NodeConfigPreflight{}
+		if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, o); err != nil {
+			return nil, err
+		}
+		if o.Status.Phase != v1alpha1.PreflightComplete {
+			return nil, fmt.Errorf("%s is %s: %s", name, o.Status.Phase, o.Status.Message)
+		}
+		return o, nil
+	}
+	for _, name := range []string{"one", "two"} {
+		eventually(t, func() error {
+			o, err := result(name)
+			if err != nil {
+				return err
+			}
+			if r := o.Status.Result; r.Accepted != 1 || r.Blocked != 1 || len(r.Refusals) != 1 || r.Refusals[0].Reason != v1alpha1.ReasonNeedsDrain {
+				return fmt.Errorf("the result is %+v", r)
+			}
+			cm := &corev1.ConfigMap{}
+			ref := o.Status.ConfigMapRef
+			if err := admin.Get(t.Context(), types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, cm); err != nil {
+				return err
+			}
+			if !policy.Immutable(cm) || policy.PayloadDigest(cm) != ref.SHA256 || len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].UID != o.UID {
+				return fmt.Errorf("the ConfigMap is %+v", cm)
+			}
+			return nil
+		})
+	}
+	eventually(t, func() error {
+		_, err := result("two")
+		return assert.Unless(apierrors.IsNotFound(err), "it does not expire: %w", err)
+	})
+	assert.OK(t, assert.Err(result("one")), "the other one is kept for an hour")
+	for _, name := range []string{"p1", "p2"} {
+		nc := nodeConfig(t, name)
+		assert.That(t, nc.Generation == 1 && nc.Spec.ConfigSource == nil, "%s was assigned something: %+v", name, nc.Spec)
+	}
+}
+
+func TestAnEditedNodeConfigPreflightIsInvalid(t *testing.T) {
+	world(t)
+	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "edited"}, Spec: v1alpha1.NodeConfigPreflightSpec{
+		AllNodes: true, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(70).KubeletDropIn},
+	}}
+	assert.NoError(t, admin.Create(t.Context(), o))
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), o) })
+	o.Spec.Template.KubeletDropIn = template(71).KubeletDropIn
+	assert.NoError(t, admin.Update(t.Context(), o))
+	start(t, own())
+	eventually(t, func() error {
+		if err := admin.Get(t.Context(), types.NamespacedName{Name: "edited"}, o); err != nil {
+			return err
+		}
+		if o.Status.Phase != v1alpha1.PreflightInvalid || !strings.Contains(o.Status.Message, "the spec was changed after the preflight was created") {
+			return fmt.Errorf("it is %s: %s", o.Status.Phase, o.Status.Message)
+		}
+		return nil
+	})
+}
+
+func TestRolloutsWorkWithoutTheCRDOfPreflights(t *testing.T) {
+	world(t)
+	crd := object("apiextensions.k8s.io", "CustomResourceDefinition", "nodeconfigpreflights.evenkeel.dev")
+	assert.NoError(t, admin.Delete(t.Context(), crd))
+	t.Cleanup(func() { assert.OK(t, cluster.Apply(context.Background(), "../../config/api")) })
+	addNodes(t, "pool=without", "w1")
+	agents(t, nil, "w1")
+	c := start(t, own())
+	roll(t, "without")
+	awaitRollout(t, "without", completeAt(1))
+	assert.OK(t, c.ready(), "the controller is not ready")
+}

@@ -1,0 +1,236 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/internal/controller/drain"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// The controller removes the startup taint and never sets it. It keeps no record: the taint, the creation time of the Node and the
+// plans of rollouts say everything, so the next leader continues.
+
+// StartupTaint configures the removal of the startup taint. Zero: the controller ignores all taints.
+type StartupTaint struct {
+	Key   string // with the effect NoSchedule; empty: there is none
+	Times rollout.StartupTimes
+}
+
+// startupRights is what the controller knows about its permission to remove taints. Only the loop uses it.
+type startupRights struct {
+	checked time.Time // when it asked; zero: never
+	may     bool
+	retry   time.Time // no attempt before this time
+	said    string    // the last problem that was logged
+}
+
+// startupDue is a node whose startup taint is to be removed.
+type startupDue struct {
+	name  string
+	uid   types.UID
+	why   rollout.StartupRelease
+	holds string // the rollout that has the node; empty: none
+}
+
+// setStartup keeps what a rollout's plan has for nodes with the startup taint.
+func (f *fleet) setStartup(name string, nodes []rollout.Node, states []rollout.Startup) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range states {
+		if n := f.startup[nodes[s.Node].Name]; n != nil {
+			n.startup, n.startupOf = s.State, name
+		}
+	}
+}
+
+// trackStartup keeps the set of nodes with the startup taint. The caller holds mu.
+func (f *fleet) trackStartup(n *nodeEntry, observed *rollout.Node) {
+	observed.Startup = policy.HasStartupTaint(n.node, f.startupKey)
+	switch {
+	case !observed.Startup:
+		delete(f.startup, n.node.Name)
+	case f.startup[n.node.Name] == nil:
+		f.startup[n.node.Name], n.startup, n.startupOf = n, rollout.StartupWaits, ""
+		signal(f.changed)
+	}
+}
+
+// dueStartup returns the nodes whose startup taint is to be removed, by name, and when to ask again if nothing changes; zero: not
+// needed. Unless everything is known, only the deadline counts.
+func (f *fleet) dueStartup(times rollout.StartupTimes, complete bool) (due []startupDue, next time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
+	for name, n := range f.startup {
+		s := rollout.StartupNode{Created: n.node.CreationTimestamp.Time, Selected: len(n.claims) > 0 || !complete}
+		if complete && n.startupOf == n.holder {
+			s.State = n.startup
+		}
+		why, again := s.Release(now, times)
+		// Nodes could not report in an outage: the deadline is not over before agents have come back.
+		if back := f.outages.End(s.Created.Add(times.Deadline), 1, f.agent).Add(-1); complete && why == rollout.ReleasedAtDeadline && now.Before(back) {
+			why, again = rollout.StartupKeep, back
+		}
+		if why == rollout.StartupKeep {
+			next = earliest(next, again)
+			continue
+		}
+		due = append(due, startupDue{name, n.node.UID, why, n.holder})
+	}
+	slices.SortFunc(due, func(a, b startupDue) int { return cmp.Compare(a.name, b.name) })
+	return due, next
+}
+
+// countStartup counts the nodes with the startup taint, and those that have it for longer than a time.
+func (f *fleet) countStartup(deadline time.Duration) (all, overdue int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range f.startup {
+		if n.node.CreationTimestamp.Add(deadline).Before(f.now()) {
+			overdue++
+		}
+	}
+	return len(f.startup), overdue
+}
+
+// releaseStartup removes the startup taint from nodes that are to lose it, and returns when to call it again if nothing changes;
+// zero: not needed. It reports a problem once, and tries again later.
+func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Time {
+	due, next := c.fleet.dueStartup(c.startupTaint.Times, complete)
+	now, r := c.fleet.now(), &c.startupRights
+	if len(due) == 0 || now.Before(r.retry) {
+		if len(due) > 0 {
+			next = earliest(next, r.retry)
+		}
+		return next
+	}
+	err := c.checkStartupPermission(ctx)
+	if err == nil {
+		err = c.forEachParallel(ctx, len(due), func(i int) error { return c.removeStartupTaint(ctx, due[i]) })
+	}
+	switch {
+	case ctx.Err() != nil:
+		return next
+	case err == nil:
+		r.said = ""
+		return next
+	case apierrors.IsForbidden(err), errors.Is(err, errNoStartupPermission):
+		r.retry = now.Add(permissionInterval)
+	default:
+		r.retry = now.Add(longestRetry)
+	}
+	if text := err.Error(); text != r.said {
+		r.said = text
+		c.log.Warn("cannot remove the startup taint; retrying", "taint", c.startupTaint.Key, "nodes", len(due), "err", err)
+	}
+	return earliest(next, r.retry)
+}
+
+var errNoStartupPermission = errors.New("the controller may not patch Nodes: grant it with kubectl apply -k config/startup-taint (or helm upgrade with --set startupTaint.enabled=true), or start nodes without the taint")
+
+// checkStartupPermission returns an error if the controller may not patch Nodes.
+func (c *Controller) checkStartupPermission(ctx context.Context) error {
+	now, r := c.fleet.now(), &c.startupRights
+	if r.checked.IsZero() || !now.Before(r.checked.Add(permissionInterval)) {
+		may, err := drain.May(ctx, c.kubernetes, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"})
+		if err != nil {
+			return err
+		}
+		r.checked, r.may = now, may
+	}
+	if !r.may {
+		return errNoStartupPermission
+	}
+	return nil
+}
+
+// removeStartupTaint removes the startup taint from a Node, unless the Node was created again, and reports it.
+func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error {
+	if err := c.stillLeads(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // a write that has begun is finished
+	defer cancel()
+	stored, err := c.patchStartupTaint(ctx, d)
+	for attempt := 1; errors.Is(err, errConflict) && attempt < startupAttempts; attempt++ {
+		stored, err = c.patchStartupTaint(ctx, d)
+	}
+	switch {
+	case err != nil:
+		c.metrics.wrote("node", "error")
+		return fmt.Errorf("remove the taint %s of Node %s: %w", c.startupTaint.Key, d.name, err)
+	case stored == nil:
+		return nil
+	}
+	c.metrics.wrote("node", "ok")
+	c.metrics.released.WithLabelValues(string(d.why)).Inc()
+	c.reportStartup(stored.DeepCopy(), d)
+	c.fleet.setNode(stored) // the next decision must know, even if the watch is late
+	return nil
+}
+
+// startupAttempts is how often the removal is tried if others change the taints at the same time.
+const startupAttempts = 5
+
+// patchStartupTaint removes the startup taint from a Node, and returns the stored Node; nil if there is nothing to remove. The patch
+// tests what it removes: the error is errConflict if the taints have changed in between.
+func (c *Controller) patchStartupTaint(ctx context.Context, d startupDue) (*corev1.Node, error) {
+	nodes := c.kubernetes.CoreV1().Nodes()
+	node, err := nodes.Get(ctx, d.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && node.UID != d.uid {
+		return nil, nil // the watch tells
+	} else if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return policy.IsStartupTaint(&t, c.startupTaint.Key) })
+	if i < 0 {
+		c.fleet.setNode(node)
+		return nil, nil
+	}
+	path := fmt.Sprintf("/spec/taints/%d", i)
+	patch, err := json.Marshal([]operation{
+		{"test", "/metadata/uid", node.UID}, {"test", path, node.Spec.Taints[i]}, {Op: "remove", Path: path},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	stored, err := nodes.Patch(ctx, d.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: string(fieldManager)})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the answer to a failed test
+		return nil, fmt.Errorf("%w (%w)", errConflict, err)
+	}
+	return stored, err
+}
+
+// reportStartup reports on the Node, and in the log, that and why the startup taint was removed.
+func (c *Controller) reportStartup(node *corev1.Node, d startupDue) {
+	kind, reason, message := corev1.EventTypeNormal, "StartupTaintRemoved", ""
+	switch key := c.startupTaint.Key; d.why {
+	case rollout.ReleasedConfigured:
+		message = fmt.Sprintf("removed the taint %s: the node runs the configuration of rollout %s", key, d.holds)
+	case rollout.ReleasedNothing:
+		message = fmt.Sprintf("removed the taint %s: rollout %s has no configuration for the node now", key, d.holds)
+	case rollout.ReleasedNotSelected:
+		message = fmt.Sprintf("removed the taint %s: no rollout has selected the node within %s", key, c.startupTaint.Times.Grace)
+	default:
+		kind, reason = corev1.EventTypeWarning, "StartupDeadlineExceeded"
+		message = fmt.Sprintf("removed the taint %s after %s, although the node has not run the configuration of its rollout: run kubectl evenkeel node %s", key, c.startupTaint.Times.Deadline, d.name)
+	}
+	c.recorder.Eventf(node, nil, kind, reason, "StartupTaint", "%s", message)
+	c.log.Info(message, "node", d.name, "event", reason)
+}

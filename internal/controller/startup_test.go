@@ -1,0 +1,271 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+const startupKey = v1alpha1.TaintUnconfigured
+
+// startups has a controller remove the startup taint, with these times.
+func startups(grace, deadline time.Duration) func(*Options) {
+	return func(o *Options) {
+		o.Startup = StartupTaint{Key: startupKey, Times: rollout.StartupTimes{Grace: grace, Deadline: deadline}}
+	}
+}
+
+var theirs = corev1.Taint{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule}
+
+// taint has Nodes that register with the startup taint, between two others.
+func taint(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		n := nodeNamed(t, name)
+		n.Spec.Taints = []corev1.Taint{
+			theirs, {Key: startupKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}, {Key: startupKey, Effect: corev1.TaintEffectPreferNoSchedule},
+		}
+		assert.NoError(t, admin.Update(t.Context(), n))
+	}
+}
+
+func nodeNamed(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, n))
+	return n
+}
+
+func isTainted(t *testing.T, name string) bool {
+	t.Helper()
+	return policy.HasStartupTaint(nodeNamed(t, name), startupKey)
+}
+
+// awaitOpen waits until nodes have lost the startup taint and nothing else, and their Events say why.
+func awaitOpen(t *testing.T, event string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		eventually(t, func() error {
+			if isTainted(t, name) {
+				return fmt.Errorf("%s has the taint", name)
+			}
+			return told(t, name, event)
+		})
+		if n := nodeNamed(t, name); len(n.Spec.Taints) != 2 || n.Spec.Taints[0] != theirs || n.Spec.Taints[1].Effect != corev1.TaintEffectPreferNoSchedule {
+			t.Errorf("%s has the taints %+v", name, n.Spec.Taints)
+		}
+	}
+}
+
+func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	addNodes(t, "pool=startup", "old")
+	agents(t, nil, "old")
+	c := start(t, own(), startups(time.Hour, 2*time.Hour))
+	roll(t, "startup")
+	awaitRollout(t, "startup", completeAt(1))
+	<-time.After(time.Second) // creation times have whole seconds: only a younger node joins
+	addNodes(t, "pool=startup", "new")
+	taint(t, "new")
+	eventually(t, func() error { // its agent creates its NodeConfig, and does not run the revision yet
+		nc := &v1alpha1.NodeConfig{}
+		if err := admin.Get(t.Context(), types.NamespacedName{Name: "new"}, nc); err != nil {
+			return err
+		}
+		if nc.Spec.ConfigSource != nil {
+			return nil
+		}
+		return errors.Join(answer(t.Context(), nc, false), errors.New("it is not assigned a revision"))
+	})
+	assert.Must(t, isTainted(t, "new"), "the taint is gone before the node runs its revision")
+	agents(t, nil, "new")
+	awaitOpen(t, "the node runs the configuration of rollout startup", "new")
+	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "configured"), 1, "the metric counts")
+}
+
+func TestARolloutThatHasNothingForANodeDoesNotHoldIt(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	addNodes(t, "pool=later", "later")
+	taint(t, "later")
+	agents(t, nil, "later")
+	start(t, own(), startups(time.Hour, 2*time.Hour))
+	roll(t, "later", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
+	awaitOpen(t, "rollout later has no configuration for the node now", "later")
+}
+
+func TestANodeThatNoRolloutSelectsIsOpenAfterTheGrace(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	addNodes(t, "pool=none", "grace", "waits")
+	taint(t, "grace")
+	start(t, own(), startups(2*time.Second, time.Hour))
+	awaitOpen(t, "no rollout has selected the node within 2s", "grace")
+}
+
+func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	c := start(t, own(), startups(time.Second, 3*time.Second), func(o *Options) { o.Times = policy.Times{Agent: time.Second, NotReady: time.Minute} })
+	roll(t, "silent", func(s *v1alpha1.NodeConfigRolloutSpec) { s.NewNodes = v1alpha1.NewNodesTarget })
+	<-time.After(time.Second)            // creation times have whole seconds: only a younger node joins
+	addNodes(t, "pool=silent", "silent") // without an agent
+	taint(t, "silent")
+	awaitOpen(t, "removed the taint "+startupKey+" after 3s, although the node has not run the configuration", "silent")
+	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "deadline"), 1, "the metrics count")
+}
+
+func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=none", "held", "held-too")
+	taint(t, "held", "held-too")
+	var reviews atomic.Int64
+	var granted atomic.Bool
+	config := own()
+	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			if strings.Contains(r.URL.Path, "selfsubjectaccessreviews") {
+				reviews.Add(1)
+			}
+			assert.That(t, r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/nodes/") || granted.Load(),
+				"it tried to patch %s", r.URL.Path)
+			return next.RoundTrip(r)
+		})
+	}
+	c := newController(t, config, startups(0, time.Nanosecond))
+	for _, name := range []string{"held", "held-too"} {
+		c.fleet.setNode(nodeNamed(t, name))
+	}
+	for range 3 {
+		next := c.releaseStartup(t.Context(), true)
+		wait := next.Sub(c.fleet.now())
+		assert.That(t, wait > 0 && wait <= permissionInterval, "it tries again after %s", wait)
+	}
+	assert.Equal(t, reviews.Load(), 1, "reviews of its permission")
+	assert.That(t, strings.Contains(c.startupRights.said, "kubectl apply -k config/startup-taint"), "it said %q", c.startupRights.said)
+	if all, overdue := c.fleet.countStartup(0); all != 2 || overdue != 2 {
+		t.Errorf("%d nodes have the taint, %d too long", all, overdue)
+	}
+	granted.Store(true)
+	grant(t, "startup-taint")
+	eventually(t, func() error {
+		c.startupRights.retry, c.startupRights.checked = time.Time{}, time.Time{}
+		c.releaseStartup(t.Context(), true)
+		if all, _ := c.fleet.countStartup(0); all != 0 {
+			return errors.New(c.startupRights.said)
+		}
+		return nil
+	})
+	assert.Equal(t, c.startupRights.said, "", "it still")
+}
+
+func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	addNodes(t, "pool=none", "torn")
+	taint(t, "torn")
+	var fail atomic.Value // of the requests, by their method
+	fail.Store("")
+	config := own()
+	var patches atomic.Int64
+	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			what := fail.Load().(string)
+			node, review := strings.HasSuffix(r.URL.Path, "/nodes/torn"), strings.Contains(r.URL.Path, "selfsubjectaccessreviews")
+			if what == r.Method && node || what == "review" && review {
+				return nil, errCrashed
+			}
+			if r.Method == http.MethodPatch && node {
+				if patches.Add(1); what == "moved" { // another taint is removed between read and write
+					n := nodeNamed(t, "torn")
+					n.Spec.Taints = append(n.Spec.Taints[1:], n.Spec.Taints[0])
+					if err := admin.Update(r.Context(), n); err != nil {
+						return nil, err
+					}
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	}
+	c := newController(t, config, startups(0, time.Nanosecond))
+	for _, tt := range []struct {
+		what, want string
+		patches    int64
+	}{
+		{"review", "ask whether this controller may patch nodes", 0},
+		{http.MethodGet, "remove the taint " + startupKey + " of Node torn", 0},
+		{http.MethodPatch, "remove the taint " + startupKey + " of Node torn", 0},
+		{"moved", "", 5},
+	} {
+		c.fleet.setNode(nodeNamed(t, "torn"))
+		patches.Store(0)
+		fail.Store(tt.what)
+		c.startupRights = startupRights{}
+		c.releaseStartup(t.Context(), true)
+		assert.That(t, strings.Contains(c.startupRights.said, tt.want) && c.startupRights.said != "",
+			"%s: it said %q, want %q", tt.what, c.startupRights.said, tt.want)
+		n := patches.Load()
+		assert.That(t, tt.patches <= 0 || n == tt.patches, "%s: %d attempts, want %d", tt.what, n, tt.patches)
+		assert.Must(t, isTainted(t, "torn"), "%s: the taint is gone", tt.what)
+	}
+}
+
+func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
+	world(t)
+	grant(t, "startup-taint")
+	addNodes(t, "pool=none", "again", "gone", "open")
+	taint(t, "again", "gone", "open")
+	c := newController(t, own(), startups(0, time.Nanosecond))
+	for _, name := range []string{"again", "gone", "open"} {
+		c.fleet.setNode(nodeNamed(t, name))
+		if name == "open" { // by a person
+			n := nodeNamed(t, name)
+			n.Spec.Taints = nil
+			assert.NoError(t, admin.Update(t.Context(), n))
+			continue
+		}
+		assert.NoError(t, admin.Delete(t.Context(), nodeNamed(t, name), client.GracePeriodSeconds(0)))
+	}
+	addNodes(t, "pool=none", "again")
+	taint(t, "again")
+	c.releaseStartup(t.Context(), true)
+	assert.That(t, isTainted(t, "again") && c.startupRights.said == "", "the new Node has lost its taint, or: %s", c.startupRights.said)
+	if all, _ := c.fleet.countStartup(0); all != 2 { // the watch tells of the deleted ones
+		t.Errorf("%d nodes have the taint", all)
+	}
+	c.fleet.deleteNode("gone")
+	all, _ := c.fleet.countStartup(0)
+	assert.That(t, all == 1, "%d nodes have the taint after a deletion", all)
+}
+
+func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.T) {
+	f := newFleet("", 0)
+	f.startupKey = startupKey
+	at := time.Unix(1_800_000_000, 0)
+	f.now = func() time.Time { return at }
+	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-5 * time.Minute))},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: startupKey, Effect: corev1.TaintEffectNoSchedule}}}})
+	times := rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
+	due, next := f.dueStartup(times, false)
+	assert.That(t, len(due) == 0 && next.Equal(at.Add(5*time.Minute)), "due: %v, next: %s", due, next)
+	due, _ = f.dueStartup(times, true)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedNotSelected, "due: %v", due)
+	at = at.Add(5 * time.Minute)
+	due, _ = f.dueStartup(times, false)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due: %v", due)
+}

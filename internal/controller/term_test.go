@@ -1,0 +1,245 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// leads has a controller that waits for its lease, and does not wait long.
+func leads(o *Options) { o.LeaderElection, o.LeaseDuration = true, 3*time.Second }
+
+func lease(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	l := &coordinationv1.Lease{}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, l))
+	return l
+}
+
+// depose gives the lease to somebody else, as an election does.
+func depose(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		l, now := lease(t), metav1.NowMicro()
+		l.Spec.HolderIdentity, l.Spec.RenewTime, l.Spec.AcquireTime = new("somebody else"), &now, &now
+		*l.Spec.LeaseTransitions++
+		return admin.Update(t.Context(), l)
+	})
+}
+
+// run starts a controller that may end with an error.
+func run(t *testing.T, c *Controller) (ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		out <- c.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return out
+}
+
+func TestALeaderStopsAndKeepsTheLeaseOfAnotherHolder(t *testing.T) {
+	world(t)
+	c := newController(t, own(), leads)
+	ended := run(t, c)
+	eventually(t, func() error { _, err := c.election.leads(); return err })
+	depose(t)
+	select {
+	case err := <-ended:
+		assert.That(t, errors.Is(err, errNotLeader) && strings.Contains(err.Error(), `the Lease names "somebody else"`), "it ended with: %v", err)
+	case <-time.After(within):
+		t.Fatal("it goes on leading")
+	}
+	if l := lease(t); *l.Spec.HolderIdentity != "somebody else" {
+		t.Errorf("it gave up what another one has: %+v", l.Spec)
+	}
+	l := lease(t)
+	assert.NoError(t, admin.Delete(t.Context(), l))
+}
+
+// A lease in memory.
+type memory struct {
+	resourcelock.Interface
+	record resourcelock.LeaderElectionRecord
+}
+
+func (m *memory) Identity() string { return "me" }
+func (m *memory) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	r := m.record
+	return &r, nil, nil
+}
+func (m *memory) Create(_ context.Context, r resourcelock.LeaderElectionRecord) error {
+	m.record = r
+	return nil
+}
+func (m *memory) Update(_ context.Context, r resourcelock.LeaderElectionRecord) error {
+	m.record = r
+	return nil
+}
+
+func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
+	record := func(holder string, transitions int) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaderTransitions: transitions}
+	}
+	begin := func() (*election, *memory) {
+		m := &memory{}
+		return &election{Interface: m, duration: time.Hour, now: time.Now, lost: make(chan struct{})}, m
+	}
+	ctx := t.Context()
+	e, m := begin()
+	_, err := e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "it leads without a lease: %v", err)
+	assert.NoError(t, e.Create(ctx, record("me", 0)))
+	term, err := e.leads()
+	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
+	for range 2 {
+		assert.NoError(t, e.Update(ctx, record("me", 0)))
+	}
+	_, _, err = e.Get(ctx)
+	assert.NoError(t, err)
+	term, err = e.leads()
+	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
+	m.record = record("other", 1)
+	_, _, err = e.Get(ctx)
+	assert.NoError(t, err)
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "the lease is another's: %v", err)
+	if err := e.Update(ctx, record("", 1)); err == nil || m.record.HolderIdentity != "other" {
+		t.Errorf("it gave another's lease up: %v", err)
+	}
+
+	e, _ = begin()
+	assert.NoError(t, errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))))
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "somebody else led meanwhile: %v", err)
+
+	e, _ = begin()
+	assert.NoError(t, e.Update(ctx, record("me", 4)))
+	e.renewed = e.renewed.Add(-2 * time.Hour)
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "it was frozen for two hours: %v", err)
+}
+
+func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=former", "f1", "f2")
+	c := newController(t, own(), leads)
+	ended := run(t, c)
+	agents(t, nil, "f1", "f2")
+	roll(t, "former")
+	awaitRollout(t, "former", completeAt(1))
+	cm := revisions(t, "former")["1"]
+	term := v1alpha1.TermOf(cm.Annotations)
+	if term == 0 || nodeConfig(t, "f1").Spec.ConfigSource.RolloutRef.Term != term {
+		t.Fatalf("term %d on the ConfigMap, %+v assigned", term, nodeConfig(t, "f1").Spec.ConfigSource.RolloutRef)
+	}
+
+	// Another one has taken over, and this one has not noticed: its lease looks as it did.
+	c.election.mu.Lock()
+	c.election.duration = time.Hour
+	c.election.mu.Unlock()
+	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
+	edit(t, "former", use(7))
+	eventually(t, func() error { return assert.Unless(len(revisions(t, "former")) == 2, "there is no second revision") })
+	second := revisions(t, "former")["2"]
+	second.Annotations[v1alpha1.AnnotationTerm] = fmt.Sprint(term + 1)
+	assert.NoError(t, admin.Update(t.Context(), &second))
+	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
+	select {
+	case err := <-ended:
+		assert.That(t, errors.Is(err, errNotLeader), "it ended with: %v", err)
+	case <-time.After(within):
+		t.Fatal("it goes on leading")
+	}
+	for _, name := range []string{"f1", "f2"} {
+		nc := nodeConfig(t, name)
+		assert.That(t, nc.Generation == 2, "%s was written to: %+v", name, nc.Spec)
+	}
+}
+
+func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=terms", "t1")
+	addNodes(t, "pool=gone", "g1")
+	agents(t, nil, "t1", "g1")
+	first := start(t, own(), leads)
+	roll(t, "terms")
+	awaitRollout(t, "terms", completeAt(1))
+	roll(t, "gone")
+	awaitRollout(t, "gone", completeAt(1))
+	assert.NoError(t, admin.Delete(t.Context(), rolloutNamed(t, "gone")))
+	left := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations)
+	first.stop()
+	had := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
+	if err := admin.Delete(t.Context(), lease(t)); err != nil { // whoever comes counts from 0
+		t.Fatal(err)
+	}
+	server := &restarted{}
+	config := own()
+	config.WrapTransport = server.wrap
+	over := server.restart() // it cannot look, but for what is listed without a limit
+	defer over()
+	second := start(t, config, leads)
+	eventually(t, func() error {
+		now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
+		return assert.Unless(now > had, "term %d, was %d", now, had)
+	})
+	assert.That(t, !second.watches.complete(), "it has looked")
+	// A node that lost its disk adopts again what a rollout that is gone had assigned to it.
+	if now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations); now != left || left == 0 {
+		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
+	}
+	over()
+	edit(t, "terms", use(7))
+	awaitRollout(t, "terms", completeAt(2))
+	nc := nodeConfig(t, "t1")
+	assert.That(t, nc.Spec.ConfigSource.RolloutRef.Term > had, "assigned by %+v, term %d was before", nc.Spec.ConfigSource.RolloutRef, had)
+}
+
+func TestAControllerWithoutElectionRenewsAFreeLease(t *testing.T) {
+	world(t)
+	c := start(t, own(), func(o *Options) { o.Version = "v9.9.9" })
+	eventually(t, func() error { return holds(t, "v9.9.9") })
+	assert.That(t, c.election == nil, "it has a term")
+	c.stop()
+	l := lease(t)
+	assert.That(t, *l.Spec.HolderIdentity == "", "it keeps the lease: %+v", l.Spec)
+	_ = client.IgnoreNotFound(admin.Delete(t.Context(), lease(t)))
+}
+
+// The next leader knows from the Lease how long nobody observed the fleet. Its clock is the API server's.
+func TestANewLeaderKnowsWhenTheFormerOneWasThereLast(t *testing.T) {
+	m := &memory{record: resourcelock.LeaderElectionRecord{HolderIdentity: "other", RenewTime: metav1.NewTime(then)}}
+	now := then.Add(time.Hour)
+	e := &election{Interface: m, duration: time.Hour, now: func() time.Time { return now }, lost: make(chan struct{})}
+	read := func() {
+		_, _, err := e.Get(t.Context())
+		assert.NoError(t, err)
+	}
+	read()
+	assert.NoError(t, e.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me", RenewTime: metav1.NewTime(then.Add(-time.Hour))}))
+	assert.That(t, m.record.RenewTime.Time.Equal(now), "it renewed the Lease at %s", m.record.RenewTime)
+	read() // its own
+	assert.That(t, e.formerRenewal().Equal(then), "the former leader renewed it at %s", e.formerRenewal())
+	f := newFleet("", time.Second)
+	f.now = func() time.Time { return now }
+	f.endOutage(e.formerRenewal())
+	p := rollout.Policy{}
+	f.setObservation(&rolloutEntry{}, &p)
+	assert.That(t, len(p.Outages) == 1 && p.Outages[0] == (rollout.Outage{From: then, To: now}), "the outages are %v", p.Outages)
+}

@@ -1,0 +1,212 @@
+package hollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Label has the value "true" on every Node that a fleet created. Nodes without it are never changed.
+const Label = GroupName + "/hollow"
+
+// GroupName is the group of labels and taints.
+const GroupName = v1alpha1.GroupName
+
+// maxParallel limits how many nodes join or leave at the same time, and how many heartbeats are written at the same time.
+const maxParallel = 64
+
+// api holds the clients of the fleet's own user, which also writes what kubelets would write, and the configuration of the agents'
+// clients.
+type api struct {
+	config *rest.Config
+	base   http.RoundTripper // of the agents: has credentials, but does not impersonate
+	core   *coreclient.CoreV1Client
+	leases *coordinationclient.CoordinationV1Client
+	slots  chan struct{} // maxParallel ones, for heartbeats
+}
+
+func newAPI(config *rest.Config) (*api, error) {
+	a := &api{slots: make(chan struct{}, maxParallel)}
+	agents := rest.CopyConfig(config)
+	agents.UserAgent = "evenkeel-agent/hollow"
+	agents.DisableCompression = true
+	base, err := rest.TransportFor(agents)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	a.config, a.base = agents, base
+	own := rest.CopyConfig(config)
+	own.UserAgent = "evenkeel-hollow"
+	own.QPS = -1
+	own.Timeout = 30 * time.Second
+	client, err := rest.HTTPClientFor(own)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	if a.core, err = coreclient.NewForConfigAndClient(own, client); err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	if a.leases, err = coordinationclient.NewForConfigAndClient(own, client); err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return a, nil
+}
+
+// clientFor returns an HTTP client that impersonates a node, over connections that all nodes share.
+func (a *api) clientFor(node string) *http.Client {
+	identity := transport.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
+	return &http.Client{Transport: transport.NewImpersonatingRoundTripper(identity, a.base)}
+}
+
+// checkAccess makes an agent's request. If it fails, the error says what to do.
+func (a *api) checkAccess(ctx context.Context, node string) error {
+	config := rest.CopyConfig(a.config)
+	config.QPS = -1
+	client, err := coreclient.NewForConfigAndClient(config, a.clientFor(node))
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = client.RESTClient().Get().AbsPath(nodeConfigPath(node)).Do(ctx).Error()
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), node):
+		return nil
+	case apierrors.IsNotFound(err):
+		return errors.New("the API server does not serve NodeConfigs: apply install.yaml first")
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "impersonate"):
+		return fmt.Errorf("the kubeconfig's user may not act as nodes: grant it the verb impersonate on users (system:node:<name>) and groups (system:nodes, system:authenticated): %w", err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("nodes may not read NodeConfigs: apply install.yaml first: %w", err)
+	}
+	return fmt.Errorf("ask the API server as node %s: %w", node, err)
+}
+
+func nodeConfigPath(node string) string {
+	return "/apis/" + v1alpha1.GroupVersion.String() + "/nodeconfigs/" + node
+}
+
+// listNodes returns the names of all Nodes, and whether each is hollow.
+func (a *api) listNodes(ctx context.Context) (map[string]bool, error) {
+	hollow := map[string]bool{}
+	options := metav1.ListOptions{Limit: 500}
+	for {
+		list, err := a.core.Nodes().List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list Nodes: %w", err)
+		}
+		for i := range list.Items {
+			hollow[list.Items[i].Name] = isHollow(&list.Items[i])
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return hollow, nil
+		}
+	}
+}
+
+func isHollow(n *corev1.Node) bool { return n.Labels[Label] == "true" }
+
+func errNotHollow(name string) error {
+	return fmt.Errorf("node %s exists and is not hollow (it has no label %s=true): choose another name prefix", name, Label)
+}
+
+// register creates the Node and its Lease, or adopts an existing hollow Node.
+func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, err error) {
+	_, err = a.core.Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		old, err := a.core.Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, fmt.Errorf("read the existing Node %s: %w", node.Name, err)
+		}
+		if !isHollow(old) {
+			return false, errNotHollow(node.Name)
+		}
+		adopted = true
+	} else if err != nil {
+		return false, fmt.Errorf("register Node %s: %w", node.Name, err)
+	}
+	now := metav1.NowMicro()
+	seconds := int32(40)
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: map[string]string{Label: "true"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	}
+	_, err = a.leases.Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return adopted, fmt.Errorf("create the Lease of Node %s: %w", node.Name, err)
+	}
+	return adopted, nil
+}
+
+// deregister deletes the Node and its Lease, if they exist.
+func (a *api) deregister(ctx context.Context, node string) error {
+	if err := a.core.Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Node %s: %w", node, err)
+	}
+	err := a.leases.Leases(corev1.NamespaceNodeLease).Delete(ctx, node, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the Lease of Node %s: %w", node, err)
+	}
+	return nil
+}
+
+// deleteNodeConfig deletes the NodeConfig of a node, if it exists.
+func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
+	err := a.core.RESTClient().Delete().AbsPath(nodeConfigPath(node)).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete NodeConfig %s: %w", node, err)
+	}
+	return nil
+}
+
+// newNode returns the Node that a simulated kubelet registers.
+func newNode(name, zone string, labels map[string]string, taints []corev1.Taint) *corev1.Node {
+	now := metav1.Now()
+	all := map[string]string{
+		corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelHostname: name,
+		corev1.LabelInstanceTypeStable: "hollow", Label: "true",
+	}
+	if zone != "" {
+		all[corev1.LabelTopologyZone] = zone
+	}
+	for key, value := range labels {
+		all[key] = value
+	}
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
+		// Pods would never run here.
+		Spec: corev1.NodeSpec{Taints: append([]corev1.Taint{{Key: Label, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, taints...)},
+		Status: corev1.NodeStatus{
+			Capacity: capacity, Allocatable: capacity,
+			Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "simulated by evenkeel-hollow",
+				LastHeartbeatTime: now, LastTransitionTime: now,
+			}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
+			NodeInfo: corev1.NodeSystemInfo{
+				KubeletVersion: KubeletVersion, Architecture: "amd64", OperatingSystem: "linux",
+				OSImage: "hollow", ContainerRuntimeVersion: "hollow://1", KernelVersion: "hollow",
+			},
+		},
+	}
+}

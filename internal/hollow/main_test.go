@@ -1,0 +1,169 @@
+package hollow
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// One API server for all tests; each has a fleet with a prefix of its own.
+var (
+	cluster *localcluster.Cluster
+	kube    client.WithWatch
+	fleets  atomic.Int64
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" { // fuzz targets need no cluster, and their workers are processes of this program
+		os.Exit(m.Run())
+	}
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+		cluster = c
+		scheme := runtime.NewScheme()
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+			return 0, err
+		}
+		config := cluster.AdminConfig()
+		config.QPS = -1
+		if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
+}
+
+// options are those of a small, quick fleet.
+func options(nodes int) Options {
+	return Options{
+		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: fmt.Sprintf("fleet%d-", fleets.Add(1)),
+		Limits: trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 2 * time.Second, ReadyTimeout: 3 * time.Second},
+	}
+}
+
+// start starts a fleet that ends with the test and leaves nothing.
+func start(t *testing.T, o Options) *Fleet {
+	t.Helper()
+	if testing.Verbose() {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		o.AgentLog = o.Log
+	}
+	f := assert.Value(Start(t.Context(), o))(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		assert.OK(t, errors.Join(f.Stop(), f.Cleanup(ctx)))
+	})
+	return f
+}
+
+// configMap makes a payload, and returns the reference to it.
+func configMap(t *testing.T, text string) v1alpha1.ConfigMapReference {
+	t.Helper()
+	immutable := true
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "hollow-"},
+		Immutable:  &immutable,
+		Data:       map[string]string{"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + text + "\n"},
+	}
+	assert.NoError(t, kube.Create(t.Context(), cm))
+	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
+}
+
+// assign writes what a node shall run.
+func assign(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	patch := fmt.Sprintf(`{"spec":{"configSource":{"configMapRef":{"namespace":%q,"name":%q,"uid":%q}}}}`, ref.Namespace, ref.Name, ref.UID)
+	err := kube.Patch(t.Context(), nc, client.RawPatch("application/merge-patch+json", []byte(patch)))
+	if apierrors.IsNotFound(err) { // its agent is silent
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}
+		err = kube.Create(t.Context(), nc)
+	}
+	assert.NoError(t, err)
+}
+
+// until waits until something is so.
+func until(t *testing.T, what string, so func() (is string, ok bool)) {
+	t.Helper()
+	is := ""
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); {
+		var ok bool
+		if is, ok = so(); ok {
+			return
+		}
+		select {
+		case <-t.Context().Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	t.Fatalf("never: %s; it is: %s", what, is)
+}
+
+// configOK waits until the API shows this reason and, in its error, these words.
+func configOK(t *testing.T, node, reason, words string) v1alpha1.NodeConfigStatus {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	until(t, node+" reports "+reason, func() (string, bool) {
+		if err := kube.Get(t.Context(), client.ObjectKey{Name: node}, nc); err != nil {
+			return err.Error(), false
+		}
+		is := nc.Status.Error
+		for _, c := range nc.Status.Conditions {
+			is = c.Reason + ": " + is
+			if c.Reason == reason && nc.Status.Trial == nil && strings.Contains(nc.Status.Error, words) {
+				return is, true
+			}
+		}
+		return is, false
+	})
+	return nc.Status
+}
+
+// lastKnownGood waits until the API shows that a node has a configuration as last-known-good.
+func lastKnownGood(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
+	t.Helper()
+	nc := &v1alpha1.NodeConfig{}
+	until(t, node+" has "+ref.Name+" as last-known-good", func() (string, bool) {
+		if err := kube.Get(t.Context(), client.ObjectKey{Name: node}, nc); err != nil {
+			return err.Error(), false
+		}
+		good := nc.Status.LastKnownGood
+		return fmt.Sprintf("%+v", nc.Status), good != nil && good.UID == ref.UID && nc.Status.Trial == nil
+	})
+}
+
+// isReady waits until a Node's condition Ready is so.
+func isReady(t *testing.T, name string, want corev1.ConditionStatus) {
+	t.Helper()
+	node := &corev1.Node{}
+	until(t, name+" is Ready "+string(want), func() (string, bool) {
+		if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+			return err.Error(), false
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return string(c.Status), c.Status == want
+			}
+		}
+		return "none", false
+	})
+}

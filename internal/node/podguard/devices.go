@@ -1,0 +1,93 @@
+package podguard
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// deviceTable is the device manager's checkpoint by container.
+type deviceTable struct {
+	resources map[corev1.ResourceName]bool // resources of plugins
+	allocated map[deviceKey]int            // number of devices
+}
+
+type deviceKey struct {
+	pod       types.UID
+	container string
+	resource  corev1.ResourceName
+}
+
+func deviceTableOf(devices Devices) deviceTable {
+	t := deviceTable{resources: map[corev1.ResourceName]bool{}, allocated: map[deviceKey]int{}}
+	for _, name := range devices.Registered {
+		t.resources[name] = true
+	}
+	for _, a := range devices.Allocated {
+		t.resources[a.Resource] = true
+		t.allocated[deviceKey{a.Pod, a.Container, a.Resource}] += a.Count
+	}
+	return t
+}
+
+// devices applies the device manager's allocation (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate). After a
+// start no plugin has registered yet: only a container that runs, with as many devices as its limit, keeps them. The
+// kubelet asks for completed init containers too.
+func (n *node) devices(p *pod) *cause {
+	if len(n.plugins.resources) == 0 {
+		return nil
+	}
+	for c := range allContainers(p.Pod) {
+		limits := c.Resources.Limits
+		if replaced, ok := p.allocated.Containers[c.Name]; ok && len(replaced.Limits) > 0 {
+			limits = replaced.Limits
+		}
+		for _, name := range sorted(limits) {
+			if !n.plugins.resources[name] || n.fromClaim(p, c.Name, name) {
+				continue
+			}
+			limit, count := limits[name], n.plugins.allocated[deviceKey{p.uid, c.Name, name}]
+			if count > 0 && limit.CmpInt64(int64(count)) != 0 {
+				return because("UnexpectedAdmissionError", "container %s has %d devices of %s and a limit of %s", c.Name, count, name, limit.String())
+			}
+			if !n.running[p.uid][c.Name] {
+				return because("UnexpectedAdmissionError", "container %s needs %s and does not run; the device plugin registers only after the start", c.Name, name)
+			}
+			if count == 0 && limit.Sign() > 0 {
+				return because("OutOf"+string(name), "container %s needs %s and has no devices in the kubelet's checkpoint", c.Name, name)
+			}
+			if n.gates.minor < 35 && restarted(p, c.Name) {
+				return because("UnexpectedAdmissionError", "container %s needs %s and was restarted; the kubelet may look at its exited predecessor", c.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
+// usesDevices reports whether a container has a limit of a plugin's resource.
+func (n *node) usesDevices(p *pod) bool {
+	return len(n.plugins.resources) > 0 && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
+		for name := range c.Resources.Limits {
+			if n.plugins.resources[name] {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// fromClaim reports whether a resource claim provides the extended resource; then the device manager skips it.
+func (n *node) fromClaim(p *pod, container string, name corev1.ResourceName) bool {
+	if p.Status.ExtendedResourceClaimStatus == nil || n.gates.minor < 35 || !n.gates.on("DRAExtendedResource") {
+		return false
+	}
+	for _, mapping := range p.Status.ExtendedResourceClaimStatus.RequestMappings {
+		if mapping.ContainerName == container && mapping.ResourceName == string(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func restarted(p *pod, container string) bool {
+	return hasAny(allStatuses(p.Pod), func(s *corev1.ContainerStatus) bool { return s.Name == container && s.RestartCount > 0 })
+}

@@ -1,0 +1,232 @@
+package machine
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// newMachine returns a machine with these files. Names that begin with "kubelet/" are in the kubelet's root directory.
+func newMachine(t *testing.T, files map[string]string) Machine {
+	t.Helper()
+	dir := t.TempDir()
+	m := Machine{Root: dir, KubeletDir: filepath.Join(dir, "kubelet")}
+	assert.NoError(t, os.Mkdir(m.KubeletDir, 0o755))
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return m
+}
+
+// kernel are the kernel's files of a machine with two CPUs and 1 GiB of memory.
+func kernel(more map[string]string) map[string]string {
+	files := map[string]string{
+		"sys/devices/system/cpu/online":                             "0-1\n",
+		"sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0-1\n",
+		"sys/devices/system/node/node0/meminfo":                     "",
+		"sys/devices/system/node/node1/meminfo":                     "",
+		"sys/devices/system/node/has_cpu":                           "",
+		"proc/meminfo":                                              "MemTotal:        1048576 kB\nMemFree:          524288 kB\n",
+		"proc/sys/kernel/pid_max":                                   "4194304\n",
+		"proc/sys/kernel/threads-max":                               "1000\n",
+		"proc/loadavg":                                              "0.10 0.20 0.30 2/400 12345\n",
+	}
+	for name, content := range more {
+		files[name] = content
+	}
+	return files
+}
+
+func TestAnUnknownMachineHasNothingButItsDisk(t *testing.T) {
+	var in podguard.Input
+	m := newMachine(t, nil)
+	assert.NoError(t, m.Describe(t.Context(), &in))
+	if in.Allocated != nil || in.CPUState != nil || in.MemoryState != nil || in.Running != nil || len(in.Devices.Registered) > 0 || !in.Machine.OnlineCPUs.IsEmpty() {
+		t.Errorf("%+v", in)
+	}
+	if u := in.Usage; u.Memory.Capacity != 0 || u.PIDs.Capacity != 0 || u.KubepodsWorkingSet != 0 || u.NodeFS.Capacity <= 0 || u.NodeFS.Available <= 0 {
+		t.Errorf("usage %+v", u)
+	}
+	c := in.Machine.Capacity
+	assert.That(t, len(c) == 1 && c.StorageEphemeral().Value() == in.Usage.NodeFS.Capacity, "capacity %v", c)
+}
+
+func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
+	const mib = 1 << 20
+	for name, tt := range map[string]struct {
+		files      map[string]string
+		cgroupRoot string
+		memory     int64 // available, in MiB
+		kubepods   int64 // working set, in MiB
+	}{
+		"cgroup v2": {files: map[string]string{
+			"sys/fs/cgroup/memory.stat":                   "anon 1\ninactive_file 104857600\n",
+			"sys/fs/cgroup/kubepods.slice/memory.current": "314572800\n",
+			"sys/fs/cgroup/kubepods.slice/memory.stat":    "anon 1\ninactive_file 104857600\n",
+		}, memory: 612, kubepods: 200},
+		"systemd, in a cgroup root": {files: map[string]string{
+			"sys/fs/cgroup/memory.stat": "inactive_file 104857600\n",
+			"sys/fs/cgroup/all_of.slice/all_of-it.slice/all_of-it-kubepods.slice/memory.current": "104857600\n",
+			"sys/fs/cgroup/all_of.slice/all_of-it.slice/all_of-it-kubepods.slice/memory.stat":    "inactive_file 0\n",
+		}, cgroupRoot: "/all-of/it", memory: 612, kubepods: 100},
+		"cgroup v1, in a cgroup root": {files: map[string]string{
+			"sys/fs/cgroup/memory/memory.stat":                          "inactive_file 1\ntotal_inactive_file 104857600\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes":                "209715200\n",
+			"sys/fs/cgroup/memory/all/kubepods/memory.stat":             "total_inactive_file 0\n",
+			"sys/fs/cgroup/memory/all/kubepods/memory.usage_in_bytes":   "52428800\n",
+			"sys/fs/cgroup/memory/kubepods.slice/memory.stat":           "total_inactive_file 0\n",
+			"sys/fs/cgroup/memory/kubepods.slice/memory.usage_in_bytes": "1\n",
+		}, cgroupRoot: "/all", memory: 924, kubepods: 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := podguard.Input{Before: component.Effective{"cgroupRoot": tt.cgroupRoot}}
+			m := newMachine(t, kernel(tt.files))
+			m.NodeLabels, m.IgnoreEviction = "a=1, b = 2,c,a=3", true
+			assert.NoError(t, m.Describe(t.Context(), &in))
+			c := in.Machine.Capacity
+			if c.Cpu().Value() != 2 || c.Memory().Value() != 1024*mib || in.Machine.ThreadsPerCore != 2 || in.Machine.NUMANodes != 2 || !in.Machine.NoAppArmor {
+				t.Errorf("machine %+v", in.Machine)
+			}
+			l := in.Machine.NodeLabels
+			assert.That(t, len(l) == 2 && l["a"] == "3" && l["b"] == "2" && in.Machine.IgnoreEviction, "flags %+v", in.Machine)
+			u := in.Usage
+			if u.Memory != (podguard.Level{Capacity: 1024 * mib, Available: tt.memory * mib}) || u.KubepodsWorkingSet != tt.kubepods*mib {
+				t.Errorf("memory %+v, kubepods %d, want %d MiB available and %d MiB used", u.Memory, u.KubepodsWorkingSet, tt.memory, tt.kubepods)
+			}
+			assert.That(t, u.PIDs == (podguard.Level{Capacity: 1000, Available: 600}), "PIDs %+v", u.PIDs)
+		})
+	}
+}
+
+func TestKubeletFilesAreDecoded(t *testing.T) {
+	in := podguard.Input{After: component.Effective{"cpuManagerPolicy": "none"}}
+	m := newMachine(t, kernel(map[string]string{
+		"kubelet/cpu_manager_state":              `{"policyName":"static","defaultCpuSet":"0-1","checksum":1}`,
+		"kubelet/memory_manager_state":           `{"policyName":"None","machineState":{},"checksum":1}`,
+		"kubelet/allocated_pods_state":           `{"data":"{\"entries\":{\"u\":{\"ContainerResources\":{\"c\":{\"requests\":{\"cpu\":\"1\"}}}}}}","checksum":1}`,
+		devicesFile:                              `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"example.com/gpu":["0"]}},"Checksum":1}`,
+		"sys/module/apparmor/parameters/enabled": "Y\n",
+	}))
+	assert.NoError(t, m.Describe(t.Context(), &in))
+	if in.CPUState.Policy != "static" || in.MemoryState.Policy != "None" || len(in.Allocated["u"].Containers) != 1 || len(in.Devices.Registered) != 1 || in.Machine.NoAppArmor {
+		t.Errorf("%+v", in)
+	}
+	got := podguard.StateConflicts(in)
+	assert.That(t, len(got) == 1 && got[0].File == podguard.CPUStateFile, "conflicts %+v", got)
+}
+
+func TestAFileThatCannotBeUsedIsNamed(t *testing.T) {
+	for _, name := range []string{"kubelet/cpu_manager_state", "kubelet/memory_manager_state", "kubelet/allocated_pods_state", devicesFile} {
+		m := newMachine(t, map[string]string{name: "{"})
+		err := m.Describe(t.Context(), &podguard.Input{})
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(m.Root, filepath.Dir(name))) || !strings.Contains(err.Error(), filepath.Base(name)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		path := filepath.Join(m.Root, name)
+		assert.NoError(t, os.Remove(path))
+		assert.NoError(t, syscall.Mkfifo(path, 0o600))
+		assert.ErrorHas(t, m.Describe(t.Context(), &podguard.Input{}), "is not a regular file", name, "as a pipe")
+	}
+}
+
+// runtime is a container runtime. Its fields are the errors that it returns.
+type runtime struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+	driver                 runtimeapi.CgroupDriver
+	config, images, listed error
+	mountpoint             string
+	lists                  int
+}
+
+func (r *runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: r.driver}}, r.config
+}
+
+func (r *runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.mountpoint}}}}, r.images
+}
+
+func (r *runtime) ListContainers(_ context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	r.lists++
+	if q.GetFilter().GetState().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, status.Error(codes.InvalidArgument, "only running containers matter")
+	}
+	return &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
+		{Labels: map[string]string{podUIDLabel: "u", containerNameLabel: "a"}},
+		{Labels: map[string]string{podUIDLabel: "u", containerNameLabel: "b"}},
+	}}, r.listed
+}
+
+func TestTheContainerRuntimeIsAsked(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ek") // a socket's path must be short
+	assert.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	listener := assert.Value(net.Listen("unix", socket))(t)
+	server, r := grpc.NewServer(), &runtime{mountpoint: "/"}
+	runtimeapi.RegisterRuntimeServiceServer(server, r)
+	runtimeapi.RegisterImageServiceServer(server, r)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	devices := map[string]string{devicesFile: `{"Data":{"RegisteredDevices":{"example.com/gpu":["0"]}}}`}
+	describe := func(files map[string]string) (podguard.Input, error) {
+		in := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": "unix://" + socket}}
+		err := newMachine(t, files).Describe(t.Context(), &in)
+		return in, err
+	}
+
+	in, err := describe(nil)
+	if err != nil || in.Machine.CgroupDriver != "systemd" || in.Usage.ImageFS.Capacity <= 0 || in.Usage.ContainerFS != (podguard.Level{}) || in.Running != nil || r.lists != 0 {
+		t.Errorf("without devices: %+v, %v", in, err)
+	}
+	r.driver, r.images = runtimeapi.CgroupDriver_CGROUPFS, status.Error(codes.Unavailable, "not yet")
+	in, err = describe(devices)
+	if err != nil || in.Machine.CgroupDriver != "cgroupfs" || in.Usage.ImageFS != (podguard.Level{}) || !in.Running[types.UID("u")]["a"] || !in.Running["u"]["b"] || len(in.Running) != 1 {
+		t.Errorf("with devices: %+v, %v", in, err)
+	}
+	r.listed = status.Error(codes.Internal, "it is confused")
+	if _, err := describe(devices); err == nil || !strings.Contains(err.Error(), "the container runtime does not list its containers: it is confused (gRPC code 13)") {
+		t.Error(err)
+	}
+	r.config = status.Error(codes.Unimplemented, "an old runtime")
+	if in, err := describe(nil); err != nil || in.Machine.CgroupDriver != "" {
+		t.Errorf("%+v, %v", in.Machine, err)
+	}
+	r.config = status.Error(codes.Unavailable, "starting")
+	if _, err := describe(nil); err == nil || !strings.Contains(err.Error(), "the container runtime does not report its cgroup driver: starting (gRPC code 14)") {
+		t.Error(err)
+	}
+	in = podguard.Input{After: component.Effective{"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}}
+	assert.ErrorHas(t, newMachine(t, nil).Describe(t.Context(), &in), "is not a unix socket")
+}
+
+// The real files of this machine must be readable in the form that is expected.
+func TestThisMachineIsDescribed(t *testing.T) {
+	in := podguard.Input{Node: &corev1.Node{}}
+	m := Machine{KubeletDir: t.TempDir()}
+	assert.NoError(t, m.StateFiles(&in))
+	m.capacity(&in)
+	u := m.usage(nil)
+	if in.Machine.Capacity.Cpu().IsZero() || in.Machine.Capacity.Memory().IsZero() || in.Machine.ThreadsPerCore == 0 || in.Machine.NUMANodes == 0 ||
+		u.Memory.Available <= 0 || u.PIDs.Available <= 0 || u.NodeFS.Available <= 0 {
+		t.Errorf("%+v\n%+v", in.Machine, u)
+	}
+}

@@ -1,0 +1,260 @@
+package podguard
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// config decodes JSON like the effective configuration of a kubelet.
+func config(t testing.TB, text string) component.Effective {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	var e component.Effective
+	if err := dec.Decode(&e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func quantities(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+// aNode has 2 CPUs and 4 GiB of memory, with nothing reserved.
+func aNode(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{}
+	n.Name = "n1"
+	n.Labels = map[string]string{"kubernetes.io/hostname": "n1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "disk": "ssd"}
+	n.Status.Capacity = quantities("cpu", "2", "memory", "4Gi", "ephemeral-storage", "100Gi", "pods", "110")
+	n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	n.Status.NodeInfo.KernelVersion = "6.8.0-45-generic"
+	for _, c := range change {
+		c(n)
+	}
+	return n
+}
+
+// aPod has one running container with the requests.
+func aPod(name string, requests corev1.ResourceList, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID = "default", name, types.UID("uid-"+name)
+	p.Spec.NodeName = "n1"
+	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func critical(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_000_000)) }
+
+func static(p *corev1.Pod) {
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static-" + p.Name}
+}
+
+func guaranteed(cpu string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		list := quantities("cpu", cpu, "memory", "64Mi")
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+	}
+}
+
+const nothingReserved = `{"evictionHard":{},"maxPods":110}`
+
+// told renders losses as "name reason", in one line.
+func told(losses []Loss) string {
+	var lines []string
+	for _, l := range losses {
+		lines = append(lines, l.Name+" "+l.Reason)
+	}
+	return strings.Join(lines, ", ")
+}
+
+var allMinors = []int{33, 34, 35, 36, 37, 38}
+
+func TestEachCauseOfALossIsPredicted(t *testing.T) {
+	type change = func(*corev1.Pod)
+	half := quantities("cpu", "500m", "memory", "1Gi")
+	container := func(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
+	toleration := func(t corev1.Toleration) change {
+		return func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, t) }
+	}
+	sysctl := func(name string) change {
+		return func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
+		}
+	}
+	selects := func(label, value string) change {
+		return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{label: value} }
+	}
+	port := func(number int32, address string) change {
+		return func(p *corev1.Pod) {
+			container(p).Ports = append(container(p).Ports, corev1.ContainerPort{HostPort: number, HostIP: address, Protocol: corev1.ProtocolTCP})
+		}
+	}
+	gpu := func(p *corev1.Pod) { container(p).Resources.Limits = quantities("example.com/gpu", "1") }
+	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "gone", Value: "3", Effect: effect}}
+		}
+	}
+	podLevel := func(p *corev1.Pod) {
+		p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "1500m")}
+	}
+
+	for _, tt := range []prediction{
+		{name: "all fit", pods: []*corev1.Pod{aPod("a", half), aPod("b", half), aPod("c", half), aPod("d", half)}},
+		{name: "kubeReserved", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "600m")), aPod("b", quantities("cpu", "1")), aPod("zero", nil)},
+			want: "a OutOfcpu, b OutOfcpu"},
+		{name: "systemReserved of memory", after: `{"evictionHard":{},"systemReserved":{"memory":"3Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "1Gi")), aPod("b", quantities("memory", "1")), aPod("cpu", quantities("cpu", "1"))},
+			want: "a OutOfmemory, b OutOfmemory"},
+		{name: "eviction threshold in percent", after: `{"evictionHard":{"memory.available":"60%"}}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "2Gi"))}, want: "a OutOfmemory"},
+		{name: "default thresholds", after: `{}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "4Gi"))}, want: "a OutOfmemory"},
+		{name: "reservedSystemCPUs instead of kubeReserved", after: `{"evictionHard":{},"reservedSystemCPUs":"0","kubeReserved":{"cpu":"2"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"))}},
+		{name: "ephemeral storage", after: `{"evictionHard":{"nodefs.available":"10%"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "91Gi"))}, want: "a OutOfephemeral-storage"},
+		{name: "the old allocatable counts too", node: func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1") }, pods: []*corev1.Pod{aPod("a", quantities("cpu", "1100m"))}, want: "a OutOfcpu"},
+		{name: "huge pages", node: func(n *corev1.Node) { n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("1Gi") }, pods: []*corev1.Pod{aPod("a", quantities("memory", "3500Mi"))}, want: "a OutOfmemory"},
+		{name: "maxPods", after: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}, want: "a OutOfpods, b OutOfpods"},
+		{name: "podsPerCore", after: `{"evictionHard":{},"maxPods":110,"podsPerCore":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil), aPod("c", nil)}, want: "a OutOfpods, b OutOfpods, c OutOfpods"},
+		{name: "podsPerCore that suffices", after: `{"evictionHard":{},"maxPods":110,"podsPerCore":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}},
+		{name: "terminal and terminating pods", after: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("gone", nil, func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, nil }),
+			aPod("going", nil, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })}, want: "a OutOfpods"},
+		{name: "sidecar and init container", after: `{"evictionHard":{},"systemReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "100m"), func(p *corev1.Pod) {
+			always := corev1.ContainerRestartPolicyAlways
+			p.Spec.InitContainers = []corev1.Container{
+				{Name: "s", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "500m")}},
+				{Name: "i", Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "600m")}}}
+		})}, want: "a OutOfcpu"},
+		{name: "allocated more than the spec", pods: []*corev1.Pod{aPod("a", half), aPod("b", quantities("cpu", "1"))},
+			input: func(in *Input) {
+				in.Allocated = map[types.UID]Allocation{"uid-a": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "1500m")}}}}
+			}, want: "a OutOfcpu, b OutOfcpu"},
+		{name: "status more than the spec", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].AllocatedResources = quantities("cpu", "2100m")
+		})}, want: "a OutOfcpu"},
+		{name: "pod-level resources", pods: []*corev1.Pod{aPod("a", half, podLevel), aPod("b", quantities("cpu", "1"))}, want: "a OutOfcpu, b OutOfcpu", in: map[int]string{33: ""}},
+		{name: "pod-level resources without their gate", after: `{"evictionHard":{},"featureGates":{"PodLevelResources":false}}`, pods: []*corev1.Pod{aPod("a", half, podLevel)},
+			want: "a PodLevelResourcesNotSupported", in: map[int]string{33: ""}},
+		{name: "overhead", pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = quantities("cpu", "600m") })},
+			in: map[int]string{36: "a OutOfcpu", 37: "a OutOfcpu"}},
+		{name: "overhead that the status has too", pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"), func(p *corev1.Pod) {
+			p.Spec.Overhead = quantities("cpu", "450m")
+			p.Status.AllocatedResources = quantities("cpu", "1450m")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "1450m")}
+		})}},
+		{name: "extended resource that the node does not have", pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "5"))}},
+		{name: "extended resource", node: func(n *corev1.Node) {
+			n.Status.Capacity["example.com/x"], n.Status.Allocatable["example.com/x"] = resource.MustParse("1"), resource.MustParse("1")
+		}, pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1")), aPod("b", quantities("example.com/x", "1"))}, want: "a OutOfexample.com/x, b OutOfexample.com/x"},
+
+		{name: "critical pod", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("crit", quantities("cpu", "1"), critical), aPod("zero", nil)}, want: "a OutOfcpu"},
+		{name: "critical pods alone do not fit", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half, critical), aPod("b", quantities("cpu", "1"), static)},
+			want: "a UnexpectedAdmissionError, b UnexpectedAdmissionError"},
+		{name: "critical pod of lower priority", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("high", quantities("cpu", "300m"), func(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_001_000)) }), aPod("low", half, critical)},
+			want: "a OutOfcpu, low Preempting"},
+
+		{name: "node selector", pods: []*corev1.Pod{aPod("a", half, selects("disk", "hdd")), aPod("b", half, selects("disk", "ssd"))}, want: "a NodeAffinity"},
+		{name: "node selector of a static pod", pods: []*corev1.Pod{aPod("a", half, static, selects("disk", "ssd")), aPod("b", half, static, selects("kubernetes.io/os", "linux"))},
+			in: map[int]string{33: "a NodeAffinity", 34: "a NodeAffinity"}},
+		{name: "required affinity", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
+		})}, want: "a NodeAffinity"},
+		{name: "bound to another node", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) { p.Spec.NodeName = "n2" })}, want: "a NodeName"},
+		{name: "host ports", pods: []*corev1.Pod{aPod("a", half, port(80, "")), aPod("b", half, port(80, "10.0.0.1")), aPod("c", half, port(81, "10.0.0.1")), aPod("d", half, port(81, "10.0.0.2"))},
+			want: "a NodePorts, b NodePorts"},
+		{name: "NoExecute taint", node: taint(corev1.TaintEffectNoExecute), pods: []*corev1.Pod{aPod("a", half), aPod("b", half, toleration(corev1.Toleration{Operator: corev1.TolerationOpExists})), aPod("c", half, static)}, want: "a TaintToleration"},
+		{name: "NoSchedule taint", node: taint(corev1.TaintEffectNoSchedule), pods: []*corev1.Pod{aPod("a", half)}},
+		{name: "comparing toleration", after: `{"evictionHard":{},"featureGates":{"TaintTolerationComparisonOperators":true}}`, node: taint(corev1.TaintEffectNoExecute),
+			pods: []*corev1.Pod{aPod("a", half, toleration(corev1.Toleration{Key: "gone", Operator: corev1.TolerationOpLt, Value: "5"}))},
+			in:   map[int]string{33: "a TaintToleration", 34: "a TaintToleration"}},
+		{name: "comparing toleration without its gate", node: taint(corev1.TaintEffectNoExecute), pods: []*corev1.Pod{aPod("a", half, toleration(corev1.Toleration{Key: "gone", Operator: corev1.TolerationOpLt, Value: "5"}))}, want: "a TaintToleration"},
+		{name: "operating system", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) { p.Labels = map[string]string{"kubernetes.io/os": "windows"} }), aPod("b", half, func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} })},
+			want: "a PodOSSelectorNodeLabelDoesNotMatch, b PodOSNotSupported"},
+		{name: "architecture", pods: []*corev1.Pod{aPod("a", half, selects("kubernetes.io/arch", "arm64"))}, want: "a NodeAffinity"},
+		{name: "supplemental groups", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicyStrict)}
+		})}, want: "a SupplementalGroupsPolicyNotSupported"},
+
+		{name: "unsafe sysctl", pods: []*corev1.Pod{aPod("a", half, sysctl("net.core.somaxconn")), aPod("b", half, sysctl("net.ipv4.tcp_syncookies"))}, want: "a SysctlForbidden"},
+		{name: "allowed sysctl", after: `{"evictionHard":{},"allowedUnsafeSysctls":["net.core.*","kernel.msgmax"]}`, pods: []*corev1.Pod{aPod("a", half, sysctl("net/core/somaxconn")), aPod("b", half, sysctl("kernel.msgmax"), func(p *corev1.Pod) { p.Spec.HostIPC = true })}, want: "b SysctlForbidden"},
+		{name: "sysctl of newer kubelets", pods: []*corev1.Pod{aPod("a", half, sysctl("net.ipv4.tcp_notsent_lowat"))}, want: "a SysctlForbidden", in: map[int]string{37: ""}},
+		{name: "sysctl of newer kernels", node: func(n *corev1.Node) { n.Status.NodeInfo.KernelVersion = "4.14.0" }, pods: []*corev1.Pod{aPod("a", half, sysctl("net.ipv4.tcp_rmem")), aPod("b", half, sysctl("net.ipv4.tcp_fin_timeout"))}, want: "a SysctlForbidden"},
+
+		{name: "AppArmor", input: func(in *Input) { in.Machine.NoAppArmor = true }, pods: []*corev1.Pod{
+			aPod("a", half, func(p *corev1.Pod) {
+				p.Status.Phase = corev1.PodPending
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
+			}),
+			aPod("b", half, func(p *corev1.Pod) {
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
+			})}, want: "a AppArmor"},
+		{name: "declared feature", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) {
+			container(p).RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+		})}, after: `{"evictionHard":{},"featureGates":{"RestartAllContainersOnContainerExits":false}}`, want: "a PodFeatureUnsupported", in: map[int]string{33: "", 34: "", 35: ""}},
+
+		{name: "device of a running container", input: func(in *Input) {
+			in.Devices = Devices{Registered: []corev1.ResourceName{"example.com/gpu"}, Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}, {"uid-b", "c", "example.com/gpu", 1}}}
+			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
+		}, pods: []*corev1.Pod{aPod("a", half, gpu), aPod("b", half, gpu), aPod("c", half)}, want: "b UnexpectedAdmissionError"},
+		{name: "device of a restarted container", input: func(in *Input) {
+			in.Devices = Devices{Registered: []corev1.ResourceName{"example.com/gpu"}, Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}}}
+			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
+		}, pods: []*corev1.Pod{aPod("a", half, gpu, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 })}, in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
+
+		{name: "memory crosses a threshold", after: `{"evictionHard":{"memory.available":"1Gi"}}`, input: func(in *Input) { in.Usage.Memory = Level{4 << 30, 900 << 20} }, pods: []*corev1.Pod{aPod("a", half), aPod("b", half, critical)}, want: "a Evicted"},
+		{name: "disk crosses a soft threshold", after: `{"evictionHard":{},"evictionSoft":{"nodefs.available":"20%"}}`, input: func(in *Input) { in.Usage.NodeFS = Level{100, 19} }, pods: []*corev1.Pod{aPod("a", half)}, want: "a Evicted"},
+		{name: "disk crosses no threshold", after: `{"evictionHard":{"nodefs.available":"10%"}}`, input: func(in *Input) { in.Usage.NodeFS = Level{100, 12} }, pods: []*corev1.Pod{aPod("a", half)}},
+		{name: "condition without a measurement", node: func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}}
+		}, pods: []*corev1.Pod{aPod("a", half), aPod("b", nil)}, want: "b Evicted"},
+		{name: "limit of all pods", after: `{"evictionHard":{},"kubeReserved":{"memory":"2Gi"}}`, input: func(in *Input) {
+			in.Usage.KubepodsWorkingSet = 2 << 30
+			in.Before = component.Effective{"evictionHard": map[string]any{}}
+		}, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OOMKilled, b OOMKilled"},
+
+		{name: "full cores", after: `{"evictionHard":{},"cpuManagerPolicy":"static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"},"systemReserved":{"cpu":"500m"}}`, node: func(n *corev1.Node) {
+			n.Status.Capacity[corev1.ResourceCPU], n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
+		}, input: func(in *Input) {
+			in.Machine.ThreadsPerCore = 2
+			in.CPUState = &CPUState{Policy: "static", Default: cpuset.New(0, 1, 2, 3), Assigned: map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6, 7)}}}
+		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("4")), aPod("b", nil, guaranteed("500m"))}, want: "a SMTAlignmentError", in: map[int]string{37: ""}},
+		{name: "CPUs of a pod that is not in the state", after: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1"}}`, node: func(n *corev1.Node) {
+			n.Status.Capacity[corev1.ResourceCPU], n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
+		}, input: func(in *Input) {
+			in.CPUState = &CPUState{Policy: "static", Default: cpuset.New(0, 1), Assigned: map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(2)}}}
+		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("1")), aPod("b", nil, guaranteed("2"))}, want: "b UnexpectedAdmissionError"},
+		{name: "new alignment", after: `{"evictionHard":{},"memoryManagerPolicy":"Static","topologyManagerPolicy":"single-numa-node"}`, input: func(in *Input) {
+			in.Machine.NUMANodes = 2
+			in.Before = component.Effective{"evictionHard": map[string]any{}, "memoryManagerPolicy": "Static"}
+			in.MemoryState = &MemoryState{Policy: "Static", Assigned: map[types.UID]map[string]bool{"uid-a": {"c": true}}}
+		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("500m")), aPod("b", half)}, want: "a TopologyAffinityError"},
+		{name: "no Node", input: func(in *Input) { in.Node = nil }, pods: []*corev1.Pod{aPod("a", nil)}, want: "a InvalidNodeInfo"},
+	} {
+		tt.run(t)
+	}
+}
+
+func TestAMirrorPodHasTheAllocationOfItsStaticPod(t *testing.T) {
+	in := Input{Minor: 37, After: config(t, nothingReserved), Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil, static), aPod("b", quantities("cpu", "1"))}}
+	in.Allocated = map[types.UID]Allocation{"static-a": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "1500m")}}}}
+	if got, want := told(Predict(in)), "b OutOfcpu"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

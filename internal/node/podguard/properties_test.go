@@ -1,0 +1,203 @@
+package podguard
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var requested = []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/x", "example.com/gpu"}
+
+// drawRequests draws requests of which several pods fit on a node.
+func drawRequests(t *rapid.T) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for _, name := range requested {
+		if rapid.IntRange(0, 3).Draw(t, "has "+string(name)) != 0 {
+			continue
+		}
+		text := rapid.SampledFrom([]string{"0", "1", "250m", "700m", "1Gi", "-1"}).Draw(t, string(name))
+		list[name] = resource.MustParse(text)
+	}
+	return list
+}
+
+func drawPod(t *rapid.T, i int) *corev1.Pod {
+	p := aPod(fmt.Sprintf("p%02d", i), drawRequests(t))
+	has := func(name string) bool { return rapid.IntRange(0, 4).Draw(t, name) == 0 }
+	if has("init container") {
+		p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: drawRequests(t)}}}
+		if has("sidecar") {
+			p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}
+	}
+	if has("limits") {
+		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
+	}
+	if has("selector") {
+		p.Spec.NodeSelector = map[string]string{"disk": rapid.SampledFrom([]string{"ssd", "hdd"}).Draw(t, "disk")}
+	}
+	if has("port") {
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: int32(rapid.IntRange(80, 82).Draw(t, "port"))}}
+	}
+	if has("critical") {
+		p.Spec.Priority = new(int32(2_000_000_000 + rapid.IntRange(0, 2).Draw(t, "priority")))
+	}
+	if has("static") {
+		static(p)
+	}
+	if has("overhead") {
+		p.Spec.Overhead = quantities("cpu", "100m")
+	}
+	if has("status") {
+		p.Status.ContainerStatuses[0].AllocatedResources = drawRequests(t)
+		p.Status.AllocatedResources = drawRequests(t)
+	}
+	if has("pod level") {
+		p.Spec.Resources = &corev1.ResourceRequirements{Requests: drawRequests(t)}
+	}
+	if has("class") {
+		p.Status.QOSClass = rapid.SampledFrom([]corev1.PodQOSClass{"Guaranteed", "Burstable", "BestEffort"}).Draw(t, "QoS")
+	}
+	return p
+}
+
+func drawInput(t *rapid.T) Input {
+	node := aNode(func(n *corev1.Node) {
+		n.Status.Capacity["example.com/x"] = resource.MustParse("2")
+		n.Status.Allocatable["example.com/x"] = resource.MustParse("2")
+	})
+	fields := map[string]any{"evictionHard": map[string]any{}, "maxPods": json.Number(fmt.Sprint(rapid.IntRange(3, 12).Draw(t, "maxPods")))}
+	if rapid.Bool().Draw(t, "reservation") {
+		fields["kubeReserved"] = map[string]any{"cpu": rapid.SampledFrom([]string{"100m", "1", "2"}).Draw(t, "kubeReserved")}
+	}
+	if rapid.Bool().Draw(t, "static CPU policy") {
+		fields["cpuManagerPolicy"] = "static"
+	}
+	if rapid.Bool().Draw(t, "static memory policy") {
+		fields["memoryManagerPolicy"] = "Static"
+	}
+	in := Input{Minor: rapid.SampledFrom(allMinors).Draw(t, "minor"), After: fields, Node: node}
+	if rapid.Bool().Draw(t, "one NUMA node") {
+		in.Machine.NUMANodes = 1
+	}
+	if rapid.Bool().Draw(t, "plugin") {
+		in.Devices.Registered = []corev1.ResourceName{"example.com/gpu"}
+	}
+	for i := range rapid.IntRange(0, 10).Draw(t, "pods") {
+		in.Pods = append(in.Pods, drawPod(t, i))
+	}
+	return in
+}
+
+func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		want := Predict(in)
+		in.Pods = rapid.Permutation(in.Pods).Draw(t, "order")
+		if diff := cmp.Diff(want, Predict(in)); diff != "" {
+			t.Errorf("another order has other losses (-first, +other):\n%s", diff)
+		}
+	})
+}
+
+func TestRemovingAPodNeverAddsALossOfAnother(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		if len(in.Pods) == 0 {
+			return
+		}
+		before := map[string]bool{}
+		for _, l := range Predict(in) {
+			before[l.Name] = true
+		}
+		i := rapid.IntRange(0, len(in.Pods)-1).Draw(t, "removed")
+		in.Pods = append(append([]*corev1.Pod{}, in.Pods[:i]...), in.Pods[i+1:]...)
+		for _, l := range Predict(in) {
+			if !before[l.Name] {
+				t.Errorf("%s is lost only without pod %d: %s", l.Name, i, l.Message)
+			}
+		}
+	})
+}
+
+func TestAPodWithoutARequestIsNeverOutOfTheResource(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		byName := map[string]*corev1.Pod{}
+		for _, p := range in.Pods {
+			byName[p.Name] = p
+		}
+		for _, l := range Predict(in) {
+			name, ok := strings.CutPrefix(l.Reason, "OutOf")
+			if !ok || name == "pods" {
+				continue
+			}
+			p, positive := byName[l.Name], false
+			lists := []corev1.ResourceList{p.Spec.Overhead, p.Status.AllocatedResources, p.Status.ContainerStatuses[0].AllocatedResources}
+			if p.Spec.Resources != nil {
+				lists = append(lists, p.Spec.Resources.Requests)
+			}
+			for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+				for _, c := range containers {
+					lists = append(lists, c.Resources.Requests, c.Resources.Limits)
+				}
+			}
+			for _, list := range lists {
+				q := list[corev1.ResourceName(name)]
+				positive = positive || q.Sign() > 0
+			}
+			if !positive {
+				t.Errorf("%s is %s without a request", l.Name, l.Reason)
+			}
+		}
+	})
+}
+
+func TestAPredictionDoesNotChangeItsInput(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		var pods []*corev1.Pod
+		for _, p := range in.Pods {
+			pods = append(pods, p.DeepCopy())
+		}
+		node := in.Node.DeepCopy()
+		Predict(in)
+		NeedsDrain(in)
+		if diff := cmp.Diff(pods, in.Pods) + cmp.Diff(node, in.Node); diff != "" {
+			t.Errorf("changed:\n%s", diff)
+		}
+	})
+}
+
+// BenchmarkPredict has a full node: 110 pods with two containers, a sidecar and a status each.
+func BenchmarkPredict(b *testing.B) {
+	in := Input{Minor: 37, After: config(b, nothingReserved), Node: aNode(), Allocated: map[types.UID]Allocation{}}
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 110 {
+		p := aPod(fmt.Sprint("p", i), quantities("cpu", fmt.Sprintf("%dm", r.IntN(10)), "memory", "16Mi"))
+		p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
+		p.Spec.Containers[1].Name = "d"
+		p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1m")}}}
+		p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+		p.Status.ContainerStatuses[0].AllocatedResources = quantities("cpu", "10m", "memory", "16Mi")
+		p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "10m", "memory", "16Mi")}
+		p.Status.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "21m", "memory", "32Mi")}
+		p.Status.AllocatedResources = quantities("cpu", "21m", "memory", "32Mi")
+		in.Allocated[p.UID] = Allocation{Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "10m")}}}
+		in.Pods = append(in.Pods, p)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		Predict(in)
+	}
+}

@@ -1,0 +1,239 @@
+package podguard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+func quoted(text string) string {
+	b, _ := json.Marshal(text)
+	return string(b)
+}
+
+const (
+	devicesFile = `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"example.com/gpu","DeviceIDs":{"-1":["x"],"0":["x","y"]},"AllocResp":"AA=="}],"RegisteredDevices":{"example.com/gpu":["x","y"],"b.com/b":null}},"Checksum":1,"New":{}}`
+	cpuFile     = `{"policyName":"static","defaultCpuSet":"0-1,4","entries":{"u":{"c":"2-3"}},"checksum":5}`
+	memoryFile  = `{"policyName":"Static","machineState":{"0":{"numberOfAssignments":1,"memoryMap":{"memory":{"total":9,"systemReserved":2,"allocatable":7,"reserved":3,"free":4},"hugepages-2Mi":null},"cells":[0]},"1":null},"entries":{"u":{"c":[{"numaAffinity":[0],"type":"memory","size":3}]}},"checksum":5}`
+)
+
+var allocatedFile = `{"data":` + quoted(`{"entries":{"u":{"ContainerResources":{"c":{"limits":{},"requests":{"cpu":"500m"}},"d":{}},"PodLevelResources":{"requests":{"cpu":"2"}},"EmptyDirVolumeLimits":{"v":"1Gi"}},"w":{"ContainerResources":null,"PodLevelResources":null}}}`) + `,"checksum":3}`
+
+func TestTheKubeletsFilesAreDecoded(t *testing.T) {
+	allocated, err := DecodeAllocated([]byte(allocatedFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.ResourceRequirements{Requests: quantities("cpu", "2")}
+	want := map[types.UID]Allocation{
+		"u": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "500m")}, "d": {}}, Pod: pod},
+		"w": {Containers: map[string]corev1.ResourceRequirements{}},
+	}
+	if diff := cmp.Diff(want, allocated); diff != "" {
+		t.Errorf("allocated_pods_state (-want, +got):\n%s", diff)
+	}
+	devices, err := DecodeDevices([]byte(devicesFile))
+	if diff := cmp.Diff(Devices{[]corev1.ResourceName{"b.com/b", "example.com/gpu"}, []DeviceAllocation{{"u", "c", "example.com/gpu", 2}}}, devices); diff != "" || err != nil {
+		t.Errorf("kubelet_internal_checkpoint: %v (-want, +got):\n%s", err, diff)
+	}
+	wantCPU := &CPUState{"static", cpuset.New(0, 1, 4), map[types.UID]map[string]cpuset.CPUSet{"u": {"c": cpuset.New(2, 3)}}}
+	wantMemory := &MemoryState{"Static", map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {2, 4}, "hugepages-2Mi": {}}, 1: nil}, map[types.UID]map[string]bool{"u": {"c": true}}}
+	// 1.37 writes the content also into data, and reads it from there.
+	for version, files := range map[string][2]string{
+		"1.33": {cpuFile, memoryFile},
+		"1.37": {`{"policyName":"none","entries":{"old":{"c":"9"}},"data":` + quoted(cpuFile) + `,"dataChecksum":1}`, `{"policyName":"None","entries":{"old":{"c":[]}},"data":` + quoted(memoryFile) + `}`},
+	} {
+		cpu, err := DecodeCPUState([]byte(files[0]))
+		if diff := cmp.Diff(wantCPU, cpu, cmp.Comparer(cpuset.CPUSet.Equals)); diff != "" || err != nil {
+			t.Errorf("%s: cpu_manager_state: %v (-want, +got):\n%s", version, err, diff)
+		}
+		memory, err := DecodeMemoryState([]byte(files[1]))
+		if diff := cmp.Diff(wantMemory, memory); diff != "" || err != nil {
+			t.Errorf("%s: memory_manager_state: %v (-want, +got):\n%s", version, err, diff)
+		}
+	}
+}
+
+// The last one of a repeated key counts, as it does for the kubelet.
+func TestRepeatedKeysAreDecodedLikeTheKubelet(t *testing.T) {
+	state, err := DecodeCPUState([]byte(`{"policyName":"none","policyName":"static","entries":{"u":{"c":"1"},"u":{"d":"2"}},"defaultCpuSet":"x","DEFAULTCPUSET":"0"}`))
+	want := &CPUState{"static", cpuset.New(0), map[types.UID]map[string]cpuset.CPUSet{"u": {"d": cpuset.New(2)}}}
+	if diff := cmp.Diff(want, state, cmp.Comparer(cpuset.CPUSet.Equals)); diff != "" || err != nil {
+		t.Errorf("%v (-want, +got):\n%s", err, diff)
+	}
+}
+
+func TestAListOfAllCPUsIsParsed(t *testing.T) {
+	if set, err := ParseCPUSet(" 0-8190,8191\n"); err != nil || set.Size() != 8192 {
+		t.Errorf("%d CPUs, %v", set.Size(), err)
+	}
+	if _, err := ParseCPUSet("0-8191,0"); err == nil {
+		t.Error("8193 CPUs are parsed")
+	}
+	if set, err := ParseCPUSet(""); err != nil || !set.Equals(cpuset.New()) {
+		t.Errorf("an empty list: %v, %v", set, err)
+	}
+}
+
+// decoders are the decoders by name, with their errors only.
+var decoders = map[string]func([]byte) error{
+	"allocated": func(b []byte) error { _, err := DecodeAllocated(b); return err },
+	"devices":   func(b []byte) error { _, err := DecodeDevices(b); return err },
+	"cpu":       func(b []byte) error { _, err := DecodeCPUState(b); return err },
+	"memory":    func(b []byte) error { _, err := DecodeMemoryState(b); return err },
+}
+
+func TestBrokenFilesAreErrorsInLittleTime(t *testing.T) {
+	inData := func(inner string) string { return `{"data":` + quoted(inner) + `}` }
+	entry := func(quantity string) string {
+		return inData(`{"entries":{"u":{"ContainerResources":{"c":{"requests":{"cpu":"` + quantity + `"}}}}}}`)
+	}
+	for _, tt := range []struct{ name, decoder, text, want string }{
+		{"empty", "allocated", ``, "unexpected end"},
+		{"no data", "allocated", `{}`, "data: unexpected end"},
+		{"broken data", "allocated", `{"data":"{"}`, "data: unexpected end"},
+		{"broken quantity", "allocated", entry("lots"), "quantities must match"},
+		{"long quantity", "allocated", entry(strings.Repeat("9", 1000)), "quantity of 1000 bytes"},
+		{"deep", "devices", `{"Data":{"New":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}}`, "exceeded max depth"},
+		{"deep in data", "memory", inData(strings.Repeat("[", 20_000)), "data: invalid character '[' exceeded max depth"},
+		{"large", "cpu", strings.Repeat(" ", maxStateFile+1), "more than 33554432"},
+		{"many values", "devices", `{"Data":{"PodDeviceEntries":[{}` + strings.Repeat(",{}", 1<<19) + `]}}`, "1048580 values, more than 1048576"},
+		{"not a number", "devices", `{"Data":NaN}`, "invalid character"},
+		{"number that is not one in data", "memory", inData(`{"machineState":{"0":{"memoryMap":{"memory":{"free":NaN}}}}}`), "invalid character"},
+		{"more bytes than there can be", "memory", `{"machineState":{"0":{"memoryMap":{"memory":{"free":18446744073709551616}}}}}`, "cannot unmarshal"},
+		{"NUMA node that is no number", "memory", `{"machineState":{"99999999999999999999":{}}}`, "cannot unmarshal"},
+		{"CPU number", "cpu", `{"defaultCpuSet":"8192"}`, `"8192" is not a CPU or range below 8192`},
+		{"no CPU", "cpu", `{"defaultCpuSet":"x"}`, `"x" is not a CPU`},
+		{"four billion CPUs", "cpu", `{"defaultCpuSet":"0-4000000000"}`, `"0-4000000000" is not a CPU`},
+		{"empty part", "cpu", `{"defaultCpuSet":"0,,1"}`, `"" is not a CPU`},
+		{"negative CPU", "cpu", `{"defaultCpuSet":"-1"}`, `"-1" is not a CPU`},
+		{"reversed range", "cpu", `{"defaultCpuSet":"3-1"}`, "range"},
+		{"repeated ranges", "cpu", `{"defaultCpuSet":"` + strings.Repeat("0-8191,", 60000) + `0"}`, "more than 8192"},
+		{"list instead of an object", "memory", `{"machineState":[1]}`, "cannot unmarshal"},
+		{"NUMA node", "memory", `{"machineState":{"x":{}}}`, "cannot unmarshal"},
+		{"negative bytes", "memory", `{"machineState":{"0":{"memoryMap":{"memory":{"free":-1}}}}}`, "cannot unmarshal"},
+		{"many CPUs", "cpu", `{"entries":{"u":{` + manyEntries(200) + `}}}`, "more than 1048576 CPUs"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var err error
+			inLittleTime(t, func() { err = decoders[tt.decoder]([]byte(tt.text)) })
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// inLittleTime fails the test if the function has not returned after 20 seconds, which is far above what it takes.
+func inLittleTime(t *testing.T, run func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); run() }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.Fatal("does not return")
+	}
+}
+
+func manyEntries(n int) string {
+	var entries []string
+	for i := range n {
+		entries = append(entries, fmt.Sprintf(`"c%d":"0-8191"`, i))
+	}
+	return strings.Join(entries, ",")
+}
+
+// A quantity with a large exponent must not make the parser compute all its digits.
+func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
+	for _, text := range []string{"1e9", "1e999999999", "1e-999999999", "9e9223372036854775807", "1.5e2147483647", "-1e2147483647", "1e+0000999999999", "1e99", "1e-99"} {
+		inLittleTime(t, func() {
+			if q, err := parseQuantity(text); err == nil {
+				amount(corev1.ResourceCPU, q)
+				amount(corev1.ResourceMemory, q)
+				largestOf(corev1.ResourceList{"cpu": q}, quantities("cpu", "1"))
+			}
+		})
+	}
+}
+
+// useFile decodes the file with every decoder, and predicts with what they return.
+func useFile(after component.Effective, data []byte) {
+	in := Input{Minor: 35, After: after, Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil, guaranteed("1"), func(p *corev1.Pod) { p.UID = "u" })}}
+	in.Allocated, _ = DecodeAllocated(data)
+	in.Devices, _ = DecodeDevices(data)
+	in.CPUState, _ = DecodeCPUState(data)
+	in.MemoryState, _ = DecodeMemoryState(data)
+	Predict(in)
+	NeedsDrain(in)
+}
+
+var stateFiles = []string{allocatedFile, devicesFile, cpuFile, memoryFile, `{"data":` + quoted(cpuFile) + `}`, `{"data":` + quoted(memoryFile) + `}`}
+
+const staticPolicies = `{"cpuManagerPolicy":"static","memoryManagerPolicy":"Static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"}}`
+
+func FuzzCPUSet(f *testing.F) {
+	for _, text := range []string{"", "0-3,7", " 1\n", "0-4000000000", "3-1", "8191-0,0-8191", "-", ",", "+1", "0-8191,0-8191"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		set, err := ParseCPUSet(text)
+		if again, errAgain := ParseCPUSet(set.String()); err == nil && (errAgain != nil || !again.Equals(set) || set.Size() > maxCPUs) {
+			t.Errorf("%q is %v, and again %v, %v", text, set, again, errAgain)
+		}
+	})
+}
+
+func FuzzQuantity(f *testing.F) {
+	for _, text := range []string{"1", "1e30", "-9E", "1e999999999", "0.5", "1Ki", "100%", "3.3%", "NaN%"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if q, err := parseQuantity(text); err == nil {
+			for _, name := range []corev1.ResourceName{"cpu", "memory"} {
+				if a := amount(name, q); a < 0 || a > maxAmount {
+					t.Errorf("%q of %s is %d", text, name, a)
+				}
+			}
+		}
+		if least := threshold(text, 1<<40); least < 0 {
+			t.Errorf("the threshold %q is %d", text, least)
+		}
+	})
+}
+
+func FuzzDecoders(f *testing.F) {
+	after := config(f, staticPolicies)
+	for _, text := range stateFiles {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { useFile(after, data) })
+}
+
+func TestDamagedFilesDoNotPanic(t *testing.T) {
+	after := config(t, staticPolicies)
+	tokens := []string{"", "null", "{}", "[]", "-1", "1e99", `"0-9"`, `"x"`, "18446744073709551615", `"9E"`, ",", "true"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom(stateFiles).Draw(t, "file")
+		for range rapid.IntRange(1, 3).Draw(t, "damages") {
+			from := rapid.IntRange(0, len(text)).Draw(t, "from")
+			to := min(len(text), from+rapid.IntRange(0, 12).Draw(t, "length"))
+			text = text[:from] + rapid.SampledFrom(tokens).Draw(t, "token") + text[to:]
+		}
+		useFile(after, []byte(text))
+	})
+}

@@ -1,0 +1,296 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// words are the words of the numbers in events, so that the page has no lists of its own. The first of each is empty: nothing is
+// known.
+type words struct {
+	Health   []string `json:"health"`
+	Position []string `json:"position"`
+	State    []string `json:"state"`
+}
+
+var allWords = words{Health: wordsOf(describe.Healths), Position: wordsOf(describe.Positions), State: wordsOf(states())}
+
+// wordsOf returns the words of values, after an empty one.
+func wordsOf[T ~string](values []T) []string {
+	all := []string{""}
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
+}
+
+func states() (all []string) {
+	for s := rollout.Pending; s <= rollout.Draining; s++ {
+		all = append(all, s.String())
+	}
+	return all
+}
+
+// cell is one node on the map.
+type cell struct {
+	Name, Zone, Rollout string
+	Kubelet             string // the version
+	describe.Standing
+}
+
+// snapshot is everything that the page shows at the same time.
+type snapshot struct {
+	Cells    map[string]cell
+	Rollouts []rolloutView // the most urgent first
+	Summary  describe.Summary
+	Trouble  []trouble
+	Notes    []string // what is missing, and why
+	Rights   rights
+	Ready    bool
+	wake     time.Duration // when to take the next snapshot, even without a change; 0: no need
+}
+
+// trouble is something that cannot be read now, so that the page shows its last state.
+type trouble struct {
+	What  string    `json:"what"`
+	Why   string    `json:"why"`
+	Since time.Time `json:"since"`
+	Away  bool      `json:"away"` // the API server does not answer; otherwise it refuses
+}
+
+// snapshot takes a snapshot of the cached objects.
+func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
+	p := snapshot{Cells: map[string]cell{}, Ready: w.ready(), Rights: w.rights()}
+	for kind, f := range w.failures() {
+		if kind == kindNodes && !p.Rights.MayListNodes {
+			continue // a missing right is no trouble
+		}
+		p.Trouble = append(p.Trouble, trouble{kind, troubleWords(f.err), f.since.UTC().Truncate(time.Second), unreachable(f.err)})
+	}
+	slices.SortFunc(p.Trouble, func(a, b trouble) int { return cmp.Compare(a.What, b.What) })
+
+	var all v1alpha1.NodeConfigRolloutList
+	var nodes corev1.NodeList
+	var list v1alpha1.NodeConfigList
+	if w.List(ctx, &all) != nil || w.List(ctx, &list) != nil {
+		p.Summary = summarize(&p, describe.Situation{})
+		return p // the trouble says why
+	}
+	nodesMissing := w.List(ctx, &nodes) != nil
+	settings := policy.SettingsIn(all.Items)
+	known := describe.Situation{Rollouts: all.Items}
+	pairs := map[string]query.Pair{} // also NodeConfigs without a Node
+	for i := range nodes.Items {
+		pairs[nodes.Items[i].Name] = query.Pair{Node: &nodes.Items[i]}
+	}
+	for i := range list.Items {
+		nc := &list.Items[i]
+		pairs[nc.Name] = query.Pair{Node: pairs[nc.Name].Node, Config: nc, NodeUnread: nodesMissing}
+	}
+	for name, pair := range pairs {
+		if pair.Node == nil && !pair.NodeUnread {
+			continue
+		}
+		c := cell{Name: name, Standing: describe.StandingOf(pair, nil, settings.Times.Agent, now)}
+		if n := pair.Node; n != nil {
+			c.Zone, c.Kubelet = n.Labels[corev1.LabelTopologyZone], n.Status.NodeInfo.KubeletVersion
+		}
+		if nc := pair.Config; nc != nil {
+			c.Kubelet = printable.Line(cmp.Or(nc.Status.ComponentVersion, c.Kubelet))
+		}
+		c.Cause = brief(c.Cause)
+		p.Cells[name] = c
+	}
+	// The snapshot itself says that the API server does not answer: it must not wait for it.
+	ctx, cancel := context.WithTimeout(ctx, 2*pingInterval)
+	defer cancel()
+	if len(all.Items) > 0 {
+		known.NoLeader = describe.NoController(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now)
+	}
+	for i := range all.Items {
+		r := &all.Items[i]
+		v := viewOf(r, now)
+		if !nodesMissing && !w.setPlanned(ctx, r, &v, &p) {
+			known.Unread = append(known.Unread, "rollout "+r.Name)
+		}
+		p.Rollouts = append(p.Rollouts, v)
+	}
+	slices.SortStableFunc(p.Rollouts, byUrgency)
+	slices.SortStableFunc(known.Rollouts, func(a, b v1alpha1.NodeConfigRollout) int {
+		return cmp.Compare(b.Status.Nodes.Failed, a.Status.Nodes.Failed)
+	})
+	for name, pair := range pairs {
+		known.Add(pair, p.Cells[name].Standing, settings.Maintenance, now)
+	}
+	p.Summary = summarize(&p, known)
+	return p
+}
+
+// troubleWords describes an error of a watch. The page itself says what to do if the API server does not answer.
+func troubleWords(err error) string {
+	if !unreachable(err) {
+		err = describe.WithAdvice(err, "")
+	}
+	return printable.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan. It returns false
+// if what the plan needs cannot be read.
+func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) bool {
+	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
+	if err != nil {
+		p.Notes = append(p.Notes, fmt.Sprintf("the positions of the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
+		return false
+	}
+	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	for i := range f.Nodes {
+		if f.Nodes[i].Owner != "" {
+			continue
+		}
+		c := p.Cells[f.Nodes[i].Name]
+		s := rollout.NodeState{State: plan.States[i]}
+		switch s.State {
+		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked, rollout.Draining: // the others need no words
+			s = f.NodeState(&plan, i)
+		}
+		c.Rollout, c.Standing = r.Name, c.In(s)
+		c.Why, c.Cause = brief(c.Why), brief(c.Cause)
+		p.Cells[c.Name] = c
+	}
+	v.setPlan(f, &plan)
+	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
+		p.wake = plan.RequeueAfter
+	}
+	return true
+}
+
+// brief shortens a text for a table's cell.
+func brief(s string) string { return shorten(s, 160) }
+
+// shorten returns a text in one line, with at most so many characters and a mark where it was cut.
+func shorten(s string, most int) string {
+	s = printable.Line(s)
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
+
+// cachedList is a list of ConfigMaps that is kept for some time.
+type cachedList struct {
+	until time.Time
+	of    string // the version of the rollout
+	list  []corev1.ConfigMap
+	err   error
+}
+
+// cachedObject is the answer to a read of the controller's Lease, or of the ConfigMap of a template, which is kept for some time.
+type cachedObject struct {
+	until  time.Time
+	object client.Object
+	err    error
+}
+
+// cachedReader is a cluster that also caches ConfigMaps of revisions and templates, and the controller's Lease, for some seconds: snapshots
+// are frequent, and these objects are not watched. While the API server does not answer, the last ones stay in use.
+type cachedReader struct{ *cache }
+
+// cacheDuration is how long ConfigMaps and Leases are cached.
+const cacheDuration = 15 * time.Second
+
+func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	switch object.(type) {
+	case *coordinationv1.Lease, *corev1.ConfigMap:
+	default:
+		return r.cache.Get(ctx, key, object, options...)
+	}
+	id := fmt.Sprintf("%T %s", object, key)
+	r.mu.Lock()
+	got, known := r.objects[id]
+	r.mu.Unlock()
+	if !known || time.Now().After(got.until) {
+		was := got
+		got = cachedObject{object: object.DeepCopyObject().(client.Object)}
+		got.err = r.api.Get(ctx, key, got.object, options...)
+		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
+			return got.err
+		}
+		if known && got.err != nil && unreachable(got.err) && (was.err == nil || !unreachable(was.err)) {
+			got = was
+		}
+		got.until = time.Now().Add(cacheDuration)
+		r.mu.Lock()
+		maps.DeleteFunc(r.objects, func(_ string, o cachedObject) bool { return time.Since(o.until) > 4*cacheDuration }) // nobody asks for it
+		r.objects[id] = got
+		r.mu.Unlock()
+	}
+	switch to := object.(type) {
+	case *coordinationv1.Lease:
+		got.object.(*coordinationv1.Lease).DeepCopyInto(to)
+	case *corev1.ConfigMap:
+		got.object.(*corev1.ConfigMap).DeepCopyInto(to)
+	}
+	return got.err
+}
+
+func (r cachedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	configMaps, ok := list.(*corev1.ConfigMapList)
+	if !ok {
+		return r.cache.List(ctx, list, options...)
+	}
+	o := client.ListOptions{}
+	o.ApplyOptions(options)
+	name, _ := o.LabelSelector.RequiresExactMatch(v1alpha1.LabelRollout)
+	if o.Continue != "" { // more revisions than fit in a page are not cached
+		return r.api.List(ctx, list, options...)
+	}
+	key := o.Namespace + "/" + name
+	r.mu.Lock()
+	of := ""
+	for _, n := range slices.Sorted(maps.Keys(r.rollouts)) {
+		if name == "" || n == name { // without a name it lists the revisions of all
+			now := r.rollouts[n]
+			of += fmt.Sprint(now.Generation, now.Status.UpdateRevision, now.Status.CurrentRevision)
+		}
+	}
+	m, known := r.configMaps[key]
+	r.mu.Unlock()
+	if !known || m.of != of || time.Now().After(m.until) {
+		was := m
+		m = cachedList{}
+		m.err = r.api.List(ctx, configMaps, options...)
+		for i := range configMaps.Items {
+			policy.StripRevision(&configMaps.Items[i])
+		}
+		m.list = configMaps.Items
+		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
+			return m.err
+		}
+		if known && was.err == nil && m.err != nil && unreachable(m.err) {
+			m = was
+		}
+		m.until, m.of = time.Now().Add(cacheDuration), of
+		r.mu.Lock()
+		r.configMaps[key] = m
+		r.mu.Unlock()
+	}
+	configMaps.Items = slices.Clone(m.list)
+	return m.err
+}

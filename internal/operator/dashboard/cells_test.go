@@ -1,0 +1,310 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+func nodeOf(name, zone string, ready bool) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, "pool": "workers"}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+	if ready {
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	return n
+}
+
+func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.NodeConfig {
+	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: 1, AgentVersion: "v1", Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionConfigOK, Status: ok, Reason: reason, Message: "words of " + name},
+	}}
+	return nc
+}
+
+// known makes objects known to a cluster, as its watches would.
+func known(w *cache, objects ...client.Object) {
+	feeds := w.feeds()
+	for _, o := range objects {
+		switch o.(type) {
+		case *corev1.Node:
+			feeds[kindNodes].Set(o)
+		case *v1alpha1.NodeConfig:
+			feeds[kindConfigs].Set(o)
+		case *v1alpha1.NodeConfigRollout:
+			feeds[kindRollouts].Set(o)
+		}
+	}
+	for _, feed := range feeds {
+		feed.Synced()
+	}
+}
+
+func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
+	s, _ := served(t, true)
+	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
+	trial.Status.Trial = &v1alpha1.Trial{}
+	silent := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "unreported"}}
+	known(s.clusters[0].cache,
+		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
+		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
+		nodeOf("failed", "z1", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
+		nodeOf("unknown", "", true), configOf("unknown", metav1.ConditionUnknown, "SyncFailed"),
+		nodeOf("trial", "", true), trial, nodeOf("bare", "", true), nodeOf("unreported", "", true), silent,
+		configOf("orphan", metav1.ConditionTrue, "AllChecksPassed"))
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+	standing := func(health describe.Health, cause string) describe.Standing {
+		return describe.Standing{Health: health, Cause: cause}
+	}
+	none := standing(describe.HealthNoAgent, "no agent has reported")
+	for name, want := range map[string]cell{
+		"fine":       {Zone: "z1", Standing: standing(describe.HealthHealthy, "")},
+		"down":       {Zone: "z2", Standing: standing(describe.HealthNotReady, "the Node is not Ready")},
+		"failed":     {Zone: "z1", Standing: standing(describe.HealthFailed, "CrashLooped: words of failed")},
+		"unknown":    {Standing: standing(describe.HealthUnknown, "SyncFailed: words of unknown")},
+		"trial":      {Standing: standing(describe.HealthOnTrial, "")},
+		"bare":       {Standing: none},
+		"unreported": {Standing: none},
+	} {
+		want.Name = name
+		assert.Equal(t, got.Cells[name], want, name)
+	}
+	last := got.Summary[len(got.Summary)-1]
+	assert.Equal(t, last.Words, "1 NodeConfig has no Node", "the last line")
+	assert.That(t, len(got.Cells) == 7 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
+		"beside: %d cells, ready %v, %v %v", len(got.Cells), got.Ready, got.Trouble, got.Notes)
+}
+
+func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
+	s, _ := served(t, true)
+	r := waiting()
+	r.Spec.AllNodes, r.Spec.NodeSelector = false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}
+	other := nodeOf("other", "z", true)
+	other.Labels["pool"] = "others"
+	known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
+		nodeOf("new", "z", true))
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+	for name, want := range map[string]cell{
+		"worker": {Zone: "z", Rollout: "workers", Standing: describe.Standing{Health: describe.HealthHealthy, Position: describe.PositionWaiting, State: "Pending"}},
+		"other":  {Zone: "z", Standing: describe.Standing{Health: describe.HealthHealthy}},
+		"new": {Zone: "z", Rollout: "workers", Standing: describe.Standing{
+			Health: describe.HealthNoAgent, Cause: "no agent has reported", Position: describe.PositionSkipped, State: "Stale", Why: "no NodeConfig: no agent has created one",
+		}},
+	} {
+		want.Name = name
+		assert.Equal(t, got.Cells[name], want, name)
+	}
+	assert.That(t, len(got.Rollouts) == 1 && got.Rollouts[0].Budget != nil && got.Rollouts[0].Budget.Of == 1,
+		"the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
+}
+
+func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
+	for name, damage := range map[string]func(*v1alpha1.NodeConfigRolloutSpec){
+		"missing ConfigMap": func(s *v1alpha1.NodeConfigRolloutSpec) {
+			s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "team", Name: "nowhere"}}
+		},
+		"invalid spec": func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.MaxUnavailable = new(intstr.FromString("many")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := served(t, true)
+			r := waiting()
+			damage(&r.Spec)
+			known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+			got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+			if c := got.Cells["worker"]; c.Rollout != "workers" || c.Position != describe.PositionWaiting || len(got.Notes) > 0 {
+				t.Errorf("the node is %+v, the notes are %q", c, got.Notes)
+			}
+		})
+	}
+}
+
+func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
+	s, _ := served(t, true)
+	known(s.clusters[0].cache, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
+	delete(s.clusters[0].cache.listed, kindNodes)
+	s.clusters[0].cache.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+	assert.Equal(t, got.Cells["worker"], (cell{Name: "worker", Standing: describe.Standing{Health: describe.HealthHealthy}}), "it")
+	if want := "Zones, positions in rollouts, and nodes without an agent are not shown: the role evenkeel-operator allows to list Nodes."; got.Rights.Words != want || got.Rights.MayListNodes {
+		t.Errorf("the rights are %+v", got.Rights)
+	}
+	assert.That(t, len(got.Notes)+len(got.Trouble) <= 0, "a missing right is told again: %q, %+v", got.Notes, got.Trouble)
+	assert.That(t, got.Ready, "it waits for what is refused")
+}
+
+func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
+	s, _ := served(t, true)
+	known(s.clusters[0].cache, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+	delete(s.clusters[0].cache.listed, kindRollouts)
+	s.clusters[0].cache.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
+	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
+		t.Errorf("ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
+	}
+}
+
+func TestTroubleSaysWhatToDo(t *testing.T) {
+	for want, err := range map[string]error{
+		"the cluster does not serve evenkeel.dev/v1alpha1; install evenkeel's API": &meta.NoKindMatchError{
+			GroupKind: schema.GroupKind{Group: v1alpha1.GroupName, Kind: "NodeConfig"}, SearchedVersions: []string{"v1alpha1"},
+		},
+		"context deadline exceeded": context.DeadlineExceeded,
+	} {
+		got := troubleWords(err)
+		assert.That(t, strings.HasPrefix(got, want), "it says %q, want %q", got, want)
+	}
+}
+
+func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
+	s, _ := served(t, true)
+	n := nodeOf("a", "z", true)
+	n.Annotations = map[string]string{"large": strings.Repeat("x", 1000)}
+	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
+	nc := configOf("a", metav1.ConditionFalse, "ValidationFailed")
+	nc.Status.Error = strings.Repeat("ä", 2000)
+	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
+	known(s.clusters[0].cache, n, nc)
+	kept := assert.Value(json.Marshal([]any{s.clusters[0].cache.nodes["a"], s.clusters[0].cache.configs["a"]}))(t)
+	assert.That(t, len(kept) <= 3000 && !strings.Contains(string(kept), "image") && !strings.Contains(string(kept), "agent\""),
+		"%d bytes are kept: %s", len(kept), kept)
+}
+
+func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
+	s, _ := served(t, true)
+	s.clusters[0].cache.record(kindAPI, context.DeadlineExceeded)
+	begin := s.clusters[0].cache.failures()[kindAPI].since
+	s.clusters[0].cache.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
+	if got := s.clusters[0].cache.failures()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
+		t.Errorf("it is %+v, want it since %s, with the newest words", got, begin)
+	}
+	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
+		t.Errorf("it is shown as %+v, ready %v", got.Trouble, got.Ready)
+	}
+	s.clusters[0].cache.record(kindAPI, nil)
+	if got := s.clusters[0].cache.failures(); len(got) != 0 {
+		t.Errorf("it stays: %v", got)
+	}
+}
+
+func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
+	f := newFeed(nil)
+	cells := func(healths ...describe.Health) snapshot {
+		p := snapshot{Cells: map[string]cell{}}
+		for i, health := range healths {
+			name := fmt.Sprintf("n%d", i)
+			p.Cells[name] = cell{Name: name, Standing: describe.Standing{Health: health}}
+		}
+		return p
+	}
+	f.update(cells(describe.HealthHealthy, describe.HealthHealthy, describe.HealthHealthy))
+	all, next := f.since(0)
+	f.update(cells(describe.HealthHealthy, describe.HealthHealthy, describe.HealthHealthy))
+	select {
+	case <-next:
+		t.Error("nothing new is news")
+	default:
+	}
+	if m, _ := f.since(all.Version); m != nil {
+		t.Errorf("nothing new is sent: %+v", m)
+	}
+	f.update(cells(describe.HealthHealthy, describe.HealthOnTrial, describe.HealthHealthy))
+	f.update(cells(describe.HealthHealthy, describe.HealthFailed))
+	m, _ := f.since(all.Version)
+	if len(m.Nodes) != 1 || m.Nodes[0].Health != describe.HealthFailed || len(m.Gone) != 1 || m.Gone[0] != "n2" || m.All || m.Rest != nil {
+		t.Errorf("two changes become %+v", m)
+	}
+	if m, _ := f.since(99); !m.All || len(m.Nodes) != 2 || len(m.Gone) != 0 {
+		t.Errorf("a page of an earlier server gets %+v", m)
+	}
+	for want, c := range map[string]cellTuple{
+		`["n",2,1,1,2,7,0,"no"]`:               {cell: cell{Name: "n", Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
+		`["n",0,0,6]`:                          {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
+		`["n",0,0,6,4,1,2,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
+		`["n",0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
+	} {
+		text, err := json.Marshal(c)
+		assert.That(t, err == nil && string(text) == want, "a cell is sent as %s (%v), want %s", text, err, want)
+	}
+}
+
+func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
+	f := newFeed(nil)
+	for i := range 2 * maxRemoved {
+		name := fmt.Sprint("n", i)
+		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})
+	}
+	assert.That(t, len(f.changed) <= maxRemoved+1, "%d are remembered", len(f.changed))
+	m, _ := f.since(1)
+	assert.That(t, m.All && len(m.Nodes) == 1, "a page that has missed it gets %+v", m)
+}
+
+func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
+	side := func(key, yaml string) query.Side {
+		p := assert.Value(payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml)))(t)
+		return query.SideOf("x", "ConfigMap a/b", p)
+	}
+	var active, assigned, effective column
+	active.set(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
+	assigned.set(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
+	effective.set(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
+	v := mergeColumns(column{Title: "Local"}, active, assigned, effective)
+	var got []string
+	for _, f := range v.Fields {
+		got = append(got, fmt.Sprintf("%s %q %v", f.Field, f.Values, f.Differs))
+	}
+	want := `maxPods ["" "120" "130" "120"] true; podPidsLimit ["" "10" "10" "10"] false`
+	assert.That(t, strings.Join(got, "; ") == want && v.Same == 1, "got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
+	var failed column
+	failed.set(query.Side{}, errors.New("no\nright"))
+	assert.That(t, failed.Not == "no right" && !failed.known, "what cannot be read becomes %+v", failed)
+}
+
+func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := served(t, true, waiting())
+		w := s.clusters[0].cache
+		r := waiting()
+		target := func() string {
+			f := assert.Value(query.Gather(t.Context(), cachedReader{w}, r, nil))(t)
+			return f.Policy.Target.UID
+		}
+		r.Spec.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)
+		r.Generation++
+		known(w, r)
+		target() // the answer, which does not have the revision, is kept
+		content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256), UID: "new",
+				Labels: map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "4"},
+			},
+			Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+		}
+		assert.NoError(t, w.api.Create(t.Context(), cm))
+		ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: ref}
+		known(w, r)
+		got := target()
+		assert.That(t, got == string(cm.UID), "the target's UID is %q, want %q", got, cm.UID)
+	})
+}

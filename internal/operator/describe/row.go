@@ -1,0 +1,175 @@
+package describe
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// Row is a node in the output of `kubectl evenkeel nodes`.
+type Row struct {
+	Name             string    `json:"name"`
+	Zone             string    `json:"zone,omitempty"`
+	Assigned         string    `json:"assigned,omitempty"`
+	Active           string    `json:"active,omitempty"`
+	LastKnownGood    string    `json:"lastKnownGood,omitempty"`
+	ConfigOK         RowStatus `json:"configOK"`
+	Trial            *RowTrial `json:"trial,omitempty"`
+	RemoteConfig     string    `json:"remoteConfig,omitempty"`
+	RunMode          string    `json:"runMode,omitempty"`
+	ComponentVersion string    `json:"componentVersion,omitempty"`
+	AgentVersion     string    `json:"agentVersion,omitempty"`
+	Problems         []string  `json:"problems,omitempty"`
+	// Drift is nil if the agent reports no comparison.
+	Drift *RowDrift `json:"drift,omitempty"`
+
+	Standing
+}
+
+// RowStatus is the condition ConfigOK.
+type RowStatus struct {
+	Status  string       `json:"status,omitempty"`
+	Reason  string       `json:"reason,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Since   *metav1.Time `json:"since,omitempty"`
+}
+
+// RowTrial is the trial that a node is in.
+type RowTrial struct {
+	ElapsedSeconds  int64 `json:"elapsedSeconds"`
+	HealthySeconds  int64 `json:"healthySeconds"` // as last reported
+	DurationSeconds int64 `json:"durationSeconds"`
+	Restarts        int64 `json:"restarts"`
+	MostRestarts    int64 `json:"crashLoopThreshold"`
+}
+
+// local is the label of the local configuration.
+const local = "local"
+
+// RowOf summarizes a node. See StandingOf for s and agentTimeout.
+func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Row {
+	row := Row{Problems: problemsOf(p), Standing: StandingOf(p, s, agentTimeout, now)}
+	if p.Node != nil {
+		row.Name, row.Zone = p.Node.Name, p.Node.Labels[corev1.LabelTopologyZone]
+		row.ComponentVersion = p.Node.Status.NodeInfo.KubeletVersion
+	}
+	nc := p.Config
+	if nc == nil {
+		return row
+	}
+	st := &nc.Status
+	row.Name = nc.Name
+	row.Assigned = assignedName(nc)
+	if !query.HasReported(nc) {
+		return row
+	}
+	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), local
+	if l := st.LastKnownGood; l != nil {
+		row.LastKnownGood = revisionLabel(nc, &l.ConfigRevision)
+	}
+	row.RemoteConfig, row.RunMode, row.AgentVersion = string(st.RemoteConfig), string(st.RunMode), st.AgentVersion
+	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
+		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
+	}
+	row.Drift = driftOf(st)
+	if t := st.Trial; t != nil {
+		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(policy.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
+		if t.StartTime != nil {
+			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
+		}
+	}
+	return row
+}
+
+// assignedName returns the label of the assigned configuration: workers/4, the name of a ConfigMap, or local.
+func assignedName(nc *v1alpha1.NodeConfig) string {
+	if nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap {
+		if assigned := nc.Status.Assigned; assigned != nil {
+			return assigned.Name
+		}
+		return local
+	}
+	s := nc.Spec.ConfigSource
+	if s == nil || s.ConfigMapRef == nil || nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled {
+		return local
+	}
+	return refLabel(nc, s.ConfigMapRef.UID, s.ConfigMapRef.Name)
+}
+
+func revisionLabel(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
+	if r == nil {
+		return local
+	}
+	return refLabel(nc, r.UID, r.Name)
+}
+
+// refLabel returns ROLLOUT/REVISION for a ConfigMap if the NodeConfig lists those, and otherwise its name.
+func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
+	s := nc.Spec.ConfigSource
+	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
+		return name
+	}
+	ref := s.RolloutRef
+	switch {
+	case s.ConfigMapRef.UID == uid:
+		return fmt.Sprintf("%s/%d", ref.Name, ref.Revision)
+	case ref.Previous != nil && ref.Previous.ConfigMapRef.UID == uid:
+		return fmt.Sprintf("%s/%d", ref.Previous.Rollout, ref.Previous.Revision)
+	}
+	return name
+}
+
+// problemsOf lists the problems of a node.
+func problemsOf(p query.Pair) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case p.NodeUnread:
+	case p.Node == nil:
+		say("the Node does not exist")
+	case !query.IsReady(p.Node):
+		say("the Node is not Ready")
+	}
+	nc := p.Config
+	switch {
+	case nc == nil:
+		say("no agent yet: no NodeConfig")
+		return out
+	case !query.HasReported(nc):
+		say("no agent yet: nothing has written the status of its NodeConfig")
+		return out
+	}
+	st := &nc.Status
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c == nil || c.Status != metav1.ConditionTrue {
+		say("ConfigOK is not True")
+	} else if st.Error != "" {
+		say("%s", st.Error)
+	}
+	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
+		say("the agent has not answered the newest spec")
+	}
+	if n := len(st.OverriddenFields); n > 0 {
+		words := "have no effect: command-line flags of the kubelet override them"
+		if n == 1 {
+			words = "has no effect: a command-line flag of the kubelet overrides it"
+		}
+		say("%s %s", printable.Count(n, "field"), words)
+	}
+	return out
+}
+
+func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.RemoteConfig == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
+}

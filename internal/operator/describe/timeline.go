@@ -1,0 +1,315 @@
+package describe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// Timeline is the course of a rollout of its present revision. Times are not before Start and not after Now, whatever the clocks of
+// nodes say.
+type Timeline struct {
+	Now    time.Time       `json:"now"`
+	Total  int             `json:"total"` // nodes of the rollout; 0: not known
+	Start  time.Time       `json:"start"`
+	End    *time.Time      `json:"end"`    // when it was complete; nil: it is not
+	Points []TimelinePoint `json:"points"` // the oldest first, from Start to Now; see MaxPoints
+	Bands  []TimelineBand  `json:"bands"`
+	Note   string          `json:"note"` // what is not known
+}
+
+// TimelinePoint is the number of nodes that were updated and that had failed at a time.
+type TimelinePoint struct {
+	T       time.Time `json:"t"`
+	Updated int       `json:"updated"`
+	Failed  int       `json:"failed"`
+}
+
+// TimelineBand is a period.
+type TimelineBand struct {
+	Kind  string     `json:"kind"` // step, pause or halt
+	Label string     `json:"label"`
+	From  time.Time  `json:"from"`
+	To    *time.Time `json:"to"` // nil: it goes on
+}
+
+// The kinds of bands.
+const (
+	BandStep  = "step"
+	BandPause = "pause"
+	BandHalt  = "halt"
+)
+
+// MaxPoints is about the number of points that a timeline has until the rollout is complete, and again after that.
+const MaxPoints = 200
+
+// TimelineNode is when the revision came to a node, and what became of it. Zero times are not known.
+type TimelineNode struct {
+	Assigned, Ended time.Time
+	State           rollout.State // Updated, Failed, or any other: not decided
+}
+
+// TimelineNodeOf returns the times of a node. ok is false if it never had the revision. state is that of the plan; nil: it is not
+// known, and the NodeConfig decides.
+func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, state *rollout.State) (n TimelineNode, ok bool) {
+	u := r.Status.UpdateRevision
+	if u == nil {
+		return n, false
+	}
+	var has bool
+	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && s.RolloutRef.Name == r.Name {
+		// A node that has the content with an earlier number, as after an undo, is not assigned it again.
+		has, n.Assigned = s.RolloutRef.Revision == u.Number || s.ConfigMapRef != nil && s.ConfigMapRef.SHA256 == u.ConfigMapRef.SHA256, s.RolloutRef.AssignedAt.Time
+	}
+	st := &nc.Status
+	bad := slices.IndexFunc(st.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == u.ConfigMapRef.UID })
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK)
+	switch {
+	case state != nil && (has || *state == rollout.Failed):
+		n.State = *state
+	case bad >= 0:
+		n.State = rollout.Failed
+	case !has:
+		return n, false
+	case c != nil && c.Status == metav1.ConditionFalse && !AboutPods(c.Reason):
+		n.State = rollout.Failed
+	case c != nil && c.Status == metav1.ConditionTrue && st.Trial == nil && st.Active != nil && st.Active.UID == u.ConfigMapRef.UID:
+		n.State = rollout.Updated
+	}
+	switch n.State {
+	case rollout.Updated:
+		o := policy.ObservationOf(nc)
+		switch good := st.LastKnownGood; {
+		case o.Rollout == r.Name && o.Revision == u.Number && !o.HealthySince.IsZero(): // the controller's clock
+			n.Ended = o.HealthySince.Add(time.Duration(r.Spec.SoakSeconds) * time.Second)
+		case good != nil && good.Since != nil:
+			n.Ended = good.Since.Time
+		}
+	case rollout.Failed:
+		switch {
+		case bad >= 0 && st.BadConfigs[bad].Time != nil:
+			n.Ended = st.BadConfigs[bad].Time.Time
+		case c != nil && c.Status == metav1.ConditionFalse:
+			n.Ended = c.LastTransitionTime.Time
+		}
+	}
+	return n, true
+}
+
+// clampTime returns t, but not before from and not after to. A time that is not known becomes unknown.
+func clampTime(t, from, to, unknown time.Time) time.Time {
+	if t.IsZero() {
+		t = unknown
+	}
+	if t.After(to) {
+		t = to
+	}
+	if t.Before(from) {
+		t = from
+	}
+	return t
+}
+
+// TimelineOf returns the timeline of a rollout with these nodes, of which total belong to it.
+func TimelineOf(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, total int, now time.Time) Timeline {
+	st := &r.Status
+	t := Timeline{Now: now.UTC(), Total: total, Start: now.UTC(), Points: []TimelinePoint{}, Bands: []TimelineBand{}}
+	if st.UpdateRevision == nil || st.StartTime == nil {
+		t.Note = "the rollout has no revision yet"
+		return t
+	}
+	t.Start = clampTime(st.StartTime.Time, time.Time{}, now, now).UTC()
+	unknown := now // a time that no node reports: the stop is later than what caused it
+	if st.Halt != nil {
+		unknown = clampTime(st.Halt.Time.Time, t.Start, now, now)
+	}
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		n := &nodes[i]
+		n.Assigned = clampTime(n.Assigned, t.Start, now, t.Start)
+		n.Ended = clampTime(n.Ended, n.Assigned, now, unknown)
+	}
+	t.addBands(r, nodes, now)
+	t.addPoints(nodes, now)
+	t.addCounted(st, now)
+	return t
+}
+
+// addPoints counts nodes over time.
+func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
+	var ended []TimelineNode
+	for _, n := range nodes {
+		if n.State == rollout.Updated || n.State == rollout.Failed {
+			ended = append(ended, n)
+		}
+	}
+	slices.SortFunc(ended, func(a, b TimelineNode) int { return a.Ended.Compare(b.Ended) })
+	point := TimelinePoint{T: t.Start}
+	t.Points = append(t.Points, point)
+	end := now
+	if t.End != nil { // nodes that join later must not make the course coarse
+		end = *t.End
+	}
+	bucketOf := func(at time.Time) time.Duration {
+		if at.After(end) {
+			return MaxPoints + 1 + at.Sub(end)/max(now.Sub(end)/MaxPoints, 1)
+		}
+		return at.Sub(t.Start) / max(end.Sub(t.Start)/MaxPoints, 1)
+	}
+	for i, n := range ended {
+		if n.State == rollout.Updated {
+			point.Updated++
+		} else {
+			point.Failed++
+		}
+		point.T = n.Ended.UTC()
+		if i+1 < len(ended) && bucketOf(ended[i+1].Ended) == bucketOf(n.Ended) {
+			continue // the last one of a bucket stands for all
+		}
+		t.Points = append(t.Points, point)
+	}
+	point.T = now.UTC()
+	t.Points = append(t.Points, point)
+}
+
+// addBands adds the steps that have begun, pauses, and the stop. The status has the begin of the present step; those of earlier steps
+// are derived from the times at which nodes were assigned the revision and finished.
+func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, now time.Time) {
+	st := &r.Status
+	for _, x := range st.Requests {
+		if x.Kind == v1alpha1.RequestPause || x.Kind == v1alpha1.RequestFreeze {
+			t.Bands = append(t.Bands, TimelineBand{Kind: BandPause, Label: RequestWords(x), From: clampTime(x.Time.Time, t.Start, now, now).UTC()})
+		}
+	}
+	var stopped *time.Time
+	if h := st.Halt; h != nil {
+		stopped = new(clampTime(h.Time.Time, t.Start, now, now).UTC())
+		t.Bands = append(t.Bands, TimelineBand{Kind: BandHalt, Label: h.Reason, From: *stopped})
+	}
+	steps, err := StepsOf(r)
+	if err != nil {
+		t.Note = err.Error()
+		return
+	}
+	current := min(max(int(st.Step), 0), len(steps))
+	begins := beginsOf(steps[:current], t, nodes, st)
+	for i := range min(current+1, len(steps)) {
+		band := TimelineBand{Kind: BandStep, Label: StepWords(steps[i]), From: begins[i].UTC()}
+		if steps[i].IsPause() {
+			band.Kind = BandPause
+		}
+		if i < current {
+			band.To = new(begins[i+1].UTC())
+		} else {
+			band.To = stopped
+		}
+		if band.To == nil || band.To.After(band.From) || i == current {
+			t.Bands = append(t.Bands, band)
+		}
+	}
+	if current == len(steps) {
+		t.addRest(st, begins[current], stopped)
+	}
+	slices.SortStableFunc(t.Bands, func(a, b TimelineBand) int { return a.From.Compare(b.From) })
+}
+
+// addRest adds the time after the steps. An approval passes all of them at once, long before all nodes are updated.
+func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
+	band := TimelineBand{Kind: BandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
+	for _, o := range st.History { // a stop after it was complete replaces this outcome
+		if o.Revision == st.UpdateRevision.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
+			t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
+			band.To = t.End
+		}
+	}
+	if band.To == nil || band.To.After(band.From) {
+		t.Bands = append(t.Bands, band)
+	}
+}
+
+// beginsOf returns when each of these finished steps began, and when the last one ended. The times never go back.
+func beginsOf(done []rollout.Step, t *Timeline, nodes []TimelineNode, st *v1alpha1.NodeConfigRolloutStatus) []time.Time {
+	var end time.Time // of the last of them
+	if st.StepTime != nil {
+		end = st.StepTime.Time
+	}
+	end = clampTime(end, t.Start, t.Now, t.Now)
+	byAssignment := slices.SortedFunc(slices.Values(nodes), func(a, b TimelineNode) int { return a.Assigned.Compare(b.Assigned) })
+	begins := []time.Time{t.Start}
+	before := 0 // nodes of the steps before
+	for i, s := range done {
+		// The end of a step of nodes is when the last of its nodes finished; a pause ends when the next node is assigned.
+		var ends time.Time
+		switch {
+		case i == len(done)-1:
+			ends = end
+		case !s.IsPause():
+			before = min(max(before, stepNodes(s.Nodes, t.Total)), len(byAssignment))
+			for _, n := range byAssignment[:before] {
+				if n.State == rollout.Updated || n.State == rollout.Failed {
+					ends = later(ends, n.Ended)
+				}
+			}
+			if next := assignedAfter(byAssignment, before); !next.IsZero() && next.Before(ends) {
+				ends = next // a node that failed or was renewed later is not what the step waited for
+			}
+		default:
+			ends = assignedAfter(byAssignment, before)
+		}
+		begins = append(begins, clampTime(ends, begins[i], end, begins[i]))
+	}
+	if len(done) == 0 {
+		return []time.Time{end}
+	}
+	return begins
+}
+
+// assignedAfter returns when the node after so many was assigned the revision; zero if none was.
+func assignedAfter(byAssignment []TimelineNode, n int) time.Time {
+	if n >= len(byAssignment) {
+		return time.Time{}
+	}
+	return byAssignment[n].Assigned
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// stepNodes returns the number of nodes of a step, of all.
+func stepNodes(a rollout.Amount, all int) int {
+	if a.Percent {
+		return (a.Value*all + 99) / 100
+	}
+	return a.Value
+}
+
+// addCounted adds what is only known as numbers, because the nodes have left the revision.
+func (t *Timeline) addCounted(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) {
+	i := slices.IndexFunc(st.History, func(o v1alpha1.RolloutOutcome) bool { return o.Revision == st.UpdateRevision.Number })
+	last := &t.Points[len(t.Points)-1]
+	if i < 0 || st.Halt == nil || !st.Halt.Rollback {
+		return
+	}
+	o := st.History[i]
+	updated, failed := max(int(o.Updated), 0), max(int(o.Failed), 0)
+	if updated == 0 && failed == last.Failed {
+		return
+	}
+	at := clampTime(st.Halt.Time.Time, t.Start, now, now).UTC()
+	t.Points = slices.DeleteFunc(t.Points, func(p TimelinePoint) bool { return p.T.After(at) })
+	t.Points = append(t.Points, TimelinePoint{at, updated, failed}, TimelinePoint{now.UTC(), 0, failed})
+	t.Note = cmp.Or(t.Note, fmt.Sprintf("%s rolled back: when each of them was updated is no longer known", printable.Count(updated, "node")))
+}

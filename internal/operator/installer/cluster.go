@@ -1,0 +1,72 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
+)
+
+// ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
+var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -f install.yaml")
+
+// DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
+func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
+	deadline := time.Now().Add(query.ObserveTimeout)
+	for {
+		w, err := Newest(ctx, c, m)
+		if err != nil || w.Revision != "" {
+			return w, err
+		}
+		if time.Now().After(deadline) {
+			return w, fmt.Errorf("kube-controller-manager has not observed the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.DaemonSet)
+		}
+		select {
+		case <-ctx.Done():
+			return w, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Newest reads the operation's DaemonSet. The revision is empty until kube-controller-manager has observed it.
+func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) {
+	d := &appsv1.DaemonSet{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: m.DaemonSet}, d)
+	if apierrors.IsNotFound(err) {
+		return Desired{}, fmt.Errorf("there is no DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, ErrApplyFirst)
+	}
+	if err != nil {
+		return Desired{}, fmt.Errorf("read the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, err)
+	}
+	container := &d.Spec.Template.Spec.Containers[0]
+	w := Desired{Image: container.Image, Version: describe.ImageVersion(container.Image)}
+	if probe := container.ReadinessProbe; probe != nil {
+		// A restarted kubelet reports the old readiness of a pod until its first probe.
+		w.ReadyFor = 2 * time.Duration(probe.PeriodSeconds) * time.Second
+	}
+	if d.Status.ObservedGeneration < d.Generation {
+		return w, nil
+	}
+	revisions := &appsv1.ControllerRevisionList{}
+	err = c.List(ctx, revisions, client.InNamespace(v1alpha1.InstallNamespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+	if err != nil {
+		return w, fmt.Errorf("list the revisions of the DaemonSet %s/%s: %w", v1alpha1.InstallNamespace, m.DaemonSet, err)
+	}
+	newest := int64(-1)
+	for _, r := range revisions.Items {
+		owned := len(r.OwnerReferences) > 0 && r.OwnerReferences[0].UID == d.UID
+		if owned && r.Revision > newest {
+			newest, w.Revision = r.Revision, r.Labels[appsv1.ControllerRevisionHashLabelKey]
+		}
+	}
+	return w, nil
+}

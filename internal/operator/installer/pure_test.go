@@ -1,0 +1,22 @@
+package installer
+
+import (
+	"go/parser"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+func TestDecisionsKnowNoClient(t *testing.T) {
+	may := []string{"cmp", "fmt", "slices", "strings", "time", "github.com/evenkeel/evenkeel/api/v1alpha1", "github.com/evenkeel/evenkeel/internal/operator/describe", "github.com/evenkeel/evenkeel/internal/printable"}
+	for _, name := range []string{"types.go", "judge.go", "decide.go"} {
+		file := assert.Value(parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly))(t)
+		for _, i := range file.Imports {
+			path := strings.Trim(i.Path.Value, `"`)
+			assert.That(t, slices.Contains(may, path), "%s imports %s: what decides does no I/O", name, path)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package kubeadm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// judge is a real program. It validates each configuration once in all tests: a dry run takes a second, and gives the same verdict again.
+type judge struct{ component.Component }
+
+var verdicts sync.Map // by the component and the configuration
+
+func (j judge) Validate(ctx context.Context, data []byte) component.Verdict {
+	key := j.Name() + "\n" + string(data)
+	if v, ok := verdicts.Load(key); ok {
+		return v.(component.Verdict)
+	}
+	v := j.Component.Validate(ctx, data)
+	verdicts.Store(key, v)
+	return v
+}
+
+// judges are the real programs.
+func judges(t *testing.T) map[string]component.Component {
+	t.Helper()
+	all := map[string]component.Component{}
+	for _, c := range Components() {
+		binary := assert.Value(component.New(c.Name, "../../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
+		all[c.Name] = judge{binary}
+	}
+	return all
+}
+
+// makePlan plans for what the cluster has now.
+func makePlan(t *testing.T, input *Input, binaries map[string]component.Component) *Plan {
+	t.Helper()
+	existing := assert.Value(Gather(t.Context(), admin))(t)
+	p := assert.Value(MakePlan(t.Context(), existing, input, "v1.37.2", binaries, Options{}))(t)
+	return p
+}
+
+// rewrite puts text in the place of a configuration, and makes it of an origin.
+func rewrite(t *testing.T, cm *corev1.ConfigMap, c Component, text string, origin Origin) {
+	t.Helper()
+	signed := cm.DeepCopy()
+	cm.Data[c.Key] = text
+	switch origin {
+	case Generated: // as a kubeadm of then would have done it
+		signed.Data[c.Key] = text
+		cm.Annotations = map[string]string{KubeadmSignature: Signature(signed)}
+	case UserSupplied:
+		Unsign(cm)
+	case UserModified:
+		cm.Data[c.Key] += "# by hand\n"
+	}
+	assert.NoError(t, admin.Update(t.Context(), cm))
+}
+
+// gone are fields that were in a version of the format and are in no other any more.
+var gone = map[string]string{"kubelet": "dynamicConfigDir: /var/lib/kubelet/dynamic\n", "kube-proxy": "udpIdleTimeout: 0s\n"}
+
+func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
+	binaries := judges(t)
+	for _, c := range Components() {
+		for _, origin := range []Origin{Generated, UserSupplied, UserModified} {
+			for _, state := range []struct {
+				name    string
+				of      func(text string) string
+				version string // of the format that the cluster has; "" is the preferred one
+				words   string // of the component, if nothing was generated anew
+			}{
+				{"supported", func(text string) string { return text }, "", ""},
+				{"an unsupported version", func(text string) string {
+					return strings.Replace(text, c.Group+"/v1", c.Group+"/v3", 1)
+				}, "v3", fmt.Sprintf("no kind %q is registered for version \"%s/v3", c.Kind, c.Group)},
+				{"a field that is gone", func(text string) string { return text + gone[c.Name] }, "", "unknown field " + `"` + strings.SplitN(gone[c.Name], ":", 2)[0] + `"`},
+			} {
+				t.Run(fmt.Sprintf("%s %s, %s", origin, c.Name, state.name), func(t *testing.T) {
+					uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
+					cm := uploaded[c.ConfigMap]
+					text := strings.TrimSuffix(cm.Data[c.Key], "\n") + "\n"
+					preferred := apiVersionOf([]byte(text))
+					rewrite(t, cm, c, state.of(text), origin)
+
+					p := makePlan(t, nil, binaries)
+					i := slices.IndexFunc(p.Components, func(r Row) bool { return r.Component == c.Name })
+					row, change := p.Components[i], p.Changes[i]
+					assert.That(t, row.Origin == origin && row.PreferredVersion == preferred && strings.HasPrefix(row.CurrentVersion, c.Group+"/"+state.version),
+						"it is %s, %s, preferred %s", row.Origin, row.CurrentVersion, row.PreferredVersion)
+					byHand := origin != Generated && state.words != ""
+					switch {
+					case byHand:
+						if row.ManualUpgrade != ManualYes || row.Validation != Rejected || row.Action != Keep || change.Write != nil ||
+							!strings.Contains(strings.Join(row.Objections, "\n"), state.words) {
+							t.Errorf("%+v", row)
+						}
+					case origin == Generated:
+						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Regenerate && row.NextVersion == preferred && change.Write != nil, "%+v", row)
+					default:
+						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Keep && change.Write == nil, "%+v", row)
+					}
+					if p.NeedsManualUpgrade() != byHand {
+						t.Errorf("it says %v of whether hands are needed", p.NeedsManualUpgrade())
+					}
+					assert.NoError(t, Store(t.Context(), admin, "v1.37.2", p.Writes()))
+					t.Cleanup(func() { forgetRecords(t) })
+					is, why := OriginOf(configMaps(t)[c.ConfigMap])
+					assert.That(t, is == origin, "after it was stored it is %s: %s", is, why)
+					again := makePlan(t, nil, binaries).Writes()
+					assert.That(t, len(again) == 0, "planned again it would write %v", again)
+				})
+			}
+		}
+	}
+}
+
+func forgetRecords(t *testing.T) {
+	t.Helper()
+	all, err := listUndoRecords(context.Background(), admin)
+	assert.OK(t, err)
+	for _, r := range all {
+		assert.NoError(t, admin.Delete(context.Background(), &r))
+	}
+}
+
+func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+	for target, want := range map[string]string{
+		"v1.38.0": "the given kubelet is v1.37.2, but the target is v1.38.0: pass a binary of the target version",
+		"v1.37.9": "", // the format does not change within a minor version
+		"":        "",
+	} {
+		p, err := MakePlan(t.Context(), existing, nil, target, judges(t), Options{Init: true})
+		if want != "" {
+			assert.That(t, err != nil && err.Error() == want, "%s: %v", target, err)
+			continue
+		}
+		assert.That(t, err == nil && p.Components[0].ValidatedBy == "kubelet v1.37.2", "%s: %v", target, err)
+	}
+}
+
+func TestParseTargetReadsOnlyKubernetesVersions(t *testing.T) {
+	for s, want := range map[string]string{"v1.37.2": "v1.37.2", "1.38.0": "v1.38.0", "v1.38.0-rc.1": "v1.38.0-rc.1", "1.37": "", "stable": "", "": ""} {
+		got, err := ParseTarget(s)
+		assert.That(t, got == want && (err == nil) == (want != ""), "%q: %q, %v", s, got, err)
+	}
+}
+
+// mute is a kubelet that cannot be asked.
+const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.37.2'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
+
+func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
+	stub := func(script string) map[string]component.Component {
+		path := filepath.Join(t.TempDir(), "kubelet")
+		assert.NoError(t, os.WriteFile(path, []byte(script), 0o755))
+		binary := assert.Value(component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
+		return map[string]component.Component{"kubelet": binary}
+	}
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	input := &Input{Configs: map[string]Document{"kubelet": {Text: []byte(text)}}, Endpoint: "192.0.2.10:6443"}
+	for _, tt := range []struct {
+		name       string
+		judges     map[string]component.Component
+		given      *Input
+		validation Validation
+		manual     Manual
+	}{
+		{"generated, and nobody is there", nil, nil, Unvalidated, ManualNo},
+		{"generated, and it does not answer", stub(mute), nil, CouldNotTell, ManualUnknown},
+		{"generated, and it has no version", stub("#!/bin/sh\nexit 1\n"), nil, CouldNotTell, ManualUnknown},
+		{"given, and nobody is there", nil, input, Unvalidated, ManualUnknown},
+		{"given, and it does not answer", stub(mute), input, CouldNotTell, ManualUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+			p := assert.Value(MakePlan(t.Context(), existing, tt.given, "v1.37.2", tt.judges, Options{}))(t)
+			row := p.Components[0]
+			assert.That(t, row.Validation == tt.validation && row.ManualUpgrade == tt.manual && row.PreferredVersion == "" && len(row.Warnings) != 0 && !p.NeedsManualUpgrade(), "%+v", row)
+			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {
+				t.Errorf("%d are not settled", len(p.NotValidated()))
+			}
+		})
+	}
+}
+
+func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testing.T) {
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
+	old := strings.Replace(v1beta4(""), "v1beta4", "v1beta3", 1)
+	const refused = `kubeadm 1.37 cannot read kubeadm.k8s.io/v1beta3, the version of the ClusterConfiguration in f.yaml: convert it to kubeadm.k8s.io/v1beta4 with "kubeadm config migrate" of 1.36`
+	for _, tt := range []struct{ document, target, want string }{
+		{old, "v1.37.0", refused},
+		{old, "v1.36.9", ""},
+		{old, "", ""},
+		{v1beta4(""), "v1.37.0", ""},
+	} {
+		input := assert.Value(ParseFile("f.yaml", []byte(tt.document)))(t)
+		p, err := MakePlan(t.Context(), existing, input, tt.target, nil, Options{})
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		assert.That(t, said == tt.want && (err != nil || p.ClusterConfiguration != nil), "%s of %.40q: %+v, %v", tt.target, tt.document, p, err)
+	}
+}

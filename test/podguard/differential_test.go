@@ -1,0 +1,263 @@
+package podguard_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// TestRejectedPodsAreAmongThePredictedOnes is the proof of the prediction: whatever the random pods, configurations and changes of
+// the Node are, a restarted kubelet rejects only pods whose loss was predicted.
+func TestRejectedPodsAreAmongThePredictedOnes(t *testing.T) {
+	sum := &tally{causes: map[string]*cause{}}
+	all := kubelets(t)
+	t.Run("with", func(t *testing.T) {
+		seed, left := *seedFlag, *pairsFlag
+		for i, k := range all {
+			count := left / (len(all) - i)
+			left -= count
+			first := seed
+			seed += uint64(count)
+			t.Run(k.version, func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t, k)
+				for s := range uint64(count) {
+					n.pair(first+s, sum)
+				}
+			})
+		}
+	})
+	t.Log(sum)
+	if sum.pairs == 0 {
+		return // skipped
+	}
+	assert.That(t, sum.pairs < 10 || sum.safe*10 >= sum.pairs*4, "%d of %d pairs are truly safe, want at least 40%%", sum.safe, sum.pairs)
+	assert.That(t, sum.safe < 20 || sum.refused*20 <= sum.safe,
+		"%d of %d truly safe pairs are refused, want at most 5%%", sum.refused, sum.safe)
+}
+
+// tally counts the outcomes of pairs.
+type tally struct {
+	mu                   sync.Mutex
+	pairs, safe, refused int
+	unplaced             int // pods that did not run before the restart
+	causes               map[string]*cause
+}
+
+// cause counts pairs by the kubelet's reason for a rejection: unsafe is a pair in which it rejected a pod, refused a truly safe one in
+// which a rejection was predicted. A pair can have several causes.
+type cause struct{ unsafe, refused int }
+
+func (s *tally) of(reason string) *cause {
+	if s.causes[reason] == nil {
+		s.causes[reason] = &cause{}
+	}
+	return s.causes[reason]
+}
+
+func (s *tally) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d pairs: %d truly safe (%d%%), of which %d refused (%d%%); %d unsafe; pods that did not run before: %d\n",
+		s.pairs, s.safe, s.safe*100/max(1, s.pairs), s.refused, s.refused*100/max(1, s.safe), s.pairs-s.safe, s.unplaced)
+	fmt.Fprintf(&b, "%-30s %7s %8s\n", "cause", "unsafe", "refused")
+	for _, reason := range slices.Sorted(maps.Keys(s.causes)) {
+		fmt.Fprintf(&b, "%-30s %7d %8d\n", reason, s.causes[reason].unsafe, s.causes[reason].refused)
+	}
+	return b.String()
+}
+
+// pair runs one pair: pods and a change.
+func (n *node) pair(seed uint64, sum *tally) {
+	n.t.Helper()
+	before, after := worldOf(seed-1, n.kubelet.minor), worldOf(seed, n.kubelet.minor)
+	n.reach(before)
+	pods, unplaced := n.place(seed, before, after)
+	n.resize(seed, before)
+	n.reports(before)
+	n.set(after)
+	placed := slices.DeleteFunc(slices.Clone(pods), func(name string) bool { return unplaced[name] })
+
+	running, err := n.configz(n.t.Context())
+	assert.NoError(n.t, err)
+	planned := assert.Value(with(running, after))(n.t)
+	obj := n.object()
+	all := assert.Value(n.pods(n.t.Context()))(n.t)
+	predicted := n.predict(running, planned, obj, all)
+
+	n.restart(after)
+	n.world = &after
+	lost := n.admitted(placed...)
+	n.wants(planned)
+	if len(lost) == 0 && len(predicted) > 0 {
+		// The kubelet may have admitted the pods with the old allocatable, so try again when the Node has the new one.
+		n.reports(after)
+		n.restart(after)
+		lost = n.admitted(placed...)
+	}
+
+	n.t.Logf("seed %d: %d pods, predicted %v, lost %v", seed, len(pods), reasons(predicted), reasons(lost))
+	if len(lost) == 0 && len(predicted) > 0 {
+		n.t.Logf("seed %d: a truly safe pair was refused\n%s", seed, describe(n, seed, obj, all, running, after, predicted, lost))
+	}
+	for name := range lost {
+		if _, ok := predicted[name]; !ok {
+			n.t.Errorf("seed %d: the kubelet rejected %s (%s), which was not predicted\n%s", seed, name, lost[name],
+				describe(n, seed, obj, all, running, after, predicted, lost))
+		}
+	}
+	sum.add(predicted, lost, len(unplaced))
+	n.remove(pods, lost)
+}
+
+func (s *tally) add(predicted, lost map[string]string, unplaced int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pairs++
+	s.unplaced += unplaced
+	for reason := range reasons(lost) {
+		s.of(reason).unsafe++
+	}
+	if len(lost) > 0 {
+		return
+	}
+	s.safe++
+	if len(predicted) == 0 {
+		return
+	}
+	s.refused++
+	for reason := range reasons(predicted) {
+		s.of(reason).refused++
+	}
+}
+
+// reasons returns how many pods have each reason. A reason ends at the first colon.
+func reasons(pods map[string]string) map[string]int {
+	out := map[string]int{}
+	for _, why := range pods {
+		reason, _, _ := strings.Cut(why, ":")
+		out[reason]++
+	}
+	return out
+}
+
+// reach brings the node into a world, unless the pair before has left it there.
+func (n *node) reach(w world) {
+	n.t.Helper()
+	if n.world == nil || n.world.seed != w.seed {
+		n.restart(w)
+		n.world = &w
+		n.eventually("the node is Ready", func(ctx context.Context) error {
+			obj, err := shared.kube.CoreV1().Nodes().Get(ctx, n.host.Name(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return isReady(obj)
+		})
+		n.set(w)
+		n.admitted()
+	}
+}
+
+// place creates the pods of a seed, one second apart, because the kubelet admits them in the order of their creation with a
+// resolution of one second. It returns when all of them run, and the names of pods that the kubelet rejected at once.
+func (n *node) place(seed uint64, before, after world) (names []string, unplaced map[string]bool) {
+	n.t.Helper()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for i, pod := range podsOf(seed, n.host.Name(), n.kubelet.minor, n.object().Status.Capacity, before, after) {
+		if i > 0 {
+			<-tick.C
+		}
+		name, err := n.create(pod)
+		if err != nil {
+			n.t.Fatalf("seed %d: %v\n%s", seed, err, asYAML(pod.Spec))
+		}
+		names = append(names, name)
+	}
+	n.eventually("the pods run", func(ctx context.Context) error {
+		pods, err := n.pods(ctx)
+		if err != nil {
+			return err
+		}
+		if len(pods) < len(names) {
+			return fmt.Errorf("%d of %s are in the API", len(pods), printable.Count(len(names), "pod"))
+		}
+		unplaced = map[string]bool{}
+		for _, pod := range pods {
+			switch {
+			case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded: // preempted
+				unplaced[pod.Name] = true
+				n.t.Logf("seed %d: %s did not run before the restart: %s: %s", seed, pod.Name, pod.Status.Reason, pod.Status.Message)
+			case pod.Status.Phase != corev1.PodRunning:
+				return fmt.Errorf("%s is %s: %+v", pod.Name, pod.Status.Phase, pod.Status.ContainerStatuses)
+			case slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return !s.Ready }):
+				return fmt.Errorf("%s is not ready", pod.Name)
+			}
+		}
+		return nil
+	})
+	return names, unplaced
+}
+
+// wants checks that the running kubelet has the configuration for which its losses were predicted.
+func (n *node) wants(planned component.Effective) {
+	n.t.Helper()
+	running := assert.Value(n.configz(n.t.Context()))(n.t)
+	diff := cmp.Diff(planned, running)
+	assert.Must(n.t, diff == "", "the kubelet runs with another configuration than planned (-planned, +running):\n%s", diff)
+	n.wantsNoDrift(running)
+}
+
+// wantsNoDrift checks that the /configz of a kubelet that has just been started does not differ from the dump of its dry run.
+func (n *node) wantsNoDrift(running component.Effective) {
+	n.t.Helper()
+	k := assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...)))(n.t)
+	if n.dryRunner == nil {
+		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
+	}
+	v := n.dryRunner.CheckLocal(n.t.Context(), "")
+	assert.Must(n.t, v.Effective != nil, "the dry run printed no configuration: %s", v.Message)
+	fields := component.ConfigzDifferences(v.Effective, running)
+	assert.That(n.t, len(fields) == 0, "a fresh kubelet differs from its dry run in %q", fields)
+}
+
+// describe returns everything that a prediction depended on, and how to run the pair again.
+func describe(n *node, seed uint64, obj *corev1.Node, pods []*corev1.Pod, running component.Effective, after world, predicted, lost map[string]string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "run it again: make podguard VERSIONS=%s SEED=%d PAIRS=1\n", n.kubelet.version, seed)
+	fmt.Fprintf(&b, "predicted: %s\nrejected: %s\n", asYAML(predicted), asYAML(lost))
+	old := map[string]any{}
+	for name := range after.config {
+		old[name] = running[name]
+	}
+	fmt.Fprintf(&b, "configuration before:\n%s\nafter:\n%s\n", asYAML(old), asYAML(after.config))
+	fmt.Fprintf(&b, "node: labels %v\ntaints %v\ncapacity %s\nallocatable %s\n", obj.Labels, obj.Spec.Taints, asYAML(obj.Status.Capacity), asYAML(obj.Status.Allocatable))
+	for _, pod := range pods {
+		fmt.Fprintf(&b, "pod %s, created %s, %s:\n%s\n", pod.Name, pod.CreationTimestamp.Format(time.TimeOnly), pod.Status.QOSClass, asYAML(pod.Spec))
+	}
+	return b.String()
+}
+
+func asYAML(v any) string {
+	raw, err := yaml.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}

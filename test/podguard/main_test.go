@@ -1,0 +1,134 @@
+// Package podguard compares the losses that internal/node/podguard predicts with those of real kubelets: random pods run on a real
+// node, whose kubelet is restarted with a random configuration after random changes of the Node. It must not know the rules of the
+// prediction.
+package podguard_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+var (
+	pairsFlag    = flag.Int("pairs", 12, "number of pairs, spread over the kubelets")
+	seedFlag     = flag.Uint64("seed", 1, "seed of the first pair")
+	kubeletsFlag = flag.String("kubelets", "oldest,newest", "versions of kubelets, such as v1.33.13; oldest, newest; or all")
+)
+
+const tools = "../../bin/tools"
+
+// shared is the cluster of all nodes.
+var shared struct {
+	cluster *localcluster.Cluster
+	kube    kubernetes.Interface
+	once    string // the program of onceImage
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
+		shared.cluster = c
+		config := c.AdminConfig()
+		config.QPS = -1 // polling in tests is bounded by deadlines
+		var err error
+		if shared.kube, err = kubernetes.NewForConfig(config); err != nil {
+			return 0, err
+		}
+		if err := createClasses(ctx); err != nil {
+			return 0, err
+		}
+		dir, err := os.MkdirTemp("", "evk-once-")
+		if err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(dir)
+		shared.once = filepath.Join(dir, "once")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", shared.once, "./once").CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("build the program of init containers: %w\n%s", err, out)
+		}
+		return m.Run(), nil
+	}))
+}
+
+// createClasses creates the objects that random pods name.
+func createClasses(ctx context.Context) error {
+	_, err := shared.kube.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: overheadClass},
+		Handler:    "runc",
+		Overhead:   &nodev1.Overhead{PodFixed: overhead.list()},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	_, err = shared.kube.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: highPriority},
+		Value:      1000,
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// kubelet is a program and its version.
+type kubelet struct {
+	path, version string
+	minor         int
+}
+
+// kubelets returns the kubelets that the flag names, the oldest first.
+func kubelets(t *testing.T) []kubelet {
+	t.Helper()
+	paths := assert.Value(filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet")))(t)
+	paths = append(paths, filepath.Join(tools, "kubelet"))
+	var found []kubelet
+	for _, path := range paths {
+		out := assert.Value(exec.CommandContext(t.Context(), path, "--version").CombinedOutput())(t, "no kubelet at", path, "run `make tools`")
+		k := kubelet{path: path, version: strings.TrimSpace(strings.TrimPrefix(string(out), "Kubernetes "))}
+		assert.NoError(t, assert.Err(fmt.Sscanf(k.version, "v1.%d.", &k.minor)), path, "has version", k.version)
+		found = append(found, k)
+	}
+	slices.SortFunc(found, func(a, b kubelet) int { return a.minor - b.minor })
+	if *kubeletsFlag == "all" {
+		return found
+	}
+	var chosen []kubelet
+	for name := range strings.SplitSeq(*kubeletsFlag, ",") {
+		i := slices.IndexFunc(found, func(k kubelet) bool { return k.version == name })
+		switch name {
+		case "oldest":
+			i = 0
+		case "newest": // not a preview of the next version, which only some machines have
+			i = slices.IndexFunc(found, func(k kubelet) bool { return k.path == filepath.Join(tools, "kubelet") })
+		}
+		assert.Must(t, i >= 0, "there is no kubelet %s in %s", name, tools)
+		chosen = append(chosen, found[i])
+	}
+	return chosen
+}
+
+func isReady(obj *corev1.Node) error {
+	for _, c := range obj.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return errors.New("the node is not Ready")
+}
