@@ -182,6 +182,12 @@ $(AXE): tools/page/package.json tools/page/package-lock.json | deps
 	@if command -v npm >/dev/null && (cd bin/page && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
 	else echo "cannot get axe-core: the check of the dashboard's accessibility will be skipped"; fi
 
+MARKDOWNLINT := bin/markdown/node_modules/.bin/markdownlint-cli2
+$(MARKDOWNLINT): tools/markdown/package.json tools/markdown/package-lock.json | deps
+	@mkdir -p bin/markdown && cp $^ bin/markdown/
+	@if command -v npm >/dev/null && (cd bin/markdown && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
+	else mkdir -p $(@D); printf '#!/bin/sh\necho "cannot get markdownlint: Markdown is not checked"\n' >$@; chmod +x $@; fi
+
 # The tests of the alerts need the programs of Prometheus. The package is only unpacked, because its installation would start
 # a server.
 PROMETHEUS := bin/prometheus
@@ -350,8 +356,9 @@ mutants: $(core) $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each d
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops
-lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint ## run gofmt, go vet, golangci-lint and actionlint; run govulncheck if its database is reachable
+lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint $(MARKDOWNLINT) ## run gofmt, go vet, golangci-lint, actionlint and markdownlint; run govulncheck if its database is reachable
 	@$(TOOLS)/actionlint
+	@$(MARKDOWNLINT) 2>&1 >/dev/null
 	@for module in $(LINTED); do (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...); done
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) || { \
 	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database is not reachable"; \
