@@ -68,7 +68,7 @@ $(TOOLS)/controller-gen: tools/go.mod tools/go.sum
 	@touch $@
 
 $(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/lint/go.mod tools/lint/go.sum
-	@$(PROGRESS) "building $(@F)" go -C tools/lint build -v -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F)\)$$|\1|p' tools/lint/go.mod)
+	@$(PROGRESS) "building $(@F)" go -C tools/lint build -v -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F).*\)$$|\1|p' tools/lint/go.mod)
 
 $(TOOLS)/actionlint: tools/actionlint/go.mod tools/actionlint/go.sum
 	@echo "building $(@F)"

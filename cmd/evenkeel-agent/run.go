@@ -22,11 +22,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/handover"
-	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/program"
-
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // defaultGiveUp is several times as long as the rollback of a bad configuration takes.

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -85,7 +84,7 @@ func copyNodeConfig(stored []byte, name string) ([]byte, error) {
 	if !ok {
 		return nil, errors.New("the stored NodeConfig has no metadata")
 	}
-	meta["name"], meta["uid"] = name, types.UID(uuid.NewUUID())
+	meta["name"], meta["uid"] = name, uuid.NewUUID()
 	meta["creationTimestamp"] = metav1.Now()
 	return json.Marshal(o)
 }

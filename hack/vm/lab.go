@@ -93,16 +93,6 @@ func (l *lab) node(ctx context.Context) (_ *vm.Machine, err error) {
 	return m, l.join(ctx, m)
 }
 
-// fresh is node, with a machine of its own.
-func (l *lab) fresh(ctx context.Context, o vm.Options) (_ *vm.Machine, err error) {
-	defer must.Catch(&err)
-
-	l.discard()
-	m := must.Get(l.boot(ctx, o))
-	l.machine = m
-	return m, l.join(ctx, m)
-}
-
 // boot starts a machine with a disk of its own.
 func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)

@@ -19,7 +19,7 @@ func ConfigzDifferences(started, running Effective) []string {
 
 // withoutMarks returns a configuration without its type, without zero values, and without the values that are masked in dumps.
 func withoutMarks(e Effective) Effective {
-	out, _ := withoutZeros(map[string]any(payload.Mask(e))).(map[string]any)
+	out, _ := withoutZeros(payload.Mask(e)).(map[string]any)
 	return withoutType(out)
 }
 

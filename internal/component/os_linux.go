@@ -81,7 +81,7 @@ func killGroup(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, sysc
 // deviceInode returns the numbers that change when a file is replaced.
 func deviceInode(info fs.FileInfo) (device, inode uint64) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Dev), st.Ino
+		return st.Dev, st.Ino
 	}
 	return 0, 0
 }

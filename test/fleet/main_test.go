@@ -168,7 +168,7 @@ func spawnController(flags ...string) (*process, error) {
 // ready waits until the controller says that it is.
 func (p *process) ready() error {
 	for deadline := time.Now().Add(within); ; {
-		said := "nothing"
+		var said string
 		if r, err := http.Get(p.probes + "/readyz"); err != nil {
 			said = err.Error()
 		} else {

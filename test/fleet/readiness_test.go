@@ -3,18 +3,13 @@ package fleet_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-// longTrials last long enough to be caught in.
-func longTrials(o *hollow.Options) { o.Limits.TrialDuration = 3 * time.Second }
 
 // ready makes Nodes Ready or NotReady, and waits until the API shows it.
 func (s *scenario) ready(ready bool, nodes ...string) {

@@ -3,9 +3,8 @@ package command
 import (
 	"fmt"
 	"strconv"
-	"time"
-
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

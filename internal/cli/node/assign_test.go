@@ -1,8 +1,6 @@
 package node
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"

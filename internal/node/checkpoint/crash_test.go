@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
-	"github.com/google/go-cmp/cmp"
 )
 
 // step is a transition: the downloaded ConfigMap and the resulting state.

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {

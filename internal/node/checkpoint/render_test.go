@@ -7,10 +7,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
-	"github.com/google/go-cmp/cmp"
 )
 
 // rendered is the content of a directory.

@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 )
 
 func TestRecordsAreReadableText(t *testing.T) {

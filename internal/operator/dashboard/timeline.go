@@ -113,7 +113,7 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 
 // of returns the estimate for a rollout, or why there is none.
 func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *query.Fleet) (*estimate, string) {
-	switch phase := v1alpha1.RolloutPhase(r.Status.Phase); {
+	switch phase := r.Status.Phase; {
 	case !query.Observed(r):
 		return nil, query.Unobserved
 	case describe.Stopped(phase) && phase != v1alpha1.RolloutStuck, phase == v1alpha1.RolloutPaused, phase == v1alpha1.RolloutFrozen:

@@ -47,7 +47,7 @@ func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
 			words[0] = why
 		}
 		if st.Failures > 0 {
-			words = append(words, fmt.Sprintf("failed %d of %s", st.Failures, printable.Count(int(g.Failures), "time")))
+			words = append(words, fmt.Sprintf("failed %d of %s", st.Failures, printable.Count(g.Failures, "time")))
 		}
 		if st.Time != nil {
 			words = append(words, Age(*st.Time, now)+" ago")
