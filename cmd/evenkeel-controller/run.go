@@ -22,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/controller"
 	"github.com/evenkeel/evenkeel/internal/controller/gate"
 	"github.com/evenkeel/evenkeel/internal/controller/notify"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -56,8 +56,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "address for /metrics; 0: none")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics with TLS, only to clients that the API server knows and that may get /metrics; if false, with plain HTTP to everyone")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
-	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back; should be at least 50s: an agent can take 47s to come back after an outage")
-	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", fleet.DefaultSettings.AgentTimeout.Duration, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back; should be at least 50s: an agent can take 47s to come back after an outage")
+	f.DurationVar(&o.notReadyGrace, "not-ready-grace", fleet.DefaultSettings.NotReadyGrace.Duration, "how long a node may be NotReady after an assignment before it counts as failed")
 	f.StringArrayVar(&o.prometheus, "prometheus-server", nil, "Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
 	f.StringSliceVar(&o.maintenance, "maintenance", nil, "key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; may be repeated")
@@ -89,11 +89,11 @@ func (o *options) check() error {
 		return program.Usage("--writers must be 1 to 1000, not %d", o.writers)
 	}
 	for _, key := range o.maintenance {
-		if err := policy.CheckMaintenanceKey(key); err != nil {
+		if err := fleet.CheckMaintenanceKey(key); err != nil {
 			return program.Usage("--maintenance %w", err)
 		}
 	}
-	if err := policy.CheckStartupTaint(o.startupTaint.Key); err != nil {
+	if err := fleet.CheckStartupTaint(o.startupTaint.Key); err != nil {
 		return program.Usage("--startup-taint %w", err)
 	}
 	if slices.Contains(o.maintenance, o.startupTaint.Key) {
@@ -193,7 +193,7 @@ func run(ctx context.Context, o *options) error {
 	c, err := controller.New(config, controller.Options{
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
 		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
-		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
+		AgentTimeout: o.agentTimeout, NotReadyGrace: o.notReadyGrace,
 		Maintenance:    o.maintenance,
 		Startup:        o.startupTaint,
 		Notify:         receivers,

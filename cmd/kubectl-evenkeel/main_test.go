@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -298,15 +298,15 @@ func stopped(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	r := &v1alpha1.NodeConfigRollout{}
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))
-	content, err := policy.ContentOf(r.Spec.Template, nil)
+	content, err := fleet.ContentOf(r.Spec.Template, nil)
 	ts.Check(err)
 	ts.Check(admin.Create(context.Background(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256),
+			Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(r.Name, content.SHA256),
 			Labels:      map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"},
 			Annotations: map[string]string{v1alpha1.AnnotationStopped: "TooManyFailures"},
 		},
-		Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+		Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
 	}))
 }
 

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
@@ -15,12 +19,16 @@ func (b *bench) plans(ctx context.Context, count int) error {
 	epoch := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	target := rollout.Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "target", SHA256: "0123456789abcdef"}
 	good := rollout.Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-ba9876543210", UID: "good", SHA256: "fedcba9876543210"}
-	policy := rollout.Policy{
+	all := intstr.FromString("100%")
+	going := rollout.Input{
 		Claim: rollout.Claim{Name: "workers", Created: epoch}, Now: epoch.Add(time.Hour), Target: target, LastSucceeded: good,
-		MaxUnavailable: rollout.Amount{Value: 100, Percent: true}, MaxFailures: rollout.Amount{Value: 1},
-		RollbackMaxUnavailable: rollout.Amount{Value: 25, Percent: true},
-		Steps:                  []rollout.Step{{Nodes: rollout.Amount{Value: 100, Percent: true}}},
-		NodeTimeout:            15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
+		Controller: v1alpha1.RolloutController{AgentTimeout: metav1.Duration{Duration: time.Minute}, NotReadyGrace: metav1.Duration{Duration: 30 * time.Second}},
+		Spec: v1alpha1.NodeConfigRolloutSpec{
+			NodeTimeoutSeconds: 900, ProgressDeadlineSeconds: 3600,
+			Strategy:      v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}},
+			FailurePolicy: v1alpha1.FailurePolicy{MaxFailures: new(intstr.FromInt32(1))},
+			Rollback:      v1alpha1.RollbackStrategy{MaxUnavailable: new(intstr.FromString("25%"))},
+		},
 	}
 	on := func(r rollout.Revision) []rollout.Node {
 		nodes := make([]rollout.Node, count)
@@ -39,13 +47,14 @@ func (b *bench) plans(ctx context.Context, count int) error {
 		return nodes
 	}
 	pending, done := on(good), on(target)
-	halted := policy
-	halted.RollbackOnFailure = true
-	going := rollout.Progress{Revision: 2, Attempt: 1, Started: epoch, StepTime: epoch, ProgressTime: epoch}
-	complete := going
-	complete.Step, complete.Succeeded, complete.Updated = 1, true, count
-	stopped := going
-	stopped.Halt = &rollout.Halt{Revision: 2, Attempt: 1, Reason: rollout.HaltTooManyFailures, Time: epoch, Rollback: true}
+	first, at := going, new(metav1.NewTime(epoch))
+	going.Status = v1alpha1.NodeConfigRolloutStatus{
+		UpdateRevision: &v1alpha1.RolloutRevision{Number: 2}, Attempt: 1, StartTime: at, StepTime: at, ProgressTime: at, Phase: v1alpha1.RolloutProgressing,
+	}
+	complete, halted := going, going
+	complete.Status.Step, complete.Status.CurrentRevision, complete.Status.Nodes.Updated = 1, complete.Status.UpdateRevision, int32(count)
+	halted.Spec.FailurePolicy.Action = v1alpha1.FailureActionRollback
+	halted.Status.Halt = &v1alpha1.RolloutHalt{Revision: 2, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: *at, Rollback: true}
 	seen := 0
 	floor := measure(runs, func() {
 		for i := range pending {
@@ -55,21 +64,20 @@ func (b *bench) plans(ctx context.Context, count int) error {
 		}
 	})
 	for _, c := range []struct {
-		what   string
-		policy rollout.Policy
-		was    rollout.Progress
-		nodes  []rollout.Node
-		moves  int
+		what  string
+		in    rollout.Input
+		nodes []rollout.Node
+		moves int
 	}{
-		{"the first (all pending, all allowed)", policy, rollout.Progress{}, pending, 1000},
-		{"steady (all updated)", policy, complete, done, 0},
-		{"after a halt (25 % go back)", halted, stopped, done, count / 4},
+		{"the first (all pending, all allowed)", first, pending, 1000},
+		{"steady (all updated)", complete, done, 0},
+		{"after a halt (25 % go back)", halted, done, count / 4},
 	} {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		moves := 0
-		took := measure(runs, func() { moves = len(rollout.Plan(c.policy, c.was, c.nodes).Moves) })
+		took := measure(runs, func() { moves = len(rollout.Plan(c.in, c.nodes).Moves) })
 		if moves != c.moves {
 			return fmt.Errorf("the plan %s has %d moves, want %d: it is not what was to be measured", c.what, moves, c.moves)
 		}

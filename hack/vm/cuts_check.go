@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -97,7 +97,7 @@ func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) 
 	boot := must.Get(m.WaitBoot(ctx, "")) // it answers slowly while it boots
 	err = bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		n, err := l.object(ctx)
-		if err == nil && (n.Status.NodeInfo.BootID != boot || !query.IsReady(n)) {
+		if err == nil && (n.Status.NodeInfo.BootID != boot || !fleet.IsReady(n)) {
 			err = fmt.Errorf("the node of boot %s reports boot %s, and the conditions %+v", boot, n.Status.NodeInfo.BootID, n.Status.Conditions)
 		}
 		return err

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -180,7 +180,7 @@ func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name stri
 func (l *lab) ready(ctx context.Context) error {
 	return bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		n, err := l.object(ctx)
-		if err == nil && !query.IsReady(n) {
+		if err == nil && !fleet.IsReady(n) {
 			err = fmt.Errorf("the node's conditions are %+v", n.Status.Conditions)
 		}
 		return err

@@ -20,8 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/config"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -115,7 +114,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 		},
 		"a rollout's template": func(text string, isJSON bool) {
 			if isJSON {
-				_, _ = policy.ContentOf(rolloutOf(text).Spec.Template, nil)
+				_, _ = fleet.ContentOf(rolloutOf(text).Spec.Template, nil)
 			}
 		},
 		"a rollout that is printed as YAML": func(text string, isJSON bool) {
@@ -141,7 +140,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 				_, _ = io.WriteString(w, `{"kubeletconfig":`+text+`}`)
 			}))
 			defer api.Close()
-			_, _ = query.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
+			_, _ = fleet.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
 		},
 	} {
 		most := uint64(decoded)

@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -53,7 +53,7 @@ func TestAnAnswerWithoutADateIsAnError(t *testing.T) {
 
 func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	now := then
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
 	f.setRollout(o)
@@ -69,13 +69,13 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	m := &model{name: "n", ready: true, generation: 1}
 	m.source = &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u", SHA256: "s"},
-		RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(policy.MaxAhead))},
+		RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(fleet.MaxAhead))},
 	}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	f.setNode(node)
 	f.setConfig(nc)
 	got = f.offsetOf(f.rollouts["r"])
-	assert.That(t, got == policy.MaxAhead, "after an assignment in a minute it is %s ahead", got)
+	assert.That(t, got == fleet.MaxAhead, "after an assignment in a minute it is %s ahead", got)
 }
 
 // TestForgedRecordsMoveNoClock gives one of two nodes records that no controller can have written. The clock of the rollout stays, the
@@ -119,10 +119,10 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 			for _, number := range l.fleet.assignedNumbers("r") {
 				assert.That(t, number == 1, "a node was assigned revision %d", number)
 			}
-			wants, err := policy.FromSpec(o, policy.DefaultTimes, now)
-			assert.NoError(t, err)
-			wants.Target = rollout.Revision{Number: 1, Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}
-			result := l.plan(wants, rollout.Progress{Revision: 1, Attempt: 1})
+			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
+			wants.Invalid, wants.Target = "", rollout.Revision{Number: 1, Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}
+			wants.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: 1}, Attempt: 1}
+			result := l.plan(wants)
 			assert.That(t, result.States[0] == rollout.Soaking, "the other node is %s", result.States[0])
 			assert.That(t, result.States[1] == rollout.Soaking || result.States[1] == rollout.Manual, "the node is %s", result.States[1])
 			if s := result.NodeState(1); !strings.HasSuffix(s.Message, "ignored, because the controller did not write it: "+tt.ignored) {
@@ -134,7 +134,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 
 func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	now := then
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
 	see := func(status corev1.ConditionStatus, at time.Time) time.Time {
 		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
@@ -255,13 +255,13 @@ func (m *model) act(now time.Time, fails bool) {
 
 // leader is a controller without an API server.
 type leader struct {
-	fleet *fleet
+	fleet *cache
 	nodes []rollout.Node
 	clock func(m *model, t time.Time) time.Time // of the nodes
 }
 
 func lead(now *time.Time, o *v1alpha1.NodeConfigRollout, all []*model, clock func(*model, time.Time) time.Time) *leader {
-	l := &leader{fleet: newFleet("", time.Second), clock: clock}
+	l := &leader{fleet: newCache("", time.Second), clock: clock}
 	l.fleet.now = func() time.Time { return *now }
 	l.fleet.setRollout(o)
 	l.see(all)
@@ -277,11 +277,11 @@ func (l *leader) see(all []*model) {
 	}
 }
 
-func (l *leader) plan(policy rollout.Policy, was rollout.Progress) rollout.Result {
+func (l *leader) plan(in rollout.Input) rollout.Result {
 	r := l.fleet.rollouts["r"]
 	l.nodes, _ = l.fleet.planNodes(r, r.object.Generation, l.nodes[:0])
-	policy.Outages = l.fleet.outages
-	return rollout.Plan(policy, was, l.nodes)
+	in.Outages = l.fleet.outages
+	return rollout.Plan(in, l.nodes)
 }
 
 // TestNodeClocksDoNotChangePlans plays histories twice: with nodes whose clocks are right, and with nodes whose clocks are
@@ -318,8 +318,8 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 		}
 		a, b := lead(&now, o, all, right), lead(&now, o, all, wrong)
 		target := rollout.Revision{Number: 1, Namespace: "s", Name: "r-1", UID: "u1", SHA256: "s1"}
-		retry := rollout.Retry{}
-		was := rollout.Progress{}
+		var retry *v1alpha1.RolloutRetry
+		was := v1alpha1.NodeConfigRolloutStatus{}
 		for range rapid.IntRange(5, 40).Draw(t, "passes") {
 			m := all[rapid.IntRange(0, len(all)-1).Draw(t, "node")]
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
@@ -333,7 +333,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 				target = rollout.Revision{Number: target.Number + 1, Namespace: "s", UID: fmt.Sprintf("u%d", target.Number%2), SHA256: fmt.Sprintf("s%d", target.Number%2)}
 				target.Name = "r-" + target.SHA256
 			case 5:
-				retry = rollout.Retry{Revision: target.Number, Attempt: was.Attempt + 1}
+				retry = &v1alpha1.RolloutRetry{Revision: target.Number, Attempt: was.Attempt + 1}
 			case 6: // another leader, which knows what is recorded
 				a, b = lead(&now, o, all, right), lead(&now, o, all, wrong)
 			}
@@ -344,11 +344,10 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			}
 			a.see(all)
 			b.see(all)
-			wants, err := policy.FromSpec(o, policy.DefaultTimes, now)
-			assert.NoError(t, err)
-			wants.Target, wants.Retry = target, retry
-			x, y := a.plan(wants, was), b.plan(wants, was)
-			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Observations, y.Observations) || !reflect.DeepEqual(x.States, y.States) || x.Phase != y.Phase {
+			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
+			wants.Invalid, wants.Target, wants.Spec.Retry, wants.Status = "", target, retry, was
+			x, y := a.plan(wants), b.plan(wants)
+			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Observations, y.Observations) || !reflect.DeepEqual(x.States, y.States) {
 				t.Fatalf("with right clocks %v, %+v, %+v; with wrong ones %v, %+v, %+v", x.States, x.Moves, x.Next, y.States, y.Moves, y.Next)
 			}
 			was = x.Next
@@ -356,8 +355,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 				m := all[mark.Node]
 				m.mark = ""
 				if mark.Observation.Rollout != "" {
-					m.mark, err = policy.ObservationText(mark.Observation)
-					assert.NoError(t, err)
+					m.mark = assert.Value(fleet.ObservationText(mark.Observation))(t)
 				}
 			}
 			for _, move := range x.Moves {
@@ -372,13 +370,13 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 	})
 }
 
-// TestPlansContainNoTimeThatANodeWrote holds policy.NodeOf to it, for every field that a node can write.
+// TestPlansContainNoTimeThatANodeWrote holds fleet.NodeOf to it, for every field that a node can write.
 func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	m := &model{name: "n", ready: true, readyAt: then, generation: 1, answered: 1, ok: metav1.ConditionFalse, okAt: then, trialAt: then, goodAt: then,
 		good: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}, active: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	later, lateConfig := m.objects(func(t time.Time) time.Time { return t.Add(time.Hour) })
-	a, b := policy.NodeOf(node, nc), policy.NodeOf(later, lateConfig)
+	a, b := fleet.NodeOf(node, nc), fleet.NodeOf(later, lateConfig)
 	assert.That(t, reflect.DeepEqual(a, b), "%+v is not %+v", a, b)
 	text := assert.Value(json.Marshal(nc.Status))(t)
 	again, _ := json.Marshal(lateConfig.Status)
@@ -389,8 +387,8 @@ func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 func TestAMoveReplacesOnlyTheSpecOfItsPlan(t *testing.T) {
 	m := &model{name: "n", ready: true, generation: 1}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
-	planned := policy.NodeOf(node, nc)
-	c := &Controller{fleet: newFleet("", time.Second)}
+	planned := fleet.NodeOf(node, nc)
+	c := &Controller{fleet: newCache("", time.Second)}
 	m.generation = 2
 	node, nc = m.objects(func(t time.Time) time.Time { return t })
 	c.fleet.setNode(node)

@@ -14,7 +14,7 @@ import (
 // collector provides the metrics that are computed from the fleet at each scrape. On a controller that does not lead, the
 // fleet is empty.
 type collector struct {
-	fleet                    *fleet
+	fleet                    *cache
 	startupDeadline          time.Duration
 	watchErrors, writeErrors *problems
 
@@ -23,7 +23,7 @@ type collector struct {
 	attention                     *prometheus.Desc
 }
 
-func newCollector(f *fleet, startupDeadline time.Duration, watchErrors, writeErrors *problems) *collector {
+func newCollector(f *cache, startupDeadline time.Duration, watchErrors, writeErrors *problems) *collector {
 	return &collector{
 		fleet: f, startupDeadline: startupDeadline, watchErrors: watchErrors, writeErrors: writeErrors,
 		nodes:          prometheus.NewDesc("evenkeel_nodes", "Nodes of the cluster, by status and reason of ConfigOK.", []string{"status", "reason"}, nil),

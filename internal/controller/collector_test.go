@@ -16,7 +16,7 @@ import (
 )
 
 func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	now := time.Now()
 	f.now = func() time.Time { return now }
 	for name, c := range map[string]*metav1.Condition{
@@ -52,7 +52,7 @@ func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
 
 // What the metric counts has the words and numbers of doctor and the page.
 func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
-	f, now := newFleet("", 0), time.Unix(1_000_000, 0)
+	f, now := newCache("", 0), time.Unix(1_000_000, 0)
 	f.now = func() time.Time { return now }
 	changed := metav1.NewTime(now.Add(-time.Hour))
 	for i := range 20 {

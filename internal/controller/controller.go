@@ -33,18 +33,19 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller/gate"
 	"github.com/evenkeel/evenkeel/internal/controller/notify"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // Options configure a controller. Log and Registry are required.
 type Options struct {
-	Namespace string       // of revisions and of the Lease; empty: evenkeel-system
-	NodeName  string       // of the node that the controller runs on: it is updated last
-	Version   string       // of the program, for the Lease and a metric
-	Commit    string       // of the program, for the metric
-	Times     policy.Times // zero: DefaultTimes
-	Writers   int          // parallel writes; 0: DefaultWriters
+	Namespace string // of revisions and of the Lease; empty: evenkeel-system
+	NodeName  string // of the node that the controller runs on: it is updated last
+	Version   string // of the program, for the Lease and a metric
+	Commit    string // of the program, for the metric
+	// AgentTimeout and NotReadyGrace are those of fleet.DefaultSettings if they are 0.
+	AgentTimeout, NotReadyGrace time.Duration
+	Writers                     int // parallel writes; 0: DefaultWriters
 	// Maintenance are keys of taints and types of Node conditions, besides the usual ones, that announce maintenance of a node.
 	Maintenance []string
 	Startup     StartupTaint
@@ -73,7 +74,7 @@ const (
 
 // Controller rolls out kubelet configurations.
 type Controller struct {
-	settings policy.Settings
+	settings v1alpha1.RolloutController
 	writers  int
 	log      *slog.Logger
 
@@ -98,7 +99,7 @@ type Controller struct {
 	startupTaint  StartupTaint
 	startupRights startupRights
 
-	fleet       *fleet
+	fleet       *cache
 	clock       *clock
 	config      *rest.Config
 	http        *http.Client // to read the API server's time
@@ -118,12 +119,16 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	o.Namespace = cmp.Or(o.Namespace, v1alpha1.SystemNamespace)
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	renew, retry := lease*2/3, lease*2/15
+	settings := fleet.DefaultSettings
+	settings.Namespace, settings.Maintenance = o.Namespace, o.Maintenance
+	settings.AgentTimeout.Duration = cmp.Or(o.AgentTimeout, settings.AgentTimeout.Duration)
+	settings.NotReadyGrace.Duration = cmp.Or(o.NotReadyGrace, settings.NotReadyGrace.Duration)
 	c := &Controller{
-		settings: policy.Settings{Namespace: o.Namespace, Times: cmp.Or(o.Times, policy.DefaultTimes), Maintenance: o.Maintenance}, writers: cmp.Or(o.Writers, DefaultWriters),
+		settings: settings, writers: cmp.Or(o.Writers, DefaultWriters),
 		watches:      newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
-		startupTaint: o.Startup, log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
+		startupTaint: o.Startup, log: o.Log, fleet: newCache(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
-	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key, c.settings.Times.Agent
+	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key, c.settings.AgentTimeout.Duration
 	c.watchErrors = c.newProblems("cannot watch", "what", func(string) { c.fleet.endOutage(time.Time{}) })
 	c.writeErrors = c.newProblems("cannot write", "rollout", c.fleet.endUnwritten)
 	var err error

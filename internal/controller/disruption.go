@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -36,7 +36,7 @@ const (
 
 // permissions are the controller's additional permissions, as they were last asked for. Only the goroutine that runs loop uses them.
 type permissions struct {
-	policy.Permissions
+	fleet.Permissions
 	asked time.Time // zero: never
 }
 
@@ -47,17 +47,17 @@ type disruptions struct {
 }
 
 // permissionsFor returns the controller's additional permissions. It asks for them only while a rollout needs them.
-func (c *Controller) permissionsFor(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (*policy.Permissions, error) {
+func (c *Controller) permissionsFor(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (*fleet.Permissions, error) {
 	asked := o.Spec.Strategy.RespectDisruptionBudgets
 	if asked != nil && !*asked || asked == nil && !c.fleet.disrupts(r) {
-		return &policy.Permissions{}, nil
+		return &fleet.Permissions{}, nil
 	}
 	interval := permissionsInterval
 	if !c.permissions.ReadPods {
 		interval = deniedInterval
 	}
 	if now := c.fleet.now(); c.permissions.asked.IsZero() || now.Sub(c.permissions.asked) >= interval {
-		may := policy.Permissions{ReadPods: true}
+		may := fleet.Permissions{ReadPods: true}
 		for group, resource := range map[string]string{corev1.GroupName: "pods", policyv1.GroupName: "poddisruptionbudgets"} {
 			allowed, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Group: group, Resource: resource})
 			if err != nil {
@@ -82,7 +82,7 @@ func (c *Controller) may(ctx context.Context, what authorizationv1.ResourceAttri
 }
 
 // disrupts reports whether a restart makes pods unready on a node of a rollout.
-func (f *fleet) disrupts(r *rolloutEntry) bool {
+func (f *cache) disrupts(r *rolloutEntry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range r.nodes {
@@ -109,7 +109,7 @@ func (c *Controller) planWithBudgets(ctx context.Context, r *rolloutEntry, in *p
 
 // addDisruptions adds what was read to the input of a plan.
 func (c *Controller) addDisruptions(r *rolloutEntry, in *planInput) {
-	in.policy.Budgets = r.disruptions.budgets
+	in.Budgets = r.disruptions.budgets
 	if len(r.disruptions.nodes) == 0 {
 		return
 	}
@@ -120,21 +120,21 @@ func (c *Controller) addDisruptions(r *rolloutEntry, in *planInput) {
 
 // readDisruptions reads the PodDisruptionBudgets, and the pods of some nodes of the plan.
 func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *planInput, nodes []int) {
-	now, d := in.policy.Now, &r.disruptions
+	now, d := in.Now, &r.disruptions
 	budgets, err := c.readBudgets(ctx)
 	if err != nil {
 		c.log.Warn("cannot read PodDisruptionBudgets", "rollout", r.name, "err", err)
-		d.budgets = rollout.Budgets{Time: now, Error: policy.Cut(err.Error(), maxReadError)}
+		d.budgets = rollout.Budgets{Time: now, Error: rollout.Cut(err.Error(), maxReadError)}
 		return
 	}
-	d.budgets = rollout.Budgets{Time: now, Allowed: policy.AllowedBy(budgets)}
+	d.budgets = rollout.Budgets{Time: now, Allowed: fleet.AllowedBy(budgets)}
 	read := make([]*rollout.Disruptions, len(nodes))
 	workqueue.ParallelizeUntil(ctx, readers, len(nodes), func(k int) {
 		name, found := in.nodes[nodes[k]].Name, &rollout.Disruptions{Time: now}
 		var err error
 		if found.Pods, err = c.podsAt(ctx, name, budgets); err != nil {
 			c.log.Warn("cannot read the pods of a node", "rollout", r.name, "node", name, "err", err)
-			found.Error = policy.Cut(err.Error(), maxReadError)
+			found.Error = rollout.Cut(err.Error(), maxReadError)
 		}
 		read[k] = found
 	})
@@ -150,13 +150,13 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 }
 
 // readBudgets reads all PodDisruptionBudgets.
-func (c *Controller) readBudgets(ctx context.Context) ([]policy.DisruptionBudget, error) {
-	var out []policy.DisruptionBudget
+func (c *Controller) readBudgets(ctx context.Context) ([]fleet.DisruptionBudget, error) {
+	var out []fleet.DisruptionBudget
 	err := c.readPages(ctx, "PodDisruptionBudgets", func(o ...client.ListOption) (string, error) {
 		list := &policyv1.PodDisruptionBudgetList{}
 		err := c.client.List(ctx, list, o...)
 		for i := range list.Items {
-			out = append(out, policy.BudgetOf(&list.Items[i]))
+			out = append(out, fleet.BudgetOf(&list.Items[i]))
 		}
 		return list.Continue, err
 	})
@@ -164,7 +164,7 @@ func (c *Controller) readBudgets(ctx context.Context) ([]policy.DisruptionBudget
 }
 
 // podsAt reads the pods of a node, and counts those that a restart of the kubelet makes unready, by PodDisruptionBudget.
-func (c *Controller) podsAt(ctx context.Context, name string, budgets []policy.DisruptionBudget) ([]rollout.BudgetPods, error) {
+func (c *Controller) podsAt(ctx context.Context, name string, budgets []fleet.DisruptionBudget) ([]rollout.BudgetPods, error) {
 	node, config := c.fleet.nodeAndConfig(name)
 	if node == nil || config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)
@@ -179,7 +179,7 @@ func (c *Controller) podsAt(ctx context.Context, name string, budgets []policy.D
 	if err != nil {
 		return nil, err
 	}
-	return policy.DisruptedPods(node, config, pods, budgets), nil
+	return fleet.DisruptedPods(node, config, pods, budgets), nil
 }
 
 // readPages lists something page by page.
@@ -198,7 +198,7 @@ func (c *Controller) readPages(ctx context.Context, what string, read func(...cl
 }
 
 // nodeAndConfig returns a Node and its NodeConfig as they are known; nil if there is none.
-func (f *fleet) nodeAndConfig(name string) (*corev1.Node, *v1alpha1.NodeConfig) {
+func (f *cache) nodeAndConfig(name string) (*corev1.Node, *v1alpha1.NodeConfig) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := f.nodes[name]; n != nil {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -60,13 +60,13 @@ func (a *podAPI) List(_ context.Context, list client.ObjectList, opts ...client.
 // disruptionWorld returns a controller that sees one old kubelet, a rollout that selects it, and the input of its plan.
 func disruptionWorld(t *testing.T, api *podAPI) (*Controller, *rolloutEntry, *planInput) {
 	t.Helper()
-	c := &Controller{fleet: newFleet("", time.Second), client: api, log: slog.New(slog.DiscardHandler)}
+	c := &Controller{fleet: newCache("", time.Second), client: api, log: slog.New(slog.DiscardHandler)}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Status.NodeInfo.KubeletVersion = "v1.34.4"
 	c.fleet.setNode(node)
 	c.fleet.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	r := &rolloutEntry{name: "r", nodes: c.fleet.nodes}
-	return c, r, &planInput{nodes: []rollout.Node{{Name: "n", Disrupts: true}}, policy: rollout.Policy{Now: time.Now()}}
+	return c, r, &planInput{nodes: []rollout.Node{{Name: "n", Disrupts: true}}, Input: rollout.Input{Now: time.Now()}}
 }
 
 // readyPods returns Ready pods with a probe.
@@ -96,7 +96,7 @@ func TestPodsOfANodeAreCountedOverAllPages(t *testing.T) {
 	if got := in.nodes[0].Disruptions; got == nil || got.Error != "" || !slices.Equal(got.Pods, []rollout.BudgetPods{{Budget: "shop/web", Pods: 4}}) {
 		t.Errorf("the node disrupts %+v", got)
 	}
-	assert.That(t, in.policy.Budgets.Allowed["shop/web"] == 3 && in.policy.Budgets.Error == "", "the budgets are %+v", in.policy.Budgets)
+	assert.That(t, in.Budgets.Allowed["shop/web"] == 3 && in.Budgets.Error == "", "the budgets are %+v", in.Budgets)
 	want := []string{"budgets", "pods spec.nodeName=n ", "pods spec.nodeName=n 2nd"}
 	assert.That(t, slices.Equal(api.lists, want), "it read %q, want %q", api.lists, want)
 }
@@ -111,7 +111,7 @@ func TestWhatCannotBeReadIsReportedToThePlan(t *testing.T) {
 		if d := in.nodes[0].Disruptions; d != nil {
 			node = d.Error
 		}
-		return node, in.policy.Budgets.Error
+		return node, in.Budgets.Error
 	}
 	if node, budgets := read(); node != "list pods: there are more than 10000" || budgets != "" {
 		t.Errorf("an endless list: %q, %q", node, budgets)
@@ -171,7 +171,7 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 	if p, err := c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || p.ReadPods {
 		t.Errorf("without the right to ask: %v, %v", p, err)
 	}
-	quiet := policy.Permissions{}
+	quiet := fleet.Permissions{}
 	r.nodes = nil // no node on which a restart makes pods unready
 	if p, err := c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || *p != quiet {
 		t.Errorf("nothing to respect: %v, %v", p, err)

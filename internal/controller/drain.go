@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/controller/drain"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -46,7 +45,7 @@ func (c *Controller) drain(ctx context.Context, in *planInput, result *rollout.R
 		c.log.Info("handing over to another controller: the node of this one is being drained", "node", result.HandOver)
 		return c.election.stop(fmt.Errorf("node %s, on which this controller runs, is being drained", result.HandOver))
 	}
-	options := policy.DrainOptionsOf(&in.object.Spec.Strategy)
+	options := *in.Spec.Strategy.DrainOptions
 	for _, i := range result.Evict {
 		name := in.nodes[i].Name
 		if !c.fleet.beginPass(name) {

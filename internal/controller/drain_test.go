@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -28,7 +28,7 @@ func drainOf(t *testing.T, node string) rollout.Drain {
 	t.Helper()
 	n := &corev1.Node{}
 	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: node}, n))
-	return policy.DrainOf(n)
+	return fleet.DrainOf(n)
 }
 
 // crash is the crash of a controller at one of its writes.
@@ -154,9 +154,9 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 	addNodes(t, "pool=orphans", "left", "unreadable")
 	addNodes(t, "pool=others", "other")
 	c := start(t, own())
-	gone := rollout.Drain{Rollout: policy.DrainID("gone"), Revision: 1, Attempt: 1, Since: time.Unix(1_800_000_000, 0)}
+	gone := rollout.Drain{Rollout: fleet.DrainID("gone"), Revision: 1, Attempt: 1, Since: time.Unix(1_800_000_000, 0)}
 	for name, taint := range map[string]corev1.Taint{
-		"left": policy.DrainTaint(gone), "unreadable": {Key: v1alpha1.TaintDraining, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule},
+		"left": fleet.DrainTaint(gone), "unreadable": {Key: v1alpha1.TaintDraining, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule},
 		"other": {Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -192,7 +192,7 @@ func TestTheNextPlanKnowsATaintBeforeTheWatch(t *testing.T) {
 	stale := &corev1.Node{}
 	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: "late"}, stale))
 	c.fleet.setNode(stale.DeepCopy())
-	want := rollout.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
+	want := rollout.Drain{Rollout: fleet.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
 	assert.NoError(t, c.writeTaint(t.Context(), "late", want))
 	for range 2 {
 		assert.Equal(t, c.fleet.nodes["late"].observed.Drain, want, "the controller knows")

@@ -11,16 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// fleet is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
+// cache is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
 // concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from a watch or from
 // the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
 // they are added. They are shared and never changed.
-type fleet struct {
+type cache struct {
 	mu   sync.Mutex
 	now  func() time.Time
 	tick time.Duration // from the first change to the step, so that many changes cause one step
@@ -66,7 +65,7 @@ type nodeEntry struct {
 type rolloutEntry struct {
 	name      string
 	object    *v1alpha1.NodeConfigRollout
-	selection policy.Selection
+	selection fleet.Selection
 	nodes     map[string]*nodeEntry // that the rollout selects
 	order     []string              // names of nodes, sorted; nil: to be built
 	dueAt     time.Time             // of the next step; zero: none is due
@@ -78,7 +77,8 @@ type rolloutEntry struct {
 	unwritten rollout.Outages
 
 	// Of the loop:
-	progress         *rollout.Progress // nil: what the status says
+	decided          *v1alpha1.NodeConfigRolloutStatus // by the last plan, partly not written yet; nil: as stored
+	gatesSince       time.Time
 	statusWritten    time.Time
 	failures         int               // failed steps in a row
 	failedAt         time.Time         // the first of them
@@ -90,8 +90,8 @@ type rolloutEntry struct {
 	disruptions      disruptions
 }
 
-func newFleet(self string, tick time.Duration) *fleet {
-	return &fleet{
+func newCache(self string, tick time.Duration) *cache {
+	return &cache{
 		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
 		revisions: map[string]map[string]*corev1.ConfigMap{}, startup: map[string]*nodeEntry{}, changed: make(chan struct{}, 1),
 		preflights: preflightQueue{objects: map[string]*v1alpha1.NodeConfigPreflight{}},
@@ -99,9 +99,9 @@ func newFleet(self string, tick time.Duration) *fleet {
 }
 
 // schedule makes a rollout due soon. The caller holds mu.
-func (f *fleet) schedule(r *rolloutEntry) { f.scheduleAt(r, f.now().Add(f.tick)) }
+func (f *cache) schedule(r *rolloutEntry) { f.scheduleAt(r, f.now().Add(f.tick)) }
 
-func (f *fleet) scheduleAt(r *rolloutEntry, t time.Time) {
+func (f *cache) scheduleAt(r *rolloutEntry, t time.Time) {
 	if t.Before(r.notBefore) {
 		t = r.notBefore
 	}
@@ -114,7 +114,7 @@ func (f *fleet) scheduleAt(r *rolloutEntry, t time.Time) {
 
 // endOutage notes that the controller could not see everything since a time, or since the watches are not complete, and makes every
 // rollout due.
-func (f *fleet) endOutage(from time.Time) {
+func (f *cache) endOutage(from time.Time) {
 	f.mu.Lock()
 	f.outages = f.withOutage(f.outages, earliest(from, f.lostAt))
 	f.mu.Unlock()
@@ -122,7 +122,7 @@ func (f *fleet) endOutage(from time.Time) {
 }
 
 // withOutage adds an outage that ends now, and forgets old ones. A time in the future is now.
-func (f *fleet) withOutage(all rollout.Outages, from time.Time) rollout.Outages {
+func (f *cache) withOutage(all rollout.Outages, from time.Time) rollout.Outages {
 	const most = 100
 	now := f.now()
 	all = all.Add(rollout.Outage{From: earliest(from, now), To: now})
@@ -130,7 +130,7 @@ func (f *fleet) withOutage(all rollout.Outages, from time.Time) rollout.Outages 
 }
 
 // endUnwritten notes that a rollout is written again, and makes it due.
-func (f *fleet) endUnwritten(name string) {
+func (f *cache) endUnwritten(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r := f.rollouts[name]; r != nil {
@@ -140,7 +140,7 @@ func (f *fleet) endUnwritten(name string) {
 }
 
 // setLost notes since when the controller does not see everything; zero: it does.
-func (f *fleet) setLost(at time.Time) {
+func (f *cache) setLost(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at.IsZero() || f.lostAt.IsZero() {
@@ -149,7 +149,7 @@ func (f *fleet) setLost(at time.Time) {
 }
 
 // scheduleAll makes every rollout due soon.
-func (f *fleet) scheduleAll() {
+func (f *cache) scheduleAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.rollouts {
@@ -159,7 +159,7 @@ func (f *fleet) scheduleAll() {
 }
 
 // entry returns the entry of a node, a new one if there is none. The caller holds mu.
-func (f *fleet) entry(name string) *nodeEntry {
+func (f *cache) entry(name string) *nodeEntry {
 	n := f.nodes[name]
 	if n == nil {
 		n = &nodeEntry{}
@@ -169,13 +169,13 @@ func (f *fleet) entry(name string) *nodeEntry {
 }
 
 // setNode adds a Node unless a newer version is known.
-func (f *fleet) setNode(node *corev1.Node) {
-	policy.StripNode(node)
+func (f *cache) setNode(node *corev1.Node) {
+	fleet.StripNode(node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.entry(node.Name)
 	was := n.node
-	if was != nil && query.Older(node.ResourceVersion, was.ResourceVersion) {
+	if was != nil && fleet.Older(node.ResourceVersion, was.ResourceVersion) {
 		return
 	}
 	n.node = node
@@ -187,7 +187,7 @@ func (f *fleet) setNode(node *corev1.Node) {
 	f.refresh(n)
 }
 
-func (f *fleet) deleteNode(name string) {
+func (f *cache) deleteNode(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
@@ -204,12 +204,12 @@ func (f *fleet) deleteNode(name string) {
 }
 
 // setConfig adds a NodeConfig unless a newer version is known.
-func (f *fleet) setConfig(nc *v1alpha1.NodeConfig) {
-	policy.StripNodeConfig(nc)
+func (f *cache) setConfig(nc *v1alpha1.NodeConfig) {
+	fleet.StripNodeConfig(nc)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.entry(nc.Name)
-	if n.config != nil && query.Older(nc.ResourceVersion, n.config.ResourceVersion) {
+	if n.config != nil && fleet.Older(nc.ResourceVersion, n.config.ResourceVersion) {
 		return
 	}
 	n.config = nc
@@ -217,7 +217,7 @@ func (f *fleet) setConfig(nc *v1alpha1.NodeConfig) {
 }
 
 // deleteConfig removes the NodeConfig with this UID.
-func (f *fleet) deleteConfig(name string, uid types.UID) {
+func (f *cache) deleteConfig(name string, uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
@@ -230,7 +230,7 @@ func (f *fleet) deleteConfig(name string, uid types.UID) {
 }
 
 // beginPass notes that an eviction pass over a node begins. It returns false if one is running.
-func (f *fleet) beginPass(name string) bool {
+func (f *cache) beginPass(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
@@ -242,7 +242,7 @@ func (f *fleet) beginPass(name string) bool {
 }
 
 // endPass keeps the result of an eviction pass.
-func (f *fleet) endPass(name string, report rollout.DrainReport) {
+func (f *cache) endPass(name string, report rollout.DrainReport) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
@@ -253,14 +253,14 @@ func (f *fleet) endPass(name string, report rollout.DrainReport) {
 	f.refresh(n)
 }
 
-func (f *fleet) removeIfEmpty(name string) {
+func (f *cache) removeIfEmpty(name string) {
 	if n := f.nodes[name]; n.node == nil && n.config == nil {
 		delete(f.nodes, name)
 	}
 }
 
 // markUncertain notes that a write to a NodeConfig may still take effect until a time. A zero time removes the note.
-func (f *fleet) markUncertain(name string, until time.Time) {
+func (f *cache) markUncertain(name string, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := f.nodes[name]; n != nil {
@@ -269,12 +269,12 @@ func (f *fleet) markUncertain(name string, until time.Time) {
 }
 
 // refresh derives what is observed of a node, and makes its rollouts due if that has changed. The caller holds mu.
-func (f *fleet) refresh(n *nodeEntry) {
+func (f *cache) refresh(n *nodeEntry) {
 	if n.node == nil {
 		return
 	}
 	f.trackReady(n)
-	observed := policy.NodeOf(n.node, n.config)
+	observed := fleet.NodeOf(n.node, n.config)
 	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
 	f.trackMaintenance(n, &observed)
 	f.trackStartup(n, &observed)
@@ -293,7 +293,7 @@ func (f *fleet) refresh(n *nodeEntry) {
 }
 
 // updateHolder finds out which rollout has a node, and reports whether that has changed.
-func (f *fleet) updateHolder(n *nodeEntry) bool {
+func (f *cache) updateHolder(n *nodeEntry) bool {
 	holder := rollout.Holder(n.claims, &n.observed)
 	if holder == n.holder {
 		return false
@@ -304,7 +304,7 @@ func (f *fleet) updateHolder(n *nodeEntry) bool {
 }
 
 // scheduleClaims makes the rollouts that select a node due.
-func (f *fleet) scheduleClaims(n *nodeEntry) {
+func (f *cache) scheduleClaims(n *nodeEntry) {
 	for _, c := range n.claims {
 		f.schedule(f.rollouts[c.Name])
 	}
@@ -313,10 +313,10 @@ func (f *fleet) scheduleClaims(n *nodeEntry) {
 // trackReady records when a Node became NotReady: when the controller saw it, not when the node says it was. For a Node
 // that is NotReady when the controller first sees it, the condition's time counts only if its status is Unknown: the control
 // plane writes that, not the node.
-func (f *fleet) trackReady(n *nodeEntry) {
+func (f *cache) trackReady(n *nodeEntry) {
 	first := n.observed.Name == ""
 	ready, since := false, f.now()
-	if c := policy.ReadyCondition(n.node); c != nil {
+	if c := fleet.ReadyCondition(n.node); c != nil {
 		ready = c.Status == corev1.ConditionTrue
 		if at := c.LastTransitionTime.Time; first && c.Status == corev1.ConditionUnknown && at.Before(since) {
 			since = at
@@ -328,8 +328,8 @@ func (f *fleet) trackReady(n *nodeEntry) {
 }
 
 // trackMaintenance records when maintenance of a node was first seen: the order of that and of NotReady matters.
-func (f *fleet) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
-	observed.Maintenance = policy.MaintenanceOf(n.node, f.maintenance)
+func (f *cache) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
+	observed.Maintenance = fleet.MaintenanceOf(n.node, f.maintenance)
 	switch {
 	case observed.Maintenance == "":
 		n.maintenanceSince = time.Time{}
@@ -340,7 +340,7 @@ func (f *fleet) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
 }
 
 // selectNode updates whether a rollout selects a node. The caller holds mu.
-func (f *fleet) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
+func (f *cache) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
 	_, was := r.nodes[name]
 	is := n.node != nil && r.selection.Selects(n.node)
 	n.claims = slices.DeleteFunc(n.claims, func(c rollout.Claim) bool { return c.Name == r.name })
@@ -360,16 +360,16 @@ func (f *fleet) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
 }
 
 // setRollout adds a rollout unless a newer version is known. A rollout that is being deleted is removed.
-func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
+func (f *cache) setRollout(o *v1alpha1.NodeConfigRollout) {
 	if o.DeletionTimestamp != nil {
 		f.deleteRollout(o)
 		return
 	}
-	policy.StripRollout(o)
+	fleet.StripRollout(o)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rollouts[o.Name]
-	if r != nil && query.Older(o.ResourceVersion, r.object.ResourceVersion) {
+	if r != nil && fleet.Older(o.ResourceVersion, r.object.ResourceVersion) {
 		return
 	}
 	if r != nil && r.object.UID == o.UID && r.object.Generation == o.Generation {
@@ -381,21 +381,21 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
-	r.selection, _ = policy.SelectionOf(o) // policy.Build reports the error
+	r.selection, _ = fleet.SelectionOf(o) // fleet.Build reports the error
 	for name, n := range f.nodes {
 		f.selectNode(r, name, n)
 	}
 	f.schedule(r)
 }
 
-func (f *fleet) deleteRollout(o *v1alpha1.NodeConfigRollout) {
+func (f *cache) deleteRollout(o *v1alpha1.NodeConfigRollout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rollouts[o.Name]
 	if r == nil || r.object.UID != o.UID {
 		return
 	}
-	r.selection = policy.Selection{}
+	r.selection = fleet.Selection{}
 	for name, n := range f.nodes {
 		f.selectNode(r, name, n)
 	}
@@ -405,15 +405,15 @@ func (f *fleet) deleteRollout(o *v1alpha1.NodeConfigRollout) {
 }
 
 // setRevision adds the ConfigMap of a revision unless a newer version is known.
-func (f *fleet) setRevision(cm *corev1.ConfigMap) {
-	policy.StripRevision(cm)
+func (f *cache) setRevision(cm *corev1.ConfigMap) {
+	fleet.StripRevision(cm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	owner := cm.Labels[v1alpha1.LabelRollout]
 	if f.revisions[owner] == nil {
 		f.revisions[owner] = map[string]*corev1.ConfigMap{}
 	}
-	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || query.Older(cm.ResourceVersion, was.ResourceVersion)) {
+	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || fleet.Older(cm.ResourceVersion, was.ResourceVersion)) {
 		return
 	}
 	f.revisions[owner][cm.Name] = cm
@@ -421,7 +421,7 @@ func (f *fleet) setRevision(cm *corev1.ConfigMap) {
 }
 
 // deleteRevision removes the ConfigMap of a revision with the same UID.
-func (f *fleet) deleteRevision(cm *corev1.ConfigMap) {
+func (f *cache) deleteRevision(cm *corev1.ConfigMap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	owner := cm.Labels[v1alpha1.LabelRollout]
@@ -436,13 +436,13 @@ func (f *fleet) deleteRevision(cm *corev1.ConfigMap) {
 }
 
 // scheduleRollout makes a rollout due soon, if it exists.
-func (f *fleet) scheduleRollout(name string) {
+func (f *cache) scheduleRollout(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scheduleName(name)
 }
 
-func (f *fleet) scheduleName(name string) {
+func (f *cache) scheduleName(name string) {
 	if r := f.rollouts[name]; r != nil {
 		f.schedule(r)
 	}

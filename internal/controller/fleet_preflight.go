@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -22,7 +21,7 @@ type preflightQueue struct {
 }
 
 // schedulePreflights makes the next step of the preflights due at a time. The caller holds mu.
-func (f *fleet) schedulePreflights(at time.Time) {
+func (f *cache) schedulePreflights(at time.Time) {
 	if q := &f.preflights; len(q.objects) > 0 && (q.dueAt.IsZero() || at.Before(q.dueAt)) {
 		q.dueAt = at
 		signal(f.changed)
@@ -30,12 +29,12 @@ func (f *fleet) schedulePreflights(at time.Time) {
 }
 
 // setPreflight adds a NodeConfigPreflight unless a newer version is known.
-func (f *fleet) setPreflight(o *v1alpha1.NodeConfigPreflight) {
+func (f *cache) setPreflight(o *v1alpha1.NodeConfigPreflight) {
 	o.ManagedFields = nil
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.preflights.objects[o.Name]
-	if was != nil && was.UID == o.UID && query.Older(o.ResourceVersion, was.ResourceVersion) {
+	if was != nil && was.UID == o.UID && fleet.Older(o.ResourceVersion, was.ResourceVersion) {
 		return
 	}
 	f.preflights.objects[o.Name] = o
@@ -43,7 +42,7 @@ func (f *fleet) setPreflight(o *v1alpha1.NodeConfigPreflight) {
 }
 
 // deletePreflight removes the NodeConfigPreflight with the same UID.
-func (f *fleet) deletePreflight(o *v1alpha1.NodeConfigPreflight) {
+func (f *cache) deletePreflight(o *v1alpha1.NodeConfigPreflight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if was := f.preflights.objects[o.Name]; was == nil || was.UID != o.UID {
@@ -54,7 +53,7 @@ func (f *fleet) deletePreflight(o *v1alpha1.NodeConfigPreflight) {
 }
 
 // reschedulePreflights makes the next step of the preflights due at a time, if that is not zero.
-func (f *fleet) reschedulePreflights(at time.Time) {
+func (f *cache) reschedulePreflights(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !at.IsZero() {
@@ -63,7 +62,7 @@ func (f *fleet) reschedulePreflights(at time.Time) {
 }
 
 // takePreflights returns the NodeConfigPreflights if their next step is due, oldest first.
-func (f *fleet) takePreflights() []*v1alpha1.NodeConfigPreflight {
+func (f *cache) takePreflights() []*v1alpha1.NodeConfigPreflight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at := f.preflights.dueAt; at.IsZero() || f.now().Before(at) {
@@ -76,7 +75,7 @@ func (f *fleet) takePreflights() []*v1alpha1.NodeConfigPreflight {
 }
 
 // selected appends the nodes that a selector matches, by name, without the fields that depend on a rollout.
-func (f *fleet) selected(selector labels.Selector, nodes []rollout.Node) []rollout.Node {
+func (f *cache) selected(selector labels.Selector, nodes []rollout.Node) []rollout.Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
@@ -88,7 +87,7 @@ func (f *fleet) selected(selector labels.Selector, nodes []rollout.Node) []rollo
 }
 
 // unanswered counts the preflight requests in the fleet that agents still have to answer, except those with this prefix.
-func (f *fleet) unanswered(except string, timeout time.Duration) int {
+func (f *cache) unanswered(except string, timeout time.Duration) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count, now := 0, f.now()
@@ -102,20 +101,20 @@ func (f *fleet) unanswered(except string, timeout time.Duration) int {
 
 // askingRollouts returns the UIDs of the requests of rollouts whose preflight is not over: their answers must not be
 // replaced. A paused rollout asks again later.
-func (f *fleet) askingRollouts() map[string]bool {
+func (f *cache) askingRollouts() map[string]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[string]bool{}
 	for _, r := range f.rollouts {
 		if p := r.object.Status.Preflight; p != nil && p.EndTime == nil && r.object.Status.Phase == v1alpha1.RolloutWaiting {
-			out[rollout.PreflightUID(string(r.object.UID), p.Revision, p.Attempt)] = true
+			out[rollout.PreflightUID(r.object.UID, p.Revision, p.Attempt)] = true
 		}
 	}
 	return out
 }
 
 // times returns the time on the fleet's clock in whole seconds, as the API keeps it, and the outages.
-func (f *fleet) times() (time.Time, rollout.Outages) {
+func (f *cache) times() (time.Time, rollout.Outages) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now().Truncate(time.Second), slices.Clone(f.outages)
@@ -124,7 +123,7 @@ func (f *fleet) times() (time.Time, rollout.Outages) {
 // recordedBy returns a time that is not before any that was recorded in a preflight's status.
 func recordedBy(st *v1alpha1.NodeConfigPreflightStatus, now time.Time) time.Time {
 	if r := st.Result; r != nil {
-		now = policy.Latest(now, r.StartTime.Time)
+		now = fleet.Latest(now, r.StartTime.Time)
 	}
-	return policy.Latest(now, policy.TimeOf(st.EndTime))
+	return fleet.Latest(now, rollout.TimeOf(st.EndTime))
 }

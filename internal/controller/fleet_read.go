@@ -11,14 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // takeDue returns the rollouts that are due, by name, and the ConfigMaps that any rollout's template names.
-func (f *fleet) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName]bool) {
+func (f *cache) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -37,7 +36,7 @@ func (f *fleet) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName
 }
 
 // nextDue returns when the next rollout or preflight is due; zero if none is.
-func (f *fleet) nextDue() time.Time {
+func (f *cache) nextDue() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next := f.preflights.dueAt
@@ -57,7 +56,7 @@ func earliest(a, b time.Time) time.Time {
 
 // reschedule makes a rollout due at a time, if that is not zero, and not before another. It reports whether the rollout
 // still exists.
-func (f *fleet) reschedule(r *rolloutEntry, at, notBefore time.Time) bool {
+func (f *cache) reschedule(r *rolloutEntry, at, notBefore time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r.notBefore = notBefore
@@ -69,51 +68,51 @@ func (f *fleet) reschedule(r *rolloutEntry, at, notBefore time.Time) bool {
 }
 
 // object returns a rollout as it is known now.
-func (f *fleet) object(r *rolloutEntry) *v1alpha1.NodeConfigRollout {
+func (f *cache) object(r *rolloutEntry) *v1alpha1.NodeConfigRollout {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return r.object
 }
 
 // setClockOffset compares the clock with the newest time that is recorded for a rollout.
-func (f *fleet) setClockOffset(r *rolloutEntry) {
+func (f *cache) setClockOffset(r *rolloutEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r.clockOffset = f.offsetOf(r)
 }
 
 // offsetOf returns how far the newest time that is recorded for a rollout is ahead of the clock.
-func (f *fleet) offsetOf(r *rolloutEntry) time.Duration {
-	newest := policy.RecordedInStatus(&r.object.Status)
-	latest := policy.Latest(newest, f.now().Add(policy.MaxAhead))
+func (f *cache) offsetOf(r *rolloutEntry) time.Duration {
+	newest := fleet.RecordedInStatus(&r.object.Status)
+	latest := fleet.Latest(newest, f.now().Add(fleet.MaxAhead))
 	for _, entry := range r.nodes {
 		n := entry.observed
-		policy.IgnoreLater(&n, latest)
-		newest = policy.Latest(newest, policy.RecordedOnNode(r.name, &n))
+		fleet.IgnoreLater(&n, latest)
+		newest = fleet.Latest(newest, fleet.RecordedOnNode(r.name, &n))
 	}
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }
 
 // timeOf returns the time of a rollout.
-func (f *fleet) timeOf(r *rolloutEntry) time.Time {
+func (f *cache) timeOf(r *rolloutEntry) time.Time {
 	// The API keeps whole seconds: times are then the same before and after a restart.
 	return f.now().Add(r.clockOffset).Truncate(time.Second)
 }
 
-// setObservation sets the outages that concern a rollout.
-func (f *fleet) setObservation(r *rolloutEntry, p *rollout.Policy) {
+// setOutages sets the outages that concern a rollout.
+func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := slices.Concat(f.outages, r.unwritten)
 	slices.SortFunc(all, func(a, b rollout.Outage) int { return a.To.Compare(b.To) })
 	for _, o := range all {
-		p.Outages = p.Outages.Add(rollout.Outage{From: o.From.Add(r.clockOffset), To: o.To.Add(r.clockOffset)})
+		in.Outages = in.Outages.Add(rollout.Outage{From: o.From.Add(r.clockOffset), To: o.To.Add(r.clockOffset)})
 	}
 }
 
 // planNodes appends the nodes of a rollout as rollout.Plan takes them, by name. It returns false if the rollout's spec is no
 // longer of this generation.
-func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Node) ([]rollout.Node, bool) {
+func (f *cache) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Node) ([]rollout.Node, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.object.Generation != generation {
@@ -122,11 +121,11 @@ func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 	if r.order == nil {
 		r.order = slices.Sorted(maps.Keys(r.nodes))
 	}
-	latest := f.now().Add(r.clockOffset + policy.MaxAhead)
+	latest := f.now().Add(r.clockOffset + fleet.MaxAhead)
 	for _, name := range r.order {
 		entry := r.nodes[name]
 		n := entry.observed
-		policy.IgnoreLater(&n, latest)
+		fleet.IgnoreLater(&n, latest)
 		if !n.WentNotReady.IsZero() {
 			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
 		}
@@ -145,27 +144,27 @@ func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 }
 
 // revision returns the ConfigMap of a revision; nil if there is none.
-func (f *fleet) revision(owner, name string) *corev1.ConfigMap {
+func (f *cache) revision(owner, name string) *corev1.ConfigMap {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.revisions[owner][name]
 }
 
 // revisionsOf returns the ConfigMaps of a rollout's revisions, by name.
-func (f *fleet) revisionsOf(owner string) map[string]*corev1.ConfigMap {
+func (f *cache) revisionsOf(owner string) map[string]*corev1.ConfigMap {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.revisions[owner])
 }
 
 // stoppedElsewhere returns the names of the ConfigMaps of stopped revisions of all rollouts but one, in order.
-func (f *fleet) stoppedElsewhere(owner string) []string {
+func (f *cache) stoppedElsewhere(owner string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
 	for other, revisions := range f.revisions {
 		for name, cm := range revisions {
-			if other != owner && policy.MarkedStopped(cm) {
+			if other != owner && fleet.MarkedStopped(cm) {
 				names = append(names, name)
 			}
 		}
@@ -175,7 +174,7 @@ func (f *fleet) stoppedElsewhere(owner string) []string {
 }
 
 // assignedNumbers returns the numbers of a rollout's revisions that nodes are assigned.
-func (f *fleet) assignedNumbers(owner string) []int64 {
+func (f *cache) assignedNumbers(owner string) []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var numbers []int64
@@ -188,7 +187,7 @@ func (f *fleet) assignedNumbers(owner string) []int64 {
 }
 
 // config returns the NodeConfig of a node, nil if there is none, and whether the Node is Ready.
-func (f *fleet) config(name string) (nc *v1alpha1.NodeConfig, ready bool) {
+func (f *cache) config(name string) (nc *v1alpha1.NodeConfig, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := f.nodes[name]; n != nil {
@@ -205,7 +204,7 @@ type uncertainWrite struct {
 }
 
 // uncertainWrites returns those to nodes of a rollout.
-func (f *fleet) uncertainWrites(r *rolloutEntry) []uncertainWrite {
+func (f *cache) uncertainWrites(r *rolloutEntry) []uncertainWrite {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []uncertainWrite
@@ -223,7 +222,7 @@ func (f *fleet) uncertainWrites(r *rolloutEntry) []uncertainWrite {
 }
 
 // nodesWithoutConfig returns the nodes that a rollout has and that lack a NodeConfig.
-func (f *fleet) nodesWithoutConfig(r *rolloutEntry) []string {
+func (f *cache) nodesWithoutConfig(r *rolloutEntry) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
@@ -237,7 +236,7 @@ func (f *fleet) nodesWithoutConfig(r *rolloutEntry) []string {
 
 // takeDeleted returns the rollouts that were deleted since the last call, and what the nodes run that they assigned, by count; empty if
 // there are none.
-func (f *fleet) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []string) {
+func (f *cache) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	deleted, f.deleted = f.deleted, nil
@@ -248,13 +247,13 @@ func (f *fleet) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []stri
 				nodes = append(nodes, &n.observed)
 			}
 		}
-		run = append(run, (&rollout.Policy{Claim: rollout.Claim{Name: o.Name}}).RunWords(nodes))
+		run = append(run, (&rollout.Input{Claim: rollout.Claim{Name: o.Name}}).RunWords(nodes))
 	}
 	return deleted, run
 }
 
 // orphans returns the NodeConfigs without a Node that may be deleted.
-func (f *fleet) orphans(now time.Time) []*v1alpha1.NodeConfig {
+func (f *cache) orphans(now time.Time) []*v1alpha1.NodeConfig {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []*v1alpha1.NodeConfig
@@ -268,7 +267,7 @@ func (f *fleet) orphans(now time.Time) []*v1alpha1.NodeConfig {
 
 // orphanedDrains returns the nodes whose taint of a drain no rollout removes: the rollout does not exist any more, or does not
 // select the node.
-func (f *fleet) orphanedDrains() []string {
+func (f *cache) orphanedDrains() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
@@ -277,7 +276,7 @@ func (f *fleet) orphanedDrains() []string {
 			continue
 		}
 		if !slices.ContainsFunc(n.claims, func(c rollout.Claim) bool {
-			return policy.DrainID(f.rollouts[c.Name].object.UID) == n.observed.Drain.Rollout
+			return fleet.DrainID(f.rollouts[c.Name].object.UID) == n.observed.Drain.Rollout
 		}) {
 			names = append(names, name)
 		}
@@ -287,7 +286,7 @@ func (f *fleet) orphanedDrains() []string {
 }
 
 // known returns the objects of a kind that is watched.
-func (f *fleet) known(kind string) []client.Object {
+func (f *cache) known(kind string) []client.Object {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []client.Object
@@ -324,7 +323,7 @@ func (f *fleet) known(kind string) []client.Object {
 
 // countNodes counts nodes by their ConfigOK, and the rollouts that are due: how many, and for how many seconds the first one
 // has been.
-func (f *fleet) countNodes() (counts map[configOK]int, due int, overdue float64) {
+func (f *cache) countNodes() (counts map[configOK]int, due int, overdue float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	counts = map[configOK]int{}
@@ -344,13 +343,13 @@ func (f *fleet) countNodes() (counts map[configOK]int, due int, overdue float64)
 }
 
 // situation returns what a summary of the cluster depends on.
-func (f *fleet) situation() describe.Situation {
+func (f *cache) situation() describe.Situation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var s describe.Situation
 	now := f.now()
 	for _, n := range f.nodes {
-		pair := query.Pair{Node: n.node, Config: n.config}
+		pair := fleet.Pair{Node: n.node, Config: n.config}
 		s.Add(pair, describe.StandingOf(pair, nil, f.agent, now), f.maintenance, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
@@ -363,7 +362,7 @@ func (f *fleet) situation() describe.Situation {
 
 // unusedRevisions returns the revisions that neither a node nor a rollout names, beyond the newest that a rollout
 // keeps. The newest are found by creation time, which cannot be forged.
-func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
+func (f *cache) unusedRevisions() []*corev1.ConfigMap {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []*corev1.ConfigMap
@@ -373,16 +372,16 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 		used := maps.Clone(inUse)
 		pinned := ""
 		if r := f.rollouts[owner]; r != nil {
-			if r.progress == nil || r.object.Status.UpdateRevision == nil {
+			if r.decided == nil || r.object.Status.UpdateRevision == nil {
 				continue // one of them may become the target
 			}
-			keep, pinned = historyLimit(r.object), policy.PinnedName(r.object)
+			keep, pinned = fleet.HistoryLimit(&r.object.Spec), fleet.PinnedName(r.object)
 			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
 				if x != nil {
 					used[x.ConfigMapRef.UID] = true
 				}
 			}
-			for _, x := range policy.RecordedIn(&r.object.Status) {
+			for _, x := range fleet.RecordedIn(&r.object.Status) {
 				if !used[x.UID] && x.Is(f.revisions[owner][x.Name]) {
 					used[x.UID] = true
 					keep--
@@ -390,10 +389,10 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 			}
 		}
 		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
-			return used[cm.UID] || cm.Name == pinned || !policy.IsRevision(cm)
+			return used[cm.UID] || cm.Name == pinned || !fleet.IsRevision(cm)
 		})
 		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
-			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(policy.NumberOf(b), policy.NumberOf(a)))
+			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(fleet.NumberOf(b), fleet.NumberOf(a)))
 		})
 		out = append(out, unused[min(len(unused), max(0, keep)):]...)
 	}
@@ -401,7 +400,7 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 }
 
 // revisionsInUse returns the UIDs of the ConfigMaps that NodeConfigs name.
-func (f *fleet) revisionsInUse() map[types.UID]bool {
+func (f *cache) revisionsInUse() map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for _, n := range f.nodes {
 		if n.config == nil {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -32,7 +32,7 @@ func config(version string, generation int64, uid string) *v1alpha1.NodeConfig {
 }
 
 func TestALateWatchDoesNotUndoAWrite(t *testing.T) {
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	f.setConfig(config("10", 1, ""))
 	f.setConfig(config("20", 2, "cm")) // what the API server answered
@@ -51,7 +51,7 @@ func TestALateWatchDoesNotUndoAWrite(t *testing.T) {
 }
 
 func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	all := func(version string, generation int64) *v1alpha1.NodeConfigRollout {
 		return &v1alpha1.NodeConfigRollout{
 			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: version, Generation: generation},
@@ -67,7 +67,7 @@ func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	}
 	f.setRevision(cm("21", "3"))
 	f.setRevision(cm("11", "1"))
-	assert.Equal(t, policy.NumberOf(f.revisions["r"]["c"]), 3, "the revision")
+	assert.Equal(t, fleet.NumberOf(f.revisions["r"]["c"]), 3, "the revision")
 	leaving := all("30", 3)
 	leaving.DeletionTimestamp = new(metav1.Now())
 	f.setRollout(leaving)
@@ -93,7 +93,7 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 	var old []*v1alpha1.NodeConfig
 	for _, name := range names {
 		nc := nodeConfig(t, name)
-		policy.StripNodeConfig(nc)
+		fleet.StripNodeConfig(nc)
 		old = append(old, nc)
 	}
 	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
@@ -235,7 +235,7 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 
 // A node that went back to its local configuration has none of the rollout's revisions.
 func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
 	f.setRollout(o)
 	for i := range 6 {

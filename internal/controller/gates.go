@@ -11,7 +11,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller/gate"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -33,12 +32,12 @@ type evaluation struct {
 }
 
 // results returns the results for a rollout, and forgets those of gates that it no longer has.
-func (m *measurements) results(uid types.UID, gates []rollout.Gate) []rollout.Measurement {
+func (m *measurements) results(uid types.UID, gates []v1alpha1.RolloutGate) []rollout.Measurement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []rollout.Measurement
 	maps.DeleteFunc(m.of[uid], func(name string, e *evaluation) bool {
-		return !e.pending && !slices.ContainsFunc(gates, func(g rollout.Gate) bool { return g.Name == name })
+		return !e.pending && !slices.ContainsFunc(gates, func(g v1alpha1.RolloutGate) bool { return g.Name == name })
 	})
 	for _, g := range gates {
 		if e := m.of[uid][g.Name]; e != nil && !e.pending {
@@ -56,7 +55,7 @@ func (m *measurements) forget(uid types.UID) {
 }
 
 // start evaluates a gate unless it is being evaluated, and calls done with the result in place. now is the rollout's clock.
-func (m *measurements) start(ctx context.Context, uid types.UID, g rollout.Gate, now func() time.Time, done func()) {
+func (m *measurements) start(ctx context.Context, uid types.UID, g *v1alpha1.RolloutGate, now func() time.Time, done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.of == nil {
@@ -82,10 +81,11 @@ func (m *measurements) start(ctx context.Context, uid types.UID, g rollout.Gate,
 }
 
 // evaluate evaluates a gate. Its time is when the query was sent: what happened before has an effect on the result.
-func (m *measurements) evaluate(ctx context.Context, g rollout.Gate, now func() time.Time) rollout.Measurement {
-	out := rollout.Measurement{Gate: g.Name, Server: g.Server, Query: g.Query}
+func (m *measurements) evaluate(ctx context.Context, g *v1alpha1.RolloutGate, now func() time.Time) rollout.Measurement {
+	p := &g.Prometheus
+	out := rollout.Measurement{Gate: g.Name, Server: p.Server, Query: p.Query}
 	began := time.Now()
-	result, err := m.servers.Query(ctx, g.Server, g.Query, func() { out.Time, began = now(), time.Now() })
+	result, err := m.servers.Query(ctx, p.Server, p.Query, func() { out.Time, began = now(), time.Now() })
 	if out.Time.IsZero() {
 		out.Time = now()
 	}
@@ -99,7 +99,7 @@ func (m *measurements) evaluate(ctx context.Context, g rollout.Gate, now func() 
 	default:
 		out.Value = result.Value
 	}
-	m.metrics.evaluated(g.Server, outcome, time.Since(began))
+	m.metrics.evaluated(p.Server, outcome, time.Since(began))
 	return out
 }
 
@@ -108,25 +108,10 @@ func (c *Controller) measure(ctx context.Context, r *rolloutEntry, in *planInput
 	offset := r.clockOffset
 	now := func() time.Time { return c.fleet.now().Add(offset) }
 	for _, name := range result.Measure {
-		for _, g := range in.policy.Gates {
+		for _, g := range in.Spec.Strategy.Gates {
 			if g.Name == name {
-				c.measurements.start(ctx, in.object.UID, g, now, func() { c.fleet.scheduleRollout(in.object.Name) })
+				c.measurements.start(ctx, in.object.UID, &g, now, func() { c.fleet.scheduleRollout(in.object.Name) })
 			}
 		}
 	}
-}
-
-// maxGateMessage is the maximum length of the message of a gate's status in the CRD.
-const maxGateMessage = 1024
-
-// gateStatus converts what a plan remembers about gates.
-func gateStatus(gates []rollout.GateProgress) []v1alpha1.GateStatus {
-	var out []v1alpha1.GateStatus
-	for _, g := range gates {
-		out = append(out, v1alpha1.GateStatus{
-			Name: g.Name, State: v1alpha1.GateState(g.State), Value: g.Value, Time: apiTime(g.Time), Failures: int32(g.Failures), Step: int32(g.Step),
-			Message: policy.Cut(g.Message, maxGateMessage),
-		})
-	}
-	return out
 }

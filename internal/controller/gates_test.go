@@ -35,21 +35,21 @@ func TestAGateIsEvaluatedOnceAtATime(t *testing.T) {
 	}))
 	defer server.Close()
 	m := measuring(t, server.URL)
-	g := rollout.Gate{Name: "errors", Server: "main", Query: "up"}
+	g := gateAt("main")
 	at := time.Date(2030, 1, 1, 0, 0, 0, 7e8, time.UTC)
 	done := make(chan struct{}, 9)
-	begin := func() { m.start(t.Context(), "u", g, func() time.Time { return at }, func() { done <- struct{}{} }) }
+	begin := func() { m.start(t.Context(), "u", &g, func() time.Time { return at }, func() { done <- struct{}{} }) }
 	begin()
 	<-asked
 	begin() // no second request
-	got := m.results("u", []rollout.Gate{g})
+	got := m.results("u", []v1alpha1.RolloutGate{g})
 	assert.That(t, len(got) == 0, "results before the answer: %+v", got)
 	goOn <- struct{}{}
 	<-done
 	want := rollout.Measurement{Gate: "errors", Server: "main", Query: "up", Time: at.Truncate(time.Second), Value: 0.5}
-	got = m.results("u", []rollout.Gate{g})
+	got = m.results("u", []v1alpha1.RolloutGate{g})
 	assert.That(t, len(got) == 1 && got[0] == want && len(asked) == 0, "got %+v, want %+v; %d more requests", got, want, len(asked))
-	got = m.results("other", []rollout.Gate{g})
+	got = m.results("other", []v1alpha1.RolloutGate{g})
 	assert.That(t, len(got) == 0, "another rollout has %+v", got)
 	m.results("u", nil)
 	assert.That(t, len(m.of["u"]) == 0, "a gate that was removed keeps %+v", m.of)
@@ -66,9 +66,10 @@ func TestAnEvaluationThatFailsHasATimeAndAnError(t *testing.T) {
 	defer server.Close()
 	m := measuring(t, server.URL)
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, g := range []rollout.Gate{{Name: "errors", Server: "main", Query: "up"}, {Name: "errors", Server: "gone", Query: "up"}} {
-		got := m.evaluate(t.Context(), g, func() time.Time { return at })
-		assert.That(t, got.Error != "" && got.Time.Equal(at) && !got.NoData && got.Value == 0, "%s: got %+v", g.Server, got)
+	for _, server := range []string{"main", "gone"} {
+		g := gateAt(server)
+		got := m.evaluate(t.Context(), &g, func() time.Time { return at })
+		assert.That(t, got.Error != "" && got.Time.Equal(at) && !got.NoData && got.Value == 0, "%s: got %+v", server, got)
 	}
 }
 
@@ -77,7 +78,8 @@ func TestEvaluationsEndWithTheLeader(t *testing.T) {
 		m := &measurements{servers: measuring(t, "http://192.0.2.1").servers, metrics: measuring(t, "http://192.0.2.1").metrics}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		m.start(ctx, "u", rollout.Gate{Name: "errors", Server: "main", Query: "up"}, time.Now, func() { t.Error("the rollout is planned again") })
+		g := gateAt("main")
+		m.start(ctx, "u", &g, time.Now, func() { t.Error("the rollout is planned again") })
 		m.running.Wait()
 	})
 }
@@ -104,4 +106,8 @@ func TestOnlyDecisionsAboutGatesAreWrittenAtOnce(t *testing.T) {
 		changed, decided := changesOf(was, is(test.change))
 		assert.That(t, changed == test.changed && decided == test.decided, "%s: changed %t, decided %t", name, changed, decided)
 	}
+}
+
+func gateAt(server string) v1alpha1.RolloutGate {
+	return v1alpha1.RolloutGate{Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: server, Query: "up"}}
 }

@@ -30,7 +30,8 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/output"
@@ -360,9 +361,9 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) policy.Content {
+func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) payload.Payload {
 	t.Helper()
-	content := assert.Value(policy.ContentOf(of, nil))(t)
+	content := assert.Value(fleet.ContentOf(of, nil))(t)
 	return content
 }
 

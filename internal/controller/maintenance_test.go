@@ -25,7 +25,7 @@ func seenNode(ready, cordoned bool, conditions ...corev1.NodeConditionType) *cor
 
 func TestMaintenanceBeginsWhenTheControllerSeesIt(t *testing.T) {
 	now := then
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
 	see := func(n *corev1.Node) rollout.Node {
 		f.setNode(n)
@@ -58,7 +58,7 @@ func TestMaintenanceBeginsWhenTheControllerSeesIt(t *testing.T) {
 // Within one second, too, the order counts: a health check may cordon a node as soon as it is NotReady.
 func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 	now := then
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
 	f.setRollout(&v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}})
 	for _, n := range []*corev1.Node{seenNode(true, false), seenNode(false, false), seenNode(false, true)} {
@@ -72,7 +72,7 @@ func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 
 // A leader that sees a node for the first time does not know what came first, unless the node's observation says so.
 func TestANewLeaderDoesNotExcuseWhatItSeesFirst(t *testing.T) {
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.now = func() time.Time { return then }
 	f.setNode(seenNode(false, true, corev1.NodeMaintenanceInProgress))
 	n := f.nodes["n"].observed

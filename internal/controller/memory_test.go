@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -47,7 +47,7 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: now, Message: "kubelet is posting ready status"}}
 	node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", Architecture: "amd64", OperatingSystem: "linux", OSImage: "A Distribution"}
 
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	size := func() int64 {
 		runtime.GC()
 		runtime.GC() // frees what pools kept until the first one
@@ -60,8 +60,8 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 		name := fmt.Sprintf("node-%06d.example.com", i)
 		n, nc := read(t, node), read(t, config)
 		n.Name, nc.Name, nc.UID = name, name, types.UID(fmt.Sprint("uid-", i))
-		policy.StripNode(n)
-		policy.StripNodeConfig(nc)
+		fleet.StripNode(n)
+		fleet.StripNodeConfig(nc)
 		f.setNode(n)
 		f.setConfig(nc)
 	}
@@ -83,7 +83,7 @@ func read[T any](t *testing.T, from T) *T {
 // While agents answer a preflight, a step is made five times a second, and each looks at every node.
 func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 	const nodes = 1000
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "preflight", UID: "cm", SHA256: strings.Repeat("0123456789abcdef", 4)}
 	asked := assert.Value(json.Marshal(v1alpha1.PreflightRequest{UID: "asks", ConfigMapRef: ref, Time: metav1.Now()}))(t)
 	for i := range nodes {
@@ -95,7 +95,7 @@ func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 	o.Spec.AllNodes, o.Spec.Template.KubeletDropIn = true, template(101).KubeletDropIn
 	o.Status.Phase, o.Status.ConfigMapRef = v1alpha1.PreflightAsking, &ref
 	o.Status.Result = &v1alpha1.PreflightResult{StartTime: metav1.Now()}
-	c := &Controller{fleet: f, settings: policy.Settings{Times: policy.Times{Agent: time.Hour}}, preflightWritten: time.Now().Add(time.Hour)}
+	c := &Controller{fleet: f, settings: v1alpha1.RolloutController{AgentTimeout: metav1.Duration{Duration: time.Hour}}, preflightWritten: time.Now().Add(time.Hour)}
 	step := func() uint64 {
 		t.Helper()
 		var before, after runtime.MemStats

@@ -94,16 +94,16 @@ func (m *meters) report(name string, result *rollout.Result) {
 		m.nodes.WithLabelValues(name, s.String()).Set(float64(counts[s]))
 	}
 	for _, p := range phases {
-		m.phase.WithLabelValues(name, string(p)).Set(boolValue(string(p) == result.Phase))
+		m.phase.WithLabelValues(name, string(p)).Set(boolValue(p == result.Next.Phase))
 	}
 	m.halted.WithLabelValues(name).Set(boolValue(result.Next.Halt != nil))
 	window := 0.0
-	if t := result.NextWindow; !t.IsZero() {
+	if t := result.Next.NextWindowTime; t != nil {
 		window = float64(t.Unix())
 	}
 	m.window.WithLabelValues(name).Set(window)
 	if r := result.Next.Preflight; r != nil {
-		for answer, n := range map[string]int{
+		for answer, n := range map[string]int32{
 			"accepted": r.Accepted, "refused": r.Refused, "blocked": r.Blocked, "unknown": r.Unknown, "unanswered": r.Unanswered, "unsupported": r.Unsupported,
 		} {
 			m.preflight.WithLabelValues(name, answer).Set(float64(n))
@@ -119,7 +119,7 @@ func (m *meters) report(name string, result *rollout.Result) {
 	}
 }
 
-var gateStates = []rollout.GateState{rollout.GatePending, rollout.GatePassing, rollout.GateFailing, rollout.GateNoData, rollout.GateError}
+var gateStates = []v1alpha1.GateState{v1alpha1.GatePending, v1alpha1.GatePassing, v1alpha1.GateFailing, v1alpha1.GateEmpty, v1alpha1.GateError}
 
 // The results of evaluations, as a label.
 const (

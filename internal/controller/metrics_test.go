@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -25,7 +27,7 @@ func TestTheMetricSaysWhenTheNextWindowOpens(t *testing.T) {
 		return out
 	}
 	opens := time.Date(2030, 1, 1, 21, 0, 0, 0, time.UTC)
-	m.report("workers", &rollout.Result{NextWindow: opens})
+	m.report("workers", &rollout.Result{Next: v1alpha1.NodeConfigRolloutStatus{NextWindowTime: new(metav1.NewTime(opens))}})
 	got := value()
 	assert.That(t, len(got) == 1 && got[0] == float64(opens.Unix()), "before the window: %v", got)
 	m.report("workers", &rollout.Result{})

@@ -18,7 +18,7 @@ import (
 // An API server that hangs keeps its connections open, so no watch ends.
 func TestAnAPIServerThatHangsIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet("", time.Second)
+		f := newCache("", time.Second)
 		f.endOutage(time.Time{}) // the first view
 		e := &election{duration: 15 * time.Second, back: func(silent time.Duration) {
 			f.endOutage(f.now().Add(-silent))
@@ -44,7 +44,7 @@ func TestAnAPIServerThatHangsIsAnOutage(t *testing.T) {
 
 func TestAnOutageBeginsWhenTheFirstWatchIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet("", time.Second)
+		f := newCache("", time.Second)
 		f.endOutage(time.Time{})
 		time.Sleep(time.Minute)
 		f.setLost(f.now()) // a watch that ends and begins again at once
@@ -58,15 +58,15 @@ func TestAnOutageBeginsWhenTheFirstWatchIsLost(t *testing.T) {
 		time.Sleep(time.Second)
 		f.endOutage(time.Time{}) // and all
 		f.setLost(time.Time{})
-		p := rollout.Policy{}
-		f.setObservation(&rolloutEntry{clockOffset: time.Hour}, &p)
+		p := rollout.Input{}
+		f.setOutages(&rolloutEntry{clockOffset: time.Hour}, &p)
 		want := rollout.Outage{From: lost.Add(time.Hour), To: f.now().Add(time.Hour)}
 		assert.That(t, len(p.Outages) == 2 && p.Outages[1] == want, "the outages are %v, want %v", p.Outages, want)
 	})
 }
 
 func TestTheStartupTaintWaitsForAgentsAfterAnOutage(t *testing.T) {
-	c := &Controller{fleet: newFleet("", time.Second)}
+	c := &Controller{fleet: newCache("", time.Second)}
 	f := c.fleet
 	now := then
 	f.now, f.startupKey, f.agent = func() time.Time { return now }, "taint", time.Minute
@@ -82,7 +82,7 @@ func TestTheStartupTaintWaitsForAgentsAfterAnOutage(t *testing.T) {
 
 func TestAWriteProblemConcernsItsRolloutOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet("", time.Second)
+		f := newCache("", time.Second)
 		f.endOutage(time.Time{})
 		time.Sleep(time.Minute)
 		a, b := &rolloutEntry{failedAt: f.now()}, &rolloutEntry{}
@@ -93,8 +93,8 @@ func TestAWriteProblemConcernsItsRolloutOnly(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.endOutage(f.now().Add(-90 * time.Second)) // a part of it
 		for r, began := range map[*rolloutEntry]time.Duration{a: 2 * time.Minute, b: 90 * time.Second} {
-			p := rollout.Policy{}
-			f.setObservation(r, &p)
+			p := rollout.Input{}
+			f.setOutages(r, &p)
 			want := rollout.Outage{From: f.now().Add(-began), To: f.now()}
 			assert.That(t, len(p.Outages) == 2 && p.Outages[1] == want, "the outages are %v, want %v", p.Outages, want)
 		}

@@ -18,27 +18,22 @@ func TestTheStatusOfAStoppedRolloutHasReasonRequestsAndSettings(t *testing.T) {
 	})
 	c.fleet.setRollout(rolloutNamed(t, "stopped"))
 	r := c.fleet.rollouts["stopped"]
-	halted := rollout.Policy{
-		Claim: rollout.Claim{Name: "stopped"}, Now: time.Now().Truncate(time.Second),
-		Abort:  rollout.Abort{Revision: 1, Reason: "wrong value"},
+	in := rollout.Input{
+		Claim: rollout.Claim{Name: "stopped"}, Now: time.Now().Truncate(time.Second), Generation: r.object.Generation, Controller: c.settings,
+		Spec:   v1alpha1.NodeConfigRolloutSpec{Abort: &v1alpha1.RolloutAbort{Revision: 1, Reason: "wrong value"}},
 		Target: rollout.Revision{Number: 1, Namespace: "n", Name: "stopped-1", UID: "u", SHA256: digest("stopped")},
 	}
-	result := rollout.Result{
-		Phase: rollout.PhaseHalted,
-		Next: rollout.Progress{Revision: 1, Attempt: 1, Halt: &rollout.Halt{
-			Revision: 1, Attempt: 1, Reason: rollout.HaltInconclusive, Message: "2 nodes went NotReady", Time: halted.Now,
-		}},
-	}
+	result := rollout.Plan(in, nil)
 	var written []string
 	for range 2 {
-		assert.NoError(t, assert.Err(c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: halted}, &result)))
+		assert.NoError(t, assert.Err(c.recordStatus(t.Context(), r, &planInput{object: r.object, Input: in}, &result)))
 		written = append(written, rolloutNamed(t, "stopped").ResourceVersion)
 	}
 	assert.That(t, written[0] == written[1], "a recorded status was written again")
 	st := rolloutNamed(t, "stopped").Status
 	h := st.History
-	assert.That(t, len(h) == 1 && h[0].Outcome == v1alpha1.OutcomeHalted && h[0].Message == "Inconclusive: 2 nodes went NotReady" &&
-		h[0].Reason == v1alpha1.HaltInconclusive, "the history is %+v", h)
+	assert.That(t, len(h) == 1 && h[0].Outcome == v1alpha1.OutcomeHalted && h[0].Message == "Aborted: stopped by a person: wrong value" &&
+		h[0].Reason == v1alpha1.HaltAborted, "the history is %+v", h)
 	assert.That(t, len(st.Requests) == 1 && st.Requests[0].Reason == "wrong value", "the requests are %+v", st.Requests)
 	assert.That(t, len(h[0].Requests) == 1, "the outcome has the requests %+v", h[0].Requests)
 	settings := st.Controller

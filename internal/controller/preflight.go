@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -61,9 +61,10 @@ func (c *Controller) ask(ctx context.Context, nodes []string, request string) (f
 
 // askAbout asks the nodes that a plan names about the target.
 func (c *Controller) askAbout(ctx context.Context, in *planInput, result *rollout.Result) (finished bool, err error) {
-	next := &result.Next
-	uid := rollout.PreflightUID(in.policy.UID, next.Revision, next.Attempt)
-	request, err := policy.PreflightRequestText(uid, in.policy.Target, next.Attempt, in.object.Spec.Trial, in.policy.Now)
+	attempt := result.Next.Attempt
+	request, err := fleet.PreflightRequestText(rollout.PreflightUID(in.UID, in.Target.Number, attempt), v1alpha1.ConfigMapReference{
+		Namespace: in.Target.Namespace, Name: in.Target.Name, UID: types.UID(in.Target.UID), SHA256: in.Target.SHA256,
+	}, attempt, in.object.Spec.Trial, in.Now)
 	if err != nil {
 		return false, err
 	}
@@ -81,8 +82,8 @@ func namesOf(nodes []rollout.Node, indexes []int) []string {
 // watchPreflights watches NodeConfigPreflights until ctx ends. Rollouts continue without them.
 func (c *Controller) watchPreflights(ctx context.Context) {
 	failed := false
-	feed := &query.Feed{
-		API: c.watching, List: &v1alpha1.NodeConfigPreflightList{}, Set: query.Typed(c.fleet.setPreflight), Remove: query.Typed(c.fleet.deletePreflight),
+	feed := &fleet.Feed{
+		API: c.watching, List: &v1alpha1.NodeConfigPreflightList{}, Set: fleet.Typed(c.fleet.setPreflight), Remove: fleet.Typed(c.fleet.deletePreflight),
 		Known:  func() []client.Object { return c.fleet.known(kindPreflights) },
 		Synced: func() { failed = false },
 		Lost: func(err error) {
@@ -151,9 +152,9 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	now, outages := c.fleet.times()
 	now = recordedBy(&o.Status, now)
 	st := o.Status.DeepCopy()
-	t := policy.PreflightTemplateOf(o)
+	t := fleet.PreflightTemplateOf(o)
 	if t.Err != nil {
-		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, policy.Cut(t.Err.Error(), v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
+		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, rollout.Cut(t.Err.Error(), v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
 		return now, c.writePreflight(ctx, o, st, now)
 	}
 	if st.ConfigMapRef == nil {
@@ -167,8 +168,8 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	nodes := c.nodes
 	busy := c.fleet.askingRollouts()
 	q := rollout.Inquiry{
-		UID: string(o.UID), Now: now, Outages: outages, Timeout: c.settings.Times.Agent,
-		Room:      rollout.MaxUnanswered - c.fleet.unanswered(string(o.UID), c.settings.Times.Agent),
+		UID: string(o.UID), Now: now, Outages: outages, Timeout: c.settings.AgentTimeout.Duration,
+		Room:      rollout.MaxUnanswered - c.fleet.unanswered(string(o.UID), c.settings.AgentTimeout.Duration),
 		TakesPart: func(n *rollout.Node) bool { return n.OtherSource == "" },
 		Runs: func(n *rollout.Node) bool {
 			return n.OK == "True" && !n.InTrial && n.Active.SHA256 == st.ConfigMapRef.SHA256 && n.LastKnownGood == n.Active
@@ -180,12 +181,12 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 		started = st.Result.StartTime.Time
 	}
 	result, ask, again := q.Evaluate(started, nodes)
-	st.Result = new(policy.PreflightResultFor(&result))
-	st.Phase, st.Message = v1alpha1.PreflightAsking, result.Summary()
-	if !result.Ended.IsZero() {
-		st.Phase, st.EndTime = v1alpha1.PreflightComplete, st.Result.EndTime
+	st.Result = &result
+	st.Phase, st.Message = v1alpha1.PreflightAsking, rollout.PreflightSummary(&result)
+	if result.EndTime != nil {
+		st.Phase, st.EndTime = v1alpha1.PreflightComplete, result.EndTime
 	}
-	st.Message = policy.Cut(st.Message, v1alpha1.MaxRolloutMessage)
+	st.Message = rollout.Cut(st.Message, v1alpha1.MaxRolloutMessage)
 	decided := o.Status.Result == nil || st.EndTime != nil || st.Phase != o.Status.Phase
 	if due := c.preflightWritten.Add(countsInterval); !decided && c.fleet.now().Before(due) {
 		again = min(cmp.Or(again, countsInterval), countsInterval) // counts are written later
@@ -195,8 +196,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 		c.preflightWritten = c.fleet.now()
 	}
 	if len(ask) > 0 {
-		revision := rollout.Revision{Namespace: st.ConfigMapRef.Namespace, Name: st.ConfigMapRef.Name, UID: string(st.ConfigMapRef.UID), SHA256: st.ConfigMapRef.SHA256}
-		request, err := policy.PreflightRequestText(q.UID, revision, 0, o.Spec.Trial, now)
+		request, err := fleet.PreflightRequestText(q.UID, *st.ConfigMapRef, 0, o.Spec.Trial, now)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -212,19 +212,19 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 
 // storePreflight creates the ConfigMap with the configuration of a NodeConfigPreflight, or finds the one that was created
 // before a crash.
-func (c *Controller) storePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, content policy.Content) (*v1alpha1.ConfigMapReference, error) {
+func (c *Controller) storePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, content payload.Payload) (*v1alpha1.ConfigMapReference, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.settings.Namespace, Name: "preflight-" + string(o.UID), Labels: map[string]string{v1alpha1.LabelPreflight: string(o.UID)},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfigPreflight", Name: o.Name, UID: o.UID}},
 		},
 		Immutable: new(true),
-		Data:      map[string]string{content.Key: content.Data},
+		Data:      map[string]string{content.Key: string(content.Data)},
 	}
 	err := c.client.Create(ctx, cm, fieldManager)
 	if apierrors.IsAlreadyExists(err) {
 		err = c.client.Get(ctx, client.ObjectKeyFromObject(cm), cm)
-		if err == nil && (policy.PayloadDigest(cm) != content.SHA256 || !policy.Immutable(cm)) {
+		if err == nil && (fleet.PayloadDigest(cm) != content.SHA256 || !fleet.Immutable(cm)) {
 			return nil, fmt.Errorf("ConfigMap %s/%s exists with another content: delete it", cm.Namespace, cm.Name)
 		}
 	}
@@ -258,7 +258,7 @@ func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigP
 		if st.Phase == v1alpha1.PreflightInvalid || st.Result != nil && st.Result.Refused > 0 {
 			kind = corev1.EventTypeWarning
 		}
-		c.recorder.Eventf(o, nil, kind, "Preflight"+string(st.Phase), "Preflight", "%s", policy.Cut(st.Message, maxNote))
+		c.recorder.Eventf(o, nil, kind, "Preflight"+string(st.Phase), "Preflight", "%s", rollout.Cut(st.Message, maxNote))
 		c.log.Info(st.Message, "preflight", o.Name, "phase", st.Phase)
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -209,7 +209,9 @@ func TestASilentAgentDelaysAPreflightByTheAgentTimeout(t *testing.T) {
 		return accepts(node)
 	}, "s1", "s2")
 	const timeout = 40 * time.Second // less than the default
-	c := start(t, own(), func(o *Options) { o.Times = policy.Times{Agent: timeout, NotReady: policy.DefaultTimes.NotReady} })
+	c := start(t, own(), func(o *Options) {
+		o.AgentTimeout = timeout
+	})
 	eventually(t, func() error {
 		for _, name := range []string{"s1", "s2"} {
 			if len(nodeConfig(t, name).Status.Capabilities) == 0 {
@@ -281,7 +283,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 			if err := admin.Get(t.Context(), types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, cm); err != nil {
 				return err
 			}
-			if !policy.Immutable(cm) || policy.PayloadDigest(cm) != ref.SHA256 || len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].UID != o.UID {
+			if !fleet.Immutable(cm) || fleet.PayloadDigest(cm) != ref.SHA256 || len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].UID != o.UID {
 				return fmt.Errorf("the ConfigMap is %+v", cm)
 			}
 			return nil

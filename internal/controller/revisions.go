@@ -14,16 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // annotationSHA256 is the digest of the payload in a revision's ConfigMap. It is for people: the controller computes the
 // digest from the content.
 const annotationSHA256 = "evenkeel.dev/payload-sha256"
-
-// defaultHistory is the default of spec.revisionHistoryLimit.
-const defaultHistory = 10
 
 // invalidTemplate is an error for a rollout's status: its template cannot be rolled out, and a retry does not help.
 type invalidTemplate struct{ error }
@@ -39,36 +37,36 @@ type resolvedTemplate struct {
 	generation int64
 	version    string    // of the ConfigMap that the template names; empty: there is none
 	pinned     types.UID // of the ConfigMap that spec.pin names; empty: there is none
-	template   policy.Template
+	template   fleet.Template
 }
 
 // template returns a rollout's template, decoded. It is decoded again only after a change. After an error, retry.
-func (c *Controller) template(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (policy.Template, error) {
+func (c *Controller) template(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (fleet.Template, error) {
 	var source *corev1.ConfigMap
 	version := ""
 	if ref := o.Spec.Template.ConfigMapRef; ref != nil {
 		var err error
 		source, err = c.sources.get(ref.Namespace, ref.Name)
 		if invalid := (*invalidTemplate)(nil); errors.As(err, &invalid) {
-			return policy.Template{Err: err}, nil
+			return fleet.Template{Err: err}, nil
 		} else if err != nil {
-			return policy.Template{}, err
+			return fleet.Template{}, err
 		}
 		if source != nil {
 			version = source.ResourceVersion
 		}
 	}
 	var pinned types.UID
-	known := c.fleet.revision(o.Name, policy.PinnedName(o))
+	known := c.fleet.revision(o.Name, fleet.PinnedName(o))
 	if known != nil {
 		pinned = known.UID
 	}
 	if t := r.template; t == nil || t.generation != o.Generation || t.version != version || t.pinned != pinned {
 		whole, err := c.wholeRevision(ctx, known)
 		if err != nil {
-			return policy.Template{}, err
+			return fleet.Template{}, err
 		}
-		r.template = &resolvedTemplate{o.Generation, version, pinned, policy.TemplateOf(o, source, whole)}
+		r.template = &resolvedTemplate{o.Generation, version, pinned, fleet.TemplateOf(o, source, whole)}
 	}
 	return r.template.template, nil
 }
@@ -94,20 +92,20 @@ func (c *Controller) wholeRevision(ctx context.Context, known *corev1.ConfigMap)
 //
 // An existing ConfigMap with the revision's name is used, whoever created it, if it has the same content and is immutable. A
 // controller that was killed after it created the ConfigMap and before it recorded the UID thus finds it again.
-func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content policy.Content, target rollout.Revision) (types.UID, error) {
+func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content payload.Payload, target rollout.Revision) (types.UID, error) {
 	key := client.ObjectKey{Namespace: target.Namespace, Name: target.Name}
 	have := c.fleet.revision(o.Name, key.Name)
 	var err error
 	if have == nil {
 		have, err = c.createRevision(ctx, o, key, content, target.Number)
-	} else if current := o.Status.UpdateRevision; current == nil || !policy.RecordedOf(current).Is(have) {
+	} else if current := o.Status.UpdateRevision; current == nil || !fleet.RecordedOf(current).Is(have) {
 		have, err = c.adoptRevision(ctx, o, key, content) // another writer may have created it
 		if apierrors.IsNotFound(err) {
 			have, err = c.createRevision(ctx, o, key, content, target.Number)
 		}
 	}
 	// A content that becomes the target again gets the next number.
-	if err == nil && policy.NumberOf(have) != target.Number {
+	if err == nil && fleet.NumberOf(have) != target.Number {
 		have, err = c.setNumber(ctx, have, target.Number)
 	}
 	if err != nil {
@@ -116,7 +114,7 @@ func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 	return have.UID, nil
 }
 
-func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content, number int64) (*corev1.ConfigMap, error) {
+func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content payload.Payload, number int64) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
@@ -124,7 +122,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 			Annotations: map[string]string{annotationSHA256: content.SHA256},
 		},
 		Immutable: new(true),
-		Data:      map[string]string{content.Key: content.Data},
+		Data:      map[string]string{content.Key: string(content.Data)},
 	}
 	if c.term != 0 {
 		cm.Annotations[v1alpha1.AnnotationTerm] = strconv.FormatInt(c.term, 10)
@@ -147,7 +145,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 }
 
 // adoptRevision reads a ConfigMap that has a revision's name, and uses it if it is the revision.
-func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content) (*corev1.ConfigMap, error) {
+func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content payload.Payload) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.client.Get(ctx, key, cm); err != nil {
 		if known := c.fleet.revision(o.Name, key.Name); apierrors.IsNotFound(err) && known != nil {
@@ -155,7 +153,7 @@ func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRo
 		}
 		return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}
-	if err := policy.CheckRevision(cm, o.Name, content.SHA256); err != nil {
+	if err := fleet.CheckRevision(cm, o.Name, content.SHA256); err != nil {
 		return nil, &invalidTemplate{err}
 	}
 	owned := len(cm.OwnerReferences) > 0
@@ -194,19 +192,19 @@ func (c *Controller) patchRevision(ctx context.Context, cm *corev1.ConfigMap, me
 
 // markStopped annotates the ConfigMap of a target that was stopped, and removes the annotation after a retry. The history in
 // the status does not suffice: it is short, and is deleted with the rollout.
-func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRollout, target rollout.Revision, h *rollout.Halt) error {
+func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRollout, target rollout.Revision, h *v1alpha1.RolloutHalt) error {
 	cm := c.fleet.revision(o.Name, target.Name)
 	if cm == nil {
 		return nil
 	}
 	var reason, attempt any // nil removes the annotation
 	_, is := cm.Annotations[v1alpha1.AnnotationStopped]
-	stopped := h != nil && h.Reason != rollout.HaltInconclusive
+	stopped := h != nil && h.Reason != v1alpha1.HaltInconclusive
 	if stopped == is {
 		return nil
 	}
 	if stopped {
-		reason, attempt = policy.Cut(policy.StopMessage(h.Reason, h.Message), v1alpha1.MaxOutcomeMessage), strconv.FormatInt(h.Attempt, 10)
+		reason, attempt = rollout.Cut(rollout.StopMessage(h.Reason, h.Message), v1alpha1.MaxOutcomeMessage), strconv.FormatInt(h.Attempt, 10)
 	}
 	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: attempt}})
 	return err
@@ -221,7 +219,7 @@ func (c *Controller) deleteUnusedRevisions(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.metrics.wrote("revision", "ok")
-			c.log.Info("revision deleted: not in use", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", policy.NumberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
+			c.log.Info("revision deleted: not in use", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", fleet.NumberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 			c.fleet.deleteRevision(cm)
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 			c.metrics.wrote("revision", "error")
@@ -229,11 +227,4 @@ func (c *Controller) deleteUnusedRevisions(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func historyLimit(o *v1alpha1.NodeConfigRollout) int {
-	if l := o.Spec.RevisionHistoryLimit; l != nil {
-		return int(*l)
-	}
-	return defaultHistory
 }

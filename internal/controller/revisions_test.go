@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -40,10 +40,10 @@ func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
 			agents(t, nil, node)
 			cm := &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(test.name, sha),
+					Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(test.name, sha),
 					Labels: map[string]string{v1alpha1.LabelRollout: test.name, v1alpha1.LabelRevision: "1"},
 				},
-				Immutable: &yes, Data: map[string]string{content.Key: content.Data},
+				Immutable: &yes, Data: map[string]string{content.Key: string(content.Data)},
 			}
 			test.cm(cm)
 			assert.NoError(t, admin.Create(t.Context(), cm))
@@ -129,10 +129,10 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	r := awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
 	assert.That(t, strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/source does not exist: create it, or name another"),
 		"the message is %q", r.Status.Message)
-	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "source"}, Data: map[string]string{"kubelet-dropin": contentOf(t, template(100)).Data}}
+	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "source"}, Data: map[string]string{"kubelet-dropin": string(contentOf(t, template(100)).Data)}}
 	assert.NoError(t, admin.Create(t.Context(), source))
 	first := awaitRollout(t, "follows", completeAt(1)).Status.UpdateRevision
-	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
+	source.Data["kubelet-dropin"] = string(contentOf(t, template(101)).Data)
 	assert.NoError(t, admin.Update(t.Context(), source))
 	second := awaitRollout(t, "follows", completeAt(2)).Status.UpdateRevision
 	source.Data["kubelet-dropin"] = "maxPods: [" // nobody can read that
@@ -140,7 +140,7 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
 	assert.That(t, strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/source: ") && *r.Status.UpdateRevision == *second,
 		"the message is %q, the target %+v", r.Status.Message, r.Status.UpdateRevision)
-	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
+	source.Data["kubelet-dropin"] = string(contentOf(t, template(101)).Data)
 	assert.NoError(t, admin.Update(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(2))
 	before := generations(t, "t1")
@@ -152,7 +152,7 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	assert.Equal(t, *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef, second.ConfigMapRef, "what the node has")
 	assert.NoDiff(t, cmp.Diff(before, generations(t, "t1")), "the generation of the NodeConfig")
 	source.ResourceVersion, source.UID = "", ""
-	source.Data["kubelet-dropin"] = contentOf(t, template(102)).Data
+	source.Data["kubelet-dropin"] = string(contentOf(t, template(102)).Data)
 	assert.NoError(t, admin.Create(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(3))
 }

@@ -40,7 +40,7 @@ func says(err error, want ...string) error {
 }
 
 func TestReadyzSaysWhatIsWrong(t *testing.T) {
-	c := &Controller{log: slog.New(slog.DiscardHandler), fleet: newFleet("", time.Second)}
+	c := &Controller{log: slog.New(slog.DiscardHandler), fleet: newCache("", time.Second)}
 	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what", func(string) {}), c.newProblems("cannot write", "rollout", func(string) {})
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()

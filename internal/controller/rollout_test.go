@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -45,7 +45,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	assert.Must(t, ok && cm.Immutable != nil && *cm.Immutable && len(cm.OwnerReferences) == 0 && len(cm.Finalizers) == 0,
 		"revision 1 is %+v", cm.ObjectMeta)
 	ref := st.UpdateRevision.ConfigMapRef
-	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != policy.RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
+	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != fleet.RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
 		t.Errorf("the status names %+v, the ConfigMap is %+v", ref, cm.ObjectMeta)
 	}
 	for _, name := range names {
@@ -59,7 +59,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 func TestOnlyTheTargetIsAssignedWithTheRolloutsTrialTerms(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=termed", "t1", "t2")
-	worst := policy.RevisionName("termed", contentOf(t, template(3)).SHA256)
+	worst := fleet.RevisionName("termed", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, "t1", "t2", "t3")
 	start(t, own())
 	asked := &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 20 * time.Minute}, AllowPodLoss: true}
@@ -189,7 +189,7 @@ func TestARolloutWithoutProgressIsStuck(t *testing.T) {
 	awaitRollout(t, "stuck", func(st status) error {
 		return assert.Unless(st.ProgressTime != nil, "its progress is not recorded yet")
 	})
-	later(c, policy.DefaultTimes.Agent+10*time.Second) // the controller has just begun
+	later(c, fleet.DefaultSettings.AgentTimeout.Duration+10*time.Second) // the controller has just begun
 	st := awaitRollout(t, "stuck", phase(v1alpha1.RolloutStuck)).Status
 	degraded := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDegraded)
 	assert.That(t, degraded != nil && degraded.Status == "True" && degraded.Reason == "ProgressDeadlineExceeded" && !degraded.LastTransitionTime.Time.Before(st.ProgressTime.Add(10*time.Second)),

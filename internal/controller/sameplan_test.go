@@ -27,13 +27,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of query.Gather, which the command line
+// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of fleet.Gather, which the command line
 // and the page show, with the plan that the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	cases := []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
@@ -54,12 +53,10 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 
 func comparePlans(t *rapid.T, seen map[string]int) {
 	now := time.Now().Truncate(time.Second)
-	d := drawnFleet{T: t, now: now, settings: policy.Settings{
-		Namespace: rapid.SampledFrom([]string{v1alpha1.SystemNamespace, "elsewhere"}).Draw(t, "namespace"),
-		Times: policy.Times{
-			Agent:    rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 10 * time.Minute}).Draw(t, "agent timeout"),
-			NotReady: rapid.SampledFrom([]time.Duration{30 * time.Second, 0, 5 * time.Minute}).Draw(t, "NotReady grace"),
-		},
+	d := drawnFleet{T: t, now: now, settings: v1alpha1.RolloutController{
+		Namespace:         rapid.SampledFrom([]string{v1alpha1.SystemNamespace, "elsewhere"}).Draw(t, "namespace"),
+		AgentTimeout:      metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 10 * time.Minute}).Draw(t, "agent timeout")},
+		NotReadyGrace:     metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{30 * time.Second, 0, 5 * time.Minute}).Draw(t, "NotReady grace")},
 		PrometheusServers: rapid.SampledFrom([][]string{{}, {"main"}, {"main", "other"}}).Draw(t, "servers"),
 		Drain:             rapid.SampledFrom([]*bool{nil, new(true), new(true), new(false)}).Draw(t, "may drain"),
 		Maintenance:       rapid.SampledFrom([][]string{nil, {"example.com/Repair"}}).Draw(t, "maintenance"),
@@ -67,38 +64,37 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	d.draw()
 
 	api := d.api()
-	shown, err := query.Gather(t.Context(), api, &d.rollouts[0], nil)
+	shown, err := fleet.Gather(t.Context(), api, &d.rollouts[0], nil)
 	assert.NoError(t, err)
-	shown.Policy.Now = shown.Policy.Now.Truncate(time.Second) // as the API keeps times
+	shown.Input.Now = shown.Input.Now.Truncate(time.Second) // as the API keeps times
 	for i := range shown.Nodes {
 		n := &shown.Nodes[i]
 		n.MaintenanceSince = n.MaintenanceSince.Truncate(time.Second)
 	}
-	c := d.controller(api, shown.Policy.Now)
+	c := d.controller(api, shown.Input.Now)
 	r := c.fleet.rollouts["r"]
-	wants, was, err := c.policyOf(t.Context(), r, r.object)
+	wants, err := c.inputOf(t.Context(), r, r.object)
 	assert.NoError(t, err)
 	nodes, _ := c.fleet.planNodes(r, r.object.Generation, nil)
 
-	if shown.Policy.Target.UID == policy.UIDNotCreated { // the controller has made it
-		assert.Must(t, wants.Target.UID != policy.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")
-		shown.Policy.Target.UID = wants.Target.UID
+	if shown.Input.Target.UID == fleet.UIDNotCreated { // the controller has made it
+		assert.Must(t, wants.Target.UID != fleet.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")
+		shown.Input.Target.UID = wants.Target.UID
 	}
 	same := func(what string, shown, is any) {
 		if diff := gocmp.Diff(shown, is, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(rollout.Result{}, "NodeState")); diff != "" {
 			t.Fatalf("%s: shown (-), by the controller (+):\n%s", what, diff)
 		}
 	}
-	same("policy", shown.Policy, wants)
-	same("progress", shown.Progress, was)
+	same("input", shown.Input, wants)
 	same("nodes", shown.Nodes, nodes)
-	result := rollout.Plan(wants, was, nodes)
-	same("plan", rollout.Plan(shown.Policy, shown.Progress, shown.Nodes), result)
+	result := rollout.Plan(wants, nodes)
+	same("plan", shown.Plan(), result)
 
 	for what, is := range map[string]bool{
 		"moves": len(result.Moves) > 0, "stopped": len(wants.Stopped) > 0, "stopped elsewhere": slices.ContainsFunc(wants.Stopped, func(name string) bool { return strings.HasPrefix(name, "other-") }), "last succeeded": wants.LastSucceeded.Number > 0,
 		"by history":      wants.LastSucceeded.Number > 0 && r.object.Status.CurrentRevision == nil,
-		"other namespace": d.settings.Namespace != v1alpha1.SystemNamespace, "other times": d.settings.Times != policy.DefaultTimes,
+		"other namespace": d.settings.Namespace != v1alpha1.SystemNamespace, "other times": d.settings.AgentTimeout != fleet.DefaultSettings.AgentTimeout || d.settings.NotReadyGrace != fleet.DefaultSettings.NotReadyGrace,
 		"new rollout": r.object.Status.UpdateRevision == nil, "invalid": wants.Invalid != "",
 		"missing ConfigMap":  r.object.Spec.Template.ConfigMapRef != nil && d.source == nil,
 		"template ConfigMap": r.object.Spec.Template.ConfigMapRef != nil && wants.Invalid == "",
@@ -107,7 +103,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"may not drain": strings.Contains(wants.Invalid, "kubectl apply -k config/drain"),
 		"invalid spec":  d.invalid == 1, "invalid selector": d.invalid == 2,
 		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": len(wants.Outages) > 0,
-		"gates": len(wants.Gates) > 0, "unknown server": strings.Contains(wants.Invalid, "no Prometheus server"),
+		"gates": len(wants.Spec.Strategy.Gates) > 0, "unknown server": strings.Contains(wants.Invalid, "no Prometheus server"),
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 		"maintenance by flag": slices.ContainsFunc(nodes, func(n rollout.Node) bool { return n.Maintenance == "condition example.com/Repair" }),
 	} {
@@ -121,7 +117,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 type drawnFleet struct {
 	*rapid.T
 	now      time.Time
-	settings policy.Settings
+	settings v1alpha1.RolloutController
 
 	rollouts   []v1alpha1.NodeConfigRollout
 	revisions  []*corev1.ConfigMap // of "r", by content
@@ -161,12 +157,12 @@ func (d *drawnFleet) draw() {
 			o.DeletionTimestamp, o.Finalizers = new(metav1.NewTime(d.now)), []string{"example.com/waits"}
 		}
 		if name != "r" || o.Status.UpdateRevision != nil {
-			o.Status.Controller = d.settings.Publish()
+			o.Status.Controller = &d.settings
 		}
 		d.rollouts = append(d.rollouts, o)
 	}
 	if len(d.rollouts) == 1 { // what was never published is not known
-		d.rollouts[0].Status.Controller = d.settings.Publish()
+		d.rollouts[0].Status.Controller = &d.settings
 	}
 	d.drawInvalid(&d.rollouts[0].Spec)
 	if d.rollouts[0].Status.UpdateRevision != nil && d.chance(4, "in the middle of drains") {
@@ -191,10 +187,10 @@ func (d *drawnFleet) drawDrains(o *v1alpha1.NodeConfigRollout) {
 // drawInvalid draws mistakes in the spec of "r", and a template in a ConfigMap that may be missing.
 func (d *drawnFleet) drawInvalid(s *v1alpha1.NodeConfigRolloutSpec) {
 	if d.chance(3, "template in a ConfigMap") {
-		content := assert.Value(policy.ContentOf(contentNumber(d.number(0, contents-1, "content of the ConfigMap")), nil))(d)
+		content := assert.Value(fleet.ContentOf(contentNumber(d.number(0, contents-1, "content of the ConfigMap")), nil))(d)
 		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "team", Name: "kubelet"}}
 		if !d.chance(2, "missing") {
-			d.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "kubelet"}, Data: map[string]string{content.Key: content.Data}}
+			d.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "kubelet"}, Data: map[string]string{content.Key: string(content.Data)}}
 		}
 	}
 	switch d.invalid = max(0, d.number(-10, 2, "mistake in the spec")); d.invalid {
@@ -215,14 +211,14 @@ func contentNumber(i int) v1alpha1.RolloutTemplate {
 
 func (d *drawnFleet) drawRevisions() {
 	for i := range contents {
-		content := assert.Value(policy.ContentOf(contentNumber(i), nil))(d)
+		content := assert.Value(fleet.ContentOf(contentNumber(i), nil))(d)
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: d.settings.Namespace, Name: policy.RevisionName("r", content.SHA256), UID: types.UID(fmt.Sprint("content-", i)),
+				Namespace: d.settings.Namespace, Name: fleet.RevisionName("r", content.SHA256), UID: types.UID(fmt.Sprint("content-", i)),
 				CreationTimestamp: metav1.NewTime(d.now.Add(-time.Duration(d.number(1, 48, "age")) * time.Hour)),
 				Labels:            map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: strconv.Itoa(i + 1)},
 			},
-			Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+			Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
 		}
 		d.revisions = append(d.revisions, cm)
 		stored := cm.DeepCopy()
@@ -245,7 +241,7 @@ func (d *drawnFleet) drawRevisions() {
 		d.configMaps = append(d.configMaps, stored)
 		if d.chance(4, "another rollout has it, too") {
 			other := cm.DeepCopy()
-			other.Name, other.UID = policy.RevisionName("other", content.SHA256), cm.UID+"-other"
+			other.Name, other.UID = fleet.RevisionName("other", content.SHA256), cm.UID+"-other"
 			other.Labels[v1alpha1.LabelRollout] = "other"
 			if d.chance(2, "stopped there") {
 				other.Annotations = map[string]string{v1alpha1.AnnotationStopped: "Aborted"}
@@ -261,7 +257,7 @@ func (d *drawnFleet) revision(i int) *v1alpha1.RolloutRevision {
 
 func (d *drawnFleet) reference(i int) v1alpha1.ConfigMapReference {
 	cm := d.revisions[i]
-	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: policy.PayloadDigest(cm)}
+	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: fleet.PayloadDigest(cm)}
 }
 
 func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
@@ -313,11 +309,11 @@ func (d *drawnFleet) drawStatus(st *v1alpha1.NodeConfigRolloutStatus) {
 	}
 	if d.chance(4, "halted") {
 		st.Halt = &v1alpha1.RolloutHalt{Revision: int64(target + 1), Attempt: 1, Time: d.ago("halt"), Rollback: d.chance(2, "rollback"),
-			Reason: rapid.SampledFrom([]string{rollout.HaltTooManyFailures, rollout.HaltInconclusive, rollout.HaltAborted}).Draw(d.T, "reason")}
+			Reason: rapid.SampledFrom([]string{v1alpha1.HaltTooManyFailures, v1alpha1.HaltInconclusive, v1alpha1.HaltAborted}).Draw(d.T, "reason")}
 	}
 	for i := range slices.Backward(d.revisions[:target]) {
-		reason := rapid.SampledFrom([]string{rollout.HaltTooManyFailures, rollout.HaltInconclusive}).Draw(d.T, "reason")
-		h := v1alpha1.RolloutOutcome{Revision: int64(i + 1), ConfigMap: d.revisions[i].Name, UID: d.revisions[i].UID, SHA256: policy.PayloadDigest(d.revisions[i]),
+		reason := rapid.SampledFrom([]string{v1alpha1.HaltTooManyFailures, v1alpha1.HaltInconclusive}).Draw(d.T, "reason")
+		h := v1alpha1.RolloutOutcome{Revision: int64(i + 1), ConfigMap: d.revisions[i].Name, UID: d.revisions[i].UID, SHA256: fleet.PayloadDigest(d.revisions[i]),
 			Outcome: rapid.SampledFrom([]string{"Succeeded", "Halted", "RolledBack", "Superseded"}).Draw(d.T, "outcome"), Reason: reason}
 		st.History = append(st.History, h)
 	}
@@ -336,8 +332,8 @@ func (d *drawnFleet) drawNode(name string) {
 	node.Status.Conditions = []corev1.NodeCondition{ready}
 	if target := d.rollouts[0].Status.UpdateRevision; target != nil && d.chance(3, "drained") {
 		since := d.ago("drained")
-		node.Spec.Taints = []corev1.Taint{policy.DrainTaint(rollout.Drain{
-			Rollout: policy.DrainID(types.UID("rollout-" + rapid.SampledFrom([]string{"r", "r", "r", "s"}).Draw(d.T, "drained by"))), Revision: target.Number, Attempt: 1, Since: since.Time,
+		node.Spec.Taints = []corev1.Taint{fleet.DrainTaint(rollout.Drain{
+			Rollout: fleet.DrainID(types.UID("rollout-" + rapid.SampledFrom([]string{"r", "r", "r", "s"}).Draw(d.T, "drained by"))), Revision: target.Number, Attempt: 1, Since: since.Time,
 		})}
 		st := &d.rollouts[0].Status
 		st.DrainingNodes = append(st.DrainingNodes, v1alpha1.DrainingNode{Name: name, Since: since, Message: "2 pods to evict"})
@@ -445,7 +441,7 @@ func (d *drawnFleet) api() client.WithWatch {
 // controller is one that has seen all that was drawn.
 func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller {
 	c := &Controller{
-		settings: d.settings, writers: 1, client: api, fleet: newFleet("", time.Second), recorder: events.NewFakeRecorder(100),
+		settings: d.settings, writers: 1, client: api, fleet: newCache("", time.Second), recorder: events.NewFakeRecorder(100),
 		log: slog.New(slog.DiscardHandler),
 	}
 	c.fleet.now, c.fleet.maintenance, c.fleet.agent = func() time.Time { return now }, d.settings.Maintenance, time.Minute
@@ -462,21 +458,21 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 	c.sources.all[types.NamespacedName{Namespace: "team", Name: "kubelet"}] = &templateSource{read: true, object: d.source}
 	for i := range d.rollouts {
 		o := d.read(api, &v1alpha1.NodeConfigRollout{ObjectMeta: d.rollouts[i].ObjectMeta}).(*v1alpha1.NodeConfigRollout)
-		policy.StripRollout(o)
+		fleet.StripRollout(o)
 		c.fleet.setRollout(o)
 	}
 	revisions := &corev1.ConfigMapList{}
 	assert.NoError(d, api.List(d.Context(), revisions, client.InNamespace(d.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}))
 	for i := range revisions.Items {
-		policy.StripRevision(&revisions.Items[i])
+		fleet.StripRevision(&revisions.Items[i])
 		c.fleet.setRevision(&revisions.Items[i])
 	}
 	for _, n := range d.nodes {
-		policy.StripNode(n)
+		fleet.StripNode(n)
 		c.fleet.setNode(n)
 	}
 	for _, nc := range d.configs {
-		policy.StripNodeConfig(nc)
+		fleet.StripNodeConfig(nc)
 		c.fleet.setConfig(nc)
 	}
 	return c

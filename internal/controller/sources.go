@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // errUnread means that a ConfigMap has not been read yet. All rollouts become due when it has.
@@ -87,7 +86,7 @@ func (n *templateSources) start(ctx context.Context, key types.NamespacedName) {
 		n.changed()
 	}
 	var now *corev1.ConfigMap // from this connection
-	f := query.Feed{
+	f := fleet.Feed{
 		API: n.api, List: &corev1.ConfigMapList{},
 		Options: client.ListOptions{Namespace: key.Namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)},
 		Synced:  func() { update(func() { w.object, w.read, w.err = now, true, nil }) },
@@ -95,8 +94,8 @@ func (n *templateSources) start(ctx context.Context, key types.NamespacedName) {
 			now = nil
 			update(func() { w.read, w.err = false, err })
 		},
-		Set: query.Typed(func(cm *corev1.ConfigMap) {
-			policy.StripMeta(&cm.ObjectMeta, nil)
+		Set: fleet.Typed(func(cm *corev1.ConfigMap) {
+			fleet.StripMeta(&cm.ObjectMeta, nil)
 			now = cm
 			update(func() { w.object = cm })
 		}),

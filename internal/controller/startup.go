@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/controller/drain"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -46,7 +46,7 @@ type startupDue struct {
 }
 
 // setStartup keeps what a rollout's plan has for nodes with the startup taint.
-func (f *fleet) setStartup(name string, nodes []rollout.Node, states []rollout.Startup) {
+func (f *cache) setStartup(name string, nodes []rollout.Node, states []rollout.Startup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range states {
@@ -57,8 +57,8 @@ func (f *fleet) setStartup(name string, nodes []rollout.Node, states []rollout.S
 }
 
 // trackStartup keeps the set of nodes with the startup taint. The caller holds mu.
-func (f *fleet) trackStartup(n *nodeEntry, observed *rollout.Node) {
-	observed.Startup = policy.HasStartupTaint(n.node, f.startupKey)
+func (f *cache) trackStartup(n *nodeEntry, observed *rollout.Node) {
+	observed.Startup = fleet.HasStartupTaint(n.node, f.startupKey)
 	switch {
 	case !observed.Startup:
 		delete(f.startup, n.node.Name)
@@ -70,7 +70,7 @@ func (f *fleet) trackStartup(n *nodeEntry, observed *rollout.Node) {
 
 // dueStartup returns the nodes whose startup taint is to be removed, by name, and when to ask again if nothing changes; zero: not
 // needed. Unless everything is known, only the deadline counts.
-func (f *fleet) dueStartup(times rollout.StartupTimes, complete bool) (due []startupDue, next time.Time) {
+func (f *cache) dueStartup(times rollout.StartupTimes, complete bool) (due []startupDue, next time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -95,7 +95,7 @@ func (f *fleet) dueStartup(times rollout.StartupTimes, complete bool) (due []sta
 }
 
 // countStartup counts the nodes with the startup taint, and those that have it for longer than a time.
-func (f *fleet) countStartup(deadline time.Duration) (all, overdue int) {
+func (f *cache) countStartup(deadline time.Duration) (all, overdue int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range f.startup {
@@ -195,7 +195,7 @@ func (c *Controller) patchStartupTaint(ctx context.Context, d startupDue) (*core
 	} else if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return policy.IsStartupTaint(&t, c.startupTaint.Key) })
+	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return fleet.IsStartupTaint(&t, c.startupTaint.Key) })
 	if i < 0 {
 		c.fleet.setNode(node)
 		return nil, nil

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -52,7 +52,7 @@ func nodeNamed(t *testing.T, name string) *corev1.Node {
 
 func isTainted(t *testing.T, name string) bool {
 	t.Helper()
-	return policy.HasStartupTaint(nodeNamed(t, name), startupKey)
+	return fleet.HasStartupTaint(nodeNamed(t, name), startupKey)
 }
 
 // awaitOpen waits until nodes have lost the startup taint and nothing else, and their Events say why.
@@ -121,7 +121,7 @@ func TestANodeThatNoRolloutSelectsIsOpenAfterTheGrace(t *testing.T) {
 func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
 	world(t)
 	grant(t, "startup-taint")
-	c := start(t, own(), startups(time.Second, 3*time.Second), func(o *Options) { o.Times = policy.Times{Agent: time.Second, NotReady: time.Minute} })
+	c := start(t, own(), startups(time.Second, 3*time.Second), func(o *Options) { o.AgentTimeout, o.NotReadyGrace = time.Second, time.Minute })
 	roll(t, "silent", func(s *v1alpha1.NodeConfigRolloutSpec) { s.NewNodes = v1alpha1.NewNodesTarget })
 	<-time.After(time.Second)            // creation times have whole seconds: only a younger node joins
 	addNodes(t, "pool=silent", "silent") // without an agent
@@ -254,7 +254,7 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 }
 
 func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.T) {
-	f := newFleet("", 0)
+	f := newCache("", 0)
 	f.startupKey = startupKey
 	at := time.Unix(1_800_000_000, 0)
 	f.now = func() time.Time { return at }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -30,10 +30,9 @@ const (
 
 // planInput is what rollout.Plan gets, with the rollout that it was built from.
 type planInput struct {
-	object   *v1alpha1.NodeConfigRollout
-	policy   rollout.Policy
-	progress rollout.Progress
-	nodes    []rollout.Node
+	object *v1alpha1.NodeConfigRollout
+	rollout.Input
+	nodes []rollout.Node
 }
 
 // step does the next work of a rollout: gather, plan, record, move. It returns when the next step is due if nothing changes
@@ -87,24 +86,24 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 			return nil, err
 		}
 	}
-	if r.progress == nil {
+	if r.decided == nil {
 		c.fleet.setClockOffset(r)
 	}
-	if policy.Drains(&in.object.Spec) {
+	if rollout.Drains(&in.object.Spec) {
 		if err := c.checkDrainPermission(ctx); err != nil {
 			return nil, err
 		}
 	}
 	var err error
-	if in.policy, in.progress, err = c.policyOf(ctx, r, in.object); err != nil {
+	if in.Input, err = c.inputOf(ctx, r, in.object); err != nil {
 		return nil, err
 	}
-	in.policy.Measurements = c.measurements.results(in.object.UID, in.policy.Gates)
-	if r.progress != nil {
-		in.progress = *r.progress
+	in.Measurements = c.measurements.results(in.UID, in.Spec.Strategy.Gates)
+	if r.decided != nil {
+		in.Status, in.GatesSince = *r.decided, r.gatesSince
 	}
-	if in.policy.Preflight != rollout.PreflightOff {
-		in.policy.PreflightRoom -= c.fleet.unanswered(in.policy.UID, in.policy.AgentTimeout)
+	if mode := in.Spec.Strategy.Preflight; mode != "" && mode != v1alpha1.PreflightOff {
+		in.PreflightRoom -= c.fleet.unanswered(string(in.UID), in.Controller.AgentTimeout.Duration)
 	}
 	var current bool
 	in.nodes, current = c.fleet.planNodes(r, in.object.Generation, c.nodes[:0])
@@ -115,47 +114,45 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 	return in, nil
 }
 
-// policyOf returns a rollout's policy and what its status remembers. It creates the ConfigMap of the target if there is
+// inputOf returns the input of a rollout's plan, without nodes. It creates the ConfigMap of the target if there is
 // none. If the template is invalid, the target stays as it is.
-func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (rollout.Policy, rollout.Progress, error) {
-	in := policy.Input{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name), StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
-	var err error
-	if in.Template, err = c.template(ctx, r, o); err != nil {
-		return rollout.Policy{}, rollout.Progress{}, err
+func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (in rollout.Input, err error) {
+	all := fleet.Objects{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name), StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
+	if all.Template, err = c.template(ctx, r, o); err != nil {
+		return in, err
 	}
-	if in.Permissions, err = c.permissionsFor(ctx, r, o); err != nil {
-		return rollout.Policy{}, rollout.Progress{}, err
+	if all.Permissions, err = c.permissionsFor(ctx, r, o); err != nil {
+		return in, err
 	}
-	in.Now = c.fleet.timeOf(r)
+	all.Now = c.fleet.timeOf(r)
 	if o.Status.UpdateRevision == nil {
-		in.Assigned = c.fleet.assignedNumbers(o.Name)
+		all.Assigned = c.fleet.assignedNumbers(o.Name)
 	}
-	p, progress := policy.Build(in)
-	if p.Invalid == "" {
-		uid, err := c.ensureRevision(ctx, o, in.Template.Content, p.Target)
+	if in = fleet.Build(all); in.Invalid == "" {
+		uid, err := c.ensureRevision(ctx, o, all.Template.Content, in.Target)
 		if invalid := (*invalidTemplate)(nil); errors.As(err, &invalid) {
-			in.Template.Err = invalid
-			p, progress = policy.Build(in)
+			all.Template.Err = invalid
+			in = fleet.Build(all)
 		} else if err != nil {
-			return p, progress, err
+			return in, err
 		} else {
-			p.Target.UID = string(uid)
+			in.Target.UID = string(uid)
 		}
 	}
-	p.Term = c.term
-	c.fleet.setObservation(r, &p)
-	if l := p.LastSucceeded; l.Gone && r.reportedGone != l.UID {
+	in.Term = c.term
+	c.fleet.setOutages(r, &in)
+	if l := in.LastSucceeded; l.Gone && r.reportedGone != l.UID {
 		r.reportedGone = l.UID
 		c.report(o, rollout.Event{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(
 			"ConfigMap %s/%s of revision %d is gone: nodes that run the revision keep it, but rollback to it is impossible", l.Namespace, l.Name, l.Number)})
 	}
-	return p, progress, nil
+	return in, nil
 }
 
 // plan calls rollout.Plan and measures it.
 func (c *Controller) plan(in *planInput) *rollout.Result {
 	began := time.Now()
-	result := rollout.Plan(in.policy, in.progress, in.nodes)
+	result := rollout.Plan(in.Input, in.nodes)
 	c.metrics.plan.Observe(time.Since(began).Seconds())
 	return &result
 }
@@ -169,7 +166,7 @@ func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput,
 	if next, err = c.recordStatus(ctx, r, in, result); err != nil {
 		return time.Time{}, err
 	}
-	if err := c.markStopped(ctx, in.object, in.policy.Target, result.Next.Halt); err != nil {
+	if err := c.markStopped(ctx, in.object, in.Target, result.Next.Halt); err != nil {
 		return time.Time{}, err
 	}
 	c.metrics.report(in.object.Name, result)
@@ -178,12 +175,12 @@ func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput,
 			c.report(in.object, e)
 		}
 	}
-	planned := in.policy.Now.Add(-r.clockOffset) // on the fleet's clock
+	planned := in.Now.Add(-r.clockOffset) // on the fleet's clock
 	if result.RequeueAfter > 0 {
 		next = earliest(next, nextPlan(planned, c.fleet.now(), result))
 	}
 	next = earliest(next, c.notifier.Rollout(c.fleet.object(r), len(result.Moves) > 0, c.fleet.now()))
-	if in.policy.Invalid != "" {
+	if in.Invalid != "" {
 		next = earliest(next, planned.Add(invalidInterval))
 	}
 	return next, nil
@@ -202,28 +199,27 @@ func nextPlan(planned, now time.Time, result *rollout.Result) time.Time {
 // recordStatus writes the rollout's status. It returns when delayed counts are due to be written.
 func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) (time.Time, error) {
 	o := in.object
-	st := statusOf(o, &in.policy, result, in.nodes)
-	st.Controller = c.settings.Publish()
-	changed, decided := changesOf(&o.Status, &st)
+	st := &result.Next
+	changed, decided := changesOf(&o.Status, st)
 	interval := countsInterval
 	if len(result.Moves) > 0 {
 		interval = countsIntervalMoving
 	}
 	if due := r.statusWritten.Add(interval); changed && !decided && c.fleet.now().Before(due) {
-		r.progress = &result.Next
+		r.decided, r.gatesSince = st, result.GatesSince
 		return due, nil
 	}
 	if changed {
-		got, err := c.patchStatus(ctx, o, &st)
+		got, err := c.patchStatus(ctx, o, st)
 		if err != nil {
-			r.progress = nil // the next plan starts from the stored status
+			r.decided = nil // the next plan starts from the stored status
 			return time.Time{}, c.statusFailed(ctx, o, err)
 		}
 		c.metrics.wrote("rollout", "ok")
 		c.fleet.setRollout(got)
 		r.statusWritten = c.fleet.now()
 	}
-	r.progress = &result.Next
+	r.decided, r.gatesSince = st, result.GatesSince
 	return time.Time{}, nil
 }
 
@@ -257,7 +253,7 @@ func (c *Controller) statusFailed(ctx context.Context, o *v1alpha1.NodeConfigRol
 // whether all were written before the batch's time was over.
 func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) (finished bool, err error) {
 	began := time.Now()
-	if err := c.confirmTerm(ctx, in.object.Name, in.policy.Target, result.Moves); err != nil {
+	if err := c.confirmTerm(ctx, in.object.Name, in.Target, result.Moves); err != nil {
 		return false, err
 	}
 	batch, cancel := context.WithTimeout(ctx, batchTime)
@@ -267,7 +263,7 @@ func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, r
 	err = c.forEachParallel(batch, len(result.Moves), func(i int) error {
 		m := result.Moves[i]
 		var trial *v1alpha1.TrialTerms
-		if m.Source.UID == in.policy.Target.UID { // an older revision may need other terms
+		if m.Source.UID == in.Target.UID { // an older revision may need other terms
 			trial = in.object.Spec.Trial
 		}
 		err := c.moveNode(context.WithoutCancel(ctx), &in.nodes[m.Node], m, trial) // a write that has begun is finished: it is short
@@ -283,8 +279,8 @@ func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, r
 		return err
 	})
 	c.log.Debug("moved", "rollout", r.name, "nodes", len(result.Moves), "took", time.Since(began), "err", err)
-	if r.assignedRevision != result.Next.Revision { // of an unfinished batch
-		r.assignedNodes, r.assignedRevision = nil, result.Next.Revision
+	if r.assignedRevision != in.Target.Number { // of an unfinished batch
+		r.assignedNodes, r.assignedRevision = nil, in.Target.Number
 	}
 	r.assignedNodes = append(r.assignedNodes, assigned...)
 	switch {
@@ -306,7 +302,7 @@ func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, r
 		}
 		if len(r.assignedNodes) > len(result.Moves) { // with those of the steps before
 			slices.Sort(r.assignedNodes)
-			e = rollout.NodesAssigned(&in.policy, &result.Next, r.assignedNodes)
+			e = in.NodesAssigned(result.Next.Step, r.assignedNodes)
 		}
 		c.report(in.object, e)
 	}

@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=brand", "s1", "s2")
-	worst := policy.RevisionName("brand", contentOf(t, template(3)).SHA256)
+	worst := fleet.RevisionName("brand", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, "s1", "s2")
 	start(t, own())
 	none := int32(0)

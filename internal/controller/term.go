@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -35,7 +34,7 @@ func (c *Controller) claimTerm(ctx context.Context) (term int64, ok bool) {
 	if c.election == nil {
 		return 0, true
 	}
-	delay := query.Backoff{}
+	delay := fleet.Backoff{}
 	for {
 		term, err := c.tryClaimTerm(ctx)
 		if err == nil {
@@ -78,9 +77,9 @@ func (c *Controller) tryClaimTerm(ctx context.Context) (int64, error) {
 		if known := v1alpha1.TermOf(cm.Annotations); known >= term {
 			term = known + 1 // a Lease that was deleted and created again counts from 1
 		}
-		policy.StripRevision(cm)
+		fleet.StripRevision(cm)
 		// Assignments of a deleted rollout stay valid: no rollout would renew them.
-		if live[cm.Labels[v1alpha1.LabelRollout]] && policy.IsRevision(cm) {
+		if live[cm.Labels[v1alpha1.LabelRollout]] && fleet.IsRevision(cm) {
 			marked = append(marked, cm)
 		}
 	}

@@ -236,10 +236,10 @@ func TestANewLeaderKnowsWhenTheFormerOneWasThereLast(t *testing.T) {
 	assert.That(t, m.record.RenewTime.Time.Equal(now), "it renewed the Lease at %s", m.record.RenewTime)
 	read() // its own
 	assert.That(t, e.formerRenewal().Equal(then), "the former leader renewed it at %s", e.formerRenewal())
-	f := newFleet("", time.Second)
+	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
 	f.endOutage(e.formerRenewal())
-	p := rollout.Policy{}
-	f.setObservation(&rolloutEntry{}, &p)
+	p := rollout.Input{}
+	f.setOutages(&rolloutEntry{}, &p)
 	assert.That(t, len(p.Outages) == 1 && p.Outages[0] == (rollout.Outage{From: then, To: now}), "the outages are %v", p.Outages)
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // syncState records which watched kinds are synced: all their objects are known. The controller plans only while all kinds
@@ -75,12 +75,12 @@ func (c *Controller) runWatches(ctx context.Context) {
 	revisions, _ := labels.NewRequirement(v1alpha1.LabelRollout, selection.Exists, nil) // a constant, which is valid
 	f := c.fleet
 	var all sync.WaitGroup
-	for kind, feed := range map[string]*query.Feed{
-		kindRollouts: {List: &v1alpha1.NodeConfigRolloutList{}, Set: query.Typed(f.setRollout), Remove: query.Typed(f.deleteRollout)},
-		kindConfigs: {List: &v1alpha1.NodeConfigList{}, Set: query.Typed(f.setConfig),
+	for kind, feed := range map[string]*fleet.Feed{
+		kindRollouts: {List: &v1alpha1.NodeConfigRolloutList{}, Set: fleet.Typed(f.setRollout), Remove: fleet.Typed(f.deleteRollout)},
+		kindConfigs: {List: &v1alpha1.NodeConfigList{}, Set: fleet.Typed(f.setConfig),
 			Remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
-		kindNodes: {List: &corev1.NodeList{}, Set: query.Typed(f.setNode), Remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
-		kindRevisions: {List: &corev1.ConfigMapList{}, Set: query.Typed(f.setRevision), Remove: query.Typed(f.deleteRevision),
+		kindNodes: {List: &corev1.NodeList{}, Set: fleet.Typed(f.setNode), Remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
+		kindRevisions: {List: &corev1.ConfigMapList{}, Set: fleet.Typed(f.setRevision), Remove: fleet.Typed(f.deleteRevision),
 			Options: client.ListOptions{Namespace: c.settings.Namespace, LabelSelector: labels.NewSelector().Add(*revisions)}},
 	} {
 		feed.API, feed.Retry = c.watching, c.watches.retry[kind]

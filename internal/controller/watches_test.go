@@ -18,8 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -108,7 +107,7 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 	config := own()
 	config.WrapTransport = server.wrap
 	const silent = time.Second
-	start(t, config, func(o *Options) { o.Times = policy.Times{Agent: silent, NotReady: silent} })
+	start(t, config, func(o *Options) { o.AgentTimeout, o.NotReadyGrace = silent, silent })
 	agents(t, nil, "s1") // s2 answers when the test says so
 	roll(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	answerFor := func(name string) error { return answer(t.Context(), nodeConfig(t, name), false) }
@@ -194,7 +193,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 	world(t)
 	var names []string
-	for i := range query.PageSize + 3 {
+	for i := range fleet.PageSize + 3 {
 		names = append(names, fmt.Sprintf("p%d", i))
 	}
 	var all sync.WaitGroup

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -121,7 +121,7 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 		}
 		var value any // nil removes the annotation
 		if m := marks[i].Observation; m.Rollout != "" {
-			text, err := policy.ObservationText(m)
+			text, err := fleet.ObservationText(m)
 			if err != nil {
 				return err
 			}

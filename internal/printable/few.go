@@ -15,7 +15,7 @@ func Few(names []string) string {
 }
 
 // Count returns a number with its noun, which takes an s in the plural.
-func Count(n int, noun string) string {
+func Count[N ~int | ~int32 | ~int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -23,7 +23,7 @@ func TestOnlyNodesAssignedWaitsForTheMoves(t *testing.T) {
 	assert.Must(t, len(about) == 1 && len(given) == 3 && slices.Equal(about[0].Assigned, given) && len(r.Events) >= 2,
 		"given to %v, and the events are %+v", given, r.Events)
 	// A batch that took several plans is told as one.
-	all := NodesAssigned(&w.policy, &r.Next, append(given, "n4"))
+	all := w.in.NodesAssigned(r.Next.Step, append(given, "n4"))
 	want := "revision 1 was assigned to 4 nodes (step 0/1): n2, n3, n1, n4"
 	assert.That(t, all.Reason == about[0].Reason && all.Message == want, "got %s: %s, want %s", all.Reason, all.Message, want)
 }

@@ -3,6 +3,8 @@ package rollout
 import (
 	"fmt"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Disruptions is what a restart of a node's kubelet disrupts, as the caller read it.
@@ -49,14 +51,14 @@ type disruption struct {
 }
 
 // respects reports whether a restart of a node's kubelet is a disruption that the PodDisruptionBudgets must allow.
-func (d *planner) respects(n *Node) bool { return d.p.RespectBudgets && n.Disrupts }
+func (d *planner) respects(n *Node) bool { return d.in.RespectBudgets && n.Disrupts }
 
 // countDisruptions counts the pods of nodes in flight as disrupted, even if they are Ready: each of these nodes may restart its
 // kubelet at any moment, also to roll back. So does a node that may have restarted just now, without a trial because it has
 // proven the target before. most limits how many nodes the plan asks about.
 func (d *planner) countDisruptions(most int) {
 	d.disruption = disruption{most: min(most, maxInspected), nodes: map[int]bool{}, disrupts: map[string]int{}}
-	if !d.p.RespectBudgets {
+	if !d.in.RespectBudgets {
 		return
 	}
 	for i := range d.nodes {
@@ -78,8 +80,8 @@ func (d *planner) countDisruptions(most int) {
 
 // mayBeDown reports whether pods of a node may be unready because of the target, and not yet in the numbers of the budgets.
 func (d *planner) mayBeDown(n *Node, s State) bool {
-	if d.assignedTarget(n) && s != Conflicted && s != Manual && d.age(n.Source.AssignedAt) < d.p.AgentTimeout+showsInBudgets {
-		d.requeueAt(n.Source.AssignedAt.Add(d.p.AgentTimeout + showsInBudgets))
+	if d.assignedTarget(n) && s != Conflicted && s != Manual && d.age(n.Source.AssignedAt) < d.in.Controller.AgentTimeout.Duration+showsInBudgets {
+		d.requeueAt(n.Source.AssignedAt.Add(d.in.Controller.AgentTimeout.Duration + showsInBudgets))
 		return true
 	}
 	return s != Soaking && d.countsInFlight(n, s)
@@ -98,7 +100,7 @@ func (d *planner) disrupt(i int) {
 }
 
 // age returns the time since something was read.
-func (d *planner) age(t time.Time) time.Duration { return d.p.Now.Sub(t) }
+func (d *planner) age(t time.Time) time.Duration { return d.in.Now.Sub(t) }
 
 // mayDisrupt reports whether the PodDisruptionBudgets allow a restart of a candidate's kubelet. If that is not known, the
 // caller is to read them, and the plan assigns no other node, to keep the order.
@@ -107,10 +109,10 @@ func (d *planner) mayDisrupt(i int) bool {
 	if !d.respects(n) {
 		return !d.disruption.read
 	}
-	f, valid := n.Disruptions, d.p.Budgets.Error == "" && d.age(d.p.Budgets.Time) < budgetsValid
+	f, valid := n.Disruptions, d.in.Budgets.Error == "" && d.age(d.in.Budgets.Time) < budgetsValid
 	switch {
 	case d.unreadable():
-		d.hold("cannot read the PodDisruptionBudgets: " + d.p.Budgets.Error)
+		d.hold("cannot read the PodDisruptionBudgets: " + d.in.Budgets.Error)
 	case d.disruption.unread:
 		d.hold("the pods of nodes in flight are not known yet")
 	case f != nil && f.Error != "" && d.age(f.Time) < budgetsValid:
@@ -123,7 +125,7 @@ func (d *planner) mayDisrupt(i int) bool {
 		d.disruption.read = true
 		d.hold("the PodDisruptionBudgets are being read")
 	case d.exceeded(i) != "":
-		d.requeueAt(d.p.Budgets.Time.Add(budgetsValid))
+		d.requeueAt(d.in.Budgets.Time.Add(budgetsValid))
 		d.hold(d.exceeded(i))
 	case d.age(f.Time) >= budgetsValid:
 		d.readPods(i)
@@ -138,7 +140,7 @@ func (d *planner) mayDisrupt(i int) bool {
 func (d *planner) exceeded(i int) string {
 	n := &d.nodes[i]
 	for _, b := range n.Disruptions.Pods {
-		allowed, exists := d.p.Budgets.Allowed[b.Budget]
+		allowed, exists := d.in.Budgets.Allowed[b.Budget]
 		taken := d.disruption.disrupts[b.Budget]
 		if d.disruption.nodes[i] {
 			taken -= b.Pods // its own, in flight for an earlier revision
@@ -151,7 +153,7 @@ func (d *planner) exceeded(i int) string {
 			flying = fmt.Sprintf(" (%d taken by nodes in flight)", taken)
 		}
 		return fmt.Sprintf("PodDisruptionBudget %s allows %s%s, and a restart of the kubelet on %s disrupts %s: wait, add replicas, or set spec.strategy.respectDisruptionBudgets: false",
-			b.Budget, plural(allowed, "disruption"), flying, n.Name, plural(b.Pods, "pod"))
+			b.Budget, printable.Count(allowed, "disruption"), flying, n.Name, printable.Count(b.Pods, "pod"))
 	}
 	return ""
 }
@@ -165,7 +167,7 @@ func (d *planner) hold(why string) {
 
 // unreadable reports whether the budgets could not be read a moment ago. They are read again later.
 func (d *planner) unreadable() bool {
-	b := &d.p.Budgets
+	b := &d.in.Budgets
 	if b.Error == "" || d.age(b.Time) >= budgetsValid {
 		return false
 	}

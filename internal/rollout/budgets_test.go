@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -53,7 +54,7 @@ func (w *world) podsUnready(n *Node) bool {
 // decide plans, and reads what the plan asks for until it asks for nothing more.
 func (w *world) decide() Result {
 	for {
-		r := Plan(w.policy, w.progress, w.nodes)
+		r := Plan(w.in, w.nodes)
 		if !r.ReadBudgets {
 			return r
 		}
@@ -61,12 +62,12 @@ func (w *world) decide() Result {
 			panic("it reads the pods of too many nodes")
 		}
 		if w.unserved {
-			w.policy.Budgets = Budgets{Time: w.now, Error: "not served"}
+			w.in.Budgets = Budgets{Time: w.now, Error: "not served"}
 			continue
 		}
-		w.policy.Budgets = Budgets{Time: w.now, Allowed: map[string]int{}}
+		w.in.Budgets = Budgets{Time: w.now, Allowed: map[string]int{}}
 		for budget, most := range w.disruptable {
-			w.policy.Budgets.Allowed[budget] = max(0, most-w.unready(budget))
+			w.in.Budgets.Allowed[budget] = max(0, most-w.unready(budget))
 		}
 		for _, i := range r.Inspect {
 			n := &w.nodes[i]
@@ -84,10 +85,10 @@ func (w *world) decide() Result {
 
 // randomBudgets gives some worlds PodDisruptionBudgets and pods.
 func (w *world) randomBudgets(t *rapid.T) {
-	if w.policy.Drain == DrainAlways {
+	if w.in.Spec.Strategy.Drain == v1alpha1.DrainAlways {
 		return // its pods are evicted before
 	}
-	if w.policy.RespectBudgets = rapid.Bool().Draw(t, "respect budgets"); !w.policy.RespectBudgets {
+	if w.in.RespectBudgets = rapid.Bool().Draw(t, "respect budgets"); !w.in.RespectBudgets {
 		return
 	}
 	for _, budget := range []string{"web", "db"} {
@@ -103,7 +104,7 @@ func (w *world) randomBudgets(t *rapid.T) {
 // keepsBudgets counts the pods that can be unready at a time after nodes were assigned the target: on nodes that are NotReady, that
 // have just restarted, or that may restart because they have not proven it.
 func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
-	p := &w.policy
+	p := &w.in
 	if !p.RespectBudgets {
 		return
 	}
@@ -117,7 +118,7 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 				n := &w.nodes[i]
 				of := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
 				proven := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
-				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
+				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.AssignedAt.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength))
 				read := p.Budgets.Time // later, only what the rollout does can be known
 				down := !n.Ready && !n.WentNotReady.After(read) || n.Ready && w.podsUnready(n) && !w.agents[n.Name].started.After(read)
 				if down || of && !proven && !failed && n.Disrupts {
@@ -134,13 +135,13 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 func TestOtherNodesDoNotOvertakeANodeWhosePodsAreBeingRead(t *testing.T) {
 	w := newWorld()
 	w.add(3, 1)
-	w.policy.RespectBudgets, w.policy.MaxUnavailable = true, Amount{Value: 1}
+	w.in.RespectBudgets, w.in.Spec.Strategy.MaxUnavailable = true, number(1)
 	w.nodes[0].Canary = true
 	w.setBudget("web", 1)
 	w.setPods("n1", "web", 1)
 	w.target("r1")
-	w.policy.Now = w.now
-	r := Plan(w.policy, w.progress, w.nodes)
+	w.in.Now = w.now
+	r := Plan(w.in, w.nodes)
 	assert.That(t, len(r.Moves) == 0 && r.ReadBudgets && slices.Equal(r.Inspect, []int{0}), "moves %v, reads %v", r.Moves, r.Inspect)
 	r = w.plan()
 	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Node == 0, "then it moves %v", r.Moves)
@@ -149,7 +150,7 @@ func TestOtherNodesDoNotOvertakeANodeWhosePodsAreBeingRead(t *testing.T) {
 func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 	w := newWorld()
 	w.add(200, 1)
-	w.policy.RespectBudgets, w.policy.MaxUnavailable, w.policy.Steps = true, Amount{100, true}, []Step{{Nodes: Amount{100, true}}}
+	w.in.RespectBudgets, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
 	w.setBudget("web", 0)
 	w.setBudget("db", 1)
 	for i := range w.nodes {
@@ -165,8 +166,8 @@ func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 	for range 30 { // the others are known to wait: only the budgets are read
 		w.now = w.now.Add(budgetsValid)
 		w.act()
-		w.policy.Now = w.now
-		r := Plan(w.policy, w.progress, w.nodes)
+		w.in.Now = w.now
+		r := Plan(w.in, w.nodes)
 		assert.Must(t, len(r.Inspect) == 0, "it reads the pods of %d nodes", len(r.Inspect))
 		w.plan()
 	}
@@ -178,9 +179,9 @@ func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
 		w.assigned("n1", "n2")
 		w.proves("n2")
 		if name == "refuses an earlier revision" {
-			w.judge("False", agentEvicts, "n1")
+			w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
 		}
-		w.policy.RespectBudgets = true
+		w.in.RespectBudgets = true
 		w.setBudget("web", 1)
 		w.setPods("n1", "web", 1)
 		w.setPods("n2", "web", 1)

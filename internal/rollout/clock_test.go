@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -12,7 +13,7 @@ func soaking(t *testing.T) *world {
 	t.Helper()
 	w := newWorld()
 	w.add(1, 1)
-	w.policy.Soak = 10 * time.Minute
+	w.in.soak(10 * time.Minute)
 	w.target("r1")
 	for range 10 {
 		w.act()
@@ -44,7 +45,7 @@ func TestASoakBeginsWhenTheNodeWasFirstSeenHealthy(t *testing.T) {
 func TestANewLeaderContinuesARecordedSoak(t *testing.T) {
 	w := soaking(t)
 	w.now = w.now.Add(9 * time.Minute)
-	w.policy.Outages = seenSince(w.now) // the leader is new
+	w.in.Outages = seenSince(w.now) // the leader is new
 	assert.Equal(t, w.stateAfter(time.Minute), Updated, "the node")
 }
 
@@ -60,7 +61,7 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 			w := soaking(t)
 			change(&w.nodes[0].Observation)
 			w.now = w.now.Add(10 * time.Minute)
-			w.policy.Outages = seenSince(w.now)
+			w.in.Outages = seenSince(w.now)
 			s := w.plan().States[0]
 			assert.Must(t, s == Soaking, "the node is %s", s)
 			assert.That(t, w.nodes[0].Observation.HealthySince.Equal(w.now), "the mark is %+v at %s", w.nodes[0].Observation, w.now)
@@ -95,8 +96,8 @@ func retried(t *testing.T) (w *world, failed *Node) {
 	t.Helper()
 	w = newWorld()
 	w.add(4, 1)
-	all := Amount{100, true}
-	w.policy.MaxUnavailable, w.policy.MaxFailures, w.policy.Steps = all, Amount{Value: 2}, []Step{{Nodes: all}}
+	all := percent(100)
+	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.Steps = all, number(2), []v1alpha1.RolloutStep{{Nodes: all}}
 	w.agents["n1"].does["r1"] = "reject"
 	w.agents["n2"].does["r1"] = "reject"
 	w.target("r1")
@@ -105,8 +106,8 @@ func retried(t *testing.T) (w *world, failed *Node) {
 		w.plan()
 		w.now = w.now.Add(10 * time.Second)
 	}
-	assert.Must(t, w.progress.Halt != nil, "it was not stopped: %s", w.last.Message)
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
+	assert.Must(t, w.in.Status.Halt != nil, "it was not stopped: %s", w.last.Next.Message)
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 	clear(w.agents["n1"].does)
 	w.plan()
 	return w, w.node("n2")
@@ -116,10 +117,10 @@ func TestFailuresBeforeARetryDoNotCountWhateverTheClocks(t *testing.T) {
 	w, failed := retried(t)
 	assert.Must(t, failed.Observation.Failed == 1 && failed.Observation.Attempt == 1, "the mark is %+v", failed.Observation)
 	for _, now := range []time.Time{w.now, w.now.Add(-time.Hour), w.now.Add(time.Hour)} {
-		w.now, w.policy.Outages = now, seenSince(now) // a new leader
+		w.now, w.in.Outages = now, seenSince(now) // a new leader
 		w.act()
 		w.plan()
-		assert.That(t, w.progress.Halt == nil, "it was stopped: %s", w.last.Message)
+		assert.That(t, w.in.Status.Halt == nil, "it was stopped: %s", w.last.Next.Message)
 	}
 }
 
@@ -127,49 +128,49 @@ func TestFailuresAfterARetryCountOnNodesOfEarlierAttempts(t *testing.T) {
 	w, _ := retried(t)
 	other := w.node("n3") // it was given the revision in the first attempt, and had not failed
 	assert.Must(t, other.Source.Attempt == 1 && other.Observation.Failed == 0, "n3 has %+v and %+v", other.Source, other.Observation)
-	w.policy.MaxFailures = Amount{Value: 1}
-	w.policy.Now = w.now
+	w.in.Spec.FailurePolicy.MaxFailures = number(1)
+	w.in.Now = w.now
 	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
 	w.plan()
-	assert.That(t, w.progress.Halt != nil && w.progress.Halt.Attempt == 2, "it was not stopped: %s", w.last.Message)
+	assert.That(t, w.in.Status.Halt != nil && w.in.Status.Halt.Attempt == 2, "it was not stopped: %s", w.last.Next.Message)
 }
 
 func TestANodeThatRecoversAndFailsAfterARetryCounts(t *testing.T) {
 	w, failed := retried(t)
-	w.policy.MaxFailures = Amount{Value: 1}
+	w.in.Spec.FailurePolicy.MaxFailures = number(1)
 	failed.OK, failed.Reason = "True", "AllChecksPassed"
-	if w.plan(); failed.Observation != (Observation{}) || w.progress.Halt != nil {
-		t.Fatalf("the mark is %+v, and it says %s", failed.Observation, w.last.Message)
+	if w.plan(); failed.Observation != (Observation{}) || w.in.Status.Halt != nil {
+		t.Fatalf("the mark is %+v, and it says %s", failed.Observation, w.last.Next.Message)
 	}
 	failed.OK, failed.Reason = "False", "CrashLooped"
 	w.plan()
-	assert.That(t, w.progress.Halt != nil, "it was not stopped: %s", w.last.Message)
+	assert.That(t, w.in.Status.Halt != nil, "it was not stopped: %s", w.last.Next.Message)
 }
 
 func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
 	w := newWorld()
 	w.add(3, 1)
-	all := Amount{100, true}
-	w.policy.MaxUnavailable, w.policy.Steps = all, []Step{{Nodes: all}}
-	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
+	all := percent(100)
+	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = all, []v1alpha1.RolloutStep{{Nodes: all}}
+	w.in.Spec.Rollback.MaxUnavailable = number(1)
 	w.target("r1")
 	for range 12 {
 		w.act()
 		w.plan()
 		w.now = w.now.Add(10 * time.Second)
 	}
-	assert.Must(t, w.last.Phase == PhaseComplete, "it is %s", w.last.Phase)
-	w.policy.Abort = Abort{Revision: 1, Rollback: true}
+	assert.Must(t, w.last.Next.Phase == v1alpha1.RolloutComplete, "it is %s", w.last.Next.Phase)
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 	first := w.plan()
 	assert.Must(t, len(first.Moves) == 1, "%d nodes go back at first", len(first.Moves))
 	n := &w.nodes[first.Moves[0].Node]
 	n.Observed, n.InTrial, n.TrialLength = n.Generation, true, 168*time.Hour
-	w.now = w.now.Add(w.policy.NodeTimeout + maxRollbackTrial - time.Second)
+	w.now = w.now.Add(seconds(w.in.Spec.NodeTimeoutSeconds) + maxRollbackTrial - time.Second)
 	r := w.plan()
 	assert.That(t, len(r.Moves) == 0, "%d more nodes go back too early", len(r.Moves))
 	w.now = w.now.Add(time.Second)
 	r = w.plan()
-	assert.That(t, len(r.Moves) == 1, "%d more nodes go back after %s", len(r.Moves), w.policy.NodeTimeout+maxRollbackTrial)
+	assert.That(t, len(r.Moves) == 1, "%d more nodes go back after %s", len(r.Moves), seconds(w.in.Spec.NodeTimeoutSeconds)+maxRollbackTrial)
 }
 
 func TestNotReadyDuringTheTrialIsAFailure(t *testing.T) {
@@ -180,7 +181,7 @@ func TestNotReadyDuringTheTrialIsAFailure(t *testing.T) {
 	w.act()
 	w.setNotReady(&w.nodes[0], true)
 	w.nodes[0].Source.AssignedAt = w.now.Add(time.Hour) // the controller's clock, at another time
-	if s := w.stateAfter(w.policy.NotReadyGrace); s != Failed {
+	if s := w.stateAfter(w.in.Controller.NotReadyGrace.Duration); s != Failed {
 		t.Errorf("the node is %s: %s", s, w.last.NodeState(0).Message)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -17,15 +18,15 @@ func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) 
 		ignored []string
 		givenUp bool
 	}{
-		"it is empty":                           {agentNeedsDrain, nil, false},
-		"a pod stays":                           {agentNeedsDrain, []string{"default/cache"}, true},
-		"a pod stays, but it need not be empty": {agentEvicts, []string{"default/cache"}, false},
+		"it is empty":                           {v1alpha1.ReasonNeedsDrain, nil, false},
+		"a pod stays":                           {v1alpha1.ReasonNeedsDrain, []string{"default/cache"}, true},
+		"a pod stays, but it need not be empty": {v1alpha1.ReasonWouldEvictPods, []string{"default/cache"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
 			w.judge("False", c.reason, "n1")
-			w.policy.Drain = DrainWhenBlocked
+			w.in.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
 			n := w.node("n1")
 			w.drains("n1", 1)
 			n.DrainReport.Ignored = c.ignored
@@ -44,13 +45,13 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 	}{
 		"it makes progress":   {func(*world) {}, 1},
 		"it has no nodes":     {func(w *world) { w.nodes = nil }, 0},
-		"it is paused":        {func(w *world) { w.policy.Paused = true }, 0},
-		"it is frozen":        {func(w *world) { w.policy.Frozen = true }, 0},
-		"it was stopped":      {func(w *world) { w.policy.Abort = Abort{Revision: 1} }, 0},
-		"it was complete":     {func(w *world) { w.progress.Succeeded = true }, 0},
-		"it has no revision":  {func(w *world) { w.policy.Target, w.progress = Revision{}, Progress{} }, 0},
-		"it is in preflight":  {func(w *world) { w.policy.Preflight = PreflightRequire }, 1},
-		"its template is bad": {func(w *world) { w.policy.Invalid = "unknown field" }, 0},
+		"it is paused":        {func(w *world) { w.in.Spec.Paused = true }, 0},
+		"it is frozen":        {func(w *world) { w.in.Spec.Frozen = true }, 0},
+		"it was stopped":      {func(w *world) { w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, 0},
+		"it was complete":     {func(w *world) { w.succeed() }, 0},
+		"it has no revision":  {func(w *world) { w.in.Target, w.in.Status = Revision{}, v1alpha1.NodeConfigRolloutStatus{} }, 0},
+		"it is in preflight":  {func(w *world) { w.in.Spec.Strategy.Preflight = v1alpha1.PreflightRequire }, 1},
+		"its template is bad": {func(w *world) { w.in.Invalid = "unknown field" }, 0},
 	} {
 		w := fleet(2)
 		w.assigned("n1")
@@ -58,7 +59,7 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 		c.happen(w)
 		w.now = w.now.Add(2 * time.Minute)
 		r := w.plan()
-		assert.That(t, len(r.Measure) == c.want, "%s: %q are evaluated: %s", name, r.Measure, r.Message)
+		assert.That(t, len(r.Measure) == c.want, "%s: %q are evaluated: %s", name, r.Measure, r.Next.Message)
 	}
 }
 
@@ -67,12 +68,12 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 	for want, happen := range map[State]func(w *world, n *Node){
 		Assigned: func(w *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false },
 		Trial:    func(*world, *Node) {},
-		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.policy.Soak = time.Hour },
+		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.in.soak(time.Hour) },
 		Updated:  func(w *world, n *Node) { w.proves("n1") },
-		Blocked:  func(w *world, n *Node) { w.judge("False", agentEvicts, "n1") },
+		Blocked:  func(w *world, n *Node) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") },
 		Failed: func(w *world, n *Node) {
-			w.judge("False", agentCrashLooped, "n1")
-			w.policy.MaxFailures = Amount{Value: 2}
+			w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
+			w.in.Spec.FailurePolicy.MaxFailures = number(2)
 		},
 	} {
 		w := fleet(2)
@@ -85,7 +86,7 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 		for _, m := range r.Moves {
 			uids = append(uids, m.Source.UID)
 		}
-		assert.That(t, r.States[0] == want && slices.Equal(uids, []string{w.policy.Target.UID}) == (want != Failed),
+		assert.That(t, r.States[0] == want && slices.Equal(uids, []string{w.in.Target.UID}) == (want != Failed),
 			"%s (want %s): assigned are %q", r.States[0], want, uids)
 	}
 }
@@ -94,8 +95,8 @@ func TestNoAssignmentIsTakenBackWhereNoNodeMayMove(t *testing.T) {
 	for value, want := range map[int][]string{0: nil, 1: {"TakeBack n1"}} {
 		w := fleet(2)
 		w.assigned("n1")
-		w.judge("False", agentEvicts, "n1")
-		w.policy.MaxUnavailable = Amount{Value: value}
+		w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
+		w.in.Spec.Strategy.MaxUnavailable = number(value)
 		w.wantMoves(t, want...)
 	}
 }
@@ -105,10 +106,12 @@ func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
 		happen func(w *world)
 		want   bool
 	}{
-		"a node waits":             {func(*world) {}, true},
-		"no node waits":            {func(w *world) { w.node("n2").Ready = false }, false},
-		"the step allows no more":  {func(w *world) { w.policy.Steps = []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{100, true}}} }, false},
-		"no node may move":         {func(w *world) { w.policy.MaxUnavailable = Amount{} }, false},
+		"a node waits":  {func(*world) {}, true},
+		"no node waits": {func(w *world) { w.node("n2").Ready = false }, false},
+		"the step allows no more": {func(w *world) {
+			w.in.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: number(1)}, {Nodes: percent(100)}}
+		}, false},
+		"no node may move":         {func(w *world) { w.in.Spec.Strategy.MaxUnavailable = number(0) }, false},
 		"a gate holds the rollout": {func(w *world) { w.holdByGate() }, false},
 	} {
 		w := fleet(2)
@@ -116,10 +119,10 @@ func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
 		for i := range w.nodes {
 			w.nodes[i].Disrupts = true
 		}
-		w.policy.RespectBudgets = true
+		w.in.RespectBudgets = true
 		c.happen(w)
-		w.policy.Now = w.now
-		if r := Plan(w.policy, w.progress, w.nodes); r.ReadBudgets != c.want || (len(r.Inspect) > 0) != c.want {
+		w.in.Now = w.now
+		if r := Plan(w.in, w.nodes); r.ReadBudgets != c.want || (len(r.Inspect) > 0) != c.want {
 			t.Errorf("%s: nodes %v are read, and the budgets: %t", name, r.Inspect, r.ReadBudgets)
 		}
 	}
@@ -147,18 +150,18 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			want{0, 0, false}, want{0, 1, true},
 		},
 		"budgets": {
-			budgetsValid, func(w *world, age time.Duration) { w.policy.Budgets.Time = w.now.Add(-age) },
+			budgetsValid, func(w *world, age time.Duration) { w.in.Budgets.Time = w.now.Add(-age) },
 			want{1, 0, false}, want{0, 0, true},
 		},
 		"budgets that could not be read": {
 			budgetsValid, func(w *world, age time.Duration) {
-				w.policy.Budgets.Time, w.policy.Budgets.Error = w.now.Add(-age), "forbidden"
+				w.in.Budgets.Time, w.in.Budgets.Error = w.now.Add(-age), "forbidden"
 			},
 			want{0, 0, false}, want{0, 0, true},
 		},
 		"too many pods": {
 			podsKept, func(w *world, age time.Duration) {
-				w.node("n1").Disruptions.Time, w.policy.Budgets.Allowed = w.now.Add(-age), map[string]int{"web": 0}
+				w.node("n1").Disruptions.Time, w.in.Budgets.Allowed = w.now.Add(-age), map[string]int{"web": 0}
 			},
 			want{0, 0, false}, want{0, 1, true},
 		},
@@ -177,7 +180,7 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			w.node("n2").Ready = false
 			n := w.node("n1")
 			n.Disrupts, n.Disruptions = true, &Disruptions{Time: w.now, Pods: []BudgetPods{{"web", 1}}}
-			w.policy.RespectBudgets, w.policy.Budgets = true, Budgets{Time: w.now, Allowed: map[string]int{"web": 1}}
+			w.in.RespectBudgets, w.in.Budgets = true, Budgets{Time: w.now, Allowed: map[string]int{"web": 1}}
 			age, expect := c.limit-1, c.before
 			if at {
 				age, expect = c.limit, c.after
@@ -186,10 +189,10 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			if w.node("n2").Source.Kind == SourceConfigMap {
 				w.node("n2").Ready, w.node("n2").Source.AssignedAt = true, w.now
 			}
-			w.policy.Now = w.now
-			r := Plan(w.policy, w.progress, w.nodes)
+			w.in.Now = w.now
+			r := Plan(w.in, w.nodes)
 			got := (want{len(r.Moves), len(r.Inspect), r.ReadBudgets})
-			assert.That(t, got == expect, "%s, at the limit %t: %+v, want %+v: %s", name, at, got, expect, r.Message)
+			assert.That(t, got == expect, "%s, at the limit %t: %+v, want %+v: %s", name, at, got, expect, r.Next.Message)
 		}
 	}
 }
@@ -200,16 +203,16 @@ func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
 		"blocked by pods":             func(w *world) { w.node("n2").Ready = false },
 		"the step allows no more nodes": func(w *world) {
 			w.node("n1").Observed, w.node("n1").OK = 1, "True"
-			w.policy.Steps = []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{100, true}}}
+			w.in.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: number(1)}, {Nodes: percent(100)}}
 		},
 	} {
 		w := fleet(2)
 		w.assigned("n1")
-		w.judge("False", agentEvicts, "n1")
+		w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
 		w.holdByGate()
 		happen(w)
 		r := w.plan()
-		assert.That(t, strings.Contains(r.Message, want), "%s: %s, want %q", r.Phase, r.Message, want)
+		assert.That(t, strings.Contains(r.Next.Message, want), "%s: %s, want %q", r.Next.Phase, r.Next.Message, want)
 	}
 }
 
@@ -219,28 +222,29 @@ func TestOtherNodesWaitUntilARetriedNodeHasSoaked(t *testing.T) {
 		w := fleet(2)
 		w.assigned("n1")
 		w.proves("n1")
-		w.node("n1").Source.Attempt, w.progress.Attempt = 2, 2
-		w.policy.Retry, w.policy.Soak = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}, soak
+		w.node("n1").Source.Attempt, w.in.Status.Attempt = 2, 2
+		w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
+		w.in.soak(soak)
 		w.wantMoves(t, want...)
 	}
 }
 
 func TestANodeThatFailsAgainAfterARetryIsNotTriedAgain(t *testing.T) {
 	w := fleet(2)
-	w.policy.MaxFailures = Amount{Value: 3}
+	w.in.Spec.FailurePolicy.MaxFailures = number(3)
 	w.assigned("n1")
 	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+	n.OK, n.Reason, n.InTrial, n.Active = "False", v1alpha1.ReasonCrashLooped, false, Ref{}
 	w.node("n2").Ready = false
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	w.wantMoves(t, "Assign n1")
 	n.Observed = n.Generation // and it has failed again
 	w.wantMoves(t)
-	assert.That(t, w.last.States[0] == Failed && w.progress.Halt == nil, "it is %s: %s", w.last.States[0], w.last.Message)
+	assert.That(t, w.last.States[0] == Failed && w.in.Status.Halt == nil, "it is %s: %s", w.last.States[0], w.last.Next.Message)
 }
 
 func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
-	d := &planner{p: Policy{Now: epoch}}
+	d := &planner{in: Input{Now: epoch}}
 	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
 		d.requeueAt(epoch.Add(at * time.Second))
 	}
@@ -264,7 +268,7 @@ func TestACanaryStandsForItsKind(t *testing.T) {
 		for _, i := range w.orderOf()[1:] {
 			domains = append(domains, w.nodes[i].Domain)
 		}
-		d := &planner{p: w.policy}
+		d := &planner{in: w.in}
 		assert.That(t, slices.IsSortedFunc(domains, func(a, b string) int { return cmp.Compare(d.hash(a), d.hash(b)) }),
 			"behind the canary come the domains %v", domains)
 	}
@@ -282,7 +286,7 @@ func TestOneNodeOfEachKindComesFirst(t *testing.T) {
 
 // orderOf returns the order in which all nodes would get the target.
 func (w *world) orderOf() []int {
-	d := &planner{p: w.policy, nodes: w.nodes, states: make([]State, len(w.nodes))}
+	d := newPlanner(w.in, w.nodes)
 	all := make([]int, len(w.nodes))
 	for i := range all {
 		all[i] = i
@@ -294,7 +298,7 @@ func TestAStepIsNotDoneWhileNoNodeIsUpdated(t *testing.T) {
 	w := fleet(1)
 	w.node("n1").Reported = false // it is missing, as a few nodes may be
 	r := w.plan()
-	assert.That(t, r.Next.Step == 0, "step %d: %s", r.Next.Step, r.Message)
+	assert.That(t, r.Next.Step == 0, "step %d: %s", r.Next.Step, r.Next.Message)
 }
 
 func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
@@ -310,9 +314,9 @@ func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
 }
 
 func TestAPreflightWithRefusalsEndsWithAWarning(t *testing.T) {
-	for verdict, want := range map[string]bool{VerdictAccepted: false, VerdictRefused: true} {
+	for verdict, want := range map[v1alpha1.PreflightVerdict]bool{v1alpha1.PreflightAccepted: false, v1alpha1.PreflightRefused: true} {
 		w := fleet(1)
-		w.policy.Preflight = PreflightReport
+		w.in.Spec.Strategy.Preflight = v1alpha1.PreflightReport
 		w.plan()
 		p := &w.node("n1").Preflight
 		p.Answered, p.Verdict, p.Reason = p.Asked, verdict, "ValidationFailed"
@@ -336,10 +340,11 @@ func TestANodeThatJoinedWithTheContentNeedNotSoakAgain(t *testing.T) {
 		w.proves("n1")
 		w.node("n1").Observation = c.observation
 		w.node("n2").Ready = false
-		w.policy.Soak, w.policy.Target.Number = time.Hour, 2
+		w.in.soak(time.Hour)
+		w.in.Target.Number = 2
 		w.now = epoch.Add(time.Minute)
-		w.policy.Now = w.now
-		assert.Equal(t, Plan(w.policy, w.progress, w.nodes).States[0], c.want, name)
+		w.in.Now = w.now
+		assert.Equal(t, Plan(w.in, w.nodes).States[0], c.want, name)
 	}
 }
 
@@ -347,10 +352,10 @@ func TestAFailureAfterARetryCountsWhateverElseIsRecorded(t *testing.T) {
 	w, _ := retried(t)
 	other := w.node("n3") // it was given the revision in the first attempt
 	other.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Maintenance: Maintenance{Ended: epoch, Total: time.Second}}
-	w.policy.MaxFailures = Amount{Value: 1}
+	w.in.Spec.FailurePolicy.MaxFailures = number(1)
 	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
 	w.plan()
-	assert.That(t, w.progress.Halt != nil && w.progress.Halt.Attempt == 2, "it was not stopped: %s", w.last.Message)
+	assert.That(t, w.in.Status.Halt != nil && w.in.Status.Halt.Attempt == 2, "it was not stopped: %s", w.last.Next.Message)
 }
 
 // The numbers of revisions and attempts are the same in many rollouts.
@@ -358,12 +363,12 @@ func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
 	for id, want := range map[string]State{"id-of-workers": Draining, "id-of-zone": Pending} {
 		w := fleet(1)
 		w.assigned() // none
-		w.policy.Drain = DrainAlways
+		w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 		w.drains("n1", 1)
 		w.node("n1").Drain.Rollout, w.node("n1").DrainReport = id, nil
 		r := w.plan()
-		if r.States[0] != want || (len(r.Draining) > 0) != (want == Draining) || len(r.Taints) > 0 {
-			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Draining, r.Taints)
+		if r.States[0] != want || (len(r.Next.DrainingNodes) > 0) != (want == Draining) || len(r.Taints) > 0 {
+			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Next.DrainingNodes, r.Taints)
 		}
 	}
 }
@@ -379,7 +384,7 @@ func TestNothingIsRecordedAboutNodesWithoutNeed(t *testing.T) {
 		w := fleet(2)
 		w.assigned("n1", "n2")
 		w.proves("n1")
-		w.policy.Soak = c.soak
+		w.in.soak(c.soak)
 		if w.plan(); w.node("n1").Observation != c.want || w.node("n2").Observation != (Observation{}) {
 			t.Errorf("%s: %+v and %+v", name, w.node("n1").Observation, w.node("n2").Observation)
 		}
@@ -390,8 +395,8 @@ func TestANodeIsNotDrainedTwice(t *testing.T) {
 	for id, want := range map[string]int{"": 1, "id-of-zone": 0} {
 		w := fleet(1)
 		w.assigned("n1")
-		w.judge("False", agentEvicts, "n1")
-		w.policy.Drain = DrainWhenBlocked
+		w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
+		w.in.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
 		w.node("n1").Drain = Drain{Rollout: id, Revision: 1, Attempt: 1, Since: epoch}
 		r := w.plan()
 		assert.That(t, len(r.Taints) == want, "drained by %q: taints %+v", id, r.Taints)
@@ -405,14 +410,14 @@ func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
 		moves  []string
 		state  State
 	}{
-		"it failed": {func(w *world) { w.judge("False", agentCrashLooped, "n1") }, []string{"Assign n1"}, Draining},
-		"it refuses, and adopts it when it is empty": {func(w *world) { w.judge("False", agentEvicts, "n1") }, nil, Draining},
+		"it failed": {func(w *world) { w.judge("False", v1alpha1.ReasonCrashLooped, "n1") }, []string{"Assign n1"}, Draining},
+		"it refuses, and adopts it when it is empty": {func(w *world) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") }, nil, Draining},
 		"it has proven the target":                   {func(w *world) { w.proves("n1") }, nil, Updated},
 	} {
 		w := fleet(1)
 		w.assigned("n1")
-		w.policy.Drain = DrainAlways
-		w.progress.Attempt, w.policy.Retry = 2, Retry{Revision: 1, Attempt: 2}
+		w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
+		w.in.Status.Attempt, w.in.Spec.Retry = 2, &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 		w.drains("n1", 2)
 		c.happen(w)
 		w.wantMoves(t, c.moves...)
@@ -426,24 +431,27 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		happen func(d *planner, n *Node)
 		want   bool
 	}{
-		"assigned":                         {Assigned, func(_ *planner, n *Node) { n.Observed-- }, true},
-		"assigned, and stopped":            {Assigned, func(d *planner, n *Node) { n.Observed--; d.next.Halt = &Halt{} }, true},
-		"rejected, to be renewed":          {Assigned, func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", agentStale }, true},
-		"rejected, and stopped":            {Assigned, func(d *planner, n *Node) { n.OK, n.Reason = "Unknown", agentStale; d.next.Halt = &Halt{} }, false},
+		"assigned":                {Assigned, func(_ *planner, n *Node) { n.Observed-- }, true},
+		"assigned, and stopped":   {Assigned, func(d *planner, n *Node) { n.Observed--; d.next.Halt = &v1alpha1.RolloutHalt{} }, true},
+		"rejected, to be renewed": {Assigned, func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", v1alpha1.ReasonStaleAssignment }, true},
+		"rejected, and stopped": {Assigned, func(d *planner, n *Node) {
+			n.OK, n.Reason = "Unknown", v1alpha1.ReasonStaleAssignment
+			d.next.Halt = &v1alpha1.RolloutHalt{}
+		}, false},
 		"on trial and healthy":             {Trial, func(*planner, *Node) {}, false},
-		"on trial, until the trial ends":   {Trial, func(d *planner, _ *Node) { d.p.ReleaseAfterTrial = true }, true},
+		"on trial, until the trial ends":   {Trial, func(d *planner, _ *Node) { d.in.Spec.Strategy.DrainOptions.ReleaseAfter = v1alpha1.ReleaseTrial }, true},
 		"on trial, with an older answer":   {Trial, func(_ *planner, n *Node) { n.Observed-- }, true},
 		"on trial, and not yet started":    {Trial, func(_ *planner, n *Node) { n.Active = Ref{} }, true},
 		"on trial and not healthy":         {Trial, func(_ *planner, n *Node) { n.OK = "Unknown" }, true},
-		"on trial, and no longer to drain": {Trial, func(d *planner, n *Node) { n.OK = "Unknown"; d.p.Drain = DrainNever }, false},
+		"on trial, and no longer to drain": {Trial, func(d *planner, n *Node) { n.OK = "Unknown"; d.in.Spec.Strategy.Drain = v1alpha1.DrainNever }, false},
 		"not healthy, with something else": {Trial, func(_ *planner, n *Node) { n.OK = "Unknown"; n.Source.SHA256 = "r0" }, false},
 		"failed":                           {Failed, func(_ *planner, n *Node) { n.OK = "False" }, false},
 	} {
 		w := fleet(1)
 		w.assigned("n1")
 		n := w.node("n1")
-		d := &planner{p: w.policy, next: w.progress}
-		d.p.Drain = DrainAlways
+		d := newPlanner(w.in, w.nodes)
+		d.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 		c.happen(d, n)
 		assert.That(t, d.holdsTaint(n, c.state) == c.want, "%s: closed %t, want %t", name, !c.want, c.want)
 	}
@@ -451,10 +459,10 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 
 // An outage explains that nodes are NotReady, and no other failure.
 func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
-	for reason, want := range map[string]string{agentCrashLooped: HaltTooManyFailures, agentNotReady: HaltInconclusive} {
+	for reason, want := range map[string]string{v1alpha1.ReasonCrashLooped: v1alpha1.HaltTooManyFailures, v1alpha1.ReasonNotReady: v1alpha1.HaltInconclusive} {
 		w := fleet(6)
 		w.assigned("n1", "n2")
-		w.policy.MaxFailures = Amount{Value: 2}
+		w.in.Spec.FailurePolicy.MaxFailures = number(2)
 		at := epoch.Add(10 * time.Minute)
 		for i := range w.nodes {
 			n := &w.nodes[i]

@@ -6,108 +6,71 @@ import (
 	"maps"
 	"slices"
 	"strings"
-)
 
-// The phases, as the API defines them.
-const (
-	PhaseInvalid          = "Invalid"
-	PhaseFrozen           = "Frozen"
-	PhaseRollingBack      = "RollingBack"
-	PhaseRolledBack       = "RolledBack"
-	PhaseHalted           = "Halted"
-	PhaseComplete         = "Complete"
-	PhasePaused           = "Paused"
-	PhaseAwaitingApproval = "AwaitingApproval"
-	PhaseWaiting          = "Waiting"
-	PhaseStuck            = "Stuck"
-	PhaseNoNodes          = "NoNodes"
-	PhaseProgressing      = "Progressing"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // DegradedTooMany is the reason of Degraded when the number of failed nodes has reached the limit.
-const DegradedTooMany = "TooManyFailures"
-
-// The types of conditions, as the API defines them.
-const (
-	conditionProgressing    = "Progressing"
-	conditionAvailable      = "Available"
-	conditionDegraded       = "Degraded"
-	conditionHalted         = "Halted"
-	conditionComplete       = "Complete"
-	conditionJoiningStopped = "JoiningStopped"
-	conditionReady          = "Ready"
-	conditionReconciling    = "Reconciling"
-	conditionStalled        = "Stalled"
-)
+const DegradedTooMany = v1alpha1.HaltTooManyFailures
 
 // result returns what was decided.
 func (d *planner) result() Result {
-	d.counts.RollingBack = d.moving
+	d.counts.RollingBack = d.back.moving
 	phase, message := d.describe()
-	if d.joiningMessage != "" {
-		message += "; " + d.joiningMessage
+	if d.joins.message != "" {
+		message += "; " + d.joins.message
 	}
-	if d.p.Replaced != "" {
-		message += "; spec.pin holds this revision in place of " + d.p.Replaced
+	if d.in.Replaced != "" {
+		message += "; spec.pin holds this revision in place of " + d.in.Replaced
 	}
-	if d.p.TargetFailed != "" && d.next.Halt == nil && !d.next.Succeeded {
-		message += "; the same content failed before: " + d.p.TargetFailed
+	if d.in.TargetFailed != "" && d.next.Halt == nil && !d.succeeded {
+		message += "; the same content failed before: " + d.in.TargetFailed
 	}
-	var draining []int
-	for i := range d.nodes {
-		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.p.DrainID && len(draining) < MostFailed {
-			draining = append(draining, i)
-		}
-	}
-	for _, t := range d.taints { // what begins is shown before it begins
-		if n := &d.nodes[t.Node]; n.Drain.Rollout == "" && len(draining) < MostFailed {
-			draining = append(draining, t.Node)
-		}
-	}
+	d.completeStatus(phase, message)
 	return Result{
-		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Startup: d.startups, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
-		Measure:   d.measure,
-		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
-		Phase:     phase, Message: message, Where: d.where, Conditions: d.conditions(phase, message), Events: d.events,
-		Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read,
-		NextWindow: d.nextWindow(), RequeueAfter: d.requeueAfter,
+		Observations: d.observations, Next: d.next, GatesSince: d.gatesSince, Moves: d.moves, Ask: d.ask, Taints: d.drains.taints, Evict: d.drains.evict, HandOver: d.drains.handOver,
+		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts, Events: d.events,
+		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read, RequeueAfter: d.requeueAfter,
 	}
 }
 
 // describe returns the rollout's phase, and a message that says what a person can do.
-func (d *planner) describe() (phase, message string) {
-	revision := fmt.Sprintf("revision %d", d.next.Revision)
+func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
+	revision, name, s := fmt.Sprintf("revision %d", d.in.Target.Number), d.in.Name, d.step()
 	h := d.next.Halt
 	switch {
-	case d.p.Invalid != "" && h != nil:
+	case d.in.Invalid != "" && h != nil:
 		_, message := d.describeHalt(revision, h)
-		return PhaseInvalid, d.p.Invalid + "; " + message
-	case d.p.Invalid != "":
-		return PhaseInvalid, d.p.Invalid
+		return v1alpha1.RolloutInvalid, d.in.Invalid + "; " + message
+	case d.in.Invalid != "":
+		return v1alpha1.RolloutInvalid, d.in.Invalid
 	case h != nil:
 		return d.describeHalt(revision, h)
-	case d.p.Frozen:
-		return PhaseFrozen, "spec.frozen" + because(d.p.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + d.p.Name
+	case d.in.Spec.Frozen:
+		return v1alpha1.RolloutFrozen, "spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + name
 	case d.counts.Members == 0:
-		return PhaseNoNodes, d.noNodesMessage()
+		return v1alpha1.RolloutNoNodes, d.noNodesMessage()
 	case d.complete:
-		return PhaseComplete, revision + ": " + d.summary()
-	case d.p.Paused:
-		return PhasePaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", because(d.p.PausedReason), revision, d.summary(), d.p.Name)
+		return v1alpha1.RolloutComplete, revision + ": " + d.summary()
+	case d.in.Spec.Paused:
+		return v1alpha1.RolloutPaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", because(d.in.Spec.PausedReason), revision, d.summary(), name)
 	case d.asking:
-		return PhaseWaiting, revision + ": " + d.preflightMessage()
-	case d.waitsForGate:
-		return PhaseWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
-	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
-		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
+		return v1alpha1.RolloutWaiting, revision + ": " + d.preflightMessage()
+	case d.gates.onlyGates:
+		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
+	case s != nil && Approves(s):
+		return v1alpha1.RolloutAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), name, d.summary())
 	case d.pausing():
-		return PhaseWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.summary())
+		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(), d.pauseEnds(s).UTC().Format("15:04:05 MST"), d.summary())
 	case d.windowWait:
-		return PhaseWaiting, fmt.Sprintf("%s: %s; %s", revision, d.summary(), d.windowMessage())
+		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s; %s", revision, d.summary(), d.windowMessage())
 	case d.stuck:
-		return PhaseStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, d.p.ProgressDeadline, d.summary(), d.waitSuffix())
+		return v1alpha1.RolloutStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, seconds(d.in.Spec.ProgressDeadlineSeconds), d.summary(), d.waitSuffix())
 	}
-	return PhaseProgressing, revision + ": " + d.summary() + d.waitSuffix()
+	return v1alpha1.RolloutProgressing, revision + ": " + d.summary() + d.waitSuffix()
 }
 
 // because returns ": REASON", or "" without a reason.
@@ -125,36 +88,36 @@ func (d *planner) waitSuffix() string {
 	return "; " + d.waitReason
 }
 
-func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
+func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase v1alpha1.RolloutPhase, message string) {
 	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
-	if d.p.Frozen {
-		what += "; spec.frozen" + because(d.p.FrozenReason) + "; no node moves"
+	if d.in.Spec.Frozen {
+		what += "; spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves"
 	}
 	node := ""
 	if len(d.failed) > 0 {
 		node = d.nodes[d.failed[0]].Name
 	}
-	again := "; " + Remedies(d.p.Name, h.Reason, h.Message, node, d.lastGood().Number != 0 && !d.lastGood().Gone)
+	again := "; " + Remedies(d.in.Name, h.Reason, h.Message, node, d.lastGood().Number != 0 && !d.lastGood().Gone)
 	switch {
 	case !h.Rollback:
-		return PhaseHalted, what + again
+		return v1alpha1.RolloutHalted, what + again
 	case d.lastGood().Gone:
-		return PhaseHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
-	case d.leaving > 0:
-		return PhaseRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, plural(d.leaving, "node"), d.moving, d.goingTo.words("to"))
+		return v1alpha1.RolloutHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.in.LastSucceeded.Namespace, d.in.LastSucceeded.Name, d.in.LastSucceeded.Number, again)
+	case d.back.leaving > 0:
+		return v1alpha1.RolloutRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, printable.Count(d.back.leaving, "node"), d.back.moving, d.back.goingTo.words("to"))
 	}
 	gone := "; its nodes were rolled back"
-	if n := len(d.remaining); n > 0 {
+	if n := len(d.back.remaining); n > 0 {
 		still := "still run it"
 		if n == 1 {
 			still = "still runs it"
 		}
-		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", plural(n, "node"), still, JoinNames(d.remaining))
+		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", printable.Count(n, "node"), still, JoinNames(d.back.remaining))
 	}
-	if d.locate(); d.where != "" {
-		gone += "; " + d.where
+	if d.locate(); d.back.where != "" {
+		gone += "; " + d.back.where
 	}
-	return PhaseRolledBack, what + gone + again
+	return v1alpha1.RolloutRolledBack, what + gone + again
 }
 
 // counter counts nodes by what describes them.
@@ -178,45 +141,45 @@ func (d *planner) locate() {
 		}
 	}
 	if len(nodes) > 0 {
-		d.where = "now " + d.p.RunWords(nodes)
+		d.back.where = "now " + d.in.RunWords(nodes)
 	}
 }
 
 // RunWords says how many nodes run what: 26 on revision 1, 23 on the local configuration.
-func (p *Policy) RunWords(nodes []*Node) string {
+func (in *Input) RunWords(nodes []*Node) string {
 	run := counter{}
 	for _, n := range nodes {
-		run[p.RunsName(n)]++
+		run[in.RunsName(n)]++
 	}
 	return run.words("on")
 }
 
 // RunsName names the configuration that a node runs.
-func (p *Policy) RunsName(n *Node) string {
+func (in *Input) RunsName(n *Node) string {
 	if n.Active.SHA256 == "" {
-		return p.sourceName(&Source{})
+		return in.sourceName(&Source{})
 	}
 	for _, s := range []*Source{&n.Source, n.Source.Previous} {
 		if s != nil && n.runs(s) {
-			return p.sourceName(s)
+			return in.sourceName(s)
 		}
 	}
-	return p.sourceName(&Source{Kind: SourceConfigMap, SHA256: n.Active.SHA256})
+	return in.sourceName(&Source{Kind: SourceConfigMap, SHA256: n.Active.SHA256})
 }
 
 // sourceName names the configuration of a source.
-func (p *Policy) sourceName(s *Source) string {
-	c, known := p.Contents[s.SHA256]
+func (in *Input) sourceName(s *Source) string {
+	c, known := in.Contents[s.SHA256]
 	switch {
 	case s.Kind != SourceConfigMap:
 		return "the local configuration"
-	case s.SHA256 == p.Target.SHA256:
-		return fmt.Sprintf("revision %d", p.Target.Number)
+	case s.SHA256 == in.Target.SHA256:
+		return fmt.Sprintf("revision %d", in.Target.Number)
 	case known && c.Stopped:
 		return fmt.Sprintf("revision %d (stopped)", c.Number)
 	case known:
 		return fmt.Sprintf("revision %d", c.Number)
-	case s.Rollout == p.Name:
+	case s.Rollout == in.Name:
 		return fmt.Sprintf("revision %d", s.Revision)
 	case s.Rollout != "":
 		return fmt.Sprintf("revision %d of rollout %s", s.Revision, s.Rollout)
@@ -249,9 +212,9 @@ func (d *planner) noNodesMessage() string {
 // summary counts the nodes by state, and omits zero counts.
 func (d *planner) summary() string {
 	c := d.counts
-	out := fmt.Sprintf("%d of %s updated", c.Updated, plural(c.Members, "node"))
+	out := fmt.Sprintf("%d of %s updated", c.Updated, printable.Count(c.Members, "node"))
 	for _, x := range []struct {
-		n    int
+		n    int32
 		what string
 	}{
 		{c.Draining, "draining"}, {c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked, "blocked"}, {c.Skipped, "skipped"},
@@ -282,13 +245,13 @@ func (d *planner) blocked() string {
 			names = append(names, "...")
 		}
 	}
-	if asks[agentEvicts] {
+	if asks[v1alpha1.ReasonWouldEvictPods] {
 		todo = append(todo, "change the configuration, set trial.allowPodLoss in it, or move the pods away (WouldEvictPods)")
 	}
-	if asks[agentRestartEvicts] {
+	if asks[v1alpha1.ReasonRestartWouldEvictPods] {
 		todo = append(todo, "correct the node or move the pods away: any restart would end them (RestartWouldEvictPods)")
 	}
-	if asks[agentNeedsDrain] {
+	if asks[v1alpha1.ReasonNeedsDrain] {
 		todo = append(todo, "cordon and drain the node (NeedsDrain)")
 	}
 	if asks[DrainTimeout] {
@@ -300,7 +263,7 @@ func (d *planner) blocked() string {
 	if asks[DrainIgnoredPods] {
 		todo = append(todo, "move the pod away, or change drainOptions.ignoredPods (DrainIgnoredPods)")
 	}
-	return fmt.Sprintf("%s blocked by pods: %s: %s", plural(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
+	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
 }
 
 // budgetMessage says which budget is used up, and which nodes hold its places.
@@ -353,9 +316,9 @@ func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 		if n.Observation.Blocked.After(written) {
 			written = n.Observation.Blocked
 		}
-		soon := d.deadline(written, d.p.AgentTimeout/2)
+		soon := d.deadline(written, d.in.Controller.AgentTimeout.Duration/2)
 		d.requeueAt(soon)
-		return "whose agents have not answered since the assignment was taken back or replaced", d.p.Now.Before(soon)
+		return "whose agents have not answered since the assignment was taken back or replaced", d.in.Now.Before(soon)
 	case s == Failed:
 		return "failed", true
 	case s != Draining && n.refuses():
@@ -372,83 +335,90 @@ func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 	return inProgress, true
 }
 
-// plural returns a number with a noun.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+// steps returns how many of the steps are done.
+func (d *planner) steps() string {
+	return fmt.Sprintf("%d/%d", min(d.next.Step, d.lastStep()), d.lastStep())
 }
 
-// steps returns how many of the steps are done.
-func (d *planner) steps() string { return fmt.Sprintf("%d/%d", d.next.Step, len(d.p.Steps)) }
-
-func (d *planner) conditions(phase, message string) []Condition {
-	h, c := d.next.Halt, d.counts
-	say := func(kind string, is bool, reason, otherwise, message string) Condition {
-		if !is {
-			return Condition{kind, "False", otherwise, message}
-		}
-		return Condition{kind, "True", reason, message}
+func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
+	h, c, reason := d.next.Halt, d.counts, string(phase)
+	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutRollingBack || phase == v1alpha1.RolloutWaiting
+	budget, joining, halted := "OverBudget", "NotStopped", condition(v1alpha1.ConditionHalted, false, "NotHalted", "")
+	if c.Unavailable <= c.Budget {
+		budget = "WithinBudget"
 	}
-	moving := phase == PhaseProgressing || phase == PhaseRollingBack || phase == PhaseWaiting
-	out := []Condition{
-		say(conditionProgressing, moving, phase, phase, message),
-		say(conditionAvailable, c.Unavailable <= c.Budget, "WithinBudget", "OverBudget", fmt.Sprintf("%d unavailable, %d allowed", c.Unavailable, c.Budget)),
-		d.degraded(),
-		say(conditionHalted, h != nil, "", "NotHalted", ""),
-		say(conditionComplete, phase == PhaseComplete, "AllUpdated", phase, message),
-		say(conditionJoiningStopped, d.joiningStopped, DegradedTooMany, "NotStopped", d.joiningMessage),
+	if d.joins.stopped {
+		joining = DegradedTooMany
 	}
 	if h != nil {
-		out[3].Reason, out[3].Message = h.Reason, h.Message
+		halted = condition(v1alpha1.ConditionHalted, true, h.Reason, h.Message)
 	}
-	return append(out, d.readiness(phase, message)...)
+	complete, why := phase == v1alpha1.RolloutComplete, reason
+	if complete {
+		why = "AllUpdated"
+	}
+	return append([]metav1.Condition{
+		condition(v1alpha1.ConditionProgressing, moving, reason, message),
+		condition(v1alpha1.ConditionAvailable, c.Unavailable <= c.Budget, budget, fmt.Sprintf("%d unavailable, %d allowed", c.Unavailable, c.Budget)),
+		d.degraded(), halted,
+		condition(v1alpha1.ConditionComplete, complete, why, message),
+		condition(v1alpha1.ConditionJoiningStopped, d.joins.stopped, joining, d.joins.message),
+	}, d.readiness(phase, message)...)
+}
+
+func condition(kind string, is bool, reason, message string) metav1.Condition {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
 // readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
 // is True. While a rollout waits for a person who paused it or must approve it, neither is.
-func (d *planner) readiness(phase, message string) []Condition {
-	if (phase == PhaseComplete || phase == PhaseNoNodes) && d.counts.Failed+d.counts.Blocked == 0 {
-		return []Condition{{conditionReady, "True", phase, message}}
-	}
-	out := []Condition{{conditionReady, "False", phase, message}}
+func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
+	ready := (phase == v1alpha1.RolloutComplete || phase == v1alpha1.RolloutNoNodes) && d.counts.Failed+d.counts.Blocked == 0
+	out := []metav1.Condition{condition(v1alpha1.ConditionReady, ready, string(phase), message)}
 	switch phase {
-	case PhaseInvalid, PhaseHalted, PhaseRolledBack, PhaseStuck:
-		out = append(out, Condition{conditionStalled, "True", phase, message})
-	case PhaseProgressing, PhaseWaiting, PhaseRollingBack, PhaseComplete:
-		out = append(out, Condition{conditionReconciling, "True", phase, message})
+	case v1alpha1.RolloutInvalid, v1alpha1.RolloutHalted, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck:
+		out = append(out, condition(v1alpha1.ConditionStalled, true, string(phase), message))
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutRollingBack, v1alpha1.RolloutComplete:
+		if !ready {
+			out = append(out, condition(v1alpha1.ConditionReconciling, true, string(phase), message))
+		}
 	}
 	return out
 }
 
 // degraded returns the Degraded condition: the most important problem.
-func (d *planner) degraded() Condition {
-	c := d.counts
-	switch {
-	case d.p.PinGone:
-		return Condition{conditionDegraded, "True", "RevisionGone", d.p.Invalid}
-	case d.p.Invalid != "":
-		return Condition{conditionDegraded, "True", "TemplateInvalid", d.p.Invalid}
-	case c.Failed >= d.limit():
-		return Condition{conditionDegraded, "True", DegradedTooMany, "failed: " + d.examples(false)}
-	case c.Failed > 0:
-		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
-	case d.stuck:
-		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
-	case d.windowWait && d.window.next.IsZero():
-		return Condition{conditionDegraded, "True", "NoWindow", d.windowMessage()}
-	case d.troubled:
-		return Condition{conditionDegraded, "True", "GatesNotPassing", d.gatesWaited()}
-	case d.budgetHeld:
-		return Condition{conditionDegraded, "True", "BudgetHeld", d.waitReason + ": kubectl evenkeel nodes --problems"}
-	case c.Blocked > 0:
-		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
-	case d.p.LastSucceeded.Gone:
-		l := d.p.LastSucceeded
-		return Condition{conditionDegraded, "True", "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.Namespace, l.Name, l.Number)}
-	case c.Stale > 0:
-		return Condition{conditionDegraded, "True", "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", plural(c.Stale, "node"))}
+func (d *planner) degraded() metav1.Condition {
+	c, l := d.counts, d.in.LastSucceeded
+	is := func(reason, message string) metav1.Condition {
+		return condition(v1alpha1.ConditionDegraded, true, reason, message)
 	}
-	return Condition{conditionDegraded, "False", "AsExpected", ""}
+	switch {
+	case d.in.PinGone:
+		return is("RevisionGone", d.in.Invalid)
+	case d.in.Invalid != "":
+		return is("TemplateInvalid", d.in.Invalid)
+	case c.Failed >= d.limit():
+		return is(DegradedTooMany, "failed: "+d.examples(false))
+	case c.Failed > 0:
+		return is("NodesFailed", "failed: "+d.examples(false))
+	case d.stuck:
+		return is("ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), d.waitSuffix()))
+	case d.windowWait && d.window.next.IsZero():
+		return is("NoWindow", d.windowMessage())
+	case d.gates.troubled:
+		return is("GatesNotPassing", d.gatesWaited())
+	case d.budgetHeld:
+		return is("BudgetHeld", d.waitReason+": kubectl evenkeel nodes --problems")
+	case c.Blocked > 0:
+		return is("NodesBlocked", d.blocked())
+	case l.Gone:
+		return is("RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.Namespace, l.Name, l.Number))
+	case c.Stale > 0:
+		return is("AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", printable.Count(c.Stale, "node")))
+	}
+	return condition(v1alpha1.ConditionDegraded, false, "AsExpected", "")
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -13,11 +16,12 @@ func TestAFinishedRollbackSaysHowManyNodesRunWhat(t *testing.T) {
 	source := func(number int64, sha256, rollout string) Source {
 		return Source{Kind: SourceConfigMap, Name: "cm-" + sha256, SHA256: sha256, UID: sha256, Rollout: rollout, Revision: number, Attempt: 1}
 	}
-	p := Policy{
+	p := Input{
 		Claim: Claim{Name: "workers"}, Target: Revision{Number: 3, Name: "workers-c", UID: "c", SHA256: "c"}, Now: epoch, Stopped: []string{"workers-b"},
 		Contents: map[string]Content{"a": {Number: 1}, "b": {Number: 2, Stopped: true}, "c": {Number: 3}},
 	}
-	was := Progress{Revision: 3, Attempt: 1, Halt: &Halt{Revision: 3, Attempt: 1, Reason: HaltAborted, Message: "stopped by a person", Time: epoch, Rollback: true}}
+	p.Status = stoppedStatus(p.Target, v1alpha1.HaltAborted, "stopped by a person")
+	p.Status.Halt.Rollback = true
 	var nodes []Node
 	add := func(n int, s Source) {
 		for range n {
@@ -29,39 +33,48 @@ func TestAFinishedRollbackSaysHowManyNodesRunWhat(t *testing.T) {
 	add(10, source(2, "b", "workers"))
 	add(1, source(4, "d", "others"))
 	const want = "now 26 on revision 1, 23 on the local configuration, 10 on revision 2 (stopped), 1 on revision 4 of rollout others"
-	r := Plan(p, was, nodes)
-	assert.Equal(t, r.Phase, PhaseRolledBack, "the phase")
-	assert.Equal(t, r.Where, want, "it says where nodes are")
-	assert.That(t, strings.Contains(r.Message, "its nodes were rolled back; "+want+"; push a fixed configuration"), "the message is %s", r.Message)
+	r := Plan(p, nodes)
+	assert.Equal(t, r.Next.Phase, v1alpha1.RolloutRolledBack, "the phase")
+	assert.That(t, strings.HasSuffix(r.Next.History[0].Message, "; "+want), "the outcome is %s", r.Next.History[0].Message)
+	assert.That(t, strings.Contains(r.Next.Message, "its nodes were rolled back; "+want+"; push a fixed configuration"), "the message is %s", r.Next.Message)
 }
 
 func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
 	good := Revision{Number: 1, Name: "workers-a", UID: "a", SHA256: "a"}
 	for name, tt := range map[string]struct {
-		edit func(*Policy, *Progress)
+		edit func(*Input)
 		want string // the end of the message
 	}{
-		"a failed node, and an earlier revision": {func(*Policy, *Progress) {}, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0, or: kubectl evenkeel rollout undo workers"},
-		"nothing before it":                      {func(p *Policy, _ *Progress) { p.LastSucceeded = Revision{} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
-		"the earlier revision failed later":      {func(p *Policy, _ *Progress) { p.Stopped = []string{"workers-a"} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
-		"an outage": {func(_ *Policy, was *Progress) { was.Halt.Reason = HaltInconclusive },
+		"a failed node, and an earlier revision": {func(*Input) {}, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0, or: kubectl evenkeel rollout undo workers"},
+		"nothing before it":                      {func(p *Input) { p.LastSucceeded = Revision{} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
+		"the earlier revision failed later":      {func(p *Input) { p.Stopped = []string{"workers-a"} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
+		"an outage": {func(p *Input) { p.Status.Halt.Reason = v1alpha1.HaltInconclusive },
 			"; when the outage is over: kubectl evenkeel rollout retry workers, or: kubectl evenkeel rollout undo workers"},
-		"after an undo, the template is not offered": {func(p *Policy, was *Progress) {
-			was.Halt, p.PassPauses, p.Replaced = nil, true, "the template: revision 2 was stopped (TooManyFailures: 1 node failed (limit 1): w-7 CrashLooped)"
+		"after an undo, the template is not offered": {func(p *Input) {
+			p.Status.Halt, p.PassPauses, p.Replaced = nil, true, "the template: revision 2 was stopped (TooManyFailures: 1 node failed (limit 1): w-7 CrashLooped)"
 		}, "; spec.pin holds this revision in place of the template: revision 2 was stopped (TooManyFailures: 1 node failed (limit 1): w-7 CrashLooped)"},
-		"a content that failed before": {func(p *Policy, was *Progress) {
-			was.Halt, p.TargetFailed = nil, "revision 2 was stopped (Aborted: by a person)"
+		"a content that failed before": {func(p *Input) {
+			p.Status.Halt, p.TargetFailed = nil, "revision 2 was stopped (Aborted: by a person)"
 		},
 			"; the same content failed before: revision 2 was stopped (Aborted: by a person)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Policy{Claim: Claim{Name: "workers"}, Target: Revision{Number: 3, Name: "workers-c", UID: "c", SHA256: "c"}, Now: epoch, MaxFailures: Amount{Value: 9}, LastSucceeded: good}
-			was := Progress{Revision: 3, Attempt: 1, Halt: &Halt{Revision: 3, Attempt: 1, Reason: HaltTooManyFailures, Message: "1 node failed", Time: epoch}}
-			tt.edit(&p, &was)
-			n := Node{Name: "n0", Ready: true, HasConfig: true, Reported: true, OK: "False", Reason: agentCrashLooped,
+			p := Input{Claim: Claim{Name: "workers"}, Target: Revision{Number: 3, Name: "workers-c", UID: "c", SHA256: "c"}, Now: epoch, LastSucceeded: good}
+			p.Spec.FailurePolicy.MaxFailures = number(9)
+			p.Status = stoppedStatus(p.Target, v1alpha1.HaltTooManyFailures, "1 node failed")
+			tt.edit(&p)
+			n := Node{Name: "n0", Ready: true, HasConfig: true, Reported: true, OK: "False", Reason: v1alpha1.ReasonCrashLooped,
 				Source: Source{Kind: SourceConfigMap, UID: "c", SHA256: "c", Rollout: "workers", Revision: 3, Attempt: 1}}
-			got := Plan(p, was, []Node{n}).Message
+			got := Plan(p, []Node{n}).Next.Message
 			assert.That(t, strings.HasSuffix(got, tt.want), "the message is %s\nwant the end %s", got, tt.want)
 		})
+	}
+}
+
+// stoppedStatus is the status of a rollout whose target was stopped in its first attempt.
+func stoppedStatus(target Revision, reason, message string) v1alpha1.NodeConfigRolloutStatus {
+	return v1alpha1.NodeConfigRolloutStatus{
+		UpdateRevision: apiRevision(target), Attempt: 1, Phase: v1alpha1.RolloutHalted,
+		Halt: &v1alpha1.RolloutHalt{Revision: target.Number, Attempt: 1, Reason: reason, Message: message, Time: metav1.NewTime(epoch)},
 	}
 }

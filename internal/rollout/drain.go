@@ -5,16 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-// DrainMode decides whether nodes are drained before they are updated.
-type DrainMode uint8
-
-// The modes of draining.
-const (
-	DrainNever       DrainMode = iota
-	DrainWhenBlocked           // nodes that refuse the target because of their pods
-	DrainAlways                // each node, before it is assigned the target
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Drain is what a Node itself records about a drain: the taint that keeps new pods away, and its value. Zero: there is none.
@@ -52,18 +45,25 @@ const (
 // evictionInterval is the time between two eviction passes over a node.
 const evictionInterval = 5 * time.Second
 
+// Drains reports whether a rollout drains nodes.
+func Drains(s *v1alpha1.NodeConfigRolloutSpec) bool {
+	return s.Strategy.Drain == v1alpha1.DrainWhenBlocked || s.Strategy.Drain == v1alpha1.DrainAlways
+}
+
+func (d *planner) drainsNodes() bool { return Drains(&d.in.Spec) }
+
 // drainingFor reports whether a node carries the record of a drain for the current attempt of the target. A record in the
 // future, or from before the Node was created, is not the controller's.
 func (d *planner) drainingFor(n *Node) bool {
 	r := n.Drain
-	return r.Rollout != "" && r.Rollout == d.p.DrainID && r.Revision == d.next.Revision && r.Attempt == d.next.Attempt &&
-		!r.Since.After(d.p.Now) && !r.Since.Before(n.Created)
+	return r.Rollout != "" && r.Rollout == d.in.DrainID && r.Revision == d.in.Target.Number && r.Attempt == d.next.Attempt &&
+		!r.Since.After(d.in.Now) && !r.Since.Before(n.Created)
 }
 
 // isDraining reports whether a node that does not run the target is being drained for it.
 func (d *planner) isDraining(n *Node) bool {
 	givenUp := d.wasBlocked(n) && !n.Observation.Blocked.Before(n.Drain.Since)
-	return d.p.Drain != DrainNever && d.drainingFor(n) && !givenUp && !d.stopped() && (n.refuses() || d.toAssign(n))
+	return d.drainsNodes() && d.drainingFor(n) && !givenUp && !d.stopped() && (n.refuses() || d.toAssign(n))
 }
 
 // toAssign reports whether a node that is being drained has yet to be assigned the target, for the first time or again.
@@ -91,9 +91,9 @@ func drainWaits(n *Node) string {
 	case r.Left == 0:
 		return "its pods are gone"
 	case r.Waiting != "":
-		return fmt.Sprintf("%s to evict (%s): %s", plural(r.Left, "pod"), strings.Join(r.Pods, ", "), r.Waiting)
+		return fmt.Sprintf("%s to evict (%s): %s", printable.Count(r.Left, "pod"), strings.Join(r.Pods, ", "), r.Waiting)
 	default:
-		return fmt.Sprintf("%s to end: %s", plural(r.Left, "pod"), strings.Join(r.Pods, ", "))
+		return fmt.Sprintf("%s to end: %s", printable.Count(r.Left, "pod"), strings.Join(r.Pods, ", "))
 	}
 }
 
@@ -105,18 +105,18 @@ func (n *Node) drained() bool {
 
 // canGiveUp reports whether the target can be taken back from a node. Otherwise a drain that is given up would begin again at once.
 func (d *planner) canGiveUp(n *Node) bool {
-	return !d.hasTarget(n) || d.previousSource(n).SHA256 != d.p.Target.SHA256
+	return !d.hasTarget(n) || d.previousSource(n).SHA256 != d.in.Target.SHA256
 }
 
 // beginDrain records that a node is to be drained.
 func (d *planner) beginDrain(i int) {
-	d.taints = append(d.taints, Taint{i, Drain{Rollout: d.p.DrainID, Revision: d.next.Revision, Attempt: d.next.Attempt, Since: d.p.Now}})
-	d.drainsBegun = append(d.drainsBegun, d.nodes[i].Name)
+	d.drains.taints = append(d.drains.taints, Taint{i, Drain{Rollout: d.in.DrainID, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Since: d.in.Now}})
+	d.drains.begun = append(d.drains.begun, d.nodes[i].Name)
 }
 
 // drainRefusing begins to drain nodes that refuse the target because of their pods. They keep their places in the step.
 func (d *planner) drainRefusing() {
-	if d.p.Drain == DrainNever || d.stopped() || d.held || d.closed() {
+	if !d.drainsNodes() || d.stopped() || d.gates.held || d.closed() {
 		return
 	}
 	for i := range d.nodes {
@@ -140,15 +140,15 @@ func (d *planner) drain() {
 				continue
 			}
 			d.continueDrain(i)
-		case n.Drain.Rollout == d.p.DrainID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
-			d.taints = append(d.taints, Taint{Node: i})
+		case n.Drain.Rollout == d.in.DrainID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
+			d.drains.taints = append(d.drains.taints, Taint{Node: i})
 		}
 	}
-	if len(d.drained) > 0 {
-		d.events = append(d.events, NodesAssigned(&d.p, &d.next, d.drained))
+	if len(d.drains.done) > 0 {
+		d.events = append(d.events, d.in.NodesAssigned(d.next.Step, d.drains.done))
 	}
-	if names := d.drainsBegun; len(names) > 0 {
-		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.next.Revision, JoinNames(names))
+	if names := d.drains.begun; len(names) > 0 {
+		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.in.Target.Number, JoinNames(names))
 	}
 }
 
@@ -164,33 +164,33 @@ func isBeing(n int) string {
 func (d *planner) continueDrain(i int) {
 	n := &d.nodes[i]
 	switch {
-	case n.Last && !n.Drain.HandedOver && d.p.Term != 0:
+	case n.Last && !n.Drain.HandedOver && d.in.Term != 0:
 		r := n.Drain
 		r.HandedOver = true
-		d.taints = append(d.taints, Taint{i, r})
-		d.handOver = n.Name
+		d.drains.taints = append(d.drains.taints, Taint{i, r})
+		d.drains.handOver = n.Name
 		return
 	case !d.toAssign(n): // its agent adopts the target when its pods are gone
 	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i]:
-		d.assignRevision(i, Assign, d.p.Target)
-		d.drained = append(d.drained, n.Name)
+		d.assignRevision(i, Assign, d.in.Target)
+		d.drains.done = append(d.drains.done, n.Name)
 		return
 	}
-	due := d.p.Now
+	due := d.in.Now
 	if r := n.DrainReport; r != nil {
 		due = r.Time.Add(evictionInterval)
 	}
-	if d.p.Now.Before(due) {
+	if d.in.Now.Before(due) {
 		d.requeueAt(due)
 		return
 	}
-	d.evict = append(d.evict, i)
-	d.requeueAt(d.p.Now.Add(evictionInterval))
+	d.drains.evict = append(d.drains.evict, i)
+	d.requeueAt(d.in.Now.Add(evictionInterval))
 }
 
 // drainEnds returns when the drain of a node is given up.
 func (d *planner) drainEnds(n *Node) time.Time {
-	return d.ends(n.Drain.Since, d.p.DrainTimeout)
+	return d.ends(n.Drain.Since, seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds))
 }
 
 // drainFails returns why a drain is given up; empty: it continues.
@@ -200,15 +200,15 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 		r = nil // of an earlier drain
 	}
 	switch {
-	case d.closed() && d.p.within():
+	case d.closed() && d.in.within():
 		return WindowClosed, "the drain was given up: a trial cannot end within the maintenance windows any more"
 	case r != nil && r.Refused != "":
 		return DrainRefused, "the node cannot be drained: " + r.Refused
-	case n.refuses() && n.Reason == agentNeedsDrain && n.drained() && len(r.Ignored) > 0:
+	case n.refuses() && n.Reason == v1alpha1.ReasonNeedsDrain && n.drained() && len(r.Ignored) > 0:
 		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s", strings.Join(r.Ignored, ", "), n.Error)
 	case n.drained() && n.Ready && d.toAssign(n): // it is assigned the target now
-	case !d.p.Now.Before(d.drainEnds(n)):
-		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", d.p.DrainTimeout, drainWaits(n))
+	case !d.in.Now.Before(d.drainEnds(n)):
+		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds), drainWaits(n))
 	}
 	return "", ""
 }
@@ -217,7 +217,7 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 func (d *planner) giveUp(i int, reason, message string) {
 	n := &d.nodes[i]
 	d.event(true, "DrainGivenUp", "node %s: %s: %s", n.Name, reason, message)
-	d.taints = append(d.taints, Taint{Node: i})
+	d.drains.taints = append(d.drains.taints, Taint{Node: i})
 	if d.hasTarget(n) && d.canGiveUp(n) {
 		d.takeBackBlocked(i, reason, message)
 		return
@@ -228,14 +228,14 @@ func (d *planner) giveUp(i int, reason, message string) {
 // holdsTaint reports whether a node that has accepted the target, or is to accept it, is not yet open to new pods.
 func (d *planner) holdsTaint(n *Node, s State) bool {
 	switch {
-	case !d.hasTarget(n) || d.p.Drain == DrainNever:
+	case !d.hasTarget(n) || !d.drainsNodes():
 		return false
 	case s == Assigned:
 		return !n.stale() || d.next.Halt == nil
-	case s == Trial && d.p.ReleaseAfterTrial:
+	case s == Trial && d.in.Spec.Strategy.DrainOptions.ReleaseAfter == v1alpha1.ReleaseTrial:
 		return true
 	case s == Trial:
-		return !(n.Observed == n.Generation && n.Active.SHA256 == d.p.Target.SHA256 && n.healthy())
+		return !(n.Observed == n.Generation && n.Active.SHA256 == d.in.Target.SHA256 && n.healthy())
 	}
 	return false
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -13,14 +16,17 @@ import (
 func fleet(nodes int) *world {
 	w := newWorld()
 	w.add(nodes, 1)
-	w.policy.MaxUnavailable, w.policy.Steps = Amount{100, true}, []Step{{Nodes: Amount{100, true}}}
+	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
 	w.target("r1")
 	return w
 }
 
 // given has nodes hold revision 1 since the beginning, answered and in their trials.
 func (w *world) assigned(names ...string) {
-	w.progress = Progress{Revision: 1, Attempt: 1, AttemptTime: epoch, Started: epoch, StepTime: epoch, ProgressTime: epoch}
+	at := apiTime(epoch)
+	w.in.Status = v1alpha1.NodeConfigRolloutStatus{
+		Phase: v1alpha1.RolloutProgressing, UpdateRevision: apiRevision(w.in.Target), Attempt: 1, AttemptTime: at, StartTime: at, StepTime: at, ProgressTime: at,
+	}
 	for _, name := range names {
 		n := w.node(name)
 		n.Source = Source{Kind: SourceConfigMap, Namespace: "ns", Name: "workers-r1", UID: "uid-r1", SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: epoch}
@@ -59,9 +65,9 @@ func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 	w.assigned("n1")
 	w.node("n1").Observed = 1
 	w.now = epoch.Add(10 * time.Minute)
-	w.policy.Frozen = true
+	w.in.Spec.Frozen = true
 	w.wantMoves(t)
-	w.policy.Frozen = false
+	w.in.Spec.Frozen = false
 	w.wantMoves(t, "TakeBack n1")
 }
 
@@ -69,8 +75,8 @@ func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
-	w.judge("Unknown", agentStale, "n1", "n2")
-	w.policy.MaxUnavailable = Amount{1, false}
+	w.judge("Unknown", v1alpha1.ReasonStaleAssignment, "n1", "n2")
+	w.in.Spec.Strategy.MaxUnavailable = number(1)
 	w.target("r2")
 	w.wantMoves(t, "Assign n1")
 	assert.That(t, w.last.Counts.Unavailable == 1, "%d nodes are unavailable, want only the one that moves", w.last.Counts.Unavailable)
@@ -80,9 +86,9 @@ func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T)
 func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
-	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{1, false}
+	w.in.Term, w.in.Spec.Strategy.MaxUnavailable = 2, number(1)
 	w.node("n1").Source.Term, w.node("n2").Source.Term = 2, 1
-	w.judge("Unknown", agentStale, "n2")
+	w.judge("Unknown", v1alpha1.ReasonStaleAssignment, "n2")
 	w.wantMoves(t)
 	w.proves("n1")
 	w.wantMoves(t, "Renew n2")
@@ -94,16 +100,16 @@ func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
 	w.proves("n1")
 	w.node("n1").Observed = 1 // it has not answered the newest write
 	w.node("n2").Observed = 1
-	w.policy.Abort = Abort{Revision: 1}
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1}
 	w.wantMoves(t, "TakeBack n2")
 }
 
 func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
-	for reason, want := range map[string][]string{HaltInconclusive: nil, HaltTooManyFailures: {"uid-r1"}} {
+	for reason, want := range map[string][]string{v1alpha1.HaltInconclusive: nil, v1alpha1.HaltTooManyFailures: {"uid-r1"}} {
 		w := fleet(1)
 		w.assigned("n1")
 		w.node("n1").Observed = 1
-		w.progress.Halt = &Halt{Revision: 1, Attempt: 1, Reason: reason, Time: epoch}
+		w.in.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: reason, Time: metav1.NewTime(epoch)}
 		moves := w.plan().Moves
 		assert.That(t, len(moves) == 1 && moves[0].Kind == TakeBack && slices.Equal(moves[0].Revoked, want), "%s: %+v", reason, moves)
 	}
@@ -121,25 +127,25 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 func TestNotReadyNodesRollBackAtOnce(t *testing.T) {
 	w := fleet(4)
 	w.assigned("n1", "n2", "n3", "n4")
-	w.policy.RollbackMaxUnavailable = Amount{Value: 1}
+	w.in.Spec.Rollback.MaxUnavailable = number(1)
 	w.setNotReady(w.node("n3"), true)
-	w.policy.Abort = Abort{Revision: 1, Rollback: true}
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 	w.wantMoves(t, "GoBack n1", "GoBack n3")
 }
 
 func TestAtLeastOneNodeRollsBackAtATime(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
-	w.policy.RollbackMaxUnavailable = Amount{}
-	w.policy.Abort = Abort{Revision: 1, Rollback: true}
+	w.in.Spec.Rollback.MaxUnavailable = number(0)
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 	w.wantMoves(t, "GoBack n1")
 }
 
 // lastSucceeded makes revision 2 the target, after revision 1 has succeeded.
 func (w *world) lastSucceeded() {
-	w.succeeded = []Revision{w.policy.Target}
+	w.succeeded = []Revision{w.in.Target}
 	w.target("r2")
-	w.policy.Paused = true // nodes join all the same
+	w.in.Spec.Paused = true // nodes join all the same
 }
 
 func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
@@ -149,7 +155,7 @@ func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
 		w.node("n1").Created = epoch.Add(time.Second)
 		want := []string{"Join n1"}
 		if stopped {
-			w.policy.Stopped, want = []string{"workers-r1"}, nil
+			w.in.Stopped, want = []string{"workers-r1"}, nil
 		}
 		w.wantMoves(t, want...)
 	}
@@ -175,13 +181,13 @@ func TestAStoppedRevisionIsTakenBackFromANodeThatCannotJudgeIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
-			w.policy.MaxFailures = Amount{Value: 2}
+			w.in.Spec.FailurePolicy.MaxFailures = number(2)
 			w.assigned("n1")
 			n := w.node("n1")
 			n.InTrial = false
 			c.happen(n)
 			w.wantMoves(t) // before the stop
-			w.policy.Abort = Abort{Revision: 1}
+			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1}
 			w.wantMoves(t, c.want...)
 		})
 	}
@@ -199,7 +205,7 @@ func TestAStoppedRevisionOfAnotherRolloutIsNoPreviousSource(t *testing.T) {
 	rejected.Previous = &before
 	n.Source = rejected
 	n.Active, n.LastKnownGood = Ref{before.UID, before.SHA256}, Ref{before.UID, before.SHA256} // it rejected the second
-	w.policy.Stopped = []string{rejected.Name}
+	w.in.Stopped = []string{rejected.Name}
 	moves := w.plan().Moves
 	if len(moves) != 1 || moves[0].Source.Previous == nil || moves[0].Source.Previous.Name != before.Name || !slices.Equal(moves[0].Revoked, []string{rejected.UID}) {
 		t.Errorf("moves are %+v, want an assignment with previous source %s, and %s revoked", moves, before.Name, rejected.UID)
@@ -231,9 +237,9 @@ func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
 				n.Observed--
 			}
 			if c.stopped {
-				w.policy.Stopped = []string{previous.Name}
+				w.in.Stopped = []string{previous.Name}
 			}
-			w.policy.Abort = Abort{Revision: 1, Rollback: true}
+			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 			var got []string
 			for _, m := range w.plan().Moves {
 				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Name))
@@ -262,7 +268,7 @@ func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
 		w.assigned("n1")
 		n := w.node("n1")
 		n.Source.Previous, n.Active, n.InTrial, n.OK, n.Reason = &previous, c.running, false, "Unknown", "CouldNotValidate"
-		w.policy.Revisions, w.policy.Abort = c.revisions, Abort{Revision: 1}
+		w.in.Revisions, w.in.Spec.Abort = c.revisions, &v1alpha1.RolloutAbort{Revision: 1}
 		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || moves[0].Source.Name != c.want {
 			t.Errorf("%s: moves are %+v, want a return to %q", name, moves, c.want)
 		}
@@ -279,7 +285,7 @@ func TestARevisionWhoseConfigMapIsGoneIsNoPreviousSource(t *testing.T) {
 		n.Active = Ref{SHA256: running}
 		n.LastKnownGood, n.OK, n.Reason = n.Active, "Unknown", "SyncFailed"
 		w.target("r2")
-		w.policy.Revisions = []string{"uid-r2"}
+		w.in.Revisions = []string{"uid-r2"}
 		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Source.Previous == nil || moves[0].Source.Previous.Name != want {
 			t.Errorf("the node runs %s: moves are %+v, want an assignment with previous source %s", running, moves, want)
 		}
@@ -296,7 +302,7 @@ func TestOnlyNodesCreatedAfterTheRolloutJoin(t *testing.T) {
 func TestAJoiningNodeUsesUpBudget(t *testing.T) {
 	w := fleet(2)
 	w.lastSucceeded()
-	w.policy.Paused, w.policy.MaxUnavailable = false, Amount{Value: 1}
+	w.in.Spec.Paused, w.in.Spec.Strategy.MaxUnavailable = false, number(1)
 	w.node("n2").Created = epoch.Add(time.Second)
 	w.wantMoves(t, "Join n2")
 }
@@ -304,20 +310,20 @@ func TestAJoiningNodeUsesUpBudget(t *testing.T) {
 func TestARetrySkipsNotReadyNodes(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
-	w.policy.MaxFailures = Amount{Value: 2}
-	w.judge("False", agentCrashLooped, "n1", "n2")
+	w.in.Spec.FailurePolicy.MaxFailures = number(2)
+	w.judge("False", v1alpha1.ReasonCrashLooped, "n1", "n2")
 	w.wantMoves(t) // it is stopped
 	w.setNotReady(w.node("n2"), true)
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	w.wantMoves(t, "Assign n1")
 }
 
 func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w := fleet(3)
 	w.assigned("n1")
-	w.judge("False", agentCrashLooped, "n1")
+	w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
 	w.wantMoves(t)
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 	w.wantMoves(t, "Assign n1")
 	w.act()
 	w.wantMoves(t)
@@ -333,12 +339,12 @@ func TestOnePlanAssignsAtMostAThousandNodesAndJoinsAHundredWithoutPods(t *testin
 
 func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 	w := fleet(2)
-	w.policy.MaxFailures = Amount{}
+	w.in.Spec.FailurePolicy.MaxFailures = number(0)
 	if r := w.plan(); r.Next.Halt != nil {
 		t.Fatalf("stopped before anything failed: %s", r.Next.Halt.Message)
 	}
 	w.assigned("n1")
-	w.judge("False", agentCrashLooped, "n1")
+	w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
 	assert.That(t, w.plan().Next.Halt != nil, "not stopped")
 }
 
@@ -348,17 +354,17 @@ func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 		before       time.Duration // the failed nodes
 		want         string
 	}{
-		{0, 0, HaltTooManyFailures},
-		{1, 0, HaltTooManyFailures},
-		{2, 0, HaltInconclusive},
-		{2, 5 * time.Minute, HaltInconclusive},
-		{2, -5 * time.Minute, HaltInconclusive},
-		{4, 5*time.Minute + time.Second, HaltTooManyFailures},
-		{4, -5*time.Minute - time.Second, HaltTooManyFailures},
+		{0, 0, v1alpha1.HaltTooManyFailures},
+		{1, 0, v1alpha1.HaltTooManyFailures},
+		{2, 0, v1alpha1.HaltInconclusive},
+		{2, 5 * time.Minute, v1alpha1.HaltInconclusive},
+		{2, -5 * time.Minute, v1alpha1.HaltInconclusive},
+		{4, 5*time.Minute + time.Second, v1alpha1.HaltTooManyFailures},
+		{4, -5*time.Minute - time.Second, v1alpha1.HaltTooManyFailures},
 	} {
 		w := fleet(6) // of which four have not been given it
 		w.assigned("n1", "n2")
-		w.policy.MaxFailures = Amount{Value: 2}
+		w.in.Spec.FailurePolicy.MaxFailures = number(2)
 		at := epoch.Add(10 * time.Minute)
 		for i := range w.nodes {
 			if n := &w.nodes[i]; i < 2 {
@@ -376,7 +382,7 @@ func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 func TestACompleteRolloutMayMissATenthOfItsNodes(t *testing.T) {
 	for missing, want := range map[int]bool{3: true, 4: false} {
 		w := fleet(30)
-		w.policy.MaxUnavailable = Amount{}
+		w.in.Spec.Strategy.MaxUnavailable = number(0)
 		for i := range w.nodes {
 			if i < missing {
 				w.nodes[i].Reported = false
@@ -385,19 +391,20 @@ func TestACompleteRolloutMayMissATenthOfItsNodes(t *testing.T) {
 			w.assigned(w.nodes[i].Name)
 			w.proves(w.nodes[i].Name)
 		}
-		assert.Equal(t, w.plan().Next.Succeeded, want, "with", missing, "missing: complete")
+		r := w.plan()
+		assert.Equal(t, r.Succeeded(), want, "with", missing, "missing: complete")
 	}
 }
 
 func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
 	w := fleet(1)
 	w.node("n1").Reported = false
-	w.policy.Approval = Approval{Revision: 1, Step: 9}
+	w.in.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 1, Step: 9}
 	r := w.plan()
-	assert.That(t, !r.Next.Succeeded, "%s: %s", r.Phase, r.Message)
+	assert.That(t, !r.Succeeded(), "%s: %s", r.Next.Phase, r.Next.Message)
 	none := fleet(0)
 	r = none.plan()
-	assert.That(t, r.Next.Step == 0 && !r.Next.Succeeded, "without nodes: step %d, %s", r.Next.Step, r.Phase)
+	assert.That(t, r.Next.Step == 0 && !r.Succeeded(), "without nodes: step %d, %s", r.Next.Step, r.Next.Phase)
 }
 
 func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
@@ -405,10 +412,10 @@ func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
 		w := fleet(1)
 		w.assigned("n1")
 		w.node("n1").Source.AssignedAt = epoch.Add(2 * time.Hour)
-		w.now, w.policy.Outages = epoch.Add(2*time.Hour), Outages{{epoch, epoch.Add(until)}}
+		w.now, w.in.Outages = epoch.Add(2*time.Hour), Outages{{epoch, epoch.Add(until)}}
 		r := w.plan()
-		late := slices.ContainsFunc(r.Conditions, func(c Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
-		assert.That(t, late == stuck, "seen since %s: %+v", until, r.Conditions)
+		late := slices.ContainsFunc(r.Next.Conditions, func(c metav1.Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
+		assert.That(t, late == stuck, "seen since %s: %+v", until, r.Next.Conditions)
 	}
 }
 
@@ -420,13 +427,13 @@ func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 	}{
 		{"it went NotReady", func(w *world, n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, Failed},
 		{"NotReady while not observed", func(w *world, n *Node) {
-			n.Ready, n.WentNotReady, w.policy.Outages = false, epoch.Add(time.Second), Outages{{epoch, w.now}}
+			n.Ready, n.WentNotReady, w.in.Outages = false, epoch.Add(time.Second), Outages{{epoch, w.now}}
 		}, Trial},
 		{"it was created again", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
 		{"its agent is silent", func(w *world, n *Node) { n.Observed = 1 }, Stale},
 		{"its agent cannot read its NodeConfig", func(w *world, n *Node) { n.Observed = 0 }, Trial},
 		{"nor could it before the trial", func(w *world, n *Node) { n.Observed, n.InTrial, n.Active = 0, false, Ref{} }, Stale},
-		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.policy.Outages = 1, Outages{{epoch, w.now}} }, Assigned},
+		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.in.Outages = 1, Outages{{epoch, w.now}} }, Assigned},
 		{"its trial does not end", func(w *world, n *Node) { w.now = epoch.Add(time.Hour) }, Failed},
 		{"it lost the API, and cannot tell why", func(w *world, n *Node) {
 			w.now, n.OK, n.Reason = epoch.Add(time.Hour), "Unknown", "LostAPI"
@@ -436,8 +443,8 @@ func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 		w.assigned("n1")
 		w.now = epoch.Add(10 * time.Minute)
 		c.happen(w, w.node("n1"))
-		w.policy.Now = w.now
-		r := Plan(w.policy, w.progress, w.nodes)
+		w.in.Now = w.now
+		r := Plan(w.in, w.nodes)
 		assert.Equal(t, r.States[0], c.want, c.name)
 		assert.That(t, (c.want == Skipped) == (r.Counts.Unavailable == 0), "%s: %d unavailable", c.name, r.Counts.Unavailable)
 	}
@@ -447,7 +454,8 @@ func TestFailuresAfterSuccessDoNotStopTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.proves("n1", "n2")
-	assert.Must(t, w.plan().Next.Succeeded, "it has not succeeded")
+	r := w.plan()
+	assert.Must(t, r.Succeeded(), "it has not succeeded")
 	n := w.node("n1")
 	n.OK, n.Reason = "False", "CrashLooped"
 	if h := w.plan().Next.Halt; h != nil {
@@ -458,21 +466,21 @@ func TestFailuresAfterSuccessDoNotStopTheRevision(t *testing.T) {
 func TestAnAbortCanAddARollback(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
-	w.policy.Abort = Abort{Revision: 1}
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1}
 	w.wantMoves(t)
-	w.policy.Abort.Rollback = true
+	w.in.Spec.Abort.Rollback = true
 	w.wantMoves(t, "GoBack n1")
 }
 
 // newcomers are nodes without workload pods that join a fleet in which revision 1 has succeeded.
-func newcomers(number int) *world {
+func newcomers(nodes int) *world {
 	w := fleet(1)
 	w.assigned("n1")
 	w.proves("n1")
 	w.plan()
-	w.policy.MaxJoining = &Amount{Value: 2}
+	w.in.Spec.Strategy.MaxJoining = number(2)
 	w.now = epoch.Add(time.Minute)
-	w.add(number, 1)
+	w.add(nodes, 1)
 	for i := range w.nodes[1:] {
 		w.nodes[i+1].Created, w.nodes[i+1].Idle = w.now, true
 	}
@@ -501,8 +509,8 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 		w.nodes[i+2].Created, w.nodes[i+2].Idle = w.now, true
 	}
 	r := w.plan()
-	assert.Must(t, len(r.Moves) == 0 && r.Conditions[len(r.Conditions)-1].Status == "True", "%+v, %+v", r.Moves, r.Conditions)
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	assert.Must(t, len(r.Moves) == 0 && r.Next.Conditions[len(r.Next.Conditions)-1].Status == "True", "%+v, %+v", r.Moves, r.Next.Conditions)
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	clear(w.agents["n2"].does)
 	w.wantMoves(t, "Assign n2", "Join n3", "Join n4")
 	w.wantMoves(t)
@@ -520,14 +528,14 @@ func (w *world) takenBack(name string) {
 	w.assigned(name)
 	n := w.node(name)
 	n.Source, n.Active, n.InTrial = Source{}, Ref{}, false
-	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: agentEvicts}
+	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: v1alpha1.ReasonWouldEvictPods}
 	n.Generation, w.agents[name].silent = 3, true
 }
 
 func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(n *Node)
-		spent  int
+		spent  int32
 	}{
 		"a silent agent":                   {func(n *Node) {}, 1},
 		"a NotReady Node":                  {func(n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, 1},
@@ -541,19 +549,19 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 	} {
 		w := fleet(1)
 		w.takenBack("n1")
-		w.policy.Now, w.policy.Paused = epoch.Add(time.Hour), true
+		w.in.Now, w.in.Spec.Paused = epoch.Add(time.Hour), true
 		c.happen(w.node("n1"))
-		got := Plan(w.policy, w.progress, w.nodes).Counts.Unavailable
+		got := Plan(w.in, w.nodes).Counts.Unavailable
 		assert.That(t, got == c.spent, "%s: %d unavailable, want %d", name, got, c.spent)
 	}
 }
 
 func TestASilentNodeDoesNotKeepABlockedNodesPlace(t *testing.T) {
 	w := fleet(3)
-	w.policy.MaxUnavailable = Amount{Value: 2}
+	w.in.Spec.Strategy.MaxUnavailable = number(2)
 	w.takenBack("n1")
 	w.assigned("n2")
-	w.judge("False", agentEvicts, "n2")
+	w.judge("False", v1alpha1.ReasonWouldEvictPods, "n2")
 	w.wantMoves(t) // n1 is expected to give its place up
 	w.now = epoch.Add(time.Hour)
 	w.wantMoves(t, "TakeBack n2")

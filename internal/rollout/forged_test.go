@@ -15,6 +15,6 @@ func TestARequestFromTheFutureDelaysNoPreflight(t *testing.T) {
 		TakesPart: func(*Node) bool { return true }, Runs: func(*Node) bool { return false }, Busy: func(*Node) bool { return false },
 	}
 	r, ask, _ := q.Evaluate(now.Add(-time.Hour), []Node{n})
-	assert.That(t, r.Ended.Equal(now) && r.Unanswered == 1 && len(ask) == 0, "%+v, asks %v", r, ask)
+	assert.That(t, TimeOf(r.EndTime).Equal(now) && r.Unanswered == 1 && len(ask) == 0, "%+v, asks %v", r, ask)
 	assert.That(t, !n.PreflightWaits(now, 5*time.Minute), "the request uses up the room of others")
 }

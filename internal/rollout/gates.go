@@ -3,28 +3,35 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-)
 
-// Gate is a metric that must pass for the rollout to continue. It is evaluated after each step, before the next one begins
-// and before the rollout completes.
-type Gate struct {
-	Name          string
-	Server, Query string
-	Passes        Comparison
-	Interval      time.Duration // between two evaluations
-	Always        bool          // evaluated at any time; while it does not pass, no node is assigned the target or drained, except nodes whose drain has begun
-	Failures      int           // failed evaluations in a row that stop the revision
-	NoDataFails   bool          // an evaluation without a number has failed
-}
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
 
 // Comparison is a condition for a number: Operator is <, <=, >, >=, == or !=.
 type Comparison struct {
 	Operator string
 	Number   float64
+}
+
+// comparison is the same pattern as in the CRD.
+var comparison = regexp.MustCompile(`^(<|<=|>|>=|==|!=) ?(-?[0-9]+([.][0-9]+)?(e[-+]?[0-9]{1,3})?)$`)
+
+// ComparisonOf parses a condition such as "< 0.01".
+func ComparisonOf(text string) (Comparison, error) {
+	parts := comparison.FindStringSubmatch(text)
+	if parts == nil {
+		return Comparison{}, fmt.Errorf("%q must be one of <, <=, >, >=, == and !=, and a number, such as \"< 0.01\"", text)
+	}
+	number, err := strconv.ParseFloat(parts[2], 64)
+	if err != nil || math.IsInf(number, 0) {
+		return Comparison{}, fmt.Errorf("%q has a number that is too large", text)
+	}
+	return Comparison{Operator: parts[1], Number: number}, nil
 }
 
 // Holds reports whether a number meets the condition.
@@ -69,29 +76,6 @@ type Measurement struct {
 	Error         string    // why there is no result; empty: there is one
 }
 
-// GateState is the result of a gate's last evaluation. The values are those of the API.
-type GateState string
-
-// The results of evaluations.
-const (
-	GatePending GateState = "Pending"
-	GatePassing GateState = "Passing"
-	GateFailing GateState = "Failing"
-	GateNoData  GateState = "NoData"
-	GateError   GateState = "Error"
-)
-
-// GateProgress is what a rollout remembers about a gate in this attempt.
-type GateProgress struct {
-	Name     string
-	State    GateState
-	Value    string    // empty: none
-	Time     time.Time // of the last evaluation, in whole seconds: an evaluation counts only if it is later
-	Failures int       // failed evaluations in a row; NoData and Error neither count nor reset it, unless the gate says so
-	Step     int       // the number of steps that were done when the gate last let the rollout continue
-	Message  string
-}
-
 const (
 	// GateTimeout limits how long an evaluation may take.
 	GateTimeout = 10 * time.Second
@@ -106,14 +90,14 @@ const (
 
 // gated reports whether gates matter now. They do in a preflight too: nodes can be in flight if it was turned on later.
 func (d *planner) gated() bool {
-	return len(d.p.Gates) > 0 && d.next.Revision != 0 && (d.asking || !d.stopped()) && d.next.Halt == nil && !d.next.Succeeded && d.counts.Members > 0
+	return len(d.in.Spec.Strategy.Gates) > 0 && d.in.Target.Number != 0 && (d.asking || !d.stopped()) && d.next.Halt == nil && !d.succeeded && d.counts.Members > 0
 }
 
 // stepReached reports whether gates decide now: the current step is done or approved; after the last step, whether all nodes
 // are updated. An approval does not replace gates: it may have been given in advance.
 func (d *planner) stepReached() bool {
-	if d.next.Step < len(d.p.Steps) {
-		return d.stepDone(d.p.Steps[d.next.Step])
+	if s := d.step(); s != nil {
+		return d.stepDone(s)
 	}
 	return d.allUpdated()
 }
@@ -126,12 +110,12 @@ func (d *planner) checkGates() {
 		return
 	}
 	if !d.stepReached() {
-		d.next.GatesSince = time.Time{} // a node of the step is no longer healthy: gates are evaluated again
+		d.gatesSince = time.Time{} // a node of the step is no longer healthy: gates are evaluated again
 	}
-	for i := range d.p.Gates {
-		g, is := &d.p.Gates[i], &d.next.Gates[i]
-		for k := range d.p.Measurements {
-			if m := &d.p.Measurements[k]; d.applies(g, is, m) {
+	for i := range d.in.Spec.Strategy.Gates {
+		g, is := &d.in.Spec.Strategy.Gates[i], &d.next.Gates[i]
+		for k := range d.in.Measurements {
+			if m := &d.in.Measurements[k]; d.applies(g, is, m) {
 				d.addMeasurement(g, is, m)
 			}
 		}
@@ -140,16 +124,16 @@ func (d *planner) checkGates() {
 			if is.Failures > 1 {
 				times = fmt.Sprintf("%d times in a row", is.Failures)
 			}
-			d.halt(HaltGateFailed, fmt.Sprintf("gate %s failed %s: %s", g.Name, times, is.Message), d.p.RollbackOnFailure)
+			d.halt(v1alpha1.HaltGateFailed, fmt.Sprintf("gate %s failed %s: %s", g.Name, times, is.Message), d.rollsBack())
 		}
 	}
 }
 
 // currentGates returns what is remembered about the gates that there are, in their order.
-func (d *planner) currentGates() []GateProgress {
-	var out []GateProgress
-	for _, g := range d.p.Gates {
-		is := GateProgress{Name: g.Name, State: GatePending}
+func (d *planner) currentGates() []v1alpha1.GateStatus {
+	var out []v1alpha1.GateStatus
+	for _, g := range d.in.Spec.Strategy.Gates {
+		is := v1alpha1.GateStatus{Name: g.Name, State: v1alpha1.GatePending}
 		for _, known := range d.next.Gates {
 			if known.Name == g.Name {
 				is = known
@@ -162,41 +146,42 @@ func (d *planner) currentGates() []GateProgress {
 
 // applies reports whether a measurement is new, and about this attempt. A gate that is evaluated after steps ignores a
 // measurement from before the step was done.
-func (d *planner) applies(g *Gate, is *GateProgress, m *Measurement) bool {
+func (d *planner) applies(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus, m *Measurement) bool {
 	switch {
-	case m.Gate != g.Name, m.Server != g.Server, m.Query != g.Query:
+	case m.Gate != g.Name, m.Server != g.Prometheus.Server, m.Query != g.Prometheus.Query:
 		return false
-	case !m.Time.After(is.Time), !m.Time.After(d.next.AttemptTime):
+	case !m.Time.After(TimeOf(is.Time)), !m.Time.After(TimeOf(d.next.AttemptTime)):
 		return false
 	}
-	return g.Always || !d.next.GatesSince.IsZero() && !m.Time.Before(d.next.GatesSince)
+	return g.Every == v1alpha1.GateAlways || !d.gatesSince.IsZero() && !m.Time.Before(d.gatesSince)
 }
 
 // addMeasurement records a measurement.
-func (d *planner) addMeasurement(g *Gate, is *GateProgress, m *Measurement) {
+func (d *planner) addMeasurement(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus, m *Measurement) {
 	was := is.State
-	is.Time, is.Value = m.Time, ""
-	query := "; query: " + shortened(strings.Join(strings.Fields(g.Query), " "), maxQueryShown)
+	passes, _ := ComparisonOf(g.Prometheus.Passes) // an invalid one makes the rollout Invalid
+	is.Time, is.Value = apiTime(m.Time), ""
+	query := "; query: " + shortened(strings.Join(strings.Fields(g.Prometheus.Query), " "), maxQueryShown)
 	switch {
 	case m.Error != "":
-		is.State, is.Message = GateError, shortened(m.Error, maxGateError)+query
+		is.State, is.Message = v1alpha1.GateError, shortened(m.Error, maxGateError)+query
 	case m.NoData:
-		is.State, is.Message = GateNoData, "the result is empty or NaN"+query
+		is.State, is.Message = v1alpha1.GateEmpty, "the result is empty or NaN"+query
 	default:
-		is.State, is.Value = GateFailing, formatValue(m.Value)
-		is.Message = fmt.Sprintf("value %s, must be %s%s", is.Value, g.Passes, query)
-		if g.Passes.Holds(m.Value) {
-			is.State = GatePassing
+		is.State, is.Value = v1alpha1.GateFailing, formatValue(m.Value)
+		is.Message = fmt.Sprintf("value %s, must be %s%s", is.Value, passes, query)
+		if passes.Holds(m.Value) {
+			is.State = v1alpha1.GatePassing
 		}
 	}
-	failed := is.State == GateFailing || is.State == GateNoData && g.NoDataFails
+	failed := is.State == v1alpha1.GateFailing || is.State == v1alpha1.GateEmpty && g.NoData == v1alpha1.GateNoDataFail
 	switch {
 	case failed:
 		is.Failures++
 		d.event(true, "GateFailing", "gate %s failed (%d of %d): %s", g.Name, is.Failures, g.Failures, is.Message)
-	case is.State == GatePassing:
+	case is.State == v1alpha1.GatePassing:
 		is.Failures = 0
-		if was != GatePassing && was != GatePending {
+		if was != v1alpha1.GatePassing && was != v1alpha1.GatePending {
 			d.event(false, "GatePassed", "gate %s passes again: %s", g.Name, is.Message)
 		}
 	case was != is.State:
@@ -205,18 +190,18 @@ func (d *planner) addMeasurement(g *Gate, is *GateProgress, m *Measurement) {
 }
 
 // gateTrouble says what is wrong with gates that neither pass nor fail.
-var gateTrouble = map[GateState]string{GateNoData: "has no data", GateError: "cannot be evaluated"}
+var gateTrouble = map[v1alpha1.GateState]string{v1alpha1.GateEmpty: "has no data", v1alpha1.GateError: "cannot be evaluated"}
 
 // passes reports whether the last evaluation of a gate passed and still holds.
-func (d *planner) passes(g *Gate, is *GateProgress) bool {
-	return is.State == GatePassing && d.p.Now.Before(is.Time.Add(g.Interval+gateGrace))
+func (d *planner) passes(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) bool {
+	return is.State == v1alpha1.GatePassing && d.in.Now.Before(TimeOf(is.Time).Add(g.Interval.Duration+gateGrace))
 }
 
 // gatesPass reports whether all gates have passed since the current step was done.
 func (d *planner) gatesPass() bool {
-	for i := range d.p.Gates {
+	for i := range d.in.Spec.Strategy.Gates {
 		is := &d.next.Gates[i]
-		if d.next.GatesSince.IsZero() || is.Time.Before(d.next.GatesSince) || !d.passes(&d.p.Gates[i], is) {
+		if d.gatesSince.IsZero() || TimeOf(is.Time).Before(d.gatesSince) || !d.passes(&d.in.Spec.Strategy.Gates[i], is) {
 			return false
 		}
 	}
@@ -225,7 +210,7 @@ func (d *planner) gatesPass() bool {
 
 // passStep records that gates let the rollout continue with the next step.
 func (d *planner) passStep() {
-	d.next.GatesSince = time.Time{}
+	d.gatesSince = time.Time{}
 	for i := range d.next.Gates {
 		d.next.Gates[i].Step = d.next.Step
 	}
@@ -237,50 +222,50 @@ func (d *planner) askGates() {
 		return
 	}
 	reached := !d.asking && d.stepReached()
-	d.waitsForGate = reached
-	if reached && d.next.GatesSince.IsZero() {
-		d.next.GatesSince = nextSecond(d.p.Now)
+	d.gates.onlyGates = reached
+	if reached && d.gatesSince.IsZero() {
+		d.gatesSince = nextSecond(d.in.Now)
 	}
-	for i := range d.p.Gates {
-		g, is := &d.p.Gates[i], &d.next.Gates[i]
-		if !g.Always && !reached {
+	for i := range d.in.Spec.Strategy.Gates {
+		g, is := &d.in.Spec.Strategy.Gates[i], &d.next.Gates[i]
+		if g.Every != v1alpha1.GateAlways && !reached {
 			continue
 		}
 		switch due := d.nextEvaluation(g, is); {
-		case d.p.Now.Before(due):
+		case d.in.Now.Before(due):
 			d.requeueAt(due)
 		default:
-			d.measure = append(d.measure, g.Name)
+			d.gates.measure = append(d.gates.measure, g.Name)
 		}
-		if !d.passes(g, is) || reached && is.Time.Before(d.next.GatesSince) {
-			d.waiting = append(d.waiting, d.gateMessage(g, is))
-			d.held = d.held || g.Always && !d.passes(g, is)
-			d.troubled = d.troubled || is.State != GatePassing && is.State != GatePending
+		if !d.passes(g, is) || reached && TimeOf(is.Time).Before(d.gatesSince) {
+			d.gates.reasons = append(d.gates.reasons, d.gateMessage(g, is))
+			d.gates.held = d.gates.held || g.Every == v1alpha1.GateAlways && !d.passes(g, is)
+			d.gates.troubled = d.gates.troubled || is.State != v1alpha1.GatePassing && is.State != v1alpha1.GatePending
 		}
 	}
 }
 
 // nextEvaluation returns when a gate is due.
-func (d *planner) nextEvaluation(g *Gate, is *GateProgress) time.Time {
+func (d *planner) nextEvaluation(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) time.Time {
 	switch {
-	case is.Time.IsZero() && !g.Always:
-		return d.next.GatesSince
+	case is.Time.IsZero() && g.Every != v1alpha1.GateAlways:
+		return d.gatesSince
 	case is.Time.IsZero():
-		return nextSecond(d.next.AttemptTime)
-	case is.State == GatePassing && is.Time.Before(d.next.GatesSince):
-		return d.next.GatesSince
-	case is.State == GateError, is.State == GateNoData && !g.NoDataFails:
-		return is.Time.Add(min(g.Interval, gateRetry))
+		return nextSecond(TimeOf(d.next.AttemptTime))
+	case is.State == v1alpha1.GatePassing && TimeOf(is.Time).Before(d.gatesSince):
+		return d.gatesSince
+	case is.State == v1alpha1.GateError, is.State == v1alpha1.GateEmpty && g.NoData != v1alpha1.GateNoDataFail:
+		return TimeOf(is.Time).Add(min(g.Interval.Duration, gateRetry))
 	}
-	return is.Time.Add(g.Interval)
+	return TimeOf(is.Time).Add(g.Interval.Duration)
 }
 
 // gateMessage says why the rollout waits for a gate.
-func (d *planner) gateMessage(g *Gate, is *GateProgress) string {
+func (d *planner) gateMessage(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) string {
 	switch is.State {
-	case GateFailing:
+	case v1alpha1.GateFailing:
 		return fmt.Sprintf("gate %s failed (%d of %d): %s", g.Name, is.Failures, g.Failures, is.Message)
-	case GateNoData, GateError:
+	case v1alpha1.GateEmpty, v1alpha1.GateError:
 		return fmt.Sprintf("gate %s %s: %s", g.Name, gateTrouble[is.State], is.Message)
 	}
 	return fmt.Sprintf("gate %s is being evaluated", g.Name)
@@ -288,11 +273,11 @@ func (d *planner) gateMessage(g *Gate, is *GateProgress) string {
 
 // gatesWaited describes the gates that the rollout waits for, and what a person can do.
 func (d *planner) gatesWaited() string {
-	out := strings.Join(d.waiting, "; ")
-	if !d.troubled {
+	out := strings.Join(d.gates.reasons, "; ")
+	if !d.gates.troubled {
 		return out
 	}
-	if slices.ContainsFunc(d.next.Gates, func(g GateProgress) bool { return g.State == GateError }) {
+	if slices.ContainsFunc(d.next.Gates, func(g v1alpha1.GateStatus) bool { return g.State == v1alpha1.GateError }) {
 		return out + "; repair the Prometheus server, or correct or remove the gate in spec.strategy.gates"
 	}
 	return out + "; correct what the gate measures, or correct or remove the gate in spec.strategy.gates"
@@ -300,11 +285,3 @@ func (d *planner) gatesWaited() string {
 
 // nextSecond returns the first whole second after a time.
 func nextSecond(t time.Time) time.Time { return t.Truncate(time.Second).Add(time.Second) }
-
-// shortened returns at most so many characters of a text.
-func shortened(text string, most int) string {
-	if r := []rune(text); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return text
-}

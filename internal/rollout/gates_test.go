@@ -8,39 +8,50 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
+// gate returns a gate that is evaluated after steps, and that one failure stops.
+func gate(name, passes string, interval time.Duration) v1alpha1.RolloutGate {
+	return v1alpha1.RolloutGate{
+		Name: name, Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: name, Passes: passes}, Interval: &metav1.Duration{Duration: interval}, Failures: 1,
+	}
+}
+
 // setGate adds or changes a gate: always, failures=N, interval=D, no-data-fails, passes=COMPARISON, query=Q, none.
 func (w *world) setGate(name, value string) error {
-	p := &w.policy
-	p.Gates = slices.Clone(p.Gates)
-	i := slices.IndexFunc(p.Gates, func(g Gate) bool { return g.Name == name })
+	p := &w.in
+	p.Spec.Strategy.Gates = slices.Clone(p.Spec.Strategy.Gates)
+	i := slices.IndexFunc(p.Spec.Strategy.Gates, func(g v1alpha1.RolloutGate) bool { return g.Name == name })
 	if i < 0 {
-		i = len(p.Gates)
-		p.Gates = append(p.Gates, Gate{Name: name, Server: "main", Query: name, Passes: Comparison{"<", 0.01}, Interval: time.Minute, Failures: 1})
+		i = len(p.Spec.Strategy.Gates)
+		p.Spec.Strategy.Gates = append(p.Spec.Strategy.Gates, gate(name, "< 0.01", time.Minute))
 	}
-	g := &p.Gates[i]
+	g := &p.Spec.Strategy.Gates[i]
 	for _, setting := range strings.Split(value, ",") {
 		var err error
 		switch verb, v, _ := strings.Cut(setting, ":"); verb {
 		case "always", "step":
-			g.Always = verb == "always"
+			g.Every = map[string]v1alpha1.GateEvery{"always": v1alpha1.GateAlways}[verb]
 		case "no-data-fails":
-			g.NoDataFails = true
+			g.NoData = v1alpha1.GateNoDataFail
 		case "failures":
-			g.Failures, err = strconv.Atoi(v)
+			var n int
+			n, err = strconv.Atoi(v)
+			g.Failures = int32(n)
 		case "interval":
-			g.Interval, err = time.ParseDuration(v)
+			g.Interval = &metav1.Duration{Duration: seconds(parseSeconds(v))}
 		case "at-least":
-			g.Passes.Operator = ">="
-			g.Passes.Number, err = strconv.ParseFloat(v, 64)
+			g.Prometheus.Passes = ">= " + v
+			_, err = ComparisonOf(g.Prometheus.Passes)
 		case "query":
-			g.Query = v
+			g.Prometheus.Query = v
 		case "none":
-			p.Gates = slices.Delete(p.Gates, i, i+1)
+			p.Spec.Strategy.Gates = slices.Delete(p.Spec.Strategy.Gates, i, i+1)
 			return nil
 		default:
 			err = errors.New("unknown")
@@ -55,11 +66,15 @@ func (w *world) setGate(name, value string) error {
 // randomGates draws gates, which pass unless something happens.
 func (w *world) randomGates(t *rapid.T) {
 	for _, name := range []string{"errors", "alerts"}[:rapid.IntRange(0, 2).Draw(t, "gates")] {
-		w.policy.Gates = append(w.policy.Gates, Gate{
-			Name: name, Server: "main", Query: name, Passes: Comparison{"<", 1},
-			Interval: time.Duration(rapid.IntRange(10, 120).Draw(t, "interval")) * time.Second,
-			Always:   rapid.Bool().Draw(t, "always"), Failures: rapid.IntRange(1, 3).Draw(t, "failures"), NoDataFails: rapid.Bool().Draw(t, "no data fails"),
-		})
+		g := gate(name, "< 1", time.Duration(rapid.IntRange(10, 120).Draw(t, "interval"))*time.Second)
+		if rapid.Bool().Draw(t, "always") {
+			g.Every = v1alpha1.GateAlways
+		}
+		g.Failures = rapid.Int32Range(1, 3).Draw(t, "failures")
+		if rapid.Bool().Draw(t, "no data fails") {
+			g.NoData = v1alpha1.GateNoDataFail
+		}
+		w.in.Spec.Strategy.Gates = append(w.in.Spec.Strategy.Gates, g)
 		w.metrics[name] = Measurement{}
 	}
 }
@@ -95,12 +110,12 @@ func (w *world) noteAnswer(m Measurement) {
 	for _, n := range spent.members {
 		members += n
 	}
-	w.answered = append(w.answered, answer{m, attempt{w.progress.Revision, w.progress.Attempt}, w.updatedNodes(), members, len(spent.inFlight) > 0})
+	w.answered = append(w.answered, answer{m, attempt{numberOf(&w.in.Status), w.in.Status.Attempt}, w.updatedNodes(), members, len(spent.inFlight) > 0})
 }
 
 // updatedNodes counts nodes that have proven the target, in another way than the planner does.
 func (w *world) updatedNodes() (n int) {
-	p := &w.policy
+	p := &w.in
 	for i := range w.nodes {
 		node := &w.nodes[i]
 		mine := node.Owner == "" && node.OtherSource == "" && node.Source.Kind == SourceConfigMap && node.Source.Rollout == p.Name && node.Source.SHA256 == p.Target.SHA256
@@ -112,28 +127,30 @@ func (w *world) updatedNodes() (n int) {
 }
 
 // failed reports whether an answer is a failed evaluation of a gate, and whether it is neither failed nor passed.
-func (a *answer) failed(g *Gate) (failed, none bool) {
+func (a *answer) failed(g *v1alpha1.RolloutGate) (failed, none bool) {
 	switch {
-	case a.Error != "", a.NoData && !g.NoDataFails:
+	case a.Error != "", a.NoData && g.NoData != v1alpha1.GateNoDataFail:
 		return false, true
 	case a.NoData, math.IsNaN(a.Value):
 		return true, false
 	}
-	return g.Passes.Operator == "<" && a.Value >= g.Passes.Number || g.Passes.Operator == ">=" && a.Value < g.Passes.Number, false
+	operator, limit, _ := strings.Cut(g.Prometheus.Passes, " ")
+	number, _ := strconv.ParseFloat(limit, 64)
+	return operator == "<" && a.Value >= number || operator == ">=" && a.Value < number, false
 }
 
 // ledger is what the referee knows about a gate in an attempt.
 type ledger struct {
 	last *answer // nil: there is none
-	row  int     // failed answers in a row
+	row  int32   // failed answers in a row
 	ever bool    // the number of failures in a row that stops was reached
 }
 
 // ledgerOf reads all answers about a gate in an attempt, up to a time.
-func (w *world) ledgerOf(g *Gate, of attempt) (l ledger) {
+func (w *world) ledgerOf(g *v1alpha1.RolloutGate, of attempt) (l ledger) {
 	for i := range w.answers {
 		a := &w.answers[i]
-		if a.Gate != g.Name || a.of != of || a.Query != g.Query {
+		if a.Gate != g.Name || a.of != of || a.Query != g.Prometheus.Query {
 			continue
 		}
 		l.last = a
@@ -149,40 +166,40 @@ func (w *world) ledgerOf(g *Gate, of attempt) (l ledger) {
 }
 
 // judgeGates holds a plan against the gates: which answers it got is in the referee's own book.
-func (w *world) judgeGates(t *rapid.T, was Progress, r Result) {
-	p := &w.policy
-	of := attempt{r.Next.Revision, r.Next.Attempt}
-	same := was.Revision == r.Next.Revision && was.Attempt == r.Next.Attempt
-	began := same && was.Halt == nil && !was.Succeeded && !p.Paused && !p.Frozen && p.Invalid == ""
+func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r Result) {
+	p := &w.in
+	of := attempt{p.Target.Number, r.Next.Attempt}
+	same := numberOf(&was) == p.Target.Number && was.Attempt == r.Next.Attempt
+	began := same && was.Halt == nil && !hasSucceeded(&was) && !p.Spec.Paused && !p.Spec.Frozen && p.Invalid == ""
 	h := r.Next.Halt
-	stopped := h != nil && was.Halt == nil && h.Reason == HaltGateFailed
+	stopped := h != nil && was.Halt == nil && h.Reason == v1alpha1.HaltGateFailed
 	could := false
-	for i := range p.Gates {
-		g := &p.Gates[i]
+	for i := range p.Spec.Strategy.Gates {
+		g := &p.Spec.Strategy.Gates[i]
 		l := w.ledgerOf(g, of)
 		could = could || l.row >= g.Failures
-		assert.Must(t, !began || !g.Always || l.row < g.Failures || h != nil || r.Counts.Members <= 0,
+		assert.Must(t, !began || g.Every != v1alpha1.GateAlways || l.row < g.Failures || h != nil || r.Counts.Members <= 0,
 			"gate %s failed %d times in a row, which %d stop, but nothing was stopped: %+v", g.Name, l.row, g.Failures, r.Next.Gates)
 		passes := false
 		if l.last != nil {
 			failed, none := l.last.failed(g)
-			passes = !failed && !none && w.now.Before(l.last.Time.Add(g.Interval+15*time.Second))
+			passes = !failed && !none && w.now.Before(l.last.Time.Add(g.Interval.Duration+15*time.Second))
 		}
 		moved := slices.ContainsFunc(r.Moves, func(m Move) bool { // nodes that are being drained are in flight
 			n := &w.nodes[m.Node]
 			return m.Kind == Assign && n.Source.SHA256 != p.Target.SHA256 && n.Drain.Rollout != p.DrainID
 		})
-		assert.Must(t, !moved || !g.Always || passes, "nodes are assigned the revision, but gate %s does not pass: %+v", g.Name, l.last)
-		if !same || r.Next.Step <= was.Step && (was.Succeeded || !r.Next.Succeeded) || was.Step >= len(p.Steps) && was.Succeeded {
+		assert.Must(t, !moved || g.Every != v1alpha1.GateAlways || passes, "nodes are assigned the revision, but gate %s does not pass: %+v", g.Name, l.last)
+		if !same || r.Next.Step <= was.Step && (hasSucceeded(&was) || !r.Succeeded()) || int(was.Step) >= len(p.Spec.Strategy.Steps) && hasSucceeded(&was) {
 			continue
 		}
 		assert.Must(t, passes, "step %d ended and gate %s does not pass: %+v", was.Step, g.Name, l.last)
-		if was.Step < len(p.Steps) && (p.Approval.Revision != of.revision || p.Approval.Step < was.Step) {
-			s := p.Steps[was.Step]
-			if s.IsPause() && l.last.Time.Before(was.StepTime.Add(s.Pause).Truncate(time.Second)) {
-				t.Fatalf("the pause ended at %s, and gate %s was evaluated before: %+v", was.StepTime.Add(s.Pause), g.Name, l.last)
+		if a := p.Spec.Approval; int(was.Step) < len(p.Spec.Strategy.Steps) && (a == nil || a.Revision != of.revision || a.Step < was.Step) {
+			s := &p.Spec.Strategy.Steps[was.Step]
+			if s.Pause != nil && s.Pause.Duration != nil && l.last.Time.Before(was.StepTime.Add(s.Pause.Duration.Duration).Truncate(time.Second)) {
+				t.Fatalf("the pause ended at %s, and gate %s was evaluated before: %+v", was.StepTime.Add(s.Pause.Duration.Duration), g.Name, l.last)
 			}
-			if need := min(s.Nodes.RoundUp(min(l.last.members, r.Counts.Members)), w.updatedNodes()); !s.IsPause() && l.last.updated < need && l.last.inFlight {
+			if need := min(int(RoundUp(s.Nodes, min(int32(l.last.members), r.Counts.Members))), w.updatedNodes()); s.Pause == nil && l.last.updated < need && l.last.inFlight {
 				t.Fatalf("step %d has %d nodes; gate %s was evaluated when %d were updated, and others in flight", was.Step, need, g.Name, l.last.updated)
 			}
 		}

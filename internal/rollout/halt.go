@@ -5,21 +5,26 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // checkStop stops a revision that a person aborted, or that failed on too many nodes.
 func (d *planner) checkStop() {
-	if d.next.Revision == 0 {
+	if d.in.Target.Number == 0 {
 		return
 	}
 	h := d.next.Halt
-	if a := d.p.Abort; a.Revision == d.next.Revision {
+	if a := d.in.Spec.Abort; a != nil && a.Revision == d.in.Target.Number {
 		switch {
 		case h == nil:
-			d.halt(HaltAborted, "stopped by a person"+because(a.Reason), a.Rollback)
+			d.halt(v1alpha1.HaltAborted, "stopped by a person"+because(a.Reason), a.Rollback)
 		case a.Rollback && !h.Rollback:
 			stop := *h
-			stop.Rollback, stop.Time = true, d.p.Now
+			stop.Rollback, stop.Time = true, metav1.NewTime(d.in.Now)
 			d.next.Halt = &stop
 			d.event(true, "RolloutRollback", "revision %d is rolled back as requested", stop.Revision)
 		}
@@ -30,17 +35,17 @@ func (d *planner) checkStop() {
 	case h != nil:
 		return
 	case again != "":
-		d.halt(HaltTooManyFailures, "it failed again on "+again+d.withoutVerdict(), d.p.RollbackOnFailure)
+		d.halt(v1alpha1.HaltTooManyFailures, "it failed again on "+again+d.withoutVerdict(), d.rollsBack())
 		return
 	case d.failures < limit:
 		return
 	}
 	excused, where := d.outageFailures()
 	if d.failures-excused < limit {
-		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the cause", plural(excused, "node"), where), false)
+		d.halt(v1alpha1.HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the cause", printable.Count(excused, "node"), where), false)
 		return
 	}
-	d.halt(HaltTooManyFailures, fmt.Sprintf("%s failed (limit %d): %s%s", plural(d.failures, "node"), limit, d.examples(true), d.withoutVerdict()), d.p.RollbackOnFailure)
+	d.halt(v1alpha1.HaltTooManyFailures, fmt.Sprintf("%s failed (limit %d): %s%s", printable.Count(d.failures, "node"), limit, d.examples(true), d.withoutVerdict()), d.rollsBack())
 }
 
 // noVerdict ends the message of a stop for which no node has blamed the revision. Remedies depends on it.
@@ -58,12 +63,12 @@ func (d *planner) withoutVerdict() string {
 
 // remedies say what a person can do about a stop, by its reason.
 var remedies = map[string]string{
-	HaltTooManyFailures:  "push a fixed configuration",
-	noVerdict:            "find out what delays the nodes with: kubectl evenkeel nodes --rollout NAME --failed",
-	HaltInconclusive:     "when the outage is over: kubectl evenkeel rollout retry NAME",
-	HaltAborted:          "push a fixed configuration",
-	HaltPreflightRefused: "push a fixed configuration, or correct the nodes, then: kubectl evenkeel rollout retry NAME --force",
-	HaltGateFailed:       "push a fixed configuration, or correct what the gate measures, then: kubectl evenkeel rollout retry NAME --force",
+	v1alpha1.HaltTooManyFailures:  "push a fixed configuration",
+	noVerdict:                     "find out what delays the nodes with: kubectl evenkeel nodes --rollout NAME --failed",
+	v1alpha1.HaltInconclusive:     "when the outage is over: kubectl evenkeel rollout retry NAME",
+	v1alpha1.HaltAborted:          "push a fixed configuration",
+	v1alpha1.HaltPreflightRefused: "push a fixed configuration, or correct the nodes, then: kubectl evenkeel rollout retry NAME --force",
+	v1alpha1.HaltGateFailed:       "push a fixed configuration, or correct what the gate measures, then: kubectl evenkeel rollout retry NAME --force",
 }
 
 // Remedies returns what a person can do about a stop of a rollout with this reason and message. It failed on the node, if one is named.
@@ -93,11 +98,15 @@ func (d *planner) failedAgain() string {
 }
 
 // limit is the number of failures that stop a revision.
-func (d *planner) limit() int { return max(1, d.p.MaxFailures.RoundUp(d.counts.Members)) }
+func (d *planner) limit() int32 {
+	return max(1, RoundUp(d.in.Spec.FailurePolicy.MaxFailures, d.counts.Members))
+}
 
 func (d *planner) halt(reason, message string, rollback bool) {
-	d.next.Halt = &Halt{Revision: d.next.Revision, Attempt: d.next.Attempt, Reason: reason, Message: message, Time: d.p.Now, Rollback: rollback}
-	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.next.Revision, reason, message)
+	d.next.Halt = &v1alpha1.RolloutHalt{
+		Revision: d.in.Target.Number, Attempt: d.next.Attempt, Reason: reason, Message: Cut(message, v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
+	}
+	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.in.Target.Number, reason, message)
 }
 
 // examples names a few failed nodes: of all, or only of those that count towards the stop.
@@ -138,7 +147,7 @@ func (o *outage) near(t time.Time) bool {
 // outageFailures counts failed nodes that an outage explains, and returns the first of their domains. Such nodes went
 // NotReady, and nodes of the same domain without the revision did so at about the same time and at least at half the rate.
 // A node that was already NotReady when the fleet was first observed counts as NotReady from then on.
-func (d *planner) outageFailures() (n int, where string) {
+func (d *planner) outageFailures() (n int32, where string) {
 	all := map[string]*outage{}
 	for i := range d.nodes {
 		node := &d.nodes[i]
@@ -174,7 +183,7 @@ func (d *planner) outageFailures() (n int, where string) {
 	}
 	for name, o := range all {
 		if failed := len(o.failed); o.alsoNotReady > 0 && 2*o.alsoNotReady*o.assigned >= failed*o.untouched {
-			n += failed
+			n += int32(failed)
 			if name = domainName(name); where == "" || name < where {
 				where = name
 			}
@@ -189,7 +198,7 @@ func (d *planner) notReadyFailure(n *Node, s State) bool {
 		return false
 	}
 	reason := d.nodeState(n).Reason
-	return d.counted(n) && (reason == FailedNotReady || reason == agentNotReady)
+	return d.counted(n) && (reason == FailedNotReady || reason == v1alpha1.ReasonNotReady)
 }
 
 func domainName(value string) string {

@@ -3,6 +3,8 @@ package rollout
 import (
 	"cmp"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Precedes orders rollouts that select the same node: higher priority first, then older, then by name.
@@ -33,5 +35,5 @@ func (n *Node) inFlight() bool {
 
 // stale reports whether a node rejects its assignment because of its term or time.
 func (n *Node) stale() bool {
-	return n.Source.Rollout != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == agentStale
+	return n.Source.Rollout != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == v1alpha1.ReasonStaleAssignment
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -37,7 +38,7 @@ func TestANodeRejectsItsAssignmentOnlyInAnAnswerToIt(t *testing.T) {
 	}{
 		"it rejects it":                {func(*Node) {}, true},
 		"it has not answered yet":      {func(n *Node) { n.Observed-- }, false},
-		"for another reason":           {func(n *Node) { n.Reason = agentInconclusive }, false},
+		"for another reason":           {func(n *Node) { n.Reason = v1alpha1.ReasonInconclusive }, false},
 		"it accepts it":                {func(n *Node) { n.OK = "True" }, false},
 		"no rollout assigned it":       {func(n *Node) { n.Source.Rollout = "" }, false},
 		"an older answer was the same": {func(n *Node) { n.Observed, n.OK = 1, "Unknown" }, false},
@@ -45,7 +46,7 @@ func TestANodeRejectsItsAssignmentOnlyInAnAnswerToIt(t *testing.T) {
 		w := fleet(1)
 		w.assigned("n1")
 		n := w.node("n1")
-		n.OK, n.Reason, n.InTrial = "Unknown", agentStale, false
+		n.OK, n.Reason, n.InTrial = "Unknown", v1alpha1.ReasonStaleAssignment, false
 		c.change(n)
 		assert.Equal(t, n.stale(), c.want, name)
 		got := n.inFlight()

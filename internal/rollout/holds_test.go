@@ -5,19 +5,24 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // holdByGate adds a gate that fails, and stops nothing yet.
 func (w *world) holdByGate() {
-	w.policy.Gates = []Gate{{Name: "errors", Server: "main", Query: "errors", Passes: Comparison{"<", 1}, Interval: time.Minute, Always: true, Failures: 5}}
-	w.progress.Gates = []GateProgress{{Name: "errors", State: GateFailing, Value: "2", Time: epoch, Failures: 1}}
+	g := gate("errors", "< 1", time.Minute)
+	g.Every, g.Failures = v1alpha1.GateAlways, 5
+	w.in.Spec.Strategy.Gates = []v1alpha1.RolloutGate{g}
+	w.in.Status.Gates = []v1alpha1.GateStatus{{Name: "errors", State: v1alpha1.GateFailing, Value: "2", Time: apiTime(epoch), Failures: 1}}
 }
 
 // drains has a node be drained for revision 1 since the beginning, and its pods be gone.
 func (w *world) drains(name string, attempt int64) {
 	n := w.node(name)
-	n.Drain, n.DrainReport = Drain{Rollout: w.policy.DrainID, Revision: 1, Attempt: attempt, Since: epoch}, &DrainReport{Time: epoch}
+	n.Drain, n.DrainReport = Drain{Rollout: w.in.DrainID, Revision: 1, Attempt: attempt, Since: epoch}, &DrainReport{Time: epoch}
 }
 
 func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T) {
@@ -33,10 +38,10 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.judge("False", agentEvicts, "n1")
+			w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
 			w.target("r2")
 			w.setMaintenance(w.node("n1"), c.maintenance)
-			w.policy.Windows = []Window{{daily{c.opens}, time.Hour, false}}
+			w.in.Windows = []Window{{daily{c.opens}, time.Hour, false}}
 			w.wantMoves(t, c.want...)
 		})
 	}
@@ -46,9 +51,9 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 func TestADrainThatIsGivenUpEndsForContentOfAnEarlierRevision(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
-	w.judge("False", agentCrashLooped, "n1")
-	w.policy.Drain, w.policy.Target.Number = DrainAlways, 2
-	w.progress.Revision, w.progress.Attempt, w.policy.Retry = 2, 2, Retry{Revision: 2, Attempt: 2}
+	w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
+	w.in.Spec.Strategy.Drain, w.in.Target.Number = v1alpha1.DrainAlways, 2
+	w.in.Status.UpdateRevision, w.in.Status.Attempt, w.in.Spec.Retry = apiRevision(w.in.Target), 2, &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
 	w.drains("n1", 2)
 	n := w.node("n1")
 	n.Drain.Revision = 2
@@ -69,16 +74,16 @@ func TestAGateStopsTheRevisionDuringItsPreflight(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1")
 	w.holdByGate()
-	w.policy.Gates[0].Failures = 2
-	w.policy.Preflight = PreflightRequire
-	w.progress.Preflight = &PreflightResult{Started: epoch}
+	w.in.Spec.Strategy.Gates[0].Failures = 2
+	w.in.Spec.Strategy.Preflight = v1alpha1.PreflightRequire
+	w.in.Status.Preflight = &v1alpha1.RolloutPreflight{Revision: 1, Attempt: 1, PreflightResult: v1alpha1.PreflightResult{StartTime: metav1.NewTime(epoch)}}
 	w.now = epoch.Add(time.Minute)
 	if r := w.plan(); len(r.Ask) == 0 || !slices.Equal(r.Measure, []string{"errors"}) {
 		t.Fatalf("asked are nodes %v, and gates %q are evaluated", r.Ask, r.Measure)
 	}
-	w.policy.Measurements = []Measurement{{Gate: "errors", Server: "main", Query: "errors", Time: w.now, Value: 2}}
+	w.in.Measurements = []Measurement{{Gate: "errors", Server: "main", Query: "errors", Time: w.now, Value: 2}}
 	w.now = w.now.Add(time.Second)
-	if h := w.plan().Next.Halt; h == nil || h.Reason != HaltGateFailed || h.Message != "gate errors failed 2 times in a row: value 2, must be < 1; query: errors" {
+	if h := w.plan().Next.Halt; h == nil || h.Reason != v1alpha1.HaltGateFailed || h.Message != "gate errors failed 2 times in a row: value 2, must be < 1; query: errors" {
 		t.Errorf("the stop is %+v", h)
 	}
 }
@@ -86,7 +91,7 @@ func TestAGateStopsTheRevisionDuringItsPreflight(t *testing.T) {
 func TestAGateDoesNotHoldNodesThatAreDrained(t *testing.T) {
 	w := fleet(2)
 	w.assigned() // none
-	w.policy.Drain = DrainAlways
+	w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 	w.drains("n1", 1)
 	w.holdByGate()
 	w.wantMoves(t, "Assign n1")
@@ -97,8 +102,8 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.judge("False", agentEvicts, "n1")
-			w.policy.Drain = DrainWhenBlocked
+			w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
+			w.in.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
 			if held {
 				w.holdByGate()
 			}
@@ -112,20 +117,20 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 // the budget for ever.
 func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 	for name, c := range map[string]struct {
-		drain  DrainMode
+		drain  v1alpha1.DrainMode
 		happen func(w *world, n *Node)
 		moves  []string
 		taints int
 	}{
-		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.judge("False", agentEvicts, "n1") }, []string{"TakeBack n1"}, 0},
-		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.judge("False", agentEvicts, "n1") }, nil, 1},
-		"its agent is silent":                 {DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
-		"its agent is silent, but it runs it": {DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
+		"it refuses the content":              {v1alpha1.DrainNever, func(w *world, _ *Node) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") }, []string{"TakeBack n1"}, 0},
+		"it refuses the content, with drains": {v1alpha1.DrainWhenBlocked, func(w *world, _ *Node) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") }, nil, 1},
+		"its agent is silent":                 {v1alpha1.DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
+		"its agent is silent, but it runs it": {v1alpha1.DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(2)
 			w.assigned("n1")
-			w.policy.MaxUnavailable, w.policy.Drain, w.policy.Target.Number = Amount{Value: 1}, c.drain, 2
+			w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Drain, w.in.Target.Number = number(1), c.drain, 2
 			c.happen(w, w.node("n1"))
 			w.now = epoch.Add(10 * time.Minute)
 			w.wantMoves(t, c.moves...)
@@ -143,19 +148,21 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 // The step was approved in advance, so that its gate is evaluated, and there is room for more nodes.
 func TestOnlyGatesThatAlwaysHoldKeepNodesFromBeingAssigned(t *testing.T) {
 	for name, c := range map[string]struct {
-		set  func(g *Gate, is *GateProgress)
+		set  func(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus)
 		want []string
 	}{
-		"it fails":                           {func(*Gate, *GateProgress) {}, nil},
-		"it passed before the step was done": {func(_ *Gate, is *GateProgress) { is.State, is.Failures = GatePassing, 0 }, []string{"Assign n1", "Assign n2"}},
-		"it fails, after steps only":         {func(g *Gate, _ *GateProgress) { g.Always = false }, []string{"Assign n1", "Assign n2"}},
+		"it fails": {func(*v1alpha1.RolloutGate, *v1alpha1.GateStatus) {}, nil},
+		"it passed before the step was done": {func(_ *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) {
+			is.State, is.Failures = v1alpha1.GatePassing, 0
+		}, []string{"Assign n1", "Assign n2"}},
+		"it fails, after steps only": {func(g *v1alpha1.RolloutGate, _ *v1alpha1.GateStatus) { g.Every = v1alpha1.GateEveryStep }, []string{"Assign n1", "Assign n2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(2)
 			w.assigned() // none
-			w.policy.Approval = Approval{Revision: 1, Step: 9}
+			w.in.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 1, Step: 9}
 			w.holdByGate()
-			c.set(&w.policy.Gates[0], &w.progress.Gates[0])
+			c.set(&w.in.Spec.Strategy.Gates[0], &w.in.Status.Gates[0])
 			w.wantMoves(t, c.want...)
 		})
 	}
@@ -179,11 +186,14 @@ func TestWhichMeasurementsCount(t *testing.T) {
 		"of another server":           {true, 0, time.Minute, func(m *Measurement) { m.Server = "other" }, false},
 		"of the query before an edit": {true, 0, time.Minute, func(m *Measurement) { m.Query = "other" }, false},
 	} {
-		g := Gate{Name: "errors", Server: "main", Query: "errors", Always: c.always}
-		is := GateProgress{Name: "errors", Time: epoch.Add(10 * time.Second)}
-		d := &planner{next: Progress{AttemptTime: epoch}}
+		g := gate("errors", "< 1", time.Minute)
+		if c.always {
+			g.Every = v1alpha1.GateAlways
+		}
+		is := v1alpha1.GateStatus{Name: "errors", Time: apiTime(epoch.Add(10 * time.Second))}
+		d := newPlanner(Input{Status: v1alpha1.NodeConfigRolloutStatus{AttemptTime: apiTime(epoch)}}, nil)
 		if c.since > 0 {
-			d.next.GatesSince = epoch.Add(c.since)
+			d.gatesSince = epoch.Add(c.since)
 		}
 		m := Measurement{Gate: "errors", Server: "main", Query: "errors", Time: epoch.Add(c.at)}
 		if c.change != nil {
@@ -213,7 +223,7 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 		}
 		w.assigned("n2")
 		n := w.node("n2")
-		w.progress.Succeeded = true
+		w.succeed()
 		n.Source.AssignedAt = w.now
 		n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
 		c.change(n)

@@ -1,9 +1,13 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // An agent does not write its status when only the number of workload pods has changed, so that number is used only for a
@@ -15,44 +19,41 @@ const (
 )
 
 // idle reports whether a node has no workload pods, as far as that can be known.
-func (d *planner) idle(n *Node) bool { return n.Idle && d.p.Now.Before(n.Created.Add(idleAge)) }
+func (d *planner) idle(n *Node) bool { return n.Idle && d.in.Now.Before(n.Created.Add(idleAge)) }
 
 // join assigns a revision to nodes that were created after the rollout and have no source. They do not wait for their step,
 // but at most maxJoining of them are in progress, and none gets a revision after too many failures. A node without workload
 // pods has nothing to lose: it does not wait for the others, unless the revision is in doubt.
 func (d *planner) join() {
-	if d.p.Frozen || d.next.Revision == 0 {
+	if d.in.Spec.Frozen || d.in.Target.Number == 0 {
 		return
 	}
 	to := d.lastGood()
-	if d.p.NewNodesTarget && !d.stopped() || d.next.Succeeded && d.next.Halt == nil {
-		to = d.p.Target
+	if d.in.Spec.NewNodes == v1alpha1.NewNodesTarget && !d.stopped() || d.succeeded && d.next.Halt == nil {
+		to = d.in.Target
 	}
 	if to.Number == 0 || to.Gone {
 		return
 	}
-	d.joining = true
+	d.joins.possible = true
 	flying, doubt := d.joiners(to)
-	most := d.p.MaxUnavailable
-	if d.p.MaxJoining != nil {
-		most = *d.p.MaxJoining
-	}
-	budget, waiting, exempt := most.roundDown(d.counts.Members), 0, 0
-	d.newcomers = map[int]bool{}
+	s := &d.in.Spec.Strategy
+	budget, waiting, exempt := roundDown(cmp.Or(s.MaxJoining, s.MaxUnavailable), d.counts.Members), 0, 0
+	d.joins.newcomers = map[int]bool{}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.states[i] != Pending || n.Observed != n.Generation || n.Source.Kind != SourceNone || !n.Created.After(d.p.Created) {
+		if d.states[i] != Pending || n.Observed != n.Generation || n.Source.Kind != SourceNone || !n.Created.After(d.in.Created) {
 			continue
 		}
 		free := !doubt && d.idle(n)
-		if free && exempt == maxIdleJoins && !d.joiningStopped {
-			d.newcomers[i] = to.Number == d.next.Revision
-			d.requeueAt(d.p.Now.Add(time.Millisecond))
+		if free && exempt == maxIdleJoins && !d.joins.stopped {
+			d.joins.newcomers[i] = to.Number == d.in.Target.Number
+			d.requeueAt(d.in.Now.Add(time.Millisecond))
 			continue
 		}
-		if d.joiningStopped || !free && flying >= budget {
+		if d.joins.stopped || !free && flying >= budget {
 			waiting++
-			d.newcomers[i] = to.Number == d.next.Revision
+			d.joins.newcomers[i] = to.Number == d.in.Target.Number
 			continue
 		}
 		if free {
@@ -64,14 +65,14 @@ func (d *planner) join() {
 		m := d.moves[len(d.moves)-1].Source
 		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
 		d.countMove(i) // it needs no room in other budgets, but takes it
-		if to.Number == d.next.Revision {
+		if to.Number == d.in.Target.Number {
 			d.assigned++
 		}
 	}
-	if waiting > 0 && !d.joiningStopped {
-		d.joiningMessage = fmt.Sprintf("%s to join: maxJoining is used up: %d of %d", plural(waiting, "node"), flying, budget)
+	if waiting > 0 && !d.joins.stopped {
+		d.joins.message = fmt.Sprintf("%s to join: maxJoining is used up: %d of %d", printable.Count(waiting, "node"), flying, budget)
 	} else if waiting > 0 {
-		d.joiningMessage += fmt.Sprintf("; %s to join", plural(waiting, "node"))
+		d.joins.message += fmt.Sprintf("; %s to join", printable.Count(waiting, "node"))
 	}
 }
 
@@ -85,13 +86,13 @@ func (n *Node) joined() bool {
 // that got the revision since it became the target or was retried. The revision is in doubt while any of the new nodes has
 // failed, or a node that got it after a retry has not proven it: then new nodes without workload pods count like the
 // others.
-func (d *planner) joiners(to Revision) (flying int, doubt bool) {
+func (d *planner) joiners(to Revision) (flying int32, doubt bool) {
 	const most = 3
-	failed, idle := 0, 0
+	failed, idle := int32(0), int32(0)
 	var names []string
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source.Rollout != d.p.Name || n.Source.Kind != SourceConfigMap {
+		if n.Owner != "" || n.OtherSource != "" || n.Source.Rollout != d.in.Name || n.Source.Kind != SourceConfigMap {
 			continue
 		}
 		same := n.Source.SHA256 == to.SHA256
@@ -107,7 +108,7 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 			idle++
 		case reason == "":
 			flying++
-		case same && !n.Source.AssignedAt.Before(d.next.AttemptTime.Truncate(time.Second)):
+		case same && !n.Source.AssignedAt.Before(TimeOf(d.next.AttemptTime).Truncate(time.Second)):
 			if failed++; failed <= most {
 				names = append(names, n.Name+" "+reason)
 			}
@@ -122,9 +123,9 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 	if failed > most {
 		names = append(names, "...")
 	}
-	d.joiningStopped = true
-	d.joiningMessage = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let others join: kubectl evenkeel rollout retry %s",
-		to.Number, plural(failed, "node"), d.limit(), strings.Join(names, ", "), d.p.Name)
+	d.joins.stopped = true
+	d.joins.message = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let others join: kubectl evenkeel rollout retry %s",
+		to.Number, printable.Count(failed, "node"), d.limit(), strings.Join(names, ", "), d.in.Name)
 	return flying, doubt
 }
 
@@ -142,13 +143,13 @@ func (d *planner) joinFailed(n *Node) string {
 		if !is {
 			return ""
 		}
-		end := d.deadline(judged, d.p.NotReadyGrace)
+		end := d.deadline(judged, d.in.Controller.NotReadyGrace.Duration)
 		d.requeueAt(end)
-		if !d.p.Now.Before(end) {
+		if !d.in.Now.Before(end) {
 			return FailedNotReady
 		}
-	case answered && n.Reason != agentInconclusive && n.Reason != agentLostAPI:
-		if _, over, _ := d.timeout(n, d.p.NodeTimeout+n.TrialLength); over {
+	case answered && n.Reason != v1alpha1.ReasonInconclusive && n.Reason != v1alpha1.ReasonLostAPI:
+		if _, over, _ := d.timeout(n, seconds(d.in.Spec.NodeTimeoutSeconds)+n.TrialLength); over {
 			return FailedTimeout
 		}
 	}
@@ -163,7 +164,7 @@ func (d *planner) joinInProgress(n *Node) bool {
 	if n.Observed == n.Generation {
 		return true
 	}
-	end := d.deadline(n.Source.AssignedAt, d.p.AgentTimeout)
+	end := d.deadline(n.Source.AssignedAt, d.in.Controller.AgentTimeout.Duration)
 	d.requeueAt(end)
-	return d.p.Now.Before(end)
+	return d.in.Now.Before(end)
 }

@@ -5,83 +5,84 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Lists of names in messages and results are cut at their limit, and a complete one does not look cut.
 func TestListsAreCutAtTheirLimit(t *testing.T) {
-	fail := func(w *world, number int) {
-		for i := range number {
+	fail := func(w *world, n int) {
+		for i := range n {
 			w.assigned(w.nodes[i].Name)
-			w.judge("False", agentCrashLooped, w.nodes[i].Name)
+			w.judge("False", v1alpha1.ReasonCrashLooped, w.nodes[i].Name)
 		}
 	}
 	for name, c := range map[string]struct {
 		limit int
-		list  func(number int) (all, cut string) // how both would look
+		list  func(n int) (all, cut string) // how both would look
 	}{
-		"names": {5, func(number int) (string, string) {
+		"names": {5, func(n int) (string, string) {
 			var names []string
-			for i := range number {
+			for i := range n {
 				names = append(names, fmt.Sprint(i))
 			}
 			return JoinNames(names), "0, 1, 2, 3, 4 and 1 more"
 		}},
-		"failed nodes of a stop": {3, func(number int) (string, string) {
+		"failed nodes of a stop": {3, func(n int) (string, string) {
 			w := fleet(6)
-			w.policy.MaxFailures = Amount{}
-			fail(w, number)
+			w.in.Spec.FailurePolicy.MaxFailures = number(0)
+			fail(w, n)
 			_, examples, _ := strings.Cut(w.plan().Next.Halt.Message, "): ")
 			return examples, "n1 CrashLooped, n2 CrashLooped, n3 CrashLooped, ..."
 		}},
-		"blocked nodes": {3, func(number int) (string, string) {
-			w := fleet(number)
-			for i := range number {
+		"blocked nodes": {3, func(n int) (string, string) {
+			w := fleet(n)
+			for i := range n {
 				w.assigned(w.nodes[i].Name)
-				w.judge("False", agentEvicts, w.nodes[i].Name)
+				w.judge("False", v1alpha1.ReasonWouldEvictPods, w.nodes[i].Name)
 			}
-			_, names, _ := strings.Cut(w.plan().Message, "blocked by pods: ")
+			_, names, _ := strings.Cut(w.plan().Next.Message, "blocked by pods: ")
 			names, _, _ = strings.Cut(names, ":")
 			return names, "n1 WouldEvictPods, n2 WouldEvictPods, n3 WouldEvictPods, ..."
 		}},
-		"nodes that failed after they joined": {3, func(number int) (string, string) {
-			w := newcomers(number)
-			w.policy.MaxJoining, w.policy.MaxFailures = &Amount{Value: 9}, Amount{Value: 1}
+		"nodes that failed after they joined": {3, func(n int) (string, string) {
+			w := newcomers(n)
+			w.in.Spec.Strategy.MaxJoining, w.in.Spec.FailurePolicy.MaxFailures = number(9), number(1)
 			w.plan()
-			for i := range number {
+			for i := range n {
 				n := &w.nodes[i+1]
-				n.Observed, n.OK, n.Reason = n.Generation, "False", agentCrashLooped
+				n.Observed, n.OK, n.Reason = n.Generation, "False", v1alpha1.ReasonCrashLooped
 			}
-			_, names, _ := strings.Cut(w.plan().Message, "(limit 1): ")
+			_, names, _ := strings.Cut(w.plan().Next.Message, "(limit 1): ")
 			names, _, _ = strings.Cut(names, ";")
 			return names, "n2 CrashLooped, n3 CrashLooped, n4 CrashLooped, ..."
 		}},
-		"failed nodes of a result": {MostFailed, func(number int) (string, string) {
+		"failed nodes of a result": {v1alpha1.MaxFailedNodes, func(n int) (string, string) {
 			w := fleet(20)
-			fail(w, number)
-			return fmt.Sprint(w.plan().Failed), "[0 1 2 3 4 5 6 7 8 9]"
+			fail(w, n)
+			return fmt.Sprint(len(w.plan().Next.FailedNodes)), "10"
 		}},
-		"nodes that are drained": {MostFailed, func(number int) (string, string) {
+		"nodes that are drained": {v1alpha1.MaxFailedNodes, func(n int) (string, string) {
 			w := fleet(20)
-			w.policy.Drain = DrainAlways
+			w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 			w.assigned()
-			for i := range number {
+			for i := range n {
 				w.drains(w.nodes[i].Name, 1)
 				w.nodes[i].DrainReport = nil
 			}
-			w.policy.MaxUnavailable = Amount{} // no other drain begins
-			return fmt.Sprint(w.plan().Draining), "[0 1 2 3 4 5 6 7 8 9]"
+			w.in.Spec.Strategy.MaxUnavailable = number(0) // no other drain begins
+			return fmt.Sprint(len(w.plan().Next.DrainingNodes)), "10"
 		}},
-		"nodes whose drain begins": {MostFailed, func(number int) (string, string) {
-			w := fleet(number)
-			w.policy.Drain = DrainAlways
-			return fmt.Sprint(len(w.plan().Draining)), "10"
+		"nodes whose drain begins": {v1alpha1.MaxFailedNodes, func(n int) (string, string) {
+			w := fleet(n)
+			w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
+			return fmt.Sprint(len(w.plan().Next.DrainingNodes)), "10"
 		}},
-		"a node's message": {300, func(number int) (string, string) {
-			return truncate(strings.Repeat("é", number)), strings.Repeat("é", 300) + "…"
+		"a node's message": {300, func(n int) (string, string) {
+			return shortened(strings.Repeat("é", n), maxBlockedMessage), strings.Repeat("é", 300) + "…"
 		}},
-		"an error of a gate": {maxGateError, func(number int) (string, string) {
-			return shortened(strings.Repeat("é", number), maxGateError), strings.Repeat("é", maxGateError) + "…"
+		"an error of a gate": {maxGateError, func(n int) (string, string) {
+			return shortened(strings.Repeat("é", n), maxGateError), strings.Repeat("é", maxGateError) + "…"
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,8 @@ package rollout
 import (
 	"slices"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Cordoned is the Maintenance of a node that a person or a tool has cordoned.
@@ -19,7 +21,7 @@ type Maintenance struct {
 // is NotReady does not count: whoever cordoned the node may have done so because of the configuration.
 func (d *planner) maintenance(n *Node) Maintenance {
 	var m Maintenance
-	now, assigned := d.p.Now, n.Source.AssignedAt
+	now, assigned := d.in.Now, n.Source.AssignedAt
 	if d.observationApplies(n) {
 		m = n.Observation.Maintenance
 	}
@@ -44,7 +46,7 @@ func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, e
 	m := d.maintenance(n)
 	end = d.deadline(n.Source.AssignedAt, length+m.Total)
 	d.requeueAt(end)
-	over = !d.p.Now.Before(end)
+	over = !d.in.Now.Before(end)
 	excused = over && !m.Since.IsZero() && m.Since.Before(end)
 	return end, over && !excused, excused
 }
@@ -72,9 +74,9 @@ func (d *planner) recordsMaintenance(n *Node, s State) bool {
 	case s == Conflicted, s == Manual, n.OtherSource != "", d.returning(n):
 		return false
 	case d.hasTarget(n):
-		return !d.next.Succeeded || !d.proven(n)
+		return !d.succeeded || !d.proven(n)
 	}
-	return n.joined() && n.Source.Rollout == d.p.Name && n.LastKnownGood.SHA256 != n.Source.SHA256
+	return n.joined() && n.Source.Rollout == d.in.Name && n.LastKnownGood.SHA256 != n.Source.SHA256
 }
 
 // withMaintenance adds what is to be remembered about maintenance of a node's assignment to the node's next observation.
@@ -83,8 +85,8 @@ func (d *planner) withMaintenance(n *Node, want Observation) Observation {
 	switch {
 	case m == want.Maintenance:
 		return want
-	case want.Rollout != d.p.Name || want.Revision != n.Source.Revision || want.Attempt != n.Source.Attempt && want.Blocked.IsZero():
-		want = Observation{Rollout: d.p.Name, Revision: n.Source.Revision}
+	case want.Rollout != d.in.Name || want.Revision != n.Source.Revision || want.Attempt != n.Source.Attempt && want.Blocked.IsZero():
+		want = Observation{Rollout: d.in.Name, Revision: n.Source.Revision}
 	}
 	want.Attempt, want.Maintenance = n.Source.Attempt, m
 	if want == (Observation{Rollout: want.Rollout, Revision: want.Revision, Attempt: want.Attempt}) {
@@ -101,7 +103,7 @@ func (d *planner) isPassedOver(n *Node) bool {
 
 // isBeingEmptied reports whether a person has cordoned a node that was blocked because it must be drained.
 func (d *planner) isBeingEmptied(n *Node) bool {
-	return n.Maintenance == Cordoned && d.wasBlocked(n) && slices.Contains([]string{agentNeedsDrain, DrainTimeout, DrainRefused, DrainIgnoredPods}, n.Observation.Reason)
+	return n.Maintenance == Cordoned && d.wasBlocked(n) && slices.Contains([]string{v1alpha1.ReasonNeedsDrain, DrainTimeout, DrainRefused, DrainIgnoredPods}, n.Observation.Reason)
 }
 
 // nextOfferWhenEmptied returns when a node that a person drains is offered the target: at once when it is cordoned, and then after

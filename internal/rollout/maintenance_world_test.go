@@ -44,7 +44,7 @@ func later(a, b time.Time) time.Time {
 // refereeMaintenance holds the states of nodes under maintenance, and the steps that are done, against the rules. It runs before the
 // moves are written.
 func (w *world) refereeMaintenance(t *rapid.T, r Result) {
-	p := &w.policy
+	p := &w.in
 	members, good, failed := 0, 0, 0
 	for i := range w.nodes {
 		n, s := &w.nodes[i], r.States[i]
@@ -57,8 +57,8 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 		verdict := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" && !n.Provisional
 		pause, ownDrain := w.pauses[n.Name], n.Drain.Rollout == p.DrainID
 		passed := has && n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial && n.OK != "False"
-		over := passed && r.Next.Succeeded // it is Updated now, whatever it was before
-		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.AssignedAt, pause.ended))) >= p.NotReadyGrace
+		over := passed && r.Succeeded() // it is Updated now, whatever it was before
+		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.AssignedAt, pause.ended))) >= p.Controller.NotReadyGrace.Duration
 		switch {
 		case has && verdict:
 			failed++
@@ -66,7 +66,7 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 				"%s has failed by its own verdict (%s) and is %s under maintenance %q", n.Name, n.Reason, s, n.Maintenance)
 		case passed && n.Ready && w.soaked(n):
 			good++
-		case w.progress.Succeeded && passed: // what happens later is not the rollout's
+		case hasSucceeded(&w.in.Status) && passed: // what happens later is not the rollout's
 		case fresh && !n.Ready && !pause.since.IsZero() && !over && s != Skipped && s != Draining && s != Blocked:
 			t.Fatalf("%s went NotReady in maintenance that began before (%+v), and is %s: %+v", n.Name, pause, s, r.NodeState(i))
 		case fresh && down && pause.since.IsZero() && !ownDrain:
@@ -78,20 +78,18 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 			failed++ // by a timeout
 		}
 	}
-	was, now := &w.progress, &r.Next
-	if was.Revision != now.Revision || was.Succeeded || p.Approval.Revision == now.Revision && p.Approval.Step >= was.Step {
+	was, now := &w.in.Status, &r.Next
+	if a := p.Spec.Approval; numberOf(was) != p.Target.Number || hasSucceeded(was) || a != nil && a.Revision == p.Target.Number && a.Step >= was.Step {
 		return
 	}
 	least := good // the most that the steps that are done now demand
-	for i := was.Step; i < now.Step && i < len(p.Steps); i++ {
-		if !p.Steps[i].IsPause() {
-			least = max(least, p.Steps[i].Nodes.RoundUp(members))
-		}
+	for i := was.Step; i < min(now.Step, int32(len(p.Spec.Strategy.Steps))); i++ {
+		least = max(least, int(RoundUp(p.Spec.Strategy.Steps[i].Nodes, int32(members))))
 	}
-	if now.Succeeded {
+	if hasSucceeded(now) {
 		least = members
 	}
 	if missing := members - good - failed; least > good && (good == 0 || missing > max(1, members/10)) {
-		t.Fatalf("step %d of %d is done with %d good, %d failed and %d missing of %d nodes; it demands %d", now.Step, len(p.Steps), good, failed, missing, members, least)
+		t.Fatalf("step %d of %d is done with %d good, %d failed and %d missing of %d nodes; it demands %d", now.Step, len(p.Spec.Strategy.Steps), good, failed, missing, members, least)
 	}
 }

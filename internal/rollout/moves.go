@@ -6,11 +6,17 @@ import (
 	"hash/fnv"
 	"slices"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // maxPicked limits how many nodes one plan assigns the target: nothing is planned while they are written, and their results
 // may be a reason to stop.
 const maxPicked = 1000
+
+// maxBlockedMessage limits the message of an observation, in characters.
+const maxBlockedMessage = 300
 
 // maxRevoked is how many revisions a NodeConfig can revoke.
 const maxRevoked = 10
@@ -19,12 +25,12 @@ const maxRevoked = 10
 // it cannot read something, its guards refuse it, or its kubelet is broken anyway, would accept it later: that must not happen with a
 // revision that was stopped.
 func (d *planner) takeBack() {
-	if d.p.Frozen {
+	if d.in.Spec.Frozen {
 		return
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		runs := n.Active.SHA256 == d.p.Target.SHA256
+		runs := n.Active.SHA256 == d.in.Target.SHA256
 		keeps := runs && !d.assignedTarget(n) // it ran the content before that became the target
 		settled := stop == nil || runs || n.judged()
 		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
@@ -32,9 +38,9 @@ func (d *planner) takeBack() {
 		}
 		to := d.previousSource(n)
 		switch {
-		case to.SHA256 == d.p.Target.SHA256: // nothing would change
+		case to.SHA256 == d.in.Target.SHA256: // nothing would change
 		case stop != nil && !d.proven(n):
-			d.unassign(i, TakeBack, to, stop.Reason != HaltInconclusive)
+			d.unassign(i, TakeBack, to, stop.Reason != v1alpha1.HaltInconclusive)
 		case s == Stale:
 			d.unassign(i, TakeBack, to, false)
 		}
@@ -45,7 +51,7 @@ func (d *planner) takeBack() {
 // is gone, counts only if the node runs it.
 func (d *planner) previous(n *Node) *Source {
 	s := n.Source.Previous
-	if s != nil && s.Kind == SourceConfigMap && n.Active.SHA256 != s.SHA256 && (slices.Contains(d.p.Stopped, s.Name) || d.isGone(s)) {
+	if s != nil && s.Kind == SourceConfigMap && n.Active.SHA256 != s.SHA256 && (slices.Contains(d.in.Stopped, s.Name) || d.isGone(s)) {
 		return nil
 	}
 	return s
@@ -53,7 +59,7 @@ func (d *planner) previous(n *Node) *Source {
 
 // isGone reports whether the ConfigMap of a revision of this rollout does not exist any more: no agent can read it.
 func (d *planner) isGone(s *Source) bool {
-	return d.p.Revisions != nil && s.Rollout == d.p.Name && !slices.Contains(d.p.Revisions, s.UID)
+	return d.in.Revisions != nil && s.Rollout == d.in.Name && !slices.Contains(d.in.Revisions, s.UID)
 }
 
 // previousSource returns the source that a node had before the target.
@@ -63,7 +69,7 @@ func (d *planner) previousSource(n *Node) Source {
 		return Source{}
 	}
 	s := *previous
-	s.AssignedAt, s.Term = d.p.Now, d.p.Term
+	s.AssignedAt, s.Term = d.in.Now, d.in.Term
 	return s
 }
 
@@ -100,7 +106,7 @@ func revoked(list, add []string, without string) []string {
 // goBack rolls back nodes from a revision that was stopped: broken nodes at once, the others a few at a time, the last
 // assigned first. Nodes that had the content before it became the target keep it.
 func (d *planner) goBack() {
-	d.leaving = d.moving
+	d.back.leaving = d.back.moving
 	d.findRemaining()
 	if h := d.next.Halt; h == nil || !h.Rollback || d.lastGood().Gone {
 		return
@@ -108,18 +114,18 @@ func (d *planner) goBack() {
 	var healthy []int
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
-		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.p.Target.SHA256 // its NodeConfig was created again
+		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.in.Target.SHA256 // its NodeConfig was created again
 		if !d.assignedTarget(n) && !runs || s == Conflicted || n.OtherSource != "" || d.moved[i] {
 			continue
 		}
 		to := d.destination(n)
-		if to.SHA256 == d.p.Target.SHA256 {
+		if to.SHA256 == d.in.Target.SHA256 {
 			continue
 		}
-		d.leaving++
-		d.goingTo[d.p.sourceName(&to)]++
+		d.back.leaving++
+		d.back.goingTo[d.in.sourceName(&to)]++
 		switch {
-		case d.p.Frozen:
+		case d.in.Spec.Frozen:
 		case s == Failed || !n.Ready:
 			d.unassign(i, GoBack, to, true)
 		default:
@@ -130,10 +136,10 @@ func (d *planner) goBack() {
 		x, y := &d.nodes[a], &d.nodes[b]
 		return cmp.Or(y.Source.AssignedAt.Compare(x.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
 	})
-	room := max(1, d.p.RollbackMaxUnavailable.roundDown(d.counts.Members)) - d.moving
+	room := int(max(1, roundDown(d.in.Spec.Rollback.MaxUnavailable, d.counts.Members)) - d.back.moving)
 	for _, i := range healthy[:min(max(0, room), len(healthy))] {
 		d.unassign(i, GoBack, d.destination(&d.nodes[i]), true)
-		d.moving++
+		d.back.moving++
 	}
 }
 
@@ -145,16 +151,16 @@ func (d *planner) findRemaining() {
 	}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if !d.hasTarget(n) && n.Source.Rollout == d.p.Name && n.Active.SHA256 == d.p.Target.SHA256 {
-			d.remaining = append(d.remaining, n.Name)
+		if !d.hasTarget(n) && n.Source.Rollout == d.in.Name && n.Active.SHA256 == d.in.Target.SHA256 {
+			d.back.remaining = append(d.back.remaining, n.Name)
 		}
 	}
 }
 
 // lastGood returns the last revision that succeeded before the target; zero if there is none, or if it was stopped later.
 func (d *planner) lastGood() Revision {
-	l := d.p.LastSucceeded
-	if l.SHA256 == d.p.Target.SHA256 || slices.Contains(d.p.Stopped, l.Name) {
+	l := d.in.LastSucceeded
+	if l.SHA256 == d.in.Target.SHA256 || slices.Contains(d.in.Stopped, l.Name) {
 		return Revision{}
 	}
 	return l
@@ -167,7 +173,7 @@ func (d *planner) destination(n *Node) Source {
 		return d.source(l, 1, n.Source.Previous)
 	}
 	if d.previous(n) == nil {
-		return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: d.p.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.p.Now, Term: d.p.Term}
+		return Source{Kind: SourceLocal, Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.in.Now, Term: d.in.Term}
 	}
 	return d.previousSource(n)
 }
@@ -176,7 +182,7 @@ func (d *planner) destination(n *Node) Source {
 func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 	return Source{
 		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
-		Rollout: d.p.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.p.Now, Term: d.p.Term, Previous: previous,
+		Rollout: d.in.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.in.Now, Term: d.in.Term, Previous: previous,
 	}
 }
 
@@ -215,7 +221,7 @@ func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 	var revoke []string
 	switch {
 	case n.Source.Kind != SourceConfigMap:
-	case n.Source.SHA256 == to.SHA256, slices.Contains(d.p.Stopped, n.Source.Name):
+	case n.Source.SHA256 == to.SHA256, slices.Contains(d.in.Stopped, n.Source.Name):
 		previous = n.Source.Previous
 		if n.Source.SHA256 != to.SHA256 {
 			revoke = []string{n.Source.UID}
@@ -224,11 +230,11 @@ func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 		previous = n.Source.Previous
 	default:
 		s := n.Source
-		s.Previous, s.AssignedAt, s.Term = nil, d.p.Now, 0
+		s.Previous, s.AssignedAt, s.Term = nil, d.in.Now, 0
 		previous = &s
 	}
 	attempt := int64(1)
-	if to.Number == d.next.Revision {
+	if to.Number == d.in.Target.Number {
 		attempt = d.next.Attempt
 	}
 	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.UID)})
@@ -236,7 +242,7 @@ func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 
 // assign assigns the target to the next nodes.
 func (d *planner) assign() {
-	if d.next.Revision == 0 || d.stopped() {
+	if d.in.Target.Number == 0 || d.stopped() {
 		return
 	}
 	var candidates []int
@@ -244,21 +250,21 @@ func (d *planner) assign() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
-		case d.moved[i], d.newcomers[i], probing && !d.namedByRetry(n):
+		case d.moved[i], d.joins.newcomers[i], probing && !d.namedByRetry(n):
 		case n.Drain.Rollout != "" && (s == Pending || s == Failed || s == Blocked && !d.hasTarget(n)): // of an earlier drain, removed first
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
-			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
+			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.in.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID && (!d.closed() || n.Active.SHA256 == d.p.Target.SHA256):
+		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.in.Target.UID && (!d.closed() || n.Active.SHA256 == d.in.Target.SHA256):
 			d.carryObservation(i)
-			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was created again: an equal payload needs no restart
+			d.assignRevision(i, Assign, d.in.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
 	}
-	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
+	room := int(d.allowed() - (d.assigned - d.counts.Failed - d.refusing))
 	var given []string
-	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.held && !d.closed() {
+	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.gates.held && !d.closed() {
 		before := len(d.moves)
-		d.countDisruptions(2 * min(room, d.counts.Budget))
+		d.countDisruptions(2 * min(room, int(d.counts.Budget)))
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[before:] {
 			if d.states[m.Node] != Blocked { // another offer is not reported
@@ -266,24 +272,24 @@ func (d *planner) assign() {
 			}
 		}
 		if !d.disruption.read {
-			d.makeRoom(min(room, len(candidates)-d.disruption.held) - picked - d.freeing)
+			d.makeRoom(min(room, len(candidates)-d.disruption.held) - picked - int(d.freeing))
 		}
 	}
-	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + len(d.drainsBegun)
+	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + int32(len(d.drains.begun))
 	switch {
 	case len(given) > 0:
-		d.events = append(d.events, NodesAssigned(&d.p, &d.next, given))
-	case d.held && len(candidates) > 0 && room > 0:
+		d.events = append(d.events, d.in.NodesAssigned(d.next.Step, given))
+	case d.gates.held && len(candidates) > 0 && room > 0:
 		d.waitReason = d.gatesWaited()
-		d.waitsForGate = d.waitsForGate || moving == 0
+		d.gates.onlyGates = d.gates.onlyGates || moving == 0
 	case d.closed(): // describe says so
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.waitReason = d.blocked()
 	case probing:
 		d.waitReason = "other nodes wait for the retried nodes"
-	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.next.Succeeded && d.resting > 0:
+	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.succeeded && d.resting > 0:
 		d.waitReason = fmt.Sprintf("too many nodes are under maintenance (%d), NotReady or have a silent agent to continue without them", d.resting)
-	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.next.Succeeded:
+	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.succeeded:
 		d.waitReason = "too many nodes are NotReady or have a silent agent to continue without them"
 	case len(candidates) == 0:
 	case d.counts.Budget == 0:
@@ -302,7 +308,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.in.Target.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}
@@ -324,7 +330,7 @@ func (d *planner) takeBackBlocked(i int, reason, message string) {
 // observeBlocked records that a node cannot get the target because of its pods.
 func (d *planner) observeBlocked(i int, reason, message string) {
 	n := &d.nodes[i]
-	m := Observation{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: reason, Message: truncate(message)}
+	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason, Message: shortened(message, maxBlockedMessage)}
 	if d.wasBlocked(n) {
 		m.Offers += n.Observation.Offers
 	}
@@ -332,24 +338,15 @@ func (d *planner) observeBlocked(i int, reason, message string) {
 	d.observations = append(d.observations, NewObservation{i, m})
 }
 
-// truncate shortens a node's message to what an observation holds.
-func truncate(words string) string {
-	const most = 300
-	if r := []rune(words); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return words
-}
-
 // renew repeats assignments of an earlier leader in the term of this one, if agents reject them for their term.
 func (d *planner) renew() {
-	if d.p.Frozen {
+	if d.in.Spec.Frozen {
 		return
 	}
 	renewed, over := 0, d.counts.Unavailable-d.counts.Budget
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.Rollout != d.p.Name || n.Source.Term == d.p.Term {
+		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.Rollout != d.in.Name || n.Source.Term == d.in.Term {
 			continue
 		}
 		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256 {
@@ -360,12 +357,12 @@ func (d *planner) renew() {
 			continue
 		}
 		s := n.Source
-		s.AssignedAt, s.Term = d.p.Now, d.p.Term
+		s.AssignedAt, s.Term = d.in.Now, d.in.Term
 		d.move(Move{Node: i, Kind: Renew, Source: s, Revoked: n.Revoked})
 		renewed++
 	}
 	if renewed > 0 {
-		d.event(false, "AssignmentsRenewed", "assignments of an earlier leader to %s were renewed", plural(renewed, "node"))
+		d.event(false, "AssignmentsRenewed", "assignments of an earlier leader to %s were renewed", printable.Count(renewed, "node"))
 	}
 }
 
@@ -384,8 +381,8 @@ func (d *planner) probing() bool {
 
 // namedByRetry reports whether the current retry names a node.
 func (d *planner) namedByRetry(n *Node) bool {
-	r := d.p.Retry
-	return r.Revision == d.next.Revision && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
+	r := d.in.Spec.Retry
+	return r != nil && r.Revision == d.in.Target.Number && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
 }
 
 // retries reports whether a node on which the target failed tries it again. A node under maintenance does only if the retry names it.
@@ -395,13 +392,14 @@ func (d *planner) retries(n *Node) bool {
 
 // toRetry reports whether the current retry is about a node on which the target failed.
 func (d *planner) toRetry(n *Node) bool {
-	return n.Source.Attempt < d.next.Attempt && d.p.Retry.Revision == d.next.Revision && (len(d.p.Retry.Nodes) == 0 || d.namedByRetry(n))
+	r := d.in.Spec.Retry
+	return r != nil && n.Source.Attempt < d.next.Attempt && r.Revision == d.in.Target.Number && (len(r.Nodes) == 0 || d.namedByRetry(n))
 }
 
 // pick assigns the target to the first candidates for which there is room, and returns how many it assigned.
 func (d *planner) pick(candidates []int, room int) int {
-	c := &d.counts
-	flying := 0
+	c, perDomain := &d.counts, d.in.Spec.Strategy.MaxUnavailablePerDomain
+	flying, most := int32(0), d.in.Spec.Strategy.MaxDomainsInFlight
 	for _, dom := range d.domains {
 		if dom.inFlight > 0 {
 			flying++
@@ -416,7 +414,7 @@ func (d *planner) pick(candidates []int, room int) int {
 			break
 		}
 		if picked == maxPicked {
-			d.requeueAt(d.p.Now.Add(time.Millisecond))
+			d.requeueAt(d.in.Now.Add(time.Millisecond))
 			break
 		}
 		n := &d.nodes[i]
@@ -424,9 +422,9 @@ func (d *planner) pick(candidates []int, room int) int {
 		switch {
 		case !d.fits(i, d.used, c.Budget):
 			continue
-		case d.p.MaxUnavailablePerDomain != nil && !d.fits(i, dom.used, d.p.MaxUnavailablePerDomain.roundDown(dom.members)):
+		case perDomain != nil && !d.fits(i, dom.used, roundDown(perDomain, dom.members)):
 			continue
-		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
+		case most != nil && dom.inFlight == 0 && flying >= *most:
 			continue
 		case !d.mayDisrupt(i):
 			continue
@@ -436,10 +434,10 @@ func (d *planner) pick(candidates []int, room int) int {
 		}
 		d.countMove(i)
 		d.disrupt(i)
-		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
+		if d.in.Spec.Strategy.Drain == v1alpha1.DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)
 		} else {
-			d.assignRevision(i, Assign, d.p.Target)
+			d.assignRevision(i, Assign, d.in.Target)
 		}
 		picked++
 	}
@@ -451,7 +449,7 @@ func (d *planner) pick(candidates []int, room int) int {
 // More nodes may count than the budget allows now, because it was lowered, or because nodes fail later. Then the target begins, of the
 // nodes that count already, on as many as the budget has places beside those that may be restarting. If it has failed on as many nodes as
 // may be unavailable, it begins on another one only after a retry of those.
-func (d *planner) fits(i int, u usage, budget int) bool {
+func (d *planner) fits(i int, u usage, budget int32) bool {
 	n, s := &d.nodes[i], d.states[i]
 	switch {
 	case !d.countsUnavailable(n, s):
@@ -551,7 +549,7 @@ func (d *planner) prioritizeKinds(all []candidate) {
 // hash combines a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(d.p.Target.SHA256[:min(12, len(d.p.Target.SHA256))]))
+	h.Write([]byte(d.in.Target.SHA256[:min(12, len(d.in.Target.SHA256))]))
 	h.Write([]byte(name))
 	x := h.Sum64() // still similar for names that differ only in the last letter
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd

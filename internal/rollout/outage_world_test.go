@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -18,7 +19,7 @@ func seenSince(t time.Time) Outages { return Outages{{t, t}} }
 func hasty(nodes int) *world {
 	w := newWorld()
 	w.add(nodes, 1)
-	w.policy.Steps, w.policy.NodeTimeout = []Step{{Nodes: Amount{100, true}}}, 10*time.Second
+	w.in.Spec.Strategy.Steps, w.in.Spec.NodeTimeoutSeconds = []v1alpha1.RolloutStep{{Nodes: percent(100)}}, 10
 	return w
 }
 
@@ -27,19 +28,19 @@ func TestAnOutageInTheMiddleOfATrialFailsNoNode(t *testing.T) {
 		for _, late := range []time.Duration{0, 20 * time.Second, 45 * time.Second} {
 			for _, at := range []time.Duration{0, 5 * time.Second, 30 * time.Second, 60 * time.Second} {
 				w := hasty(4)
-				w.policy.MaxUnavailable = Amount{Value: 2}
+				w.in.Spec.Strategy.MaxUnavailable = number(2)
 				w.target("r1")
 				out := false
-				for w.last.Phase != PhaseComplete {
+				for w.last.Next.Phase != v1alpha1.RolloutComplete {
 					w.act()
 					w.plan()
-					assert.Must(t, w.progress.Halt == nil, "%s from %s on, agents back after %s: %s", length, at, late, w.last.Message)
+					assert.Must(t, w.in.Status.Halt == nil, "%s from %s on, agents back after %s: %s", length, at, late, w.last.Next.Message)
 					w.now = w.now.Add(5 * time.Second)
 					if !out && !w.now.Before(epoch.Add(at)) {
 						out = true
 						w.outage(length, func(*Node) time.Duration { return late })
 					}
-					assert.Must(t, w.now.Before(epoch.Add(time.Hour)), "it does not complete: %s", w.last.Message)
+					assert.Must(t, w.now.Before(epoch.Add(time.Hour)), "it does not complete: %s", w.last.Next.Message)
 				}
 			}
 		}
@@ -51,15 +52,15 @@ func TestAnOutageInTheMiddleOfATrialFailsNoNode(t *testing.T) {
 func TestRandomOutagesFailNoNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := hasty(rapid.IntRange(1, 12).Draw(t, "nodes"))
-		w.policy.MaxUnavailable = Amount{Value: rapid.IntRange(1, 6).Draw(t, "maxUnavailable")}
-		w.policy.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
+		w.in.Spec.Strategy.MaxUnavailable = number(rapid.IntRange(1, 6).Draw(t, "maxUnavailable"))
+		w.in.Spec.SoakSeconds = rapid.Int32Range(0, 120).Draw(t, "soak")
 		w.target("r1")
 		var began []time.Time // of the last outages
-		for pass := 0; w.last.Phase != PhaseComplete; pass++ {
+		for pass := 0; w.last.Next.Phase != v1alpha1.RolloutComplete; pass++ {
 			w.act()
 			w.plan()
-			assert.Must(t, w.progress.Halt == nil, "it was stopped: %s", w.last.Message)
-			assert.Must(t, pass < 5000, "it does not complete: %s", w.last.Message)
+			assert.Must(t, w.in.Status.Halt == nil, "it was stopped: %s", w.last.Next.Message)
+			assert.Must(t, pass < 5000, "it does not complete: %s", w.last.Next.Message)
 			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "seconds")) * time.Second)
 			many := len(began) >= mostReturns && slices.ContainsFunc(w.nodes, func(n Node) bool {
 				return n.LastKnownGood.SHA256 != n.Source.SHA256 && !n.Source.AssignedAt.After(began[len(began)-mostReturns])
@@ -84,7 +85,7 @@ func TestAHungNodeStillFailsAfterAnOutage(t *testing.T) {
 		w.now = w.now.Add(5 * time.Second)
 	}
 	w.outage(time.Minute, func(*Node) time.Duration { return 0 })
-	most := w.now.Add(w.policy.AgentTimeout + w.policy.NodeTimeout + trialLength)
+	most := w.now.Add(w.in.Controller.AgentTimeout.Duration + seconds(w.in.Spec.NodeTimeoutSeconds) + trialLength)
 	assert.That(t, w.stateAfter(most.Sub(w.now)-time.Second) == Trial, "it failed too early")
 	assert.Equal(t, w.stateAfter(time.Second), Failed, "the node")
 }
@@ -95,7 +96,7 @@ func TestASoakDoesNotCountTheTimeOfOutages(t *testing.T) {
 	w.outage(3*time.Minute, func(*Node) time.Duration { return 0 })
 	w.now = w.now.Add(30 * time.Second)
 	w.outage(time.Minute, func(*Node) time.Duration { return 0 }) // the agents were not back
-	unobserved := 3*time.Minute + 30*time.Second + time.Minute + w.policy.AgentTimeout
+	unobserved := 3*time.Minute + 30*time.Second + time.Minute + w.in.Controller.AgentTimeout.Duration
 	left := 10*time.Minute + unobserved - (4*time.Minute + 3*time.Minute + 30*time.Second + time.Minute)
 	assert.Equal(t, w.stateAfter(left-time.Second), Soaking, "a second before its end the node")
 	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
@@ -130,8 +131,8 @@ func TestAnAPIServerThatOftenFailsEndsNoDeadlineForEver(t *testing.T) {
 				is := w.plan().States[0]
 				for is != c.want && w.now.Before(epoch.Add(2*c.most)) {
 					w.often(30 * time.Second)
-					if last := len(w.policy.Outages) - 1; forgets {
-						w.policy.Outages = w.policy.Outages[last:]
+					if last := len(w.in.Outages) - 1; forgets {
+						w.in.Outages = w.in.Outages[last:]
 					}
 					w.act()
 					is = w.plan().States[0]
@@ -144,40 +145,40 @@ func TestAnAPIServerThatOftenFailsEndsNoDeadlineForEver(t *testing.T) {
 
 func TestAStuckRolloutIsReportedAlthoughTheAPIServerFailsOnceAnHour(t *testing.T) {
 	w := hasty(1)
-	w.policy.MaxUnavailable = Amount{}
+	w.in.Spec.Strategy.MaxUnavailable = number(0)
 	w.target("r1")
 	for range 3 {
 		w.plan()
 		w.often(50 * time.Minute)
 	}
-	assert.Equal(t, w.plan().Phase, PhaseStuck, "the phase")
+	assert.Equal(t, w.plan().Next.Phase, v1alpha1.RolloutStuck, "the phase")
 }
 
 func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing.T) {
 	w := hasty(2)
-	w.policy.MaxUnavailable, w.policy.RollbackMaxUnavailable = Amount{Value: 2}, Amount{Value: 1}
+	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Rollback.MaxUnavailable = number(2), number(1)
 	for _, name := range []string{"r1", "r2"} {
 		w.target(name)
-		for w.plan().Phase != PhaseComplete {
+		for w.plan().Next.Phase != v1alpha1.RolloutComplete {
 			w.now = w.now.Add(5 * time.Second)
 			w.act()
 		}
 	}
 	w.agents["n1"].silent, w.agents["n2"].silent = true, true
-	w.policy.Abort = Abort{Revision: 2, Rollback: true}
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
 	began := w.now
-	for w.plan().Phase != PhaseRolledBack && w.now.Before(began.Add(time.Hour)) {
+	for w.plan().Next.Phase != v1alpha1.RolloutRolledBack && w.now.Before(began.Add(time.Hour)) {
 		w.often(30 * time.Second)
 		w.act()
 	}
-	assert.That(t, w.now.Before(began.Add(20*time.Minute)), "it took %s: %s", w.now.Sub(began), w.last.Message)
+	assert.That(t, w.now.Before(began.Add(20*time.Minute)), "it took %s: %s", w.now.Sub(began), w.last.Next.Message)
 }
 
 func TestAnOutageAfterTheSoakChangesNothing(t *testing.T) {
 	w := soaking(t)
-	w.policy.Steps = []Step{{Nodes: Amount{Value: 1}}, {}, {Nodes: Amount{100, true}}} // it stays incomplete
+	w.in.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: number(1)}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: percent(100)}} // it stays incomplete
 	is := w.stateAfter(10 * time.Minute)
-	assert.Must(t, is == Updated && !w.progress.Succeeded, "the node is %s; %s: %s", is, w.last.Phase, w.last.Message)
+	assert.Must(t, is == Updated && !hasSucceeded(&w.in.Status), "the node is %s; %s: %s", is, w.last.Next.Phase, w.last.Next.Message)
 	w.outage(3*time.Minute, func(*Node) time.Duration { return 0 })
 	assert.Equal(t, w.stateAfter(0), Updated, "after the outage the node")
 }
@@ -217,8 +218,9 @@ func TestOutagesEndAtTheirTime(t *testing.T) {
 }
 
 func TestADrainDoesNotCountTheTimeOfOutages(t *testing.T) {
-	d := planner{p: Policy{DrainTimeout: 5 * time.Minute, AgentTimeout: time.Minute, Outages: Outages{
+	in := newWorld().in
+	in.Outages = Outages{
 		{epoch.Add(-time.Hour), epoch.Add(-time.Minute)}, {epoch.Add(time.Minute), epoch.Add(3 * time.Minute)},
-	}}}
-	assert.Equal(t, d.drainEnds(&Node{Drain: Drain{Since: epoch}}), epoch.Add(8*time.Minute), "the drain ends")
+	}
+	assert.Equal(t, newPlanner(in, nil).drainEnds(&Node{Drain: Drain{Since: epoch}}), epoch.Add(8*time.Minute), "the drain ends")
 }

@@ -66,14 +66,14 @@ func (all Outages) Deadline(start time.Time, length, back time.Duration) time.Ti
 
 // deadline returns when a timeout that nodes must keep is over.
 func (d *planner) deadline(start time.Time, length time.Duration) time.Time {
-	return d.p.Outages.Deadline(start, length, d.p.AgentTimeout)
+	return d.in.Outages.Deadline(start, length, d.in.Controller.AgentTimeout.Duration)
 }
 
 // ends returns when a time is over in which nodes are observed. A change of leaders without an outage does not matter.
 func (d *planner) ends(start time.Time, length time.Duration) time.Time {
-	all := d.p.Outages
+	all := d.in.Outages
 	if len(all) > 0 && all[0].To.Equal(all[0].From) {
 		all = all[1:]
 	}
-	return all.End(start, length, d.p.AgentTimeout)
+	return all.End(start, length, d.in.Controller.AgentTimeout.Duration)
 }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Plan decides what one rollout does next. It is called after every change and after Result.RequeueAfter. It converges: when
 // its moves were made and nothing else changes, it decides to do nothing.
-func Plan(p Policy, was Progress, nodes []Node) Result {
-	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}, goingTo: counter{}}
+func Plan(in Input, nodes []Node) Result {
+	d := newPlanner(in, nodes)
 	d.startRevision()      // a new target starts with empty progress
 	d.startAttempt()       // a retry lifts a stop; earlier failures no longer count
 	d.checkWindows()       // may the target be assigned now?
@@ -33,76 +35,121 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	return d.result()
 }
 
-// planner is the state of one call of Plan.
+// planner is the state of one call of Plan. Each group of fields names the step that writes it; later steps read it.
 type planner struct {
-	p         Policy
-	was, next Progress
-	nodes     []Node
+	in         Input   // newPlanner; checkWindows sets Trial
+	nodes      []Node  // newPlanner
+	decisions          // every step adds to it
+	progress           // startRevision, startAttempt, and the steps that it names
+	census             // deriveStates; the steps that move nodes keep it up to date
+	gates      gating  // askGates; assign sets onlyGates if nothing else moves
+	back       retreat // deriveStates counts, goBack continues, describe words it
+	joins      joining // join
+	drains     draining
+	window     windowState // checkWindows
+	disruption disruption  // assign
+	waiting
+}
 
+// decisions are what the caller is to do. Any step appends to them.
+type decisions struct {
+	observations []NewObservation // updateObservations, and every step that makes a node Blocked or moves it
+	moves        []Move           // takeBack, leaveWindow, goBack, join, assign, drain, renew
+	moved        []bool           // by node: with moves
+	events       []Event          // every step
+	ask          []int            // preflight: nodes to ask about the target
+	startups     []Startup        // startup
+	requeueAfter time.Duration    // every step: see requeueAt
+}
+
+// progress is what the next plan starts from.
+type progress struct {
+	next       v1alpha1.NodeConfigRolloutStatus // every step that decides; result completes it
+	gatesSince time.Time                        // checkGates, advance, askGates: Result.GatesSince
+	succeeded  bool                             // startRevision, advance: all nodes had proven the target once
+	complete   bool                             // advance: and they do now
+	asking     bool                             // preflight: it is not over
+}
+
+// census is what the nodes are, for the steps after deriveStates.
+type census struct {
 	states  []State
-	counts  Counts
-	domains map[string]*domain
+	counts  Counts             // countMove adds nodes that begin to move
+	domains map[string]*domain // countMove
+	used    usage              // countMove
 	// Of the nodes that have the target:
-	assigned int     // counted by the step
-	missing  int     // members that cannot get the target now
-	resting  int     // of these, members under maintenance
-	failures int     // counted towards the stop
-	refusing int     // Blocked, and still assigned the target
-	freeing  int     // Blocked, the assignment was taken back, and the agent is expected to confirm soon
-	moving   int     // being rolled back
-	leaving  int     // being rolled back, or waiting for it
-	goingTo  counter // of leaving: the names of their destinations
-	where    string  // what members run, by count, after a rollback
-	used     usage
+	assigned int32 // counted by the step; join adds nodes
+	missing  int32 // members that cannot get the target now
+	resting  int32 // of these, members under maintenance
+	failures int32 // counted towards the stop
+	refusing int32 // Blocked, and still assigned the target; drainRefusing takes nodes away
+	failed   []int // the first failed nodes
+	freeing  int32 // Blocked, the assignment was taken back, and the agent is expected to confirm soon
+}
 
-	remaining []string // nodes that still run the target although their assignment was taken back
+// gating is what gates keep from happening.
+type gating struct {
+	measure   []string // gates to evaluate
+	reasons   []string // why they do not let the rollout continue
+	troubled  bool     // one of them failed or has no result
+	held      bool     // no node is assigned the target
+	onlyGates bool     // the rollout waits for nothing else
+}
 
-	observations []NewObservation
-	moves        []Move
-	moved        []bool // by node
-	events       []Event
-	failed       []int
-	requeueAfter time.Duration
-	complete     bool
-	stuck        bool
-	ask          []int  // nodes to ask about the target
-	asking       bool   // the preflight is not over
-	waitReason   string // why no candidate moves; empty if there is none
-	budgetHeld   bool   // no candidate moves, because nodes that do not answer or are not Ready hold the places of the budgets
-	disruption   disruption
-	window       windowState
-	windowWait   bool // no progress before a window opens
+// retreat is a rollback.
+type retreat struct {
+	moving    int32    // nodes being rolled back
+	leaving   int32    // goBack: these, and those that wait for it
+	goingTo   counter  // of leaving: the names of their destinations
+	remaining []string // goBack: nodes that still run the target although their assignment was taken back
+	where     string   // describe: what members run, by count, after it
+}
 
-	taints       []Taint
-	evict        []int
-	handOver     string
-	drainsBegun  []string // nodes whose drain begins
-	drained      []string // drained nodes that are assigned the target
-	measure      []string // gates to evaluate
-	waiting      []string // why gates do not let the rollout continue
-	troubled     bool     // one of them failed or has no result
-	held         bool     // no node is assigned the target, because of a gate
-	waitsForGate bool     // the rollout does nothing else
+// joining is what new nodes can expect.
+type joining struct {
+	newcomers map[int]bool // new nodes that get a revision later; true: the target
+	message   string       // why they wait, and what to do
+	stopped   bool         // too many of them have failed
+	possible  bool         // there is a revision for them
+}
 
-	newcomers      map[int]bool // new nodes that get the target later
-	joiningMessage string       // why new nodes wait, and what to do
-	joiningStopped bool         // too many new nodes have failed
-	joining        bool         // there is a revision for new nodes
+// draining is what happens to nodes that are drained.
+type draining struct {
+	taints   []Taint  // drainRefusing, assign, drain
+	begun    []string // drainRefusing, assign: nodes whose drain begins
+	done     []string // drain: drained nodes that are assigned the target
+	evict    []int    // drain
+	handOver string   // drain
+}
 
-	startups []Startup
+// waiting is why nothing moves.
+type waiting struct {
+	waitReason string // assign: why no candidate moves; empty if there is none
+	budgetHeld bool   // assign: because nodes that do not answer or are not Ready hold the places of the budgets
+	windowWait bool   // checkDeadline: no progress before a window opens
+	stuck      bool   // checkDeadline
+}
+
+func newPlanner(in Input, nodes []Node) *planner {
+	d := &planner{in: in, nodes: nodes}
+	in.Status.DeepCopyInto(&d.next)
+	d.next.Step = max(0, d.next.Step)
+	d.states, d.moved = make([]State, len(nodes)), make([]bool, len(nodes))
+	d.domains, d.back.goingTo = map[string]*domain{}, counter{}
+	return d
 }
 
 // domain counts the nodes with one value of the topology key.
 type domain struct {
-	members, inFlight int
+	members, inFlight int32
 	used              usage
 }
 
 // usage is what uses up a budget.
 type usage struct {
-	unavailable int // nodes
-	settled     int // of these: those with settledDown
-	begun       int // of these: those with hasBegun
+	unavailable int32 // nodes
+	settled     int32 // of these: those with settledDown
+	begun       int32 // of these: those with hasBegun
 }
 
 func (d *planner) event(warning bool, reason, format string, args ...any) {
@@ -111,27 +158,41 @@ func (d *planner) event(warning bool, reason, format string, args ...any) {
 
 // requeueAt requests another plan at a time, if that is in the future.
 func (d *planner) requeueAt(t time.Time) {
-	if left := t.Sub(d.p.Now); left > 0 && (d.requeueAfter == 0 || left < d.requeueAfter) {
+	if left := t.Sub(d.in.Now); left > 0 && (d.requeueAfter == 0 || left < d.requeueAfter) {
 		d.requeueAfter = left
 	}
 }
 
+// was is the number of the target of the last plan.
+func (d *planner) was() int64 {
+	if r := d.in.Status.UpdateRevision; r != nil {
+		return r.Number
+	}
+	return 0
+}
+
 func (d *planner) startRevision() {
-	if d.p.Target.Number == d.was.Revision {
+	t, next := &d.in.Target, &d.next
+	if t.Number == d.was() {
+		d.succeeded = next.CurrentRevision != nil && next.CurrentRevision.Number == t.Number && t.Number != 0
+		d.gatesSince = d.in.GatesSince
 		return
 	}
-	now := d.p.Now
-	d.next = Progress{Revision: d.p.Target.Number, Attempt: 1, AttemptTime: now, Started: now, StepTime: now, ProgressTime: now}
-	d.event(false, "RolloutStarted", "revision %d (%s) is the target", d.p.Target.Number, d.p.Target.Name)
+	d.recordSuperseded()
+	now := apiTime(d.in.Now)
+	next.Attempt, next.AttemptTime, next.StartTime, next.Step, next.StepTime, next.ProgressTime = 1, now, now, 0, now, now
+	next.Halt, next.Preflight, next.Gates, next.Nodes.Updated = nil, nil, nil, 0
+	d.event(false, "RolloutStarted", "revision %d (%s) is the target", t.Number, t.Name)
 }
 
 func (d *planner) startAttempt() {
-	r := d.p.Retry
-	if r.Revision != d.next.Revision || r.Attempt <= d.next.Attempt {
+	r := d.in.Spec.Retry
+	if r == nil || r.Revision != d.in.Target.Number || r.Attempt <= d.next.Attempt {
 		return
 	}
-	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime, d.next.Preflight = r.Attempt, d.p.Now, d.p.Now, nil
-	d.next.Gates, d.next.GatesSince = nil, time.Time{}
+	now := apiTime(d.in.Now)
+	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime, d.next.Preflight = r.Attempt, now, now, nil
+	d.next.Gates, d.gatesSince = nil, time.Time{}
 	if d.next.Halt != nil {
 		d.next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is retried (attempt %d)", r.Revision, r.Attempt)
@@ -140,57 +201,75 @@ func (d *planner) startAttempt() {
 
 // stopped reports whether no node may get the target.
 func (d *planner) stopped() bool {
-	return d.next.Halt != nil || d.p.Paused || d.p.Frozen || d.p.Invalid != "" || d.asking
+	return d.next.Halt != nil || d.in.Spec.Paused || d.in.Spec.Frozen || d.in.Invalid != "" || d.asking
+}
+
+// lastStep is the number of steps. Status.Step is it when all are done.
+func (d *planner) lastStep() int32 { return int32(len(d.in.Spec.Strategy.Steps)) }
+
+// step returns the current step; nil after the last one.
+func (d *planner) step() *v1alpha1.RolloutStep {
+	if d.next.Step >= d.lastStep() {
+		return nil
+	}
+	return &d.in.Spec.Strategy.Steps[d.next.Step]
 }
 
 // advance moves to the current step, and checks whether the rollout is complete.
 func (d *planner) advance() {
-	if d.next.Revision == 0 || d.stopped() {
+	if d.in.Target.Number == 0 || d.stopped() {
 		return
 	}
-	if d.next.Succeeded || d.next.Step > len(d.p.Steps) {
-		d.next.Step = len(d.p.Steps) // editing the steps of a completed rollout does not reopen it
+	if d.succeeded || d.next.Step > d.lastStep() {
+		d.next.Step = d.lastStep() // editing the steps of a completed rollout does not reopen it
 	}
 	passed := false // the gates, just now
-	for d.next.Step < len(d.p.Steps) && d.stepDone(d.p.Steps[d.next.Step]) {
+	for s := d.step(); s != nil && d.stepDone(s); s = d.step() {
 		if passed = d.gatesPass(); !passed {
 			break
 		}
 		d.next.Step++
-		d.next.StepTime, d.next.ProgressTime = d.p.Now, d.p.Now
+		d.next.StepTime, d.next.ProgressTime = apiTime(d.in.Now), apiTime(d.in.Now)
 		d.passStep()
 	}
-	d.complete = d.next.Step == len(d.p.Steps) && d.allUpdated() && (d.next.Succeeded || passed || d.gatesPass())
-	if d.complete && !d.next.Succeeded {
-		d.next.Succeeded = true
-		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.summary())
+	d.complete = d.step() == nil && d.allUpdated() && (d.succeeded || passed || d.gatesPass())
+	if d.complete && !d.succeeded {
+		d.succeeded = true
+		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.in.Target.Number, d.summary())
 	}
+}
+
+// left counts the nodes that are yet to be updated.
+func (c *Counts) left() int32 {
+	return c.Pending + c.Assigned + c.Trial + c.Soaking + c.Blocked + c.Draining
 }
 
 // allUpdated reports whether no node is left to update.
 func (d *planner) allUpdated() bool {
-	c := d.counts
-	return c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && c.Updated > 0 && (d.next.Succeeded || d.fewMissing())
+	return d.counts.left() == 0 && d.counts.Updated > 0 && (d.succeeded || d.fewMissing())
 }
 
-func (d *planner) stepDone(s Step) bool {
-	c := d.counts
+func (d *planner) stepDone(s *v1alpha1.RolloutStep) bool {
+	a, c := d.in.Spec.Approval, &d.counts
 	switch {
-	case d.p.Approval.Revision == d.next.Revision && d.p.Approval.Step >= d.next.Step:
+	case a != nil && a.Revision == d.in.Target.Number && a.Step >= d.next.Step:
 		return true
-	case s.IsPause() && d.p.PassPauses: // an undo is an emergency
+	case s.Pause != nil && d.in.PassPauses: // an undo is an emergency
 		return true
-	case s.IsPause() && s.Pause == 0:
+	case Approves(s):
 		return false
-	case s.IsPause():
-		end := d.next.StepTime.Add(s.Pause)
+	case s.Pause != nil:
+		end := d.pauseEnds(s)
 		d.requeueAt(end)
-		return !d.p.Now.Before(end)
-	}
-	if c.Updated >= s.Nodes.RoundUp(c.Members) {
+		return !d.in.Now.Before(end)
+	case c.Updated >= RoundUp(s.Nodes, c.Members):
 		return c.Updated > 0
 	}
-	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && d.fewMissing()
+	return c.Updated > 0 && c.left() == 0 && d.fewMissing()
+}
+
+func (d *planner) pauseEnds(s *v1alpha1.RolloutStep) time.Time {
+	return TimeOf(d.next.StepTime).Add(s.Pause.Duration.Duration)
 }
 
 // fewMissing reports whether so few nodes are missing that the rollout can continue or complete without them: in any fleet,
@@ -200,60 +279,51 @@ func (d *planner) fewMissing() bool {
 }
 
 // allowed is how many nodes may have the target at this step, not counting nodes that failed or refuse it.
-func (d *planner) allowed() int {
-	if d.next.Step >= len(d.p.Steps) {
-		return len(d.nodes)
+func (d *planner) allowed() int32 {
+	if d.step() == nil {
+		return int32(len(d.nodes))
 	}
-	most := 0
-	for _, s := range d.p.Steps[:d.next.Step+1] {
-		if !s.IsPause() {
-			most = max(most, s.Nodes.RoundUp(d.counts.Members))
-		}
+	most := int32(0)
+	for _, s := range d.in.Spec.Strategy.Steps[:d.next.Step+1] {
+		most = max(most, RoundUp(s.Nodes, d.counts.Members))
 	}
 	return most
 }
 
+// waits reports whether a rollout in this phase makes no progress by itself: it is complete, or waits for a person or a time.
+func waits(p v1alpha1.RolloutPhase) bool {
+	return p != "" && p != v1alpha1.RolloutProgressing && p != v1alpha1.RolloutStuck
+}
+
 func (d *planner) checkDeadline() {
-	now := d.p.Now
+	now, was := d.in.Now, &d.in.Status
 	d.windowWait = d.awaitsWindow()
-	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.waitsForGate || d.counts.Members == 0 || d.windowWait
+	waiting := d.stopped() || d.complete || d.pausing() || d.gates.onlyGates || d.counts.Members == 0 || d.windowWait
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})
-	if d.next.ProgressTime.IsZero() || begun || d.drainBegun() || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
-		d.next.ProgressTime = now
+	if d.next.ProgressTime.IsZero() || begun || d.drainBegun() || waits(was.Phase) && !waiting ||
+		d.counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.was() {
+		d.next.ProgressTime = apiTime(now)
 	}
-	d.next.Updated = d.counts.Updated
-	if d.next.Waiting || d.p.ProgressDeadline == 0 {
+	length := seconds(d.in.Spec.ProgressDeadlineSeconds)
+	if waiting || length == 0 {
 		return
 	}
-	end := d.deadline(d.next.ProgressTime, d.p.ProgressDeadline)
+	end := d.deadline(TimeOf(d.next.ProgressTime), length)
 	d.stuck = !now.Before(end)
 	d.requeueAt(end)
 }
 
 // drainBegun reports whether the drain of a node begins that was not Blocked.
 func (d *planner) drainBegun() bool {
-	return slices.ContainsFunc(d.taints, func(t Taint) bool { return t.Drain.Since.Equal(d.p.Now) && d.states[t.Node] != Blocked })
+	return slices.ContainsFunc(d.drains.taints, func(t Taint) bool { return t.Drain.Since.Equal(d.in.Now) && d.states[t.Node] != Blocked })
 }
 
 // pausing reports whether the current step is a pause.
-func (d *planner) pausing() bool {
-	return d.next.Step < len(d.p.Steps) && d.p.Steps[d.next.Step].IsPause()
-}
+func (d *planner) pausing() bool { return d.step() != nil && d.step().Pause != nil }
 
-// RoundUp returns the amount of all, a percentage rounded up.
-func (a Amount) RoundUp(all int) int {
-	if !a.Percent {
-		return a.Value
-	}
-	return (a.Value*all + 99) / 100
-}
-
-// roundDown returns the amount of all, a percentage rounded down, but at least 1 unless it is 0%.
-func (a Amount) roundDown(all int) int {
-	if !a.Percent || a.Value == 0 {
-		return a.Value
-	}
-	return max(1, a.Value*all/100)
+// rollsBack reports whether a revision that is stopped is rolled back.
+func (d *planner) rollsBack() bool {
+	return d.in.Spec.FailurePolicy.Action == v1alpha1.FailureActionRollback
 }

@@ -7,23 +7,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// PreflightMode decides whether the agents judge the target before any node is assigned it.
-type PreflightMode uint8
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-// The modes, as the API defines them.
-const (
-	PreflightOff     PreflightMode = iota
-	PreflightReport                // ask all nodes, and continue whatever they answer
-	PreflightRequire               // stop the target if too many nodes refuse it
-)
-
-// Verdicts of agents, as the API defines them. Every other verdict counts as Unknown.
-const (
-	VerdictAccepted = "Accepted"
-	VerdictRefused  = "Refused"
-	VerdictUnknown  = "Unknown"
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // MaxUnanswered is how many preflight requests may be unanswered in the fleet at the same time.
@@ -32,48 +21,25 @@ const MaxUnanswered = 500
 const (
 	maxPreflightGroups = 10 // of a result; the same limits as in the API
 	maxPreflightNames  = 10 // of a group
+	maxRefusalReason   = 64 // in characters
+	maxRefusalMessage  = 1024
 )
 
 // PreflightUID returns the UID of the requests about an attempt at a revision. It is the same for all nodes, and for every
 // controller, so that asking twice has no effect.
-func PreflightUID(rollout string, revision, attempt int64) string {
+func PreflightUID(rollout types.UID, revision, attempt int64) string {
 	return fmt.Sprintf("%s-%d-%d", rollout, revision, attempt)
 }
 
 // Preflight is what a NodeConfig says about preflight requests.
 type Preflight struct {
-	Able     bool      // the agent can answer
-	Asked    string    // the UID of the newest request; empty: there is none
-	AskedAt  time.Time // when the controller wrote it
-	Answered string    // the UID of the request that the agent answered last
-	Verdict  string    // the answer
-	Reason   string    // of a refusal, in CamelCase
+	Able     bool                      // the agent can answer
+	Asked    string                    // the UID of the newest request; empty: there is none
+	AskedAt  time.Time                 // when the controller wrote it
+	Answered string                    // the UID of the request that the agent answered last
+	Verdict  v1alpha1.PreflightVerdict // the answer
+	Reason   string                    // of a refusal, in CamelCase
 	Message  string
-}
-
-// PreflightResult counts the answers to the requests of one preflight. Every node that takes part is in one of the counts.
-type PreflightResult struct {
-	Started time.Time
-	Ended   time.Time // when all nodes had answered or were too late; zero: not yet. From then on, nothing changes.
-
-	Accepted    int
-	Refused     int // for another reason than the node's pods
-	Blocked     int // because of the node's pods
-	Unknown     int // the agent cannot tell
-	Unanswered  int // not yet, or too late; also nodes that are NotReady or have no agent, which are not asked
-	Unsupported int // the agent is too old to answer
-
-	Groups           []PreflightGroup // most nodes first
-	UnansweredNodes  []string         // the first few
-	UnsupportedNodes []string
-}
-
-// PreflightGroup are nodes that do not accept a revision for the same reason.
-type PreflightGroup struct {
-	Verdict, Reason string
-	Message         string // of the first node
-	Nodes           int
-	Examples        []string // the first few
 }
 
 // Inquiry decides whom to ask in one preflight.
@@ -94,14 +60,14 @@ const busyInterval = 2 * time.Second
 
 // Evaluate counts the answers, and returns the nodes to ask now and after which time to call it again, even without a change.
 // No node is asked twice. A node that was created after the start does not take part, so that a preflight ends.
-func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r PreflightResult, ask []int, again time.Duration) {
-	r.Started = started
+func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.PreflightResult, ask []int, again time.Duration) {
+	r.StartTime = metav1.NewTime(started)
 	wait := func(d time.Duration) {
 		if again == 0 || d < again {
 			again = d
 		}
 	}
-	groups := map[[2]string]*PreflightGroup{}
+	groups := map[[2]string]*v1alpha1.PreflightRefusal{}
 	pending, candidates := 0, []int(nil)
 	for i := range nodes {
 		n := &nodes[i]
@@ -110,7 +76,7 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r PreflightResult, a
 		case !q.TakesPart(n), n.Created.After(started):
 			continue
 		case p.Answered == q.UID:
-			r.countAnswer(groups, n)
+			countAnswer(&r, groups, n)
 			continue
 		case q.Runs(n):
 			r.Accepted++
@@ -144,46 +110,46 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r PreflightResult, a
 	}
 	switch {
 	case pending+len(candidates) == 0:
-		r.Ended = q.Now
+		r.EndTime = apiTime(q.Now)
 	case len(ask) > 0:
 		wait(q.Timeout)
 	case pending == 0:
 		wait(busyInterval)
 	}
-	r.Groups = slices.SortedFunc(func(yield func(PreflightGroup) bool) {
+	r.Refusals = slices.SortedFunc(func(yield func(v1alpha1.PreflightRefusal) bool) {
 		for g := range maps.Values(groups) {
 			if !yield(*g) {
 				return
 			}
 		}
-	}, func(a, b PreflightGroup) int {
+	}, func(a, b v1alpha1.PreflightRefusal) int {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(a.Reason, b.Reason))
 	})
-	r.Groups = slices.Clip(r.Groups[:min(len(r.Groups), maxPreflightGroups)])
+	r.Refusals = slices.Clip(r.Refusals[:min(len(r.Refusals), maxPreflightGroups)])
 	return r, ask, again
 }
 
 // countAnswer counts the answer of a node.
-func (r *PreflightResult) countAnswer(groups map[[2]string]*PreflightGroup, n *Node) {
+func countAnswer(r *v1alpha1.PreflightResult, groups map[[2]string]*v1alpha1.PreflightRefusal, n *Node) {
 	p := &n.Preflight
-	verdict := VerdictUnknown
+	verdict := v1alpha1.PreflightUnknown
 	switch {
-	case p.Verdict == VerdictAccepted:
+	case p.Verdict == v1alpha1.PreflightAccepted:
 		r.Accepted++
 		return
-	case p.Verdict == VerdictRefused && aboutPods(p.Reason):
-		verdict = VerdictRefused
+	case p.Verdict == v1alpha1.PreflightRefused && aboutPods(p.Reason):
+		verdict = v1alpha1.PreflightRefused
 		r.Blocked++
-	case p.Verdict == VerdictRefused:
-		verdict = VerdictRefused
+	case p.Verdict == v1alpha1.PreflightRefused:
+		verdict = v1alpha1.PreflightRefused
 		r.Refused++
 	default:
 		r.Unknown++
 	}
-	key := [2]string{verdict, p.Reason}
+	key := [2]string{string(verdict), p.Reason}
 	g := groups[key]
 	if g == nil {
-		g = &PreflightGroup{Verdict: verdict, Reason: p.Reason, Message: p.Message}
+		g = &v1alpha1.PreflightRefusal{Verdict: verdict, Reason: Cut(p.Reason, maxRefusalReason), Message: Cut(p.Message, maxRefusalMessage)}
 		groups[key] = g
 	}
 	g.Nodes++
@@ -198,7 +164,7 @@ func addName(list *[]string, name string) {
 
 // aboutPods reports whether a reason of a refusal is one of the pod guard.
 func aboutPods(reason string) bool {
-	return reason == agentEvicts || reason == agentRestartEvicts || reason == agentNeedsDrain
+	return reason == v1alpha1.ReasonWouldEvictPods || reason == v1alpha1.ReasonRestartWouldEvictPods || reason == v1alpha1.ReasonNeedsDrain
 }
 
 // PreflightWaits reports whether the agent of a node still has to answer its newest request, and whether it is not too late.
@@ -210,51 +176,54 @@ func (n *Node) PreflightWaits(now time.Time, timeout time.Duration) bool {
 // preflight asks the agents of all members whether they accept the target, before any node is assigned it in this attempt. A
 // rollout that enables preflight later asks then. Nodes that join later are not asked.
 func (d *planner) preflight() {
-	was := d.next.Preflight
-	if was != nil && !was.Ended.IsZero() {
-		if !d.next.Succeeded && !d.stopped() && !d.begunAttempt() {
-			d.checkPreflight(was) // Require may be newer than the result
+	was, revision := d.next.Preflight, d.in.Target.Number
+	if was != nil && (was.Revision != revision || was.Attempt != d.next.Attempt) {
+		was, d.next.Preflight = nil, nil
+	}
+	if was != nil && was.EndTime != nil {
+		if !d.succeeded && !d.stopped() && !d.begunAttempt() {
+			d.checkPreflight(&was.PreflightResult) // Require may be newer than the result
 		}
 		return
 	}
-	if d.p.Preflight == PreflightOff {
+	if mode := d.in.Spec.Strategy.Preflight; mode != v1alpha1.PreflightReport && mode != v1alpha1.PreflightRequire {
 		d.next.Preflight = nil
 		return
 	}
-	if d.next.Revision == 0 || d.next.Succeeded || d.stopped() || was == nil && d.counts.Members == 0 {
+	if revision == 0 || d.succeeded || d.stopped() || was == nil && d.counts.Members == 0 {
 		return
 	}
-	started := d.p.Now
+	started := d.in.Now
 	if was != nil {
-		started = was.Started
+		started = was.StartTime.Time
 	}
 	q := Inquiry{
-		UID: PreflightUID(d.p.UID, d.next.Revision, d.next.Attempt), Now: d.p.Now, Outages: d.p.Outages, Timeout: d.p.AgentTimeout, Room: d.p.PreflightRoom,
+		UID: PreflightUID(d.in.UID, revision, d.next.Attempt), Now: d.in.Now, Outages: d.in.Outages, Timeout: d.in.Controller.AgentTimeout.Duration, Room: d.in.PreflightRoom,
 		TakesPart: func(n *Node) bool { return n.Owner == "" && n.OtherSource == "" && !n.manual() },
 		Runs:      func(n *Node) bool { return d.hasTarget(n) && d.proven(n) && n.OK != "False" },
 		Busy:      func(*Node) bool { return false }, // the newer request counts
 	}
 	r, ask, again := q.Evaluate(started, d.nodes)
-	d.next.Preflight, d.ask = &r, ask
+	d.next.Preflight, d.ask = &v1alpha1.RolloutPreflight{Revision: revision, Attempt: d.next.Attempt, PreflightResult: r}, ask
 	if again > 0 {
-		d.requeueAt(d.p.Now.Add(again))
+		d.requeueAt(d.in.Now.Add(again))
 	}
 	if was == nil {
-		d.event(false, "PreflightStarted", "revision %d: all agents are asked whether they accept it", d.next.Revision)
+		d.event(false, "PreflightStarted", "revision %d: all agents are asked whether they accept it", revision)
 	}
-	if r.Ended.IsZero() {
+	if r.EndTime == nil {
 		d.asking = true
 		return
 	}
-	d.event(r.Refused > 0, "PreflightComplete", "revision %d: %s", d.next.Revision, r.Summary())
+	d.event(r.Refused > 0, "PreflightComplete", "revision %d: %s", revision, PreflightSummary(&r))
 	d.checkPreflight(&r)
 }
 
 // checkPreflight stops the target if too many nodes refuse it.
-func (d *planner) checkPreflight(r *PreflightResult) {
-	if d.p.Preflight == PreflightRequire && r.Refused >= d.limit() {
-		message := fmt.Sprintf("%s refused it in the preflight (limit %d): %s; no node was assigned it in this attempt", plural(r.Refused, "node"), d.limit(), r.reasons())
-		d.halt(HaltPreflightRefused, message, false) // nothing to roll back
+func (d *planner) checkPreflight(r *v1alpha1.PreflightResult) {
+	if d.in.Spec.Strategy.Preflight == v1alpha1.PreflightRequire && r.Refused >= d.limit() {
+		message := fmt.Sprintf("%s refused it in the preflight (limit %d): %s; no node was assigned it in this attempt", printable.Count(r.Refused, "node"), d.limit(), refusalReasons(r))
+		d.halt(v1alpha1.HaltPreflightRefused, message, false) // nothing to roll back
 	}
 }
 
@@ -268,23 +237,23 @@ func (n *Node) manual() bool { return n.Source.Kind != SourceNone && n.Source.Ro
 
 // preflightMessage says how far a preflight is, and until when it lasts.
 func (d *planner) preflightMessage() string {
-	r := d.next.Preflight
+	r := &d.next.Preflight.PreflightResult
 	all := r.Accepted + r.Refused + r.Blocked + r.Unknown + r.Unanswered + r.Unsupported
-	return fmt.Sprintf("preflight of %s so far: %s; no node is assigned the revision until all agents have answered or had %s to do so", plural(all, "node"), r.Summary(), d.p.AgentTimeout)
+	return fmt.Sprintf("preflight of %s so far: %s; no node is assigned the revision until all agents have answered or had %s to do so", printable.Count(all, "node"), PreflightSummary(r), d.in.Controller.AgentTimeout.Duration)
 }
 
-// Summary counts the answers in one sentence.
-func (r *PreflightResult) Summary() string {
+// PreflightSummary counts the answers in one sentence.
+func PreflightSummary(r *v1alpha1.PreflightResult) string {
 	accepts := "nodes accept"
 	if r.Accepted == 1 {
 		accepts = "node accepts"
 	}
 	out := fmt.Sprintf("%d %s", r.Accepted, accepts)
 	if r.Refused > 0 {
-		out += fmt.Sprintf(", %d refused: %s", r.Refused, r.reasons())
+		out += fmt.Sprintf(", %d refused: %s", r.Refused, refusalReasons(r))
 	}
 	for _, x := range []struct {
-		n    int
+		n    int32
 		what string
 	}{
 		{r.Blocked, "blocked by pods"}, {r.Unknown, "cannot tell"}, {r.Unanswered, "without an answer"}, {r.Unsupported, "with an agent that is too old to answer"},
@@ -296,13 +265,13 @@ func (r *PreflightResult) Summary() string {
 	return out
 }
 
-// reasons counts the refusals for other reasons than pods, and names the first nodes of each.
-func (r *PreflightResult) reasons() string {
+// refusalReasons counts the refusals for other reasons than pods, and names the first nodes of each.
+func refusalReasons(r *v1alpha1.PreflightResult) string {
 	var out []string
-	for _, g := range r.Groups {
-		if g.Verdict == VerdictRefused && !aboutPods(g.Reason) {
+	for _, g := range r.Refusals {
+		if g.Verdict == v1alpha1.PreflightRefused && !aboutPods(g.Reason) {
 			names := strings.Join(g.Examples[:min(len(g.Examples), maxNames)], ", ")
-			if left := g.Nodes - min(len(g.Examples), maxNames); left > 0 {
+			if left := int(g.Nodes) - min(len(g.Examples), maxNames); left > 0 {
 				names += fmt.Sprintf(" and %d more", left)
 			}
 			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, names))

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -17,8 +18,8 @@ type request struct {
 
 // ask writes the preflight requests of a result.
 func (w *world) ask(r Result) {
-	uid := PreflightUID(w.policy.UID, r.Next.Revision, r.Next.Attempt)
-	w.requests[uid] = request{w.policy.Target.SHA256, r.Next.Attempt}
+	uid := PreflightUID(w.in.UID, w.in.Target.Number, r.Next.Attempt)
+	w.requests[uid] = request{w.in.Target.SHA256, r.Next.Attempt}
 	for _, i := range r.Ask {
 		p := &w.nodes[i].Preflight
 		p.Asked, p.AskedAt = uid, w.now
@@ -31,16 +32,16 @@ func (a *agent) judge(n *Node, r request) {
 	if !p.Able || p.Asked == p.Answered {
 		return
 	}
-	*p = Preflight{Able: true, Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: VerdictRefused}
+	*p = Preflight{Able: true, Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: v1alpha1.PreflightRefused}
 	switch does := a.does[r.content]; {
 	case a.bad[r.content] >= r.attempt:
 		p.Reason, p.Message = "CrashLooped", "it is bad"
 	case does == "reject":
 		p.Reason, p.Message = "ValidationFailed", r.content+" failed"
 	case does == "unsure":
-		p.Verdict, p.Reason, p.Message = VerdictUnknown, "ValidationUnavailable", "the dry run did not end"
+		p.Verdict, p.Reason, p.Message = v1alpha1.PreflightUnknown, "ValidationUnavailable", "the dry run did not end"
 	case n.Active.SHA256 == r.content:
-		p.Verdict = VerdictAccepted
+		p.Verdict = v1alpha1.PreflightAccepted
 	case does == "evict":
 		p.Reason, p.Message = "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods"
 	case does == "drain":
@@ -48,7 +49,7 @@ func (a *agent) judge(n *Node, r request) {
 	case does == "relabelled":
 		p.Reason, p.Message = "RestartWouldEvictPods", "any restart of the kubelet would end 1 of the node's 9 pods"
 	default:
-		p.Verdict = VerdictAccepted
+		p.Verdict = v1alpha1.PreflightAccepted
 	}
 }
 
@@ -62,11 +63,11 @@ type asked struct {
 
 // refereePreflight holds requests and assignments of one plan against the rules. old are the nodes before the plan.
 func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
-	p := &w.policy
-	key := attempt{r.Next.Revision, r.Next.Attempt}
+	p := &w.in
+	key := attempt{w.in.Target.Number, r.Next.Attempt}
 	uid := PreflightUID(p.UID, key.revision, key.attempt)
-	assert.Must(t, len(r.Ask) == 0 || p.Preflight != PreflightOff && !p.Paused && !p.Frozen && p.Invalid == "" && r.Next.Halt == nil,
-		"nodes are asked although nothing may happen: %+v", r.Message)
+	assert.Must(t, len(r.Ask) == 0 || p.Spec.Strategy.Preflight != v1alpha1.PreflightOff && !p.Spec.Paused && !p.Spec.Frozen && p.Invalid == "" && r.Next.Halt == nil,
+		"nodes are asked although nothing may happen: %+v", r.Next.Message)
 	is := w.asked[key]
 	if is == nil {
 		is = &asked{began: w.now, members: map[string]bool{}, at: map[string]time.Time{}}
@@ -96,34 +97,34 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		}
 		at, was := is.at[n.Name]
 		answered := n.Preflight.Answered == uid
-		if was && !answered && w.now.Before(at.Add(p.AgentTimeout)) {
+		if was && !answered && w.now.Before(at.Add(p.Controller.AgentTimeout.Duration)) {
 			unanswered++
 		}
-		if answered && n.Preflight.Verdict == VerdictRefused && n.Preflight.Reason != "WouldEvictPods" {
+		if answered && n.Preflight.Verdict == v1alpha1.PreflightRefused && n.Preflight.Reason != "WouldEvictPods" {
 			refused++
 		}
 	}
 	assert.Must(t, len(r.Ask) == 0 || unanswered <= p.PreflightRoom, "%d requests are unanswered, %d may be", unanswered, p.PreflightRoom)
-	if was := w.progress.Preflight; was == nil || was.Ended.IsZero() {
+	if was := w.in.Status.Preflight; was == nil || was.EndTime == nil {
 		is.left = unanswered // a node that another rollout has returned since then is not waited for
 	}
 	for _, m := range r.Moves {
 		n := &old[m.Node]
 		given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 // its ConfigMap was created again
-		if m.Kind != Assign || given || p.Preflight == PreflightOff || r.Next.Succeeded || r.Next.Preflight == nil {
+		if m.Kind != Assign || given || p.Spec.Strategy.Preflight == v1alpha1.PreflightOff || r.Succeeded() || r.Next.Preflight == nil {
 			continue
 		}
 		assert.Must(t, w.asked[key] == nil || is.left <= 0 || unanswered <= 0,
 			"%s is assigned the revision while %d agents may still answer", n.Name, unanswered)
 	}
 	// Answers after the end come too late.
-	ends := r.Next.Preflight != nil && r.Next.Preflight.Ended.Equal(w.now) && (w.progress.Preflight == nil || w.progress.Preflight.Ended.IsZero())
-	if most := max(1, p.MaxFailures.RoundUp(members)); ends && p.Preflight == PreflightRequire && (refused >= most) != (r.Next.Halt != nil && r.Next.Halt.Reason == HaltPreflightRefused) {
+	ends := r.Next.Preflight != nil && TimeOf(r.Next.Preflight.EndTime).Equal(w.now) && (w.in.Status.Preflight == nil || w.in.Status.Preflight.EndTime == nil)
+	if most := max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, int32(members)))); ends && p.Spec.Strategy.Preflight == v1alpha1.PreflightRequire && (refused >= most) != (r.Next.Halt != nil && r.Next.Halt.Reason == v1alpha1.HaltPreflightRefused) {
 		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
 	}
 	if s := r.Next.Preflight; s != nil {
 		sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered + s.Unsupported
-		assert.Must(t, sum <= len(w.agents), "the answers of %d nodes add up to %d", len(w.nodes), sum)
+		assert.Must(t, int(sum) <= len(w.agents), "the answers of %d nodes add up to %d", len(w.nodes), sum)
 	}
 }
 
@@ -131,27 +132,27 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 func TestPreflightsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := randomWorld(t)
-		w.policy.Preflight = PreflightReport
-		w.policy.PreflightRoom = rapid.IntRange(1, 10).Draw(t, "room")
+		w.in.Spec.Strategy.Preflight = v1alpha1.PreflightReport
+		w.in.PreflightRoom = rapid.IntRange(1, 10).Draw(t, "room")
 		for _, a := range w.agents {
 			a.silent = rapid.Bool().Draw(t, "silent")
 		}
 		w.target("r1")
-		most := time.Duration(len(w.nodes)/w.policy.PreflightRoom+1) * (w.policy.AgentTimeout + 10*time.Second)
+		most := time.Duration(len(w.nodes)/w.in.PreflightRoom+1) * (w.in.Controller.AgentTimeout.Duration + 10*time.Second)
 		for w.now = epoch; ; w.now = w.now.Add(10 * time.Second) {
 			w.act()
-			w.policy.Now = w.now
-			r := Plan(w.policy, w.progress, w.nodes)
+			w.in.Now = w.now
+			r := Plan(w.in, w.nodes)
 			w.record(r)
-			w.progress = r.Next
+			w.in.Status = r.Next
 			w.ask(r)
 			s := r.Next.Preflight
 			assert.Must(t, s != nil, "no node was asked")
-			if !s.Ended.IsZero() {
+			if s.EndTime != nil {
 				break
 			}
 			assert.Must(t, len(r.Moves) == 0, "nodes move before the preflight is over: %+v", r.Moves)
-			assert.Must(t, w.now.Sub(epoch) <= most, "it does not end within %s: %s", most, r.Message)
+			assert.Must(t, w.now.Sub(epoch) <= most, "it does not end within %s: %s", most, r.Next.Message)
 			assert.Must(t, r.RequeueAfter != 0, "nothing ends it")
 		}
 	})

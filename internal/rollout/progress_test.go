@@ -3,16 +3,18 @@ package rollout
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // joinedNode is a node that joined with revision 1 at epoch, and a plan an hour later.
 func joinedNode() (*planner, *Node) {
 	w := fleet(1)
 	w.assigned("n1")
-	w.policy.Now = epoch.Add(time.Hour)
+	w.in.Now = epoch.Add(time.Hour)
 	n := w.node("n1")
 	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
-	return &planner{p: w.policy, next: w.progress}, n
+	return newPlanner(w.in, w.nodes), n
 }
 
 func TestWhenANodeThatJoinedHasFailed(t *testing.T) {
@@ -22,18 +24,18 @@ func TestWhenANodeThatJoinedHasFailed(t *testing.T) {
 		progress bool
 	}{
 		"its trial does not end":       {func(*planner, *Node) {}, FailedTimeout, true},
-		"its trial is new":             {func(d *planner, _ *Node) { d.p.Now = epoch.Add(time.Minute) }, "", true},
-		"its trial is inconclusive":    {func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", agentInconclusive }, "", true},
-		"it lost the API":              {func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", agentLostAPI }, "", true},
+		"its trial is new":             {func(d *planner, _ *Node) { d.in.Now = epoch.Add(time.Minute) }, "", true},
+		"its trial is inconclusive":    {func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", v1alpha1.ReasonInconclusive }, "", true},
+		"it lost the API":              {func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", v1alpha1.ReasonLostAPI }, "", true},
 		"its agent does not answer":    {func(_ *planner, n *Node) { n.Observed-- }, "", false},
-		"its agent has not yet":        {func(d *planner, n *Node) { n.Observed--; d.p.Now = epoch.Add(time.Second) }, "", true},
+		"its agent has not yet":        {func(d *planner, n *Node) { n.Observed--; d.in.Now = epoch.Add(time.Second) }, "", true},
 		"it has proven it":             {func(_ *planner, n *Node) { n.LastKnownGood = n.Active }, "", false},
-		"it refuses it":                {func(_ *planner, n *Node) { n.OK, n.Reason, n.Active = "False", agentEvicts, Ref{} }, "", false},
+		"it refuses it":                {func(_ *planner, n *Node) { n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonWouldEvictPods, Ref{} }, "", false},
 		"its machine is another one":   {func(_ *planner, n *Node) { n.Created = epoch.Add(time.Second) }, "", false},
-		"it crash-looped":              {func(_ *planner, n *Node) { n.OK, n.Reason = "False", agentCrashLooped }, agentCrashLooped, true},
-		"it may have crash-looped":     {func(_ *planner, n *Node) { n.OK, n.Reason, n.Provisional = "False", agentCrashLooped, true }, FailedTimeout, true},
+		"it crash-looped":              {func(_ *planner, n *Node) { n.OK, n.Reason = "False", v1alpha1.ReasonCrashLooped }, v1alpha1.ReasonCrashLooped, true},
+		"it may have crash-looped":     {func(_ *planner, n *Node) { n.OK, n.Reason, n.Provisional = "False", v1alpha1.ReasonCrashLooped, true }, FailedTimeout, true},
 		"it was NotReady for too long": {func(_ *planner, n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, FailedNotReady, true},
-		"it is NotReady since now":     {func(d *planner, n *Node) { n.Ready, n.WentNotReady = false, d.p.Now }, "", true},
+		"it is NotReady since now":     {func(d *planner, n *Node) { n.Ready, n.WentNotReady = false, d.in.Now }, "", true},
 	} {
 		d, n := joinedNode()
 		c.change(d, n)

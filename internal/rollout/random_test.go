@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -36,30 +39,32 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 		for _, a := range w.agents {
 			clear(a.does)
 		}
-		w.policy.MaxUnavailable.Value = max(1, w.policy.MaxUnavailable.Value)
-		w.policy.DrainTimeout += time.Minute
-		if a := w.policy.MaxUnavailablePerDomain; a != nil {
-			a.Value = max(1, a.Value)
+		s := &w.in.Spec.Strategy
+		s.DrainOptions.TimeoutSeconds += 60
+		for _, a := range []**intstr.IntOrString{&s.MaxUnavailable, &s.MaxUnavailablePerDomain} {
+			if *a != nil && RoundUp(*a, 100) == 0 {
+				*a = number(1)
+			}
 		}
-		if len(w.policy.Windows) > 0 { // at least one that a trial fits in
-			w.policy.Windows = append(w.policy.Windows, Window{repeating{0, time.Hour}, 10 * time.Minute, true})
+		if len(w.in.Windows) > 0 { // at least one that a trial fits in
+			w.in.Windows = append(w.in.Windows, Window{repeating{0, time.Hour}, 10 * time.Minute, true})
 		}
 		for budget := range w.disruptable { // each node's pods fit
 			w.disruptable[budget] = max(w.disruptable[budget], 3)
 		}
 		w.target("r1")
-		w.policy.Approval = Approval{Revision: 1, Step: rapid.IntRange(0, 9).Draw(t, "approved")}
+		w.in.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 1, Step: rapid.Int32Range(0, 9).Draw(t, "approved")}
 		for pass := 0; ; pass++ {
 			w.act()
 			r := w.plan()
-			if r.Phase == PhaseComplete {
+			if r.Next.Phase == v1alpha1.RolloutComplete {
 				break
 			}
-			if r.Phase == PhaseAwaitingApproval {
-				w.policy.Approval.Step = r.Next.Step
+			if r.Next.Phase == v1alpha1.RolloutAwaitingApproval {
+				w.in.Spec.Approval.Step = r.Next.Step
 			}
-			assert.Must(t, pass != 5000*(1+5*len(w.policy.Windows)), "it does not complete: %s: %s", r.Phase, r.Message)
-			assert.Must(t, r.Next.Halt == nil, "it was stopped: %s", r.Message)
+			assert.Must(t, pass != 5000*(1+5*len(w.in.Windows)), "it does not complete: %s: %s", r.Next.Phase, r.Next.Message)
+			assert.Must(t, r.Next.Halt == nil, "it was stopped: %s", r.Next.Message)
 			w.now = w.now.Add(10 * time.Second)
 		}
 		for _, n := range w.nodes {
@@ -70,47 +75,43 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 
 func randomWorld(t *rapid.T) *world {
 	w := newWorld()
-	p := &w.policy
-	amount := func(name string) Amount {
-		return Amount{rapid.IntRange(0, 100).Draw(t, name), rapid.Bool().Draw(t, name+" is a percentage")}
+	p := &w.in
+	amount := func(name string, least, divisor int) *intstr.IntOrString {
+		n, percentage := rapid.IntRange(0, 100).Draw(t, name), rapid.Bool().Draw(t, name+" is a percentage")
+		if percentage {
+			return percent(max(least, n))
+		}
+		return number(max(least, n/divisor))
 	}
 	w.add(rapid.IntRange(1, 25).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "zones"))
-	p.MaxUnavailable = amount("maxUnavailable")
-	if !p.MaxUnavailable.Percent {
-		p.MaxUnavailable.Value /= 10
-	}
+	p.Spec.Strategy.MaxUnavailable = amount("maxUnavailable", 0, 10)
 	if rapid.Bool().Draw(t, "per domain") {
-		a := amount("maxUnavailablePerDomain")
-		p.MaxUnavailablePerDomain = &a
+		p.Spec.Strategy.MaxUnavailablePerDomain = amount("maxUnavailablePerDomain", 0, 1)
 	}
 	if rapid.Bool().Draw(t, "joining has a budget") {
-		a := amount("maxJoining")
-		if !a.Percent {
-			a.Value /= 20
-		}
-		p.MaxJoining = &a
+		p.Spec.Strategy.MaxJoining = amount("maxJoining", 0, 20)
 	}
-	p.MaxDomainsInFlight = rapid.IntRange(0, 3).Draw(t, "maxDomainsInFlight")
-	p.MaxFailures = Amount{rapid.IntRange(1, 4).Draw(t, "maxFailures"), false}
-	p.RollbackOnFailure = rapid.Bool().Draw(t, "rollback")
-	p.Drain = rapid.SampledFrom([]DrainMode{DrainNever, DrainNever, DrainWhenBlocked, DrainAlways}).Draw(t, "drain")
-	p.DrainTimeout = time.Duration(rapid.IntRange(10, 300).Draw(t, "drain timeout")) * time.Second
-	p.ReleaseAfterTrial = rapid.Bool().Draw(t, "release after trial")
-	p.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
+	if n := rapid.IntRange(0, 3).Draw(t, "maxDomainsInFlight"); n > 0 {
+		p.Spec.Strategy.MaxDomainsInFlight = new(int32(n))
+	}
+	p.Spec.FailurePolicy.MaxFailures = number(rapid.IntRange(1, 4).Draw(t, "maxFailures"))
+	p.Spec.FailurePolicy.Action = map[bool]v1alpha1.FailureAction{true: v1alpha1.FailureActionRollback}[rapid.Bool().Draw(t, "rollback")]
+	p.Spec.Strategy.Drain = rapid.SampledFrom([]v1alpha1.DrainMode{v1alpha1.DrainNever, v1alpha1.DrainNever, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways}).Draw(t, "drain")
+	p.Spec.Strategy.DrainOptions.TimeoutSeconds = rapid.Int32Range(10, 300).Draw(t, "drain timeout")
+	p.Spec.Strategy.DrainOptions.ReleaseAfter = map[bool]v1alpha1.DrainRelease{true: v1alpha1.ReleaseTrial}[rapid.Bool().Draw(t, "release after trial")]
+	p.Spec.SoakSeconds = rapid.Int32Range(0, 120).Draw(t, "soak")
 	w.randomWindows(t)
 	w.randomBudgets(t)
-	p.Steps = nil
+	p.Spec.Strategy.Steps = nil
 	for range rapid.IntRange(1, 5).Draw(t, "steps") {
 		switch rapid.IntRange(0, 3).Draw(t, "step") {
 		case 0:
-			p.Steps = append(p.Steps, Step{Pause: time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes")) * time.Minute})
+			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, randomPause(rapid.IntRange(0, 3).Draw(t, "minutes")))
 		default:
-			a := amount("nodes of step")
-			a.Value = max(1, a.Value)
-			p.Steps = append(p.Steps, Step{Nodes: a})
+			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, v1alpha1.RolloutStep{Nodes: amount("nodes of step", 1, 1)})
 		}
 	}
-	p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
+	p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
 	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
 	w.randomGates(t)
 	for i := range w.nodes {
@@ -127,11 +128,18 @@ func randomWorld(t *rapid.T) *world {
 	return w
 }
 
+func randomPause(minutes int) v1alpha1.RolloutStep {
+	if minutes == 0 {
+		return v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{}}
+	}
+	return v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Duration(minutes) * time.Minute}}}
+}
+
 var contents = []string{"r1", "r2", "r3"}
 
 // happen does one thing to the world.
 func (w *world) happen(t *rapid.T) {
-	p := &w.policy
+	p := &w.in
 	var n *Node
 	if len(w.nodes) > 0 {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
@@ -162,19 +170,19 @@ func (w *world) happen(t *rapid.T) {
 			}
 		}
 	case 22:
-		p.Drain = rapid.SampledFrom([]DrainMode{DrainNever, DrainWhenBlocked, DrainAlways}).Draw(t, "drain")
+		p.Spec.Strategy.Drain = rapid.SampledFrom([]v1alpha1.DrainMode{v1alpha1.DrainNever, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways}).Draw(t, "drain")
 	case 0, 1:
 		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
 	case 2:
-		p.Paused = yes
+		p.Spec.Paused = yes
 	case 3:
-		p.Frozen = yes
+		p.Spec.Frozen = yes
 	case 4:
-		p.Abort = Abort{Revision: p.Target.Number, Rollback: yes}
+		p.Spec.Abort = &v1alpha1.RolloutAbort{Revision: p.Target.Number, Rollback: yes}
 	case 5:
-		p.Abort, p.Retry = Abort{}, Retry{Revision: p.Target.Number, Attempt: w.progress.Attempt + 1}
+		p.Spec.Abort, p.Spec.Retry = nil, &v1alpha1.RolloutRetry{Revision: p.Target.Number, Attempt: w.in.Status.Attempt + 1}
 	case 6:
-		p.Approval = Approval{Revision: p.Target.Number, Step: rapid.IntRange(0, 5).Draw(t, "step")}
+		p.Spec.Approval = &v1alpha1.RolloutApproval{Revision: p.Target.Number, Step: rapid.Int32Range(0, 5).Draw(t, "step")}
 	case 7:
 		w.add(1, 2)
 		for range rapid.IntRange(0, 3).Draw(t, "more") {
@@ -187,7 +195,7 @@ func (w *world) happen(t *rapid.T) {
 			}
 		}
 	case 8:
-		p.NewNodesTarget = yes
+		p.Spec.NewNodes = map[bool]v1alpha1.NewNodes{true: v1alpha1.NewNodesTarget}[yes]
 	case 9:
 		p.LastSucceeded.Gone = yes && p.LastSucceeded.Number != 0
 	case 10, 11:
@@ -200,7 +208,7 @@ func (w *world) happen(t *rapid.T) {
 		}
 	case 14:
 		if n != nil {
-			n.OtherSource = map[bool]string{true: "Disabled"}[yes]
+			n.OtherSource = map[bool]v1alpha1.RemoteConfig{true: v1alpha1.RemoteConfigDisabled}[yes]
 		}
 	case 16: // a machine is created again under its name
 		if n != nil {
@@ -218,20 +226,20 @@ func (w *world) happen(t *rapid.T) {
 			maps.DeleteFunc(w.agents[n.Name].does, func(_, ends string) bool { return ends == "evict" })
 		}
 	case 26:
-		p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
+		p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
 	case 27: // its agent is upgraded
 		if n != nil {
 			n.Preflight.Able = true
 		}
 	case 28, 29:
-		if len(p.Gates) > 0 {
-			name := rapid.SampledFrom(p.Gates).Draw(t, "gate").Name
+		if len(p.Spec.Strategy.Gates) > 0 {
+			name := rapid.SampledFrom(p.Spec.Strategy.Gates).Draw(t, "gate").Name
 			_ = w.setMetric(name, rapid.SampledFrom([]string{"0", "0", "2", "2", "nothing", "error", "silence"}).Draw(t, "value"))
 		}
 	case 30:
 		w.restart()
 	case 18:
-		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
+		p.Spec.Strategy.Steps = p.Spec.Strategy.Steps[:rapid.IntRange(1, len(p.Spec.Strategy.Steps)).Draw(t, "steps left")]
 	case 15:
 		if n != nil {
 			n.Owner = map[bool]string{true: "another"}[yes]
@@ -246,24 +254,35 @@ func (w *world) settle(t *rapid.T) {
 			t.Fatalf("deciding again changes something again and again: moves %+v, taints %+v, evictions %v", w.last.Moves, w.last.Taints, w.last.Evict)
 		}
 	}
-	again := Plan(w.policy, w.progress, w.nodes)
-	if again.Next.Updated != w.progress.Updated { // what was written may show at once
-		again.Next.Updated, again.Next.ProgressTime = w.progress.Updated, w.progress.ProgressTime
+	again, was := Plan(w.in, w.nodes), w.in.Status
+	if again.Next.Nodes.Updated != was.Nodes.Updated { // what was written may show at once
+		again.Next.ProgressTime = was.ProgressTime
 	}
-	assert.Must(t, len(again.Events) == 0 && len(again.Observations) == 0 && reflect.DeepEqual(again.Next, w.progress),
-		"deciding again says %+v, observes %+v, and remembers %+v, not %+v", again.Events, again.Observations, again.Next, w.progress)
+	assert.Must(t, len(again.Events) == 0 && len(again.Observations) == 0 && again.GatesSince.Equal(w.in.GatesSince) && reflect.DeepEqual(decided(again.Next), decided(was)),
+		"deciding again says %+v, observes %+v, and remembers %+v, not %+v", again.Events, again.Observations, again.Next, was)
+}
+
+// decided returns a status without what it only tells: the nodes may show at once what was written.
+func decided(st v1alpha1.NodeConfigRolloutStatus) v1alpha1.NodeConfigRolloutStatus {
+	if !waits(st.Phase) {
+		st.Phase = ""
+	} else {
+		st.Phase = v1alpha1.RolloutWaiting
+	}
+	st.Message, st.Updated, st.Nodes, st.FailedNodes, st.DrainingNodes, st.Conditions = "", "", v1alpha1.RolloutCounts{}, nil, nil, nil
+	return st
 }
 
 // referee plans once, holds what was decided against the rules, and returns how many nodes move.
 func (w *world) referee(t *rapid.T) int {
-	p := &w.policy
+	p := &w.in
 	p.Now = w.now
 	w.watch()
-	if !p.Paused && !p.Frozen {
+	if !p.Spec.Paused && !p.Spec.Frozen {
 		w.answers, w.answered = append(w.answers, w.answered...), nil
 	}
 	r := w.decide()
-	w.judgeGates(t, w.progress, r)
+	w.judgeGates(t, w.in.Status, r)
 	before := w.spent()
 	old := slices.Clone(w.nodes)
 	for _, m := range r.Moves {
@@ -271,13 +290,13 @@ func (w *world) referee(t *rapid.T) int {
 			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.SHA256, wrong, w.nodes[m.Node])
 		}
 	}
-	if h := r.Next.Halt; h != nil && r.Next.Succeeded && h.Reason != HaltAborted {
+	if h := r.Next.Halt; h != nil && r.Succeeded() && h.Reason != v1alpha1.HaltAborted {
 		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
 	}
 	w.record(r)
 	w.refereePreflight(t, r, old)
 	w.refereeMaintenance(t, r)
-	w.progress = r.Next
+	w.in.Status, w.in.GatesSince = r.Next, r.GatesSince
 	w.drainsRight(t, r)
 	w.ask(r)
 	w.write(r.Moves)
@@ -301,12 +320,12 @@ func (w *world) referee(t *rapid.T) int {
 		}
 		w.withinBudgets(t, before, after, old)
 	}
-	if room := max(1, p.RollbackMaxUnavailable.roundDown(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
+	if room := max(1, roundDown(p.Spec.Rollback.MaxUnavailable, r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
 	w.keepsWindows(t)
 	w.keepsBudgets(t, r, old)
-	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != len(w.nodes) {
+	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != int32(len(w.nodes)) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
 	w.readinessRight(t, r)
@@ -319,11 +338,11 @@ func (w *world) referee(t *rapid.T) int {
 // never two of them at once.
 func (w *world) readinessRight(t *rapid.T, r Result) {
 	is := map[string]bool{}
-	for _, c := range r.Conditions {
-		is[c.Type] = c.Status == "True"
+	for _, c := range r.Next.Conditions {
+		is[c.Type] = c.Status == metav1.ConditionTrue
 	}
 	assert.Must(t, (!is["Ready"] || !is["Reconciling"]) && (!is["Ready"] || !is["Stalled"]) && (!is["Reconciling"] || !is["Stalled"]),
-		"ready %t, reconciling %t, stalled %t: %s", is["Ready"], is["Reconciling"], is["Stalled"], r.Message)
+		"ready %t, reconciling %t, stalled %t: %s", is["Ready"], is["Reconciling"], is["Stalled"], r.Next.Message)
 	left := 0
 	for _, s := range r.States {
 		if s == Pending || s == Assigned || s == Trial || s == Soaking || s == Failed || s == Blocked || s == Draining {
@@ -331,15 +350,15 @@ func (w *world) readinessRight(t *rapid.T, r Result) {
 		}
 	}
 	h := r.Next.Halt
-	assert.Must(t, !is["Ready"] || left <= 0 && h == nil && w.policy.Invalid == "" && !w.policy.Frozen,
-		"ready with %d nodes left, halt %+v: %s", left, h, r.Message)
-	assert.Must(t, h == nil || is["Stalled"] || r.Phase == PhaseRollingBack, "halted, and not stalled: %s", r.Message)
+	assert.Must(t, !is["Ready"] || left <= 0 && h == nil && w.in.Invalid == "" && !w.in.Spec.Frozen,
+		"ready with %d nodes left, halt %+v: %s", left, h, r.Next.Message)
+	assert.Must(t, h == nil || is["Stalled"] || r.Next.Phase == v1alpha1.RolloutRollingBack, "halted, and not stalled: %s", r.Next.Message)
 }
 
 // drainsRight holds drains against the rules, by the records on the nodes alone.
 func (w *world) drainsRight(t *rapid.T, r Result) {
-	p := &w.policy
-	stopped := p.Paused || p.Frozen || p.Invalid != "" || r.Next.Halt != nil
+	p := &w.in
+	stopped := p.Spec.Paused || p.Spec.Frozen || p.Invalid != "" || r.Next.Halt != nil
 	writes := map[int]Taint{}
 	for _, taint := range r.Taints {
 		if _, twice := writes[taint.Node]; twice {
@@ -363,31 +382,31 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 			delete(w.joinInProgress, n.Name)
 		}
 		switch {
-		case (begins || evicts[i]) && (stopped || p.Drain == DrainNever || foreign):
-			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
+		case (begins || evicts[i]) && (stopped || p.Spec.Strategy.Drain == v1alpha1.DrainNever || foreign):
+			t.Fatalf("pods of %s are evicted: stopped %v, drain %s, foreign %v", n.Name, stopped, p.Spec.Strategy.Drain, foreign)
 		case evicts[i] && (was.Rollout != p.DrainID || !of || written):
 			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
 		case begins && !w.mayAssign():
 			t.Fatalf("the drain of %s begins outside of the windows", n.Name)
-		case begins && p.Drain == DrainWhenBlocked && !n.refuses():
+		case begins && p.Spec.Strategy.Drain == v1alpha1.DrainWhenBlocked && !n.refuses():
 			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
-		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign || p.Drain == DrainNever):
+		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign || p.Spec.Strategy.Drain == v1alpha1.DrainNever):
 			t.Fatalf("%s keeps the record of a drain that has ended: %+v", n.Name, was)
-		case was.Rollout != "" && !written && !accepted && !w.now.Before(was.Since.Add(p.DrainTimeout)) && !slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Node == i && m.Kind == Assign }):
+		case was.Rollout != "" && !written && !accepted && !w.now.Before(was.Since.Add(p.drainTimeout())) && !slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Node == i && m.Kind == Assign }):
 			t.Fatalf("the drain of %s does not end", n.Name)
 		}
 	}
 	for _, m := range r.Moves {
 		n, a := &w.nodes[m.Node], w.agents[w.nodes[m.Node].Name]
 		again := n.Source.Rollout == p.Name && n.Source.SHA256 == m.Source.SHA256 // a retry, or its ConfigMap was created again
-		assert.Must(t, m.Kind != Assign || p.Drain != DrainAlways || again || n.Drain.Rollout == p.DrainID && a.pods <= 0,
+		assert.Must(t, m.Kind != Assign || p.Spec.Strategy.Drain != v1alpha1.DrainAlways || again || n.Drain.Rollout == p.DrainID && a.pods <= 0,
 			"%s is assigned the revision with %d pods: %+v", n.Name, a.pods, n.Drain)
 	}
 }
 
 // wrong says which rule a move breaks.
 func (w *world) wrong(m Move, r Result) string {
-	p, n := &w.policy, &w.nodes[m.Node]
+	p, n := &w.in, &w.nodes[m.Node]
 	given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 || m.Kind == GoBack && n.Active.SHA256 == p.Target.SHA256
 	for _, uid := range m.Revoked {
 		if !slices.Contains(n.Revoked, uid) && uid != n.Source.UID && uid != n.Active.UID {
@@ -395,7 +414,7 @@ func (w *world) wrong(m Move, r Result) string {
 		}
 	}
 	switch {
-	case p.Frozen:
+	case p.Spec.Frozen:
 		return "the rollout is frozen"
 	case n.OtherSource != "" && m.Kind != TakeBack, n.Owner != "", n.Source.Kind != SourceNone && n.Source.Rollout == "":
 		return "the node is not the rollout's"
@@ -405,7 +424,7 @@ func (w *world) wrong(m Move, r Result) string {
 		return "what it is given is revoked"
 	case r.Next.Halt != nil && m.Source.SHA256 == p.Target.SHA256:
 		return "the revision is stopped"
-	case p.Paused && m.Kind == Assign:
+	case p.Spec.Paused && m.Kind == Assign:
 		return "the rollout is paused"
 	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256 && (n.Drain.Rollout != p.DrainID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
 		return "no window is open, or not for long enough"
@@ -440,7 +459,7 @@ type spending struct {
 
 func (w *world) spent() spending {
 	s := spending{domain: map[string]int{}, inFlight: map[string]bool{}, members: map[string]int{}}
-	p := &w.policy
+	p := &w.in
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
@@ -453,8 +472,8 @@ func (w *world) spent() spending {
 			s.inFlight[n.Domain] = true
 			continue
 		}
-		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.progress.Attempt &&
-			(n.Source.SHA256 != p.Target.SHA256 || n.Source.Attempt < w.progress.Attempt) {
+		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.in.Status.Attempt &&
+			(n.Source.SHA256 != p.Target.SHA256 || n.Source.Attempt < w.in.Status.Attempt) {
 			s.all++
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
@@ -462,23 +481,23 @@ func (w *world) spent() spending {
 		}
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
 			// In flight for an earlier revision, at most, or its pods prevent that.
-			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.Controller.AgentTimeout.Duration))) {
 				s.all++
 				s.domain[n.Domain]++
 				s.inFlight[n.Domain] = true
 			}
 			continue
 		}
-		if !n.Ready && (n.Source.AssignedAt.Before(w.progress.Started) || n.Created.After(n.Source.AssignedAt)) && (n.OK != "False" || n.Observed != n.Generation) {
+		if !n.Ready && (n.Source.AssignedAt.Before(w.in.Status.StartTime.Time) || n.Created.After(n.Source.AssignedAt)) && (n.OK != "False" || n.Observed != n.Generation) {
 			continue // it was NotReady before, as far as this revision goes
 		}
 		passed := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
-		if passed && n.Ready && n.OK != "False" && (w.progress.Succeeded || w.soaked(n)) {
+		if passed && n.Ready && n.OK != "False" && (hasSucceeded(&w.in.Status) || w.soaked(n)) {
 			continue
 		}
 		s.all++
 		s.domain[n.Domain]++
-		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace))
+		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.Controller.NotReadyGrace.Duration))
 		blocked := n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods"
 		pause := w.pauses[n.Name]
 		counted := w.now // maintenance stops the clock of a trial
@@ -486,9 +505,9 @@ func (w *world) spent() spending {
 			down, counted = false, pause.since
 		}
 		if down && pause.ended.After(n.WentNotReady) {
-			down = !w.now.Before(pause.ended.Add(p.NotReadyGrace))
+			down = !w.now.Before(pause.ended.Add(p.Controller.NotReadyGrace.Duration))
 		}
-		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength+pause.total))
+		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.AssignedAt.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength+pause.total))
 		if blocked || !failed {
 			s.inFlight[n.Domain] = true
 		}
@@ -499,7 +518,7 @@ func (w *world) spent() spending {
 // joinsInTurn holds what joins against its budget, and against how those fared that joined before: by the referee's own
 // memory of who was given what for having joined.
 func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
-	p := &w.policy
+	p := &w.in
 	busy, failed, members := 0, 0, r.Counts.Members
 	var to *Source
 	for _, m := range r.Moves {
@@ -529,23 +548,23 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 		switch {
 		case answered && n.OK == "False" && n.Reason == "WouldEvictPods":
 		case answered && n.OK == "False":
-			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.AttemptTime) {
+			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.AttemptTime.Time) {
 				failed++
 			}
-		case !idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout)):
-		case !idle && !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace)):
-		case !idle && answered && !w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength)):
+		case !idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.Controller.AgentTimeout.Duration)):
+		case !idle && !n.Ready && !w.now.Before(n.WentNotReady.Add(p.Controller.NotReadyGrace.Duration)):
+		case !idle && answered && !w.now.Before(n.Source.AssignedAt.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength)):
 		case !idle:
 			busy++
 		}
 	}
-	budget := p.MaxUnavailable
-	if p.MaxJoining != nil {
-		budget = *p.MaxJoining
+	budget := p.Spec.Strategy.MaxUnavailable
+	if p.Spec.Strategy.MaxJoining != nil {
+		budget = p.Spec.Strategy.MaxJoining
 	}
-	most := budget.roundDown(members)
+	most := int(roundDown(budget, int32(members)))
 	assert.Must(t, !asked || busy <= most, "%d nodes join at a time, %d may", busy, most)
-	assert.Must(t, failed < max(1, p.MaxFailures.RoundUp(members)), "nodes join although it failed on %d that joined", failed)
+	assert.Must(t, failed < max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, int32(members)))), "nodes join although it failed on %d that joined", failed)
 }
 
 // refusal is when a revision was taken back from a node that refused it: the test keeps it.
@@ -558,14 +577,14 @@ type refusal struct {
 type attempt struct{ revision, attempt int64 }
 
 func (w *world) soaked(n *Node) bool {
-	if w.policy.Soak == 0 {
+	if seconds(w.in.Spec.SoakSeconds) == 0 {
 		return true
 	}
 	is, watched := w.healthy[n.Name]
 	if !watched {
-		return n.Source.Revision != w.policy.Target.Number // it had the content before
+		return n.Source.Revision != w.in.Target.Number // it had the content before
 	}
-	return n.OK == "True" && !w.now.Before(is.since.Add(w.policy.Soak))
+	return n.OK == "True" && !w.now.Before(is.since.Add(seconds(w.in.Spec.SoakSeconds)))
 }
 
 // healthRecord is since when a node has been healthy with an assignment.
@@ -581,7 +600,7 @@ func (w *world) carryObservation(moves []Move, old []Node) {
 		if o.Source.SHA256 != n.Source.SHA256 || o.Source.Revision == n.Source.Revision || o.LastKnownGood.SHA256 != n.Source.SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
 			continue
 		}
-		is := healthRecord{n.Source.Revision, n.Source.Attempt, w.now.Add(-w.policy.Soak)}
+		is := healthRecord{n.Source.Revision, n.Source.Attempt, w.now.Add(-seconds(w.in.Spec.SoakSeconds))}
 		if was, watched := w.healthy[n.Name]; watched && was.revision == o.Source.Revision && was.attempt == o.Source.Attempt {
 			is.since = was.since
 		}
@@ -592,7 +611,7 @@ func (w *world) carryObservation(moves []Move, old []Node) {
 // watch sees which nodes are fine now, in another way than the planner does: the test keeps it.
 func (w *world) watch() {
 	w.watchMaintenance()
-	p := &w.policy
+	p := &w.in
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		of := healthRecord{n.Source.Revision, n.Source.Attempt, w.now}
@@ -600,7 +619,7 @@ func (w *world) watch() {
 		same := watched && was.revision == of.revision && was.attempt == of.attempt
 		has := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
 		switch {
-		case !has || w.progress.Succeeded && w.progress.Revision == p.Target.Number:
+		case !has || hasSucceeded(&w.in.Status) && numberOf(&w.in.Status) == p.Target.Number:
 			continue // nobody looks at it
 		case n.Active.SHA256 != p.Target.SHA256 || n.LastKnownGood.SHA256 != p.Target.SHA256 || n.InTrial || !n.Ready || n.OK != "True":
 			delete(w.healthy, n.Name)
@@ -618,13 +637,13 @@ func (w *world) isHealthy(n *Node) bool {
 
 // withinBudgets compares what is spent after an assignment with what may be, and with what was spent before.
 func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
-	p := &w.policy
+	p := &w.in
 	members := 0
 	for _, n := range after.members {
 		members += n
 	}
-	if most := max(p.MaxUnavailable.roundDown(members), before.all+w.superseded(old, "")); after.all > most {
-		t.Fatalf("%d nodes are unavailable, %d may be (%+v of %d, %d before)", after.all, most, p.MaxUnavailable, members, before.all)
+	if most := max(int(roundDown(p.Spec.Strategy.MaxUnavailable, int32(members))), before.all+w.superseded(old, "")); after.all > most {
+		t.Fatalf("%d nodes are unavailable, %d may be (%+v of %d, %d before)", after.all, most, p.Spec.Strategy.MaxUnavailable, members, before.all)
 	}
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
@@ -632,14 +651,14 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 			fresh++
 		}
 	}
-	if fresh > 0 && p.MaxDomainsInFlight > 0 && len(after.inFlight) > p.MaxDomainsInFlight {
-		t.Fatalf("nodes of %d domains are in flight, of %d before; of %d they may be", len(after.inFlight), len(before.inFlight), p.MaxDomainsInFlight)
+	if most := p.Spec.Strategy.MaxDomainsInFlight; fresh > 0 && most != nil && len(after.inFlight) > int(*most) {
+		t.Fatalf("nodes of %d domains are in flight, of %d before; of %d they may be", len(after.inFlight), len(before.inFlight), *most)
 	}
 	for domain, n := range after.domain {
-		if p.MaxUnavailablePerDomain == nil {
+		if p.Spec.Strategy.MaxUnavailablePerDomain == nil {
 			break
 		}
-		most := max(p.MaxUnavailablePerDomain.roundDown(after.members[domain]), before.domain[domain]+w.superseded(old, domain))
+		most := max(int(roundDown(p.Spec.Strategy.MaxUnavailablePerDomain, int32(after.members[domain]))), before.domain[domain]+w.superseded(old, domain))
 		assert.Must(t, n <= most, "%d nodes of %s are unavailable, %d may be", n, domain, most)
 	}
 }
@@ -650,10 +669,10 @@ func (w *world) superseded(old []Node, domain string) int {
 	n := 0
 	for i := range old {
 		o := &old[i]
-		if domain != "" && o.Domain != domain || o.Source.Rollout != w.policy.Name {
+		if domain != "" && o.Domain != domain || o.Source.Rollout != w.in.Name {
 			continue
 		}
-		if o.Source.SHA256 == w.policy.Target.SHA256 && o.Source.UID != w.nodes[i].Source.UID { // its ConfigMap was created again
+		if o.Source.SHA256 == w.in.Target.SHA256 && o.Source.UID != w.nodes[i].Source.UID { // its ConfigMap was created again
 			n++
 		}
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"testing"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -10,15 +11,15 @@ import (
 func failedFleet() *world {
 	w := fleet(3)
 	w.assigned("n1", "n2", "n3")
-	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 1}
-	w.judge("False", agentCrashLooped, "n1", "n2", "n3")
+	w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.MaxUnavailable = number(100), number(1)
+	w.judge("False", v1alpha1.ReasonCrashLooped, "n1", "n2", "n3")
 	return w
 }
 
 func TestARetryWithMoreFailedNodesThanTheBudgetBeginsOnOneAfterTheOther(t *testing.T) {
 	w := failedFleet()
 	w.wantMoves(t)
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	for tried := range 3 {
 		r := w.plan()
 		assert.Must(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign && r.Moves[0].Source.Attempt == 2,
@@ -28,8 +29,8 @@ func TestARetryWithMoreFailedNodesThanTheBudgetBeginsOnOneAfterTheOther(t *testi
 		n.Observed, n.OK, n.Reason, n.Active = n.Generation, "True", "AllChecksPassed", Ref{"uid-r1", "r1"}
 		w.proves(n.Name)
 	}
-	if r := w.plan(); r.Phase != PhaseComplete {
-		t.Errorf("the rollout is %s in the end: %s", r.Phase, r.Message)
+	if r := w.plan(); r.Next.Phase != v1alpha1.RolloutComplete {
+		t.Errorf("the rollout is %s in the end: %s", r.Next.Phase, r.Next.Message)
 	}
 }
 
@@ -40,7 +41,7 @@ func TestARetryWaitsForAFailedNodeThatIsDownOrOnTrialIfTheBudgetIsUsedUp(t *test
 		"silent":   func(_ *world, n *Node) { n.Generation++ },
 	} {
 		w := failedFleet()
-		w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+		w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 		change(w, w.node("n1"))
 		r := w.plan()
 		for _, m := range r.Moves {
@@ -52,8 +53,8 @@ func TestARetryWaitsForAFailedNodeThatIsDownOrOnTrialIfTheBudgetIsUsedUp(t *test
 
 func TestARetryStaysWithinTheBudgetOfADomain(t *testing.T) {
 	w := failedFleet()
-	w.policy.MaxUnavailable, w.policy.MaxUnavailablePerDomain = Amount{Value: 3}, &Amount{Value: 1}
-	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.MaxUnavailablePerDomain = number(3), number(1)
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	r := w.plan()
 	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign, "moves %+v", r.Moves)
 }
@@ -63,18 +64,18 @@ func TestARetryStaysWithinTheBudgetOfADomain(t *testing.T) {
 func crowdedFleet(failed int) *world {
 	w := fleet(5)
 	w.assigned("n1", "n2", "n3", "n4", "n5")
-	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 2}
+	w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.MaxUnavailable = number(100), number(2)
 	w.target("r2")
-	w.progress.Revision = 2
-	w.judge("False", agentEvicts, "n1", "n2", "n3", "n4", "n5")
+	w.in.Status.UpdateRevision = apiRevision(w.in.Target)
+	w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1", "n2", "n3", "n4", "n5")
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if i >= 3 {
-			n.OK, n.Reason, n.Active = "True", agentAllChecksPassed, Ref{"uid-r1", "r1"}
+			n.OK, n.Reason, n.Active = "True", v1alpha1.ReasonAllChecksPassed, Ref{"uid-r1", "r1"}
 			n.LastKnownGood = n.Active
 		}
 		if i >= 5-failed {
-			n.OK, n.Reason = "False", agentCrashLooped
+			n.OK, n.Reason = "False", v1alpha1.ReasonCrashLooped
 			n.Source.UID, n.Source.SHA256, n.Source.Revision = "uid-r2", "r2", 2
 		}
 	}
@@ -82,10 +83,10 @@ func crowdedFleet(failed int) *world {
 }
 
 func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
-	for _, drain := range []DrainMode{DrainNever, DrainAlways} {
+	for _, drain := range []v1alpha1.DrainMode{v1alpha1.DrainNever, v1alpha1.DrainAlways} {
 		for failed, want := range []int{2, 1, 0} {
 			w := crowdedFleet(failed)
-			w.policy.Drain = drain
+			w.in.Spec.Strategy.Drain = drain
 			r := w.plan()
 			for range 3 {
 				r.Moves = append(r.Moves, w.plan().Moves...)
@@ -105,15 +106,15 @@ func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
 
 func TestARetryDoesNotWaitForNodesThatRefuseAnEarlierRevision(t *testing.T) {
 	w := crowdedFleet(2)
-	w.policy.Retry = Retry{Revision: 2, Attempt: 2}
+	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
 	w.wantMoves(t, "Assign n4", "Assign n5")
 }
 
 func TestARejectedAssignmentOfTheTargetDoesNotWaitForNodesThatRefuseAnEarlierRevision(t *testing.T) {
 	w := crowdedFleet(0)
-	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{Value: 1}
+	w.in.Term, w.in.Spec.Strategy.MaxUnavailable = 2, number(1)
 	n := w.node("n5")
-	n.OK, n.Reason, n.Source.UID, n.Source.SHA256, n.Source.Revision, n.Source.Term = "Unknown", agentStale, "uid-r2", "r2", 2, 1
+	n.OK, n.Reason, n.Source.UID, n.Source.SHA256, n.Source.Revision, n.Source.Term = "Unknown", v1alpha1.ReasonStaleAssignment, "uid-r2", "r2", 2, 1
 	n.Active, n.LastKnownGood = Ref{}, Ref{}
 	moves := w.plan().Moves
 	assert.That(t, len(moves) == 1, "moves %+v, want one", moves)

@@ -6,6 +6,10 @@ import (
 	"hash/fnv"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Model describes how simulated nodes behave. The behaviour of a node is drawn from Seed and its name: silent, broken,
@@ -49,15 +53,15 @@ type Run struct {
 // Sample is the state of a rollout at a time.
 type Sample struct {
 	At     time.Time
-	Phase  string
-	Step   int
+	Phase  v1alpha1.RolloutPhase
+	Step   int32
 	Counts Counts
 }
 
 // Batch is a group of nodes that are written at the same time.
 type Batch struct {
 	At    time.Time
-	Step  int
+	Step  int32
 	Kind  MoveKind
 	Nodes []int // indexes, in their order
 }
@@ -65,19 +69,19 @@ type Batch struct {
 // maxIdlePlans limits plans in a row without a change.
 const maxIdlePlans = 100
 
-// Simulate plays a rollout with simulated nodes and gates that pass, from p.Now until it is complete, is stopped and rolled
+// Simulate plays a rollout with simulated nodes and gates that pass, from in.Now until it is complete, is stopped and rolled
 // back, waits for a person, or nothing changes any more. It is deterministic, and does not change nodes.
 //
 // An agent that has never reported is silent. Nodes on trial start the trial again, and so do nodes that are being drained.
-func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
+func Simulate(in Input, nodes []Node, m Model) Run {
 	s := simulation{
-		model: m, policy: p, was: was,
-		run:    Run{Start: p.Now, Nodes: slices.Clone(nodes)},
+		model: m, in: in,
+		run:    Run{Start: in.Now, Nodes: slices.Clone(nodes)},
 		agents: make([]agentModel, len(nodes)),
 	}
-	s.policy.Gates = slices.Clone(p.Gates)
-	for i := range s.policy.Gates {
-		s.policy.Gates[i].Interval = 24 * time.Hour // gates pass: only those at the end of a step matter
+	s.in.Spec.Strategy.Gates = slices.Clone(in.Spec.Strategy.Gates)
+	for i := range s.in.Spec.Strategy.Gates {
+		s.in.Spec.Strategy.Gates[i].Interval = &metav1.Duration{Duration: 24 * time.Hour} // gates pass: only those at the end of a step matter
 	}
 	for i := range s.run.Nodes {
 		n := &s.run.Nodes[i]
@@ -90,13 +94,13 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 		if n.InTrial {
 			s.beginTrial(i)
 		}
-		if n.Drain.Rollout == p.DrainID && p.DrainID != "" {
+		if n.Drain.Rollout == in.DrainID && in.DrainID != "" {
 			s.beginDrain(i)
 		}
 	}
 	for s.step() {
 	}
-	s.run.End = s.policy.Now
+	s.run.End = s.in.Now
 	return s.run
 }
 
@@ -174,8 +178,7 @@ type event struct {
 
 type simulation struct {
 	model    Model
-	policy   Policy // its Now is the simulated time
-	was      Progress
+	in       Input // its Now is the simulated time
 	run      Run
 	agents   []agentModel
 	events   eventQueue
@@ -190,18 +193,18 @@ func (s *simulation) step() bool {
 		s.run.Limited = true
 		return false
 	}
-	r := Plan(s.policy, s.was, s.run.Nodes)
+	r := Plan(s.in, s.run.Nodes)
 	for _, m := range r.Observations {
 		s.run.Nodes[m.Node].Observation = m.Observation
 	}
 	s.run.Asked += len(r.Ask)
 	for _, i := range r.Ask {
 		p := &s.run.Nodes[i].Preflight
-		p.Asked, p.AskedAt = PreflightUID(s.policy.UID, r.Next.Revision, r.Next.Attempt), s.policy.Now
+		p.Asked, p.AskedAt = PreflightUID(s.in.UID, s.in.Target.Number, r.Next.Attempt), s.in.Now
 		s.schedule(i, answersPreflight, s.model.TakeUp)
 	}
 	changed := s.addSample(r)
-	s.was, s.run.Final = r.Next, r
+	s.in.Status, s.in.GatesSince, s.run.Final = r.Next, r.GatesSince, r
 	s.evict(r)
 	s.measure(r.Measure)
 	if len(r.Moves)+len(r.Taints) > 0 {
@@ -212,10 +215,10 @@ func (s *simulation) step() bool {
 	if len(r.Measure) > 0 {
 		return true
 	}
-	if r.Phase == PhaseAwaitingApproval && s.model.Approve {
-		approval := Approval{Revision: r.Next.Revision, Step: r.Next.Step}
-		if s.policy.Approval != approval {
-			s.policy.Approval = approval
+	if r.Next.Phase == v1alpha1.RolloutAwaitingApproval && s.model.Approve {
+		approval := v1alpha1.RolloutApproval{Revision: s.in.Target.Number, Step: r.Next.Step}
+		if a := s.in.Spec.Approval; a == nil || *a != approval {
+			s.in.Spec.Approval = &approval
 			s.run.Approvals++
 			return true
 		}
@@ -232,11 +235,11 @@ func (s *simulation) step() bool {
 // measure answers the queries of gates: all of them pass.
 func (s *simulation) measure(gates []string) {
 	for _, name := range gates {
-		s.policy.Measurements = slices.DeleteFunc(slices.Clone(s.policy.Measurements), func(m Measurement) bool { return m.Gate == name })
-		for _, g := range s.policy.Gates {
-			if g.Name == name {
-				s.policy.Measurements = append(s.policy.Measurements, Measurement{
-					Gate: name, Server: g.Server, Query: g.Query, Time: s.policy.Now.Truncate(time.Second), Value: g.Passes.example(),
+		s.in.Measurements = slices.DeleteFunc(slices.Clone(s.in.Measurements), func(m Measurement) bool { return m.Gate == name })
+		for _, g := range s.in.Spec.Strategy.Gates {
+			if passes, _ := ComparisonOf(g.Prometheus.Passes); g.Name == name {
+				s.in.Measurements = append(s.in.Measurements, Measurement{
+					Gate: name, Server: g.Prometheus.Server, Query: g.Prometheus.Query, Time: s.in.Now.Truncate(time.Second), Value: passes.example(),
 				})
 			}
 		}
@@ -246,13 +249,13 @@ func (s *simulation) measure(gates []string) {
 // settled reports whether a rollout makes no more progress by itself when all nodes are idle.
 func settled(r Result) bool {
 	c := r.Counts
-	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Draining == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval || r.Phase == PhaseStuck ||
+	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Draining == 0 || r.Next.Phase == v1alpha1.RolloutComplete || r.Next.Phase == v1alpha1.RolloutAwaitingApproval || r.Next.Phase == v1alpha1.RolloutStuck ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
 // advance moves the time to the next event or the requested plan.
 func (s *simulation) advance(wake time.Duration) bool {
-	now := s.policy.Now
+	now := s.in.Now
 	next := now.Add(wake)
 	if len(s.events) > 0 && (wake == 0 || s.events[0].requeueAt.Before(next)) {
 		next = s.events[0].requeueAt
@@ -261,7 +264,7 @@ func (s *simulation) advance(wake time.Duration) bool {
 		s.run.Limited = true
 		return false
 	}
-	s.policy.Now = next
+	s.in.Now = next
 	for len(s.events) > 0 && !s.events[0].requeueAt.After(next) {
 		s.handle(heap.Pop(&s.events).(event))
 	}
@@ -271,7 +274,7 @@ func (s *simulation) advance(wake time.Duration) bool {
 // addSample takes a sample if something has changed since the last one, and reports whether more than the phase has: the phase
 // changes whenever a window opens or closes.
 func (s *simulation) addSample(r Result) (changed bool) {
-	sample := Sample{At: s.policy.Now, Phase: r.Phase, Step: r.Next.Step, Counts: r.Counts}
+	sample := Sample{At: s.in.Now, Phase: r.Next.Phase, Step: r.Next.Step, Counts: r.Counts}
 	if s.run.Stopped == nil && r.Next.Halt != nil {
 		stopped := sample
 		s.run.Stopped = &stopped
@@ -307,8 +310,8 @@ func (s *simulation) move(r Result) {
 			s.run.Touched++
 		}
 		batch := len(s.run.Batches) - 1
-		if batch < 0 || !s.run.Batches[batch].At.Equal(s.policy.Now) || s.run.Batches[batch].Kind != move.Kind || s.run.Batches[batch].Step != r.Next.Step {
-			s.run.Batches = append(s.run.Batches, Batch{At: s.policy.Now, Step: r.Next.Step, Kind: move.Kind})
+		if batch < 0 || !s.run.Batches[batch].At.Equal(s.in.Now) || s.run.Batches[batch].Kind != move.Kind || s.run.Batches[batch].Step != r.Next.Step {
+			s.run.Batches = append(s.run.Batches, Batch{At: s.in.Now, Step: r.Next.Step, Kind: move.Kind})
 			batch++
 		}
 		s.run.Batches[batch].Nodes = append(s.run.Batches[batch].Nodes, move.Node)
@@ -316,11 +319,11 @@ func (s *simulation) move(r Result) {
 }
 
 func (s *simulation) hasTarget(n *Node) bool {
-	return n.Source.Kind == SourceConfigMap && n.Source.SHA256 == s.policy.Target.SHA256
+	return n.Source.Kind == SourceConfigMap && n.Source.SHA256 == s.in.Target.SHA256
 }
 
 func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
-	e := event{requeueAt: s.policy.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
+	e := event{requeueAt: s.in.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
 	switch kind {
 	case endsTrial:
 		e.of = int64(s.agents[i].trial)
@@ -356,7 +359,7 @@ func (s *simulation) accept(i int) {
 	}
 	a.accepted = n.Source.key()
 	if s.hasTarget(n) && a.fate == blocks && !a.drained && n.Active.SHA256 != n.Source.SHA256 {
-		s.setConfigOK(n, "False", agentEvicts)
+		s.setConfigOK(n, "False", v1alpha1.ReasonWouldEvictPods)
 		n.Error = "the simulated node has too many pods for the target"
 		return
 	}
@@ -370,7 +373,7 @@ func (s *simulation) accept(i int) {
 		n.Ready = true
 	}
 	n.Active = ref
-	s.setConfigOK(n, "True", agentAllChecksPassed)
+	s.setConfigOK(n, "True", v1alpha1.ReasonAllChecksPassed)
 	if ref == (Ref{}) || slices.Contains(a.proven, ref.SHA256) {
 		s.promote(i)
 		return
@@ -381,9 +384,9 @@ func (s *simulation) accept(i int) {
 // answerPreflight is an agent's answer to a preflight request. Failures of the model happen only in trials.
 func (s *simulation) answerPreflight(n *Node, a *agentModel) {
 	p := &n.Preflight
-	p.Answered, p.Verdict, p.Reason, p.Message = p.Asked, VerdictAccepted, "", ""
+	p.Answered, p.Verdict, p.Reason, p.Message = p.Asked, v1alpha1.PreflightAccepted, "", ""
 	if a.fate == blocks {
-		p.Verdict, p.Reason, p.Message = VerdictRefused, agentEvicts, "the simulated node has too many pods for the target"
+		p.Verdict, p.Reason, p.Message = v1alpha1.PreflightRefused, v1alpha1.ReasonWouldEvictPods, "the simulated node has too many pods for the target"
 	}
 }
 
@@ -401,10 +404,10 @@ func (s *simulation) endTrial(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	switch {
 	case s.hasTarget(n) && a.fate == breaks:
-		n.Ready, n.WentNotReady = false, s.policy.Now
+		n.Ready, n.WentNotReady = false, s.in.Now
 	case s.hasTarget(n) && a.fate == fails:
 		n.InTrial, n.Active = false, n.LastKnownGood
-		s.setConfigOK(n, "False", agentCrashLooped)
+		s.setConfigOK(n, "False", v1alpha1.ReasonCrashLooped)
 		n.Error = "the simulated kubelet crash-looped"
 	default:
 		s.promote(i)
@@ -449,7 +452,7 @@ func (s *simulation) beginDrain(i int) {
 func (s *simulation) evict(r Result) {
 	for _, i := range r.Evict {
 		n := &s.run.Nodes[i]
-		report := DrainReport{Time: n.Drain.Since.Add(s.policy.DrainTimeout)}
+		report := DrainReport{Time: n.Drain.Since.Add(seconds(s.in.Spec.Strategy.DrainOptions.TimeoutSeconds))}
 		if !s.agents[i].drained {
 			report.Left, report.Waiting = 1, "the simulated node's last pod does not end"
 		}
@@ -460,7 +463,7 @@ func (s *simulation) evict(r Result) {
 // endDrain removes the last pod of a node. An agent that refused the target because of its pods adopts it.
 func (s *simulation) endDrain(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
-	a.drained, n.DrainReport = true, &DrainReport{Time: s.policy.Now}
+	a.drained, n.DrainReport = true, &DrainReport{Time: s.in.Now}
 	if n.refuses() {
 		a.accepted = sourceKey{}
 		s.schedule(i, accepts, s.model.TakeUp)

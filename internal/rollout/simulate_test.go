@@ -8,21 +8,29 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var simulationStart = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
 // simulatedFleet returns a rollout of revision 1 for n nodes in three zones that run their local configuration.
-func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
-	p := Policy{
+func simulatedFleet(n int, change func(*Input)) (Input, []Node) {
+	p := Input{
 		Claim: Claim{Name: "workers", Created: simulationStart}, Now: simulationStart,
-		Target:         Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-1", UID: "u1", SHA256: "s1"},
-		MaxUnavailable: Amount{Value: 10, Percent: true},
-		Steps:          []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{Value: 10, Percent: true}}, {Nodes: Amount{Value: 100, Percent: true}}},
-		NodeTimeout:    15 * time.Minute, ProgressDeadline: time.Hour, DrainID: "workers-id", DrainTimeout: 15 * time.Minute,
-		MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{Value: 25, Percent: true},
-		AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
+		Target:  Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-1", UID: "u1", SHA256: "s1"},
+		DrainID: "workers-id",
+		Spec: v1alpha1.NodeConfigRolloutSpec{
+			NodeTimeoutSeconds: 900, ProgressDeadlineSeconds: 3600,
+			Strategy: v1alpha1.RolloutStrategy{
+				MaxUnavailable: percent(10), DrainOptions: &v1alpha1.DrainOptions{TimeoutSeconds: 900},
+				Steps: []v1alpha1.RolloutStep{{Nodes: number(1)}, {Nodes: percent(10)}, {Nodes: percent(100)}},
+			},
+			FailurePolicy: v1alpha1.FailurePolicy{MaxFailures: number(1)}, Rollback: v1alpha1.RollbackStrategy{MaxUnavailable: percent(25)},
+		},
+		Controller: v1alpha1.RolloutController{AgentTimeout: metav1.Duration{Duration: time.Minute}, NotReadyGrace: metav1.Duration{Duration: 30 * time.Second}},
 	}
 	if change != nil {
 		change(&p)
@@ -50,24 +58,25 @@ func told(r Run) []string {
 		out = append(out, fmt.Sprintf("%s stopped: %d failed, %d updated", s.At.Sub(r.Start), s.Counts.Failed, s.Counts.Updated))
 	}
 	c := r.Final.Counts
-	return append(out, fmt.Sprintf("%s %s: %d touched, %d updated, %d failed, %d stale", r.End.Sub(r.Start), r.Final.Phase, r.Touched, c.Updated, c.Failed, c.Stale))
+	return append(out, fmt.Sprintf("%s %s: %d touched, %d updated, %d failed, %d stale", r.End.Sub(r.Start), r.Final.Next.Phase, r.Touched, c.Updated, c.Failed, c.Stale))
 }
 
 func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
-	drains := func(mode DrainMode) func(*Policy) {
-		return func(p *Policy) { p.Drain, p.MaxUnavailable = mode, Amount{Value: 2} }
+	drains := func(mode v1alpha1.DrainMode) func(*Input) {
+		return func(p *Input) { p.Spec.Strategy.Drain, p.Spec.Strategy.MaxUnavailable = mode, number(2) }
 	}
-	rollback := func(p *Policy) {
-		p.RollbackOnFailure, p.MaxFailures, p.MaxUnavailable = true, Amount{Value: 3}, Amount{Value: 5}
+	rollback := func(p *Input) {
+		p.Spec.FailurePolicy = v1alpha1.FailurePolicy{Action: v1alpha1.FailureActionRollback, MaxFailures: number(3)}
+		p.Spec.Strategy.MaxUnavailable = number(5)
 	}
-	pauses := func(p *Policy) {
-		p.Steps = []Step{{Nodes: Amount{Value: 1}}, {}, {Nodes: Amount{Value: 2}}, {Pause: time.Hour}, {Nodes: Amount{Value: 100, Percent: true}}}
-		p.MaxUnavailable = Amount{Value: 9}
+	pauses := func(p *Input) {
+		p.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: number(1)}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: number(2)}, {Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Hour}}}, {Nodes: percent(100)}}
+		p.Spec.Strategy.MaxUnavailable = number(9)
 	}
 	for _, tt := range []struct {
 		name   string
 		nodes  int
-		policy func(*Policy)
+		policy func(*Input)
 		model  func(*Model)
 		want   []string
 	}{
@@ -76,7 +85,7 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 			"50m25s step 2 Assign 2", "1h0m30s step 2 Assign 2", "1h10m35s step 2 Assign 2", "1h20m40s step 2 Assign 2", "1h30m45s step 2 Assign 2",
 			"1h40m50s step 2 Assign 2", "1h50m55s Complete: 20 touched, 20 updated, 0 failed, 0 stale",
 		}},
-		{"soaking", 2, func(p *Policy) { p.Soak = 5 * time.Minute }, nil, []string{
+		{"soaking", 2, func(p *Input) { p.soak(5 * time.Minute) }, nil, []string{
 			"0s step 0 Assign 1", "15m5s step 2 Assign 1", "30m10s Complete: 2 touched, 2 updated, 0 failed, 0 stale",
 		}},
 		{"one of three is blocked", 3, nil, func(m *Model) { m.Blocked = .4 }, []string{
@@ -103,29 +112,29 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 		{"pauses that end", 10, pauses, func(m *Model) { m.Approve = true }, []string{
 			"0s step 0 Assign 1", "10m5s step 2 Assign 1", "1h20m10s step 4 Assign 8", "1h30m15s Complete: 10 touched, 10 updated, 0 failed, 0 stale",
 		}},
-		{"drained before they are assigned", 4, drains(DrainAlways), func(m *Model) { m.Blocked = 1 }, []string{
+		{"drained before they are assigned", 4, drains(v1alpha1.DrainAlways), func(m *Model) { m.Blocked = 1 }, []string{
 			"2m0s step 0 Assign 1", "14m5s step 2 Assign 2", "26m10s step 2 Assign 1", "36m15s Complete: 4 touched, 4 updated, 0 failed, 0 stale",
 		}},
-		{"drained because they refuse", 4, drains(DrainWhenBlocked), func(m *Model) { m.Blocked = 1 }, []string{
+		{"drained because they refuse", 4, drains(v1alpha1.DrainWhenBlocked), func(m *Model) { m.Blocked = 1 }, []string{
 			"0s step 0 Assign 1", "12m10s step 2 Assign 2", "24m20s step 2 Assign 1", "36m30s Complete: 4 touched, 4 updated, 0 failed, 0 stale",
 		}},
-		{"drains that never end", 4, drains(DrainAlways), func(m *Model) { m.StuckDrain = 1 }, []string{
+		{"drains that never end", 4, drains(v1alpha1.DrainAlways), func(m *Model) { m.StuckDrain = 1 }, []string{
 			"1h45m0s Stuck: 0 touched, 0 updated, 0 failed, 0 stale",
 		}},
-		{"half of the drains never end", 4, drains(DrainWhenBlocked), func(m *Model) { m.Blocked, m.StuckDrain, m.Limit = 1, .3, 30*time.Minute }, []string{
+		{"half of the drains never end", 4, drains(v1alpha1.DrainWhenBlocked), func(m *Model) { m.Blocked, m.StuckDrain, m.Limit = 1, .3, 30*time.Minute }, []string{
 			"0s step 0 Assign 1", "12m10s step 2 Assign 2", "24m20s step 2 Assign 1", "27m15s step 2 TakeBack 1", "28m15s step 2 Assign 1",
 			"28m25s Progressing: 4 touched, 2 updated, 0 failed, 0 stale",
 		}},
-		{"windows", 3, func(p *Policy) { p.Windows = []Window{{daily{4 * time.Hour}, 15 * time.Minute, false}} }, nil, []string{ // it is 03:00
+		{"windows", 3, func(p *Input) { p.Windows = []Window{{daily{4 * time.Hour}, 15 * time.Minute, false}} }, nil, []string{ // it is 03:00
 			"1h0m0s step 0 Assign 1", "1h10m5s step 2 Assign 1", "25h0m0s step 2 Assign 1", "25h10m5s Complete: 3 touched, 3 updated, 0 failed, 0 stale",
 		}},
-		{"windows that trials end in", 2, func(p *Policy) {
+		{"windows that trials end in", 2, func(p *Input) {
 			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{4 * time.Hour}, 15 * time.Minute, true}}
 		}, nil, []string{"1h0m0s step 0 Assign 1", "25h0m0s step 2 Assign 1", "25h10m5s Complete: 2 touched, 2 updated, 0 failed, 0 stale"}},
-		{"a window that is too short", 2, func(p *Policy) {
+		{"a window that is too short", 2, func(p *Input) {
 			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{4 * time.Hour}, 10 * time.Minute, true}}
 		}, func(m *Model) { m.Limit = 24 * time.Hour }, []string{"0s Waiting: 0 touched, 0 updated, 0 failed, 0 stale"}},
-		{"paused", 10, func(p *Policy) { p.Paused = true }, nil, []string{"0s Paused: 0 touched, 0 updated, 0 failed, 0 stale"}},
+		{"paused", 10, func(p *Input) { p.Spec.Paused = true }, nil, []string{"0s Paused: 0 touched, 0 updated, 0 failed, 0 stale"}},
 		{"cut short", 20, nil, func(m *Model) { m.Limit = 15 * time.Minute }, []string{
 			"0s step 0 Assign 1", "10m5s step 1 Assign 1", "10m10s Progressing: 2 touched, 1 updated, 0 failed, 0 stale",
 		}},
@@ -139,11 +148,11 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 			if tt.model != nil {
 				tt.model(&m)
 			}
-			r := Simulate(p, Progress{}, nodes, m)
+			r := Simulate(p, nodes, m)
 			got := told(r)
 			assert.That(t, slices.Equal(got, tt.want), "got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			assert.That(t, r.Limited == (m.Limit > 0 || m.Interrupted != nil), "limited: %v", r.Limited)
-			again := Simulate(p, Progress{}, nodes, m)
+			again := Simulate(p, nodes, m)
 			assert.That(t, slices.Equal(told(again), told(r)) && slices.Equal(again.Samples, r.Samples), "the same again goes another way")
 			_, before := simulatedFleet(tt.nodes, tt.policy)
 			assert.That(t, reflect.DeepEqual(nodes, before), "the nodes that were given have changed")
@@ -152,16 +161,17 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 }
 
 func TestASimulationStartsFromTheNodesState(t *testing.T) {
-	p, nodes := simulatedFleet(5, func(p *Policy) { p.Steps = []Step{{Nodes: Amount{Value: 100, Percent: true}}} })
-	p.MaxUnavailable = Amount{Value: 5}
+	p, nodes := simulatedFleet(5, func(p *Input) { p.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: percent(100)}} })
+	p.Spec.Strategy.MaxUnavailable = number(5)
 	target := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: simulationStart}
 	nodes[0].Source, nodes[0].Generation = target, 2 // not adopted
 	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, Ref{"u1", "s1"}, true, time.Minute
 	nodes[2].LastKnownGood = Ref{"u0", "s1"} // it has proven the same content
 	nodes[2].Active = nodes[2].LastKnownGood
 	nodes[3].HasConfig, nodes[3].Reported = false, false // it has no agent
-	was := Progress{Revision: 1, Attempt: 1, Started: simulationStart, StepTime: simulationStart, ProgressTime: simulationStart}
-	r := Simulate(p, was, nodes, simulatedModel)
+	began := apiTime(simulationStart)
+	p.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: apiRevision(p.Target), Attempt: 1, StartTime: began, StepTime: began, ProgressTime: began}
+	r := Simulate(p, nodes, simulatedModel)
 	want := []string{"0s step 0 Assign 2", "10m5s Complete: 2 touched, 4 updated, 0 failed, 1 stale"}
 	got := told(r)
 	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
@@ -184,16 +194,16 @@ func TestASimulationStartsFromTheNodesState(t *testing.T) {
 }
 
 func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
-	p, nodes := simulatedFleet(1, func(p *Policy) {
+	p, nodes := simulatedFleet(1, func(p *Input) {
 		p.Target = Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-2", UID: "u2", SHA256: "s2"}
-		p.Abort = Abort{Revision: 2}
+		p.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 2}
 	})
 	before := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1}
 	n := &nodes[0]
 	n.Active, n.LastKnownGood = Ref{"u1", "s1"}, Ref{"u1", "s1"}
 	n.Source = Source{Kind: SourceConfigMap, UID: "u2", SHA256: "s2", Rollout: "workers", Revision: 2, Attempt: 1, AssignedAt: simulationStart, Previous: &before}
 	n.Generation = 2
-	r := Simulate(p, Progress{}, nodes, simulatedModel)
+	r := Simulate(p, nodes, simulatedModel)
 	if got, want := told(r), []string{"0s step 0 TakeBack 1", "0s stopped: 0 failed, 0 updated", "5s Halted: 0 touched, 0 updated, 0 failed, 0 stale"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -215,19 +225,19 @@ func TestASimulationKeepsTheSharesOfTheModel(t *testing.T) {
 
 func TestSimulatedGatesPass(t *testing.T) {
 	for _, operator := range []string{"<", "<=", ">", ">=", "==", "!="} {
-		p, nodes := simulatedFleet(30, func(p *Policy) {
+		p, nodes := simulatedFleet(30, func(p *Input) {
 			p.Now = p.Now.Add(300 * time.Millisecond)
-			p.Gates = []Gate{
-				{Name: "errors", Query: "a", Passes: Comparison{operator, 0.01}, Interval: 10 * time.Second, Failures: 1},
-				{Name: "alerts", Query: "b", Passes: Comparison{operator, 0}, Interval: 10 * time.Second, Failures: 1, Always: true},
+			p.Spec.Strategy.Gates = []v1alpha1.RolloutGate{
+				gate("errors", operator+" 0.01", 10*time.Second), gate("alerts", operator+" 0", 10*time.Second),
 			}
+			p.Spec.Strategy.Gates[1].Every = v1alpha1.GateAlways
 		})
 		without := p
-		without.Gates = nil
-		run, plain := Simulate(p, Progress{}, nodes, simulatedModel), Simulate(without, Progress{}, nodes, simulatedModel)
-		if late := run.End.Sub(plain.End); run.Final.Phase != PhaseComplete || late <= 0 || late > time.Minute {
-			t.Errorf("%s: it ends %s later, as %s: %s", operator, late, run.Final.Phase, run.Final.Message)
+		without.Spec.Strategy.Gates = nil
+		run, plain := Simulate(p, nodes, simulatedModel), Simulate(without, nodes, simulatedModel)
+		if late := run.End.Sub(plain.End); run.Final.Next.Phase != v1alpha1.RolloutComplete || late <= 0 || late > time.Minute {
+			t.Errorf("%s: it ends %s later, as %s: %s", operator, late, run.Final.Next.Phase, run.Final.Next.Message)
 		}
-		assert.That(t, p.Gates[0].Interval == 10*time.Second && len(p.Measurements) == 0, "the policy was changed: %+v", p.Gates)
+		assert.That(t, p.Spec.Strategy.Gates[0].Interval.Duration == 10*time.Second && len(p.Measurements) == 0, "the policy was changed: %+v", p.Spec.Strategy.Gates)
 	}
 }

@@ -1,6 +1,10 @@
 package rollout
 
-import "time"
+import (
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
 
 // A node can register with a taint that keeps pods away until the node runs its configuration: the startup taint. The plan of the
 // rollout that has the node says what the node can expect (startupState), and StartupNode.Release decides about the taint.
@@ -79,17 +83,17 @@ func (d *planner) startup() {
 // startupState returns what a node with the startup taint can expect, after all moves were decided.
 func (d *planner) startupState(i int) StartupState {
 	n, s := &d.nodes[i], d.states[i]
-	_, newcomer := d.newcomers[i]
+	_, newcomer := d.joins.newcomers[i]
 	switch {
 	case n.manual(), n.OtherSource != "":
 		return StartupNothing
-	case d.moved[i], s == Draining, newcomer && !d.joiningStopped:
+	case d.moved[i], s == Draining, newcomer && !d.joins.stopped:
 		return StartupWaits
-	case n.Source.Rollout == d.p.Name:
+	case n.Source.Rollout == d.in.Name:
 		return d.startupAssigned(n)
 	case s == Blocked && !d.stopped(): // the target was taken back, and is offered again
 		return StartupWaits
-	case n.Source.Kind == SourceNone && n.Created.After(d.p.Created) && d.willJoin(): // when it is Ready and its agent answers
+	case n.Source.Kind == SourceNone && n.Created.After(d.in.Created) && d.willJoin(): // when it is Ready and its agent answers
 		return StartupWaits
 	}
 	return StartupNothing
@@ -97,7 +101,7 @@ func (d *planner) startupState(i int) StartupState {
 
 // willJoin reports whether new nodes get a revision, now or when all agents have been asked about it.
 func (d *planner) willJoin() bool {
-	return d.joining && !d.joiningStopped || d.asking && d.p.NewNodesTarget && !d.p.Frozen
+	return d.joins.possible && !d.joins.stopped || d.asking && d.in.Spec.NewNodes == v1alpha1.NewNodesTarget && !d.in.Spec.Frozen
 }
 
 // startupAssigned is startupState for a node whose source this rollout wrote.
@@ -108,7 +112,7 @@ func (d *planner) startupAssigned(n *Node) StartupState {
 		return StartupWaits // its status may be about the configuration before, or about another machine with the same name
 	case n.Source.Kind != SourceConfigMap: // it went back to its local configuration
 		return StartupNothing
-	case h != nil && h.Rollback && !d.p.Frozen && d.assignedTarget(n): // it goes back
+	case h != nil && h.Rollback && !d.in.Spec.Frozen && d.assignedTarget(n): // it goes back
 		return StartupWaits
 	case n.healthy() && n.Active.SHA256 == n.Source.SHA256 && (!n.InTrial || n.TrialHealthy):
 		return StartupConfigured

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -49,16 +50,16 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 	t.Helper()
 	w := newWorld()
 	w.add(9, 1)
-	w.policy.Created = epoch.Add(-time.Minute)
+	w.in.Created = epoch.Add(-time.Minute)
 	w.target("r1")
 	for range 200 {
 		w.act()
-		if w.plan().Phase == PhaseComplete {
+		if w.plan().Next.Phase == v1alpha1.RolloutComplete {
 			break
 		}
 		w.now = w.now.Add(10 * time.Second)
 	}
-	w.policy.LastSucceeded = Revision{}
+	w.in.LastSucceeded = Revision{}
 	w.add(1, 1)
 	n := &w.nodes[9]
 	n.Created, n.Startup, n.Idle = w.now, true, true
@@ -70,7 +71,7 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 
 // assignedR1 gives a node r1 as a new node, and lets its agent answer.
 func assignedR1(w *world, n *Node) {
-	n.Source = Source{Kind: SourceConfigMap, UID: w.policy.Target.UID, Name: w.policy.Target.Name, SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: w.now}
+	n.Source = Source{Kind: SourceConfigMap, UID: w.in.Target.UID, Name: w.in.Target.Name, SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: w.now}
 	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
 	n.Generation, n.Observed = 2, 2
 	n.Active, n.InTrial, n.TrialHealthy, n.TrialLength = Ref{SHA256: "r1"}, true, true, trialLength
@@ -86,14 +87,14 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 		"no agent has written":      {func(_ *world, n *Node) { n.Reported = false }, StartupWaits},
 		"no NodeConfig":             {func(_ *world, n *Node) { n.HasConfig = false }, StartupWaits},
 		"under maintenance":         {func(_ *world, n *Node) { n.Maintenance = Cordoned }, StartupWaits},
-		"frozen":                    {func(w *world, _ *Node) { w.policy.Frozen = true }, StartupNothing},
-		"older than the rollout":    {func(w *world, n *Node) { n.Created = w.policy.Created.Add(-time.Second); w.policy.Paused = true }, StartupNothing},
+		"frozen":                    {func(w *world, _ *Node) { w.in.Spec.Frozen = true }, StartupNothing},
+		"older than the rollout":    {func(w *world, n *Node) { n.Created = w.in.Created.Add(-time.Second); w.in.Spec.Paused = true }, StartupNothing},
 		"manual":                    {func(_ *world, n *Node) { n.Source = Source{Kind: SourceLocal} }, StartupNothing},
-		"opted out":                 {func(_ *world, n *Node) { n.OtherSource = remoteConfigDisabled }, StartupNothing},
-		"nothing has succeeded yet": {func(w *world, _ *Node) { w.target("r2"); w.policy.LastSucceeded, w.policy.Paused = Revision{}, true }, StartupNothing},
+		"opted out":                 {func(_ *world, n *Node) { n.OtherSource = v1alpha1.RemoteConfigDisabled }, StartupNothing},
+		"nothing has succeeded yet": {func(w *world, _ *Node) { w.target("r2"); w.in.LastSucceeded, w.in.Spec.Paused = Revision{}, true }, StartupNothing},
 		"agents are asked first": {func(w *world, _ *Node) {
 			w.target("r2")
-			w.policy.NewNodesTarget, w.policy.Preflight = true, PreflightRequire
+			w.in.Spec.NewNodes, w.in.Spec.Strategy.Preflight = v1alpha1.NewNodesTarget, v1alpha1.PreflightRequire
 		}, StartupWaits},
 		"on trial and healthy":       {assignedR1, StartupConfigured},
 		"its agent has not answered": {func(w *world, n *Node) { assignedR1(w, n); n.Observed = 1 }, StartupWaits},
@@ -107,13 +108,22 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 			n.Source.AssignedAt = n.Created.Add(-time.Hour)
 			n.Known = true
 		}, StartupConfigured},
-		"it failed":                   {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Reason, n.Active = "False", agentCrashLooped, Ref{} }, StartupNothing},
-		"it failed, provisionally":    {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Provisional = "False", true }, StartupWaits},
-		"it refuses for its pods":     {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Reason, n.Active = "False", agentEvicts, Ref{} }, StartupWaits},
-		"it went back to local":       {func(w *world, n *Node) { assignedR1(w, n); n.Source.Kind = SourceLocal; w.policy.Frozen = true }, StartupNothing},
-		"the revision is taken back":  {func(w *world, n *Node) { assignedR1(w, n); w.policy.Abort = Abort{Revision: 1, Rollback: true} }, StartupWaits},
-		"stopped, and nodes keep it":  {func(w *world, n *Node) { assignedR1(w, n); w.policy.Abort = Abort{Revision: 1} }, StartupConfigured},
-		"stopped, and it has nothing": {func(w *world, _ *Node) { w.policy.Abort = Abort{Revision: 1} }, StartupNothing},
+		"it failed": {func(w *world, n *Node) {
+			assignedR1(w, n)
+			n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonCrashLooped, Ref{}
+		}, StartupNothing},
+		"it failed, provisionally": {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Provisional = "False", true }, StartupWaits},
+		"it refuses for its pods": {func(w *world, n *Node) {
+			assignedR1(w, n)
+			n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonWouldEvictPods, Ref{}
+		}, StartupWaits},
+		"it went back to local": {func(w *world, n *Node) { assignedR1(w, n); n.Source.Kind = SourceLocal; w.in.Spec.Frozen = true }, StartupNothing},
+		"the revision is taken back": {func(w *world, n *Node) {
+			assignedR1(w, n)
+			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
+		}, StartupWaits},
+		"stopped, and nodes keep it":  {func(w *world, n *Node) { assignedR1(w, n); w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, StartupConfigured},
+		"stopped, and it has nothing": {func(w *world, _ *Node) { w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, StartupNothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, r := startupWorld(t, tt.change); got != tt.want {
@@ -143,10 +153,10 @@ func TestStartupTaintsInRandomFleets(t *testing.T) {
 			w.act()
 			for i := range w.nodes {
 				n := &w.nodes[i]
-				n.Startup = n.Created.After(w.policy.Created) && !released[n.Name]
+				n.Startup = n.Created.After(w.in.Created) && !released[n.Name]
 				n.TrialHealthy = n.InTrial && rapid.Bool().Draw(t, "healthy in the trial")
 			}
-			w.policy.Now = w.now
+			w.in.Now = w.now
 			r := w.decide()
 			states := map[int]StartupState{}
 			for _, s := range r.Startup {

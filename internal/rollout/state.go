@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Reasons of failures that the controller finds, not the node.
@@ -13,70 +15,50 @@ const (
 	FailedNotReady = "NodeNotReady"
 )
 
-// Reasons of ConfigOK that a plan depends on, as the API defines them.
-const (
-	agentAllChecksPassed = "AllChecksPassed"
-	agentInconclusive    = "Inconclusive"
-	agentCrashLooped     = "CrashLooped"
-	agentNotReady        = "NotReady"
-	agentLostAPI         = "LostAPI"
-	agentEvicts          = "WouldEvictPods"
-	agentRestartEvicts   = "RestartWouldEvictPods"
-	agentNeedsDrain      = "NeedsDrain"
-	agentStale           = "StaleAssignment"
-	agentRejected        = "ValidationFailed"
-	agentNotHealthy      = "NotHealthy"
-	agentHarmed          = "WorkloadHarmed"
-	agentRevoked         = "Revoked"
-)
-
 // agentVerdicts are the reasons of ConfigOK with which a node says that the assigned configuration is bad, or revoked. Every other
 // reason says nothing about it, or only for now.
-var agentVerdicts = []string{agentRejected, agentCrashLooped, agentNotHealthy, agentNotReady, agentHarmed, agentLostAPI, agentRevoked}
-
-// remoteConfigDisabled is the OtherSource of a node that has opted out of remote configuration.
-const remoteConfigDisabled = "Disabled"
+var agentVerdicts = []string{v1alpha1.ReasonValidationFailed, v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI, v1alpha1.ReasonRevoked}
 
 // deriveStates derives the state of each node, and counts nodes.
 func (d *planner) deriveStates() {
-	d.counts.Selected = len(d.nodes)
+	d.counts.Selected = int32(len(d.nodes))
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		s := d.nodeState(n)
 		d.states[i] = s.State
 		d.countNode(n, s)
-		if s.State == Failed && len(d.failed) < MostFailed {
+		if s.State == Failed && len(d.failed) < v1alpha1.MaxFailedNodes {
 			d.failed = append(d.failed, i)
 		}
 	}
-	d.counts.Budget = d.p.MaxUnavailable.roundDown(d.counts.Members)
+	d.counts.Budget = roundDown(d.in.Spec.Strategy.MaxUnavailable, d.counts.Members)
 }
 
 // hasTarget reports whether a node's spec names the target. It compares payloads: the ConfigMap may have been created
 // again.
 func (d *planner) hasTarget(n *Node) bool {
-	t := d.p.Target
-	return t.Number != 0 && n.Source.Kind == SourceConfigMap && n.Source.Rollout == d.p.Name && n.Source.SHA256 == t.SHA256
+	t := d.in.Target
+	return t.Number != 0 && n.Source.Kind == SourceConfigMap && n.Source.Rollout == d.in.Name && n.Source.SHA256 == t.SHA256
 }
 
 // assignedTarget reports whether a node was assigned the target since it became the target. Nodes that had the same content
 // before do not count as failures. The number distinguishes them: a content that becomes the target again gets the next
 // number.
 func (d *planner) assignedTarget(n *Node) bool {
-	return d.hasTarget(n) && n.Source.Revision == d.next.Revision
+	return d.hasTarget(n) && n.Source.Revision == d.in.Target.Number
 }
 
 // wentNotReady returns when a node was last seen to become NotReady.
 func (d *planner) wentNotReady(n *Node) time.Time {
-	if n.WentNotReady.IsZero() && len(d.p.Outages) > 0 {
-		return d.p.Outages[0].To
+	if n.WentNotReady.IsZero() && len(d.in.Outages) > 0 {
+		return d.in.Outages[0].To
 	}
 	return n.WentNotReady
 }
 
 // proven reports whether a node runs the target and has passed the trial.
 func (d *planner) proven(n *Node) bool {
-	return n.Active.SHA256 == d.p.Target.SHA256 && n.LastKnownGood.SHA256 == d.p.Target.SHA256 && !n.InTrial
+	return n.Active.SHA256 == d.in.Target.SHA256 && n.LastKnownGood.SHA256 == d.in.Target.SHA256 && !n.InTrial
 }
 
 // nodeState returns a node's state, and says which records were not used for it.
@@ -95,7 +77,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has the node", n.Owner)}
 	case n.manual():
 		return NodeState{State: Manual, Message: "a person set its configuration; remove spec.configSource of its NodeConfig to let the rollout manage the node"}
-	case n.OtherSource == remoteConfigDisabled:
+	case n.OtherSource == v1alpha1.RemoteConfigDisabled:
 		return NodeState{State: Skipped, Message: "its agent has opted out of remote configuration"}
 	case n.OtherSource != "":
 		return NodeState{State: Skipped, Message: fmt.Sprintf("its configuration comes from its own %s", n.OtherSource)}
@@ -119,8 +101,8 @@ func (d *planner) stateOf(n *Node) NodeState {
 		return NodeState{State: Stale, Message: "its agent is silent; " + waitsForAnswer}
 	case n.Observed != n.Generation:
 		// The assignment is new, or the agent was silent before.
-		answer := d.deadline(n.Source.AssignedAt, d.p.AgentTimeout)
-		if n.Source.Kind != SourceNone && d.p.Now.Before(answer) {
+		answer := d.deadline(n.Source.AssignedAt, d.in.Controller.AgentTimeout.Duration)
+		if n.Source.Kind != SourceNone && d.in.Now.Before(answer) {
 			d.requeueAt(answer)
 			return NodeState{State: Pending, Message: "its agent has not answered the previous assignment"}
 		}
@@ -143,7 +125,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 // assignedNodeState is nodeState for a node whose spec names the target.
 func (d *planner) assignedNodeState(n *Node) NodeState {
 	// An agent that cannot read its NodeConfig for the moment reports generation 0. It continues the trial that it has begun.
-	continues := n.Observed == 0 && n.InTrial && n.Active.SHA256 == d.p.Target.SHA256
+	continues := n.Observed == 0 && n.InTrial && n.Active.SHA256 == d.in.Target.SHA256
 	answered, proven := n.Observed == n.Generation || continues, d.proven(n) && n.OK != "False"
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
@@ -152,7 +134,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Blocked, n.Reason, n.Error}
 	case answered && n.OK == "False":
 		return NodeState{Failed, n.Reason, n.Error}
-	case d.next.Succeeded && proven:
+	case d.succeeded && proven:
 		return NodeState{State: Updated} // a later failure is not caused by the rollout
 	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.AssignedAt)):
 		return NodeState{State: Skipped, Message: "NotReady before the revision was assigned, or created again since"}
@@ -161,7 +143,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		if !is {
 			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began earlier: no failure, and " + timeoutsWait}
 		}
-		if end := d.deadline(judged, d.p.NotReadyGrace); d.p.Now.Before(end) {
+		if end := d.deadline(judged, d.in.Controller.NotReadyGrace.Duration); d.in.Now.Before(end) {
 			d.requeueAt(end)
 			break
 		}
@@ -173,17 +155,17 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case n.stale():
 		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the revision was stopped"}
 	case !answered:
-		switch _, over, excused := d.timeout(n, d.p.AgentTimeout); {
+		switch _, over, excused := d.timeout(n, d.in.Controller.AgentTimeout.Duration); {
 		case n.Ready && excused:
 			return d.excused(n, "its agent has not answered yet")
 		case n.Ready && over:
-			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s", d.p.AgentTimeout)}
+			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s", d.in.Controller.AgentTimeout.Duration)}
 		}
 		return NodeState{State: Assigned, Message: "its agent has not answered yet"}
 	}
-	end, late, excused := d.timeout(n, d.p.NodeTimeout+n.TrialLength)
+	end, late, excused := d.timeout(n, seconds(d.in.Spec.NodeTimeoutSeconds)+n.TrialLength)
 	switch {
-	case n.Reason == agentInconclusive || n.Reason == agentLostAPI:
+	case n.Reason == v1alpha1.ReasonInconclusive || n.Reason == v1alpha1.ReasonLostAPI:
 		return NodeState{State: Trial, Message: "the node's verdict is inconclusive: " + n.Error}
 	case excused:
 		return d.excused(n, "its trial has not ended yet")
@@ -209,17 +191,17 @@ func (d *planner) soaking(n *Node) NodeState {
 	switch since := d.healthySince(n); {
 	case !n.Ready:
 		return NodeState{State: Soaking, Message: "NotReady: the soak starts again when the node is Ready"}
-	case d.p.Soak == 0, !d.assignedTarget(n) && !d.resultObserved(n):
+	case seconds(d.in.Spec.SoakSeconds) == 0, !d.assignedTarget(n) && !d.resultObserved(n):
 		return NodeState{State: Updated}
 	case !n.healthy():
 		return NodeState{State: Soaking, Message: "ConfigOK is not True: the soak starts again when it is: " + n.Error}
 	default:
-		end := d.ends(since, d.p.Soak)
-		if !d.p.Now.Before(end) {
+		end := d.ends(since, seconds(d.in.Spec.SoakSeconds))
+		if !d.in.Now.Before(end) {
 			return NodeState{State: Updated}
 		}
 		d.requeueAt(end)
-		return NodeState{State: Soaking, Message: fmt.Sprintf("healthy since %s, soaks for %s", since.UTC().Format(time.RFC3339), d.p.Soak)}
+		return NodeState{State: Soaking, Message: fmt.Sprintf("healthy since %s, soaks for %s", since.UTC().Format(time.RFC3339), seconds(d.in.Spec.SoakSeconds))}
 	}
 }
 
@@ -229,7 +211,7 @@ func (n *Node) healthy() bool { return n.Ready && n.OK == "True" }
 // observationApplies reports whether a node's observation is about its current source.
 func (d *planner) observationApplies(n *Node) bool {
 	m := &n.Observation
-	return m.Rollout == d.p.Name && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
+	return m.Rollout == d.in.Name && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
 }
 
 // resultObserved reports whether a node's observation has a result of the current source: healthy or failed.
@@ -239,10 +221,10 @@ func (d *planner) resultObserved(n *Node) bool {
 
 // healthySince returns when a node was first seen healthy; now if that was not recorded.
 func (d *planner) healthySince(n *Node) time.Time {
-	if d.observationApplies(n) && !n.Observation.HealthySince.IsZero() && n.Observation.HealthySince.Before(d.p.Now) {
+	if d.observationApplies(n) && !n.Observation.HealthySince.IsZero() && n.Observation.HealthySince.Before(d.in.Now) {
 		return n.Observation.HealthySince
 	}
-	return d.p.Now
+	return d.in.Now
 }
 
 // failedIn returns the attempt in which a failed node failed. A failure that was not recorded is new.
@@ -250,15 +232,15 @@ func (d *planner) failedIn(n *Node) int64 {
 	if d.observationApplies(n) && n.Observation.Failed > 0 {
 		return n.Observation.Failed
 	}
-	if retried := d.next.Revision == d.was.Revision && d.next.Attempt > d.was.Attempt; retried {
-		return d.was.Attempt
+	if retried := d.in.Target.Number == d.was() && d.next.Attempt > d.in.Status.Attempt; retried {
+		return d.in.Status.Attempt
 	}
 	return d.next.Attempt
 }
 
 // updateObservations records what later plans and leaders need to know about nodes.
 func (d *planner) updateObservations() {
-	if d.next.Revision == 0 {
+	if d.in.Target.Number == 0 {
 		return
 	}
 	for i := range d.nodes {
@@ -276,10 +258,10 @@ func (d *planner) updateObservations() {
 // observedResult returns the observation to record about a node's result: when it began to soak, or that it failed before a retry.
 // Neither matters after the revision has succeeded.
 func (d *planner) observedResult(n *Node, s State) Observation {
-	if d.next.Succeeded || !d.hasTarget(n) || s == Conflicted || s == Manual {
+	if d.succeeded || !d.hasTarget(n) || s == Conflicted || s == Manual {
 		return n.Observation
 	}
-	want := Observation{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
+	want := Observation{Rollout: d.in.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
 	switch {
 	case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 		return n.Observation
@@ -289,12 +271,12 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 		return n.Observation
 	case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 		want.Failed = d.failedIn(n)
-	case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.healthy() && (d.assignedTarget(n) || d.resultObserved(n)):
+	case (s == Soaking || s == Updated) && seconds(d.in.Spec.SoakSeconds) > 0 && n.healthy() && (d.assignedTarget(n) || d.resultObserved(n)):
 		want.HealthySince = d.healthySince(n)
 	case d.observationApplies(n) && !want.Joined:
 		return Observation{}
 	case d.observationApplies(n):
-	case n.Observation.Rollout == d.p.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.next.Revision: // of an earlier revision
+	case n.Observation.Rollout == d.in.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.in.Target.Number: // of an earlier revision
 		return Observation{}
 	default:
 		return n.Observation
@@ -306,15 +288,15 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 // soak counts as over.
 func (d *planner) carryObservation(i int) {
 	n := &d.nodes[i]
-	if d.p.Soak == 0 || d.next.Succeeded || d.assignedTarget(n) || !d.proven(n) || !n.healthy() {
+	if seconds(d.in.Spec.SoakSeconds) == 0 || d.succeeded || d.assignedTarget(n) || !d.proven(n) || !n.healthy() {
 		return
 	}
-	fine := d.p.Now.Add(-d.p.Soak)
+	fine := d.in.Now.Add(-seconds(d.in.Spec.SoakSeconds))
 	if d.resultObserved(n) {
 		fine = d.healthySince(n)
 	}
 	d.observations = slices.DeleteFunc(d.observations, func(x NewObservation) bool { return x.Node == i })
-	if m := (Observation{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, HealthySince: fine}); m != n.Observation {
+	if m := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, HealthySince: fine}); m != n.Observation {
 		d.observations = append(d.observations, NewObservation{i, m})
 	}
 }
@@ -322,7 +304,7 @@ func (d *planner) carryObservation(i int) {
 // countNode adds a node to the counts and budgets.
 func (d *planner) countNode(n *Node, s NodeState) {
 	c := &d.counts
-	*[...]*int{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked, &c.Draining}[s.State]++
+	*[...]*int32{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked, &c.Draining}[s.State]++
 	if s.State == Conflicted || s.State == Manual || n.OtherSource != "" {
 		return
 	}
@@ -357,8 +339,8 @@ func (d *planner) countNode(n *Node, s NodeState) {
 			d.freeing++
 		}
 		if d.rollingBack(n) {
-			d.moving++
-			d.goingTo[d.p.sourceName(&n.Source)]++
+			d.back.moving++
+			d.back.goingTo[d.in.sourceName(&n.Source)]++
 		}
 		if s.State == Draining {
 			d.assigned++ // it gets the target next
@@ -379,7 +361,7 @@ func (d *planner) countNode(n *Node, s NodeState) {
 // refuses reports whether a node's guards refuse its assignment because of its pods. It accepts the assignment when its
 // pods have changed.
 func (n *Node) refuses() bool {
-	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain) &&
+	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == v1alpha1.ReasonWouldEvictPods || n.Reason == v1alpha1.ReasonRestartWouldEvictPods || n.Reason == v1alpha1.ReasonNeedsDrain) &&
 		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
 }
 
@@ -392,7 +374,7 @@ func (n *Node) judged() bool {
 // wasBlocked reports whether the target was taken back from a node that refused it.
 func (d *planner) wasBlocked(n *Node) bool {
 	m := &n.Observation
-	return m.Rollout == d.p.Name && m.Revision == d.next.Revision && !m.Blocked.IsZero()
+	return m.Rollout == d.in.Name && m.Revision == d.in.Target.Number && !m.Blocked.IsZero()
 }
 
 // waitsForAnswer explains why a silent node counts against the budget.
@@ -402,14 +384,14 @@ const waitsForAnswer = "the node counts against the budget until its agent confi
 // answers, it may accept the revision. A later assignment, or a Node that was created again, ends this.
 func (d *planner) returning(n *Node) bool {
 	m := &n.Observation
-	return m.Rollout == d.p.Name && !m.Blocked.IsZero() && n.Observed != n.Generation && !n.Created.After(m.Blocked) &&
+	return m.Rollout == d.in.Name && !m.Blocked.IsZero() && n.Observed != n.Generation && !n.Created.After(m.Blocked) &&
 		(n.Source.Kind == SourceNone || !n.Source.AssignedAt.After(m.Blocked))
 }
 
 // answerExpected reports whether the agent of a returning node is expected to answer soon.
 func (d *planner) answerExpected(n *Node) bool {
-	end := d.deadline(n.Observation.Blocked, d.p.AgentTimeout)
-	if !d.returning(n) || !d.p.Now.Before(end) {
+	end := d.deadline(n.Observation.Blocked, d.in.Controller.AgentTimeout.Duration)
+	if !d.returning(n) || !d.in.Now.Before(end) {
 		return false
 	}
 	d.requeueAt(end)
@@ -426,7 +408,7 @@ const (
 // pods have changed, so it offers the target again, less and less often. After a retry it does so at once.
 func (d *planner) nextOffer(n *Node) time.Time {
 	if n.Observation.Attempt < d.next.Attempt {
-		return d.next.AttemptTime
+		return TimeOf(d.next.AttemptTime)
 	}
 	if d.isBeingEmptied(n) {
 		return nextOfferWhenEmptied(n)
@@ -477,13 +459,13 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	case Assigned, Trial, Soaking, Draining:
 		return true
 	case Pending, Blocked: // it may still accept what it refuses
-		return n.Source.Rollout == d.p.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
+		return n.Source.Rollout == d.in.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
-			answer := d.deadline(n.Source.AssignedAt, d.p.AgentTimeout)
-			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.p.Now.Before(answer))
+			answer := d.deadline(n.Source.AssignedAt, d.in.Controller.AgentTimeout.Duration)
+			return n.Ready && n.Source.Rollout == d.in.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.in.Now.Before(answer))
 		}
 		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
 	}
@@ -500,7 +482,7 @@ func (d *planner) leftBehind(n *Node) bool {
 // of nodes that had the content before it became the target, and all failures after the revision has succeeded: these only
 // use up budget.
 func (d *planner) counted(n *Node) bool {
-	return !d.next.Succeeded && d.assignedTarget(n) && (n.Source.Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
+	return !d.succeeded && d.assignedTarget(n) && (n.Source.Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
 }
 
 // maxRollbackTrial limits how much of a node's own trial length it may take in the rollback: a node that reports a long
@@ -510,14 +492,14 @@ const maxRollbackTrial = time.Hour
 // rollingBack reports whether a healthy node is being rolled back. A silent agent does not delay the others.
 func (d *planner) rollingBack(n *Node) bool {
 	h := d.next.Halt
-	if h == nil || !h.Rollback || !n.Ready || n.Source.Rollout != d.p.Name || !n.inFlight() || n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) {
+	if h == nil || !h.Rollback || !n.Ready || n.Source.Rollout != d.in.Name || !n.inFlight() || n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) {
 		return false
 	}
-	most := d.p.NodeTimeout + min(n.TrialLength, maxRollbackTrial)
+	most := seconds(d.in.Spec.NodeTimeoutSeconds) + min(n.TrialLength, maxRollbackTrial)
 	if n.Observed != n.Generation {
-		most = d.p.AgentTimeout
+		most = d.in.Controller.AgentTimeout.Duration
 	}
 	end := d.deadline(n.Source.AssignedAt, most)
 	d.requeueAt(end)
-	return d.p.Now.Before(end)
+	return d.in.Now.Before(end)
 }

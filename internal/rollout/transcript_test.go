@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
@@ -45,7 +48,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		}
 		w.add(n, zones)
 	case "gates":
-		for _, g := range w.progress.Gates {
+		for _, g := range w.in.Status.Gates {
 			fmt.Fprintf(out, "%s %s value=%q failures=%d step=%d %s\n", g.Name, g.State, g.Value, g.Failures, g.Step, g.Message)
 		}
 	case "nodes":
@@ -54,7 +57,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 			fmt.Fprintf(out, "%s %s %s\n", w.nodes[i].Name, s.State, strings.TrimSpace(s.Reason+" "+s.Message))
 		}
 	case "conditions":
-		for _, c := range w.last.Conditions {
+		for _, c := range w.last.Next.Conditions {
 			fmt.Fprintf(out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
@@ -63,7 +66,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 
 // set carries one argument out.
 func (w *world) set(cmd, key, value string) error {
-	p := &w.policy
+	p := &w.in
 	switch cmd {
 	case "run", "fleet", "nodes", "conditions", "gates":
 		return nil
@@ -88,18 +91,18 @@ func (w *world) set(cmd, key, value string) error {
 		return w.setMetric(key, value)
 	case "approve":
 		step, err := strconv.Atoi(key)
-		p.Approval = Approval{Revision: p.Target.Number, Step: step}
+		p.Spec.Approval = &v1alpha1.RolloutApproval{Revision: p.Target.Number, Step: int32(step)}
 		return err
 	case "abort":
-		p.Abort = Abort{p.Target.Number, key == "rollback", p.PausedReason}
+		p.Spec.Abort = &v1alpha1.RolloutAbort{Revision: p.Target.Number, Rollback: key == "rollback", Reason: p.Spec.PausedReason}
 	case "reason": // of the pause, the freeze, and an abort that follows
-		p.PausedReason = strings.ReplaceAll(key, "_", " ")
-		p.FrozenReason = p.PausedReason
+		p.Spec.PausedReason = strings.ReplaceAll(key, "_", " ")
+		p.Spec.FrozenReason = p.Spec.PausedReason
 	case "retry":
-		p.Abort = Abort{}
-		p.Retry = Retry{p.Target.Number, w.progress.Attempt + 1, nil}
+		p.Spec.Abort = nil
+		p.Spec.Retry = &v1alpha1.RolloutRetry{Revision: p.Target.Number, Attempt: w.in.Status.Attempt + 1}
 		if key != "all" {
-			p.Retry.Nodes = strings.Split(key, "+")
+			p.Spec.Retry.Nodes = strings.Split(key, "+")
 		}
 	case "budget": // how many pods of it may be unready
 		most, err := strconv.Atoi(value)
@@ -140,42 +143,42 @@ func (w *world) set(cmd, key, value string) error {
 }
 
 func (w *world) setPolicy(key, value string) error {
-	p := &w.policy
+	p := &w.in
 	switch key {
 	case "max-unavailable":
-		p.MaxUnavailable = parseAmount(value)
+		p.Spec.Strategy.MaxUnavailable = parseAmount(value)
 	case "max-joining":
-		a := parseAmount(value)
-		p.MaxJoining = &a
+		p.Spec.Strategy.MaxJoining = parseAmount(value)
 	case "per-domain":
-		a := parseAmount(value)
-		p.MaxUnavailablePerDomain = &a
+		p.Spec.Strategy.MaxUnavailablePerDomain = parseAmount(value)
 	case "max-domains":
-		p.MaxDomainsInFlight, _ = strconv.Atoi(value)
+		n, err := strconv.Atoi(value)
+		p.Spec.Strategy.MaxDomainsInFlight = new(int32(n))
+		return err
 	case "max-failures":
-		p.MaxFailures = parseAmount(value)
+		p.Spec.FailurePolicy.MaxFailures = parseAmount(value)
 	case "action":
-		p.RollbackOnFailure = value == "rollback"
+		p.Spec.FailurePolicy.Action = map[string]v1alpha1.FailureAction{"pause": v1alpha1.FailureActionPause, "rollback": v1alpha1.FailureActionRollback}[value]
 	case "rollback":
-		p.RollbackMaxUnavailable = parseAmount(value)
+		p.Spec.Rollback.MaxUnavailable = parseAmount(value)
 	case "pinned":
 		p.PassPauses = value == "true"
 	case "paused":
-		p.Paused = value == "true"
+		p.Spec.Paused = value == "true"
 	case "frozen":
-		p.Frozen = value == "true"
+		p.Spec.Frozen = value == "true"
 	case "new-nodes":
-		p.NewNodesTarget = value == "target"
+		p.Spec.NewNodes = map[string]v1alpha1.NewNodes{"target": v1alpha1.NewNodesTarget}[value]
 	case "soak":
-		p.Soak, _ = time.ParseDuration(value)
+		p.Spec.SoakSeconds = parseSeconds(value)
 	case "drain":
-		p.Drain = map[string]DrainMode{"never": DrainNever, "when-blocked": DrainWhenBlocked, "always": DrainAlways}[value]
+		p.Spec.Strategy.Drain = map[string]v1alpha1.DrainMode{"never": v1alpha1.DrainNever, "when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
 	case "drain-timeout":
-		p.DrainTimeout, _ = time.ParseDuration(value)
+		p.Spec.Strategy.DrainOptions.TimeoutSeconds = parseSeconds(value)
 	case "release-after":
-		p.ReleaseAfterTrial = value == "trial"
+		p.Spec.Strategy.DrainOptions.ReleaseAfter = map[string]v1alpha1.DrainRelease{"trial": v1alpha1.ReleaseTrial}[value]
 	case "preflight":
-		p.Preflight = map[string]PreflightMode{"off": PreflightOff, "report": PreflightReport, "require": PreflightRequire}[value]
+		p.Spec.Strategy.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
 	case "room":
 		p.PreflightRoom, _ = strconv.Atoi(value)
 	case "respect-budgets":
@@ -190,20 +193,20 @@ func (w *world) setPolicy(key, value string) error {
 			p.Windows = append(p.Windows, window)
 		}
 	case "deadline":
-		p.ProgressDeadline, _ = time.ParseDuration(value)
+		p.Spec.ProgressDeadlineSeconds = parseSeconds(value)
 	case "invalid":
 		p.Invalid = value
 	case "steps":
-		p.Steps = nil
+		p.Spec.Strategy.Steps = nil
 		for _, s := range strings.Split(value, ",") {
 			pause, isPause := strings.CutPrefix(s, "pause")
-			step := Step{}
+			step := v1alpha1.RolloutStep{}
 			if !isPause {
 				step.Nodes = parseAmount(s)
-			} else if pause != "" {
-				step.Pause, _ = time.ParseDuration(pause[1:])
+			} else if step.Pause = (&v1alpha1.RolloutPause{}); pause != "" {
+				step.Pause.Duration = &metav1.Duration{Duration: seconds(parseSeconds(pause[1:]))}
 			}
-			p.Steps = append(p.Steps, step)
+			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, step)
 		}
 	default:
 		return fmt.Errorf("unknown")
@@ -262,11 +265,12 @@ func (w *world) setNode(name, value string) error {
 	return nil
 }
 
-func parseAmount(s string) Amount {
-	number, percent := strings.CutSuffix(s, "%")
-	n, err := strconv.Atoi(number)
+func parseAmount(s string) *intstr.IntOrString { return new(intstr.Parse(s)) }
+
+func parseSeconds(s string) int32 {
+	d, err := time.ParseDuration(s)
 	if err != nil {
 		panic(err)
 	}
-	return Amount{n, percent}
+	return int32(d / time.Second)
 }

@@ -3,13 +3,12 @@ package rollout
 import (
 	"fmt"
 	"time"
-)
 
-// Amount is a number or a percentage.
-type Amount struct {
-	Value   int
-	Percent bool
-}
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
 
 // Claim identifies a rollout that selects a node. Precedes orders claims.
 type Claim struct {
@@ -33,46 +32,19 @@ type Content struct {
 	Stopped bool // it failed or was aborted the last time
 }
 
-// Step is a number of nodes to update, or a pause.
-type Step struct {
-	Nodes Amount        // zero: a pause
-	Pause time.Duration // of a pause; 0: until approval
-}
-
-// IsPause reports whether the step is a pause.
-func (s Step) IsPause() bool { return s.Nodes == Amount{} }
-
-// Approval approves a step of a revision, and all steps before it.
-type Approval struct {
-	Revision int64
-	Step     int
-	Reason   string // for people
-}
-
-// Abort stops a revision.
-type Abort struct {
-	Revision int64
-	Rollback bool
-	Reason   string // for people
-}
-
-// Retry starts another attempt of a revision.
-type Retry struct {
-	Revision int64
-	Attempt  int64
-	Nodes    []string // empty: all that failed
-}
-
-// Policy is the specification of one rollout, and the time of the plan.
-type Policy struct {
+// Input is a rollout as Plan takes it: what the API says, and what only the caller knows.
+type Input struct {
 	Claim
-	DrainID string // of this rollout, in the records of drains
+	UID        types.UID
+	Generation int64
+	Spec       v1alpha1.NodeConfigRolloutSpec   // with all defaults
+	Status     v1alpha1.NodeConfigRolloutStatus // Result.Next of the last plan; in a new process, the stored one
+	Controller v1alpha1.RolloutController       // the settings for every rollout
 	// Now never goes back, and is not before any time that was recorded for this rollout.
 	Now time.Time
-	UID string // of the rollout
 
 	Target        Revision // of the last valid template; zero: there is none
-	Invalid       string   // why the template is invalid; empty: it is valid
+	Invalid       string   // why the spec or the template is invalid; empty: they are valid
 	PassPauses    bool     // the Target is an undo to a revision that succeeded: it passes the pauses of the steps
 	Replaced      string   // what spec.pin holds Target in place of; empty: nothing
 	PinGone       bool     // Invalid, because the revision that spec.pin names is gone
@@ -88,46 +60,20 @@ type Policy struct {
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
 	Term    int64
 	Outages Outages // that this leader knows
-
-	Paused, Frozen             bool
-	PausedReason, FrozenReason string // for people
-	NewNodesTarget             bool   // new nodes get Target, not LastSucceeded
-
-	MaxUnavailable          Amount
-	MaxJoining              *Amount // nil: as MaxUnavailable
-	MaxUnavailablePerDomain *Amount
-	MaxDomainsInFlight      int // 0: no limit
-	Steps                   []Step
-	Drain                   DrainMode
-	DrainTimeout            time.Duration
-	ReleaseAfterTrial       bool // a drained node is open to new pods after the trial, not as soon as it is healthy
-	Soak                    time.Duration
-	NodeTimeout             time.Duration // in addition to the length of the trial
-	ProgressDeadline        time.Duration
+	DrainID string  // of this rollout, in the records of drains
 
 	RespectBudgets bool // a restart that makes pods unready is a disruption
 	Budgets        Budgets
 
-	Windows  []Window      // when the target may be assigned; empty: at any time
+	Windows  []Window      // spec.strategy.windows
 	Trial    time.Duration // how long a trial of the target takes
 	AnyTrial bool          // nothing sets that length: Trial counts only if no node says which length it uses
 
-	MaxFailures            Amount
-	RollbackOnFailure      bool
-	RollbackMaxUnavailable Amount
-
-	Gates        []Gate
 	Measurements []Measurement // at most one for each gate; none where this process does not evaluate gates
+	// GatesSince is that of the last Result. It is not in the status: after a restart, gates are evaluated again.
+	GatesSince time.Time
 
-	Approval Approval // zero: none; the same for Abort and Retry
-	Abort    Abort
-	Retry    Retry
-
-	Preflight     PreflightMode
 	PreflightRoom int // how many preflight requests of this rollout may be unanswered at the same time
-
-	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready, or to come back after an outage
-	NotReadyGrace time.Duration // for how long a node may be NotReady before it counts as failed
 }
 
 // SourceKind is the kind of a NodeConfig's spec.configSource.
@@ -187,10 +133,10 @@ type Node struct {
 
 	// Of its NodeConfig.
 	HasConfig   bool
-	Generation  int64  // of spec
-	Observed    int64  // status.observedGeneration
-	Reported    bool   // an agent has written a status
-	OtherSource string // ConfigMap or Disabled, if the node does not use its NodeConfig
+	Generation  int64                 // of spec
+	Observed    int64                 // status.observedGeneration
+	Reported    bool                  // an agent has written a status
+	OtherSource v1alpha1.RemoteConfig // ConfigMap or Disabled, if the node does not use its NodeConfig
 	Source      Source
 	Revoked     []string
 
@@ -239,44 +185,6 @@ type NodeState struct {
 	Message string
 }
 
-// Halt is the stop of a revision.
-type Halt struct {
-	Revision, Attempt int64
-	Reason            string // HaltTooManyFailures, ...
-	Message           string
-	Time              time.Time
-	Rollback          bool
-}
-
-// Reasons of a stop, as the API defines them.
-const (
-	HaltTooManyFailures  = "TooManyFailures"
-	HaltInconclusive     = "Inconclusive"
-	HaltAborted          = "Aborted"
-	HaltPreflightRefused = "PreflightRefused"
-	HaltGateFailed       = "GateFailed"
-)
-
-// Progress is what a rollout remembers about its target from one plan to the next.
-type Progress struct {
-	Revision     int64 // the target's number
-	Attempt      int64
-	AttemptTime  time.Time // the start of the attempt
-	Step         int
-	StepTime     time.Time // the start of the step
-	Started      time.Time
-	ProgressTime time.Time // of the last progress
-	Updated      int       // nodes at ProgressTime
-	Waiting      bool      // no progress was possible: complete, or waiting for a person or a time
-	Halt         *Halt
-	Succeeded    bool             // the rollout was complete once
-	Preflight    *PreflightResult // of this attempt; nil: it has not begun. Never changed, but replaced.
-	Gates        []GateProgress
-	// GatesSince is since when the current step has been done, in whole seconds: older measurements do not let the rollout
-	// continue. Zero: the step is not done. It is not in the status: after a restart, gates are evaluated again.
-	GatesSince time.Time
-}
-
 // MoveKind is the purpose of a move.
 type MoveKind uint8
 
@@ -301,14 +209,11 @@ type Move struct {
 	Revoked []string
 }
 
-// Counts are numbers of nodes, by state.
+// Counts are numbers of nodes. Members are those that this rollout may update: percentages refer to them. Unavailable nodes use up the
+// Budget, which is maxUnavailable as a number.
 type Counts struct {
-	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual, Blocked, Draining int
-	// Members are the nodes that this rollout may update. Percentages refer to them.
-	Members int
-	// Unavailable nodes use up the Budget, which is maxUnavailable as a number.
-	Unavailable, Budget int
-	RollingBack         int
+	v1alpha1.RolloutCounts
+	Members, Budget int32
 }
 
 // Event is an Event of the rollout.
@@ -320,18 +225,13 @@ type Event struct {
 	Assigned []string
 }
 
-// NodesAssigned returns the Event that nodes were assigned the target.
-func NodesAssigned(p *Policy, next *Progress, nodes []string) Event {
+// NodesAssigned returns the Event that nodes were assigned the target in a step.
+func (in *Input) NodesAssigned(step int32, nodes []string) Event {
 	return Event{
-		Reason:   "NodesAssigned",
-		Message:  fmt.Sprintf("revision %d was assigned to %s (step %d/%d): %s", next.Revision, plural(len(nodes), "node"), next.Step, len(p.Steps), JoinNames(nodes)),
-		Assigned: nodes,
+		Reason: "NodesAssigned", Assigned: nodes,
+		Message: fmt.Sprintf("revision %d was assigned to %s (step %d/%d): %s",
+			in.Target.Number, printable.Count(len(nodes), "node"), step, len(in.Spec.Strategy.Steps), JoinNames(nodes)),
 	}
-}
-
-// Condition is one of the rollout's conditions.
-type Condition struct {
-	Type, Status, Reason, Message string
 }
 
 // Observation is what a plan remembers about one node and its assignment. A node cannot change it. It is valid only for the
@@ -364,29 +264,25 @@ type NewObservation struct {
 // Taints, then evict. It is safe to do any of it twice.
 type Result struct {
 	Observations []NewObservation
-	Next         Progress
+	Next         v1alpha1.NodeConfigRolloutStatus
+	GatesSince   time.Time // since when the step has been done, in whole seconds: older measurements do not let the rollout continue; zero: it is not
 	Moves        []Move
 	Taints       []Taint
 	Evict        []int                 // indexes of nodes over which an eviction pass is due
 	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
 	Startup      []Startup             // of nodes with the startup taint that this rollout has
-	Draining     []int                 // indexes of nodes with a record of this rollout's drain, at most MostFailed
 	Ask          []int                 // indexes of nodes to ask about the target; asking twice has no effect
 	NodeState    func(i int) NodeState // of a node
 	States       []State               // of all
 	Counts       Counts
-	Failed       []int // indexes of failed nodes, at most MostFailed
-	Phase        string
-	Message      string
-	Where        string // what the members run, by count, after a rollback; otherwise empty
-	Conditions   []Condition
 	Events       []Event
 	Measure      []string      // gates to evaluate now; the caller plans again with their Measurements
 	Inspect      []int         // indexes of nodes whose Disruptions are to be read, with the Budgets; then the rollout is planned again
 	ReadBudgets  bool          // the Budgets are to be read; then the rollout is planned again
-	NextWindow   time.Time     // when the target may be assigned again; zero: it may be now, or nobody knows
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 
-// MostFailed is how many failed nodes a Result names.
-const MostFailed = 10
+// Stopped reports whether the target was stopped because it is bad: an inconclusive stop does not blame it.
+func (r *Result) Stopped() bool {
+	return r.Next.Halt != nil && r.Next.Halt.Reason != v1alpha1.HaltInconclusive
+}

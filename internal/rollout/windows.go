@@ -37,26 +37,26 @@ type windowState struct {
 
 // checkWindows finds out whether the windows allow assignments now.
 func (d *planner) checkWindows() {
-	if len(d.p.Windows) == 0 {
+	if len(d.in.Windows) == 0 {
 		return
 	}
-	d.p.learnTrial(d.nodes)
-	d.window = d.p.windowsAt(d.p.Now)
+	d.in.learnTrial(d.nodes)
+	d.window = d.in.windowsAt(d.in.Now)
 }
 
 // windowsAt returns what the windows allow at a time. Assignments are allowed until an instant that does not move before a
 // window opens or closes, so it is enough to plan again then.
-func (p *Policy) windowsAt(now time.Time) windowState {
-	if until := p.assignableUntil(now); now.Before(until) {
+func (in *Input) windowsAt(now time.Time) windowState {
+	if until := in.assignableUntil(now); now.Before(until) {
 		return windowState{ends: until}
 	}
-	s := windowState{closed: true, short: p.open(now)}
+	s := windowState{closed: true, short: in.open(now)}
 	at := now
 	for range maxOpenings {
-		if at = p.nextOpening(at); at.IsZero() {
+		if at = in.nextOpening(at); at.IsZero() {
 			return s
 		}
-		if at.Before(p.assignableUntil(at)) {
+		if at.Before(in.assignableUntil(at)) {
 			s.next = at
 			return s
 		}
@@ -66,9 +66,9 @@ func (p *Policy) windowsAt(now time.Time) windowState {
 }
 
 // nextOpening returns when a window opens next after a time; zero: none does.
-func (p *Policy) nextOpening(t time.Time) time.Time {
+func (in *Input) nextOpening(t time.Time) time.Time {
 	var first time.Time
-	for _, w := range p.Windows {
+	for _, w := range in.Windows {
 		if at := w.Schedule.Next(t); !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
@@ -78,8 +78,8 @@ func (p *Policy) nextOpening(t time.Time) time.Time {
 
 // learnTrial sets the length of a trial that nothing sets to what the nodes use: to the median of those that say so, so that a single
 // node cannot close the windows for all others.
-func (p *Policy) learnTrial(nodes []Node) {
-	if !p.AnyTrial {
+func (in *Input) learnTrial(nodes []Node) {
+	if !in.AnyTrial {
 		return
 	}
 	var known []time.Duration
@@ -90,25 +90,25 @@ func (p *Policy) learnTrial(nodes []Node) {
 	}
 	if len(known) > 0 {
 		slices.Sort(known)
-		p.Trial = known[len(known)/2]
+		in.Trial = known[len(known)/2]
 	}
 }
 
 // trialTime is how long a node takes from its assignment to the end of the trial, at most, if it is healthy.
-func (p *Policy) trialTime() time.Duration { return p.AgentTimeout + p.Trial }
+func (in *Input) trialTime() time.Duration { return in.Controller.AgentTimeout.Duration + in.Trial }
 
 // assignableUntil returns when the target may no longer be assigned if nothing opens in between, at most windowView from a
 // time; a time that is not later if it may not be assigned at the given time.
-func (p *Policy) assignableUntil(t time.Time) time.Time {
+func (in *Input) assignableUntil(t time.Time) time.Time {
 	var until time.Time
-	for _, w := range p.Windows {
+	for _, w := range in.Windows {
 		opened := w.lastOpening(t)
 		if opened.IsZero() {
 			continue
 		}
 		end := opened.Add(w.Duration)
 		if w.Within {
-			end = p.openUntil(t, t.Add(windowView+p.trialTime())).Add(-p.trialTime())
+			end = in.openUntil(t, t.Add(windowView+in.trialTime())).Add(-in.trialTime())
 		}
 		if end.After(until) {
 			until = end
@@ -119,10 +119,10 @@ func (p *Policy) assignableUntil(t time.Time) time.Time {
 
 // openUntil returns when all windows are closed after a time, but no time after the limit; the time itself if no window is
 // open. Windows that overlap or touch count as one.
-func (p *Policy) openUntil(t, limit time.Time) time.Time {
+func (in *Input) openUntil(t, limit time.Time) time.Time {
 	for grown := true; grown && t.Before(limit); {
 		grown = false
-		for _, w := range p.Windows {
+		for _, w := range in.Windows {
 			if opened := w.lastOpening(t); !opened.IsZero() {
 				t, grown = opened.Add(w.Duration), true
 			}
@@ -136,13 +136,13 @@ func (p *Policy) openUntil(t, limit time.Time) time.Time {
 
 // within reports whether trials must end within the windows. Drains that have begun are then given up at the end of a window; else
 // they are finished.
-func (p *Policy) within() bool {
-	return slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })
+func (in *Input) within() bool {
+	return slices.ContainsFunc(in.Windows, func(w Window) bool { return w.Within })
 }
 
 // open reports whether a window is open.
-func (p *Policy) open(t time.Time) bool {
-	return slices.ContainsFunc(p.Windows, func(w Window) bool { return !w.lastOpening(t).IsZero() })
+func (in *Input) open(t time.Time) bool {
+	return slices.ContainsFunc(in.Windows, func(w Window) bool { return !w.lastOpening(t).IsZero() })
 }
 
 // lastOpening returns when the window that is open at a time was opened last; zero if it is closed.
@@ -184,13 +184,13 @@ func (d *planner) inWindow(t time.Time) time.Time {
 // because of their pods, and those that rejected them because an earlier leader made them. Nodes in progress finish, and a
 // silent agent gets no more than AgentTimeout at any time.
 func (d *planner) leaveWindow() {
-	if !d.closed() || d.p.Frozen || d.next.Halt != nil {
+	if !d.closed() || d.in.Spec.Frozen || d.next.Halt != nil {
 		return
 	}
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		waits := s == Pending || s == Assigned || s == Blocked || s == Skipped && n.Maintenance != ""
-		if d.moved[i] || !waits || n.Source.Kind != SourceConfigMap || n.Source.Rollout != d.p.Name || n.joined() ||
+		if d.moved[i] || !waits || n.Source.Kind != SourceConfigMap || n.Source.Rollout != d.in.Name || n.joined() ||
 			n.Source.SHA256 == d.lastGood().SHA256 || n.Active.SHA256 == n.Source.SHA256 {
 			continue
 		}
@@ -207,7 +207,7 @@ func (d *planner) leaveWindow() {
 // awaitsWindow reports whether the rollout waits for a window. It plans again when the windows change.
 func (d *planner) awaitsWindow() bool {
 	c, w := &d.counts, &d.window
-	if len(d.p.Windows) == 0 || d.next.Revision == 0 || d.stopped() || d.complete || c.Members == 0 {
+	if len(d.in.Windows) == 0 || d.in.Target.Number == 0 || d.stopped() || d.complete || c.Members == 0 {
 		return false
 	}
 	for _, t := range []time.Time{w.ends, w.next, w.tried} {
@@ -220,7 +220,7 @@ func (d *planner) awaitsWindow() bool {
 
 // nextWindow returns when the target may be assigned again; zero if it may be now, or if that will not happen.
 func (d *planner) nextWindow() time.Time {
-	if d.complete || d.next.Halt != nil || d.p.Invalid != "" || d.next.Revision == 0 {
+	if d.complete || d.next.Halt != nil || d.in.Invalid != "" || d.in.Target.Number == 0 {
 		return time.Time{}
 	}
 	return d.window.next
@@ -228,7 +228,7 @@ func (d *planner) nextWindow() time.Time {
 
 // windowMessage says what the rollout waits for.
 func (d *planner) windowMessage() string {
-	w, trial := &d.window, fmt.Sprintf("a trial of %s that begins within %s", d.p.Trial, d.p.AgentTimeout)
+	w, trial := &d.window, fmt.Sprintf("a trial of %s that begins within %s", d.in.Trial, d.in.Controller.AgentTimeout.Duration)
 	what := "no window is open"
 	if w.short {
 		what = trial + " cannot end before the window closes"

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -34,7 +35,7 @@ func (r repeating) Next(t time.Time) time.Time {
 // mayAssign reports whether the windows of a random world allow an assignment, by looking at each second until the end of
 // the trial.
 func (w *world) mayAssign() bool {
-	p := &w.policy
+	p := &w.in
 	openFor := func(w Window, t time.Time) bool {
 		s := w.Schedule.(repeating)
 		return t.Sub(epoch.Add(s.first-1000*s.period))%s.period < w.Duration
@@ -50,7 +51,7 @@ func (w *world) mayAssign() bool {
 			within = true
 		}
 	}
-	for t := w.now; within && !t.After(w.now.Add(p.AgentTimeout+p.Trial)); t = t.Add(time.Second) {
+	for t := w.now; within && !t.After(w.now.Add(p.Controller.AgentTimeout.Duration+p.Trial)); t = t.Add(time.Second) {
 		within = anyOpen(t)
 	}
 	return within || len(p.Windows) == 0
@@ -60,7 +61,7 @@ func (w *world) mayAssign() bool {
 func (w *world) randomWindows(t *rapid.T) {
 	for range max(0, rapid.IntRange(-3, 3).Draw(t, "windows")) {
 		period := rapid.IntRange(1, 30).Draw(t, "period")
-		w.policy.Windows = append(w.policy.Windows, Window{
+		w.in.Windows = append(w.in.Windows, Window{
 			repeating{time.Duration(rapid.IntRange(0, 30).Draw(t, "opens")) * time.Minute, time.Duration(period) * time.Minute},
 			time.Duration(rapid.IntRange(1, 8).Draw(t, "duration")) * time.Minute, rapid.Bool().Draw(t, "within"),
 		})
@@ -69,8 +70,8 @@ func (w *world) randomWindows(t *rapid.T) {
 
 // keepsWindows holds what is left after a plan against the windows.
 func (w *world) keepsWindows(t *rapid.T) {
-	p := &w.policy
-	if w.mayAssign() || p.Frozen || w.progress.Halt != nil {
+	p := &w.in
+	if w.mayAssign() || p.Spec.Frozen || w.in.Status.Halt != nil {
 		return
 	}
 	for i := range w.nodes {
@@ -128,7 +129,7 @@ type calendar struct {
 }
 
 // calendarOf asks the schedules for each minute whether a window opens then.
-func calendarOf(p *Policy, start time.Time, minutes int) *calendar {
+func calendarOf(p *Input, start time.Time, minutes int) *calendar {
 	c := &calendar{start: start, open: make([]bool, minutes), may: make([]bool, minutes)}
 	for _, w := range p.Windows {
 		opened := make([]bool, minutes)
@@ -149,7 +150,7 @@ func calendarOf(p *Policy, start time.Time, minutes int) *calendar {
 			end++
 		}
 		for i, w := range p.Windows {
-			lasts := time.Duration(end-m)*time.Minute > p.AgentTimeout+p.Trial
+			lasts := time.Duration(end-m)*time.Minute > p.Controller.AgentTimeout.Duration+p.Trial
 			c.may[m] = c.may[m] || c.opened[i][m] && (!w.Within || lasts)
 		}
 	}
@@ -168,7 +169,7 @@ func (c *calendar) next(from int, allowed bool) int {
 func TestWindowsAreWhatTheMinutesSay(t *testing.T) {
 	const minutes = 2000
 	rapid.Check(t, func(t *rapid.T) {
-		p := Policy{AgentTimeout: time.Minute, Trial: time.Duration(rapid.IntRange(1, 60).Draw(t, "trial")) * time.Minute}
+		p := Input{Controller: newWorld().in.Controller, Trial: time.Duration(rapid.IntRange(1, 60).Draw(t, "trial")) * time.Minute}
 		for range rapid.IntRange(1, 4).Draw(t, "windows") {
 			w := Window{Duration: time.Duration(rapid.IntRange(1, 300).Draw(t, "duration")) * time.Minute, Within: rapid.Bool().Draw(t, "within")}
 			var opens listed
@@ -208,7 +209,7 @@ func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
 		{"10:00+11m/within"}, {"10:00+12m/within"}, {"10:00+11m/within", "10:11+1m"},
 	} {
 		t.Run(strings.Join(windows, ","), func(t *testing.T) {
-			p := Policy{AgentTimeout: time.Minute, Trial: 10 * time.Minute}
+			p := Input{Controller: newWorld().in.Controller, Trial: 10 * time.Minute}
 			for _, w := range windows {
 				window := assert.Value(parseWindow(w))(t)
 				p.Windows = append(p.Windows, window)
@@ -245,7 +246,7 @@ func (minutely) Next(t time.Time) time.Time { return t.Truncate(time.Minute).Add
 
 func TestWindowsThatOpenEachMinuteCostLittle(t *testing.T) {
 	calls := 0
-	p := Policy{AgentTimeout: time.Minute, Trial: 168 * time.Hour}
+	p := Input{Controller: newWorld().in.Controller, Trial: 168 * time.Hour}
 	for range 10 {
 		p.Windows = append(p.Windows, Window{counted{minutely{}, &calls}, 168 * time.Hour, true})
 	}
@@ -282,16 +283,16 @@ func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
 			w.nodes[i].DefaultTrial = d
 		}
 		w.target("r1")
-		w.policy.Windows = []Window{{daily{0}, tt.trial + time.Minute - time.Second, true}} // too short by a second
-		w.policy.Trial, w.policy.AnyTrial = 10*time.Minute, !tt.set
+		w.in.Windows = []Window{{daily{0}, tt.trial + time.Minute - time.Second, true}} // too short by a second
+		w.in.Trial, w.in.AnyTrial = 10*time.Minute, !tt.set
 		r := w.plan()
 		want := fmt.Sprintf("a trial of %s that begins within 1m0s cannot end before the window closes", tt.trial)
-		if len(r.Moves) > 0 || !strings.Contains(r.Message, want) && !strings.Contains(r.Message, fmt.Sprintf("long enough for a trial of %s ", tt.trial)) {
-			t.Errorf("%s: %d moves, %q, want %q", tt.name, len(r.Moves), r.Message, want)
+		if len(r.Moves) > 0 || !strings.Contains(r.Next.Message, want) && !strings.Contains(r.Next.Message, fmt.Sprintf("long enough for a trial of %s ", tt.trial)) {
+			t.Errorf("%s: %d moves, %q, want %q", tt.name, len(r.Moves), r.Next.Message, want)
 		}
-		w.policy.Windows[0].Duration += 2 * time.Second
+		w.in.Windows[0].Duration += 2 * time.Second
 		if r := w.plan(); len(r.Moves) == 0 {
-			t.Errorf("%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Message)
+			t.Errorf("%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Next.Message)
 		}
 	}
 }
@@ -310,10 +311,10 @@ func TestWindowsWithoutAnEndOrAnOpeningSaySo(t *testing.T) {
 		w := newWorld()
 		w.add(1, 1)
 		w.target("r1")
-		w.policy.Windows, w.policy.Trial = tt.windows, 10*time.Minute
+		w.in.Windows, w.in.Trial = tt.windows, 10*time.Minute
 		r := w.plan()
-		if want := "revision 1: 0 of 1 node updated; " + tt.want; r.Phase != PhaseWaiting || !strings.HasPrefix(r.Message, want) || len(r.Moves) > 0 {
-			t.Errorf("%s: %s\nwant %s", r.Phase, r.Message, want)
+		if want := "revision 1: 0 of 1 node updated; " + tt.want; r.Next.Phase != v1alpha1.RolloutWaiting || !strings.HasPrefix(r.Next.Message, want) || len(r.Moves) > 0 {
+			t.Errorf("%s: %s\nwant %s", r.Next.Phase, r.Next.Message, want)
 		}
 	}
 }

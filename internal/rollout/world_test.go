@@ -7,12 +7,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // world is a fleet with agents that do what agents do, in a time of its own.
 type world struct {
-	policy         Policy
-	progress       Progress
+	in             Input
 	nodes          []Node
 	agents         map[string]*agent
 	now            time.Time
@@ -68,11 +72,17 @@ func newWorld() *world {
 		now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{},
 		pauses: map[string]pauseRecord{}, terms: map[string]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{},
 	}
-	w.policy = Policy{
-		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", DrainTimeout: 5 * time.Minute, PreflightRoom: MaxUnanswered,
-		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
-		Steps: []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
-		Trial: trialLength, NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
+	w.in = Input{
+		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", PreflightRoom: MaxUnanswered, Trial: trialLength,
+		Spec: v1alpha1.NodeConfigRolloutSpec{
+			NodeTimeoutSeconds: 900, ProgressDeadlineSeconds: 3600,
+			Strategy: v1alpha1.RolloutStrategy{
+				MaxUnavailable: percent(10), DrainOptions: &v1alpha1.DrainOptions{TimeoutSeconds: 300},
+				Steps: []v1alpha1.RolloutStep{{Nodes: number(1)}, {Nodes: percent(10)}, {Nodes: percent(100)}},
+			},
+			FailurePolicy: v1alpha1.FailurePolicy{MaxFailures: number(1)}, Rollback: v1alpha1.RollbackStrategy{MaxUnavailable: percent(25)},
+		},
+		Controller: v1alpha1.RolloutController{AgentTimeout: metav1.Duration{Duration: time.Minute}, NotReadyGrace: metav1.Duration{Duration: 30 * time.Second}},
 	}
 	return w
 }
@@ -94,18 +104,18 @@ func (w *world) add(n, zones int) {
 func (w *world) target(content string) {
 	w.objects++
 	uid := "uid-" + content
-	if w.policy.Target.SHA256 == content {
+	if w.in.Target.SHA256 == content {
 		uid = fmt.Sprintf("%s-%d", uid, w.objects)
 	}
-	number := w.policy.Target.Number + 1
-	if w.policy.Target.SHA256 == content {
+	number := w.in.Target.Number + 1
+	if w.in.Target.SHA256 == content {
 		number--
 	}
-	w.policy.Target = Revision{Number: number, Namespace: "ns", Name: "workers-" + content, UID: uid, SHA256: content}
-	w.policy.LastSucceeded = Revision{}
+	w.in.Target = Revision{Number: number, Namespace: "ns", Name: "workers-" + content, UID: uid, SHA256: content}
+	w.in.LastSucceeded = Revision{}
 	for _, r := range w.succeeded {
 		if r.SHA256 != content {
-			w.policy.LastSucceeded = r
+			w.in.LastSucceeded = r
 		}
 	}
 }
@@ -117,10 +127,10 @@ func (w *world) node(name string) *Node {
 
 // plan lets the rollout decide once, and writes what it decides.
 func (w *world) plan() Result {
-	w.policy.Now = w.now
+	w.in.Now = w.now
 	r := w.decide()
 	w.record(r)
-	w.progress = r.Next
+	w.in.Status, w.in.GatesSince = r.Next, r.GatesSince
 	w.remember(r)
 	w.ask(r)
 	w.write(r.Moves)
@@ -158,9 +168,9 @@ func (w *world) drain(r Result) {
 		for i := range w.nodes {
 			w.nodes[i].DrainReport = nil // the next leader has made no pass
 		}
-		w.policy.Term++
+		w.in.Term++
 		for uid := range w.terms {
-			w.terms[uid] = w.policy.Term
+			w.terms[uid] = w.in.Term
 		}
 	}
 }
@@ -207,13 +217,13 @@ func (w *world) forgetObservations() {
 
 // remember keeps what the controller keeps of a result, besides Progress.
 func (w *world) remember(r Result) {
-	p := &w.policy
-	if r.Next.Succeeded {
+	p := &w.in
+	if r.Succeeded() {
 		w.succeeded = slices.DeleteFunc(w.succeeded, func(r Revision) bool { return r.SHA256 == p.Target.SHA256 })
 		w.succeeded = append(w.succeeded, p.Target)
 	}
 	p.Stopped = slices.DeleteFunc(p.Stopped, func(name string) bool { return name == p.Target.Name })
-	stopped := r.Next.Halt != nil && r.Next.Halt.Reason != HaltInconclusive
+	stopped := r.Stopped()
 	if stopped {
 		p.Stopped = append(p.Stopped, p.Target.Name)
 	}
@@ -227,7 +237,7 @@ func (w *world) remember(r Result) {
 func (w *world) write(moves []Move) {
 	for _, m := range moves {
 		if m.Source.UID != "" {
-			w.terms[m.Source.UID] = w.policy.Term
+			w.terms[m.Source.UID] = w.in.Term
 		}
 		n := &w.nodes[m.Node]
 		n.Source, n.Revoked = m.Source, m.Revoked
@@ -237,14 +247,14 @@ func (w *world) write(moves []Move) {
 
 // evaluate answers the queries of gates, before the next plan.
 func (w *world) evaluate(gates []string) {
-	p := &w.policy
+	p := &w.in
 	for _, name := range gates {
 		m, answers := w.metrics[name]
 		if !answers {
 			continue
 		}
-		g := p.Gates[slices.IndexFunc(p.Gates, func(g Gate) bool { return g.Name == name })]
-		m.Gate, m.Server, m.Query, m.Time = name, g.Server, g.Query, w.now.Truncate(time.Second)
+		g := &p.Spec.Strategy.Gates[slices.IndexFunc(p.Spec.Strategy.Gates, func(g v1alpha1.RolloutGate) bool { return g.Name == name })]
+		m.Gate, m.Server, m.Query, m.Time = name, g.Prometheus.Server, g.Prometheus.Query, w.now.Truncate(time.Second)
 		p.Measurements = append(slices.DeleteFunc(slices.Clone(p.Measurements), func(m Measurement) bool { return m.Gate == name }), m)
 		w.noteAnswer(m)
 	}
@@ -252,15 +262,14 @@ func (w *world) evaluate(gates []string) {
 
 // restart lets another controller lead: it knows the status only, in which times are whole seconds.
 func (w *world) restart() {
-	p := &w.progress
-	w.policy.Measurements, w.answered, p.GatesSince = nil, nil, time.Time{}
-	for _, t := range []*time.Time{&p.AttemptTime, &p.StepTime, &p.Started, &p.ProgressTime} {
-		*t = t.Truncate(time.Second)
-	}
-	if p.Halt != nil {
-		halt := *p.Halt
-		halt.Time = halt.Time.Truncate(time.Second)
-		p.Halt = &halt
+	st := &w.in.Status
+	w.in.Measurements, w.answered, w.in.GatesSince = nil, nil, time.Time{}
+	whole := func(t *metav1.Time) *metav1.Time { return apiTime(TimeOf(t).Truncate(time.Second)) }
+	st.AttemptTime, st.StepTime, st.StartTime, st.ProgressTime = whole(st.AttemptTime), whole(st.StepTime), whole(st.StartTime), whole(st.ProgressTime)
+	if st.Halt != nil {
+		halt := *st.Halt
+		halt.Time.Time = halt.Time.Truncate(time.Second)
+		st.Halt = &halt
 	}
 }
 
@@ -279,7 +288,7 @@ func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 			a.adopted = a.adopted.Add(a.back.Sub(away))
 		}
 	}
-	w.policy.Outages = w.policy.Outages.Add(Outage{from, w.now})
+	w.in.Outages = w.in.Outages.Add(Outage{from, w.now})
 }
 
 // act lets every agent do what it has to do by now.
@@ -382,11 +391,11 @@ func (w *world) run(out *strings.Builder, most time.Duration, until string) {
 			if line != said {
 				fmt.Fprintf(out, "%6s  %s\n", w.now.Sub(epoch), line)
 			}
-			if strings.HasPrefix(line, r.Phase) {
+			if strings.HasPrefix(line, string(r.Next.Phase)) {
 				said = line
 			}
 		}
-		if until != "" && r.Phase == until || !w.now.Before(end) {
+		if until != "" && string(r.Next.Phase) == until || !w.now.Before(end) {
 			return
 		}
 	}
@@ -436,5 +445,32 @@ func (w *world) describe(r Result) []string {
 			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(taints[verb], " ")))
 		}
 	}
-	return append(out, fmt.Sprintf("%s step %d/%d: %s", r.Phase, r.Next.Step, len(w.policy.Steps), r.Message))
+	return append(out, fmt.Sprintf("%s step %d/%d: %s", r.Next.Phase, r.Next.Step, len(w.in.Spec.Strategy.Steps), r.Next.Message))
+}
+
+func number(n int) *intstr.IntOrString { return new(intstr.FromInt(n)) }
+
+func percent(n int) *intstr.IntOrString { return new(intstr.FromString(fmt.Sprint(n, "%"))) }
+
+// Succeeded reports whether all nodes had proven the target once.
+func (r *Result) Succeeded() bool { return hasSucceeded(&r.Next) }
+
+// succeed notes that all nodes have proven the target once.
+func (w *world) succeed() { w.in.Status.CurrentRevision = apiRevision(w.in.Target) }
+
+func (in *Input) soak(d time.Duration) { in.Spec.SoakSeconds = int32(d / time.Second) }
+
+func numberOf(st *v1alpha1.NodeConfigRolloutStatus) int64 {
+	if st.UpdateRevision == nil {
+		return 0
+	}
+	return st.UpdateRevision.Number
+}
+
+func hasSucceeded(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	return st.UpdateRevision != nil && st.CurrentRevision != nil && st.CurrentRevision.Number == st.UpdateRevision.Number
+}
+
+func (in *Input) drainTimeout() time.Duration {
+	return seconds(in.Spec.Strategy.DrainOptions.TimeoutSeconds)
 }

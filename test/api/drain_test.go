@@ -22,7 +22,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller/drain"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	decision "github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -104,11 +104,11 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 		t.Errorf("setting the startup taint: %v, want a refusal", err)
 	}
 
-	d := decision.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
+	d := decision.Drain{Rollout: fleet.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
 	for _, want := range []decision.Drain{d, d, {Rollout: d.Rollout, Revision: 3, Attempt: 2, Since: d.Since, HandedOver: true}, {}, {}} {
 		assert.NoError(t, assert.Err(drain.Write(ctx, controller, "tainted", want)))
 		node := assert.Value(nodes.Get(ctx, "tainted", metav1.GetOptions{}))(t)
-		assert.Equal(t, policy.DrainOf(node), want, "the Node records")
+		assert.Equal(t, fleet.DrainOf(node), want, "the Node records")
 		assert.That(t, slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.com/theirs" }),
 			"another taint is gone: %+v", node.Spec.Taints)
 	}

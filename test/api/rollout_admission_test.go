@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -35,7 +35,7 @@ func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("refused", test.spec), dryRun)
 			wantRefused(t, err, http.StatusUnprocessableEntity, `ValidatingAdmissionPolicy 'evenkeel-rollout'`, test.want)
-			own := policy.CheckAdmission(typed(t, test.spec))
+			own := fleet.CheckAdmission(typed(t, test.spec))
 			assert.That(t, own != nil && (err == nil || strings.Contains(err.Error(), own.Error())),
 				"the policy says %v, the controller %v", err, own)
 		})
@@ -50,7 +50,7 @@ func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.OK(t, assert.Err(rolloutsAsAdmin(t).Create(t.Context(), rollout("accepted", spec), dryRun)))
-			assert.OK(t, policy.CheckAdmission(typed(t, spec)), "the controller refuses it")
+			assert.OK(t, fleet.CheckAdmission(typed(t, spec)), "the controller refuses it")
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -30,9 +30,9 @@ func TestAnInvalidTemplateIsReportedAndChangesNothing(t *testing.T) {
 	good := r.complete(1)
 	before := s.nodeConfigs()
 	clash := s.template("maxPods: 104")
-	content, err := policy.ContentOf(clash, nil)
+	content, err := fleet.ContentOf(clash, nil)
 	s.do(err)
-	clashName := policy.RevisionName(r.as, content.SHA256)
+	clashName := fleet.RevisionName(r.as, content.SHA256)
 	s.do(kube.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: clashName}}))
 	s.do(kube.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "badinput-typo"}, Data: map[string]string{"kublet": "maxPods: 3\n"},

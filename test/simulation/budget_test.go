@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // renewed reports whether a leader repeated the assignment of an earlier one, whatever has become of the budget since.
@@ -62,7 +62,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
 		return
 	}
-	if at, now := s.RolloutRef.AssignedAt.Time, w.server.Clock(); at.After(now.Add(2 * policy.MaxAhead)) {
+	if at, now := s.RolloutRef.AssignedAt.Time, w.server.Clock(); at.After(now.Add(2 * fleet.MaxAhead)) {
 		w.book.fail("%s is assigned revision %d of rollout %s at %s, and it is %s: a record has moved the rollout's clock", nc.Name, s.RolloutRef.Revision, s.RolloutRef.Name, at, now)
 	}
 	r := w.checks.rollouts[s.RolloutRef.Name]

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/controller"
 	gates "github.com/evenkeel/evenkeel/internal/controller/gate"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
@@ -187,8 +187,8 @@ func (r *replica) start() {
 	}, controller.Options{
 		Version: version, LeaderElection: true, LeaseDuration: w.plan.lease, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
 		PrometheusServers: []gates.Server{{Name: "metrics", URL: "http://metrics.simulated", Transport: &metrics{w: w, name: fmt.Sprintf("%s/%d", r.name, r.serial), way: p.way}}},
-		Times:             policy.Times{Agent: policy.DefaultTimes.Agent, NotReady: policy.DefaultTimes.NotReady},
-		Startup:           controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
+		AgentTimeout:      fleet.DefaultSettings.AgentTimeout.Duration, NotReadyGrace: fleet.DefaultSettings.NotReadyGrace.Duration,
+		Startup: controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
 	})
 	w.direct(err)
 	w.book.trace("%s: controller %d starts", r.name, p.serial)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
@@ -154,8 +154,8 @@ func (w *world) checkDrains(c simapi.Change) {
 		}
 	}
 	w.checks.drained[c.Name], w.checks.crowd[c.Name] = time.Time{}, crowd
-	drain := policy.DrainOf(&is)
-	if !w.checks.draining[drain.Rollout+"/"+c.Name] && len(w.machines) <= rollout.MostFailed { // the list is bounded
+	drain := fleet.DrainOf(&is)
+	if !w.checks.draining[drain.Rollout+"/"+c.Name] && len(w.machines) <= v1alpha1.MaxFailedNodes { // the list is bounded
 		w.book.fail("invariant 11: %s has the taint of a drain (%s), and no status of a rollout has named it", c.Name, taint)
 	}
 }
@@ -163,7 +163,7 @@ func (w *world) checkDrains(c simapi.Change) {
 // noteDraining notes which nodes the status of a rollout has named. The caller holds mu.
 func (w *world) noteDraining(r *v1alpha1.NodeConfigRollout) {
 	for _, n := range r.Status.DrainingNodes {
-		w.checks.draining[policy.DrainID(r.UID)+"/"+n.Name] = true
+		w.checks.draining[fleet.DrainID(r.UID)+"/"+n.Name] = true
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -121,7 +121,7 @@ func (a *API) AddRevision(name string, number int64, config string) *corev1.Conf
 	data := Header + config
 	return Add(a, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
+			Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
 			Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 		},
 		Immutable: new(true), Data: map[string]string{payload.KeyKubelet: data},

@@ -19,8 +19,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -162,8 +162,8 @@ func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error
 }
 
 // WarnIfControllerSilent prints a note if evenkeel-controller does not renew its lease: the status is old then.
-func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings policy.Settings) {
-	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
+func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings v1alpha1.RolloutController) {
+	if words := describe.ControllerSilent(fleet.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
 		fmt.Fprintln(e.ErrOut, "note:", words)
 	}
 }
@@ -181,7 +181,7 @@ func (e *Env) CompleteRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.Complete(cmd, query.RolloutNames)
+	return e.Complete(cmd, fleet.RolloutNames)
 }
 
 // CompleteNode completes the name of a node as the first argument.
@@ -189,12 +189,12 @@ func (e *Env) CompleteNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.Complete(cmd, query.NodeNames)
+	return e.Complete(cmd, fleet.NodeNames)
 }
 
 // CompleteNodes completes the name of a node as any argument.
 func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return e.Complete(cmd, query.NodeNames)
+	return e.Complete(cmd, fleet.NodeNames)
 }
 
 // Complete completes a word with what names reads, within three seconds.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // Update is a newer version of a watched object, or an error. Nothing follows an update with Last.
@@ -42,9 +42,9 @@ func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch) <-chan Updat
 	}
 	deleted := func() { send(Update[T]{Err: fmt.Errorf("%s was deleted: %s", w.What, w.Deleted), Last: true}) }
 	exists := false // on the present connection
-	feed := query.Feed{
+	feed := fleet.Feed{
 		API: c, List: w.List, Options: client.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.Name)},
-		Set: query.Typed(func(o T) {
+		Set: fleet.Typed(func(o T) {
 			exists = true
 			send(Update[T]{Object: o})
 		}),
@@ -57,7 +57,7 @@ func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch) <-chan Updat
 		Lost: func(err error) {
 			exists = false
 			if err != nil {
-				send(Update[T]{Err: fmt.Errorf("watch %s: %w", w.What, err), Last: !query.Passing(err)})
+				send(Update[T]{Err: fmt.Errorf("watch %s: %w", w.What, err), Last: !fleet.Passing(err)})
 			}
 		},
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -60,7 +60,7 @@ func (e *Env) WatchList(ctx context.Context, c client.WithWatch, kinds []client.
 		switch {
 		case interrupted.Err() != nil:
 			return nil
-		case trouble != nil && !query.Passing(trouble):
+		case trouble != nil && !fleet.Passing(trouble):
 			return trouble
 		case trouble != nil && !troubled:
 			fmt.Fprintln(e.ErrOut, "waiting for the API server:", printable.Line(describe.Brief(trouble)))
@@ -133,7 +133,7 @@ func (m *memory) state() (complete bool, trouble error) {
 }
 
 // feed returns a watch that keeps a kind current.
-func (m *memory) feed(list client.ObjectList) *query.Feed {
+func (m *memory) feed(list client.ObjectList) *fleet.Feed {
 	kind := m.kinds[kindOf(list)]
 	change := func(do func()) {
 		m.mu.Lock()
@@ -144,7 +144,7 @@ func (m *memory) feed(list client.ObjectList) *query.Feed {
 		default:
 		}
 	}
-	return &query.Feed{
+	return &fleet.Feed{
 		API: m.WithWatch, List: list,
 		Set:    func(o client.Object) { change(func() { kind.objects[o.GetName()] = o }) },
 		Remove: func(o client.Object) { change(func() { delete(kind.objects, o.GetName()) }) },

@@ -16,8 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -128,7 +127,7 @@ func (o *assignOptions) check(timed bool) error {
 type assignment struct {
 	node    *describe.Node
 	config  *v1alpha1.NodeConfig
-	content policy.Content    // zero: local
+	content payload.Payload   // zero: local
 	name    string            // of the ConfigMap that holds the content
 	stored  *corev1.ConfigMap // nil if it does not exist yet
 	trial   *v1alpha1.TrialTerms
@@ -144,7 +143,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		return err
 	}
 	if !o.local {
-		if _, err := content.TrialTerms(trial); err != nil {
+		if _, err := payload.ResolveTrial(content.Trial, trial); err != nil {
 			return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 		}
 	}
@@ -213,13 +212,13 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 }
 
 // contentFor reads and decodes the file to assign; it returns the zero value for --local.
-func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, error) {
+func (a *app) contentFor(ctx context.Context, o assignOptions) (payload.Payload, error) {
 	if o.local {
-		return policy.Content{}, nil
+		return payload.Payload{}, nil
 	}
 	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize)
 	if err != nil {
-		return policy.Content{}, err
+		return payload.Payload{}, err
 	}
 	key := payload.KeyKubelet
 	if o.dropIn {
@@ -227,18 +226,18 @@ func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, 
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
-		return policy.Content{}, command.Unusable(o.file, err, "changed")
+		return payload.Payload{}, command.Unusable(o.file, err, "changed")
 	}
 	if err := a.CheckFields(decoded); err != nil {
-		return policy.Content{}, command.Unusable(o.file, err, "changed")
+		return payload.Payload{}, command.Unusable(o.file, err, "changed")
 	}
-	return policy.Content{Key: key, Data: string(data), SHA256: decoded.SHA256}, nil
+	return decoded, nil
 }
 
 // gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is
 // impossible, or would have no effect.
-func gather(ctx context.Context, c client.Client, o assignOptions, content policy.Content) (*assignment, error) {
-	view, err := query.ViewNode(ctx, c, o.node)
+func gather(ctx context.Context, c client.Client, o assignOptions, content payload.Payload) (*assignment, error) {
+	view, err := fleet.ViewNode(ctx, c, o.node)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +246,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content polic
 	switch nc := it.config; {
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
-	case !query.HasReported(nc):
+	case !fleet.HasReported(nc):
 		return nil, fmt.Errorf("no agent has ever reported from node %s: install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
 		return nil, fmt.Errorf("the agent of node %s does not accept remote configuration (--remote-config=false, or no --dynamic-config-dir): it would ignore the assignment; nothing was changed", o.node)
@@ -342,11 +341,11 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	for _, note := range it.notes() {
 		fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
 	}
-	before := policy.Content{}
+	before := payload.Payload{}
 	if active := nc.Status.Active; active != nil {
 		var err error
-		before, err = query.ContentOf(ctx, c, active)
-		var unreadable *query.Unreadable
+		before, err = fleet.ActiveContent(ctx, c, active)
+		var unreadable *fleet.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
 			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(describe.Brief(err)))
@@ -355,12 +354,8 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 			return fmt.Errorf("read the configuration of node %s: %w", nc.Name, err)
 		}
 	}
-	words, err := describe.NodeContentDiff(before, it.content)
-	if err != nil {
-		return fmt.Errorf("compare the configurations: %w", err)
-	}
 	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
-	a.PrintDiff(words)
+	a.PrintDiff(describe.NodeContentDiff(before, it.content))
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -49,19 +48,19 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	if err != nil {
 		return nil, err.Error()
 	}
-	rollouts, err := query.Rollouts(ctx, c)
+	rollouts, err := fleet.Rollouts(ctx, c)
 	if err != nil {
 		return nil, fmt.Sprintf("list rollouts: %v", err)
 	}
-	settings := policy.SettingsIn(rollouts.Items)
-	if silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
+	settings := fleet.SettingsIn(rollouts.Items)
+	if silent := describe.ControllerSilent(fleet.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
 		return nil, silent
 	}
 	if err := steer.CreatePreflight(ctx, c, p); err != nil {
 		return nil, err.Error()
 	}
 	defer func() { // others wait for it; if this fails, the controller deletes it soon after the answer
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), query.ObserveTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleet.ObserveTimeout)
 		defer cancel()
 		_ = c.Delete(ctx, p)
 	}()
@@ -71,7 +70,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	updates := command.Watched[*v1alpha1.NodeConfigPreflight]{
 		List: &v1alpha1.NodeConfigPreflightList{}, Name: p.Name, What: "NodeConfigPreflight " + p.Name, Deleted: "its answer is lost",
 	}.Follow(follow, c)
-	late := time.After(query.ObserveTimeout)
+	late := time.After(fleet.ObserveTimeout)
 	seen := p
 	for {
 		select {
@@ -91,7 +90,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 			}
 		case <-late:
 			if seen.Status.Phase == "" {
-				return nil, query.Unobserved
+				return nil, fleet.Unobserved
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -44,7 +44,7 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 		return err
 	}
 	now := time.Now()
-	view, err := query.ViewNode(ctx, c, name)
+	view, err := fleet.ViewNode(ctx, c, name)
 	if err != nil {
 		return err
 	}

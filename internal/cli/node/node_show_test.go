@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -94,7 +94,7 @@ func TestNodeShowsItsDrain(t *testing.T) {
 		n := api.AddNode(name, "drained", "z1")
 		taint := corev1.Taint{Key: v1alpha1.TaintDraining, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}
 		if name == "drained-a" {
-			taint = policy.DrainTaint(rollout.Drain{Rollout: policy.DrainID(r.UID), Revision: 1, Attempt: 1, Since: time.Now()}) // not before the Node was created
+			taint = fleet.DrainTaint(rollout.Drain{Rollout: fleet.DrainID(r.UID), Revision: 1, Attempt: 1, Since: time.Now()}) // not before the Node was created
 		}
 		n.Spec.Taints = append(n.Spec.Taints, taint)
 		api.Write(n)

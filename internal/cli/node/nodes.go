@@ -16,11 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // nodesOptions has the flags of "nodes".
@@ -134,14 +132,14 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		*o.compared = driftRows{notCompared: map[string]int{}}
 	}
 	*o.seen = describe.Situation{}
-	settings := policy.DefaultSettings
-	if all, err := query.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
-		o.seen.Rollouts, settings = all.Items, policy.SettingsIn(all.Items)
+	settings := fleet.DefaultSettings
+	if all, err := fleet.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
+		o.seen.Rollouts, settings = all.Items, fleet.SettingsIn(all.Items)
 	}
 	defer func() {
 		slices.SortFunc(rows, func(a, b describe.Row) int { return printable.CompareNatural(a.Name, b.Name) })
 	}()
-	show := func(p query.Pair, row describe.Row) {
+	show := func(p fleet.Pair, row describe.Row) {
 		if o.seen.Add(p, row.Standing, settings.Maintenance, time.Now()); p.Node == nil && !p.NodeUnread {
 			return
 		}
@@ -155,18 +153,18 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		}
 	}
 	if o.rollout != "" {
-		err = a.rolloutNodes(ctx, c, o.rollout, settings.Times.Agent, show)
+		err = a.rolloutNodes(ctx, c, o.rollout, settings.AgentTimeout.Duration, show)
 		return rows, err
 	}
-	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
+	pairs, unread := fleet.Pairs(ctx, c, selector), selector.Empty() && fleet.MayNotListNodes(ctx, c)
 	if unread {
-		pairs = query.ConfigPairs(ctx, c)
+		pairs = fleet.ConfigPairs(ctx, c)
 	}
 	for p, err := range pairs {
 		if err != nil {
 			return nil, err
 		}
-		show(p, describe.RowOf(p, nil, settings.Times.Agent, time.Now()))
+		show(p, describe.RowOf(p, nil, settings.AgentTimeout.Duration, time.Now()))
 	}
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
@@ -175,20 +173,20 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, agentTimeout time.Duration, show func(query.Pair, describe.Row)) error {
-	r, err := query.Rollout(ctx, c, name)
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, agentTimeout time.Duration, show func(fleet.Pair, describe.Row)) error {
+	r, err := fleet.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	var pairs []query.Pair
-	f, err := query.Gather(ctx, c, r, func(p query.Pair) { pairs = append(pairs, p) })
+	var pairs []fleet.Pair
+	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) { pairs = append(pairs, p) })
 	if err != nil {
 		return err
 	}
-	if f.Policy.Invalid != "" {
-		fmt.Fprintf(a.ErrOut, "note: rollout %s is invalid: %s\n", r.Name, printable.Line(f.Policy.Invalid))
+	if f.Input.Invalid != "" {
+		fmt.Fprintf(a.ErrOut, "note: rollout %s is invalid: %s\n", r.Name, printable.Line(f.Input.Invalid))
 	}
-	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	plan := f.Plan()
 	for i, p := range pairs {
 		state := f.NodeState(&plan, i)
 		show(p, describe.RowOf(p, &state, agentTimeout, time.Now()))
@@ -243,7 +241,7 @@ func (r *nodeRows) add(row describe.Row) error {
 	if err := r.table.Add(r.cells(row)); err != nil {
 		return err
 	}
-	if r.n%query.PageSize == 0 {
+	if r.n%fleet.PageSize == 0 {
 		return r.table.Flush()
 	}
 	return nil

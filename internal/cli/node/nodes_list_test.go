@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
@@ -241,9 +241,9 @@ func TestNodesThatAreDownOrGoneAreNotHealthy(t *testing.T) {
 	got = api.Run("nodes", "-o", "name", "--problems")
 	assert.That(t, got.Out == "node/down\n" && got.Err == "", "problems: %+v", got)
 	// Maintenance is what the controller's flags say.
-	settings := policy.DefaultSettings
+	settings := fleet.DefaultSettings
 	settings.Maintenance = []string{"example.com/repair"}
-	api.AddRollout("x", "x", nil, func(r *v1alpha1.NodeConfigRollout) { r.Status.Controller = settings.Publish() })
+	api.AddRollout("x", "x", nil, func(r *v1alpha1.NodeConfigRollout) { r.Status.Controller = &settings })
 	api.Read(down)
 	down.Spec.Taints = []corev1.Taint{{Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}
 	assert.NoError(t, api.Update(t.Context(), down))

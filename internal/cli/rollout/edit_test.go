@@ -23,9 +23,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -197,7 +197,7 @@ func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	text := "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"
 	template := assert.Value(templateOf("kubelet", []byte(text)))(t)
 	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
-	assert.That(t, same(template, policy.Content{Key: "kubelet", Data: json}), "JSON and YAML of one content differ")
-	assert.That(t, !same(template, policy.Content{Key: "kubelet-dropin", Data: json}), "a drop-in is the same as a whole configuration")
-	assert.That(t, !same(template, policy.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}), "another content is the same")
+	assert.That(t, same(template, payload.Payload{Key: "kubelet", Data: []byte(json)}), "JSON and YAML of one content differ")
+	assert.That(t, !same(template, payload.Payload{Key: "kubelet-dropin", Data: []byte(json)}), "a drop-in is the same as a whole configuration")
+	assert.That(t, !same(template, payload.Payload{Key: "kubelet", Data: []byte(strings.Replace(json, "5", "6", 1))}), "another content is the same")
 }

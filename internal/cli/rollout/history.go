@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -13,10 +14,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -38,15 +39,15 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := query.Revisions(cmd.Context(), c, r)
+			all, err := fleet.Revisions(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
-			settings, err := query.Settings(cmd.Context(), c, r)
+			settings, err := fleet.Settings(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
-			if objects, err := query.Labelled(cmd.Context(), c, settings.Namespace, r.Name); err == nil {
+			if objects, err := fleet.Labelled(cmd.Context(), c, settings.Namespace, r.Name); err == nil {
 				if words := describe.IgnoredConfigMaps(r, objects); words != "" {
 					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
 				}
@@ -62,23 +63,23 @@ func (a *app) historyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision, number int64) error {
-	content, err := query.ContentAt(r, all, number)
+func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []fleet.Revision, number int64) error {
+	content, err := fleet.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	if f != "" && f != printing.Wide {
-		at := slices.IndexFunc(all, func(p query.Revision) bool { return p.Number == number })
+		at := slices.IndexFunc(all, func(p fleet.Revision) bool { return p.Number == number })
 		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		return printing.Object(a.Out, f, object)
 	}
 	_, err = fmt.Fprintf(a.Out, "# revision %d of rollout %s, data key %s, sha256 %s\n%s\n", number, r.Name, content.Key, content.SHA256,
-		strings.TrimSuffix(content.Data, "\n"))
+		bytes.TrimSuffix(content.Data, []byte("\n")))
 	return err
 }
 
-func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
+func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
 	switch f {
 	case printing.JSON, printing.YAML:
 		return printing.Encode(a.Out, f, all)
@@ -95,7 +96,7 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		return nil
 	}
 	header := []string{"REVISION", "OUTCOME", "REASON", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}
-	requested := slices.ContainsFunc(all, func(p query.Revision) bool { return len(p.Requests) > 0 })
+	requested := slices.ContainsFunc(all, func(p fleet.Revision) bool { return len(p.Requests) > 0 })
 	if requested {
 		header = append(header, "REQUESTS")
 	}
@@ -176,12 +177,12 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 	if err != nil {
 		return err
 	}
-	all, err := query.Revisions(ctx, c, r)
+	all, err := fleet.Revisions(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	if !query.Observed(r) {
-		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unobserved)
+	if !fleet.Observed(r) {
+		fmt.Fprintf(a.ErrOut, "note: %s\n", fleet.Unobserved)
 	}
 	if from == 0 && to == 0 && r.Status.UpdateRevision != nil {
 		if e, err := steer.Foresee(ctx, c, r); err == nil && len(e.Moves) > 0 {
@@ -195,8 +196,8 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		}
 		to = r.Status.UpdateRevision.Number
 	}
-	var before, after policy.Content
-	if after, err = query.ContentAt(r, all, to); err != nil {
+	var before, after payload.Payload
+	if after, err = fleet.ContentAt(r, all, to); err != nil {
 		return err
 	}
 	older := "local (no revision has succeeded)"
@@ -204,20 +205,16 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n", to, query.Available(all))
+		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n", to, fleet.Available(all))
 		return nil
 	}
 	if from != 0 {
 		older = fmt.Sprintf("revision %d", from)
-		if before, err = query.ContentAt(r, all, from); err != nil {
+		if before, err = fleet.ContentAt(r, all, from); err != nil {
 			return err
 		}
 	}
-	words, err := describe.ContentDiff(before, after)
-	if err != nil {
-		return err
-	}
 	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to)
-	a.PrintDiff(words)
+	a.PrintDiff(describe.ContentDiff(before, after))
 	return nil
 }

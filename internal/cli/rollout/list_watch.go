@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // watchList lists rollouts, and then each that changes, until ctx ends.
@@ -19,7 +19,7 @@ func (a *app) watchList(ctx context.Context, c client.WithWatch, f printing.Form
 	table := printing.NewTable(a.Out, listHeader(f))
 	changes := command.Changes{ErrOut: a.ErrOut, Noun: "rollout"}
 	return a.WatchList(ctx, c, []client.ObjectList{&v1alpha1.NodeConfigRolloutList{}}, func(c client.WithWatch) error {
-		list, err := query.Rollouts(ctx, c)
+		list, err := fleet.Rollouts(ctx, c)
 		if err != nil {
 			return fmt.Errorf("list rollouts: %w", err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -42,8 +42,8 @@ type view struct {
 func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
-	if !query.Observed(v.rollout) {
-		lines = append(lines, wrap(v.style.Yellow, query.Unobserved, width)...)
+	if !fleet.Observed(v.rollout) {
+		lines = append(lines, wrap(v.style.Yellow, fleet.Unobserved, width)...)
 	} else if st.Message != "" {
 		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
 	}
@@ -117,10 +117,8 @@ func (v view) steps() string {
 		case i < int(st.Step):
 			words[i] = v.style.Green("✓ " + w)
 		case i == int(st.Step):
-			if s.IsPause() && s.Pause > 0 && st.StepTime != nil {
-				if left := st.StepTime.Add(s.Pause).Sub(v.now); left > 0 {
-					w += " (" + duration.HumanDuration(left) + " left)"
-				}
+			if until := describe.PauseEnds(&s, st); until.After(v.now) {
+				w += " (" + duration.HumanDuration(until.Sub(v.now)) + " left)"
 			}
 			words[i] = v.style.Bold("▶ " + w)
 		default:
@@ -421,7 +419,7 @@ func (l *live) redraw() {
 		switch {
 		case f.err == nil:
 			l.view.nodes = f.nodes
-		case query.Passing(f.err):
+		case fleet.Passing(f.err):
 			l.nodesErr = describe.Brief(f.err)
 		default:
 			l.view.noNodes = describe.Brief(f.err)

@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -85,20 +84,20 @@ func lookAtNodes(ctx context.Context, c client.Client, requests <-chan *v1alpha1
 
 // liveNodes reads the metadata of a rollout's Nodes, and their NodeConfigs, in pages.
 func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]liveNode, error) {
-	selection, err := policy.SelectionOf(r)
+	selection, err := fleet.SelectionOf(r)
 	if err != nil {
 		return nil, err
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for n, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
+	for n, err := range fleet.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
 		}
 		index[n.Name] = len(nodes)
 		nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
 	}
-	for nc, err := range query.Configs(ctx, c) {
+	for nc, err := range fleet.Configs(ctx, c) {
 		if err != nil {
 			return nil, fmt.Errorf("list NodeConfigs: %w", err)
 		}
@@ -161,7 +160,7 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 		return
 	}
 	n.state = nodeUpdated
-	mark := policy.ObservationOf(nc) // the controller records since when the node is healthy
+	mark := fleet.ObservationOf(nc) // the controller records since when the node is healthy
 	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.HealthySince.IsZero() && time.Since(mark.HealthySince) < soak {
 		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, must stay so for %s", soak)
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
@@ -281,7 +281,7 @@ func TestNodeStatesFromNodeConfigs(t *testing.T) {
 			good("u4", "")(nc)
 			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
 			seen := rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)}
-			text := assert.Value(policy.ObservationText(seen))(t)
+			text := assert.Value(fleet.ObservationText(seen))(t)
 			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
 		}, rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
 			want: nodeSoaking, why: "healthy since its trial, must stay so for 1h0m0s"},

@@ -18,8 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -83,7 +82,7 @@ same --seed gives the same result.`,
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
 	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
 	f.StringVar(&o.stuckDrain, "stuck-drain-rate", "0%", "percentage of nodes whose drain never ends, if the rollout drains nodes")
-	f.DurationVar(&o.drain, "drain-duration", query.DrainTime, "duration of a node's drain, if the rollout drains nodes")
+	f.DurationVar(&o.drain, "drain-duration", fleet.DrainTime, "duration of a node's drain, if the rollout drains nodes")
 	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
 	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
@@ -171,15 +170,15 @@ func (a *app) checkSteps(ctx context.Context, o planOptions, r *v1alpha1.NodeCon
 }
 
 // checkValid returns an error for a rollout whose spec or template is invalid.
-func checkValid(f *query.Fleet) error {
-	if f.Policy.Invalid == "" {
+func checkValid(f *fleet.Fleet) error {
+	if f.Input.Invalid == "" {
 		return nil
 	}
-	return fmt.Errorf("rollout %s is invalid: %s", f.Policy.Name, f.Policy.Invalid)
+	return fmt.Errorf("rollout %s is invalid: %s", f.Input.Name, f.Input.Invalid)
 }
 
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *fleet.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
@@ -198,11 +197,11 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *que
 		return nil, nil, err
 	}
 	if r == nil {
-		if r, err = query.Rollout(ctx, c, args[0]); err != nil {
+		if r, err = fleet.Rollout(ctx, c, args[0]); err != nil {
 			return nil, nil, err
 		}
 	}
-	f, err = query.Gather(ctx, c, r, nil)
+	f, err = fleet.Gather(ctx, c, r, nil)
 	return f, r, err
 }
 
@@ -229,14 +228,14 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // planOf returns the plan of a rollout, which does not have to exist yet.
 func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
-	f, err := query.Gather(ctx, c, r, nil)
+	f, err := fleet.Gather(ctx, c, r, nil)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkValid(f); err != nil {
 		return nil, err
 	}
-	model, err := planOptions{drain: query.DrainTime}.model()
+	model, err := planOptions{drain: fleet.DrainTime}.model()
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +247,7 @@ type PlanReport struct {
 	Rollout         string                 `json:"rollout"`
 	Revision        int64                  `json:"revision"`
 	New             bool                   `json:"new"` // the revision does not exist yet
-	Phase           string                 `json:"phase"`
+	Phase           v1alpha1.RolloutPhase  `json:"phase"`
 	Message         string                 `json:"message"`
 	Nodes           v1alpha1.RolloutCounts `json:"nodes"`
 	Preflight       v1alpha1.PreflightMode `json:"preflight,omitempty"` // absent: no agent is asked
@@ -260,34 +259,25 @@ type PlanReport struct {
 	DrainSeconds    int64                  `json:"drainSeconds,omitempty"` // how long the drain of a node is assumed to take
 	Approvals       int                    `json:"approvals"`
 	PassedOver      []excludedNodes        `json:"passedOver,omitempty"`
-	End             string                 `json:"end"` // the last phase
+	End             v1alpha1.RolloutPhase  `json:"end"` // the last phase
 	EndMessage      string                 `json:"endMessage"`
 	Limited         bool                   `json:"limited,omitempty"` // the plan does not reach the end
 	RestartCost     *describe.RestartCost  `json:"restartCost,omitempty"`
-	Gates           []gateView             `json:"gates,omitempty"`
+	Gates           []v1alpha1.RolloutGate `json:"gates,omitempty"`
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
-	steps   []rollout.Step
-	members int           // of the rollout; percentages refer to them
+	steps   []v1alpha1.RolloutStep
+	members int32         // of the rollout; percentages refer to them
 	limit   time.Duration // of the plan
 	windows bool          // the rollout has windows
 	run     rollout.Run   // with the failures of the model
 	effect  *steer.Effect // nil: the rollout is invalid
 }
 
-// gateView is a gate as it is planned.
-type gateView struct {
-	Name   string `json:"name"`
-	Server string `json:"server"`
-	Query  string `json:"query"`
-	Passes string `json:"passes"`
-	Always bool   `json:"always,omitempty"` // also while nodes are updated
-}
-
 // batchView is a batch of nodes that are written to at the same time.
 type batchView struct {
 	AfterSeconds int64          `json:"afterSeconds"`
-	Step         int            `json:"step"` // counted from 1
+	Step         int32          `json:"step"` // counted from 1
 	Kind         string         `json:"kind"`
 	Nodes        []string       `json:"nodes"`
 	Zones        map[string]int `json:"zones"`
@@ -301,42 +291,39 @@ type excludedNodes struct {
 }
 
 // newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
-func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
+func newPlanReport(ctx context.Context, f *fleet.Fleet, m rollout.Model) (*PlanReport, error) {
 	m.Interrupted = func() bool { return ctx.Err() != nil }
 	m.Trial = f.TrialTime(m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
-	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
+	m.TakeUp = min(m.TakeUp, f.Input.Controller.AgentTimeout.Duration/2) // a healthy agent answers in time
 	v := &PlanReport{
-		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UIDNotCreated, Batches: []batchView{},
-		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
+		Rollout: f.Input.Name, Revision: f.Input.Target.Number, New: f.Input.Target.UID == fleet.UIDNotCreated, Batches: []batchView{},
+		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Input.Spec.Strategy.Steps, Gates: f.Input.Spec.Strategy.Gates,
 	}
-	if f.Policy.Drain != rollout.DrainNever {
+	if rollout.Drains(&f.Input.Spec) {
 		v.DrainSeconds = int64(m.Drain.Seconds())
 	}
-	for _, g := range f.Policy.Gates {
-		v.Gates = append(v.Gates, gateView{Name: g.Name, Server: g.Server, Query: g.Query, Passes: g.Passes.String(), Always: g.Always})
-	}
-	if v.windows = len(f.Policy.Windows) > 0; v.windows {
+	if v.windows = len(f.Input.Windows) > 0; v.windows {
 		m.Limit = mostTimeInWindows
 	}
 	v.limit = m.Limit
-	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	now := f.Plan()
 	v.members = now.Counts.Members
-	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
+	v.Phase, v.Message, v.Nodes = now.Next.Phase, now.Next.Message, now.Next.Nodes
 	v.addExcluded(f, now)
-	if f.Policy.Invalid != "" { // nothing will change
-		v.End, v.EndMessage = now.Phase, now.Message
+	if f.Input.Invalid != "" { // nothing will change
+		v.End, v.EndMessage = now.Next.Phase, now.Next.Message
 		return v, nil
 	}
 
 	healthy := m
 	healthy.Failing, healthy.Breaks, healthy.Silent, healthy.StuckDrain = 0, 0, 0, 0
-	run := rollout.Simulate(f.Policy, f.Progress, f.Nodes, healthy)
+	run := rollout.Simulate(f.Input, f.Nodes, healthy)
 	if run.Asked > 0 {
-		v.Preflight, v.Asked = preflightNames[f.Policy.Preflight], run.Asked
+		v.Preflight, v.Asked = f.Input.Spec.Strategy.Preflight, run.Asked
 	}
 	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
-	v.End, v.EndMessage, v.Limited = run.Final.Phase, run.Final.Message, run.Limited
+	v.End, v.EndMessage, v.Limited = run.Final.Next.Phase, run.Final.Next.Message, run.Limited
 	if v.windows && !v.Limited {
 		v.EndTime = new(run.End.UTC().Truncate(time.Second))
 	}
@@ -347,13 +334,8 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	if len(v.Batches) > 0 {
 		v.RestartCost = v.effect.Restart
 	}
-	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
+	v.run = rollout.Simulate(f.Input, f.Nodes, m)
 	return v, ctx.Err()
-}
-
-// preflightNames are the modes of a preflight, as the API names them.
-var preflightNames = map[rollout.PreflightMode]v1alpha1.PreflightMode{
-	rollout.PreflightReport: v1alpha1.PreflightReport, rollout.PreflightRequire: v1alpha1.PreflightRequire,
 }
 
 // addSimulation adds the run with the failures of the model.
@@ -364,8 +346,8 @@ func (v *PlanReport) addSimulation(m rollout.Model) {
 	}
 }
 
-func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
-	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, len(f.Policy.Steps)), Kind: b.Kind.String(), Zones: map[string]int{}}
+func batchOf(f *fleet.Fleet, run rollout.Run, b rollout.Batch) batchView {
+	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, int32(len(f.Input.Spec.Strategy.Steps))), Kind: b.Kind.String(), Zones: map[string]int{}}
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
 		out.Zones[describe.Dash(f.Zones[i])]++
@@ -374,7 +356,7 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 }
 
 // addExcluded fills in the nodes that the rollout excludes now.
-func (v *PlanReport) addExcluded(f *query.Fleet, now rollout.Result) {
+func (v *PlanReport) addExcluded(f *fleet.Fleet, now rollout.Result) {
 	index := map[excludedKey]int{}
 	for i, state := range now.States {
 		switch state {
@@ -444,10 +426,10 @@ func (v *PlanReport) print(w io.Writer) {
 	}
 	for _, g := range v.Gates {
 		always := ""
-		if g.Always {
+		if g.Every == v1alpha1.GateAlways {
 			always = ", also while nodes are updated"
 		}
-		fmt.Fprintf(w, "  %s: %s %s on %s%s\n", printable.Line(g.Name), printable.Line(g.Query), g.Passes, printable.Line(g.Server), always)
+		fmt.Fprintf(w, "  %s: %s %s on %s%s\n", printable.Line(g.Name), printable.Line(g.Prometheus.Query), printable.Line(g.Prometheus.Passes), printable.Line(g.Prometheus.Server), always)
 	}
 	if v.RestartCost != nil {
 		fmt.Fprintf(w, "Note: %s.\n", v.RestartCost)

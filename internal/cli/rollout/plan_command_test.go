@@ -10,7 +10,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -55,7 +54,7 @@ func TestPlanOfSimulatedNodes(t *testing.T) {
 			seen[n] = true
 		}
 	}
-	if len(seen) != 20 || v.End != rollout.PhaseComplete || v.Approvals != 1 || v.TrialSeconds != 120 || v.Nodes.Pending != 20 || v.Simulation != nil {
+	if len(seen) != 20 || v.End != v1alpha1.RolloutComplete || v.Approvals != 1 || v.TrialSeconds != 120 || v.Nodes.Pending != 20 || v.Simulation != nil {
 		t.Errorf("%d nodes in batches, plan %+v", len(seen), v)
 	}
 }
@@ -80,7 +79,7 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	var v PlanReport
 	assert.NoError(t, json.Unmarshal([]byte(api.Run(append(args, "-o", "json")...).Out), &v))
 	s := v.Simulation
-	if s == nil || s.Phase != rollout.PhaseHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
+	if s == nil || s.Phase != v1alpha1.RolloutHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
 		t.Fatalf("simulated: %+v", s)
 	}
 	got := api.Run(args...)

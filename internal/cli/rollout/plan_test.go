@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -30,7 +30,7 @@ func TestTheGraphHasColorsOnlyOnRequest(t *testing.T) {
 	r := assert.Value(ParseManifest([]byte(planned)))(t)
 	f := assert.Value(makeUp(r, 10, 1))(t)
 	var plain, colored bytes.Buffer
-	v := newSimulationView(rollout.Simulate(f.Policy, f.Progress, f.Nodes, m), m)
+	v := newSimulationView(rollout.Simulate(f.Input, f.Nodes, m), m)
 	v.print(&plain, false)
 	v.print(&colored, true)
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
@@ -66,16 +66,16 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	}
 	opens := time.Now().UTC().Add(5 * time.Hour).Truncate(time.Minute)
 	schedule := fmt.Sprintf("schedule: \"%d %d * * *\", duration: 5m", opens.Minute(), opens.Hour())
-	end := opens.Add(24*time.Hour + 2*time.Minute + query.AnswerTime)
+	end := opens.Add(24*time.Hour + 2*time.Minute + fleet.AnswerTime)
 	v, text := plan(2, "{"+schedule+", finish: Within}") // one node each day: a second trial would not end in the window
-	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != rollout.PhaseWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
+	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != v1alpha1.RolloutWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
 		t.Errorf("the plan is %+v, want the end %s", v, end)
 	}
 	for _, want := range []string{"it ends after about 29h", ", at " + end.Format(time.RFC3339) + ": Complete. A trial takes 2m.\n", "Result                Complete, after 29h"} {
 		assert.That(t, strings.Contains(text, want), "the output is %q, want %q", text, want)
 	}
 	v, _ = plan(2, "{"+schedule+"}")
-	assert.That(t, v.EndTime.Equal(opens.Add(2*(2*time.Minute+query.AnswerTime))), "with finish: Anytime it ends at %s", v.EndTime)
+	assert.That(t, v.EndTime.Equal(opens.Add(2*(2*time.Minute+fleet.AnswerTime))), "with finish: Anytime it ends at %s", v.EndTime)
 	v, text = plan(400, "{"+schedule+", finish: Within}")
 	assert.That(t, v.EndTime == nil && strings.Contains(text, "The rollout is not complete within 366d"), "the plan is %+v:\n%s", v, text)
 	if _, text = plan(2, "{"+strings.Replace(schedule, "5m", "2m", 1)+", finish: Within}"); !strings.Contains(text, "No node is assigned the revision: Waiting: revision 1: 0 of 2 nodes updated; no window until ") {

@@ -14,8 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -108,7 +107,7 @@ func (o *inquiry) object(data []byte) (*v1alpha1.NodeConfigPreflight, payload.Pa
 	if o.podLoss {
 		p.Spec.Trial = &v1alpha1.TrialTerms{AllowPodLoss: true}
 	}
-	if t := policy.PreflightTemplateOf(p); t.Err != nil {
+	if t := fleet.PreflightTemplateOf(p); t.Err != nil {
 		return nil, decoded, fmt.Errorf("%w; nothing was written", t.Err)
 	}
 	return p, decoded, nil
@@ -146,7 +145,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	updates := command.Watched[*v1alpha1.NodeConfigPreflight]{
 		List: &v1alpha1.NodeConfigPreflightList{}, Name: p.Name, What: "NodeConfigPreflight " + p.Name, Deleted: "its answers are lost",
 	}.Follow(follow, c)
-	late := time.After(query.ObserveTimeout)
+	late := time.After(fleet.ObserveTimeout)
 	last := ""
 	for {
 		select {
@@ -173,7 +172,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			}
 		case <-late:
 			if p.Status.Phase == "" {
-				fmt.Fprintln(a.ErrOut, "note:", query.Unobserved)
+				fmt.Fprintln(a.ErrOut, "note:", fleet.Unobserved)
 			}
 		}
 	}
@@ -209,7 +208,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 	fmt.Fprintln(a.ErrOut, "waiting for the agents' answers; an interruption does not stop the rollout")
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	late := time.After(query.ObserveTimeout)
+	late := time.After(fleet.ObserveTimeout)
 	seen := false
 	for updates := watchRollout(follow, c, name); ; {
 		select {
@@ -224,7 +223,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 				continue
 			}
 			r := u.Object
-			if seen = query.Observed(r); !seen {
+			if seen = fleet.Observed(r); !seen {
 				continue
 			}
 			st := &r.Status
@@ -244,7 +243,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 			}
 		case <-late:
 			if !seen {
-				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("rollout %q: %s", name, query.Unobserved)}
+				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("rollout %q: %s", name, fleet.Unobserved)}
 			}
 		}
 	}

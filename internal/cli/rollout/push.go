@@ -16,8 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -144,7 +143,7 @@ func (p Push) Stored(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfig
 // Change is what a push makes of a rollout.
 type Change struct {
 	old, desired *v1alpha1.NodeConfigRollout // old is nil if the rollout does not exist yet
-	content      policy.Content
+	content      payload.Payload
 }
 
 // Verb returns "Create" or "Update".
@@ -170,7 +169,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 	if p.DropIn || !p.Changed("drop-in") && r.Spec.Template.KubeletDropIn != nil {
 		key = payload.KeyKubeletDropin
 	}
-	decoded, err := payload.Decode(key, data)
+	content, err := payload.Decode(key, data)
 	if err != nil {
 		if _, no := ParseManifest(data); no == nil {
 			return nil, fmt.Errorf("%[1]s is a NodeConfigRollout, not a kubelet configuration: use kubectl apply -f %[1]s; kubectl evenkeel rollout plan -f %[1]s shows what it would do; nothing was changed", p.File)
@@ -182,7 +181,6 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 			p.Name, ref.Namespace, ref.Name, p.File)
 	}
 	r.Spec.Pin = nil // what is pushed is the target
-	content := policy.Content{Key: decoded.Key, Data: string(decoded.Data), SHA256: decoded.SHA256}
 	if !same(r.Spec.Template, content) {
 		if r.Spec.Template, err = templateOf(key, data); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.File, err)
@@ -194,10 +192,10 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 	if _, err := describe.StepsOf(r); err != nil {
 		return nil, err
 	}
-	if _, err := content.TrialTerms(r.Spec.Trial); err != nil {
+	if _, err := payload.ResolveTrial(content.Trial, r.Spec.Trial); err != nil {
 		return nil, fmt.Errorf("rollout %q: %w; nothing was changed", p.Name, err)
 	}
-	if _, err := policy.SelectionOf(r); err != nil {
+	if _, err := fleet.SelectionOf(r); err != nil {
 		if old == nil && !p.Changed("selector") {
 			err = fmt.Errorf("rollout %q does not exist yet: use --selector to choose its nodes, or --all-nodes for every node", p.Name)
 		}
@@ -210,11 +208,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 // changes and what the rollout would do. It reports whether anything changes. The error says that the configuration failed before, unless
 // --force is given or the run is dry.
 func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, change *Change, dry bool) (differs bool, err error) {
-	decoded, err := query.PayloadOf(change.content)
-	if err == nil {
-		err = env.CheckFields(decoded)
-	}
-	if err != nil {
+	if err := env.CheckFields(change.content); err != nil {
 		return false, command.Unusable(p.File, err, "changed")
 	}
 	var changes []steer.Operation
@@ -260,7 +254,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 
 // warnOfSelector prints a warning if nodes can choose by themselves whether a rollout selects them.
 func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
-	if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
+	if words := fleet.SelfSelectionWarning(&r.Spec); words != "" {
 		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
 	}
 }
@@ -309,19 +303,15 @@ func (change *Change) Write(ctx context.Context, env *command.Env, c client.Clie
 func (change *Change) show(ctx context.Context, env *command.Env, c client.Client, changes []steer.Operation, e *steer.Effect) error {
 	showEffect(ctx, env, c, e)
 	if len(e.Moves) == 0 {
-		var before policy.Content
+		var before payload.Payload
 		var err error
 		if change.old != nil {
-			if before, err = query.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
+			if before, err = fleet.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
 				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(err.Error()))
 			}
 		}
-		words, err := describe.ContentDiff(before, change.content)
-		if err != nil {
-			return fmt.Errorf("compare the configurations: %w", err)
-		}
 		fmt.Fprintln(env.Out, "No node changes its configuration now. Changes of the template:")
-		env.PrintDiff(words)
+		env.PrintDiff(describe.ContentDiff(before, change.content))
 	}
 	for _, x := range changes {
 		switch {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -19,12 +19,12 @@ import (
 // stoppedRevision adds the ConfigMap of a revision of a rollout's template, with the annotation of a stop.
 func stoppedRevision(t *testing.T, api *fakeapi.API, r *v1alpha1.NodeConfigRollout, number int64, reason string) v1alpha1.ConfigMapReference {
 	t.Helper()
-	content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
+	content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
 	cm := fakeapi.Add(api, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256),
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(r.Name, content.SHA256),
 			Labels:      map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 			Annotations: map[string]string{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: "1"}},
-		Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+		Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
 	})
 	return fakeapi.RefTo(cm)
 }

@@ -142,17 +142,17 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 
 // checkGrowth returns an error if a step has fewer nodes than an earlier one in a rollout with this many members. That numbers and
 // percentages each must grow is a rule of the API; whether 10% is less than 50 nodes depends on the members.
-func checkGrowth(steps []rollout.Step, members int) error {
-	nodes := func(s rollout.Step) int { return min(s.Nodes.RoundUp(members), members) }
-	words := func(s rollout.Step) string {
-		if s.Nodes.Percent {
+func checkGrowth(steps []v1alpha1.RolloutStep, members int32) error {
+	nodes := func(s v1alpha1.RolloutStep) int32 { return min(rollout.RoundUp(s.Nodes, members), members) }
+	words := func(s v1alpha1.RolloutStep) string {
+		if s.Nodes.Type == intstr.String {
 			return fmt.Sprintf("%s (%d of %s)", describe.StepWords(s), nodes(s), printable.Count(members, "node"))
 		}
 		return describe.StepWords(s)
 	}
 	for i, later := range steps {
 		for _, earlier := range steps[:i] {
-			if !earlier.IsPause() && !later.IsPause() && nodes(later) < nodes(earlier) {
+			if earlier.Nodes != nil && later.Nodes != nil && nodes(later) < nodes(earlier) {
 				return fmt.Errorf("the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more",
 					words(later), words(earlier))
 			}

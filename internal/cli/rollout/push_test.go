@@ -3,7 +3,7 @@ package rollout
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -35,7 +35,7 @@ func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	have, err := describe.StepsOf(none)
 	assert.NoError(t, err)
 	none.Spec.Strategy.Steps = assert.Value(parseSteps(stepsFlag(nil)))(t)
-	if got, err := describe.StepsOf(none); err != nil || !slices.Equal(got, have) {
+	if got, err := describe.StepsOf(none); err != nil || !reflect.DeepEqual(got, have) {
 		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
 	}
 }
@@ -67,7 +67,7 @@ func TestParseStepsNamesTheWrongStep(t *testing.T) {
 func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		steps   string
-		members int
+		members int32
 		want    string // empty: no error
 	}{
 		{"1,50,10%", 0, ""}, // a rollout without nodes

@@ -16,8 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 )
 
@@ -65,7 +64,7 @@ With -w it goes on until Ctrl-C: it prints a line for each rollout that changes;
 			if watch {
 				return a.watchList(cmd.Context(), c, f)
 			}
-			list, err := query.Rollouts(cmd.Context(), c)
+			list, err := fleet.Rollouts(cmd.Context(), c)
 			if err != nil {
 				return fmt.Errorf("list rollouts: %w", err)
 			}
@@ -99,8 +98,8 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 	if err := printing.Table(a.Out, listHeader(f), rows); err != nil {
 		return err
 	}
-	settings := policy.SettingsIn(list.Items)
-	away := describe.NoController(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
+	settings := fleet.SettingsIn(list.Items)
+	away := describe.NoController(fleet.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
 	for _, l := range describe.SummaryOf(describe.Situation{Rollouts: list.Items, NoLeader: away}) {
 		if l.Level != describe.LevelOK {
 			fmt.Fprintf(a.ErrOut, "note: %s: %s\n", l.Words, l.Next)
@@ -127,8 +126,8 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 		revision = fmt.Sprint(st.UpdateRevision.Number)
 	}
 	phase, message := string(st.Phase), st.Message
-	if !query.Observed(r) {
-		phase, message = "Unseen", query.Unobserved
+	if !fleet.Observed(r) {
+		phase, message = "Unseen", fleet.Unobserved
 	} else if describe.UrgencyOf(r).Reason == describe.ReasonRollingBackFrozen {
 		phase += ",Frozen"
 	}
@@ -169,6 +168,6 @@ func (a *app) load(ctx context.Context, name string) (client.WithWatch, *v1alpha
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := query.Rollout(ctx, c, name)
+	r, err := fleet.Rollout(ctx, c, name)
 	return c, r, err
 }

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -30,7 +29,7 @@ const (
 
 // model returns the behaviour of simulated nodes. The error names the flag.
 func (o planOptions) model() (rollout.Model, error) {
-	m := rollout.Model{Seed: o.seed, TakeUp: query.AnswerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
+	m := rollout.Model{Seed: o.seed, TakeUp: fleet.AnswerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
 	if o.trial < 0 {
 		return m, fmt.Errorf("--trial-duration %s is negative", o.trial)
 	}
@@ -59,7 +58,7 @@ func (o planOptions) model() (rollout.Model, error) {
 
 // makeUp returns a fleet of simulated healthy nodes that run their local configuration, for a rollout that has not begun. A
 // ConfigMap that the template names is not read.
-func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, error) {
+func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
 	r.CreationTimestamp.Time, r.Status = now, v1alpha1.NodeConfigRolloutStatus{}
@@ -70,7 +69,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f := query.NewFleet(r, now)
+	f := fleet.NewFleet(r, now)
 	before := now.Add(-time.Hour)
 	for i := range nodes {
 		n := rollout.Node{
@@ -81,7 +80,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 		if r.Spec.Strategy.TopologyKey != "" {
 			n.Domain = zone
 		}
-		f.Nodes, f.Zones, f.Restarts = append(f.Nodes, n), append(f.Zones, zone), append(f.Restarts, query.Restart{})
+		f.Nodes, f.Zones, f.Restarts = append(f.Nodes, n), append(f.Zones, zone), append(f.Restarts, fleet.Restart{})
 	}
 	return f, nil
 }
@@ -95,25 +94,25 @@ type simulationView struct {
 	StuckDrains  float64 `json:"stuckDrainRate,omitempty"`
 	Seed         uint64  `json:"seed"`
 
-	Phase           string       `json:"phase"` // at the end
-	Message         string       `json:"message"`
-	DurationSeconds int64        `json:"durationSeconds"`
-	EndTime         *time.Time   `json:"endTime,omitempty"` // of a rollout with windows
-	Members         int          `json:"members"`
-	Updated         int          `json:"updated"`
-	Touched         int          `json:"touched"` // nodes that received the revision
-	StoppedAfter    *int64       `json:"stoppedAfterSeconds,omitempty"`
-	FailedAtStop    int          `json:"failedAtStop"`
-	FailedInTheEnd  int          `json:"failedInTheEnd"`
-	Limited         bool         `json:"limited,omitempty"`
-	Samples         []sampleView `json:"samples"`
+	Phase           v1alpha1.RolloutPhase `json:"phase"` // at the end
+	Message         string                `json:"message"`
+	DurationSeconds int64                 `json:"durationSeconds"`
+	EndTime         *time.Time            `json:"endTime,omitempty"` // of a rollout with windows
+	Members         int32                 `json:"members"`
+	Updated         int32                 `json:"updated"`
+	Touched         int32                 `json:"touched"` // nodes that received the revision
+	StoppedAfter    *int64                `json:"stoppedAfterSeconds,omitempty"`
+	FailedAtStop    int32                 `json:"failedAtStop"`
+	FailedInTheEnd  int32                 `json:"failedInTheEnd"`
+	Limited         bool                  `json:"limited,omitempty"`
+	Samples         []sampleView          `json:"samples"`
 }
 
 // sampleView is the state of the rollout at one time.
 type sampleView struct {
 	AfterSeconds int64                  `json:"afterSeconds"`
-	Phase        string                 `json:"phase"`
-	Step         int                    `json:"step"`
+	Phase        v1alpha1.RolloutPhase  `json:"phase"`
+	Step         int32                  `json:"step"`
 	Nodes        v1alpha1.RolloutCounts `json:"nodes"`
 }
 
@@ -122,15 +121,15 @@ func newSimulationView(run rollout.Run, m rollout.Model) *simulationView {
 	c := run.Final.Counts
 	v := &simulationView{
 		FailRate: m.Failing, NotReadyRate: m.Breaks, SilentRate: m.Silent, BlockedRate: m.Blocked, StuckDrains: m.StuckDrain, Seed: m.Seed,
-		Phase: run.Final.Phase, Message: run.Final.Message, DurationSeconds: after(run.End), Members: c.Members, Updated: c.Updated,
-		Touched: run.Touched, FailedInTheEnd: c.Failed, Limited: run.Limited,
+		Phase: run.Final.Next.Phase, Message: run.Final.Next.Message, DurationSeconds: after(run.End), Members: c.Members, Updated: c.Updated,
+		Touched: int32(run.Touched), FailedInTheEnd: c.Failed, Limited: run.Limited,
 	}
 	if s := run.Stopped; s != nil {
 		at := after(s.At)
 		v.StoppedAfter, v.FailedAtStop = &at, s.Counts.Failed
 	}
 	for _, s := range run.Samples {
-		v.Samples = append(v.Samples, sampleView{AfterSeconds: after(s.At), Phase: s.Phase, Step: s.Step, Nodes: policy.CountsOf(s.Counts)})
+		v.Samples = append(v.Samples, sampleView{AfterSeconds: after(s.At), Phase: s.Phase, Step: s.Step, Nodes: s.Counts.RolloutCounts})
 	}
 	return v
 }
@@ -172,9 +171,9 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	line("Failed at the end", "%s", v.share(v.FailedInTheEnd))
 }
 
-func (v *simulationView) share(n int) string {
+func (v *simulationView) share(n int32) string {
 	if v.Members == 0 {
-		return strconv.Itoa(n)
+		return fmt.Sprint(n)
 	}
 	return fmt.Sprintf("%d of %d (%.1f%%)", n, v.Members, 100*float64(n)/float64(v.Members))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -145,7 +145,7 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 		return true
 	case v1alpha1.RolloutWaiting: // or for something else, such as a gate or a window
 		steps, err := describe.StepsOf(r)
-		return err == nil && r.Status.NextWindowTime == nil && int(r.Status.Step) < len(steps) && steps[r.Status.Step].IsPause()
+		return err == nil && r.Status.NextWindowTime == nil && int(r.Status.Step) < len(steps) && steps[r.Status.Step].Pause != nil
 	}
 	return r.Spec.Paused
 }
@@ -159,7 +159,7 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // exitCode returns the exit code for a rollout's status, and whether the wait for the goal has ended.
 func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 	switch p := r.Status.Phase; {
-	case !query.Observed(r):
+	case !fleet.Observed(r):
 		return command.ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
 		return command.ExitHalted, true // nodes that joined after the last step failed
@@ -214,12 +214,12 @@ func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollo
 func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (lines []string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	settings, err := query.Settings(ctx, c, r)
+	settings, err := fleet.Settings(ctx, c, r)
 	if err != nil || r.Status.Nodes.Updated == 0 {
 		return nil
 	}
 	s := describe.Situation{Rollouts: []v1alpha1.NodeConfigRollout{*r}}
-	for p, err := range query.Pairs(ctx, c, labels.Everything()) {
+	for p, err := range fleet.Pairs(ctx, c, labels.Everything()) {
 		if err != nil {
 			return nil
 		}
@@ -235,7 +235,7 @@ func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 
 // warnIfControllerSilent warns about a rollout's controller that does not renew its Lease.
 func (a *app) warnIfControllerSilent(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) {
-	if settings, err := query.Settings(ctx, c, r); err == nil {
+	if settings, err := fleet.Settings(ctx, c, r); err == nil {
 		a.WarnIfControllerSilent(ctx, c, settings)
 	}
 }
@@ -254,7 +254,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	}
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	r, err := query.Rollout(ctx, c, name)
+	r, err := fleet.Rollout(ctx, c, name)
 	if err == nil {
 		err = w.until.check(r)
 	}
@@ -264,10 +264,10 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	a.warnIfControllerSilent(ctx, c, r)
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
-	if query.Observed(r) {
+	if fleet.Observed(r) {
 		out.show(r)
 	} else {
-		late = time.After(query.ObserveTimeout) // the controller answers soon
+		late = time.After(fleet.ObserveTimeout) // the controller answers soon
 	}
 	for updates := watchRollout(follow, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
@@ -290,13 +290,13 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 				out.trouble(u.Err)
 			default:
 				r = u.Object
-				query.FromServer(r)
-				if query.Observed(r) || late == nil {
+				fleet.FromServer(r)
+				if fleet.Observed(r) || late == nil {
 					out.show(r)
 				}
 			}
 		case <-late:
-			if late = nil; !query.Observed(r) {
+			if late = nil; !fleet.Observed(r) {
 				out.show(r)
 			}
 		case <-out.tick():
@@ -323,8 +323,8 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 // plainLine returns the status of a rollout as one line.
 func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	st := &r.Status
-	if !query.Observed(r) {
-		return fmt.Sprintf("%s: %s", r.Name, query.Unobserved)
+	if !fleet.Observed(r) {
+		return fmt.Sprintf("%s: %s", r.Name, fleet.Unobserved)
 	}
 	var b strings.Builder
 	b.WriteString(r.Name)

@@ -12,8 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -57,7 +56,7 @@ func (a *app) completeRevision(cmd *cobra.Command, args []string, _ string) ([]s
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return a.Complete(cmd, func(ctx context.Context, c client.Reader) ([]string, error) {
-		r, err := query.Rollout(ctx, c, args[0])
+		r, err := fleet.Rollout(ctx, c, args[0])
 		if err != nil {
 			return nil, err
 		}
@@ -182,18 +181,18 @@ func showEffect(ctx context.Context, env *command.Env, c client.Client, e *steer
 }
 
 // same reports whether a template holds content.
-func same(t v1alpha1.RolloutTemplate, content policy.Content) bool {
+func same(t v1alpha1.RolloutTemplate, content payload.Payload) bool {
 	if t.ConfigMapRef != nil {
 		return false
 	}
-	has, err := policy.ContentOf(t, nil)
+	has, err := fleet.ContentOf(t, nil)
 	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
 }
 
 // sameData reports whether two documents in YAML or JSON have the same content.
-func sameData(a, b string) bool {
-	inA, errA := yaml.YAMLToJSON([]byte(a))
-	inB, errB := yaml.YAMLToJSON([]byte(b))
+func sameData(a, b []byte) bool {
+	inA, errA := yaml.YAMLToJSON(a)
+	inB, errB := yaml.YAMLToJSON(b)
 	return errA == nil && errB == nil && string(inA) == string(inB)
 }
 

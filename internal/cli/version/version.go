@@ -16,8 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -98,20 +97,20 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 }
 
 // ask reads the versions in the cluster, and returns the settings of the controller.
-func (v *Report) ask(ctx context.Context, c client.Client) (policy.Settings, error) {
+func (v *Report) ask(ctx context.Context, c client.Client) (v1alpha1.RolloutController, error) {
 	nodes := map[string]int{}
-	for nc, err := range query.Configs(ctx, c) {
+	for nc, err := range fleet.Configs(ctx, c) {
 		if err != nil {
-			return policy.Settings{}, err
+			return v1alpha1.RolloutController{}, err
 		}
 		nodes[nc.Status.AgentVersion]++
 	}
 	for _, version := range printing.MostFirst(nodes) {
 		v.Agents = append(v.Agents, Agents{version, nodes[version]})
 	}
-	settings := policy.DefaultSettings
-	if rollouts, err := query.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
-		settings = policy.SettingsIn(rollouts.Items)
+	settings := fleet.DefaultSettings
+	if rollouts, err := fleet.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
+		settings = fleet.SettingsIn(rollouts.Items)
 	}
 	lease := &coordinationv1.Lease{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: settings.Namespace, Name: v1alpha1.ControllerLease}, lease)

@@ -27,7 +27,7 @@ import (
 	kubectldrain "k8s.io/kubectl/pkg/drain"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -91,7 +91,7 @@ func (a answers) first() string {
 }
 
 // cut limits a text: a server's answer may contain the text of an admission webhook.
-func cut(text string) string { return policy.Cut(text, v1alpha1.MaxOutcomeMessage) }
+func cut(text string) string { return rollout.Cut(text, v1alpha1.MaxOutcomeMessage) }
 
 func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
@@ -227,9 +227,9 @@ func write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 		}
 	}
 	if d.Rollout != "" {
-		taints = append(taints, policy.DrainTaint(d))
+		taints = append(taints, fleet.DrainTaint(d))
 	}
-	if len(taints) == len(node.Spec.Taints) && policy.DrainOf(node) == d {
+	if len(taints) == len(node.Spec.Taints) && fleet.DrainOf(node) == d {
 		return node, nil
 	}
 	patch, err := json.Marshal([]map[string]any{

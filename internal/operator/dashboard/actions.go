@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -127,14 +126,14 @@ func (a *action) forced(r *v1alpha1.NodeConfigRollout, not string) string {
 
 // not says why an action on a rollout is not available; empty if it is. It tries the action on a copy.
 func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
-	if a.observed && !query.Observed(r) {
-		return query.Unobserved
+	if a.observed && !fleet.Observed(r) {
+		return fleet.Unobserved
 	}
 	if a.observed && r.Status.UpdateRevision == nil {
 		return printable.Line(r.Name + " has no revision")
 	}
 	if a.change == nil {
-		if policy.PreviousRevision(&r.Status) == 0 {
+		if fleet.PreviousRevision(&r.Status) == 0 {
 			return printable.Line(fmt.Sprintf("%s has no revision that succeeded before revision %d", r.Name, r.Status.UpdateRevision.Number))
 		}
 		return ""
@@ -152,7 +151,7 @@ func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
 // primaryOf returns the verb of the action that a person most likely wants; empty if there is none that is available. It is never an
 // abort.
 func primaryOf(r *v1alpha1.NodeConfigRollout) string {
-	if !query.Observed(r) {
+	if !fleet.Observed(r) {
 		return ""
 	}
 	var wanted []string
@@ -276,7 +275,7 @@ func (a *action) edited(ctx context.Context, c client.Client, name string) (*v1a
 		}
 		return t.Desired, nil
 	}
-	r, err := query.Rollout(ctx, c, name)
+	r, err := fleet.Rollout(ctx, c, name)
 	if err == nil {
 		_, err = a.change("")(r)
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -146,11 +146,11 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 	t.Helper()
 	r := waiting()
-	content := assert.Value(policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
+	content := assert.Value(fleet.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
 		Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":100}`),
 	}}, nil))(t)
-	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
-	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u2"
+	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
+	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u2"
 	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "2"}
 	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{
 		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,

@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
 // cache is a cache of a cluster's nodes, NodeConfigs and rollouts, kept current by watches, with only the fields that the map
@@ -45,8 +44,8 @@ type cache struct {
 }
 
 // renewal returns when the controller last renewed its Lease: on its own clock at first, and later on that of this machine.
-func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) query.Renewal {
-	lease := query.ControllerRenewal(ctx, cachedReader{w}, namespace)
+func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) fleet.Renewal {
+	lease := fleet.ControllerRenewal(ctx, cachedReader{w}, namespace)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -90,20 +89,20 @@ func (w *cache) watch(ctx context.Context) {
 }
 
 // feeds returns the watches of all kinds, by kind.
-func (w *cache) feeds() map[string]*query.Feed {
-	return map[string]*query.Feed{
-		kindNodes:    feedOf(w, kindNodes, w.nodes, &corev1.NodeList{}, policy.StripNode),
+func (w *cache) feeds() map[string]*fleet.Feed {
+	return map[string]*fleet.Feed{
+		kindNodes:    feedOf(w, kindNodes, w.nodes, &corev1.NodeList{}, fleet.StripNode),
 		kindConfigs:  feedOf(w, kindConfigs, w.configs, &v1alpha1.NodeConfigList{}, stripNodeConfig),
-		kindRollouts: feedOf(w, kindRollouts, w.rollouts, &v1alpha1.NodeConfigRolloutList{}, policy.StripRollout),
+		kindRollouts: feedOf(w, kindRollouts, w.rollouts, &v1alpha1.NodeConfigRolloutList{}, fleet.StripRollout),
 	}
 }
 
-// stripNodeConfig is policy.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, and when and why
+// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, and when and why
 // configurations failed.
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	kubelet := unique.Make(nc.Status.ComponentVersion)
 	bad := slices.Clone(nc.Status.BadConfigs)
-	policy.StripNodeConfig(nc)
+	fleet.StripNodeConfig(nc)
 	nc.Status.ComponentVersion = kubelet.Value()
 	for i, b := range bad {
 		nc.Status.BadConfigs[i].Time, nc.Status.BadConfigs[i].Reason = b.Time, brief(b.Reason)
@@ -111,16 +110,16 @@ func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 }
 
 // feedOf returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.
-func feedOf[T client.Object](w *cache, kind string, items map[string]T, list client.ObjectList, strip func(T)) *query.Feed {
+func feedOf[T client.Object](w *cache, kind string, items map[string]T, list client.ObjectList, strip func(T)) *fleet.Feed {
 	change := func(do func()) {
 		w.mu.Lock()
 		do()
 		w.mu.Unlock()
 		w.wake()
 	}
-	return &query.Feed{
+	return &fleet.Feed{
 		API: w.api, List: list,
-		Set: query.Typed(func(o T) {
+		Set: fleet.Typed(func(o T) {
 			strip(o)
 			change(func() { items[o.GetName()] = o })
 		}),

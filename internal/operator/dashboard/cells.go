@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -94,21 +93,21 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		return p // the trouble says why
 	}
 	nodesMissing := w.List(ctx, &nodes) != nil
-	settings := policy.SettingsIn(all.Items)
+	settings := fleet.SettingsIn(all.Items)
 	known := describe.Situation{Rollouts: all.Items}
-	pairs := map[string]query.Pair{} // also NodeConfigs without a Node
+	pairs := map[string]fleet.Pair{} // also NodeConfigs without a Node
 	for i := range nodes.Items {
-		pairs[nodes.Items[i].Name] = query.Pair{Node: &nodes.Items[i]}
+		pairs[nodes.Items[i].Name] = fleet.Pair{Node: &nodes.Items[i]}
 	}
 	for i := range list.Items {
 		nc := &list.Items[i]
-		pairs[nc.Name] = query.Pair{Node: pairs[nc.Name].Node, Config: nc, NodeUnread: nodesMissing}
+		pairs[nc.Name] = fleet.Pair{Node: pairs[nc.Name].Node, Config: nc, NodeUnread: nodesMissing}
 	}
 	for name, pair := range pairs {
 		if pair.Node == nil && !pair.NodeUnread {
 			continue
 		}
-		c := cell{Name: name, Standing: describe.StandingOf(pair, nil, settings.Times.Agent, now)}
+		c := cell{Name: name, Standing: describe.StandingOf(pair, nil, settings.AgentTimeout.Duration, now)}
 		if n := pair.Node; n != nil {
 			c.Zone, c.Kubelet = n.Labels[corev1.LabelTopologyZone], n.Status.NodeInfo.KubeletVersion
 		}
@@ -154,12 +153,12 @@ func troubleWords(err error) string {
 // setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan. It returns false
 // if what the plan needs cannot be read.
 func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) bool {
-	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
+	f, err := fleet.Gather(ctx, cachedReader{w}, r, nil)
 	if err != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("the positions of the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
 		return false
 	}
-	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	plan := f.Plan()
 	for i := range f.Nodes {
 		if f.Nodes[i].Owner != "" {
 			continue
@@ -277,7 +276,7 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, options 
 		m = cachedList{}
 		m.err = r.api.List(ctx, configMaps, options...)
 		for i := range configMaps.Items {
-			policy.StripRevision(&configMaps.Items[i])
+			fleet.StripRevision(&configMaps.Items[i])
 		}
 		m.list = configMaps.Items
 		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep

@@ -19,8 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -259,14 +258,14 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 }
 
 func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
-	side := func(key, yaml string) query.Side {
+	side := func(key, yaml string) fleet.Side {
 		p := assert.Value(payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml)))(t)
-		return query.SideOf("x", "ConfigMap a/b", p)
+		return fleet.SideOf("x", "ConfigMap a/b", p)
 	}
 	var active, assigned, effective column
 	active.set(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
 	assigned.set(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
-	effective.set(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
+	effective.set(fleet.Side{Source: "configz", Extent: fleet.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
 	v := mergeColumns(column{Title: "Local"}, active, assigned, effective)
 	var got []string
 	for _, f := range v.Fields {
@@ -275,7 +274,7 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 	want := `maxPods ["" "120" "130" "120"] true; podPidsLimit ["" "10" "10" "10"] false`
 	assert.That(t, strings.Join(got, "; ") == want && v.Same == 1, "got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
 	var failed column
-	failed.set(query.Side{}, errors.New("no\nright"))
+	failed.set(fleet.Side{}, errors.New("no\nright"))
 	assert.That(t, failed.Not == "no right" && !failed.known, "what cannot be read becomes %+v", failed)
 }
 
@@ -285,20 +284,20 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 		w := s.clusters[0].cache
 		r := waiting()
 		target := func() string {
-			f := assert.Value(query.Gather(t.Context(), cachedReader{w}, r, nil))(t)
-			return f.Policy.Target.UID
+			f := assert.Value(fleet.Gather(t.Context(), cachedReader{w}, r, nil))(t)
+			return f.Input.Target.UID
 		}
 		r.Spec.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)
 		r.Generation++
 		known(w, r)
 		target() // the answer, which does not have the revision, is kept
-		content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
+		content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256), UID: "new",
+				Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(r.Name, content.SHA256), UID: "new",
 				Labels: map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "4"},
 			},
-			Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+			Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
 		}
 		assert.NoError(t, w.api.Create(t.Context(), cm))
 		ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}

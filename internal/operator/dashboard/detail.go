@@ -14,11 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // rolloutDetail is the open card of a rollout.
@@ -44,7 +43,7 @@ type revisionView struct {
 }
 
 type pastView struct {
-	query.Revision
+	fleet.Revision
 	Ago   string `json:"ago,omitempty"`
 	Ended string `json:"ended,omitempty"`
 	// Requested describes the requests about the revision.
@@ -53,7 +52,7 @@ type pastView struct {
 
 // detail reads the details of a rollout.
 func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
-	r, err := query.Rollout(ctx, c.api, name)
+	r, err := fleet.Rollout(ctx, c.api, name)
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +61,14 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		return nil, err
 	}
 	d.Actions = c.offered(r, d.MayNot)
-	settings, err := query.Settings(ctx, c.api, r)
+	settings, err := fleet.Settings(ctx, c.api, r)
 	if err != nil {
 		return nil, err
 	}
-	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c.api, settings.Namespace), settings.Namespace, now); words != "" {
+	if words := describe.ControllerSilent(fleet.ControllerRenewal(ctx, c.api, settings.Namespace), settings.Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
-	all, err := query.Revisions(ctx, c.api, r)
+	all, err := fleet.Revisions(ctx, c.api, r)
 	if err != nil {
 		d.NoHistory = printable.Line(err.Error())
 		return d, nil
@@ -102,37 +101,37 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 
 // rulesOf describes the settings of a rollout.
 func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
-	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
+	s, _, err := fleet.Complete(r)
 	if err != nil {
 		return []describe.Line{{Key: "Invalid", Text: printable.Line(err.Error())}}
 	}
 	out := []describe.Line{
 		{Key: "Nodes", Text: describe.SelectorWords(&r.Spec)},
-		{Key: "Unavailable at most", Text: cmp.Or(r.Spec.Strategy.MaxUnavailable, &policy.DefaultMaxUnavailable).String()},
+		{Key: "Unavailable at most", Text: s.Strategy.MaxUnavailable.String()},
 	}
 	if v := r.Spec.Strategy.MaxUnavailablePerDomain; v != nil {
 		out = append(out, describe.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
 	}
 	then := "the rollout halts"
-	if p.RollbackOnFailure {
+	if s.FailurePolicy.Action == v1alpha1.FailureActionRollback {
 		then = "the rollout halts, and its nodes roll back"
 	}
 	out = append(out, describe.Line{Key: "Failures", Text: "at " + maxFailures(r) + " " + then})
-	switch p.Preflight {
-	case rollout.PreflightReport:
+	switch s.Strategy.Preflight {
+	case v1alpha1.PreflightReport:
 		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart"})
-	case rollout.PreflightRequire:
+	case v1alpha1.PreflightRequire:
 		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart; at " + maxFailures(r) + " refusals the rollout halts"})
 	}
-	for _, g := range p.Gates {
-		when := "after each step"
-		if g.Always {
+	for _, g := range s.Strategy.Gates {
+		p, when := &g.Prometheus, "after each step"
+		if g.Every == v1alpha1.GateAlways {
 			when = "always"
 		}
-		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name), Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", g.Query, g.Passes, g.Server, when, g.Failures))})
+		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name), Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", p.Query, p.Passes, p.Server, when, g.Failures))})
 	}
-	if p.Soak > 0 {
-		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
+	if s.SoakSeconds > 0 {
+		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(time.Duration(s.SoakSeconds) * time.Second)})
 	}
 	for _, w := range r.Spec.Strategy.Windows {
 		out = append(out, describe.Line{Key: "Window", Text: describe.WindowWords(w)})
@@ -173,12 +172,12 @@ func (c *cluster) diff(w http.ResponseWriter, r *http.Request) {
 		}
 		*number = n
 	}
-	stored, err := query.Rollout(r.Context(), c.api, r.PathValue("name"))
+	stored, err := fleet.Rollout(r.Context(), c.api, r.PathValue("name"))
 	if err != nil {
 		c.fail(w, http.StatusNotFound, err)
 		return
 	}
-	all, err := query.Revisions(r.Context(), c.api, stored)
+	all, err := fleet.Revisions(r.Context(), c.api, stored)
 	if err == nil {
 		err = v.compare(stored, all)
 	}
@@ -189,21 +188,18 @@ func (c *cluster) diff(w http.ResponseWriter, r *http.Request) {
 }
 
 // compare fills in the differences.
-func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
-	var sides [2]policy.Content
+func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
+	var sides [2]payload.Payload
 	for i, number := range []int64{v.From, v.To} {
 		if number == 0 {
 			continue
 		}
 		var err error
-		if sides[i], err = query.ContentAt(r, all, number); err != nil {
+		if sides[i], err = fleet.ContentAt(r, all, number); err != nil {
 			return err
 		}
 	}
-	kinds, changes, err := describe.ContentChanges(sides[0], sides[1])
-	if err != nil {
-		return err
-	}
+	kinds, changes := describe.ContentChanges(sides[0], sides[1])
 	v.Kinds = printable.Line(kinds)
 	for _, c := range changes {
 		v.Fields = append(v.Fields, describe.Difference{Field: printable.Line(c.Field), A: printable.Line(c.A), B: printable.Line(c.B)})

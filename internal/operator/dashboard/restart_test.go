@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 	r := waiting()
-	content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
-	revision := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
-	revision.Namespace, revision.Name, revision.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u3"
+	content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
+	revision := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
+	revision.Namespace, revision.Name, revision.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u3"
 	revision.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
 	ref := v1alpha1.ConfigMapReference{Namespace: revision.Namespace, Name: revision.Name, UID: revision.UID, SHA256: content.SHA256}
 	r.Status.UpdateRevision.ConfigMapRef = ref

@@ -2,12 +2,10 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -61,8 +59,8 @@ type countView struct {
 
 // budget is the number of unavailable nodes, and the limit.
 type budget struct {
-	Used int `json:"used"`
-	Of   int `json:"of"`
+	Used int32 `json:"used"`
+	Of   int32 `json:"of"`
 }
 
 type failuresView struct {
@@ -87,8 +85,8 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if len(st.FailedNodes) > 0 {
 		v.Commands = commandsOf(r.Name, st.FailedNodes[0].Name)
 	}
-	if !query.Observed(r) {
-		v.Phase, v.Tone, v.Message = "Unseen", "waits", query.Unobserved
+	if !fleet.Observed(r) {
+		v.Phase, v.Tone, v.Message = "Unseen", "waits", fleet.Unobserved
 	}
 	if u := st.UpdateRevision; u != nil {
 		v.Revision, v.Content = u.Number, printable.Line(u.ConfigMapRef.Name)
@@ -110,8 +108,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 				step.State = "done"
 			case i == int(st.Step):
 				step.State = "now"
-				if s.IsPause() && s.Pause > 0 && st.StepTime != nil && st.StepTime.Add(s.Pause).After(now) {
-					until := st.StepTime.Add(s.Pause)
+				if until := describe.PauseEnds(&s, st); until.After(now) {
 					step.Until = &until
 				}
 			}
@@ -156,30 +153,28 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
 // that they agree with the cells. The phase stays that of the controller.
-func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
+func (v *rolloutView) setPlan(f *fleet.Fleet, plan *rollout.Result) {
 	v.Runs = runBefore(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
-	n := policy.CountsOf(plan.Counts)
-	v.setCounts(&n)
-	v.Updated = fmt.Sprintf("%d/%d", plan.Counts.Updated, plan.Counts.Members)
-	if plan.Phase == v.Phase && plan.Next.Revision == v.Revision {
-		v.Message = printable.Line(plan.Message)
+	v.setCounts(&plan.Next.Nodes)
+	v.Updated = plan.Next.Updated
+	if string(plan.Next.Phase) == v.Phase && f.Input.Target.Number == v.Revision {
+		v.Message = printable.Line(plan.Next.Message)
 	}
 	v.Failures.Nodes = nil
-	for _, i := range plan.Failed {
-		s := f.NodeState(plan, i)
-		v.Failures.add(f.Nodes[i].Name, s.Reason, s.Message)
+	for _, n := range plan.Next.FailedNodes {
+		v.Failures.add(n.Name, n.Reason, n.Message)
 	}
 }
 
 // runBefore returns the revision that most nodes run that do not run the target; 0 is the local configuration. nil: not known.
-func runBefore(f *query.Fleet, plan *rollout.Result) *int64 {
+func runBefore(f *fleet.Fleet, plan *rollout.Result) *int64 {
 	counts := map[int64]int{}
 	most := int64(-1)
 	for i, s := range plan.States {
 		n := &f.Nodes[i]
-		known, is := f.Policy.Contents[n.Active.SHA256]
-		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.SHA256 == f.Policy.Target.SHA256 || !is && n.Active.SHA256 != "" {
+		known, is := f.Input.Contents[n.Active.SHA256]
+		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.SHA256 == f.Input.Target.SHA256 || !is && n.Active.SHA256 != "" {
 			continue
 		}
 		counts[known.Number]++
@@ -194,7 +189,7 @@ func runBefore(f *query.Fleet, plan *rollout.Result) *int64 {
 }
 
 func maxFailures(r *v1alpha1.NodeConfigRollout) string {
-	return cmp.Or(r.Spec.FailurePolicy.MaxFailures, &policy.DefaultMaxFailures).String()
+	return cmp.Or(r.Spec.FailurePolicy.MaxFailures, &fleet.DefaultMaxFailures).String()
 }
 
 // toneOf returns the color class of a rollout.

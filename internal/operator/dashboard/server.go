@@ -17,7 +17,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -134,7 +134,7 @@ func fail(w http.ResponseWriter, code int, err error) {
 
 // unreachable reports whether an error means that the API server does not answer, rather than refuses.
 func unreachable(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || query.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
+	return errors.Is(err, context.DeadlineExceeded) || fleet.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
 // about is what the page shows of the server, and what the numbers in events mean.

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -68,7 +68,7 @@ func (c *cluster) timeline(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*timelineView, error) {
-	r, err := query.Rollout(ctx, c.api, name)
+	r, err := fleet.Rollout(ctx, c.api, name)
 	if err != nil {
 		return nil, err
 	}
@@ -76,18 +76,18 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 	if err := c.cache.List(ctx, &configs); err != nil {
 		return nil, err
 	}
-	var f *query.Fleet
+	var f *fleet.Fleet
 	note := "an estimate needs the right to list Nodes"
 	states := map[string]*rollout.State{}
 	total := 0
 	if c.cache.List(ctx, &corev1.NodeList{}) == nil {
-		if f, err = query.Gather(ctx, cachedReader{c.cache}, r, nil); err != nil {
+		if f, err = fleet.Gather(ctx, cachedReader{c.cache}, r, nil); err != nil {
 			note = "no estimate: " + printable.Line(err.Error())
 		}
 	}
 	if f != nil {
-		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
-		total = plan.Counts.Members
+		plan := f.Plan()
+		total = int(plan.Counts.Members)
 		for i := range f.Nodes {
 			states[f.Nodes[i].Name] = &plan.States[i]
 		}
@@ -112,10 +112,10 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 }
 
 // of returns the estimate for a rollout, or why there is none.
-func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *query.Fleet) (*estimate, string) {
+func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *fleet.Fleet) (*estimate, string) {
 	switch phase := r.Status.Phase; {
-	case !query.Observed(r):
-		return nil, query.Unobserved
+	case !fleet.Observed(r):
+		return nil, fleet.Unobserved
 	case describe.Stopped(phase) && phase != v1alpha1.RolloutStuck, phase == v1alpha1.RolloutPaused, phase == v1alpha1.RolloutFrozen:
 		return nil, "no estimate while the rollout is " + describe.PhaseWords(phase)
 	case phase == v1alpha1.RolloutComplete, phase == v1alpha1.RolloutNoNodes:
@@ -156,7 +156,7 @@ func estimateOf(run *rollout.Run, late bool) (*estimate, string) {
 		if i > 0 && i+1 < len(run.Samples) && run.Samples[i+1].At.Sub(run.Start)/bucket == s.At.Sub(run.Start)/bucket {
 			continue // the last one of a bucket stands for all
 		}
-		e.Points = append(e.Points, estimatePoint{s.At.UTC(), s.Counts.Updated})
+		e.Points = append(e.Points, estimatePoint{s.At.UTC(), int(s.Counts.Updated)})
 	}
 	notes := []string{"if every node is healthy"}
 	if run.Approvals > 0 {
@@ -167,8 +167,8 @@ func estimateOf(run *rollout.Run, late bool) (*estimate, string) {
 		notes = append(notes, "not computed to the end")
 	case run.Limited:
 		notes = append(notes, "not planned to the end")
-	case run.Final.Phase != rollout.PhaseComplete:
-		notes = append(notes, "it ends as "+run.Final.Phase)
+	case run.Final.Next.Phase != v1alpha1.RolloutComplete:
+		notes = append(notes, "it ends as "+string(run.Final.Next.Phase))
 	}
 	e.Note = printable.Line(strings.Join(notes, ", "))
 	return e, ""

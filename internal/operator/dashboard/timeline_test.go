@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -28,9 +28,9 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	t.Helper()
 	r := waiting()
 	begun := time.Now().Add(-time.Hour).Truncate(time.Second)
-	content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
-	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
-	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u3"
+	content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
+	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
+	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u3"
 	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
 	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
 	r.Status.UpdateRevision.ConfigMapRef, r.Status.Attempt, r.Status.Updated = ref, 1, "1/3"
@@ -42,7 +42,7 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	is := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	done.Status.Assigned, done.Status.Active = &v1alpha1.AssignedConfig{ConfigRevision: is}, &is
 	done.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: is, Since: new(metav1.NewTime(begun.Add(11 * time.Minute)))}
-	observed := assert.Value(policy.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)}))(t)
+	observed := assert.Value(fleet.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)}))(t)
 	done.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
 	return r, []client.Object{
 		cm, nodeOf("a", "", true), done, nodeOf("b", "", true), configOf("b", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("c", "", true), configOf("c", metav1.ConditionTrue, "AllChecksPassed"),
@@ -104,13 +104,13 @@ func TestAnEstimateSaysWhatItAssumesAndIsBounded(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	run := rollout.Run{Start: begin, End: begin.Add(5000 * time.Second), Limited: true}
 	for i := range 5000 {
-		run.Samples = append(run.Samples, rollout.Sample{At: begin.Add(time.Duration(i) * time.Second), Counts: rollout.Counts{Updated: i}})
+		run.Samples = append(run.Samples, rollout.Sample{At: begin.Add(time.Duration(i) * time.Second), Counts: rollout.Counts{RolloutCounts: v1alpha1.RolloutCounts{Updated: int32(i)}}})
 	}
 	e, _ := estimateOf(&run, true)
 	if n := len(e.Points); n > 210 || n < 100 || e.Points[n-1].Updated != 4999 || e.Note != "if every node is healthy, not computed to the end" {
 		t.Errorf("%d points, the last %+v, %q", n, e.Points[n-1], e.Note)
 	}
-	run.Limited, run.Final.Phase = false, rollout.PhaseStuck
+	run.Limited, run.Final.Next.Phase = false, v1alpha1.RolloutStuck
 	e, _ = estimateOf(&run, false)
 	assert.That(t, e.Note == "if every node is healthy, it ends as Stuck", "the note is %q", e.Note)
 	if e, note := estimateOf(&rollout.Run{}, false); e != nil || note != "no estimate: the rollout makes no progress by itself" {

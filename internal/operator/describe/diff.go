@@ -5,15 +5,14 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Comparison is the output of `kubectl evenkeel config diff`.
 type Comparison struct {
-	A           query.Side   `json:"a"`
-	B           query.Side   `json:"b"`
+	A           fleet.Side   `json:"a"`
+	B           fleet.Side   `json:"b"`
 	Differences []Difference `json:"differences"`
 	// NotCompared counts fields that only the side with the larger extent sets.
 	NotCompared int `json:"notCompared,omitempty"`
@@ -32,7 +31,7 @@ func (d *Comparison) Compare(form string) {
 		}
 		d.Differences = append(d.Differences, c)
 	}
-	if d.A.Extent != query.Effective && d.B.Extent != query.Effective {
+	if d.A.Extent != fleet.Effective && d.B.Extent != fleet.Effective {
 		d.Differences = append(d.Differences, trialChanges(d.A.Trial, d.B.Trial)...)
 	}
 }
@@ -90,21 +89,24 @@ func trialChanges(a, b payload.TrialSettings) []Difference {
 	return out
 }
 
-// ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero content means local.
-func ContentDiff(before, after policy.Content) (string, error) {
-	return contentDiff(before, after, "the local configuration of each node")
+// Local words of the configuration without a payload.
+const (
+	localOfEach = "the local configuration of each node"
+	localOfOne  = "the node's local configuration"
+)
+
+// ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero payload means local.
+func ContentDiff(before, after payload.Payload) string {
+	return contentDiff(before, after, localOfEach)
 }
 
 // NodeContentDiff is ContentDiff for one node.
-func NodeContentDiff(before, after policy.Content) (string, error) {
-	return contentDiff(before, after, "the node's local configuration")
+func NodeContentDiff(before, after payload.Payload) string {
+	return contentDiff(before, after, localOfOne)
 }
 
-func contentDiff(before, after policy.Content, local string) (string, error) {
-	kinds, changes, err := contentChanges(before, after, local)
-	if err != nil {
-		return "", err
-	}
+func contentDiff(before, after payload.Payload, local string) string {
+	kinds, changes := contentChanges(before, after, local)
 	var b strings.Builder
 	if kinds != "" {
 		fmt.Fprintln(&b, kinds)
@@ -112,31 +114,23 @@ func contentDiff(before, after policy.Content, local string) (string, error) {
 	for _, c := range changes {
 		fmt.Fprintln(&b, c)
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // ContentChanges returns the fields that differ on nodes. kinds says how a drop-in and a whole configuration or the local one
-// differ; it is empty if both are of one kind. A zero content means local.
-func ContentChanges(before, after policy.Content) (kinds string, changes []Difference, err error) {
-	return contentChanges(before, after, "the local configuration of each node")
+// differ; it is empty if both are of one kind. A zero payload means local.
+func ContentChanges(before, after payload.Payload) (kinds string, changes []Difference) {
+	return contentChanges(before, after, localOfEach)
 }
 
-func contentChanges(before, after policy.Content, local string) (kinds string, changes []Difference, err error) {
+func contentChanges(before, after payload.Payload, local string) (kinds string, changes []Difference) {
 	if before.Key != after.Key {
 		kinds = contentKind(before, local) + " -> " + contentKind(after, local)
 	}
-	old, err := contentPayload(before)
-	if err != nil {
-		return "", nil, err
-	}
-	now, err := contentPayload(after)
-	if err != nil {
-		return "", nil, err
-	}
-	return kinds, append(Changes(old.Fields, now.Fields), trialChanges(old.Trial, now.Trial)...), nil
+	return kinds, append(Changes(before.Fields, after.Fields), trialChanges(before.Trial, after.Trial)...)
 }
 
-func contentKind(c policy.Content, local string) string {
+func contentKind(c payload.Payload, local string) string {
 	switch c.Key {
 	case "":
 		return local
@@ -144,11 +138,4 @@ func contentKind(c policy.Content, local string) string {
 		return "a drop-in, merged over " + local
 	}
 	return "a whole configuration"
-}
-
-func contentPayload(c policy.Content) (payload.Payload, error) {
-	if c.Key == "" {
-		return payload.Payload{}, nil
-	}
-	return query.PayloadOf(c)
 }

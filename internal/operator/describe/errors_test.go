@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -66,7 +66,7 @@ func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 				"the error is %q, want %q and %q", advised, want, tt.next)
 			assert.That(t, errors.Is(advised, tt.err), "the error does not wrap the original")
 			assert.Equal(t, Brief(err), want, "in brief it")
-			assert.Equal(t, query.Passing(err), tt.passes, "passing")
+			assert.Equal(t, fleet.Passing(err), tt.passes, "passing")
 		})
 	}
 }

@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -42,16 +41,17 @@ func FuzzStatus(f *testing.F) {
 			return
 		}
 		nc.Name, nc.Generation = node.Name, 1
-		n := policy.NodeOf(node, &nc)
-		assert.That(t, n.TrialLength >= 0 && n.TrialLength <= policy.MaxTrialLength, "the trial of %s lasts %s", data, n.TrialLength)
-		p := assert.Value(policy.FromSpec(r, policy.Times{Agent: time.Minute, NotReady: time.Minute}, now))(t)
-		p.Target = rollout.Revision{Number: 1, Namespace: "a", Name: "w-1", UID: "u"}
+		n := fleet.NodeOf(node, &nc)
+		assert.That(t, n.TrialLength >= 0 && n.TrialLength <= fleet.MaxTrialLength, "the trial of %s lasts %s", data, n.TrialLength)
+		p := fleet.Build(fleet.Objects{Rollout: r, Settings: fleet.DefaultSettings, Now: now})
+		p.Invalid, p.Target = "", rollout.Revision{Number: 1, Namespace: "a", Name: "w-1", UID: "u"}
 		n.Owner = "w"
-		first := rollout.Plan(p, rollout.Progress{}, []rollout.Node{n})
-		again := rollout.Plan(p, first.Next, []rollout.Node{n})
+		first := rollout.Plan(p, []rollout.Node{n})
+		p.Status = first.Next
+		again := rollout.Plan(p, []rollout.Node{n})
 		assert.That(t, len(again.Moves) == len(first.Moves), "with %s the plan has %d moves, and then %d", data, len(first.Moves), len(again.Moves))
-		pair := query.Pair{Node: node, Config: &nc}
-		v := NodeOf(&query.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
+		pair := fleet.Pair{Node: node, Config: &nc}
+		v := NodeOf(&fleet.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
 		size := 0
 		for _, line := range v.Lines(now) {
 			size += len(line.Key) + len(line.Text)

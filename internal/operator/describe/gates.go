@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // Gate is a gate of a rollout with its last evaluation, for people. All texts are safe to print.
@@ -20,7 +21,7 @@ type Gate struct {
 
 // GatesOf returns the gates of a rollout. It returns none for an invalid spec.
 func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
-	p, err := policy.FromSpec(r, policy.Times{}, now)
+	s, _, err := fleet.Complete(r)
 	if err != nil {
 		return nil
 	}
@@ -29,15 +30,16 @@ func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
 		known[g.Name] = g
 	}
 	var out []Gate
-	for _, g := range p.Gates {
+	for _, g := range s.Strategy.Gates {
 		st, evaluated := known[g.Name]
 		if !evaluated || st.State == "" {
 			st.State = v1alpha1.GatePending
 		}
-		words := []string{"must be " + g.Passes.String()}
+		condition, _ := rollout.ComparisonOf(g.Prometheus.Passes)
+		words := []string{"must be " + condition.String()}
 		switch {
-		case st.State == v1alpha1.GatePending && g.Always:
-			words = append(words, "evaluated every "+Span(g.Interval))
+		case st.State == v1alpha1.GatePending && g.Every == v1alpha1.GateAlways:
+			words = append(words, "evaluated every "+Span(g.Interval.Duration))
 		case st.State == v1alpha1.GatePending:
 			words = append(words, "evaluated after each step")
 		case st.Value != "":
@@ -54,7 +56,7 @@ func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
 		}
 		out = append(out, Gate{
 			Name: printable.Line(g.Name), State: printable.Line(string(st.State)), Words: printable.Line(strings.Join(words, "; ")),
-			Query: printable.Line(g.Query) + " on " + printable.Line(g.Server),
+			Query: printable.Line(g.Prometheus.Query) + " on " + printable.Line(g.Prometheus.Server),
 		})
 	}
 	return out

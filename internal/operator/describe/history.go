@@ -8,18 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // IgnoredConfigMaps names the ConfigMaps that are labelled as revisions of a rollout, but are not in its status; empty if there
 // are none. Nodes can still run some of them, since the history is short.
 func IgnoredConfigMaps(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
-	known := policy.RecordedIn(&r.Status)
+	known := fleet.RecordedIn(&r.Status)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		cm := objects[name]
-		if !slices.ContainsFunc(known, func(x policy.Recorded) bool { return x.Name == name && x.Is(cm) }) {
+		if !slices.ContainsFunc(known, func(x fleet.Recorded) bool { return x.Name == name && x.Is(cm) }) {
 			names = append(names, name)
 		}
 	}

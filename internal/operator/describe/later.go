@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -44,8 +43,8 @@ var symptoms = []struct {
 
 // nodeHealthOf returns what Suspicions needs to know of a node. ok is false for a node that says nothing about its configuration:
 // without a Node, under maintenance, on trial (its agent judges the configuration), or with a symptom that may pass.
-func nodeHealthOf(p query.Pair, maintenance []string, now time.Time) (h NodeHealth, ok bool) {
-	if p.Node == nil || p.Config != nil && p.Config.Status.Trial != nil || policy.MaintenanceOf(p.Node, maintenance) != "" {
+func nodeHealthOf(p fleet.Pair, maintenance []string, now time.Time) (h NodeHealth, ok bool) {
+	if p.Node == nil || p.Config != nil && p.Config.Status.Trial != nil || fleet.MaintenanceOf(p.Node, maintenance) != "" {
 		return h, false
 	}
 	h.Zone, h.Node = p.Node.Labels[corev1.LabelTopologyZone], p.Node
@@ -91,7 +90,7 @@ const (
 
 // afterChange reports whether a symptom began within a day after the node received its revision. The revision of a node that
 // joined is no change: every new node of a pool has received its revision lately. pool is what the rollout selects.
-func (n NodeHealth) afterChange(pool policy.Selection) bool {
+func (n NodeHealth) afterChange(pool fleet.Selection) bool {
 	after := n.Since.Sub(n.Assigned)
 	joined := n.First && n.Node != nil && n.Node.CreationTimestamp.After(pool.Claim.Created)
 	return n.Symptom != "" && n.Rollout != "" && after >= 0 && after <= suspectFor && !joined
@@ -100,8 +99,8 @@ func (n NodeHealth) afterChange(pool policy.Selection) bool {
 // Suspicions returns what changes of configuration and of health have in common. Within each zone it compares nodes with and
 // without the revision: an outage hits both. Only nodes that the same rollout selects are alike.
 func Suspicions(nodes []NodeHealth, rollouts []v1alpha1.NodeConfigRollout) []Suspicion {
-	pools := map[string]policy.Selection{}
-	for _, pool := range policy.SelectionsOf(rollouts) {
+	pools := map[string]fleet.Selection{}
+	for _, pool := range fleet.SelectionsOf(rollouts) {
 		pools[pool.Claim.Name] = pool
 	}
 	began := map[Suspect]time.Time{}
@@ -132,7 +131,7 @@ func (t *tally) add(u tally) {
 }
 
 // judge compares the nodes. pool is what the rollout selects, and began is when the first node that runs the revision became unhealthy.
-func (s Suspect) judge(nodes []NodeHealth, pool policy.Selection, began time.Time) (found Suspicion, ok bool) {
+func (s Suspect) judge(nodes []NodeHealth, pool fleet.Selection, began time.Time) (found Suspicion, ok bool) {
 	found.Suspect, found.Of = s, len(nodes)
 	zones := map[string]tally{}
 	for _, n := range nodes {
@@ -206,7 +205,7 @@ func (s Suspicion) line(rollouts []v1alpha1.NodeConfigRollout) SummaryLine {
 		Next: "kubectl evenkeel nodes --rollout " + s.Rollout + " --problems"}
 	for i := range rollouts {
 		r, target := &rollouts[i], rollouts[i].Status.UpdateRevision
-		if r.Name == s.Rollout && s.Compared && target != nil && target.Number == s.Revision && policy.PreviousRevision(&r.Status) != 0 {
+		if r.Name == s.Rollout && s.Compared && target != nil && target.Number == s.Revision && fleet.PreviousRevision(&r.Status) != 0 {
 			l.Next = "kubectl evenkeel rollout undo " + s.Rollout
 		}
 	}

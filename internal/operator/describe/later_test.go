@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -172,11 +171,11 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 	check := func(name, symptom string, minutes int) {
 		t.Helper()
 		stripped, config := node.DeepCopy(), nc.DeepCopy() // as the controller and the page keep them
-		policy.StripNode(stripped)
-		policy.StripNodeConfig(config)
+		fleet.StripNode(stripped)
+		fleet.StripNodeConfig(config)
 		want := runs
 		want.Symptom, want.Since = symptom, at(minutes).Time
-		for _, p := range []query.Pair{{Node: node, Config: nc}, {Node: stripped, Config: config}} {
+		for _, p := range []fleet.Pair{{Node: node, Config: nc}, {Node: stripped, Config: config}} {
 			got, ok := nodeHealthOf(p, nil, at(10).Time)
 			want.Node = p.Node
 			assert.That(t, ok && got == want, "%s: got %+v, want %+v", name, got, want)
@@ -188,17 +187,17 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 	node.Status.Conditions[0].Status = corev1.ConditionUnknown
 	check("not Ready", "not Ready", 1)
 	nc.Status.Active.UID = types.UID("another")
-	got, ok := nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(10).Time)
+	got, ok := nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(10).Time)
 	assert.That(t, ok && got.Rollout == "", "a node that runs another configuration: %+v", got)
-	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(1).Add(59*time.Second))
+	_, ok = nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(1).Add(59*time.Second))
 	assert.That(t, !ok, "a symptom of 59 seconds counts")
 	nc.Status.Trial = &v1alpha1.Trial{}
-	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(10).Time)
+	_, ok = nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(10).Time)
 	assert.That(t, !ok, "a node on trial counts")
 	nc.Status.Trial = nil
 	node.Spec.Unschedulable = true
-	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(10).Time)
+	_, ok = nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(10).Time)
 	assert.That(t, !ok, "a cordoned node counts")
-	_, ok = nodeHealthOf(query.Pair{Config: nc}, nil, at(10).Time)
+	_, ok = nodeHealthOf(fleet.Pair{Config: nc}, nil, at(10).Time)
 	assert.That(t, !ok, "a NodeConfig without a Node counts")
 }

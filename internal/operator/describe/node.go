@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -23,27 +22,27 @@ type Node struct {
 
 	Rollouts []string                   `json:"rollouts,omitempty"` // rollouts that select the node, the owner first
 	Rollout  string                     `json:"rollout,omitempty"`  // the owner
-	Phase    string                     `json:"rolloutPhase,omitempty"`
+	Phase    v1alpha1.RolloutPhase      `json:"rolloutPhase,omitempty"`
 	Next     []string                   `json:"next"`
 	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
 	Status   *v1alpha1.NodeConfigStatus `json:"status,omitempty"`
 
-	view *query.NodeView
+	view *fleet.NodeView
 	plan *rollout.Result // of the owner; nil without one, or if it cannot be planned
 }
 
 // NodeOf describes a node.
-func NodeOf(view *query.NodeView, now time.Time) *Node {
+func NodeOf(view *fleet.NodeView, now time.Time) *Node {
 	v := &Node{Rollouts: view.Rollouts, Rollout: view.Owner, view: view}
 	var state *rollout.NodeState
 	if f := view.Fleet; f != nil {
-		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+		plan := f.Plan()
 		for i := range f.Nodes {
 			if f.Nodes[i].Name == view.Node.Name {
 				state = new(f.NodeState(&plan, i))
 			}
 		}
-		v.plan, v.Phase = &plan, plan.Phase
+		v.plan, v.Phase = &plan, plan.Next.Phase
 	}
 	v.Row = RowOf(view.Pair, state, view.AgentTimeout, now)
 	v.Next = v.next(now)
@@ -57,10 +56,10 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
 
 // Pair returns the Node and its NodeConfig.
-func (v *Node) Pair() query.Pair { return v.view.Pair }
+func (v *Node) Pair() fleet.Pair { return v.view.Pair }
 
 // RestartCost returns what a restart of the node's kubelet costs its pods; nil if it costs nothing.
-func (v *Node) RestartCost() *RestartCost { return RestartCostOf([]query.Restart{v.view.Restart()}) }
+func (v *Node) RestartCost() *RestartCost { return RestartCostOf([]fleet.Restart{v.view.Restart()}) }
 
 // next says what happens to the node next, in sentences.
 func (v *Node) next(now time.Time) []string {
@@ -71,7 +70,7 @@ func (v *Node) next(now time.Time) []string {
 	case v.view.Node == nil && !v.view.NodeUnread:
 		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless its configuration was assigned by hand")
 		return out
-	case nc == nil || !query.HasReported(nc):
+	case nc == nil || !fleet.HasReported(nc):
 		say("nothing until evenkeel-agent runs on the node and reports")
 		return append(out, v.nextOfRollout()...)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
@@ -143,15 +142,15 @@ func (v *Node) nextOfRollout() []string {
 	case v.plan == nil:
 		return []string{fmt.Sprintf("the plan of rollout %s is not known: %s", v.Rollout, v.view.Err)}
 	}
-	target := fmt.Sprintf("revision %d", v.view.Fleet.Policy.Target.Number)
-	if v.view.Fleet.Policy.Target.Number == 0 { // the rollout is invalid from its beginning
+	target := fmt.Sprintf("revision %d", v.view.Fleet.Input.Target.Number)
+	if v.view.Fleet.Input.Target.Number == 0 { // the rollout is invalid from its beginning
 		target = "a revision"
 	}
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():
 		words := fmt.Sprintf("rollout %s assigns %s when the node's turn comes", v.Rollout, target)
-		if Stopped(v1alpha1.RolloutPhase(v.Phase)) {
+		if Stopped(v.Phase) {
 			words = fmt.Sprintf("rollout %s does not assign %s while it is %s", v.Rollout, target, v.Phase)
 		}
 		out = append(out, words)
@@ -169,9 +168,9 @@ func (v *Node) nextOfRollout() []string {
 		out = append(out, fmt.Sprintf("rollout %s skips the node: %s", v.Rollout, v.Why))
 	}
 	switch v.Phase {
-	case rollout.PhaseProgressing, rollout.PhaseComplete:
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutComplete:
 	default:
-		out = append(out, fmt.Sprintf("rollout %s is %s: %s", v.Rollout, v.Phase, v.plan.Message))
+		out = append(out, fmt.Sprintf("rollout %s is %s: %s", v.Rollout, v.Phase, v.plan.Next.Message))
 	}
 	return out
 }
@@ -199,12 +198,12 @@ func (v *Node) Lines(now time.Time) []Line {
 		line("Health", "%s", JoinWords(string(v.Health), v.Cause))
 	}
 	line("Assigned", "%s", v.assignment(ago))
-	if nc := v.view.Config; nc != nil && query.HasReported(nc) {
+	if nc := v.view.Config; nc != nil && fleet.HasReported(nc) {
 		v.statusLines(line, ago)
 	}
 	line("Problems", "%s", strings.Join(v.Problems, "; "))
 	if n := v.view.Node; n != nil {
-		switch d := policy.DrainOf(n); {
+		switch d := fleet.DrainOf(n); {
 		case d.Since.IsZero() && d.Rollout != "":
 			line("Taint", "%s, which no rollout of this controller wrote: the controller removes it", v1alpha1.TaintDraining)
 		case d.Rollout != "":

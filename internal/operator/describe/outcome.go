@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -83,8 +83,8 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		o.Stage = StageRefused
 		o.Words = fmt.Sprintf("refused the configuration (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
 	}
-	p := query.Pair{Config: nc}
-	v := Node{Row: RowOf(p, nil, 0, time.Time{}), view: &query.NodeView{Pair: p}}
+	p := fleet.Pair{Config: nc}
+	v := Node{Row: RowOf(p, nil, 0, time.Time{}), view: &fleet.NodeView{Pair: p}}
 	o.Advice = v.advice(st)
 	return o
 }

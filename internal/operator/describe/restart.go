@@ -8,8 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -26,14 +25,14 @@ type RestartCost struct {
 const mostPods = 10_000
 
 // RestartCostOf returns the cost of one restart on each node; nil if there is none.
-func RestartCostOf(restarts []query.Restart) *RestartCost {
+func RestartCostOf(restarts []fleet.Restart) *RestartCost {
 	c := &RestartCost{Kubelets: []string{}}
 	minors := map[uint]bool{}
 	for _, r := range restarts {
 		v, err := version.ParseGeneric(r.Kubelet)
 		known := err == nil && v.Major() == 1
 		switch {
-		case r.PodsUnready == nil && known && v.Minor() <= policy.LastResetting:
+		case r.PodsUnready == nil && known && v.Minor() <= fleet.LastResetting:
 			c.UnknownNodes++
 		case r.PodsUnready != nil && *r.PodsUnready > 0:
 			c.PodsUnready += min(*r.PodsUnready, mostPods)

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -58,7 +57,7 @@ type RowTrial struct {
 const local = "local"
 
 // RowOf summarizes a node. See StandingOf for s and agentTimeout.
-func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Row {
+func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Row {
 	row := Row{Problems: problemsOf(p), Standing: StandingOf(p, s, agentTimeout, now)}
 	if p.Node != nil {
 		row.Name, row.Zone = p.Node.Name, p.Node.Labels[corev1.LabelTopologyZone]
@@ -71,7 +70,7 @@ func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	st := &nc.Status
 	row.Name = nc.Name
 	row.Assigned = assignedName(nc)
-	if !query.HasReported(nc) {
+	if !fleet.HasReported(nc) {
 		return row
 	}
 	row.Active, row.LastKnownGood = revisionLabel(nc, st.Active), local
@@ -85,7 +84,7 @@ func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	}
 	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {
-		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(policy.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
+		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(fleet.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
 		if t.StartTime != nil {
 			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
 		}
@@ -132,14 +131,14 @@ func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
 }
 
 // problemsOf lists the problems of a node.
-func problemsOf(p query.Pair) []string {
+func problemsOf(p fleet.Pair) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	switch {
 	case p.NodeUnread:
 	case p.Node == nil:
 		say("the Node does not exist")
-	case !query.IsReady(p.Node):
+	case !fleet.IsReady(p.Node):
 		say("the Node is not Ready")
 	}
 	nc := p.Config
@@ -147,7 +146,7 @@ func problemsOf(p query.Pair) []string {
 	case nc == nil:
 		say("no agent yet: no NodeConfig")
 		return out
-	case !query.HasReported(nc):
+	case !fleet.HasReported(nc):
 		say("no agent yet: nothing has written the status of its NodeConfig")
 		return out
 	}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -71,14 +71,14 @@ type Standing struct {
 
 // StandingOf returns the standing of a node. A user who may not read Nodes sees what the NodeConfig says. s is nil if no rollout
 // owns the node, or if its plan is not known. An agent that has not answered for agentTimeout counts as silent.
-func StandingOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Standing {
+func StandingOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Standing {
 	var out Standing
 	out.Health, out.Cause = healthOf(p.Config, agentTimeout, now)
 	out.New = p.Node != nil && now.Sub(p.Node.CreationTimestamp.Time) < joinGrace
 	switch {
 	case p.Node == nil && !p.NodeUnread:
 		out.Health, out.Cause = HealthUnknown, "the Node does not exist"
-	case out.Health != HealthFailed && p.Node != nil && !query.IsReady(p.Node):
+	case out.Health != HealthFailed && p.Node != nil && !fleet.IsReady(p.Node):
 		out.Health, out.Cause = HealthNotReady, "the Node is not Ready"
 	}
 	out.New = out.New && (out.Health == HealthNoAgent || out.Health == HealthNotReady)
@@ -111,7 +111,7 @@ func (s Standing) Place() string {
 }
 
 func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time) (Health, string) {
-	if nc == nil || !query.HasReported(nc) {
+	if nc == nil || !fleet.HasReported(nc) {
 		return HealthNoAgent, "no agent has reported"
 	}
 	st := &nc.Status

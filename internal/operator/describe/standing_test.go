@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -58,12 +58,12 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigAndItsNodeSay(t *testing.T) {
 		{"opted out, and broken", nil, with(ok("False", "DeadEnd"), func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }), HealthFailed, "DeadEnd: the message"},
 	} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: tt.source}, Status: tt.status}
-		got := StandingOf(query.Pair{Config: nc, Node: nodeReady(true)}, nil, time.Minute, now)
+		got := StandingOf(fleet.Pair{Config: nc, Node: nodeReady(true)}, nil, time.Minute, now)
 		want := (Standing{Health: tt.health, Cause: tt.cause})
 		assert.That(t, got == want, "%s: got %+v, want %+v", tt.name, got, want)
 		// The plan of a rollout changes the health only of a node that looks well and failed in the rollout.
 		for s := rollout.Pending; s <= rollout.Draining; s++ {
-			in := StandingOf(query.Pair{Config: nc, NodeUnread: true}, &rollout.NodeState{State: s, Reason: "Timeout"}, time.Minute, now)
+			in := StandingOf(fleet.Pair{Config: nc, NodeUnread: true}, &rollout.NodeState{State: s, Reason: "Timeout"}, time.Minute, now)
 			if s == rollout.Failed && (want.Health == HealthHealthy || want.Health == HealthOnTrial) {
 				assert.That(t, in.Health == HealthFailed && in.Cause == "Timeout", "%s, %v: got %+v", tt.name, s, in)
 				continue
@@ -71,19 +71,19 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigAndItsNodeSay(t *testing.T) {
 			assert.That(t, in.Health == got.Health && in.Cause == got.Cause, "%s, %v: got %+v, want %+v", tt.name, s, in, got)
 		}
 		// Nothing that an agent reported before makes a dead node look healthy.
-		dead := StandingOf(query.Pair{Config: nc, Node: nodeReady(false)}, nil, time.Minute, now)
+		dead := StandingOf(fleet.Pair{Config: nc, Node: nodeReady(false)}, nil, time.Minute, now)
 		if want.Health != HealthFailed {
 			want = Standing{Health: HealthNotReady, Cause: "the Node is not Ready"}
 		}
 		assert.That(t, dead == want, "%s, not Ready: got %+v, want %+v", tt.name, dead, want)
 	}
-	got := StandingOf(query.Pair{Config: &v1alpha1.NodeConfig{}}, nil, time.Minute, now)
+	got := StandingOf(fleet.Pair{Config: &v1alpha1.NodeConfig{}}, nil, time.Minute, now)
 	assert.That(t, got.Health == HealthUnknown && got.Cause == "the Node does not exist", "without a Node: %+v", got)
-	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, now)
+	got = StandingOf(fleet.Pair{Node: nodeReady(true)}, nil, time.Minute, now)
 	assert.That(t, got.Health == HealthNoAgent && !got.New, "without a NodeConfig: %+v", got)
-	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
+	got = StandingOf(fleet.Pair{Node: nodeReady(true)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
 	assert.That(t, got.Health == HealthNoAgent && got.New, "a new node: %+v", got)
-	got = StandingOf(query.Pair{Node: nodeReady(false)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
+	got = StandingOf(fleet.Pair{Node: nodeReady(false)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
 	assert.That(t, got.Health == HealthNotReady && got.New, "a new node that is not Ready: %+v", got)
 }
 
@@ -120,19 +120,19 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 		{rollout.Conflicted, silent, PositionSkipped, "Skipped/Conflicted"},
 		{rollout.Manual, silent, PositionSkipped, "Skipped/Manual"},
 	} {
-		got := StandingOf(query.Pair{Config: tt.nc, NodeUnread: true}, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
+		got := StandingOf(fleet.Pair{Config: tt.nc, NodeUnread: true}, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
 		if got.Position != tt.position || got.Place() != tt.place || got.Why != "Reason: words" {
 			t.Errorf("%v: got %+v, %s, want %s, %s", tt.state, got, got.Place(), tt.position, tt.place)
 		}
 	}
-	none := StandingOf(query.Pair{Config: silent, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0))
+	none := StandingOf(fleet.Pair{Config: silent, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0))
 	assert.That(t, none.Position == "" && none.Place() == "", "without a rollout: %+v", none)
 }
 
 func TestWhatANodeIsNotKnownToLackIsNoProblem(t *testing.T) {
 	nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{AgentVersion: "v1", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: "True"}}}}
-	got := RowOf(query.Pair{Config: nc, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0)).Problems
+	got := RowOf(fleet.Pair{Config: nc, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0)).Problems
 	assert.That(t, len(got) == 0, "a Node that may not be read: %q", got)
-	got = RowOf(query.Pair{Config: nc}, nil, time.Minute, time.Unix(0, 0)).Problems
+	got = RowOf(fleet.Pair{Config: nc}, nil, time.Minute, time.Unix(0, 0)).Problems
 	assert.That(t, len(got) == 1 && got[0] == "the Node does not exist", "a Node that does not exist: %q", got)
 }

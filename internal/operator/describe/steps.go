@@ -6,24 +6,24 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // StepWords describes a step: 10%, 1 node, or pause 5m.
-func StepWords(s rollout.Step) string {
+func StepWords(s v1alpha1.RolloutStep) string {
 	switch {
-	case !s.IsPause() && s.Nodes.Percent:
-		return fmt.Sprintf("%d%%", s.Nodes.Value)
-	case !s.IsPause():
-		return printable.Count(s.Nodes.Value, "node")
-	case s.Pause == 0:
+	case s.Pause == nil && s.Nodes.Type == intstr.Int:
+		return printable.Count(s.Nodes.IntVal, "node")
+	case s.Pause == nil:
+		return s.Nodes.StrVal
+	case s.Pause.Duration == nil:
 		return "pause"
 	}
-	return "pause " + duration.HumanDuration(s.Pause)
+	return "pause " + duration.HumanDuration(s.Pause.Duration.Duration)
 }
 
 // WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
@@ -47,10 +47,18 @@ func NextWindow(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) string {
 	return words
 }
 
+// PauseEnds returns when a current step ends that is a pause for a time; otherwise zero.
+func PauseEnds(s *v1alpha1.RolloutStep, st *v1alpha1.NodeConfigRolloutStatus) time.Time {
+	if s.Pause == nil || s.Pause.Duration == nil || st.StepTime == nil {
+		return time.Time{}
+	}
+	return st.StepTime.Add(s.Pause.Duration.Duration)
+}
+
 // StepName names a step within a sentence. It names a pause by the step before it.
-func StepName(steps []rollout.Step, i int) string {
+func StepName(steps []v1alpha1.RolloutStep, i int) string {
 	switch {
-	case !steps[i].IsPause():
+	case steps[i].Pause == nil:
 		return "the step of " + StepWords(steps[i])
 	case i == 0:
 		return "the " + StepWords(steps[i]) + " at the beginning"
@@ -68,10 +76,10 @@ func Stopped(p v1alpha1.RolloutPhase) bool {
 }
 
 // StepsOf returns a rollout's steps, or the default steps.
-func StepsOf(r *v1alpha1.NodeConfigRollout) ([]rollout.Step, error) {
-	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
+func StepsOf(r *v1alpha1.NodeConfigRollout) ([]v1alpha1.RolloutStep, error) {
+	s, _, err := fleet.Complete(r)
 	if err != nil {
 		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
 	}
-	return p.Steps, nil
+	return s.Strategy.Steps, nil
 }

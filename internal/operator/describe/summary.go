@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -112,7 +111,7 @@ type Situation struct {
 }
 
 // Add counts a node. A NodeConfig without a Node is none, and counts by itself.
-func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string, now time.Time) {
+func (s *Situation) Add(p fleet.Pair, standing Standing, maintenance []string, now time.Time) {
 	if p.Node == nil && !p.NodeUnread {
 		s.Orphans++
 		return
@@ -120,7 +119,7 @@ func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string, n
 	if s.Nodes == nil {
 		s.Nodes = map[NodeKind]int{}
 	}
-	standing.Maintained = p.Node != nil && policy.MaintenanceOf(p.Node, maintenance) != ""
+	standing.Maintained = p.Node != nil && fleet.MaintenanceOf(p.Node, maintenance) != ""
 	s.Nodes[standing.Kind()]++
 	if h, ok := nodeHealthOf(p, maintenance, now); ok {
 		s.Healths = append(s.Healths, h)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -87,7 +87,7 @@ func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, stat
 	}
 	switch n.State {
 	case rollout.Updated:
-		o := policy.ObservationOf(nc)
+		o := fleet.ObservationOf(nc)
 		switch good := st.LastKnownGood; {
 		case o.Rollout == r.Name && o.Revision == u.Number && !o.HealthySince.IsZero(): // the controller's clock
 			n.Ended = o.HealthySince.Add(time.Duration(r.Spec.SoakSeconds) * time.Second)
@@ -204,7 +204,7 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 	begins := beginsOf(steps[:current], t, nodes, st)
 	for i := range min(current+1, len(steps)) {
 		band := TimelineBand{Kind: BandStep, Label: StepWords(steps[i]), From: begins[i].UTC()}
-		if steps[i].IsPause() {
+		if steps[i].Pause != nil {
 			band.Kind = BandPause
 		}
 		if i < current {
@@ -237,7 +237,7 @@ func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Tim
 }
 
 // beginsOf returns when each of these finished steps began, and when the last one ended. The times never go back.
-func beginsOf(done []rollout.Step, t *Timeline, nodes []TimelineNode, st *v1alpha1.NodeConfigRolloutStatus) []time.Time {
+func beginsOf(done []v1alpha1.RolloutStep, t *Timeline, nodes []TimelineNode, st *v1alpha1.NodeConfigRolloutStatus) []time.Time {
 	var end time.Time // of the last of them
 	if st.StepTime != nil {
 		end = st.StepTime.Time
@@ -252,8 +252,8 @@ func beginsOf(done []rollout.Step, t *Timeline, nodes []TimelineNode, st *v1alph
 		switch {
 		case i == len(done)-1:
 			ends = end
-		case !s.IsPause():
-			before = min(max(before, stepNodes(s.Nodes, t.Total)), len(byAssignment))
+		case s.Pause == nil:
+			before = min(max(before, int(rollout.RoundUp(s.Nodes, int32(t.Total)))), len(byAssignment))
 			for _, n := range byAssignment[:before] {
 				if n.State == rollout.Updated || n.State == rollout.Failed {
 					ends = later(ends, n.Ended)
@@ -286,14 +286,6 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// stepNodes returns the number of nodes of a step, of all.
-func stepNodes(a rollout.Amount, all int) int {
-	if a.Percent {
-		return (a.Value*all + 99) / 100
-	}
-	return a.Value
 }
 
 // addCounted adds what is only known as numbers, because the nodes have left the revision.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -202,7 +202,7 @@ func TestTheTimesOfANodeComeFromTheControllerWhereItKnowsThem(t *testing.T) {
 	}{
 		{"updated", withRevision(nil), nil, "1 11 Updated"},
 		{"updated, as the controller saw", withRevision(func(nc *v1alpha1.NodeConfig) {
-			text := assert.Value(policy.ObservationText(rollout.Observation{Rollout: "workers", Revision: 2, HealthySince: minute(12)}))(t)
+			text := assert.Value(fleet.ObservationText(rollout.Observation{Rollout: "workers", Revision: 2, HealthySince: minute(12)}))(t)
 			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
 		}), &updated, "1 13 Updated"},
 		{"with another state in the plan", withRevision(nil), &stale, "1  Stale"},

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -104,7 +104,7 @@ func ImageVersion(image string) string {
 const silence = time.Minute
 
 // NoController says that a namespace has no Lease of evenkeel-controller, or that ControllerSilent; otherwise nothing.
-func NoController(lease query.Renewal, namespace string, now time.Time) string {
+func NoController(lease fleet.Renewal, namespace string, now time.Time) string {
 	if lease.Missing {
 		return fmt.Sprintf("no controller runs: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
 	}
@@ -112,7 +112,7 @@ func NoController(lease query.Renewal, namespace string, now time.Time) string {
 }
 
 // ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing.
-func ControllerSilent(lease query.Renewal, namespace string, now time.Time) string {
+func ControllerSilent(lease fleet.Renewal, namespace string, now time.Time) string {
 	if lease.Time.IsZero() || now.Sub(lease.Time) < silence {
 		return ""
 	}

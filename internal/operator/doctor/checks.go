@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -27,7 +27,7 @@ const (
 
 // controllerAlive checks that a controller runs.
 func controllerAlive(f *Facts) []Finding {
-	namespace := policy.SettingsIn(f.Rollouts).Namespace
+	namespace := fleet.SettingsIn(f.Rollouts).Namespace
 	object := "Lease " + namespace + "/" + v1alpha1.ControllerLease
 	look := fmt.Sprintf("kubectl -n %[1]s get pods; kubectl -n %[1]s logs deployment/evenkeel-controller", namespace)
 	switch l := f.Lease; {
@@ -274,7 +274,7 @@ func rollouts(f *Facts) []Finding {
 		say := func(severity Severity, wrong string) {
 			out = append(out, Finding{Severity: severity, Object: objectOf(r), Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
 		}
-		if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
+		if words := fleet.SelfSelectionWarning(&r.Spec); words != "" {
 			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
 		level := describe.UrgencyOf(r).Level

@@ -27,8 +27,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/config"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -136,7 +135,7 @@ func (l *look) parts(ctx context.Context) error {
 }
 
 func (l *look) rollouts(ctx context.Context) error {
-	for r, err := range query.Pages[*v1alpha1.NodeConfigRollout](ctx, l, &v1alpha1.NodeConfigRolloutList{}) {
+	for r, err := range fleet.Pages[*v1alpha1.NodeConfigRollout](ctx, l, &v1alpha1.NodeConfigRolloutList{}) {
 		switch {
 		case err == nil:
 			l.f.Rollouts = append(l.f.Rollouts, *r)
@@ -148,9 +147,9 @@ func (l *look) rollouts(ctx context.Context) error {
 }
 
 func (l *look) nodes(ctx context.Context) error {
-	configs, pairs := map[string]*v1alpha1.NodeConfig{}, map[string]query.Pair{}
+	configs, pairs := map[string]*v1alpha1.NodeConfig{}, map[string]fleet.Pair{}
 	l.f.HasConfig = true
-	for nc, err := range query.Configs(ctx, l) {
+	for nc, err := range fleet.Configs(ctx, l) {
 		switch {
 		case err == nil:
 			configs[nc.Name] = nc
@@ -160,14 +159,14 @@ func (l *look) nodes(ctx context.Context) error {
 			return fmt.Errorf("list NodeConfigs: %w", err)
 		}
 	}
-	for n, err := range query.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
+	for n, err := range fleet.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
 		switch {
 		case err == nil:
-			pairs[n.Name] = query.Pair{Node: n, Config: configs[n.Name]}
+			pairs[n.Name] = fleet.Pair{Node: n, Config: configs[n.Name]}
 			delete(configs, n.Name)
 		case l.denied("Nodes", err): // assume that each node exists: nothing is known about the Nodes
 			for name, nc := range configs {
-				pairs[name] = query.Pair{Config: nc, NodeUnread: true}
+				pairs[name] = fleet.Pair{Config: nc, NodeUnread: true}
 			}
 			clear(configs)
 		default:
@@ -175,17 +174,17 @@ func (l *look) nodes(ctx context.Context) error {
 		}
 	}
 	l.f.Orphans = slices.SortedFunc(maps.Keys(configs), printable.CompareNatural)
-	settings, selections := policy.SettingsIn(l.f.Rollouts), policy.SelectionsOf(l.f.Rollouts)
+	settings, selections := fleet.SettingsIn(l.f.Rollouts), fleet.SelectionsOf(l.f.Rollouts)
 	for _, name := range slices.SortedFunc(maps.Keys(pairs), printable.CompareNatural) {
 		pair, n := pairs[name], Node{Name: name}
-		n.Standing = describe.StandingOf(pair, nil, settings.Times.Agent, l.f.Now)
+		n.Standing = describe.StandingOf(pair, nil, settings.AgentTimeout.Duration, l.f.Now)
 		if pair.Config != nil {
 			n.setConfig(pair.Config)
 		}
 		if pair.Node != nil {
 			n.setNode(pair.Node)
-			n.Standing.Maintained = policy.MaintenanceOf(pair.Node, settings.Maintenance) != ""
-			n.Selected = slices.ContainsFunc(selections, func(s policy.Selection) bool { return s.Selects(pair.Node) })
+			n.Standing.Maintained = fleet.MaintenanceOf(pair.Node, settings.Maintenance) != ""
+			n.Selected = slices.ContainsFunc(selections, func(s fleet.Selection) bool { return s.Selects(pair.Node) })
 		}
 		switch { // as a plan of its rollout would say
 		case n.Selected && n.Standing.Health == describe.HealthNoAgent && n.Label != v1alpha1.AgentInstall:
@@ -203,7 +202,7 @@ func (l *look) nodes(ctx context.Context) error {
 
 // setNode copies the facts of a Node.
 func (n *Node) setNode(node *corev1.Node) {
-	n.Ready = query.IsReady(node)
+	n.Ready = fleet.IsReady(node)
 	n.Label, n.Because = node.Labels[v1alpha1.LabelAgent], node.Annotations[v1alpha1.AnnotationAgentFailed]
 	n.LabelSince = node.CreationTimestamp.Time
 	for _, m := range node.ManagedFields {
@@ -255,7 +254,7 @@ func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 		}
 	}
 	if t := st.Trial; t != nil && t.StartTime != nil {
-		n.TrialStart, n.TrialDuration = t.StartTime.Time, policy.TrialLength(t)
+		n.TrialStart, n.TrialDuration = t.StartTime.Time, fleet.TrialLength(t)
 	}
 	if s := nc.Spec.ConfigSource; follows && s != nil {
 		n.Source = s.ConfigMapRef.DeepCopy()
@@ -271,7 +270,7 @@ func (l *look) sources(ctx context.Context) error {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(l.f.Read)) {
 		l.f.Read[namespace] = true
-		for cm, err := range query.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
+		for cm, err := range fleet.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
 			switch {
 			case err == nil:
 				l.f.Sources[client.ObjectKeyFromObject(cm)] = cm.UID
@@ -287,7 +286,7 @@ func (l *look) sources(ctx context.Context) error {
 
 // lease reads the controller's Lease.
 func (l *look) lease(ctx context.Context) (Lease, error) {
-	lease, namespace := &coordinationv1.Lease{}, policy.SettingsIn(l.f.Rollouts).Namespace
+	lease, namespace := &coordinationv1.Lease{}, fleet.SettingsIn(l.f.Rollouts).Namespace
 	err := l.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
 	switch {
 	case apierrors.IsNotFound(err):

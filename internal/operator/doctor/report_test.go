@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -140,7 +140,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 			facts := well(t, tt.change)
 			for i := range facts.Nodes { // as Look does
 				if facts.HasConfig {
-					facts.Situation.Add(query.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil, now)
+					facts.Situation.Add(fleet.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil, now)
 				}
 			}
 			r := NewReport(facts)

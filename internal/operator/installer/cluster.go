@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 )
 
@@ -20,7 +20,7 @@ var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply 
 
 // DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
-	deadline := time.Now().Add(query.ObserveTimeout)
+	deadline := time.Now().Add(fleet.ObserveTimeout)
 	for {
 		w, err := Newest(ctx, c, m)
 		if err != nil || w.Revision != "" {

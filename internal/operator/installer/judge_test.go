@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -93,7 +93,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		"uninstalled":                                         {m: Uninstall, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: State{Stage: Done}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, (Policy{Operation: tt.m, Desired: w}).judge(nodeOf(query.Pair{Node: tt.node, Config: tt.config}, tt.pods)), tt.want)
+			assert.Equal(t, (Policy{Operation: tt.m, Desired: w}).judge(nodeOf(fleet.Pair{Node: tt.node, Config: tt.config}, tt.pods)), tt.want)
 		})
 	}
 }

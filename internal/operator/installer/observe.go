@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Nodes reads the nodes with these names, or all that a selector matches. A name without a Node is an error.
 func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, selector labels.Selector) ([]Node, error) {
 	pods := map[string][]corev1.Pod{}
-	for pod, err := range query.Pages[*corev1.Pod](ctx, c, &corev1.PodList{}, o.itsPods()...) {
+	for pod, err := range fleet.Pages[*corev1.Pod](ctx, c, &corev1.PodList{}, o.itsPods()...) {
 		if err != nil {
 			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
 		}
@@ -54,13 +54,13 @@ func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, s
 }
 
 // pairs yields nodes with the reports of their agents. Uninstalling does not need the reports, and their CRD may be gone.
-func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[query.Pair, error] {
+func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[fleet.Pair, error] {
 	if o == Install {
-		return query.Pairs(ctx, c, selector)
+		return fleet.Pairs(ctx, c, selector)
 	}
-	return func(yield func(query.Pair, error) bool) {
-		for node, err := range query.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
-			if !yield(query.Pair{Node: node}, err) {
+	return func(yield func(fleet.Pair, error) bool) {
+		for node, err := range fleet.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
+			if !yield(fleet.Pair{Node: node}, err) {
 				return
 			}
 		}
@@ -74,7 +74,7 @@ func (o Operation) itsPods() []client.ListOption {
 
 // node reads one node.
 func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node, error) {
-	p := query.Pair{Node: &corev1.Node{}, Config: &v1alpha1.NodeConfig{}}
+	p := fleet.Pair{Node: &corev1.Node{}, Config: &v1alpha1.NodeConfig{}}
 	err := c.Get(ctx, client.ObjectKey{Name: name}, p.Node)
 	if apierrors.IsNotFound(err) {
 		return Node{Name: name, Gone: true}, nil
@@ -95,16 +95,16 @@ func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node
 }
 
 // nodeOf converts the objects of a node.
-func nodeOf(p query.Pair, pods []corev1.Pod) Node {
+func nodeOf(p fleet.Pair, pods []corev1.Pod) Node {
 	labels := p.Node.Labels
 	_, controlPlane := labels["node-role.kubernetes.io/control-plane"]
 	n := Node{
-		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: query.IsReady(p.Node),
+		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: fleet.IsReady(p.Node),
 		ControlPlane: controlPlane, SelfHosted: labels["evenkeel.dev/kubelet"] == "self-hosted", OS: labels[corev1.LabelOSStable],
 		Label: labels[v1alpha1.LabelAgent], Failure: p.Node.Annotations[v1alpha1.AnnotationAgentFailed], Turn: p.Node.Annotations[v1alpha1.AnnotationAgentTurn],
 	}
 	if p.Config != nil {
-		n.Reported, n.AgentVersion = query.HasReported(p.Config), p.Config.Status.AgentVersion
+		n.Reported, n.AgentVersion = fleet.HasReported(p.Config), p.Config.Status.AgentVersion
 	}
 	for i := range pods {
 		if pods[i].DeletionTimestamp == nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -70,7 +70,7 @@ func (p *Pacer) read(ctx context.Context, names []string) ([]Node, error) {
 		case err == nil:
 		case !inProgress:
 			return nil, fmt.Errorf("begin with node %s: %w", name, err)
-		case !query.Passing(err):
+		case !fleet.Passing(err):
 			return nil, fmt.Errorf("read node %s: %w", name, err)
 		default:
 			node = Node{Name: name, Unread: err.Error()}

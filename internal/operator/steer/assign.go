@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -42,7 +41,7 @@ func ContentName(file, sha256 string) string {
 
 // FindContent returns the immutable ConfigMap of this name and content, and nil if there is no ConfigMap of this name. The error
 // says why an existing ConfigMap cannot be used.
-func FindContent(ctx context.Context, c client.Reader, name string, content policy.Content) (*corev1.ConfigMap, error) {
+func FindContent(ctx context.Context, c client.Reader, name string, content payload.Payload) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: name}, cm)
 	if apierrors.IsNotFound(err) {
@@ -65,13 +64,13 @@ func FindContent(ctx context.Context, c client.Reader, name string, content poli
 }
 
 // CreateContent creates the immutable ConfigMap for content, or returns the existing one. Only a person deletes it.
-func CreateContent(ctx context.Context, c client.Client, name string, content policy.Content) (*corev1.ConfigMap, error) {
+func CreateContent(ctx context.Context, c client.Client, name string, content payload.Payload) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name, Labels: map[string]string{
 			"app.kubernetes.io/part-of": "evenkeel", "app.kubernetes.io/managed-by": "kubectl-evenkeel",
 		}},
 		Immutable: new(true),
-		Data:      map[string]string{content.Key: content.Data},
+		Data:      map[string]string{content.Key: string(content.Data)},
 	}
 	err := c.Create(ctx, cm)
 	if apierrors.IsAlreadyExists(err) {
@@ -86,7 +85,7 @@ func CreateContent(ctx context.Context, c client.Client, name string, content po
 }
 
 // SourceOf returns the source with which a person assigns a ConfigMap.
-func SourceOf(cm *corev1.ConfigMap, content policy.Content) *v1alpha1.NodeConfigSource {
+func SourceOf(cm *corev1.ConfigMap, content payload.Payload) *v1alpha1.NodeConfigSource {
 	return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{
 		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
 	}}

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -109,7 +109,7 @@ func operations(path string, before, after map[string]any) []Operation {
 // returns the message of change with the rollout's name. If change returns an error, nothing is written.
 func Edit(ctx context.Context, c client.Client, name string, change Change) (string, error) {
 	for try := 1; ; try++ {
-		r, err := query.Rollout(ctx, c, name)
+		r, err := fleet.Rollout(ctx, c, name)
 		if err != nil {
 			return "", err
 		}
@@ -132,15 +132,15 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 // EditObserved is Edit for a change that depends on the rollout's status. It first waits for a status for the newest spec; without
 // one, only a change without effect succeeds. It refuses a rollout that is at another revision; 0 allows every revision.
 func EditObserved(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
-	_, late := query.ObservedRollout(ctx, c, name)
-	if late != nil && !errors.Is(late, query.ErrUnobserved) {
+	_, late := fleet.ObservedRollout(ctx, c, name)
+	if late != nil && !errors.Is(late, fleet.ErrUnobserved) {
 		return "", late
 	}
 	return Edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Status.UpdateRevision == nil {
 			switch {
-			case !query.Observed(r):
-				return "", fmt.Errorf("has no revision: %w", query.ErrUnobserved)
+			case !fleet.Observed(r):
+				return "", fmt.Errorf("has no revision: %w", fleet.ErrUnobserved)
 			case r.Status.Message != "":
 				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, printable.Line(r.Status.Message))
 			}
@@ -151,15 +151,15 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 		}
 		before := r.DeepCopy()
 		words, err := change(r)
-		if !query.Observed(r) && err == nil {
+		if !fleet.Observed(r) && err == nil {
 			changes, e := differences(before, r)
 			if e != nil {
 				return "", e
 			}
 			if len(changes) > 0 {
-				return "", fmt.Errorf("cannot be changed yet: %w", query.ErrUnobserved)
+				return "", fmt.Errorf("cannot be changed yet: %w", fleet.ErrUnobserved)
 			}
-			words += "; " + query.Unobserved
+			words += "; " + fleet.Unobserved
 		}
 		return words, err
 	})

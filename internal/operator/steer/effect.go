@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -30,7 +31,7 @@ type Effect struct {
 	Drains  string  // which nodes are drained; empty: none
 	Restart *describe.RestartCost
 
-	fleet *query.Fleet
+	fleet *fleet.Fleet
 }
 
 // Group is a number of nodes with one configuration before and after.
@@ -55,16 +56,16 @@ func (g Group) String() string {
 
 // Foresee returns the effect of a rollout with this spec, which does not have to be stored.
 func Foresee(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (*Effect, error) {
-	f, err := query.Gather(ctx, c, r, nil)
+	f, err := fleet.Gather(ctx, c, r, nil)
 	if err != nil {
 		return nil, err
 	}
-	if f.Policy.Invalid != "" {
-		return nil, fmt.Errorf("rollout %s is invalid: %s", r.Name, f.Policy.Invalid)
+	if f.Input.Invalid != "" {
+		return nil, fmt.Errorf("rollout %s is invalid: %s", r.Name, f.Input.Invalid)
 	}
 	e := EffectOn(ctx, f)
-	if a := f.Policy.Abort; !a.Rollback && a.Revision == f.Policy.Target.Number {
-		f.Policy.Abort.Rollback = true
+	if a := f.Input.Spec.Abort; a != nil && !a.Rollback && a.Revision == f.Input.Target.Number {
+		f.Input.Spec.Abort = &v1alpha1.RolloutAbort{Revision: a.Revision, Rollback: true}
 		e.Back = EffectOn(ctx, f)
 	}
 	return e, ctx.Err()
@@ -101,20 +102,20 @@ func Unknown(why error) string { return "cannot tell which nodes change: " + why
 
 // EffectOn is Foresee for the fleet of a valid rollout that has been read. It plays the rollout without what only delays it: steps,
 // budgets, windows, gates, a pause and a freeze.
-func EffectOn(ctx context.Context, f *query.Fleet) *Effect {
-	e, p := &Effect{fleet: f}, f.Policy
-	if p.Target.Number != f.Progress.Revision {
+func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
+	e, p := &Effect{fleet: f}, f.Input
+	if u := p.Status.UpdateRevision; u == nil || p.Target.Number != u.Number {
 		e.Failed = p.TargetFailed
 	}
-	p.Paused, p.Frozen, p.Windows, p.Gates, p.Preflight, p.RespectBudgets = false, false, nil, nil, rollout.PreflightOff, false
-	p.Steps, p.MaxUnavailablePerDomain, p.MaxDomainsInFlight = nil, nil, 0
-	p.MaxUnavailable, p.RollbackMaxUnavailable = rollout.Amount{Value: 100, Percent: true}, rollout.Amount{Value: 100, Percent: true}
-	run := rollout.Simulate(p, f.Progress, f.Nodes, rollout.Model{
-		TakeUp: min(query.AnswerTime, p.AgentTimeout/2), Trial: time.Minute, Drain: query.DrainTime, Approve: true, Limit: 24 * time.Hour,
+	all, s := intstr.FromString("100%"), &p.Spec
+	p.Windows, p.RespectBudgets, s.Paused, s.Frozen, s.Rollback.MaxUnavailable = nil, false, false, false, &all
+	s.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, MaxJoining: s.Strategy.MaxJoining, Drain: s.Strategy.Drain, DrainOptions: s.Strategy.DrainOptions}
+	run := rollout.Simulate(p, f.Nodes, rollout.Model{
+		TakeUp: min(fleet.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: fleet.DrainTime, Approve: true, Limit: 24 * time.Hour,
 		Interrupted: func() bool { return ctx.Err() != nil },
 	})
 	groups := map[Group]int{}
-	var restarts []query.Restart
+	var restarts []fleet.Restart
 	toTarget := 0
 	for i, s := range run.Final.States {
 		was, is := &f.Nodes[i], &run.Nodes[i]
@@ -147,9 +148,9 @@ func EffectOn(ctx context.Context, f *query.Fleet) *Effect {
 	e.Restart = describe.RestartCostOf(restarts)
 	switch {
 	case toTarget == 0:
-	case p.Drain == rollout.DrainAlways:
+	case s.Strategy.Drain == v1alpha1.DrainAlways:
 		e.Drains = printable.Count(toTarget, "node") + " are drained first"
-	case p.Drain != rollout.DrainNever:
+	case rollout.Drains(s):
 		e.Drains = "nodes that refuse the revision because of their pods are drained"
 	}
 	return e
@@ -191,5 +192,5 @@ func (e *Effect) Diff(ctx context.Context, c client.Reader, g Group) (string, er
 	if err != nil {
 		return "", err
 	}
-	return describe.ContentDiff(before, after)
+	return describe.ContentDiff(before, after), nil
 }

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -67,7 +67,7 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
-	case query.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
+	case fleet.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
 		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout promote %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
@@ -93,7 +93,7 @@ func TargetFailed(r *v1alpha1.NodeConfigRollout) string {
 	if target == nil || r.Status.Halt != nil || r.Spec.Paused || r.Spec.Frozen || current != nil && current.Number == target.Number {
 		return ""
 	}
-	return policy.FailureOf(&r.Status, nil, policy.RevisionOf(target))
+	return fleet.FailureOf(&r.Status, nil, fleet.RevisionOf(target))
 }
 
 // Next names what still blocks the rollout after an edit, or how to follow it.
@@ -116,7 +116,7 @@ func nextUnlessHalted(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Halted reports whether the revision was stopped.
-func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Observed(r) }
+func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && fleet.Observed(r) }
 
 // HaltWords describes a halt, and what to do about it.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
@@ -125,14 +125,14 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 		node = failed[0].Name
 	}
 	return fmt.Sprintf("%s at revision %d (%s): %s",
-		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, policy.PreviousRevision(&r.Status) != 0))
+		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, fleet.PreviousRevision(&r.Status) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
 
 // orUndo offers an undo if there is an earlier revision.
 func orUndo(r *v1alpha1.NodeConfigRollout) string {
-	if policy.PreviousRevision(&r.Status) == 0 {
+	if fleet.PreviousRevision(&r.Status) == 0 {
 		return ""
 	}
 	return ", or kubectl evenkeel rollout undo " + r.Name
@@ -155,7 +155,7 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, e
 		return "", haltedError(r)
 	case st.Phase == v1alpha1.RolloutComplete || step > last:
 		return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
-	case !full && !steps[step].IsPause():
+	case !full && steps[step].Pause == nil:
 		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
 	}
 	target := step
@@ -202,7 +202,7 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool, reason string) (string,
 }
 
 // pin makes the revision with this number and content the target in place of the template, which can have the same content.
-func pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number int64) string {
+func pin(r *v1alpha1.NodeConfigRollout, template, content payload.Payload, number int64) string {
 	target := template.SHA256
 	if p := r.Spec.Pin; p != nil && p.Instead == target {
 		target = p.SHA256
@@ -215,7 +215,7 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number
 	if content.SHA256 == template.SHA256 {
 		until = "which is that of the template"
 	}
-	if !policy.Succeeded(&r.Status, content.SHA256) || failureOf(r, content.SHA256) != "" {
+	if !fleet.Succeeded(&r.Status, content.SHA256) || failureOf(r, content.SHA256) != "" {
 		until += "; it has not succeeded, so the pauses of the steps hold"
 	}
 	if len(r.Spec.Strategy.Windows) > 0 {
@@ -227,13 +227,13 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number
 // checkRetry returns an error for nodes on which the revision did not fail. A node that recorded the revision as bad counts as
 // failed. undecided are nodes that have the revision without a verdict: it counts, although their attempt is an earlier one.
 func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) (undecided []string, err error) {
-	var all []query.Pair
-	f, err := query.Gather(ctx, c, r, func(p query.Pair) { all = append(all, p) })
+	var all []fleet.Pair
+	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) { all = append(all, p) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot be planned: %w", err)
 	}
 	target := r.Status.UpdateRevision
-	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	plan := f.Plan()
 	why := map[string]string{}
 	for i, p := range all {
 		bad := p.Config != nil && slices.ContainsFunc(p.Config.Status.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == target.ConfigMapRef.UID })
@@ -301,7 +301,7 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 // Stopped says why a revision was stopped: to retry it on all nodes needs force. Empty: it was not, or an outage was the cause.
 func Stopped(r *v1alpha1.NodeConfigRollout) string {
 	if h := r.Status.Halt; h != nil && h.Reason != v1alpha1.HaltInconclusive {
-		return policy.StopMessage(h.Reason, h.Message)
+		return rollout.StopMessage(h.Reason, h.Message)
 	}
 	return ""
 }
@@ -326,7 +326,7 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 		which = printable.Few(nodes) + " try it again; other nodes wait for them"
 	}
 	if st.Halt != nil {
-		which += fmt.Sprintf("; the halt is lifted (%s)", policy.StopMessage(st.Halt.Reason, st.Halt.Message))
+		which += fmt.Sprintf("; the halt is lifted (%s)", rollout.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
 }

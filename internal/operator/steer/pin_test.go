@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -13,7 +13,7 @@ func TestAPinReplacesTheTemplate(t *testing.T) {
 	r := &v1alpha1.NodeConfigRollout{}
 	r.Name = "workers"
 	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{SHA256: "b"}}
-	template, older, oldest := policy.Content{SHA256: "c"}, policy.Content{SHA256: "b"}, policy.Content{SHA256: "a"}
+	template, older, oldest := payload.Payload{SHA256: "c"}, payload.Payload{SHA256: "b"}, payload.Payload{SHA256: "a"}
 	for i, step := range []struct {
 		pin   func() string
 		words string

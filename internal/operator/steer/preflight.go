@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -24,7 +23,7 @@ import (
 const preflightTTL = 60
 
 // NodePreflight returns a NodeConfigPreflight that asks one node about content. The error says why the node cannot be asked.
-func NodePreflight(ctx context.Context, c client.Reader, p query.Pair, content policy.Content, trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfigPreflight, error) {
+func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content payload.Payload, trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfigPreflight, error) {
 	switch {
 	case p.Node == nil:
 		return nil, errors.New("the Node does not exist")

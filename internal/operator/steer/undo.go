@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -26,13 +25,13 @@ type Retarget struct {
 	target int64 // the revision that the rollout must be at; 0: any
 }
 
-// Undo makes an older revision the target in place of the template; 0 is the one that policy.PreviousRevision returns. It refuses a rollout
+// Undo makes an older revision the target in place of the template; 0 is the one that fleet.PreviousRevision returns. It refuses a rollout
 // that is at another revision than target; 0 allows every one.
 func Undo(ctx context.Context, c client.Client, name string, number, target int64) (*Retarget, error) {
 	// The default revision depends on the status, which must not be old.
-	look := query.Rollout
+	look := fleet.Rollout
 	if number == 0 {
-		look = query.ObservedRollout
+		look = fleet.ObservedRollout
 	}
 	r, err := look(ctx, c, name)
 	if err != nil {
@@ -41,20 +40,20 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 	if err := atRevision(r, target); err != nil {
 		return nil, fmt.Errorf("rollout %q %w; nothing was changed", name, err)
 	}
-	all, err := query.Revisions(ctx, c, r)
+	all, err := fleet.Revisions(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
 	if number == 0 {
-		if number = policy.PreviousRevision(&r.Status); number == 0 {
+		if number = fleet.PreviousRevision(&r.Status); number == 0 {
 			return nil, nothingBefore(r, all)
 		}
 	}
-	content, err := query.ContentAt(r, all, number)
+	content, err := fleet.ContentAt(r, all, number)
 	if err != nil {
 		return nil, err
 	}
-	template, err := query.ContentIn(ctx, c, r.Spec.Template)
+	template, err := fleet.ContentIn(ctx, c, r.Spec.Template)
 	if err != nil {
 		return nil, fmt.Errorf("rollout %q cannot be undone, because its template is invalid and nothing rolls it out: %w; nothing was changed", name, err)
 	}
@@ -65,12 +64,12 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 
 // failureOf says how a content failed the last time that a rollout had it as its target; empty if it did not.
 func failureOf(r *v1alpha1.NodeConfigRollout, sha256 string) string {
-	return policy.FailureOf(&r.Status, nil, rollout.Revision{SHA256: sha256})
+	return fleet.FailureOf(&r.Status, nil, rollout.Revision{SHA256: sha256})
 }
 
 // Unpin makes the template the target again.
 func Unpin(ctx context.Context, c client.Client, name string) (*Retarget, error) {
-	r, err := query.Rollout(ctx, c, name)
+	r, err := fleet.Rollout(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +115,15 @@ func atRevision(r *v1alpha1.NodeConfigRollout, target int64) error {
 }
 
 // nothingBefore returns the error of an undo without an earlier revision that succeeded.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
 		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
 	}
-	others := slices.DeleteFunc(slices.Clone(all), func(p query.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	others := slices.DeleteFunc(slices.Clone(all), func(p fleet.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"
 	if len(others) > 0 {
-		advice = fmt.Sprintf("choose a revision with --to-revision (available: %s), or %s", query.Available(others), advice)
+		advice = fmt.Sprintf("choose a revision with --to-revision (available: %s), or %s", fleet.Available(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
 		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback returns the nodes to their previous configuration", r.Name)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -31,9 +31,9 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	objects := []client.Object{r}
 	var revisions []*v1alpha1.RolloutRevision
 	for i, pods := range []string{"1", "2"} {
-		content := assert.Value(policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(kubelet + pods + `}`)}}, nil))(t)
-		cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
-		cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u"
+		content := assert.Value(fleet.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(kubelet + pods + `}`)}}, nil))(t)
+		cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
+		cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u"
 		cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: pods}
 		revisions = append(revisions, &v1alpha1.RolloutRevision{Number: int64(i + 1), ConfigMapRef: v1alpha1.ConfigMapReference{
 			Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,

@@ -21,8 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -80,7 +79,7 @@ func diagnosis(ctx context.Context, b *bundle) error {
 		b.fail("the report of doctor, and the objects of the installation", err)
 		return b.addJSON("version.json", versionsOf, v)
 	}
-	b.settings = policy.SettingsIn(facts.Rollouts)
+	b.settings = fleet.SettingsIn(facts.Rollouts)
 	v.Controller = facts.Lease.Version
 	for i := range facts.Nodes {
 		if n := &facts.Nodes[i]; n.Reported {
@@ -168,7 +167,7 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 	}
 	added, objects, writing := 0, 0, error(nil)
 	var failed error
-	for o, err := range query.Pages[*unstructured.Unstructured](ctx, b.reader, all, options...) {
+	for o, err := range fleet.Pages[*unstructured.Unstructured](ctx, b.reader, all, options...) {
 		if err != nil {
 			failed = err
 			break

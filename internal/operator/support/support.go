@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -70,7 +71,7 @@ var ErrNothing = errors.New("nothing could be read")
 // Collect writes a bundle to w. It returns an error if the API server cannot be reached, if nothing could be read (ErrNothing), or
 // if writing fails; what could not be read otherwise is a failure in the contents, and in the bundle.
 func Collect(ctx context.Context, c client.Reader, config *rest.Config, w io.Writer, o Options) (*Contents, error) {
-	b := &bundle{reader: c, config: config, archive: newArchive(w, o.Dir, o.Now, o.Most), options: o, settings: policy.DefaultSettings}
+	b := &bundle{reader: c, config: config, archive: newArchive(w, o.Dir, o.Now, o.Most), options: o, settings: fleet.DefaultSettings}
 	for _, s := range sections {
 		if err := s(ctx, b); err != nil {
 			return nil, err
@@ -100,7 +101,7 @@ type bundle struct {
 	config   *rest.Config
 	archive  *archive
 	options  Options
-	settings policy.Settings // of the controller
+	settings v1alpha1.RolloutController // of the controller
 	contents Contents
 	read     int // kinds of objects that could be read
 }

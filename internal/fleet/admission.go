@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// The same patterns as in the admission policy evenkeel-rollout.
+var (
+	labelKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+// CheckAdmission returns an error for what the admission policy evenkeel-rollout refuses, with the same message: an
+// admission policy takes effect a moment after it was applied, and may have been deleted.
+func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
+	s := &r.Spec
+	var bad []string
+	if !validSelector(&s.NodeSelector) {
+		bad = append(bad, "spec.nodeSelector")
+	}
+	if c := s.Strategy.CanarySelector; c != nil && !validSelector(c) {
+		bad = append(bad, "spec.strategy.canarySelector")
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("%s has a key or a value that no label of a node can have: a key is such as topology.kubernetes.io/zone, "+
+			"a value has at most 63 letters, digits, dashes, dots and underscores, and letters or digits at both ends", strings.Join(bad, ", "))
+	}
+	var numbers, percentages []int
+	for _, step := range s.Strategy.Steps {
+		if n := step.Nodes; n == nil {
+			continue
+		} else if n.Type == intstr.Int {
+			numbers = append(numbers, int(n.IntVal))
+		} else if checkAmount(n) == nil {
+			percentages = append(percentages, int(rollout.RoundUp(n, 100)))
+		}
+	}
+	for _, of := range []struct {
+		unit    string
+		amounts []int
+	}{{"", numbers}, {"%", percentages}} {
+		if slices.IsSorted(of.amounts) {
+			continue
+		}
+		var words []string
+		for _, n := range of.amounts {
+			words = append(words, fmt.Sprint(n)+of.unit)
+		}
+		return fmt.Errorf("spec.strategy.steps must not go down, but go %s: a step says how many nodes shall be updated when it is done, not how many more", strings.Join(words, ", "))
+	}
+	steps := len(s.Strategy.Steps)
+	if steps == 0 {
+		steps = len(defaultSteps())
+	}
+	// Later, the approval may refer to an earlier revision and its steps.
+	if a := s.Approval; a != nil && r.Status.UpdateRevision == nil && int(a.Step) >= steps {
+		return fmt.Errorf("spec.approval.step is %d, but the last step is %d, counted from 0: set it to the step that waits, status.step", a.Step, steps-1)
+	}
+	return nil
+}
+
+// validSelector reports whether a node could have the labels of a selector.
+func validSelector(s *metav1.LabelSelector) bool {
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		if !labelKey.MatchString(key) || !labelValue.MatchString(s.MatchLabels[key]) {
+			return false
+		}
+	}
+	for _, e := range s.MatchExpressions {
+		if !labelKey.MatchString(e.Key) || slices.ContainsFunc(e.Values, func(v string) bool { return !labelValue.MatchString(v) }) {
+			return false
+		}
+	}
+	return true
+}

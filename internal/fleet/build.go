@@ -1,0 +1,272 @@
+package fleet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// UIDNotCreated is the UID of a revision whose ConfigMap does not exist yet.
+const UIDNotCreated = "not made yet"
+
+// Objects are what Build makes the input of a plan of.
+type Objects struct {
+	Rollout  *v1alpha1.NodeConfigRollout
+	Template Template
+	// Revisions are the ConfigMaps in Settings.Namespace that are labelled with the rollout, by name. They may be stripped
+	// (see StripRevision).
+	Revisions map[string]*corev1.ConfigMap
+	// StoppedElsewhere are the names of the ConfigMaps of other rollouts' revisions that were stopped (see MarkedStopped).
+	StoppedElsewhere []string
+	// Assigned are the numbers of this rollout's revisions in NodeConfigs of any node. They count only while the status
+	// names no revision.
+	Assigned []int64
+	Settings v1alpha1.RolloutController
+	Now      time.Time
+	// Permissions are the controller's additional ones; nil if they are not known, as to the CLI.
+	Permissions *Permissions
+}
+
+// Build returns the input of a rollout's plan. If the spec or the template is invalid, Invalid says why, and Target is the revision in
+// the status. Target.UID is UIDNotCreated if the revision's ConfigMap does not exist. The controller sets Term and Outages.
+func Build(o Objects) rollout.Input {
+	r, st := o.Rollout, &o.Rollout.Status
+	in := rollout.Input{
+		Claim: claimOf(r), UID: r.UID, Generation: r.Generation, Status: *st, Controller: o.Settings, Now: o.Now,
+		DrainID: DrainID(r.UID), PreflightRoom: rollout.MaxUnanswered, Contents: map[string]rollout.Content{}, Revisions: []string{},
+	}
+	var invalid, unreadable error
+	in.Spec, in.Windows, invalid = Complete(r)
+	in.RespectBudgets, unreadable = respectsBudgets(&r.Spec.Strategy, o.Permissions)
+	_, unselectable := SelectionOf(r)
+	err := cmp.Or(invalid, unselectable, checkDrain(&r.Spec, &o.Settings), checkServers(&r.Spec, &o.Settings), unreadable, o.Template.Err)
+	if err == nil {
+		in.Target, err = targetOf(o)
+	}
+	if err != nil {
+		in.Invalid, in.PinGone, in.Target = err.Error(), errors.Is(err, errPinGone), RevisionOf(st.UpdateRevision)
+	}
+	in.TargetFailed = FailureOf(st, o.Revisions[in.Target.Name], in.Target)
+	in.PassPauses = err == nil && o.Template.Pinned && in.TargetFailed == "" && Succeeded(st, in.Target.SHA256)
+	in.Trial, in.AnyTrial = DefaultTrial, true
+	if d := o.Template.Trial.Duration; d != nil {
+		in.Trial, in.AnyTrial = min(*d, MaxTrialLength), false
+	}
+	in.LastSucceeded = lastSucceeded(st, o.Revisions, in.Target)
+	in.Stopped = append(stopped(st, o.Revisions, in.Target), o.StoppedElsewhere...)
+	for _, x := range slices.Backward(RecordedIn(st)) { // the newest number of a content counts
+		in.Contents[x.SHA256] = rollout.Content{Number: x.Number, Stopped: slices.Contains(in.Stopped, x.Name)}
+	}
+	if pin := r.Spec.Pin; err == nil && o.Template.Pinned && pin.SHA256 != pin.Instead {
+		in.Replaced = "the template"
+		template := rollout.Revision{Name: RevisionName(r.Name, pin.Instead), SHA256: pin.Instead}
+		failure := FailureOf(st, o.Revisions[template.Name], template)
+		switch c, known := in.Contents[pin.Instead]; {
+		case failure != "":
+			in.Replaced += ": " + failure
+		case known:
+			in.Replaced += fmt.Sprintf(" (revision %d)", c.Number)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Revisions)) {
+		in.Revisions = append(in.Revisions, string(o.Revisions[name].UID))
+	}
+	return in
+}
+
+// Template is the content that a rollout shall roll out: that of its template, or of the revision that spec.pin names. If Err
+// is not nil, there is no valid content.
+type Template struct {
+	Content payload.Payload
+	Trial   payload.TrialSettings // the trial terms of Content
+	Pinned  bool                  // Content is that of the pinned revision
+	Err     error
+}
+
+// errPinGone means that the revision that spec.pin names is gone.
+var errPinGone = errors.New("the pinned revision is gone")
+
+// PinnedName returns the name of the ConfigMap of the revision that a rollout's spec.pin names; empty if there is no pin.
+func PinnedName(r *v1alpha1.NodeConfigRollout) string {
+	if r.Spec.Pin == nil {
+		return ""
+	}
+	return RevisionName(r.Name, r.Spec.Pin.SHA256)
+}
+
+// TemplateOf returns the content that a rollout shall roll out. source is the ConfigMap that the template's configMapRef names;
+// nil if there is no configMapRef, or no such ConfigMap. pinned is the ConfigMap with the name PinnedName; nil if there is none.
+func TemplateOf(r *v1alpha1.NodeConfigRollout, source, pinned *corev1.ConfigMap) Template {
+	t := templateOf(r, source)
+	if pin := r.Spec.Pin; pin != nil && pin.Instead == t.Content.SHA256 {
+		if pin.SHA256 != pin.Instead {
+			return pinnedTemplate(r, pinned)
+		}
+		t.Pinned = true // an undo of an undo
+	}
+	return t
+}
+
+// pinnedTemplate returns the content of the pinned revision. Its own trial terms replace those of the spec.
+func pinnedTemplate(r *v1alpha1.NodeConfigRollout, cm *corev1.ConfigMap) Template {
+	gone := func(why string) Template {
+		return Template{Err: fmt.Errorf("%w: spec.pin names the revision with sha256 %s, but %s; no node moves until then: push a configuration, or pin another revision: "+
+			"kubectl evenkeel rollout undo %s --to-revision N", errPinGone, r.Spec.Pin.SHA256, why, r.Name)}
+	}
+	if cm == nil {
+		return gone("there is no ConfigMap " + PinnedName(r))
+	}
+	if err := CheckRevision(cm, r.Name, r.Spec.Pin.SHA256); err != nil {
+		return gone(err.Error())
+	}
+	p, err := payload.FromConfigMap(cm)
+	if err != nil {
+		return gone(fmt.Sprintf("ConfigMap %s/%s: %v", cm.Namespace, cm.Name, err))
+	}
+	t := Template{Content: p, Pinned: true}
+	if t.Trial, err = payload.ResolveTrial(p.Trial, r.Spec.Trial); err != nil {
+		t.Trial, t.Err = payload.ResolveTrial(p.Trial, nil)
+	}
+	return t
+}
+
+func templateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Template {
+	if ref := r.Spec.Template.ConfigMapRef; ref != nil && source == nil {
+		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another one; nothing changes until then", ref.Namespace, ref.Name)}
+	}
+	var t Template
+	var err error
+	if t.Content, err = ContentOf(r.Spec.Template, source); err == nil {
+		t.Trial, err = payload.ResolveTrial(t.Content.Trial, r.Spec.Trial)
+	}
+	if err != nil {
+		t.Err = fmt.Errorf("%w; nothing changes until the template is corrected", err)
+	}
+	return t
+}
+
+// targetOf returns the revision for a template's content: the one in the status if the content is the same, else the next
+// number. The error says why no ConfigMap can hold it.
+func targetOf(o Objects) (rollout.Revision, error) {
+	r, sha256 := o.Rollout, o.Template.Content.SHA256
+	target := rollout.Revision{Namespace: o.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UIDNotCreated, SHA256: sha256}
+	highest := highestNumber(r, o.Revisions, o.Assigned)
+	if highest >= v1alpha1.MaxNumber {
+		return target, fmt.Errorf("rollout %s has used the highest revision number, %d: create the rollout again under another name", r.Name, highest)
+	}
+	target.Number = highest + 1
+	current := r.Status.UpdateRevision
+	if current != nil && current.ConfigMapRef.SHA256 == sha256 {
+		target.Number = current.Number
+	}
+	have := o.Revisions[target.Name]
+	if have == nil {
+		return target, nil
+	}
+	if current == nil || !RecordedOf(current).Is(have) {
+		if err := CheckRevision(have, r.Name, sha256); err != nil {
+			return target, err
+		}
+	}
+	target.UID = string(have.UID)
+	return target, nil
+}
+
+// CheckRevision returns an error if a ConfigMap with the name of a rollout's revision cannot be used as the revision with
+// this payload.
+func CheckRevision(cm *corev1.ConfigMap, rollout, sha256 string) error {
+	key := cm.Namespace + "/" + cm.Name
+	switch owner := cm.Labels[v1alpha1.LabelRollout]; {
+	case owner != rollout:
+		return fmt.Errorf("ConfigMap %s exists, and its label %s is %q: it is not a revision of this rollout; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, owner)
+	case PayloadDigest(cm) != sha256:
+		return fmt.Errorf("ConfigMap %s has the name of a revision, but another content; delete it, and the controller creates it again", key)
+	case !Immutable(cm):
+		return fmt.Errorf("ConfigMap %s has the name of a revision, but is not immutable; delete it, and the controller creates it again", key)
+	}
+	return nil
+}
+
+// RevisionOf converts a revision in a status; nil becomes the zero value.
+func RevisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
+	if r == nil {
+		return rollout.Revision{}
+	}
+	ref := r.ConfigMapRef
+	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+}
+
+// lastSucceeded returns the newest revision other than the target that succeeded.
+func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) rollout.Revision {
+	if r := RevisionOf(st.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
+		// A ConfigMap of that name with another UID may have another content.
+		r.Gone = !RecordedOf(st.CurrentRevision).Is(revisions[r.Name])
+		return r
+	}
+	for _, h := range st.History {
+		r := Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
+		if have := revisions[h.ConfigMap]; h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && r.Is(have) {
+			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
+		}
+	}
+	return rollout.Revision{}
+}
+
+// MarkedStopped reports whether a ConfigMap is a revision of a rollout that failed or was aborted.
+func MarkedStopped(cm *corev1.ConfigMap) bool {
+	_, is := cm.Annotations[v1alpha1.AnnotationStopped]
+	return is && IsRevision(cm)
+}
+
+// stopped returns the names of the ConfigMaps of revisions before the target that failed or were aborted.
+func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) []string {
+	bad := map[string]bool{} // by the ConfigMap's name: whether the newest outcome is a failure or an abort
+	for name, cm := range revisions {
+		if MarkedStopped(cm) {
+			bad[name] = true
+		}
+	}
+	if h, r := st.Halt, st.UpdateRevision; h != nil && r != nil {
+		bad[r.ConfigMapRef.Name] = h.Reason != v1alpha1.HaltInconclusive
+	}
+	for _, h := range st.History {
+		if _, known := bad[h.ConfigMap]; !known {
+			bad[h.ConfigMap] = stoppedAsBad(h)
+		}
+	}
+	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })
+	return slices.Sorted(maps.Keys(bad))
+}
+
+// FailureOf says how the content of a target failed the last time that it was the target before; empty if it did not, or if nothing
+// is known about that. have is the ConfigMap of the content; nil: none.
+func FailureOf(st *v1alpha1.NodeConfigRolloutStatus, have *corev1.ConfigMap, target rollout.Revision) string {
+	current := st.UpdateRevision
+	if current != nil && current.Number == target.Number {
+		have = nil // its annotation is about this time
+	}
+	for _, h := range st.History {
+		switch {
+		case h.SHA256 == "" || h.SHA256 != target.SHA256 || h.Revision == target.Number:
+		case h.Outcome == v1alpha1.OutcomeSucceeded:
+			return ""
+		case stoppedAsBad(h):
+			return fmt.Sprintf("revision %d was stopped (%s)", h.Revision, h.Message)
+		case h.Outcome == v1alpha1.OutcomeSuperseded && h.Failed > 0:
+			return fmt.Sprintf("revision %d failed on %d of its nodes (%s)", h.Revision, h.Failed, h.Message)
+		}
+	}
+	if have != nil && MarkedStopped(have) {
+		return fmt.Sprintf("revision %d was stopped (%s)", NumberOf(have), have.Annotations[v1alpha1.AnnotationStopped])
+	}
+	return ""
+}

@@ -1,0 +1,202 @@
+package fleet
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// held is the stripped ConfigMap of a revision of rollout "r" with this content.
+func held(text string, number string, uid types.UID) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.SystemNamespace, Name: RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
+			Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number},
+		},
+		Immutable: new(true), Data: map[string]string{"kubelet": text},
+	}
+	StripRevision(cm)
+	return cm
+}
+
+func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
+
+func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
+	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: PayloadDigest(cm)}}
+}
+
+func byName(all ...*corev1.ConfigMap) map[string]*corev1.ConfigMap {
+	out := map[string]*corev1.ConfigMap{}
+	for _, cm := range all {
+		out[cm.Name] = cm
+	}
+	return out
+}
+
+func TestAStrippedRevisionKeepsTheDigestOfItsContent(t *testing.T) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}},
+		Data:       map[string]string{"kubelet": "planted"},
+	}
+	for range 2 { // an informer may strip what is stripped
+		StripRevision(cm)
+		assert.That(t, cm.Annotations[AnnotationDigest] == digest("planted") && len(cm.Annotations) == 1 && cm.Data == nil, "the cache has %+v", cm)
+	}
+	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}}}
+	StripRevision(empty)
+	assert.That(t, empty.Annotations[AnnotationDigest] == "", "of what holds nothing the cache has %+v", empty)
+}
+
+func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
+	good := held("good", "1", "u1")
+	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
+	edited := held("good", "1", "u1")
+	edited.Annotations[AnnotationDigest] = digest("other")
+	for name, test := range map[string]struct {
+		now  *corev1.ConfigMap
+		gone bool
+	}{
+		"it is there":                 {good, false},
+		"it is gone":                  {nil, true},
+		"another object in its place": {held("good", "1", "planted"), true},
+		"another content in it":       {edited, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			revisions := byName()
+			if test.now != nil {
+				revisions = byName(test.now)
+			}
+			current := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			current.Status.CurrentRevision = revisionNamed(1, good)
+			if got := lastSucceeded(&current.Status, revisions, target); got.Number != 1 || got.UID != "u1" || got.Gone != test.gone {
+				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
+			}
+			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}}
+			if got := lastSucceeded(&past.Status, revisions, target); (got.Number == 0) != test.gone || !test.gone && got.UID != "u1" {
+				t.Errorf("by status.history it is %+v, want none %v", got, test.gone)
+			}
+		})
+	}
+	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
+	if got := lastSucceeded(&unproven.Status, byName(good), target); got.Number != 0 {
+		t.Errorf("by a name alone it is %+v", got)
+	}
+}
+
+func TestThePolicyNamesTheRevisionsThatExist(t *testing.T) {
+	p := Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Revisions: byName(held("b", "2", "u2"), held("a", "1", "u1")), Settings: DefaultSettings, Now: then})
+	want := []string{"u1", "u2"}
+	assert.That(t, slices.Equal(p.Revisions, want), "got %q, want %q", p.Revisions, want)
+	if p := Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Settings: DefaultSettings, Now: then}); p.Revisions == nil {
+		t.Error("without ConfigMaps the revisions are not known")
+	}
+}
+
+func TestTheProgressDeadlineIsTheRolloutsOrAnHour(t *testing.T) {
+	r := &v1alpha1.NodeConfigRollout{}
+	for seconds, want := range map[int32]time.Duration{0: time.Hour, 10: 10 * time.Second} {
+		r.Spec.ProgressDeadlineSeconds = seconds
+		p := Build(Objects{Rollout: r, Settings: DefaultSettings, Now: then})
+		assert.Equal(t, time.Duration(p.Spec.ProgressDeadlineSeconds)*time.Second, want, "the progress deadline of", seconds)
+	}
+}
+
+func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
+	old := held("left", "7", "u7")
+	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))
+	planted := held("planted", "900", "p") // younger than the rollout
+	planted.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
+	mutable := held("mutable", "800", "m")
+	mutable.CreationTimestamp, mutable.Immutable = metav1.NewTime(then.Add(-time.Hour)), nil
+	revisions := byName(old, planted, mutable)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
+	assert.Equal(t, highestNumber(o, revisions, nil), 7, "a new rollout's highest")
+	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
+	assert.Equal(t, highestNumber(o, revisions, nil), 3, "the highest, of the status")
+	o.Status.UpdateRevision.Number = math.MaxInt64
+	next := Template{Content: payload.Payload{Key: "kubelet", Data: []byte("next"), SHA256: digest("next")}}
+	assert.ErrorHas(t, assert.Err(targetOf(Objects{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings})),
+		"has used the highest revision number", "after the last number")
+}
+
+func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	const template, older = head + "maxPods: 102\n", head + "maxPods: 101\n"
+	whole := func(text string) *corev1.ConfigMap {
+		cm := held(text, "1", "u1")
+		cm.Annotations, cm.Data = nil, map[string]string{"kubelet": text}
+		return cm
+	}
+	source := &corev1.ConfigMap{Data: map[string]string{"kubelet": template}}
+	foreign := whole(older)
+	foreign.Labels[v1alpha1.LabelRollout] = "another"
+	withTrial := strings.Replace(older, "kubelet.config.k8s.io/v1beta1", "evenkeel.dev/v1alpha1", 1)
+	withTrial = strings.Replace(withTrial, "maxPods: 101", "trial: {crashLoopThreshold: 2}", 1)
+	for name, tt := range map[string]struct {
+		pin    v1alpha1.RolloutPin
+		pinned *corev1.ConfigMap
+		want   string // the content
+		err    string
+	}{
+		"in force":                      {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, whole(older), older, ""},
+		"with trial terms of its own":   {v1alpha1.RolloutPin{SHA256: digest(withTrial), Instead: digest(template)}, whole(withTrial), withTrial, ""},
+		"the template has changed":      {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest("other")}, whole(older), template, ""},
+		"which is gone as well":         {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest("other")}, nil, template, ""},
+		"of the template itself":        {v1alpha1.RolloutPin{SHA256: digest(template), Instead: digest(template)}, nil, template, ""},
+		"gone":                          {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, nil, "", "there is no ConfigMap r-"},
+		"another content in its place":  {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, whole(template), "", "but another content"},
+		"another rollout's":             {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, foreign, "", "is not a revision of this rollout"},
+		"it holds no configuration now": {v1alpha1.RolloutPin{SHA256: digest("x"), Instead: digest(template)}, whole("x"), "", "kubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			r.Spec.AllNodes = true
+			r.Spec.Template.ConfigMapRef = &v1alpha1.TemplateConfigMap{Namespace: "ns", Name: "source"}
+			r.Spec.Trial = &v1alpha1.TrialTerms{AllowPodLoss: true}
+			r.Spec.Pin = &tt.pin
+			got := TemplateOf(r, source, tt.pinned)
+			if tt.err == "" {
+				assert.That(t, got.Err == nil && got.Content.SHA256 == digest(tt.want) && got.Pinned == (tt.pin.Instead == digest(template)), "%+v", got)
+				return
+			}
+			assert.Must(t, got.Err != nil && strings.Contains(got.Err.Error(), tt.err), "the error is %v, want %q", got.Err, tt.err)
+			p := Build(Objects{Rollout: r, Template: got, Now: then, Settings: DefaultSettings})
+			plan := rollout.Plan(p, nil)
+			gone := false
+			for _, c := range plan.Next.Conditions {
+				gone = gone || c.Type == "Degraded" && c.Reason == "RevisionGone"
+			}
+			assert.That(t, gone && !p.PassPauses && strings.Contains(p.Invalid, "kubectl evenkeel rollout undo r --to-revision N"),
+				"it says %q, conditions %+v", p.Invalid, plan.Next.Conditions)
+		})
+	}
+}
+
+func TestANodeIsReportedIfItsAgentHasWrittenAnything(t *testing.T) {
+	answered := []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}
+	for name, tt := range map[string]struct {
+		status v1alpha1.NodeConfigStatus
+		want   bool
+	}{
+		"nothing": {v1alpha1.NodeConfigStatus{}, false}, "its version": {v1alpha1.NodeConfigStatus{AgentVersion: "v1"}, true},
+		"an answer": {v1alpha1.NodeConfigStatus{Conditions: answered}, true},
+	} {
+		n := NodeOf(&corev1.Node{}, &v1alpha1.NodeConfig{Status: tt.status})
+		assert.That(t, n.Reported == tt.want && n.OtherSource == "", "%s: the node is %+v, want reported %t", name, n, tt.want)
+	}
+}

@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// LastResetting is the last minor version whose kubelet always sets containers with probes not ready at its start. For later
+// ones only the agent knows the feature gates.
+const LastResetting = 34
+
+// Permissions are what the controller may do in addition to its basic role.
+type Permissions struct {
+	ReadPods bool // list pods and PodDisruptionBudgets
+}
+
+// respectsBudgets reports whether restarts are treated as disruptions, which needs permissions that may be unknown: nil.
+func respectsBudgets(s *v1alpha1.RolloutStrategy, may *Permissions) (bool, error) {
+	asked := s.RespectDisruptionBudgets
+	switch {
+	case asked != nil && !*asked, may == nil:
+		return false, nil
+	case asked == nil && s.Drain == v1alpha1.DrainAlways: // the pods are evicted before, within their budgets
+		return false, nil
+	case asked != nil && !may.ReadPods:
+		return false, errors.New("spec.strategy.respectDisruptionBudgets: the controller may not list pods and PodDisruptionBudgets; " +
+			"grant it with kubectl apply -k config/drain (Helm: --set drain.enabled=true), or set the field to false")
+	}
+	return may.ReadPods, nil
+}
+
+// disrupts reports whether a restart of a node's kubelet makes pods unready, as far as its version and its agent say.
+func disrupts(node *corev1.Node, st *v1alpha1.NodeConfigStatus) bool {
+	return resets(node) || st.PodsUnreadyOnRestart != nil && *st.PodsUnreadyOnRestart > 0
+}
+
+// resets reports whether a node's kubelet makes all pods with probes unready when it starts, whatever its feature gates are.
+func resets(node *corev1.Node) bool {
+	v, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
+	return err == nil && v.Major() == 1 && v.Minor() <= LastResetting
+}
+
+// DisruptionBudget is a PodDisruptionBudget.
+type DisruptionBudget struct {
+	Namespace, Name string
+	Allowed         int // disruptions
+	selector        labels.Selector
+}
+
+// BudgetOf returns a PodDisruptionBudget. It allows nothing while its status is of an earlier spec.
+func BudgetOf(b *policyv1.PodDisruptionBudget) DisruptionBudget {
+	out := DisruptionBudget{Namespace: b.Namespace, Name: b.Name, selector: labels.Nothing()}
+	if s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil {
+		out.selector = s
+	}
+	if b.Status.ObservedGeneration >= b.Generation {
+		out.Allowed = max(0, int(b.Status.DisruptionsAllowed))
+	}
+	return out
+}
+
+// key identifies a budget in a plan.
+func (b *DisruptionBudget) key() string { return b.Namespace + "/" + b.Name }
+
+// AllowedBy returns the disruptions that the budgets allow, as a plan takes them.
+func AllowedBy(budgets []DisruptionBudget) map[string]int {
+	out := map[string]int{}
+	for i := range budgets {
+		out[budgets[i].key()] = budgets[i].Allowed
+	}
+	return out
+}
+
+// DisruptedPods counts the pods of a node that a restart of its kubelet makes unready, by PodDisruptionBudget. pods are all pods of
+// the node. The node and its NodeConfig may be stripped.
+func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod, budgets []DisruptionBudget) []rollout.BudgetPods {
+	var reset []*corev1.Pod
+	static := int64(0)
+	for i := range pods {
+		p := &pods[i]
+		if !isReset(p) {
+			continue
+		}
+		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+			static++ // a restart of any kubelet makes it unready, and it cannot be evicted
+		} else {
+			reset = append(reset, p)
+		}
+	}
+	if !resets(node) && (nc.Status.PodsUnreadyOnRestart == nil || *nc.Status.PodsUnreadyOnRestart <= static) {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, p := range reset {
+		for i := range budgets {
+			if b := &budgets[i]; b.Namespace == p.Namespace && b.selector.Matches(labels.Set(p.Labels)) {
+				counts[b.key()]++
+			}
+		}
+	}
+	var out []rollout.BudgetPods
+	for key, n := range counts {
+		out = append(out, rollout.BudgetPods{Budget: key, Pods: n})
+	}
+	slices.SortFunc(out, func(a, b rollout.BudgetPods) int { return cmp.Compare(a.Budget, b.Budget) })
+	return out
+}
+
+// isReset reports whether a pod is Ready and has a readiness or startup probe, as the agent counts them.
+func isReset(p *corev1.Pod) bool {
+	probed := func(c corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded &&
+		(slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed)) &&
+		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+}

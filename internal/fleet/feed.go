@@ -1,0 +1,248 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// syncTimeout is how long the API server may be silent while it streams the existing objects.
+	syncTimeout = 15 * time.Second
+	// listTimeout is that for a page of a list. An API server (since 1.34) serves the pages after the first from its watch cache, and refuses
+	// them until that has reached the version of the first. The client repeats such a request for up to 45 s.
+	listTimeout = time.Minute
+	// The longest delays between two attempts: when the API server does not answer, which costs it nothing, and when it
+	// refuses.
+	longestUnanswered = time.Second
+	longestRefused    = 5 * time.Second
+)
+
+// Feed keeps one watch open.
+//
+// Every connection begins with all existing objects, as of that moment. A watch that resumes from a resource version may be
+// accepted by an API server that has just started, and end a moment later because the version is too old: in between, old
+// state looks current. So after a watch has ended the objects count as incomplete until the next connection is synced.
+type Feed struct {
+	API     client.WithWatch
+	List    client.ObjectList // of the kind, empty
+	Options client.ListOptions
+	Retry   <-chan struct{} // the API server may answer again; nil: no such signal
+
+	Set    func(client.Object)
+	Remove func(client.Object)
+	// Known returns the objects that are known, of which Run removes those that no longer exist; nil: none to remove.
+	Known func() []client.Object
+	// Synced is called when all existing objects were set, and Lost when that no longer holds; err is nil if the watch
+	// reached its time limit.
+	Synced func()
+	Lost   func(err error)
+}
+
+// Typed passes the objects of a feed to a function of their type.
+func Typed[T client.Object](to func(T)) func(client.Object) {
+	return func(o client.Object) {
+		if o, ok := o.(T); ok {
+			to(o)
+		}
+	}
+}
+
+// Run watches until ctx ends. It calls the functions of f one at a time, and never after it has returned.
+func (f *Feed) Run(ctx context.Context) {
+	delay := Backoff{}
+	for ctx.Err() == nil {
+		synced, err := f.connect(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if !synced.IsZero() && time.Since(synced) > time.Second {
+			f.Lost(nil)
+			delay = Backoff{}
+			continue
+		}
+		f.Lost(err)
+		timer := time.NewTimer(delay.Next(err))
+		select {
+		case <-timer.C:
+		case <-f.Retry:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// connect watches over one connection. It returns when all existing objects were set; zero if they were not.
+func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	deadline := time.AfterFunc(syncTimeout, func() { cancel(errSilent) })
+	defer deadline.Stop()
+	exists := map[client.ObjectKey]bool{}
+	add := func(o client.Object) {
+		exists[client.ObjectKeyFromObject(o)] = true
+		f.Set(o)
+	}
+	finish := func(version string) {
+		deadline.Stop()
+		f.removeOthers(exists, version)
+		exists, synced = nil, time.Now()
+		f.Synced()
+	}
+	begin := true
+	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, func(e watch.EventType, o client.Object) {
+		if !synced.IsZero() {
+			f.apply(e, o)
+			return
+		}
+		deadline.Reset(syncTimeout)
+		switch e {
+		case watch.Bookmark:
+			if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				finish(o.GetResourceVersion())
+			}
+		case watch.Deleted:
+			delete(exists, client.ObjectKeyFromObject(o))
+			f.Remove(o)
+		default:
+			add(o)
+		}
+	})
+	// The API server does not stream lists, or its watch cache is seconds behind etcd: list the objects instead.
+	if synced.IsZero() && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
+		deadline.Reset(listTimeout)
+		var version string
+		version, err = f.listAll(ctx, func(o client.Object) {
+			deadline.Reset(listTimeout)
+			add(o)
+		})
+		if err == nil {
+			finish(version)
+			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: version}, f.apply)
+		}
+	}
+	if synced.IsZero() && context.Cause(ctx) == errSilent {
+		err = errSilent
+	}
+	return synced, err
+}
+
+// removeOthers removes known objects that did not exist at a resource version.
+func (f *Feed) removeOthers(exists map[client.ObjectKey]bool, version string) {
+	if f.Known == nil {
+		return
+	}
+	for _, o := range f.Known() {
+		if !exists[client.ObjectKeyFromObject(o)] && !Older(version, o.GetResourceVersion()) {
+			f.Remove(o)
+		}
+	}
+}
+
+// listAll lists all objects in pages, as of one resource version that is not older than the request, and returns that version.
+func (f *Feed) listAll(ctx context.Context, add func(client.Object)) (version string, err error) {
+	for options := (metav1.ListOptions{Limit: PageSize}); ; {
+		list := f.List.DeepCopyObject().(client.ObjectList)
+		if err := f.API.List(ctx, list, f.within(options)); err != nil {
+			return "", err
+		}
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			add(item.(client.Object))
+			return nil
+		})
+		if options.Continue = list.GetContinue(); err != nil || options.Continue == "" {
+			return list.GetResourceVersion(), err
+		}
+	}
+}
+
+// Older reports whether resource version a is older than b. A version that cannot be compared counts as newer.
+func Older(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && c < 0
+}
+
+func (f *Feed) apply(e watch.EventType, o client.Object) {
+	switch e {
+	case watch.Bookmark:
+	case watch.Deleted:
+		f.Remove(o)
+	default:
+		f.Set(o)
+	}
+}
+
+func (f *Feed) watch(ctx context.Context, options metav1.ListOptions, handle func(watch.EventType, client.Object)) error {
+	// Each new watch costs the API server a full list: the watches should not end at the same time.
+	timeout := int64(wait.Jitter(time.Hour, 0.5).Seconds())
+	options.TimeoutSeconds, options.AllowWatchBookmarks = &timeout, true
+	w, err := f.API.Watch(ctx, f.List.DeepCopyObject().(client.ObjectList), f.within(options))
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-w.ResultChan():
+			if !open {
+				return errEnded
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			o, ok := e.Object.(client.Object)
+			if !ok {
+				return fmt.Errorf("the watch sent a %T", e.Object)
+			}
+			handle(e.Type, o)
+		}
+	}
+}
+
+func (f *Feed) within(raw metav1.ListOptions) *client.ListOptions {
+	o := f.Options
+	o.Raw, o.Limit, o.Continue = &raw, raw.Limit, raw.Continue
+	return &o
+}
+
+var (
+	errSilent = errors.New("the API server sent nothing in time")
+	errEnded  = errors.New("the API server ended the watch")
+)
+
+// Backoff returns the delays between attempts: short at first, then longer, up to a few seconds.
+type Backoff struct {
+	delay    time.Duration
+	answered bool // the API server answered the last attempt
+}
+
+// Next returns the delay after a failed attempt.
+func (b *Backoff) Next(err error) time.Duration {
+	longest := longestUnanswered
+	answered := false
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		longest, answered = longestRefused, true
+	}
+	if b.delay == 0 || answered && !b.answered { // an API server that has just started refuses at first
+		b.delay = 200 * time.Millisecond
+	}
+	b.answered = answered
+	b.delay = min(b.delay*5/4, longest) // reaches the longest after 20 seconds: enough for an API server to start
+	d := b.delay
+	if after, ok := apierrors.SuggestsClientDelay(err); ok {
+		d = max(d, min(time.Duration(after)*time.Second, longestRefused))
+	}
+	return wait.Jitter(d, 0.2)
+}

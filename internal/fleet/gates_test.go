@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// gatedRollout is a rollout with one gate.
+func gatedRollout(change func(*v1alpha1.RolloutGate)) *v1alpha1.NodeConfigRollout {
+	g := v1alpha1.RolloutGate{Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: "up", Passes: "< 0.01"}}
+	change(&g)
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	r.Spec.Strategy.Gates = []v1alpha1.RolloutGate{g}
+	return r
+}
+
+func TestGatesHaveDefaults(t *testing.T) {
+	minute := &metav1.Duration{Duration: time.Minute}
+	all := v1alpha1.RolloutGate{
+		Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "other", Query: "up", Passes: ">=-1.5e3"}, Interval: &metav1.Duration{Duration: time.Hour},
+		Every: v1alpha1.GateAlways, Failures: 3, NoData: v1alpha1.GateNoDataFail,
+	}
+	for _, test := range []struct {
+		change func(*v1alpha1.RolloutGate)
+		want   v1alpha1.RolloutGate
+	}{
+		{func(*v1alpha1.RolloutGate) {}, v1alpha1.RolloutGate{
+			Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: "up", Passes: "< 0.01"}, Interval: minute, Failures: 1,
+		}},
+		{func(g *v1alpha1.RolloutGate) { *g = all }, all},
+	} {
+		s, _, err := Complete(gatedRollout(test.change))
+		assert.That(t, err == nil && reflect.DeepEqual(s.Strategy.Gates, []v1alpha1.RolloutGate{test.want}), "got %+v, %v; want %+v", s.Strategy.Gates, err, test.want)
+	}
+}
+
+func TestInvalidGatesAreRefused(t *testing.T) {
+	for _, passes := range []string{"", "0.01", "< ", "<  1", "=> 1", "< 1.", "< .5", "< 1e9999", "< NaN", "< 1 or vector(0)", "=1", "< 0x10", "< 1e999"} {
+		_, _, err := Complete(gatedRollout(func(g *v1alpha1.RolloutGate) { g.Prometheus.Passes = passes }))
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "spec.strategy.gates[0].prometheus.passes: "), "%q: got %v", passes, err)
+	}
+	for _, interval := range []time.Duration{0, 9 * time.Second, 25 * time.Hour, -time.Minute} {
+		_, _, err := Complete(gatedRollout(func(g *v1alpha1.RolloutGate) { g.Interval = &metav1.Duration{Duration: interval} }))
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "spec.strategy.gates[0].interval must be from 10s to 24h0m0s"),
+			"%s: got %v", interval, err)
+	}
+}
+
+func TestAGateAtAnUnknownServerIsInvalid(t *testing.T) {
+	published := func(servers ...string) v1alpha1.RolloutController {
+		r := &v1alpha1.NodeConfigRollout{}
+		r.Status.Controller = &v1alpha1.RolloutController{Namespace: "n", PrometheusServers: servers}
+		return SettingsOf(r, nil)
+	}
+	for _, test := range []struct {
+		name     string
+		settings v1alpha1.RolloutController
+		want     string
+	}{
+		{"known", published("a", "main"), ""},
+		{"not published", DefaultSettings, ""},
+		{"none", published(), "spec.strategy.gates[0].prometheus.server: the controller has no Prometheus server: start it with --prometheus-server=main=URL"},
+		{"others", published("a", "b"), `spec.strategy.gates[0].prometheus.server: the controller has no Prometheus server "main", only a, b: name one of these, or start it with --prometheus-server=main=URL`},
+	} {
+		r := gatedRollout(func(*v1alpha1.RolloutGate) {})
+		p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{SHA256: digest("x")}}, Settings: test.settings, Now: then})
+		assert.Equal(t, p.Invalid, test.want, test.name)
+	}
+}
+
+func TestTheDocumentedGatesAreValid(t *testing.T) {
+	page := assert.Value(os.ReadFile("../../docs/rollouts.md"))(t)
+	_, block, _ := strings.Cut(string(page), "```yaml\ngates:\n")
+	block, _, _ = strings.Cut(block, "```")
+	r := gatedRollout(func(*v1alpha1.RolloutGate) {})
+	assert.NoError(t, yaml.UnmarshalStrict([]byte("gates:\n"+block), &r.Spec.Strategy))
+	s, _, err := Complete(r)
+	assert.That(t, err == nil && len(s.Strategy.Gates) >= 5, "got %+v, %v", s.Strategy.Gates, err)
+}

@@ -1,0 +1,172 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// MaxTrialLength limits the trial length that a node reports: a payload cannot ask for more.
+const MaxTrialLength = 168 * time.Hour
+
+// TrialLength returns the length of the trial that a node reports.
+func TrialLength(t *v1alpha1.Trial) time.Duration { return limitTrial(t.DurationSeconds) }
+
+// ReportedTrial returns the length of a trial that a node uses if nothing sets it; 0 if its agent does not report it. The NodeConfig
+// may be nil.
+func ReportedTrial(nc *v1alpha1.NodeConfig) time.Duration {
+	if nc == nil || nc.Status.DefaultTrialSeconds == nil {
+		return 0
+	}
+	return limitTrial(*nc.Status.DefaultTrialSeconds)
+}
+
+func limitTrial(seconds int64) time.Duration {
+	return time.Duration(min(max(seconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
+}
+
+// NodeOf returns what is observed about a node, without the fields that depend on the rollout (Domain, Canary, Last, Owner)
+// and without WentNotReady, which the caller observes. It contains no time that a node wrote. The NodeConfig may be nil.
+func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
+	info := node.Status.NodeInfo
+	n := rollout.Node{
+		Name: node.Name, Created: node.CreationTimestamp.Time,
+		MachineKind: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " + node.Labels[corev1.LabelInstanceTypeStable],
+	}
+	ready := ReadyCondition(node)
+	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue
+	n.Drain = DrainOf(node)
+	n.Known = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue
+	})
+	if nc == nil {
+		return n
+	}
+	st := &nc.Status
+	n.HasConfig, n.Generation, n.Observed = true, nc.Generation, st.ObservedGeneration
+	n.Reported = st.AgentVersion != "" || len(st.Conditions) > 0
+	if st.RemoteConfig != "" && st.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
+		n.OtherSource = st.RemoteConfig
+	}
+	n.Source = sourceOf(nc.Spec.ConfigSource)
+	if n.Observation = ObservationOf(nc); n.Observation.Rollout == "" && nc.Annotations[v1alpha1.AnnotationObserved] != "" {
+		ignore(&n, "the annotation "+v1alpha1.AnnotationObserved)
+	}
+	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && n.Source.Rollout == "" {
+		ignore(&n, "its rolloutRef")
+	}
+	n.Preflight = preflightOf(nc)
+	for _, uid := range nc.Spec.Revoked {
+		n.Revoked = append(n.Revoked, string(uid))
+	}
+	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
+	n.Disrupts = disrupts(node, st)
+	n.Active, n.DefaultTrial = refOf(st.Active), ReportedTrial(nc)
+	if l := st.LastKnownGood; l != nil {
+		n.LastKnownGood = refOf(&l.ConfigRevision)
+	}
+	if t := st.Trial; t != nil {
+		n.InTrial, n.TrialHealthy, n.TrialLength = true, t.HealthySeconds > 0, TrialLength(t)
+	}
+	for i := range st.Conditions {
+		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {
+			n.OK, n.Reason = string(c.Status), c.Reason
+			n.Error = cmp.Or(st.Error, c.Message)
+		}
+	}
+	for _, b := range st.BadConfigs {
+		n.Provisional = n.Provisional || b.Provisional && string(b.UID) == n.Source.UID
+	}
+	return n
+}
+
+// ReadyCondition returns the condition Ready of a Node; nil if it has none.
+func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+func refOf(r *v1alpha1.ConfigRevision) rollout.Ref {
+	if r == nil {
+		return rollout.Ref{}
+	}
+	return rollout.Ref{UID: string(r.UID), SHA256: r.SHA256}
+}
+
+func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
+	if s == nil {
+		return rollout.Source{}
+	}
+	out := rollout.Source{Kind: rollout.SourceLocal}
+	if ref := s.ConfigMapRef; ref != nil {
+		out = configMapSource(*ref)
+	}
+	// With other numbers, a person wrote the source.
+	if r := s.RolloutRef; r != nil && numbered(r.Revision, r.Attempt) && r.Term <= v1alpha1.MaxTerm {
+		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
+		out.Term = r.Term
+		// A reference without UID and sha256 may have another content now.
+		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" && numbered(p.Revision, p.Attempt) {
+			previous := configMapSource(p.ConfigMapRef)
+			previous.Rollout, previous.Revision, previous.Attempt = p.Rollout, p.Revision, p.Attempt
+			out.Previous = &previous
+		}
+	}
+	return out
+}
+
+func configMapSource(ref v1alpha1.ConfigMapReference) rollout.Source {
+	return rollout.Source{Kind: rollout.SourceConfigMap, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+}
+
+// RecordedInStatus returns the newest time that the controller recorded in a rollout's status.
+func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
+	var newest time.Time
+	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
+		newest = Latest(newest, rollout.TimeOf(t))
+	}
+	if h := st.Halt; h != nil {
+		newest = Latest(newest, h.Time.Time)
+	}
+	if p := st.Preflight; p != nil {
+		newest = Latest(newest, Latest(p.StartTime.Time, rollout.TimeOf(p.EndTime)))
+	}
+	for i := range st.Gates {
+		newest = Latest(newest, rollout.TimeOf(st.Gates[i].Time))
+	}
+	for i := range st.DrainingNodes {
+		newest = Latest(newest, st.DrainingNodes[i].Since.Time)
+	}
+	return newest
+}
+
+// RecordedOnNode returns the newest time that the controller recorded on a node for a rollout. Call IgnoreLater before.
+func RecordedOnNode(name string, n *rollout.Node) time.Time {
+	var newest time.Time
+	if n.Source.Rollout == name {
+		newest = n.Source.AssignedAt
+	}
+	if n.Observation.Rollout == name {
+		o := &n.Observation
+		newest = Latest(Latest(newest, o.HealthySince), Latest(o.Maintenance.Since, o.Maintenance.Ended))
+	}
+	return newest
+}
+
+// Latest returns the later one of two times.
+func Latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,291 @@
+// Package fleet reads objects of the API as rollout.Plan wants them: Build makes its input of a rollout, its revisions and the
+// controller's settings, and NodeOf that of a Node and its NodeConfig. It also reads the objects: by name, in pages, and by watching.
+//
+// The controller, the CLI and the dashboard call the same functions, so that their plans are equal. The package must not decide, write, or
+// describe: internal/operator/describe does that.
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
+func Pages[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, options ...client.ListOption) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for token := ""; ; {
+			page := list.DeepCopyObject().(client.ObjectList)
+			err := c.List(ctx, page, append([]client.ListOption{client.Limit(PageSize), client.Continue(token)}, options...)...)
+			var items []runtime.Object
+			if err == nil {
+				items, err = meta.ExtractList(page)
+			}
+			if err != nil {
+				yield(*new(T), err)
+				return
+			}
+			for _, o := range items {
+				if !yield(o.(T), nil) {
+					return
+				}
+			}
+			if token = page.GetContinue(); token == "" {
+				return
+			}
+		}
+	}
+}
+
+// Metadata yields the metadata of the objects of a list.
+func Metadata(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	return Pages[*metav1.PartialObjectMetadata](ctx, c, list, options...)
+}
+
+// Configs yields all NodeConfigs.
+func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfig, error] {
+	return Pages[*v1alpha1.NodeConfig](ctx, c, &v1alpha1.NodeConfigList{})
+}
+
+// Pair is a node and its NodeConfig. Either may be nil, not both.
+type Pair struct {
+	Node       *corev1.Node
+	Config     *v1alpha1.NodeConfig
+	NodeUnread bool // Node is nil because the user may not read it
+}
+
+// Restart is what a node reports about the cost of a restart of its kubelet.
+type Restart struct {
+	Kubelet     string // the version
+	PodsUnready *int64 // pods that lose Ready until their next probe; nil: not known
+}
+
+// Restart returns what the node reports about the cost of a restart.
+func (p Pair) Restart() Restart {
+	var r Restart
+	if p.Node != nil {
+		r.Kubelet = p.Node.Status.NodeInfo.KubeletVersion
+	}
+	if p.Config != nil {
+		st := &p.Config.Status
+		r.Kubelet, r.PodsUnready = cmp.Or(st.ComponentVersion, r.Kubelet), st.PodsUnreadyOnRestart
+	}
+	return r
+}
+
+// Pairs yields the selected nodes with their NodeConfigs, by name. A selector that selects every node also yields NodeConfigs
+// without a Node. At most one page of each kind is in memory.
+func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[Pair, error] {
+	return func(yield func(Pair, error) bool) {
+		nextNode, stopNodes := iter.Pull2(Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}))
+		defer stopNodes()
+		nextConfig, stopConfigs := iter.Pull2(Configs(ctx, c))
+		defer stopConfigs()
+
+		node, err, _ := nextNode()
+		if err != nil {
+			yield(Pair{}, fmt.Errorf("list nodes: %w", err))
+			return
+		}
+		config, err, _ := nextConfig()
+		for {
+			switch {
+			case err != nil:
+				yield(Pair{}, fmt.Errorf("list NodeConfigs (is evenkeel's API installed?): %w", err))
+				return
+			case node == nil && config == nil:
+				return
+			case config == nil || node != nil && node.Name < config.Name:
+				if !yield(Pair{Node: node}, nil) {
+					return
+				}
+			case node == nil || config.Name < node.Name:
+				if selector.Empty() && !yield(Pair{Config: config}, nil) {
+					return
+				}
+				config, err, _ = nextConfig()
+				continue
+			default:
+				if !yield(Pair{Node: node, Config: config}, nil) {
+					return
+				}
+				config, err, _ = nextConfig()
+			}
+			var nodeErr error
+			if node, nodeErr, _ = nextNode(); nodeErr != nil {
+				yield(Pair{}, fmt.Errorf("list nodes: %w", nodeErr))
+				return
+			}
+		}
+	}
+}
+
+// MayNotListNodes reports whether the API server refuses to list Nodes because of the user's permissions.
+func MayNotListNodes(ctx context.Context, c client.Reader) bool {
+	return apierrors.IsForbidden(c.List(ctx, &corev1.NodeList{}, client.Limit(1)))
+}
+
+// ConfigPairs yields all NodeConfigs without their Nodes, for users who may not list Nodes.
+func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[Pair, error] {
+	return func(yield func(Pair, error) bool) {
+		for nc, err := range Configs(ctx, c) {
+			if err != nil {
+				err = fmt.Errorf("list NodeConfigs (is evenkeel's API installed?): %w", err)
+			}
+			if !yield(Pair{Config: nc, NodeUnread: true}, err) {
+				return
+			}
+		}
+	}
+}
+
+// FromServer sets the kind of a rollout, which decoding drops.
+func FromServer(r *v1alpha1.NodeConfigRollout) {
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
+}
+
+// PageSize is the number of objects in a page.
+const PageSize = 500
+
+// Rollouts reads all rollouts: there are few of them.
+func Rollouts(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfigRolloutList, error) {
+	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
+	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+	for r, err := range Pages[*v1alpha1.NodeConfigRollout](ctx, c, &v1alpha1.NodeConfigRolloutList{}) {
+		if err != nil {
+			return nil, err
+		}
+		FromServer(r)
+		all.Items = append(all.Items, *r)
+	}
+	return all, nil
+}
+
+// RolloutNames returns the names of all rollouts.
+func RolloutNames(ctx context.Context, c client.Reader) ([]string, error) {
+	return namesOf(ctx, c, v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
+}
+
+// NodeNames returns the names of all nodes.
+func NodeNames(ctx context.Context, c client.Reader) ([]string, error) {
+	return namesOf(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"))
+}
+
+func namesOf(ctx context.Context, c client.Reader, list schema.GroupVersionKind) ([]string, error) {
+	var names []string
+	for object, err := range Metadata(ctx, c, list) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, object.Name)
+	}
+	return names, nil
+}
+
+// Rollout reads one rollout.
+func Rollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
+	r := &v1alpha1.NodeConfigRollout{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, r)
+	if missing(err) {
+		return nil, notFound(ctx, c, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read rollout %q: %w", name, err)
+	}
+	FromServer(r)
+	return r, nil
+}
+
+// Unobserved describes a rollout whose status is older than its spec.
+const Unobserved = "the controller has not observed this change yet; is evenkeel-controller running?"
+
+// Observed reports whether a rollout's status is for its newest spec.
+func Observed(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
+
+// ObserveTimeout is how long a command waits until a controller observes a change.
+const ObserveTimeout = 5 * time.Second
+
+// ErrUnobserved is the error of ObservedRollout for a status that is older than the spec.
+var ErrUnobserved = errors.New(Unobserved)
+
+// ObservedRollout reads a rollout, and waits up to ObserveTimeout until its status is for its newest spec. After that it returns
+// the rollout and ErrUnobserved.
+func ObservedRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
+	deadline := time.Now().Add(ObserveTimeout)
+	for {
+		r, err := Rollout(ctx, c, name)
+		if err != nil || Observed(r) {
+			return r, err
+		}
+		if time.Now().After(deadline) {
+			return r, fmt.Errorf("rollout %q: %w", name, ErrUnobserved)
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// HasReported reports whether an agent has ever written the status.
+func HasReported(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
+}
+
+// IsReady reports whether a Node is Ready.
+func IsReady(node *corev1.Node) bool {
+	c := ReadyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// Renewal is when evenkeel-controller last renewed its Lease. Time is zero if there is no Lease, or if it cannot be read.
+type Renewal struct {
+	Time    time.Time
+	Missing bool // there is no Lease
+}
+
+// ControllerRenewal reads the Lease of evenkeel-controller in a namespace.
+func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) Renewal {
+	lease, err := controllerLease(ctx, c, namespace)
+	r := Renewal{Missing: apierrors.IsNotFound(err)}
+	if err == nil && lease.Spec.RenewTime != nil {
+		r.Time = lease.Spec.RenewTime.Time
+	}
+	return r
+}
+
+func controllerLease(ctx context.Context, c client.Reader, namespace string) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	return lease, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
+}
+
+// Settings returns the settings of the controller that runs a rollout. It reads the other rollouts if the controller has not
+// processed this one yet.
+func Settings(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (v1alpha1.RolloutController, error) {
+	if r.Status.Controller != nil {
+		return SettingsOf(r, nil), nil
+	}
+	all, err := Rollouts(ctx, c)
+	if err != nil {
+		return v1alpha1.RolloutController{}, fmt.Errorf("list rollouts: %w", err)
+	}
+	return SettingsOf(r, all.Items), nil
+}

@@ -1,0 +1,91 @@
+package fleet
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// Selection is the nodes that a rollout selects, and its claim on them. The zero value selects no node.
+type Selection struct {
+	Claim       rollout.Claim
+	Nodes       labels.Selector
+	canaries    labels.Selector
+	topologyKey string
+}
+
+// SelectionOf returns the selection of a rollout. If a selector is invalid, it returns an error and an empty selection.
+func SelectionOf(r *v1alpha1.NodeConfigRollout) (Selection, error) {
+	nodes, canaries, err := selectors(&r.Spec)
+	if err != nil {
+		return Selection{}, err
+	}
+	return Selection{
+		Claim: claimOf(r), Nodes: nodes, canaries: canaries, topologyKey: r.Spec.Strategy.TopologyKey,
+	}, nil
+}
+
+func claimOf(r *v1alpha1.NodeConfigRollout) rollout.Claim {
+	return rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}
+}
+
+// SelectionsOf returns the selections of the rollouts that are valid and not being deleted.
+func SelectionsOf(all []v1alpha1.NodeConfigRollout) []Selection {
+	var out []Selection
+	for i := range all {
+		if s, err := SelectionOf(&all[i]); err == nil && all[i].DeletionTimestamp == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Selects reports whether the rollout selects a node.
+func (s Selection) Selects(node *corev1.Node) bool {
+	return s.Nodes != nil && s.Nodes.Matches(labels.Set(node.Labels))
+}
+
+// ClaimsOn returns the claims of the selections that select a node.
+func ClaimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
+	var out []rollout.Claim
+	for _, s := range all {
+		if s.Selects(node) {
+			out = append(out, s.Claim)
+		}
+	}
+	return out
+}
+
+// Place sets the fields of a selected node that depend on the rollout: Domain, Canary and Owner. holder is the rollout that
+// has the node.
+func (s Selection) Place(n *rollout.Node, node *corev1.Node, holder string) {
+	n.Domain = node.Labels[s.topologyKey]
+	n.Canary = s.canaries.Matches(labels.Set(node.Labels))
+	if holder != s.Claim.Name {
+		n.Owner = holder
+	}
+}
+
+// selectors returns the selectors of nodes and of canaries.
+func selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Selector, err error) {
+	nodes, canaries = labels.Everything(), labels.Nothing()
+	if !s.AllNodes {
+		if nodes, err = metav1.LabelSelectorAsSelector(&s.NodeSelector); err != nil {
+			return nil, nil, fmt.Errorf("spec.nodeSelector: %w", err)
+		}
+		if nodes.Empty() {
+			return nil, nil, fmt.Errorf("spec.nodeSelector is empty: add labels, or set allNodes: true to select every node")
+		}
+	}
+	if c := s.Strategy.CanarySelector; c != nil {
+		if canaries, err = metav1.LabelSelectorAsSelector(c); err != nil {
+			return nil, nil, fmt.Errorf("spec.strategy.canarySelector: %w", err)
+		}
+	}
+	return nodes, canaries, nil
+}

@@ -1,0 +1,230 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// completeStatus writes into the next status what follows from the decisions.
+func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
+	st, in := &d.next, &d.in
+	st.ObservedGeneration, st.Controller = in.Generation, &in.Controller
+	st.Phase, st.Message = phase, Cut(message, v1alpha1.MaxRolloutMessage)
+	if in.Target.Number != 0 {
+		st.UpdateRevision = apiRevision(in.Target)
+		if d.succeeded {
+			st.CurrentRevision = apiRevision(in.Target)
+		}
+	}
+	st.StepsDone, st.Updated = d.steps(), fmt.Sprintf("%d/%d", d.counts.Updated, d.counts.Members)
+	st.Nodes, st.Requests, st.NextWindowTime = d.counts.RolloutCounts, in.requests(), apiTime(d.nextWindow())
+	d.listFailed()
+	d.listDraining()
+	said := d.conditions(phase, message)
+	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool { // Reconciling and Stalled exist only where they are True
+		return meta.FindStatusCondition(said, c.Type) == nil
+	})
+	for _, c := range said {
+		c.Message, c.ObservedGeneration, c.LastTransitionTime = Cut(c.Message, v1alpha1.MaxRolloutMessage), in.Generation, metav1.NewTime(in.Now)
+		meta.SetStatusCondition(&st.Conditions, c)
+	}
+	d.recordOutcome()
+	d.updateTargetUID()
+	limit := v1alpha1.MaxHistory
+	if l := in.Spec.RevisionHistoryLimit; l != nil {
+		limit = min(limit, int(*l))
+	}
+	if st.History = st.History[:min(len(st.History), limit)]; len(st.History) == 0 {
+		st.History = nil
+	}
+}
+
+// listFailed names the first failed nodes. After a rollback it keeps the cause of the stop.
+func (d *planner) listFailed() {
+	var failed []v1alpha1.FailedNode
+	for _, i := range d.failed {
+		s := d.nodeState(&d.nodes[i])
+		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason, Message: Cut(s.Message, v1alpha1.MaxFailedMessage)})
+	}
+	if d.next.Halt == nil || d.in.Status.Halt == nil || len(failed) >= len(d.next.FailedNodes) {
+		d.next.FailedNodes = failed
+	}
+}
+
+// listDraining names the first nodes with the record of a drain of this rollout, and those that are about to get it.
+func (d *planner) listDraining() {
+	var all []v1alpha1.DrainingNode
+	for i := range d.nodes {
+		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.in.DrainID && len(all) < v1alpha1.MaxFailedNodes {
+			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(n.Drain.Since), Message: Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
+		}
+	}
+	for _, t := range d.drains.taints { // what begins is shown before it begins
+		if n := &d.nodes[t.Node]; n.Drain.Rollout == "" && len(all) < v1alpha1.MaxFailedNodes {
+			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(d.in.Now), Message: "the drain begins"})
+		}
+	}
+	d.next.DrainingNodes = all
+}
+
+// requests returns the requests in force. A request that the status records keeps its time. Requests about other revisions than the
+// target are not in force.
+func (in *Input) requests() (all []v1alpha1.RolloutRequest) {
+	add := func(r v1alpha1.RolloutRequest) {
+		r.Time = metav1.NewTime(in.Now)
+		for _, x := range in.Status.Requests {
+			if x.Kind == r.Kind && x.Revision == r.Revision && x.Reason == r.Reason && (x.Step == nil) == (r.Step == nil) && (x.Step == nil || *x.Step == *r.Step) {
+				r.Time = x.Time
+			}
+		}
+		all = append(all, r)
+	}
+	s, target := &in.Spec, in.Target.Number
+	if a := s.Approval; a != nil && target != 0 && a.Revision == target {
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestApproval, Revision: target, Step: new(a.Step), Reason: a.Reason})
+	}
+	if a := s.Abort; a != nil && target != 0 && a.Revision == target {
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestAbort, Revision: target, Reason: a.Reason})
+	}
+	if s.Paused {
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestPause, Reason: s.PausedReason})
+	}
+	if s.Frozen {
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestFreeze, Reason: s.FrozenReason})
+	}
+	return all
+}
+
+// updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
+// the same content.
+func (d *planner) updateTargetUID() {
+	st, t := &d.next, &d.in.Target
+	same := func(name, sha256 string) bool { return name == t.Name && sha256 != "" && sha256 == t.SHA256 }
+	for i := range st.History {
+		if h := &st.History[i]; same(h.ConfigMap, h.SHA256) {
+			h.UID = types.UID(t.UID)
+		}
+	}
+	if v := st.CurrentRevision; v != nil && same(v.ConfigMapRef.Name, v.ConfigMapRef.SHA256) {
+		v.ConfigMapRef.UID = types.UID(t.UID)
+	}
+}
+
+// outcome returns the outcome of a revision, as of now.
+func (d *planner) outcome(r *v1alpha1.RolloutRevision, what string) v1alpha1.RolloutOutcome {
+	st, ref := &d.next, &r.ConfigMapRef
+	out := v1alpha1.RolloutOutcome{
+		Revision: r.Number, ConfigMap: ref.Name, UID: ref.UID, SHA256: ref.SHA256, Outcome: what,
+		StartTime: st.StartTime, EndTime: apiTime(d.in.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
+	}
+	for _, x := range st.Requests {
+		if x.Revision == r.Number {
+			out.Requests = append(out.Requests, x)
+		}
+	}
+	return out
+}
+
+// recordSuperseded adds the outcome of a revision that another one replaces before it succeeded or was stopped. A stop stays, also after
+// a retry.
+func (d *planner) recordSuperseded() {
+	st, was := &d.next, d.next.UpdateRevision
+	if was == nil || slices.ContainsFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number }) {
+		return
+	}
+	out := d.outcome(was, v1alpha1.OutcomeSuperseded)
+	out.Message = fmt.Sprintf("replaced by revision %d", d.in.Target.Number)
+	var failed []string
+	for _, f := range st.FailedNodes {
+		failed = append(failed, f.Name+" "+f.Reason)
+	}
+	if len(failed) > 0 {
+		out.Message += "; failed: " + JoinNames(failed)
+	}
+	d.addOutcome(out)
+}
+
+// StopMessage returns the message of the outcome of a stopped revision, which begins with the reason.
+func StopMessage(reason, message string) string { return reason + ": " + message }
+
+// recordOutcome adds the outcome of the target once it has succeeded or was stopped.
+func (d *planner) recordOutcome() {
+	if d.in.Target.Number == 0 {
+		return
+	}
+	out := d.outcome(d.next.UpdateRevision, v1alpha1.OutcomeSucceeded)
+	if h := d.next.Halt; h != nil {
+		message := h.Message
+		if h.Attempt > 1 {
+			message = fmt.Sprintf("attempt %d: %s", h.Attempt, message)
+		}
+		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, StopMessage(h.Reason, message)
+		if d.next.Phase == v1alpha1.RolloutRolledBack {
+			out.Outcome = v1alpha1.OutcomeRolledBack
+		}
+	} else if !d.succeeded {
+		return
+	}
+	d.addOutcome(out)
+}
+
+// addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome
+// does, and keeps what is said about the stops of earlier attempts. After a rollback it says what the nodes run.
+func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
+	st := &d.next
+	add := func(words string) {
+		out.Message = Cut(strings.TrimPrefix(out.Message+"; "+words, "; "), v1alpha1.MaxOutcomeMessage)
+	}
+	out.Message = Cut(out.Message, v1alpha1.MaxOutcomeMessage)
+	i := slices.IndexFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == out.Revision })
+	if i < 0 {
+		i = len(st.History)
+		st.History = append(st.History, v1alpha1.RolloutOutcome{})
+	}
+	h := st.History[i]
+	same := strings.HasPrefix(h.Message, out.Message) // the same stop, or a success
+	switch {
+	case same && (h.Outcome == out.Outcome || h.Outcome == v1alpha1.OutcomeRolledBack && out.Outcome == v1alpha1.OutcomeHalted):
+		return
+	case same && out.Outcome == v1alpha1.OutcomeRolledBack:
+		out.Updated, out.Failed, out.Message = h.Updated, h.Failed, h.Message // as of the stop: now no node has the revision
+	case h.Message != "":
+		add("earlier: " + strings.TrimPrefix(h.Message, "earlier: "))
+	}
+	if d.back.where != "" {
+		add(d.back.where)
+	}
+	st.History[i] = out
+	slices.SortStableFunc(st.History, func(a, b v1alpha1.RolloutOutcome) int { return cmp.Compare(b.Revision, a.Revision) })
+}
+
+func apiRevision(r Revision) *v1alpha1.RolloutRevision {
+	return &v1alpha1.RolloutRevision{Number: r.Number, ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: r.Namespace, Name: r.Name, UID: types.UID(r.UID), SHA256: r.SHA256,
+	}}
+}
+
+// Cut shortens a string to a number of characters.
+func Cut(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most])
+}
+
+// shortened is Cut that shows whether something is missing.
+func shortened(s string, most int) string {
+	if short := Cut(s, most); short != s {
+		return short + "…"
+	}
+	return s
+}
