@@ -71,7 +71,7 @@ func constants(t *testing.T, dir string, prefixes []string) map[string][]string 
 }
 
 // Code that decides by an outcome, a reason, a condition or a phase must use the constant, so that a misspelled one does not
-// compile and a search finds all uses. The cores import only the standard library, and have their own constants. No linter of
+// compile and a search finds all uses. internal/node/trial has constants of its own. No linter of
 // golangci-lint compares literals with the constants of another package.
 func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
 	var names []string
@@ -103,7 +103,6 @@ func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
 
 // coreConstants maps prefixes of names, and types, of the cores' constants to those of the API.
 var coreConstants = map[string]map[string]string{
-	"internal/rollout":    {"Phase": "RolloutPhase", "Halt": "Halt", "condition": "Condition", "agent": "Reason"},
 	"internal/node/trial": {"reason": "Reason", "Failure": "Reason"},
 }
 

@@ -1,7 +1,7 @@
 // Package describe describes nodes, rollouts, revisions and their differences to people: the sentences, rows and advice that
 // the command line and the page share.
 //
-// It must not read from the API: internal/fleet/query does that.
+// It must not read from the API: internal/fleet does that.
 package describe
 
 import (
