@@ -245,6 +245,8 @@ const (
 	// HaltTooManyFailures means that the number of failed nodes reached maxFailures, or that a node named by a retry failed
 	// again.
 	HaltTooManyFailures = "TooManyFailures"
+	// HaltTimeouts means the same, and that all failures that count are timeouts: no node has judged the revision bad.
+	HaltTimeouts = "Timeouts"
 	// HaltInconclusive means that maxFailures nodes failed, but enough of them became NotReady together with nodes of the
 	// same domain that do not have the revision. The revision is not held responsible: it is neither rolled back nor
 	// revoked.
@@ -490,8 +492,8 @@ type RolloutHalt struct {
 	// stop.
 	// +required
 	Attempt int64 `json:"attempt"`
-	// reason is TooManyFailures, Inconclusive, Aborted, GateFailed or
-	// PreflightRefused.
+	// reason is TooManyFailures, Timeouts, Inconclusive, Aborted, GateFailed
+	// or PreflightRefused.
 	// +required
 	Reason string `json:"reason"`
 	// message explains the stop in a sentence.
@@ -529,7 +531,8 @@ type RolloutOutcome struct {
 	// +required
 	Outcome string `json:"outcome"`
 	// reason is the reason of the stop if the outcome is Halted or RolledBack:
-	// TooManyFailures, Inconclusive, Aborted, GateFailed or PreflightRefused.
+	// TooManyFailures, Timeouts, Inconclusive, Aborted, GateFailed or
+	// PreflightRefused.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`

@@ -97,7 +97,7 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 	if len(d.failed) > 0 {
 		node = d.nodes[d.failed[0]].Name
 	}
-	again := "; " + Remedies(d.in.Name, h.Reason, h.Message, node, d.lastGood().Number != 0 && !d.lastGood().Gone)
+	again := "; " + Remedies(d.in.Name, h.Reason, node, d.lastGood().Number != 0 && !d.lastGood().Gone)
 	switch {
 	case !h.Rollback:
 		return v1alpha1.RolloutHalted, what + again
@@ -192,10 +192,10 @@ func (in *Input) sourceName(s *Source) string {
 // maxNames is how many nodes a message names.
 const maxNames = 5
 
-// JoinNames returns the first names, and how many more there are.
+// JoinNames returns the first names. The text before them has their number.
 func JoinNames(names []string) string {
-	if left := len(names) - maxNames; left > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), left)
+	if len(names) > maxNames {
+		names = append(slices.Clip(names[:maxNames]), "...")
 	}
 	return strings.Join(names, ", ")
 }

@@ -35,7 +35,7 @@ func (d *planner) checkStop() {
 	case h != nil:
 		return
 	case again != "":
-		d.halt(v1alpha1.HaltTooManyFailures, "it failed again on "+again+d.withoutVerdict(), d.rollsBack())
+		d.halt(d.failureReason(), "it failed again on "+again, d.rollsBack())
 		return
 	case d.failures < limit:
 		return
@@ -45,38 +45,32 @@ func (d *planner) checkStop() {
 		d.halt(v1alpha1.HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the cause", printable.Count(excused, "node"), where), false)
 		return
 	}
-	d.halt(v1alpha1.HaltTooManyFailures, fmt.Sprintf("%s failed (limit %d): %s%s", printable.Count(d.failures, "node"), limit, d.examples(true), d.withoutVerdict()), d.rollsBack())
+	d.halt(d.failureReason(), fmt.Sprintf("%s failed (limit %d): %s", printable.Count(d.failures, "node"), limit, d.examples(true)), d.rollsBack())
 }
 
-// noVerdict ends the message of a stop for which no node has blamed the revision. Remedies depends on it.
-const noVerdict = "; all failures are timeouts"
-
-// withoutVerdict returns noVerdict if all failures that count are timeouts.
-func (d *planner) withoutVerdict() string {
+// failureReason is the reason of a stop because of failed nodes.
+func (d *planner) failureReason() string {
 	for i, s := range d.states {
 		if n := &d.nodes[i]; s == Failed && d.counted(n) && d.nodeState(n).Reason != FailedTimeout {
-			return ""
+			return v1alpha1.HaltTooManyFailures
 		}
 	}
-	return noVerdict
+	return v1alpha1.HaltTimeouts
 }
 
 // remedies say what a person can do about a stop, by its reason.
 var remedies = map[string]string{
 	v1alpha1.HaltTooManyFailures:  "push a fixed configuration",
-	noVerdict:                     "find out what delays the nodes with: kubectl evenkeel nodes --rollout NAME --failed",
+	v1alpha1.HaltTimeouts:         "find out what delays the nodes with: kubectl evenkeel nodes --rollout NAME --failed",
 	v1alpha1.HaltInconclusive:     "when the outage is over: kubectl evenkeel rollout retry NAME",
 	v1alpha1.HaltAborted:          "push a fixed configuration",
 	v1alpha1.HaltPreflightRefused: "push a fixed configuration, or correct the nodes, then: kubectl evenkeel rollout retry NAME --force",
 	v1alpha1.HaltGateFailed:       "push a fixed configuration, or correct what the gate measures, then: kubectl evenkeel rollout retry NAME --force",
 }
 
-// Remedies returns what a person can do about a stop of a rollout with this reason and message. It failed on the node, if one is named.
+// Remedies returns what a person can do about a stop of a rollout with this reason. It failed on the node, if one is named.
 // undo reports whether an earlier revision can be the target again.
-func Remedies(name, reason, message, node string, undo bool) string {
-	if strings.HasSuffix(message, noVerdict) {
-		reason = noVerdict
-	}
+func Remedies(name, reason, node string, undo bool) string {
 	words := remedies[reason]
 	if node != "" && !strings.Contains(words, " retry ") { // other nodes wait for this one
 		words += ", or: kubectl evenkeel rollout retry NAME " + node

@@ -270,11 +270,7 @@ func refusalReasons(r *v1alpha1.PreflightResult) string {
 	var out []string
 	for _, g := range r.Refusals {
 		if g.Verdict == v1alpha1.PreflightRefused && !aboutPods(g.Reason) {
-			names := strings.Join(g.Examples[:min(len(g.Examples), maxNames)], ", ")
-			if left := int(g.Nodes) - min(len(g.Examples), maxNames); left > 0 {
-				names += fmt.Sprintf(" and %d more", left)
-			}
-			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, names))
+			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, JoinNames(g.Examples)))
 		}
 	}
 	return strings.Join(out, ", ")

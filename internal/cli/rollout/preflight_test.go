@@ -21,7 +21,7 @@ func TestPreflightPrintsTheAnswersByReason(t *testing.T) {
 	}{
 		{v1alpha1.PreflightResult{Accepted: 4988, Refused: 9, Unanswered: 3, UnansweredNodes: []string{"n1", "n2", "n3"},
 			Refusals: []v1alpha1.PreflightRefusal{{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 9, Examples: []string{"n4", "n5"}}}},
-			command.ExitHalted, []string{"4,988 nodes accept\n", "9 nodes refuse\n", "9 ValidationFailed (n4, n5 and 7 more): maxPods\n", "3 nodes did not answer: n1, n2, n3\n"}},
+			command.ExitHalted, []string{"4,988 nodes accept\n", "9 nodes refuse\n", "9 ValidationFailed (n4, n5, ...): maxPods\n", "3 nodes did not answer: n1, n2, n3\n"}},
 		{v1alpha1.PreflightResult{Accepted: 2}, command.ExitComplete, []string{"2 nodes accept\n"}},
 		{v1alpha1.PreflightResult{Accepted: 2, Unsupported: 1, UnsupportedNodes: []string{"n1"}}, command.ExitTimeout,
 			[]string{"2 nodes accept\n", "1 node has an agent that is too old to answer: n1\n"}},

@@ -78,11 +78,11 @@ func number(n int32) string {
 	return s
 }
 
-// namesOf joins the names of the first of n nodes, and says how many more there are.
+// namesOf joins the names of the first of n nodes.
 func namesOf(first []string, n int32) string {
 	names := printable.Line(strings.Join(first, ", "))
-	if more := n - int32(len(first)); more > 0 {
-		names += fmt.Sprintf(" and %s more", number(more))
+	if int(n) > len(first) {
+		names += ", ..."
 	}
 	return names
 }

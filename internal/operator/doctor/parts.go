@@ -111,7 +111,7 @@ func ofParts(f *Facts, of, do string) []Finding {
 func firstFew(words []string) string {
 	const most = 3
 	if len(words) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], "; "), len(words)-most)
+		words = append(slices.Clip(words[:most]), "...")
 	}
 	return strings.Join(words, "; ")
 }

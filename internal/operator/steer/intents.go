@@ -125,7 +125,7 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 		node = failed[0].Name
 	}
 	return fmt.Sprintf("%s at revision %d (%s): %s",
-		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, fleet.PreviousRevision(&r.Status) != 0))
+		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, node, fleet.PreviousRevision(&r.Status) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
