@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -454,6 +456,26 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		d.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 		c.happen(d, n)
 		assert.That(t, d.holdsTaint(n, c.state) == c.want, "%s: closed %t, want %t", name, !c.want, c.want)
+	}
+}
+
+func TestARolloutSaysThatItCannotBeWritten(t *testing.T) {
+	for phase, change := range map[v1alpha1.RolloutPhase]func(w *world){
+		v1alpha1.RolloutProgressing: func(*world) {},
+		v1alpha1.RolloutHalted: func(w *world) {
+			w.assigned("n1")
+			w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
+		},
+	} {
+		w := fleet(6)
+		change(w)
+		w.in.Unwritten = "write the spec of NodeConfig n2: denied"
+		r := w.plan().Next
+		assert.Equal(t, r.Phase, phase, "the phase")
+		const want = "writes to nodes fail: write the spec of NodeConfig n2: denied"
+		assert.That(t, strings.HasSuffix(r.Message, "; "+want), "%s: the message is %q", phase, r.Message)
+		c := meta.FindStatusCondition(r.Conditions, v1alpha1.ConditionDegraded)
+		assert.That(t, c != nil && c.Status == "True" && c.Reason == "WriteFailed" && c.Message == want, "%s: Degraded is %+v", phase, c)
 	}
 }
 

@@ -20,6 +20,9 @@ const DegradedTooMany = v1alpha1.HaltTooManyFailures
 func (d *planner) result() Result {
 	d.counts.RollingBack = d.back.moving
 	phase, message := d.describe()
+	if d.in.Unwritten != "" {
+		message += "; writes to nodes fail: " + d.in.Unwritten
+	}
 	if d.joins.message != "" {
 		message += "; " + d.joins.message
 	}
@@ -401,6 +404,8 @@ func (d *planner) degraded() metav1.Condition {
 		return is("RevisionGone", d.in.Invalid)
 	case d.in.Invalid != "":
 		return is("TemplateInvalid", d.in.Invalid)
+	case d.in.Unwritten != "":
+		return is("WriteFailed", "writes to nodes fail: "+d.in.Unwritten)
 	case c.Failed >= d.limit():
 		return is(DegradedTooMany, "failed: "+d.examples(false))
 	case c.Failed > 0:

@@ -61,6 +61,8 @@ type Input struct {
 	Term    int64
 	Outages Outages // that this leader knows
 	DrainID string  // of this rollout, in the records of drains
+	// Unwritten is why the controller cannot write what it decides, since several attempts; empty: it can.
+	Unwritten string
 
 	RespectBudgets bool // a restart that makes pods unready is a disruption
 	Budgets        Budgets
