@@ -73,6 +73,7 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "gone"}})
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	r.Spec.AllNodes, r.Spec.Frozen, r.Status.Phase = true, true, v1alpha1.RolloutRollingBack
+	r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "n1", Reason: "NotReady"}, {Name: "n9", Reason: "Timeout"}, {Name: "removed", Reason: "Timeout"}}
 	f.setRollout(r)
 	f.agent = time.Minute
 	registry, none := prometheus.NewRegistry(), &problems{}
@@ -85,6 +86,6 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"problem NodesNotReady  5", "problem RevisionSuspected workers 5", "problem RolloutsRollingBackFrozen  1"}
+	want := []string{"problem NodesFailed  1", "problem NodesNotReady  5", "problem RevisionSuspected workers 5", "problem RolloutsRollingBackFrozen  1"}
 	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
 }

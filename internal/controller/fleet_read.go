@@ -99,10 +99,13 @@ func (f *cache) timeOf(r *rolloutEntry) time.Time {
 	return f.now().Add(r.clockOffset).Truncate(time.Second)
 }
 
-// setOutages sets the outages that concern a rollout.
+// setOutages sets the outages that concern a rollout, and why it cannot be written.
 func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if r.failures >= lastingFailures {
+		in.Unwritten = r.reportedError
+	}
 	all := slices.Concat(f.outages, r.unwritten)
 	slices.SortFunc(all, func(a, b rollout.Outage) int { return a.To.Compare(b.To) })
 	for _, o := range all {
@@ -348,14 +351,15 @@ func (f *cache) situation() describe.Situation {
 	defer f.mu.Unlock()
 	var s describe.Situation
 	now := f.now()
-	for _, n := range f.nodes {
-		pair := fleet.Pair{Node: n.node, Config: n.config}
-		s.Add(pair, describe.StandingOf(pair, nil, f.agent, now), f.maintenance, now)
-	}
 	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
 		if o := f.rollouts[name].object; o != nil {
 			s.Rollouts = append(s.Rollouts, *o)
 		}
+	}
+	failed := describe.FailedIn(s.Rollouts)
+	for name, n := range f.nodes {
+		pair := fleet.Pair{Node: n.node, Config: n.config}
+		s.Add(pair, describe.StandingOf(pair, failed[name], f.agent, now), f.maintenance, now)
 	}
 	return s
 }

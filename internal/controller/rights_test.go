@@ -110,6 +110,9 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 			return told(t, "lacks", "WriteFailed: cannot patch nodeconfigs.evenkeel.dev/v1alpha1: "+
 				"the API server's CRD is older than this controller: kubectl apply -f install.yaml")
 		})
+		awaitRollout(t, "lacks", func(st status) error {
+			return says(errors.New(st.Message), "; writes to nodes fail: cannot patch nodeconfigs.evenkeel.dev/v1alpha1")
+		})
 	})
 	updateNodeConfigs()
 	addNodes(t, "pool=lacks", "e2")

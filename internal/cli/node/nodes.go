@@ -156,6 +156,7 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		err = a.rolloutNodes(ctx, c, o.rollout, settings.AgentTimeout.Duration, show)
 		return rows, err
 	}
+	failed := describe.FailedIn(o.seen.Rollouts)
 	pairs, unread := fleet.Pairs(ctx, c, selector), selector.Empty() && fleet.MayNotListNodes(ctx, c)
 	if unread {
 		pairs = fleet.ConfigPairs(ctx, c)
@@ -164,7 +165,11 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		if err != nil {
 			return nil, err
 		}
-		show(p, describe.RowOf(p, nil, settings.AgentTimeout.Duration, time.Now()))
+		row := describe.RowOf(p, nil, settings.AgentTimeout.Duration, time.Now())
+		if s := failed[row.Name]; s != nil {
+			row.Standing = row.In(*s)
+		}
+		show(p, row)
 	}
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")

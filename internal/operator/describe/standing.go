@@ -70,7 +70,7 @@ type Standing struct {
 }
 
 // StandingOf returns the standing of a node. A user who may not read Nodes sees what the NodeConfig says. s is nil if no rollout
-// owns the node, or if its plan is not known. An agent that has not answered for agentTimeout counts as silent.
+// owns the node, or if its plan is not known and it is not in FailedIn. An agent that has not answered for agentTimeout counts as silent.
 func StandingOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Standing {
 	var out Standing
 	out.Health, out.Cause = healthOf(p.Config, agentTimeout, now)
@@ -84,6 +84,18 @@ func StandingOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, 
 	out.New = out.New && (out.Health == HealthNoAgent || out.Health == HealthNotReady)
 	if s != nil {
 		out = out.In(*s)
+	}
+	return out
+}
+
+// FailedIn returns the states of the failed nodes that the rollouts' statuses list. They are what is known of nodes that only a plan shows
+// as failed, such as those with a timeout.
+func FailedIn(rollouts []v1alpha1.NodeConfigRollout) map[string]*rollout.NodeState {
+	out := map[string]*rollout.NodeState{}
+	for i := range rollouts {
+		for _, n := range rollouts[i].Status.FailedNodes {
+			out[n.Name] = &rollout.NodeState{State: rollout.Failed, Reason: n.Reason, Message: n.Message}
+		}
 	}
 	return out
 }

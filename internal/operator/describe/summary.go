@@ -57,15 +57,6 @@ func (s Summary) Words(l Level) (words []string) {
 	return words
 }
 
-// Headline returns the problems and notices in one line, without a full stop.
-func (s Summary) Headline() string {
-	words := s.Words(LevelProblem)
-	if len(words) == 0 {
-		words = append(words, "no problems")
-	}
-	return strings.Join(append(words, s.Words(LevelNotice)...), ", ")
-}
-
 // NodeKind is all of a node's standing that a summary depends on.
 type NodeKind struct {
 	Health   Health

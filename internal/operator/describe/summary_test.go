@@ -90,8 +90,6 @@ func ruleBroken(s Situation, kind NodeKind, got Summary) string {
 		return fmt.Sprintf("%d of 7 nodes are counted by health", healths)
 	case (got.Level() == LevelProblem) != problem:
 		return "the level is " + string(got.Level())
-	case strings.HasPrefix(got.Headline(), "no problems") == problem:
-		return "the headline is " + got.Headline()
 	case s.Unanswered && got[0].Reason != "APIServerAway":
 		return "an API server that does not answer is not the first"
 	case (count["NoController"] == 1) != (s.NoLeader != ""):
@@ -150,7 +148,11 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 			"50 of 300 nodes are not Ready; all 50 run workers/7, received at most 3m earlier", "kubectl evenkeel nodes --rollout workers --problems"},
 	} {
 		got := SummaryOf(tt.of)
-		assert.Equal(t, got.Headline(), tt.headline, tt.name)
+		words := got.Words(LevelProblem)
+		if len(words) == 0 {
+			words = append(words, "no problems")
+		}
+		assert.Equal(t, strings.Join(append(words, got.Words(LevelNotice)...), ", "), tt.headline, tt.name)
 		next := ""
 		if len(got) > 0 {
 			next = got[0].Next

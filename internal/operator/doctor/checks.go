@@ -246,6 +246,12 @@ func noAgent(f *Facts) []Finding {
 		one(f, Note, "no agent has ever reported, and no rollout selects it", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }
 
+// manual reports nodes that their rollouts skip, maybe since somebody forgot an experiment.
+func manual(f *Facts) []Finding {
+	return one(f, Note, "a person set its configuration, and its rollout skips it", "remove spec.configSource of its NodeConfig to let the rollout manage it",
+		func(n *Node) bool { return n.Selected && n.Manual })
+}
+
 func sources(f *Facts) []Finding {
 	var out []Finding
 	for _, g := range groupBy(f, func(n *Node) string {

@@ -91,6 +91,7 @@ var checks = []struct {
 	{"install", "failed and interrupted installs do not continue by themselves", installation},
 	{"no-agent", "rollouts skip a node without an agent", noAgent},
 	{"sources", "a node that loses its disk cannot get its configuration again", sources},
+	{"manual", "a rollout does not change a node that a person configured", manual},
 	{"rollouts", "the status that the controller reports", rollouts},
 	{"versions", "agents of different versions behave differently", versions},
 	{"left-over", "a NodeConfig without a Node is not used", leftOver},

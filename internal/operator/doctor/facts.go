@@ -79,4 +79,5 @@ type Node struct {
 	TrialStart              time.Time
 	TrialDuration           time.Duration
 	Source                  *v1alpha1.ConfigMapReference // the assigned ConfigMap
+	Manual                  bool                         // a person assigned its configuration
 }

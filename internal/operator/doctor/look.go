@@ -174,10 +174,10 @@ func (l *look) nodes(ctx context.Context) error {
 		}
 	}
 	l.f.Orphans = slices.SortedFunc(maps.Keys(configs), printable.CompareNatural)
-	settings, selections := fleet.SettingsIn(l.f.Rollouts), fleet.SelectionsOf(l.f.Rollouts)
+	settings, selections, failed := fleet.SettingsIn(l.f.Rollouts), fleet.SelectionsOf(l.f.Rollouts), describe.FailedIn(l.f.Rollouts)
 	for _, name := range slices.SortedFunc(maps.Keys(pairs), printable.CompareNatural) {
 		pair, n := pairs[name], Node{Name: name}
-		n.Standing = describe.StandingOf(pair, nil, settings.AgentTimeout.Duration, l.f.Now)
+		n.Standing = describe.StandingOf(pair, failed[name], settings.AgentTimeout.Duration, l.f.Now)
 		if pair.Config != nil {
 			n.setConfig(pair.Config)
 		}
@@ -257,7 +257,7 @@ func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 		n.TrialStart, n.TrialDuration = t.StartTime.Time, fleet.TrialLength(t)
 	}
 	if s := nc.Spec.ConfigSource; follows && s != nil {
-		n.Source = s.ConfigMapRef.DeepCopy()
+		n.Source, n.Manual = s.ConfigMapRef.DeepCopy(), s.RolloutRef == nil
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -171,7 +172,7 @@ func TestOnlyNodesThatExistCount(t *testing.T) {
 	f := assert.Value(Look(t.Context(), api))(t)
 	r := NewReport(f)
 	assert.That(t, r.Nodes == 4 && r.Agents == 2, "%d nodes, %d agents", r.Nodes, r.Agents)
-	assert.Equal(t, summaryOf(f, nil).Headline(), "1 node not Ready", "the headline")
+	assert.Equal(t, strings.Join(summaryOf(f, nil).Words(describe.LevelProblem), ", "), "1 node not Ready", "the problems")
 	at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == "not-ready" })
 	assert.That(t, at >= 0 && slices.Equal(r.Findings[at].Names, []string{"down"}), "not Ready: %+v", r.Findings)
 	at = slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == "left-over" })
@@ -185,5 +186,5 @@ func TestOnlyNodesThatExistCount(t *testing.T) {
 			return c.List(ctx, list, o...)
 		}})))(t)
 	assert.That(t, len(f.Nodes) == 4 && len(f.Orphans) == 0, "without permission: %d nodes, %q", len(f.Nodes), f.Orphans)
-	assert.Equal(t, summaryOf(f, nil).Headline(), "no problems", "the headline")
+	assert.Equal(t, summaryOf(f, nil).Level(), describe.LevelOK, "the level")
 }
