@@ -70,7 +70,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	cell("seen-000")
 	b.press(kb.ArrowDown, kb.End)
 	cell("seen-029")
-	// The next unhealthy node: its health counts, not its position. A node without an agent is not unhealthy, unless a rollout selects it.
+	// The next node that needs a person: its health counts, not its position.
 	b.press("n")
 	cell("seen-004, Failed: CrashLooped: current (UID: 1234) crash-looped")
 	b.press(kb.Enter)

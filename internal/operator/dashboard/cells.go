@@ -110,6 +110,7 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		c := cell{Name: name, Standing: describe.StandingOf(pair, nil, settings.AgentTimeout.Duration, now)}
 		if n := pair.Node; n != nil {
 			c.Zone, c.Kubelet = n.Labels[corev1.LabelTopologyZone], n.Status.NodeInfo.KubeletVersion
+			c.Maintained = fleet.MaintenanceOf(n, settings.Maintenance) != ""
 		}
 		if nc := pair.Config; nc != nil {
 			c.Kubelet = printable.Line(cmp.Or(nc.Status.ComponentVersion, c.Kubelet))

@@ -236,10 +236,14 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 		t.Errorf("a page of an earlier server gets %+v", m)
 	}
 	for want, c := range map[string]cellTuple{
-		`["n",2,1,1,2,7,0,"no"]`:               {cell: cell{Name: "n", Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
-		`["n",0,0,6]`:                          {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
-		`["n",0,0,6,4,1,2,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
-		`["n",0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
+		`["n",2,1,1,2,7,0,1,"no"]`:               {cell: cell{Name: "n", Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
+		`["n",0,0,6]`:                            {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
+		`["n",0,0,6,4,1,2,0,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
+		`["n",0,0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
+		// As the summary counts them: not Ready, not Ready yet, and under maintenance.
+		`["n",0,0,2,0,0,0,1]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "NotReady"}}},
+		`["o",0,0,2]`:         {cell: cell{Name: "o", Standing: describe.Standing{Health: "NotReady", New: true}}},
+		`["p",0,0,2]`:         {cell: cell{Name: "p", Standing: describe.Standing{Health: "NotReady", Maintained: true}}},
 	} {
 		text, err := json.Marshal(c)
 		assert.That(t, err == nil && string(text) == want, "a cell is sent as %s (%v), want %s", text, err, want)

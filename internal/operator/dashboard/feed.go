@@ -136,16 +136,20 @@ type messageRest struct {
 }
 
 // cellTuple is a cell encoded as an array, to save space: name, indexes of zone and owner, numbers of health, position and state
-// (see words), index of the kubelet's version, cause and why. Zeros and empty texts at the end are omitted.
+// (see words), index of the kubelet's version, 1 if the node is a problem, cause and why. Zeros and empty texts at the end are omitted.
 type cellTuple struct {
 	cell
 	zone, owner, kubelet int
 }
 
 func (t cellTuple) MarshalJSON() ([]byte, error) {
+	problem := 0
+	if t.Kind().Level() == describe.LevelProblem {
+		problem = 1
+	}
 	tuple := []any{
 		t.Name, t.zone, t.owner, numberOf(allWords.Health, string(t.Health)), numberOf(allWords.Position, string(t.Position)), numberOf(allWords.State, t.State),
-		t.kubelet, t.Cause, t.Why,
+		t.kubelet, problem, t.Cause, t.Why,
 	}
 	for last := len(tuple) - 1; last > 0 && (tuple[last] == 0 || tuple[last] == ""); last-- {
 		tuple = tuple[:last]

@@ -30,9 +30,6 @@ export const positionName = (i) => spaced(words.position[i] || "No rollout");
 export const healthMeaning = (i) => healthMeans[words.health[i]] ?? "";
 export const positionMeaning = (i) => positionMeans[words.position[i]] ?? "";
 
-/** Reports whether a node needs a person. A node without an agent does, if a rollout has selected it. */
-export const unhealthy = (n) => ["Failed", "NotReady", "Unknown", n.position && "NoAgent"].includes(words.health[n.health]);
-
 /** The position of a node in words, with the rollout's finer state where that says more. */
 export function place(n) {
   if (!n.position) return "";

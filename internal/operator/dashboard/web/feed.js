@@ -48,7 +48,7 @@ export class Feed {
       const name = plain(t[0]), was = this.nodes.get(name);
       const now = {
         name, key: was?.key ?? natural(name), rank: was?.rank ?? 0, zone: zones[t[1] ?? 0] ?? "", rollout: owners[t[2] ?? 0] ?? "", health: t[3] ?? 0, position: t[4] ?? 0,
-        state: t[5] ?? 0, kubelet: kubelets[t[6] ?? 0] ?? "", reason: plain(t[7] || t[8] || ""),
+        state: t[5] ?? 0, kubelet: kubelets[t[6] ?? 0] ?? "", problem: t[7] === 1, reason: plain(t[8] || t[9] || ""),
       };
       nodes.set(name, now);
       changed.push(name);
@@ -159,7 +159,7 @@ export class Announcer {
   /** Announces a node whose health changed, later if nobody is needed. */
   health(n) {
     this.moved.set(n.name, n.health);
-    this.in(["Failed", "NotReady", "Unknown"].includes(words.health[n.health]) ? 4000 : 20000);
+    this.in(n.problem ? 4000 : 20000);
   }
 
   in(ms) {

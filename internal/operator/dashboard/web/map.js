@@ -1,7 +1,7 @@
 // The map of the fleet: one cell for each node, grouped by zone. It is one canvas, which draws thousands of cells faster than
 // elements. For screen readers it is a listbox whose only option is the current node.
 
-import { words, drawCell, color, healthColor, standing, unhealthy } from "./cells.js";
+import { words, drawCell, color, healthColor, standing } from "./cells.js";
 import { count, natural } from "./dom.js";
 
 const sizes = [28, 24, 20, 17, 15, 13, 11, 9, 7]; // of a cell, in CSS pixels
@@ -221,7 +221,7 @@ export class FleetMap {
     for (let i = z.first; i < z.first + z.count; i++) {
       const n = this.nodes.get(this.order[i]);
       if (!n) continue;
-      if (unhealthy(n)) bad++;
+      if (n.problem) bad++;
       if (words.position[n.position] === "InFlight") flight++;
     }
     return (z.words = count(z.count, "node") + (flight ? ` · ${flight} in flight` : "") + (bad ? ` · ${bad} unhealthy` : ""));
@@ -340,7 +340,7 @@ export class FleetMap {
     for (let k = 1; k <= this.order.length; k++) {
       const i = (this.at + k) % this.order.length;
       const n = this.nodes.get(this.order[i]);
-      if (n && unhealthy(n)) { this.go(i); return; }
+      if (n?.problem) { this.go(i); return; }
     }
   }
 }
