@@ -7,11 +7,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// What a plan assumes about nodes.
-const (
-	AnswerTime = 5 * time.Second // how long an agent takes to start a trial
-	DrainTime  = 2 * time.Minute // how long the drain of a node takes
-)
+// AnswerTime is how long a plan assumes that an agent takes to start a trial.
+const AnswerTime = 5 * time.Second
+
+// DrainTime returns how long a plan assumes that the drain of a node takes: it succeeds within the rollout's timeout.
+func (f *Fleet) DrainTime() time.Duration {
+	most := 2 * time.Minute
+	if o := f.Input.Spec.Strategy.DrainOptions; o != nil && o.TimeoutSeconds > 0 {
+		most = min(most, time.Duration(o.TimeoutSeconds)*time.Second/2)
+	}
+	return most
+}
 
 // TrialTime returns the duration of a trial: the one in the template or in spec.trial, else otherwise, else the longest default that
 // the nodes' agents report. Of agents that do not report it, the longest present trial counts, and without one their default.
@@ -30,6 +36,6 @@ func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
 // It ends early when interrupted returns true.
 func (f *Fleet) Estimate(limit time.Duration, interrupted func() bool) rollout.Run {
 	return rollout.Simulate(f.Input, f.Nodes, rollout.Model{
-		TakeUp: min(AnswerTime, f.Input.Controller.AgentTimeout.Duration/2), Trial: f.TrialTime(0), Drain: DrainTime, Approve: true, Limit: limit, Interrupted: interrupted,
+		TakeUp: min(AnswerTime, f.Input.Controller.AgentTimeout.Duration/2), Trial: f.TrialTime(0), Drain: f.DrainTime(), Approve: true, Limit: limit, Interrupted: interrupted,
 	})
 }

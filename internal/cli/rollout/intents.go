@@ -54,17 +54,14 @@ A pause stays.`, steer.Unfreeze, nil},
 			example += "\n" + example + ` --reason "incident 4711"`
 		}
 		cmd := a.editCommand(s.name+" NAME", s.long, example, func(ctx context.Context, c client.Client, args []string) (string, error) {
-			change := s.change
 			if s.request == nil {
-				change = steer.Onward(change, force)
-			} else {
-				why, err := steer.Reason(reason)
-				if err != nil {
-					return "", err
-				}
-				change = s.request(why)
+				return steer.EditAndTell(ctx, c, args[0], steer.AnyStatus, steer.Onward(s.change, force))
 			}
-			return steer.Edit(ctx, c, args[0], change)
+			why, err := steer.Reason(reason)
+			if err != nil {
+				return "", err
+			}
+			return steer.Edit(ctx, c, args[0], s.request(why))
 		})
 		if s.request != nil {
 			reasonFlag(cmd, &reason)
@@ -105,7 +102,7 @@ step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout 
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Onward(steer.Promote(full, why), force))
+			return steer.EditAndTell(ctx, c, args[0], revision, steer.Onward(steer.Promote(full, why), force))
 		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	forceFlag(cmd, &force)

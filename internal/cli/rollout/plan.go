@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ same --seed gives the same result.`,
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
 	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
 	f.StringVar(&o.stuckDrain, "stuck-drain-rate", "0%", "percentage of nodes whose drain never ends, if the rollout drains nodes")
-	f.DurationVar(&o.drain, "drain-duration", fleet.DrainTime, "duration of a node's drain, if the rollout drains nodes")
+	f.DurationVar(&o.drain, "drain-duration", 0, "duration of a node's drain, if the rollout drains nodes (default: 2m, or half of drainOptions.timeoutSeconds)")
 	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
 	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
@@ -113,6 +114,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		return err
 	}
 	warnOfSelector(a.Env, r)
+	model.Drain = cmp.Or(model.Drain, f.DrainTime())
 	invalid := checkValid(f)
 	if o.file != "" && invalid != nil { // there is nothing to plan yet
 		return invalid
@@ -235,7 +237,7 @@ func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout)
 	if err := checkValid(f); err != nil {
 		return nil, err
 	}
-	model, err := planOptions{drain: fleet.DrainTime}.model()
+	model, err := planOptions{drain: f.DrainTime()}.model()
 	if err != nil {
 		return nil, err
 	}

@@ -108,6 +108,7 @@ func TestPlanIncludesDrains(t *testing.T) {
 		return api.Run(append([]string{"rollout", "plan", "-f", fakeapi.File(t, manifest+strategy), "--nodes", "4", "--simulate"}, args...)...)
 	}
 	plan(always).WantOutput(t, "If every node is healthy, it ends after about 24m10s: Complete.", "Nodes are drained; a drain is assumed to take 2m (--drain-duration).\n")
+	plan(strings.Replace(always, "Always", "Always, drainOptions: {timeoutSeconds: 60}", 1)).WantOutput(t, "Complete.", "a drain is assumed to take 30s")
 	plan(always, "--drain-duration", "5m").WantOutput(t, "it ends after about 30m10s: Complete.", "a drain is assumed to take 5m")
 	plan(drains, "--blocked-rate", "100%").WantOutput(t, "Result Complete", "Updated 4 of 4 (100.0%)\n")
 	plan(drains, "--blocked-rate", "100%", "--stuck-drain-rate", "100%").WantOutput(t, "100% are blocked by their pods, 100% have drains that never end (seed 1)",

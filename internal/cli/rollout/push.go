@@ -246,10 +246,27 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
 		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps %s\n", stepsFlag(old.Spec.Strategy.Steps))
 	}
+	switch {
+	case old == nil:
+	case !fleet.Observed(old):
+		fmt.Fprintln(env.ErrOut, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is replaced")
+	case unfinished(old) && plan.Revision != old.Status.UpdateRevision.Number:
+		st := &old.Status
+		fmt.Fprintf(env.ErrOut, "note: revision %d is replaced before its end (%s, %d of %d nodes updated)\n", st.UpdateRevision.Number, st.Phase, st.Nodes.Updated, plan.members)
+	}
 	if old != nil && steer.Halted(old) && plan.Revision == old.Status.Halt.Revision {
 		fmt.Fprintf(env.ErrOut, "warning: the rollout stays %s\n", printable.Line(steer.HaltWords(old)))
 	}
 	return true, refuseFailed(env, p.Name, plan.effect.Failed, p.force, dry)
+}
+
+// unfinished reports whether a rollout's revision is on its way to more nodes.
+func unfinished(r *v1alpha1.NodeConfigRollout) bool {
+	switch r.Status.Phase {
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen:
+		return r.Status.UpdateRevision != nil
+	}
+	return false
 }
 
 // warnOfSelector prints a warning if nodes can choose by themselves whether a rollout selects them.

@@ -61,6 +61,22 @@ func TestPushOfSettingsOfAStoppedRolloutOnlyWarns(t *testing.T) {
 		[]string{"rollout rehalt updated"}, "warning: the rollout stays halted at revision 2 (Aborted): push a fixed configuration\n")
 }
 
+func TestPushSaysWhatItReplacesBeforeItsEnd(t *testing.T) {
+	api := newAPI(t)
+	r := api.AddRollout("busy", "busy", fakeapi.Pods(90), nil)
+	push := []string{"push", "busy", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 91\n"), "--dry-run"}
+	api.Run(push...).Want(t, command.ExitComplete, nil, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is replaced\n")
+	ref := stoppedRevision(t, api, r, 1, "")
+	r.Status.ObservedGeneration, r.Status.UpdateRevision = r.Generation, &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: ref}
+	for phase, want := range map[v1alpha1.RolloutPhase][]string{
+		v1alpha1.RolloutProgressing: {"note: revision 1 is replaced before its end (Progressing, 1 of 0 nodes updated)\n"}, v1alpha1.RolloutComplete: nil,
+	} {
+		r.Status.Phase, r.Status.Nodes.Updated = phase, 1
+		api.Report(r)
+		api.Run(push...).Want(t, command.ExitComplete, nil, want...)
+	}
+}
+
 func TestPushRefusesValuesOfWrongTypes(t *testing.T) {
 	api := newAPI(t)
 	file := fakeapi.File(t, fakeapi.Header+"maxPods: many\nsystemReserved: {cpu: 1}\n")

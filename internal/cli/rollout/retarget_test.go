@@ -54,6 +54,16 @@ func pinOf(t *testing.T, api *fakeapi.API) *v1alpha1.RolloutPin {
 	return r.Spec.Pin
 }
 
+func TestAnUndoNamesWhatNodesKeepByTheNumberThatPeopleKnow(t *testing.T) {
+	api := undone(t, func(r *v1alpha1.NodeConfigRollout) {
+		all := r.Status.History
+		r.Spec.Pin, r.Status.History = nil, all[1:]
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: all[1].ConfigMap, UID: all[1].UID, SHA256: all[1].SHA256}}
+		r.Status.CurrentRevision.Number = 1
+	})
+	api.Run("rollout", "undo", "undone", "--dry-run").Want(t, command.ExitComplete, []string{"3 nodes keep revision 1, which becomes revision 3\n"})
+}
+
 func TestUnpinOfAStoppedTemplateNeedsForceAndSaysWhoseFailureItWas(t *testing.T) {
 	api := undone(t, nil)
 	moves := []string{"3 nodes go from revision 3 to revision 4:\n", "maxPods: 120 -> 7\n"}

@@ -129,9 +129,15 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 	}
 }
 
+// AnyStatus makes EditObserved an Edit.
+const AnyStatus = -1
+
 // EditObserved is Edit for a change that depends on the rollout's status. It first waits for a status for the newest spec; without
 // one, only a change without effect succeeds. It refuses a rollout that is at another revision; 0 allows every revision.
 func EditObserved(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
+	if revision == AnyStatus {
+		return Edit(ctx, c, name, change)
+	}
 	_, late := fleet.ObservedRollout(ctx, c, name)
 	if late != nil && !errors.Is(late, fleet.ErrUnobserved) {
 		return "", late

@@ -94,7 +94,10 @@ func EditAndTell(ctx context.Context, c client.Client, name string, revision int
 	if unknown != nil {
 		return printable.Line(words + "; " + Unknown(unknown)), nil
 	}
-	return printable.Line(words + "; " + strings.Join(e.Lines(), "; ")), nil
+	if words += "; "; written.Spec.Paused || written.Spec.Frozen {
+		words += "afterwards "
+	}
+	return printable.Line(words + strings.Join(e.Lines(), "; ")), nil
 }
 
 // Unknown says that the effect of a change is not known, and why.
@@ -111,7 +114,7 @@ func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
 	p.Windows, p.RespectBudgets, s.Paused, s.Frozen, s.Rollback.MaxUnavailable = nil, false, false, false, &all
 	s.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, MaxJoining: s.Strategy.MaxJoining, Drain: s.Strategy.Drain, DrainOptions: s.Strategy.DrainOptions}
 	run := rollout.Simulate(p, f.Nodes, rollout.Model{
-		TakeUp: min(fleet.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: fleet.DrainTime, Approve: true, Limit: 24 * time.Hour,
+		TakeUp: min(fleet.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: f.DrainTime(), Approve: true, Limit: 24 * time.Hour,
 		Interrupted: func() bool { return ctx.Err() != nil },
 	})
 	groups := map[Group]int{}
@@ -123,6 +126,9 @@ func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
 			continue
 		}
 		g := Group{From: p.RunsName(was), To: p.RunsName(is), from: was.Active.SHA256, to: is.Active.SHA256}
+		if c, known := p.Contents[g.to]; g.from == g.to && g.to == p.Target.SHA256 && known && c.Number != p.Target.Number {
+			g.From = fmt.Sprintf("revision %d, which becomes revision %d", c.Number, p.Target.Number)
+		}
 		groups[g]++
 		if g.from == g.to {
 			continue
