@@ -227,6 +227,8 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 func TestAdviseExplainsErrorsOfTheAPIServer(t *testing.T) {
 	assert.That(t, advise("nodes/v1", nil) == nil, "advice where nothing is wrong")
 	assert.OK(t, says(advise("nodes/v1", errors.New("no route")), "nodes/v1: no route"))
+	denied := advise("patch nodes/v1", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "a", errors.New(`admission webhook "freeze.example" denied the request`)))
+	assert.That(t, !strings.Contains(denied.Error(), "permission"), "a webhook's answer becomes %v", denied)
 }
 
 func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {

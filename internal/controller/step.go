@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,8 @@ type planInput struct {
 	object *v1alpha1.NodeConfigRollout
 	rollout.Input
 	nodes []rollout.Node
+	// uncreated is why a NodeConfig could not be created. The other nodes do not wait for it.
+	uncreated error
 }
 
 // step does the next work of a rollout: gather, plan, record, move. It returns when the next step is due if nothing changes
@@ -72,7 +75,7 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	if !finished {
 		next = c.fleet.now()
 	}
-	return next, c.drain(ctx, in, result)
+	return next, cmp.Or(c.drain(ctx, in, result), in.uncreated)
 }
 
 // errEdited means that a rollout's spec changed during gather.
@@ -82,8 +85,8 @@ var errEdited = errors.New("the rollout was edited")
 func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, error) {
 	in := &planInput{object: c.fleet.object(r)}
 	if !in.object.Spec.Frozen {
-		if err := c.createNodeConfigs(ctx, r); err != nil {
-			return nil, err
+		if in.uncreated = c.createNodeConfigs(ctx, r); in.uncreated != nil {
+			c.writeFailed(r, in.object, in.uncreated)
 		}
 	}
 	if r.decided == nil {
@@ -249,6 +252,14 @@ func (c *Controller) statusFailed(ctx context.Context, o *v1alpha1.NodeConfigRol
 	return fmt.Errorf("write the status of NodeConfigRollout %s: %w", o.Name, err)
 }
 
+// writeFailed reports an error of a write to a node, once.
+func (c *Controller) writeFailed(r *rolloutEntry, o *v1alpha1.NodeConfigRollout, err error) {
+	if err.Error() != r.reportedError {
+		r.reportedError = err.Error()
+		c.report(o, rollout.Event{Warning: true, Reason: "WriteFailed", Message: err.Error()})
+	}
+}
+
 // move writes the specs of the nodes that a plan moves, and reports the nodes that were assigned the target. It reports
 // whether all were written before the batch's time was over.
 func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) (finished bool, err error) {
@@ -287,15 +298,14 @@ func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, r
 	case errors.Is(err, errNotLeader):
 		return false, err // the new leader reports
 	case err != nil:
-		if err.Error() != r.reportedError {
-			r.reportedError = err.Error()
-			c.report(in.object, rollout.Event{Warning: true, Reason: "WriteFailed", Message: err.Error()})
-		}
+		c.writeFailed(r, in.object, err)
 		return false, err
 	case batch.Err() != nil:
 		return false, nil
 	}
-	r.reportedError = ""
+	if in.uncreated == nil {
+		r.reportedError = ""
+	}
 	for _, e := range result.Events {
 		if len(e.Assigned) == 0 {
 			continue
