@@ -55,36 +55,3 @@ func TestTheCostOfARestartIsTheTimeThatAPodWasNotReady(t *testing.T) {
 		assert.Equal(t, costOfPod(tt.seen, at(10), at(30)), tt.want, tt.what)
 	}
 }
-
-func TestTheCostOfPodsIsTheirSumAndTheLongestInterval(t *testing.T) {
-	r := readiness{
-		"a": {up(1), down(11), up(14)},
-		"b": {up(1).restarted(1), down(11).restarted(2), up(12)},
-		"c": {up(1)},
-		"d": {up(1), down(11)},
-	}
-	want := cost{pods: 3, lost: 2, long: 2, unready: 4 * time.Second, longest: 3 * time.Second, restarts: 1}
-	assert.Equal(t, r.cost([]string{"a", "b", "c"}, at(10), at(30)), want)
-}
-
-func TestAWatchThatStartsAgainKeepsWhatWasSeen(t *testing.T) {
-	r := readiness{}
-	r.list(at(1), map[string]sighting{"changed": {ready: true}, "deleted": {}, "same": {ready: true}})
-	r.see("deleted", down(11))
-	// The watch ends at 12 s.
-	r.list(at(15), map[string]sighting{"changed": {}, "same": {ready: true}, "new": {}})
-	r.see("changed", up(17))
-	r.list(at(20), map[string]sighting{"changed": {ready: true}, "same": {ready: true}, "new": {ready: true}})
-	for name, want := range map[string]cost{
-		"changed": {pods: 1, lost: 1, long: 1, unready: 2 * time.Second, longest: 2 * time.Second},
-		"deleted": {pods: 1, lost: 1, long: 1, unready: 5 * time.Second, longest: 5 * time.Second},
-		"same":    {pods: 1},
-		"new":     {},
-	} {
-		assert.Equal(t, r.cost([]string{name}, at(10), at(30)), want, name)
-	}
-	for name, want := range map[string]bool{"changed": true, "deleted": false, "new": true, "never seen": false} {
-		got := r.ready(name)
-		assert.That(t, got == want, "%s: ready is %t, want %t", name, got, want)
-	}
-}

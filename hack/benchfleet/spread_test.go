@@ -9,24 +9,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 )
 
-func TestPercentilesAreTheNearestRank(t *testing.T) {
-	var hundred []time.Duration
-	for i := range 100 {
-		hundred = append(hundred, time.Duration(100-i)*time.Second)
-	}
-	for _, tt := range []struct {
-		all  []time.Duration
-		want string
-	}{
-		{nil, "none"},
-		{[]time.Duration{time.Second}, "1.0 s, 1.0 s, 1.0 s, 1.0 s"},
-		{[]time.Duration{3 * time.Second, time.Second, 2 * time.Second}, "2.0 s, 3.0 s, 3.0 s, 3.0 s"},
-		{hundred, "50.0 s, 95.0 s, 99.0 s, 100.0 s"},
-	} {
-		assert.Equal(t, spread(tt.all), tt.want, len(tt.all), "durations")
-	}
-}
-
 // epoch is the begin of a measurement.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 

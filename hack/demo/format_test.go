@@ -60,12 +60,6 @@ func TestLinesAreWrappedBetweenWordsAndKeepTheirIndentation(t *testing.T) {
 	}
 }
 
-func TestACommandIsPrintedAsAUserTypesIt(t *testing.T) {
-	got := commandLine("kubectl", "patch", "node", "-p", `[{"op": "it's"}]`, "--steps=1,25%", "")
-	want := `kubectl patch node -p '[{"op": "it'\''s"}]' --steps=1,25% ''`
-	assert.That(t, got == want, "got %s, want %s", got, want)
-}
-
 func TestTheEndOfALogOmitsChatter(t *testing.T) {
 	const log = "level=INFO msg=first\ntime=1 level=DEBUG msg=detail\nI1127 18:00:00 chatter=<\n\tmore\n >\nE1127 18:00:01 kubelet failed\nlevel=WARN msg=last\nI1127 18:00:02 chatter\n"
 	if got, want := newest(log, 2), []string{"E1127 18:00:01 kubelet failed", "level=WARN msg=last"}; !slices.Equal(got, want) {

@@ -33,13 +33,3 @@ func TestTheTimeWithoutHealthLastsFromTheLastGoodProbeToTheReturnOfHealth(t *tes
 			"%q: %s, healthy %t; want %d s, %t", c.probes, got, healthy, c.seconds, c.healthy)
 	}
 }
-
-func TestANewRecordForgetsTheOldOne(t *testing.T) {
-	p := &pulse{}
-	p.begin(time.Unix(0, 0))
-	p.observe(time.Unix(5, 0), false)
-	p.observe(time.Unix(6, 0), true)
-	p.begin(time.Unix(7, 0))
-	got, healthy := p.unhealthy(time.Unix(8, 0))
-	assert.That(t, got == 0 && healthy, "%s, healthy %t", got, healthy)
-}

@@ -18,13 +18,6 @@ func TestFuzzTargetsAreFound(t *testing.T) {
 	}
 }
 
-func TestTheTargetWithTheLeastTimeIsNext(t *testing.T) {
-	names := []string{"a.FuzzA", "b.FuzzB", "c.FuzzC"}
-	done := []target{{name: "a.FuzzA", hours: 3}, {name: "c.FuzzC", hours: 1}}
-	assert.Equal(t, leastFuzzed(names, done), "b.FuzzB", "the new target waits for")
-	assert.Equal(t, leastFuzzed(names, append(done, target{name: "b.FuzzB", hours: 2})), "c.FuzzC", "the next")
-}
-
 func TestOutputOfFuzzingIsUnderstood(t *testing.T) {
 	failed := `fuzz: elapsed: 0s, gathering baseline coverage: 0/12 completed
 fuzz: elapsed: 3s, execs: 1200 (400/sec), new interesting: 3 (total: 15)

@@ -41,17 +41,6 @@ func TestALedgerIsReadAsItWasPrinted(t *testing.T) {
 	}
 }
 
-func TestTotalsAccumulate(t *testing.T) {
-	l := filled()
-	l.add("histories", 2*unit, tuesday)
-	l.addFuzzing("internal/payload.FuzzDecode", 1, unit, tuesday)
-	l.setSeed("simulation", 90086)
-	assert.That(t, l.sum("histories") == 85*unit && l.totals[0].first == monday && l.totals[0].latest == tuesday, "histories: %+v", l.totals[0])
-	assert.Equal(t, l.targets[1], (target{"internal/payload.FuzzDecode", 5001, 1001 * unit, monday, tuesday}), "a fuzz target")
-	seed, ok := l.seed("simulation")
-	assert.That(t, seed == 90086 && ok, "the next seed is %d, %v", seed, ok)
-}
-
 func TestAFindingIsListedOnceUntilItIsRepaired(t *testing.T) {
 	l := filled()
 	again := l.findings[0]

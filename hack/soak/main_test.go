@@ -74,18 +74,6 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 		"the page has %+v and %+v", l.findings, l.totals)
 }
 
-func TestADamagedPageEndsARun(t *testing.T) {
-	s := aSoak(t)
-	runs := 0
-	err := s.all(t.Context(), []part{{name: "a", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
-		runs++
-		return outcome{}, os.WriteFile(s.file, []byte("nothing"), 0o644)
-	}}}, time.Hour)
-	assert.That(t, errors.Is(err, errPage) && runs == 1, "after %d slices: %v", runs, err)
-	data, _ := os.ReadFile(s.file)
-	assert.That(t, string(data) == "nothing", "the damaged page was overwritten: %q", data)
-}
-
 func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 	s := aSoak(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -105,13 +93,6 @@ func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
 	assert.That(t, err == nil && len(o.findings) == 1 && o.findings[0] == want && len(o.figures) == 1, "%+v, %v", o, err)
 }
 
-func TestPowerCutsNeedReleases(t *testing.T) {
-	s := aSoak(t)
-	s.tree = t.TempDir()
-	assert.ErrorHas(t, assert.Err(powerCuts(t.Context(), s, 1, time.Minute)),
-		"there is no release dist/v0.91.0 to install in a machine: run make vm-releases", "without releases")
-}
-
 func TestARunByHandIsRecorded(t *testing.T) {
 	s := aSoak(t)
 	assert.NoError(t,
@@ -123,23 +104,4 @@ func TestARunByHandIsRecorded(t *testing.T) {
 	for part, text := range map[string]string{"power-cuts": "nothing", "Power cuts": "soak: power-cuts 1"} {
 		assert.That(t, s.recordOutput(t.Context(), part, strings.NewReader(text)) != nil, "%q of %q was recorded", text, part)
 	}
-}
-
-func TestUnknownLinesOfAPartAreErrors(t *testing.T) {
-	for _, text := range []string{"soak: histories", "soak: Histories 1", "soak: histories one", "soak: histories -1", "soak: histories NaN", "soak: next-seed 1.5", "soak: histories 1e14"} {
-		o, err := readOutput("simulation", []byte(text+"\n"))
-		assert.That(t, err != nil && strings.Contains(err.Error(), text), "%q gives %+v, %v", text, o, err)
-	}
-}
-
-func TestOnlyNamesParts(t *testing.T) {
-	chosen, err := choose(parts, "fuzz,simulation")
-	assert.That(t, err == nil && len(chosen) == 2 && chosen[0].name == "fuzz", "chosen are %v, %v", chosen, err)
-	assert.ErrorHas(t, assert.Err(choose(parts, "fuzzing")), `there is no part "fuzzing"; the parts are simulation, fuzz,`, "an unknown part")
-}
-
-func TestTheCPUTimeOfChildrenIsMeasured(t *testing.T) {
-	s := aSoak(t)
-	_, cpu, err := s.execute(t.Context(), ".", "sh", "-c", "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'")
-	assert.That(t, err == nil && cpu >= 10*time.Millisecond, "a shell whose child computes used %s, %v", cpu, err)
 }

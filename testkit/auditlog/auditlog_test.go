@@ -87,11 +87,3 @@ func TestAssignmentsAndFailuresAreRecognized(t *testing.T) {
 	assert.That(t, assert.Err(a.parse([]byte(strings.TrimSuffix(line, "}")+`,"requestObject":[{"path":"/status","value":7}]}`))) != nil,
 		"a status that is no object is accepted")
 }
-
-func TestAnUnreadableAuditLogIsNamed(t *testing.T) {
-	a := &Log{path: filepath.Join(t.TempDir(), "audit.log")}
-	err := a.Read()
-	assert.That(t, os.IsNotExist(err), "none: %v", err)
-	assert.NoError(t, os.WriteFile(a.path, []byte("{\"verb\"\n"), 0o600))
-	assert.ErrorHas(t, a.Read(), a.path, "not JSON")
-}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -166,23 +165,6 @@ func TestADurableWriteSurvivesWithoutAFlushAndMakesNothingElseDurable(t *testing
 	assert.That(t, lost >= 20, "an unflushed write was lost in %d of 100 cuts", lost)
 }
 
-func TestTheSameSeedGivesTheSameDisk(t *testing.T) {
-	r := newRecorder(t)
-	for i := range int64(20) {
-		r.put(t, i*3, "abc", false)
-	}
-	seen := map[string]bool{}
-	for seed := range uint64(20) {
-		one, first := cut(t, r, r.Position(), seed)
-		two, second := cut(t, r, r.Position(), seed)
-		if letters(t, one) != letters(t, two) || first != second {
-			t.Errorf("seed %d: %s, then %s", seed, letters(t, one), letters(t, two))
-		}
-		seen[letters(t, one)] = true
-	}
-	assert.That(t, len(seen) >= 15, "20 seeds gave %d disks", len(seen))
-}
-
 func TestADiskContinuesAfterACut(t *testing.T) {
 	r := newRecorder(t)
 	r.put(t, 0, "a", true)
@@ -208,26 +190,5 @@ func TestOverwriteAndRestoreChangeAnImageAndBack(t *testing.T) {
 	}
 	if err := l.Restore(image); err != nil || letters(t, image) != padded("") {
 		t.Errorf("restored: %s, %v", letters(t, image), err)
-	}
-}
-
-func TestRangesThatAreNotSectorsOfTheDiskAreRefused(t *testing.T) {
-	r := newRecorder(t)
-	for _, tt := range []struct {
-		off    int64
-		length int
-	}{{1, Sector}, {0, 1}, {size, Sector}, {size - Sector, 2 * Sector}, {-Sector, Sector}, {1 << 62, Sector}} {
-		_, read := r.ReadAt(make([]byte, tt.length), tt.off)
-		for _, err := range []error{read, r.Write(make([]byte, tt.length), tt.off, false), r.Zero(tt.off, uint32(tt.length), false)} {
-			assert.ErrorHas(t, err, syscall.EINVAL.Error(), tt)
-		}
-	}
-	if r.Position() != 0 {
-		t.Errorf("%d records", r.Position())
-	}
-	path := filepath.Join(t.TempDir(), "odd")
-	assert.NoError(t, os.WriteFile(path, []byte("odd"), 0o600))
-	if _, err := OpenFile(path); err == nil || !strings.HasSuffix(err.Error(), "has 3 bytes, which is no multiple of 512") {
-		t.Errorf("an odd image: %v", err)
 	}
 }

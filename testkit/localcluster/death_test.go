@@ -76,18 +76,3 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 	})
 	t.Logf("%d processes and all else are gone after %v", len(before), time.Since(begin))
 }
-
-func TestTheGuardRefusesOtherArguments(t *testing.T) {
-	c := &Cluster{dir: t.TempDir()}
-	module := assert.Value(ModuleRoot())(t)
-	c.module, c.tools = module, t.TempDir()
-	guard := assert.Value(c.buildHelper(t.Context(), "guard"))(t)
-	out, err := exec.Command(guard, "/", "sweep").CombinedOutput()
-	assert.That(t, err != nil && strings.Contains(string(out), "usage: guard"), "guard / sweep: %s, %v", out, err)
-	made := assert.Value(os.Stat(guard))(t)
-	assert.NoError(t, assert.Err(c.buildHelper(t.Context(), "guard")))
-	if again, err := os.Stat(guard); err != nil || !again.ModTime().Equal(made.ModTime()) {
-		t.Errorf("it was built twice: %v", err)
-	}
-	assert.That(t, assert.Err(c.buildHelper(t.Context(), "nonesuch")) != nil, "a program that does not exist was built")
-}

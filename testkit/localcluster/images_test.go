@@ -17,34 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestImportImageNamesAnInvalidProgram(t *testing.T) {
-	dir, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
-	program := filepath.Join(dir, "program")
-	static := smallProgram(t)
-	for _, tt := range []struct{ dir, program, want string }{
-		{dir, program, "import image evenkeel.dev/x:1: open " + program + ": no such file or directory"},
-		{dir, "images_test.go", "import image evenkeel.dev/x:1: images_test.go is not a program: "},
-		{none, static, "import image evenkeel.dev/x:1: open " + none + "/image.tar: no such file or directory"},
-		{dir, static, "import image evenkeel.dev/x:1: ctr images import --snapshotter=overlayfs " + dir + "/image.tar: exit status 1"},
-	} {
-		n := &Node{dir: tt.dir, programs: programs{ctr: "/bin/false"}}
-		err := n.ImportImage(t.Context(), "evenkeel.dev/x:1", "/x", tt.program)
-		assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "got %v, want %s", err, tt.want)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
-}
-
-// smallProgram is a small static program.
-func smallProgram(t *testing.T) string {
-	t.Helper()
-	module := assert.Value(ModuleRoot())(t)
-	c := &Cluster{module: module, tools: filepath.Join(module, "bin", "tools")}
-	program := assert.Value(c.buildHelper(t.Context(), "sleep"))(t)
-	return program
-}
-
 func TestImportedImagesRunTheirPrograms(t *testing.T) {
 	c := startCluster(t, Options{})
 	n := startNode(t, c, "node-a")

@@ -7,13 +7,9 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -57,62 +53,6 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestPodsOutliveTheRuntime(t *testing.T) {
-	c := startCluster(t, Options{})
-	client := admin(t, c)
-	n := startNode(t, c, "node-a")
-	kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
-	t.Cleanup(func() { kubelet.stop(time.Second) })
-	assert.NoError(t, runPod(t.Context(), client, "node-a", "default", "sleeper"))
-	before, err := cgroupPIDs(n)
-	assert.Must(t, err == nil && len(before) == 2, "processes of the pod: %v, %v; want the program and the pause", before, err)
-	for range 2 {
-		assert.NoError(t, n.StopRuntime())
-	}
-	assert.That(t, n.ctr(t.Context(), "version") != nil, "containerd answers after StopRuntime")
-	for range 2 {
-		assert.NoError(t, n.StartRuntime(t.Context()))
-	}
-	after, err := cgroupPIDs(n)
-	assert.That(t, err == nil && slices.Equal(before, after), "processes of the pod: %v, before %v (%v)", after, before, err)
-	// The program ends at once when it is told to; else this would take the grace of 30 s.
-	begin := time.Now()
-	assert.NoError(t, client.CoreV1().Pods("default").Delete(t.Context(), "sleeper", metav1.DeleteOptions{}))
-	eventually(t, 25*time.Second, func(ctx context.Context) error {
-		pids, err := cgroupPIDs(n)
-		if err == nil && len(pids) > 0 {
-			err = fmt.Errorf("processes %v", pids)
-		}
-		return err
-	})
-	t.Log("the pod is gone after", time.Since(begin))
-}
-
-func TestANodeNeedsAShortDirectory(t *testing.T) {
-	c := startCluster(t, Options{Dir: filepath.Join(t.TempDir(), strings.Repeat("long", 20))})
-	if n, err := c.NewNode(t.Context(), "node-a"); errors.Is(err, ErrNoNode) {
-		t.Skip(err)
-	} else if err == nil || !strings.Contains(err.Error(), "too long for the sockets") {
-		t.Errorf("NewNode: %v, %v", n, err)
-	}
-}
-
-func TestANodeWhoseRuntimeDoesNotStartLeavesNothing(t *testing.T) {
-	c := startCluster(t, Options{})
-	bin := t.TempDir()
-	assert.NoError(t, os.WriteFile(filepath.Join(bin, "containerd"), []byte("#!/bin/sh\necho no luck today; exit 3\n"), 0o755))
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	_, err := c.NewNode(t.Context(), "node-a")
-	if errors.Is(err, ErrNoNode) {
-		t.Skip(err)
-	}
-	assert.That(t, err != nil && strings.Contains(err.Error(), "no luck today") && strings.Contains(err.Error(), "start node node-a"),
-		"NewNode: %v", err)
-	dir := filepath.Join(c.Dir(), "nodes", "node-a")
-	bridge := assert.Value(os.ReadFile(filepath.Join(dir, "bridge")))(t)
-	assert.OK(t, traces(dir, string(bridge), strings.Replace(string(bridge), "evkbr", "evk", 1)))
-}
-
 func TestMissingRequirementsOfANodeAreNamed(t *testing.T) {
 	empty := t.TempDir()
 	_, err := findPrograms(1000, []string{empty}, []string{empty})
@@ -124,29 +64,6 @@ func TestMissingRequirementsOfANodeAreNamed(t *testing.T) {
 	if _, err := c.NewNode(t.Context(), "node-a"); err == nil || errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), "run `make tools`") {
 		t.Errorf("without a kubelet: %v, want an error that names `make tools`", err)
 	}
-}
-
-// cgroupPIDs are the processes of the node's pods.
-func cgroupPIDs(n *Node) ([]string, error) {
-	var pids []string
-	for _, root := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
-		err := filepath.WalkDir(filepath.Join(root, n.cgroup), func(path string, entry os.DirEntry, err error) error {
-			if errors.Is(err, os.ErrNotExist) {
-				return nil
-			}
-			if err != nil || entry.Name() != "cgroup.procs" {
-				return err
-			}
-			data, err := os.ReadFile(path)
-			pids = append(pids, strings.Fields(string(data))...)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	slices.Sort(pids)
-	return pids, nil
 }
 
 func fetch(ctx context.Context, url string) error {

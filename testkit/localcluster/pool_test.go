@@ -3,7 +3,6 @@ package localcluster
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -168,19 +167,4 @@ func testAKilledBorrower(t *testing.T, pool *Pool) {
 		}
 		return nil
 	})
-}
-
-func TestWithoutAPoolBorrowStartsAControlPlane(t *testing.T) {
-	t.Setenv(PoolEnv, "")
-	c := borrow(t, Options{Manifests: NoManifests})
-	assert.That(t, c.lease == nil && c.apiserver.running(), "it was not started")
-}
-
-func TestAPoolThatIsGoneIsNamed(t *testing.T) {
-	t.Setenv(PoolEnv, filepath.Join(t.TempDir(), "gone"))
-	c, err := Borrow(t.Context(), Options{Manifests: NoManifests})
-	if err == nil {
-		_ = c.Stop()
-	}
-	assert.ErrorHas(t, err, os.Getenv(PoolEnv))
 }

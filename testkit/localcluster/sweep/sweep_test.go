@@ -1,7 +1,6 @@
 package sweep
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,25 +36,6 @@ func TestOnlyProcessesOfTheDirectoryThatAreNotSparedAreKilled(t *testing.T) {
 	}
 }
 
-func TestTheCallerIsAmongItsAncestors(t *testing.T) {
-	pids := Ancestors()
-	if len(pids) < 2 || pids[0] != os.Getpid() || pids[1] != os.Getppid() || slices.Contains(pids, 0) {
-		t.Errorf("ancestors %v, want %d, %d, ... and no 0", pids, os.Getpid(), os.Getppid())
-	}
-}
-
-func TestADirectoryWithoutRecordsHasNothingToRemove(t *testing.T) {
-	assert.OK(t, Node(filepath.Join(t.TempDir(), "none")))
-}
-
-func TestARecordThatCannotBeReadIsAnError(t *testing.T) {
-	for _, file := range []string{CgroupFile, BridgeFile} {
-		dir := t.TempDir()
-		assert.NoError(t, os.Mkdir(filepath.Join(dir, file), 0o700))
-		assert.Is(t, Node(dir), unix.EISDIR, file)
-	}
-}
-
 func TestMountsAreReadWithTheirNamesAndTypes(t *testing.T) {
 	got := parseMounts(`36 35 98:0 /a /with\040space rw,noatime shared:1 - ext4 /dev/root rw
 24 23 0:21 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
@@ -63,19 +43,4 @@ nonsense
 `)
 	want := []Mount{{"/with space", "ext4"}, {"/sys/fs/cgroup/cpu", "cgroup"}}
 	assert.That(t, slices.Equal(got, want), "%v, want %v", got, want)
-}
-
-func TestABridgeIsMadeOnceAndGone(t *testing.T) {
-	const name = "evktest0"
-	err := AddBridge(name)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOPKG) {
-		t.Skip("bridges cannot be made here:", err)
-	}
-	assert.NoError(t, err)
-	assert.Is(t, AddBridge(name), unix.EEXIST, "the second")
-	for range 2 {
-		assert.OK(t, RemoveBridge(name), "remove")
-	}
-	assert.Is(t, assert.Err(os.Stat("/sys/class/net/"+name)), os.ErrNotExist, "it is still")
-	assert.That(t, RemoveBridge("a-name-that-is-too-long") != nil, "a name that no interface can have was removed")
 }
