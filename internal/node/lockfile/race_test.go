@@ -358,19 +358,4 @@ func TestRaceVerdictFindsFaults(t *testing.T) {
 		wrong, _ := verdict(tt.record, time.Second)
 		assert.That(t, fmt.Sprint(wrong) == tt.want, "%s: %s, want %s", tt.name, wrong, tt.want)
 	}
-	dir := t.TempDir()
-	for _, name := range []string{"one", "two"} { // they never contend
-		s := standIn{Kind: name, Path: filepath.Join(dir, name), Strict: filepath.Join(dir, "strict"),
-			Log: filepath.Join(dir, "record")}
-		text := assert.Value(json.Marshal(s))(t)
-		start(t, []string{"/proc/self/exe"}, runVar+"="+string(text))
-		assert.Eventually(t, name+" is on record", func() bool {
-			record, _ := os.ReadFile(s.Log)
-			return strings.Contains(string(record), " "+name+" ")
-		})
-	}
-	record := assert.Value(os.ReadFile(filepath.Join(dir, "record")))(t)
-	if wrong, _ := verdict(string(record), time.Second); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "two could not have") {
-		t.Errorf("got %q", wrong)
-	}
 }
