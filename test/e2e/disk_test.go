@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -101,87 +100,4 @@ func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	n.start()
 	n.is(allChecksPassed(last))
 	n.LastKnownGood(last)
-}
-
-// damages are what can happen to a file.
-var damages = []func(file string) error{
-	func(file string) error { return os.WriteFile(file, []byte("\x00\xffnot what it was"), 0o600) },
-	func(file string) error {
-		info, err := os.Stat(file)
-		if err != nil {
-			return err
-		}
-		return os.Truncate(file, info.Size()/2)
-	},
-	func(file string) error { return os.Truncate(file, 0) },
-}
-
-// stateFiles are what a node keeps, relative to its directory.
-func stateFiles(cm *corev1.ConfigMap) []string {
-	v := underTest.version
-	return []string{
-		"current", "last-known-good", "revoked", "component-version",
-		v + "/bad-configs", v + "/promoted", v + "/startups", v + "/trial",
-		"checkpoints/" + string(cm.UID), "rendered/" + string(cm.UID) + "/kubelet",
-	}
-}
-
-// TestANodeStartsWithDamagedFilesReportsAndRepairsThem damages all files at once: internal/node/checkpoint damages each.
-func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "damaged", "--config-trial-duration=1s", "--crash-loop-threshold=0")
-	n.wrap(crashes)
-	n.Up()
-	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
-	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7"))
-	good := n.good("good", map[string]any{"maxPods": 120})
-	heals := func(t *testing.T) {
-		t.Helper()
-		n := n.in(t)
-		n.start()
-		n.healthyWith(good)
-		n.Eventually("the records are whole again", func(ctx context.Context) error {
-			for _, file := range stateFiles(good) {
-				info, err := os.Stat(filepath.Join(n.Dir, file))
-				if err != nil {
-					return err
-				}
-				if info.Size() == 0 {
-					return fmt.Errorf("%s is empty", file)
-				}
-			}
-			nc, err := n.Get(ctx)
-			if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != good.UID) {
-				err = fmt.Errorf("last-known-good is %+v", nc.Status.LastKnownGood)
-			}
-			return err
-		})
-		n.is(allChecksPassed(good))
-		n.recorded(string(good.UID), string(good.UID))
-	}
-	t.Run("all at once", func(t *testing.T) {
-		n := n.in(t)
-		for _, damage := range damages {
-			n.stop()
-			for _, file := range stateFiles(good) {
-				assert.NoError(t, damage(filepath.Join(n.Dir, file)))
-			}
-			heals(t)
-		}
-		n.Event("Warning", "StateProblem", "current: corrupt: ")
-	})
-	t.Run("all gone while it runs", func(t *testing.T) {
-		n := n.in(t)
-		entries := assert.Value(os.ReadDir(n.Dir))(t)
-		for _, e := range entries {
-			assert.NoError(t, os.RemoveAll(filepath.Join(n.Dir, e.Name())))
-		}
-		next := n.assignNew("next", map[string]any{"maxPods": 121})
-		n.is(allChecksPassed(next))
-		n.healthyWith(next)
-		n.LastKnownGood(next)
-		n.recorded(string(next.UID), string(next.UID))
-		n.kill(n.RunningPID())
-		n.healthyWith(next)
-	})
 }

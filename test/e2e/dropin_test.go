@@ -94,7 +94,6 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	n.differ(n.kubeletHas(laidOver), local, "evictionHard[imagefs.available]", "maxPods")
 	n.LastKnownGood(over)
 	n.Event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", over.UID))
-	n.metrics(which("active", over), which("last_known_good", over), `evenkeel_kubelet_starts_total{cause="change"} 1`)
 
 	page := n.page("")
 	assert.That(t, page.Source.Kind == "remote" && page.Source.UID == string(over.UID), "/configz is of %+v", page.Source)

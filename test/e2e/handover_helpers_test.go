@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -77,24 +76,6 @@ func (n *node) neverTwo() {
 		n.t.Errorf("these kubelets were started beside another one, %v: %s", err, two)
 	}
 	assert.OK(n.t, assert.Err(os.Stat(n.beside("strict"))), "no kubelet took the second lock")
-}
-
-// logTime is when the agent logged the last line that has the words.
-func (n *node) logTime(words string) time.Time {
-	n.t.Helper()
-	raw, err := os.ReadFile(n.Log)
-	assert.NoError(n.t, err)
-	var at time.Time
-	for line := range strings.Lines(string(raw)) {
-		if stamp, ok := strings.CutPrefix(line, "time="); ok && strings.Contains(line, words) {
-			stamp, _, _ = strings.Cut(stamp, " ")
-			at = assert.Value(time.Parse(time.RFC3339, stamp))(n.t)
-		}
-	}
-	if at.IsZero() {
-		n.t.Fatalf("the log of %s has no line with %q", filepath.Base(n.Log), words)
-	}
-	return at
 }
 
 // gap measures for how long the kubelet's health endpoint did not answer, from now until end is called, when it does.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -88,62 +87,4 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.holds(n.Pid())
 	err := second.Wait()
 	assert.That(t, err == nil, "the stock kubelet ended with %v, want exit code 0", err)
-}
-
-func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "ownlock")
-	other := n.rival("other")
-	n.Kubelet = append(n.Kubelet, "--lock-file="+n.lockFile(), "--exit-on-lock-contention")
-	n.start()
-	n.takesOver(v1alpha1.RunModeBootstrap)
-	n.holds(n.Pid())
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.RunningPID()))
-	if err != nil || !strings.Contains(string(argv), "\x00--lock-file="+n.Dir+"/kubelet.lock\x00") || strings.Contains(string(argv), "contention") {
-		t.Errorf("the kubelet's command line is %q, %v", argv, err)
-	}
-	other.start()
-	n.exitsWith(0)
-	other.takesOver(v1alpha1.RunModeSelfHosted)
-}
-
-func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
-	t.Parallel()
-	boot, self := handover(t, newNode(t, "handinput"))
-	boot.Up()
-	steady := boot.Steady()
-	flags, argv := self.Flags, self.Kubelet
-	without := func(prefix string) []string {
-		return slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return strings.HasPrefix(f, prefix) })
-	}
-	missing := filepath.Join(boot.Node.Dir(), "not", "there")
-	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
-	assert.NoError(t, os.WriteFile(config,
-		[]byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
-	for _, c := range []struct {
-		name    string
-		flags   []string
-		kubelet []string
-		code    int
-		words   string
-	}{
-		{"bootstrap without a lock", append(without("--lock-file"), "--bootstrap"), argv, 3, "evenkeel-agent: --bootstrap needs --lock-file"},
-		{"a directory as lock file", append(without("--lock-file"), "--lock-file="+boot.Node.Dir()), argv, 7, "evenkeel-agent: --lock-file cannot be used: lock file: "},
-		{"a lock file whose directory is missing", append(without("--lock-file"), "--lock-file="+missing+"/lock"), argv, 7, "its directory does not exist"},
-		{"no such kubelet", flags, slices.Concat([]string{missing}, argv[1:]), 1, "there is no kubelet at " + missing},
-		{"an invalid local configuration", flags, append(slices.Clone(argv), "--config="+config), 4, "the node has no other fallback: correct " + config},
-		{"without the lock", without("--lock-file"), argv, 5, "evenkeel-agent: another agent works on " + boot.Dir},
-	} {
-		self.Flags, self.Kubelet = c.flags, c.kubelet
-		self.in(t).ends(c.code, c.words)
-		if t.Failed() {
-			t.Fatal(c.name)
-		}
-	}
-	steady.End(t)
-	boot.holds(boot.Pid())
-	boot.runs(1, "", []string{"probe", "--socket=" + self.socket()}, "evenkeel-agent: no agent answers on "+self.socket())
-	boot.runs(0, "", []string{"probe", "--socket=" + boot.socket(), "--ready"}, "running\n")
-	boot.runs(0, "", []string{"--help"}, "--lock-file", "--bootstrap", "--probe-socket", "cannot be used, 8 the lock file was replaced")
-	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.", "maxSurge")
 }

@@ -3,60 +3,13 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithoutTheAPI(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0", "--sync-timeout=1m"}
-	boot, self := handover(t, newCluster(t, "handover"), flags...)
-	boot.wrap(strict)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.Up()
-	boot.takesOver(v1alpha1.RunModeBootstrap)
-
-	// The self-hosted one asks the bootstrap one to leave.
-	gap := boot.gap()
-	self.start()
-	boot.exitsWith(0)
-	self.takesOver(v1alpha1.RunModeSelfHosted)
-	t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.logged("another process requested the node")
-	if stopped, started := boot.logTime(`msg="kubelet stopped"`), self.logTime(`msg="kubelet started"`); !stopped.Before(started) {
-		t.Errorf("one kubelet stopped at %s, the next was started at %s", stopped, started)
-	}
-	self.status("Run mode: SelfHosted", "Agent: runs")
-
-	// The init system starts bootstrap again, which waits and touches nothing.
-	steady, before := self.Steady(), self.records()
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
-	assert.NoDiff(t, cmp.Diff(before, self.records()), "the records have changed")
-	steady.End(t)
-	self.AssignMap(cm)
-	self.LastKnownGood(cm)
-
-	// The pod is gone, and so is the API.
-	assert.NoError(t, boot.Cluster.StopAPIServer())
-	gap = boot.gap()
-	self.stop()
-	boot.healthyWith(cm)
-	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
-	assert.NoError(t, boot.Cluster.StartAPIServer(t.Context()))
-	boot.takesOver(v1alpha1.RunModeBootstrap)
-	boot.is(allChecksPassed(cm))
-	boot.neverTwo()
-}
 
 func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	t.Parallel()

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,98 +136,6 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	assert.NoError(t, lock.Close())
 	n.healthyWith(next)
 	n.is(allChecksPassed(next))
-}
-
-// fault is what the API server suffers from, as far as the agent can see.
-type fault struct {
-	mu     sync.Mutex
-	answer func(w http.ResponseWriter, r *http.Request) bool // nil: nothing; true: it was answered
-	ended  chan struct{}                                     // closed when it is over
-}
-
-// begin replaces the fault, and cuts every connection that is open: watches
-// too.
-func (f *fault) begin(answer func(w http.ResponseWriter, r *http.Request) bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ended != nil {
-		close(f.ended)
-	}
-	f.answer, f.ended = answer, make(chan struct{})
-}
-
-func (f *fault) now() (answer func(w http.ResponseWriter, r *http.Request) bool, ended <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.answer, f.ended
-}
-
-// cut ends a request without an answer.
-var cut = http.ErrAbortHandler
-
-func (f *fault) wrap(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, ended := f.now()
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		go func() {
-			select {
-			case <-ended:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		r = r.WithContext(ctx)
-		if answer == nil || !answer(w, r) {
-			next.ServeHTTP(w, r)
-		}
-		if ctx.Err() != nil {
-			panic(cut)
-		}
-	})
-}
-
-// behind puts the node's agent, but not its kubelet, behind a proxy.
-func (n *node) behind(f *fault) {
-	n.t.Helper()
-	f.begin(nil)
-	proxy := assert.Value(n.Proxy(f.wrap))(n.t)
-	n.t.Cleanup(func() {
-		f.begin(nil)
-		proxy.Close()
-	})
-	n.Flags = append(n.Flags, "--kubeconfig="+proxy.Kubeconfig)
-}
-
-func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "mute", "--config-trial-duration=1s", "--sync-timeout=1s")
-	f := &fault{}
-	n.behind(f)
-	n.Up()
-	cm := n.good("a", map[string]any{"maxPods": 120})
-	n.stop()
-	next := n.assignNew("b", map[string]any{"maxPods": 121})
-
-	var requests atomic.Int64
-	f.begin(func(_ http.ResponseWriter, r *http.Request) bool {
-		requests.Add(1)
-		<-r.Context().Done()
-		return true
-	})
-	n.start()
-	n.healthyWith(cm) // the checkpoint, after the sync timeout
-	assert.That(t, requests.Load() != 0, "the agent used its checkpoint without a request to the API server")
-	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
-	assert.That(t, z.Source.Kind == "remote" && z.Source.UID == string(cm.UID), "the source is %+v", z.Source)
-	n.stop() // reports that hang must not hold up the end
-	n.exitsWith(0)
-
-	n.start()
-	n.healthyWith(cm)
-	f.begin(nil)
-	n.is(allChecksPassed(next))
-	n.LastKnownGood(next)
 }
 
 // countLog counts the lines of the agent's log that hold words.

@@ -47,23 +47,6 @@ func shortage(resource, need, allocatable string) string {
 	return fmt.Sprintf("OutOf%[1]s (%[1]s: %[2]s needed by all pods together, %[3]s allocatable)", resource, need, allocatable)
 }
 
-func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "podloss", "--config-trial-duration=8s")
-	n.Up()
-	n.RunPods("1", "2", "3", "4")
-	before := n.Containers()
-	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
-	n.AssignMap(cm)
-	n.is(allChecksPassed(cm))
-	n.podsLeft(2, before)
-	n.LastKnownGood(cm)
-	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
-}
-
 // hasSmallVolume is for runPodsWith: the pod has an emptyDir of 1 MiB.
 func hasSmallVolume(spec *corev1.PodSpec) {
 	spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{
@@ -130,22 +113,6 @@ func TestPressureThatNoGuardPredictsFailsTheTrial(t *testing.T) {
 	assert.NoError(t, os.WriteFile(filepath.Join(root, "ballast"), make([]byte, 52<<20), 0o644))
 	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: ", cm.UID))
 	n.healthyWith(nil)
-	n.verdictIsFinal(cm)
-}
-
-func TestAPodThatIsNotAdmittedAgainFailsTheTrial(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "rejects", "--config-trial-duration=10m")
-	n.Up()
-	n.label("a")
-	n.RunPodsWith(runsOnlyInZoneA, "picky")
-	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
-	n.onTrial(cm, 10*time.Minute, 3)
-	n.healthyWith(cm)
-	n.label("b")
-	n.kill(n.RunningPID())
-	// The final state of its containers may replace the reason NodeAffinity.
-	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: pod default/rejects-picky: ", cm.UID))
 	n.verdictIsFinal(cm)
 }
 
@@ -262,24 +229,4 @@ func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	n.is(allChecksPassed(cm))
 	n.LastKnownGood(cm)
 	n.SameContainers(before)
-}
-
-func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "costly", "--config-trial-duration=10m", "--crash-loop-threshold=0")
-	n.Up()
-	n.label("a")
-	n.RunPods("any")
-	n.RunPodsWith(runsOnlyInZoneA, "picky")
-	before := n.Containers()
-	cm := n.assignNew("bad", map[string]any{"containerLogMaxFiles": 4})
-	n.onTrial(cm, 10*time.Minute, 0)
-	n.healthyWith(cm)
-	n.SameContainers(before)
-	n.label("b")
-	n.kill(n.RunningPID())
-	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
-	n.healthyWith(nil)                                                                                                    // a guard would wait for the label
-	n.Event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ") // NodeAffinity, or ended by the kubelet
-	n.podsLeft(1, before)
 }
