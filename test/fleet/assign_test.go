@@ -3,19 +3,15 @@ package fleet_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -126,71 +122,4 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		t.Errorf("it is assigned %+v and runs %+v", nc.Spec.ConfigSource, nc.Status)
 	}
 	s.assign(0, []string{s.node(2), "--local"}, "node assign-2 has no assignment and runs its local configuration: nothing changes\n")
-}
-
-func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
-	t.Parallel()
-	s := play(t, "assignsilent", 1)
-	node := s.node(0)
-	s.do(s.fleet.Silence(node))
-	file := s.file("more-pods", "maxPods: 121")
-	s.assign(3, []string{node, "-f", file, "--drop-in", "--yes", "--agent-timeout=1s"},
-		"note: it is not known whether node assignsilent-0 would accept this: its agent has not answered within 1s\n", "node assignsilent-0 is assigned ConfigMap ",
-		"error: the agent of node assignsilent-0 has not answered for 1s: is it running? The configuration is assigned; the node starts it when its agent runs; "+
-			"to undo the assignment: kubectl evenkeel assign assignsilent-0 --local\n")
-	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 already has this assignment: nothing is written\n",
-		"error: timed out after 1s: node assignsilent-0 has not answered yet; the assignment stays")
-	s.do(s.fleet.Unsilence(t.Context(), node))
-	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
-}
-
-func TestInterruptingAssignDoesNotStopTheNode(t *testing.T) {
-	t.Parallel()
-	s := play(t, "assignstop", 1, func(o *hollow.Options) { o.Limits.TrialDuration = 3 * time.Second })
-	node := s.node(0)
-	file := s.file("more-pods", "maxPods: 122")
-	cmd := exec.CommandContext(t.Context(), root+"/bin/kubectl-evenkeel", "assign", node, "-f", file, "--drop-in", "--yes")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())
-	log := filepath.Join(t.TempDir(), "out")
-	out, err := os.Create(log)
-	s.do(err)
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	s.do(cmd.Start())
-	said := func() string {
-		text, err := os.ReadFile(log)
-		s.do(err)
-		return string(text)
-	}
-	s.until("the trial has begun", func() (string, bool) { return said(), strings.Contains(said(), " on trial: ") })
-	s.do(cmd.Process.Signal(syscall.SIGINT))
-	_ = cmd.Wait() // its code is looked at
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said(), "error: interrupted; the trial continues, and if it fails the node rolls back by itself: kubectl evenkeel node "+node) {
-		t.Errorf("exit code %d: %s", code, said())
-	}
-	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
-}
-
-func TestARolloutLeavesAManuallyAssignedNodeAlone(t *testing.T) {
-	t.Parallel()
-	s := play(t, "assignrolled", 2)
-	r := s.roll("maxPods: 101", "strategy: {steps: [{nodes: 100%}]}")
-	ref := r.complete(1)
-	node := s.node(0)
-	s.assign(0, []string{node, "-f", s.file("pods", "maxPods: 111"), "--drop-in", "--yes"},
-		"note: rollout assignrolled has assigned revision 1 to node assignrolled-0; from now on it will not change the node; to return the node to the rollout: kubectl patch nodeconfig assignrolled-0 --type=json",
-		"Node assignrolled-0 runs ConfigMap evenkeel-system/"+ref.Name+" (assignrolled/1). Changes:\n", "a whole configuration -> a drop-in",
-		"its last-known-good configuration")
-	generation := s.nodeConfig(node).Generation
-	r.push("maxPods: 102")
-	r.await(at(2, v1alpha1.RolloutComplete), updated(1))
-	nc := s.nodeConfig(node)
-	assert.That(t, nc.Generation == generation && nc.Spec.ConfigSource.RolloutRef == nil, "the rollout has written %+v", nc.Spec.ConfigSource)
-	// The note's own command hands it back.
-	cmd := exec.CommandContext(t.Context(), root+"/bin/tools/kubectl", "patch", "nodeconfig", node, "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())
-	out, err := cmd.CombinedOutput()
-	assert.Must(t, err == nil, "%v: %s", err, out)
-	r.await(at(2, v1alpha1.RolloutComplete), updated(2))
-	s.assign(0, []string{node, "--local", "--dry-run"}, "note: rollout assignrolled has assigned revision 2 to node assignrolled-0", "dry run")
 }

@@ -82,17 +82,3 @@ func TestAnInvalidTemplateIsReportedAndChangesNothing(t *testing.T) {
 	r.looked() // the controller checks for the obstacle only at intervals; this makes it check now
 	s.same("run the second revision", s.running(r.complete(2)), s.nodes(0, 3))
 }
-
-func TestASelectorWithoutNodesIsReportedAndServesLaterNodes(t *testing.T) {
-	t.Parallel()
-	s := play(t, "nobody", 1)
-	r := s.roll("maxPods: 101", `
-nodeSelector: {matchLabels: {nobody: has-this}}
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
-	st := r.await(that("there are no nodes", func(st *status) bool { return st.Phase == v1alpha1.RolloutNoNodes }))
-	want := "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
-	assert.That(t, st.Message == want, "it says %q, not %q", st.Message, want)
-	s.label("nobody", "has-this", s.node(0))
-	r.await(at(1, v1alpha1.RolloutComplete), updated(1))
-}

@@ -1,7 +1,6 @@
 package fleet_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,41 +8,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-func TestARolloutHaltsAtMaxFailures(t *testing.T) {
-	t.Parallel()
-	const name = "threshold"
-	s := play(t, name, 6, faulty(
-		fmt.Sprintf("reject,field=maxPods:7,node=%s-0", name),
-		fmt.Sprintf("reject,field=maxPods:8,node=%s-0,node=%[1]s-1", name)))
-	s.label("first", "yes", s.nodes(0, 2)...)
-	r := s.roll("maxPods: 7", `
-strategy:
-  maxUnavailable: 4
-  canarySelector: {matchLabels: {first: "yes"}}
-  steps: [{nodes: 100%}]
-failurePolicy: {maxFailures: 2}
-`)
-	st := r.await(at(1, v1alpha1.RolloutComplete))
-	assert.That(t, st.Updated == "5/6" && st.Nodes.Failed == 1 && st.Halt == nil,
-		"with one failure it says %s, %+v", st.Message, st.Nodes)
-	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "NodesFailed" || !strings.Contains(x.Message, s.node(0)+" ValidationFailed") {
-		t.Errorf("Degraded is %+v", x)
-	}
-
-	r.push("maxPods: 8")
-	st = r.await(at(2, v1alpha1.RolloutHalted))
-	want := fmt.Sprintf("2 nodes failed (limit 2): %s ValidationFailed, %s ValidationFailed", s.node(0), s.node(1))
-	assert.That(t, st.Halt.Reason == "TooManyFailures" && st.Halt.Message == want, "the stop is %+v, want %q", st.Halt, want)
-	r.looked()
-	bad := st.UpdateRevision.ConfigMapRef
-	if got := s.everGiven(bad); len(got) > 6 { // 4 at first, and one more for each that was done before the stop
-		t.Errorf("%d nodes were given it: %v", len(got), got)
-	}
-	if most := s.most(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, bad.UID) && unproven(nc) }); most > 4 {
-		t.Errorf("%d nodes were unavailable at a time, of a budget of 4", most)
-	}
-}
 
 func TestARevisionThatFailsAfterSeveralNodesIsRevokedOnAll(t *testing.T) {
 	t.Parallel()

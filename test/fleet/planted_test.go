@@ -88,22 +88,3 @@ func TestAForgedConfigMapIsNeverRolledOut(t *testing.T) {
 		assert.That(t, len(got) == 0, "%v were given %s", got, cm.Name)
 	}
 }
-
-func TestAReturnNeverUsesAForgedConfigMap(t *testing.T) {
-	t.Parallel()
-	s := play(t, "standin", 2)
-	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
-	first := r.complete(1)
-	r.push("maxPods: 102")
-	second := r.complete(2)
-	s.removeConfigMap(first.Name)
-	stand := r.plant(first.Name, "1")
-	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
-		spec.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
-	})
-	r.await(that("the second revision is stopped", func(st *status) bool { return st.Halt != nil && st.Halt.Revision == 2 }))
-	r.looked()
-	got := s.everGiven(v1alpha1.ConfigMapReference{UID: stand.UID})
-	assert.That(t, len(got) == 0, "%v were assigned the forged ConfigMap", got)
-	s.same("were given the second revision", s.everGiven(second), s.nodes(0, 2))
-}

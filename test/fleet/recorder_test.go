@@ -182,24 +182,17 @@ func (s *scenario) everGiven(ref v1alpha1.ConfigMapReference) []string {
 // most is how many nodes were ever something at the same time.
 func (s *scenario) most(what func(*v1alpha1.NodeConfig) bool) int {
 	s.t.Helper()
-	return s.mostOf(what, func(nc *v1alpha1.NodeConfig) string { return nc.Name })
-}
-
-// mostOf is how many different values the nodes ever had at the same time that were something: their names, their zones.
-func (s *scenario) mostOf(what func(*v1alpha1.NodeConfig) bool, value func(*v1alpha1.NodeConfig) string) int {
-	s.t.Helper()
 	most, when := 0, ""
 	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {
-		values, which := map[string]bool{}, []string(nil)
+		var which []string
 		for _, nc := range now {
 			if what(nc) {
-				values[value(nc)] = true
 				which = append(which, fmt.Sprintf("%s (resourceVersion %s, generation %d, observed %d)", nc.Name, nc.ResourceVersion, nc.Generation, nc.Status.ObservedGeneration))
 			}
 		}
-		if len(values) > most {
+		if len(which) > most {
 			slices.Sort(which)
-			most, when = len(values), fmt.Sprintf("after a change of %s: %s", name, strings.Join(which, ", "))
+			most, when = len(which), fmt.Sprintf("after a change of %s: %s", name, strings.Join(which, ", "))
 		}
 	})
 	s.t.Logf("the most at once: %d, %s", most, when) // printed if the test fails

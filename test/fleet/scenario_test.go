@@ -59,8 +59,6 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 	return &scenario{t: t, name: name, fleet: fleet}
 }
 
-func zones(n int) func(*hollow.Options) { return func(o *hollow.Options) { o.Zones = n } }
-
 // faulty nodes have these faults, in the words that evenkeel-hollow's --fault takes.
 func faulty(faults ...string) func(*hollow.Options) {
 	return func(o *hollow.Options) {
@@ -374,18 +372,6 @@ func (r *rollout) await(checks ...check) *v1alpha1.NodeConfigRolloutStatus {
 	}
 }
 
-// rollWithPausedUpdate makes a rollout whose first revision is complete, and whose second one waits for approval with one node
-// updated.
-func (s *scenario) rollWithPausedUpdate() (r *rollout, first, second v1alpha1.ConfigMapReference) {
-	s.t.Helper()
-	r = s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
-	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
-	r.approve(1, 1)
-	first = r.complete(1)
-	r.push("maxPods: 102")
-	return r, first, r.await(at(2, v1alpha1.RolloutAwaitingApproval)).UpdateRevision.ConfigMapRef
-}
-
 // complete waits until a revision is complete, and returns its ConfigMap.
 func (r *rollout) complete(revision int64) v1alpha1.ConfigMapReference {
 	r.t.Helper()
@@ -421,4 +407,15 @@ func condition(st *v1alpha1.NodeConfigRolloutStatus, kind string) metav1.Conditi
 		}
 	}
 	return metav1.Condition{}
+}
+
+// cleanUp deletes an object after the test.
+func (s *scenario) cleanUp(o client.Object) {
+	s.t.Cleanup(func() { s.do(kube.Delete(context.Background(), o, client.GracePeriodSeconds(0))) })
+}
+
+// removeConfigMap deletes a ConfigMap of evenkeel-system.
+func (s *scenario) removeConfigMap(name string) {
+	s.t.Helper()
+	s.do(kube.Delete(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}}))
 }
