@@ -81,38 +81,3 @@ func wantTable(t *testing.T, args, header, row string) {
 	assert.Equal(t, strings.Join(strings.Fields(lines[0]), " "), header, "kubectl", args)
 	assert.Equal(t, strings.Join(got, " "), row, "kubectl", args)
 }
-
-func TestKubectlExplainsEveryFieldAndSaysWhoWritesIt(t *testing.T) {
-	for path, want := range map[string][]string{
-		"nodeconfig":      {"It has the name of the node."},
-		"nodeconfig.spec": {"Written by a person or a controller; writes by a node are refused."},
-		"nodeconfig.spec.configSource": {
-			"Exactly one of its fields local and configMapRef must be set.", "configMapRef <Object>",
-			"Written by a person or a controller.",
-		},
-		"nodeconfig.spec.configSource.configMapRef": {"uid is the metadata.uid of the ConfigMap."},
-		"nodeconfig.status":                         {"Only the node's evenkeel-agent writes it,"},
-		"nodeconfig.status.lastKnownGood": {
-			"Absent if it is the local configuration. Written by the agent.", "since is the time when the configuration passed its trial.",
-		},
-		"ncr": {"rolls out one kubelet configuration to all nodes that a selector matches", "People write the spec."},
-		"ncr.spec": {
-			"An empty selector is refused unless allNodes is true.", "soakSeconds <integer>", "A node that takes longer has failed. Defaults to 900.",
-			"newNodes <string> enum: LastSucceeded, Target",
-		},
-		"ncr.spec.strategy": {
-			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "After the last step, all remaining nodes are updated. Defaults to three steps: 1 node, 10%, 100%.",
-			"topologyKey is the key of the node label whose value is the node's domain,",
-		},
-		"ncr.spec.strategy.steps":       {"Each has exactly one of nodes and pause. After", "neither numbers nor percentages may decrease."},
-		"ncr.spec.strategy.steps.pause": {"such as 10m or 1h30m. If it is absent, the rollout waits for an approval."},
-		"ncr.spec.template":             {"Exactly one of kubelet, kubeletDropIn and configMapRef must be set.", "kubeletDropIn is a partial KubeletConfiguration."},
-		"ncr.status":                    {"Only evenkeel-controller writes it.", "halt describes the stop of updateRevision."},
-		"ncr.status.nodes":              {"unavailable is the number of nodes that count against maxUnavailable."},
-	} {
-		out := strings.Join(strings.Fields(mustKubectl(t, "explain", path)), " ")
-		for _, w := range want {
-			assert.That(t, strings.Contains(out, w), "kubectl explain %s lacks %q:\n%s", path, w, out)
-		}
-	}
-}

@@ -3,19 +3,16 @@ package api_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -80,55 +77,6 @@ func TestTheSelfHostedKubeletUsesTheImageOfTheRelease(t *testing.T) {
 	assert.Must(t, pinned != nil, "tools/go.mod names no k8s.io/kubernetes")
 	got, want := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0].Image, "evenkeel.dev/kubelet:"+string(pinned[1])
 	assert.That(t, got == want, "the image is %s, make image makes %s", got, want)
-}
-
-// The agent's flags name paths on the host; the kubelet creates the directories of the probe socket and of the lock.
-func TestTheSelfHostedKubeletUsesTheHostsPaths(t *testing.T) {
-	c := selfHosted(t, "config/self-hosted").Spec.Template.Spec
-	for _, volume := range c.Volumes {
-		at := slices.IndexFunc(c.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
-		if at < 0 || c.Containers[0].VolumeMounts[at].MountPath != volume.HostPath.Path || *volume.HostPath.Type != corev1.HostPathDirectoryOrCreate {
-			t.Errorf("volume %s is not mounted under its path on the host, or not made", volume.Name)
-		}
-	}
-	mounted := func(path string) bool {
-		return slices.ContainsFunc(c.Volumes, func(v corev1.Volume) bool { return v.HostPath.Path == filepath.Dir(path) })
-	}
-	command := strings.Join(c.Containers[0].Command, " ")
-	_, lock, _ := strings.Cut(command, "--lock-file=")
-	lock, _, _ = strings.Cut(lock, " ")
-	socket := c.Containers[0].Env[slices.IndexFunc(c.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "EVENKEEL_PROBE_SOCKET" })].Value
-	probe := c.Containers[0].LivenessProbe.Exec.Command[0]
-	for _, path := range []string{lock, socket, probe} {
-		assert.That(t, mounted(path), "the directory of %q is not mounted", path)
-	}
-	if _, bin, _ := strings.Cut(command, "--bin-dir="); !strings.HasPrefix(bin, filepath.Dir(probe)+" ") {
-		t.Errorf("the probes run %s, and on-host puts programs elsewhere: %s", probe, command)
-	}
-}
-
-func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T) {
-	base := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0]
-	example := selfHosted(t, "config/examples/self-hosted").Spec.Template.Spec.Containers[0]
-	assert.NoDiff(t, cmp.Diff(base.Command, example.Command))
-	want := []string{
-		"/kubelet", "--kubeconfig=/var/lib/kubelet/kubeconfig", "--config=/etc/kubernetes/kubelet.yaml",
-		"--config-dir=/etc/kubernetes/kubelet.conf.d", "--hostname-override=$(NODE_NAME)", "--node-ip=$(HOST_IP)",
-	}
-	assert.NoDiff(t, cmp.Diff(want, example.Args))
-	assert.That(t, example.Image == "registry.example.com/evenkeel/kubelet:v1.37.2" && len(example.Env) == len(base.Env)+1,
-		"image %s, environment %v", example.Image, example.Env)
-}
-
-func TestTheSelfHostedKubeletIsReplacedAsAWhole(t *testing.T) {
-	daemonSets := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets("kube-system")
-	mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
-	assert.OK(t, assert.Err(daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{})))
-	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
-	assert.That(t, strings.Count(out, " unchanged\n") == 2, "again:\n%s", out)
-	mustKubectl(t, "delete", "-k", filepath.Join(root, "config/self-hosted"))
-	_, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{})
-	assert.That(t, apierrors.IsNotFound(err), "%v", errors.Join(errors.New("it is still there"), err))
 }
 
 func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
