@@ -1,13 +1,11 @@
 package kubeadm
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -86,37 +84,6 @@ users:
 	}
 	Sign(want)
 	assert.NoDiff(t, cmp.Diff(want, cm))
-}
-
-func TestWithoutAPodSubnetKubeProxyHasNoClusterCIDR(t *testing.T) {
-	cm := assert.Value(generate(Components()[1], derivedFrom(nil), addressV4+":6443"))(t)
-	if got := cm.Data["config.conf"]; strings.Contains(got, "clusterCIDR") || !strings.Contains(got, "bindAddress: 0.0.0.0\n") {
-		t.Error(got)
-	}
-}
-
-func TestTheServerInKubeProxysKubeconfig(t *testing.T) {
-	for _, tt := range []struct{ name, endpoint, controlPlaneEndpoint, want string }{
-		{"the endpoint", "192.0.2.10:7443", "", "https://192.0.2.10:7443"},
-		{"an endpoint of IPv6", "[2001:db8::10]:7443", "", "https://[2001:db8::10]:7443"},
-		{"a name", "", "api.example.org:443", "https://api.example.org:443"},
-		{"a name before the endpoint", "192.0.2.10:7443", "api.example.org:443", "https://api.example.org:443"},
-		{"a name at the endpoint's port", "192.0.2.10:7443", "api.example.org", "https://api.example.org:7443"},
-		{"a name alone", "", "api.example.org", "https://api.example.org:6443"},
-		{"an address alone", "", "192.0.2.99", "https://192.0.2.99:6443"},
-		{"an address of IPv6 alone", "", "2001:db8::99", "https://[2001:db8::99]:6443"},
-		{"an address of IPv6 with a port", "", "[2001:db8::99]:443", "https://[2001:db8::99]:443"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) { cc.ControlPlaneEndpoint = tt.controlPlaneEndpoint }), tt.endpoint)
-			assert.NoError(t, err)
-			var kubeconfig struct {
-				Clusters []struct{ Cluster struct{ Server string } }
-			}
-			assert.NoError(t, yaml.Unmarshal([]byte(cm.Data["kubeconfig.conf"]), &kubeconfig))
-			assert.Equal(t, kubeconfig.Clusters[0].Cluster.Server, tt.want)
-		})
-	}
 }
 
 func TestGenerateFailsWithTheReason(t *testing.T) {

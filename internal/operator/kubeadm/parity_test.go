@@ -153,19 +153,6 @@ func zeroAt(component, path string) *zero {
 	return nil
 }
 
-func TestEveryExplainedDifferenceFromKubeadmExists(t *testing.T) {
-	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
-	for _, c := range Components() {
-		theirs := fieldsOf(t, uploaded[c.ConfigMap].Data[c.Key])
-		for _, z := range zeroes {
-			for _, path := range strings.Fields(z.paths) {
-				_, ok := theirs[path]
-				assert.That(t, z.component != c.Name || ok, "kubeadm no longer uploads %s of %s", path, c.Name)
-			}
-		}
-	}
-}
-
 // fieldsOf returns the values of a document by their paths; lists, and mappings that are empty, are values.
 func fieldsOf(t *testing.T, document string) map[string]any {
 	t.Helper()
@@ -199,37 +186,4 @@ func compareEffective(t *testing.T, c Component, ours, theirs string) {
 	}
 	assert.NoDiff(t, cmp.Diff(understood[0], understood[1]), c.Name, "understands kubeadm's as another configuration")
 	assert.Equal(t, understood[0].String("kind"), c.Kind, c.Name, "understood a")
-}
-
-func TestTheParityTestFindsDifferences(t *testing.T) {
-	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(""))))(t)
-	c := Components()[1]
-	ours := assert.Value(generate(c, cc, addressV4+":6443"))(t)
-	for _, tt := range []struct {
-		name   string
-		change func(theirs *corev1.ConfigMap)
-		want   string // "" is none
-	}{
-		{"none", func(*corev1.ConfigMap) {}, ""},
-		{"a zero", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "portRange: \"\"\n" }, ""},
-		{"a field that is set", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "portRange: 1-2\n" }, "portRange (written although empty"},
-		{"a new field", func(cm *corev1.ConfigMap) { cm.Data[c.Key] += "newInTheTarget: null\n" }, "newInTheTarget of kube-proxy: kubeadm has <nil>, and we know no reason"},
-		{"another value", func(cm *corev1.ConfigMap) { cm.Data[c.Key] = strings.Replace(cm.Data[c.Key], "0.0.0.0", "0.0.0.1", 1) }, "bindAddress of kube-proxy: not kubeadm's"},
-		{"a field that is not there", func(cm *corev1.ConfigMap) {
-			cm.Data[c.Key] = strings.Replace(cm.Data[c.Key], "bindAddress: 0.0.0.0\n", "", 1)
-		}, "bindAddress of kube-proxy: not kubeadm's"},
-		{"another server", func(cm *corev1.ConfigMap) {
-			cm.Data["kubeconfig.conf"] = strings.Replace(cm.Data["kubeconfig.conf"], ":6443", ":443", 1)
-		}, "kubeconfig.conf of kube-proxy: not kubeadm's"},
-		{"a key", func(cm *corev1.ConfigMap) { cm.Data["more"] = "" }, "the keys of kube-proxy: not kubeadm's"},
-		{"a label", func(cm *corev1.ConfigMap) { cm.Labels["a"] = "b" }, "the labels of kube-proxy: not kubeadm's"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			theirs := ours.DeepCopy()
-			tt.change(theirs)
-			found := differences(t, c, ours, theirs)
-			got := strings.Join(found, "; ")
-			assert.That(t, strings.Contains(got, tt.want) && (tt.want == "") == (got == ""), "found %q, want %q", got, tt.want)
-		})
-	}
 }

@@ -23,14 +23,6 @@ func TestStoreCreatesUpdatesAndDeletesAndRecordsIt(t *testing.T) {
 	recorded(t, c, "00001 v1.37.0 applied")
 }
 
-func TestStoreRemovesTheSignatureOfWhatAUserSupplied(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a"})
-	store(t, c, "v1.37.0", contents{"kubelet-config": "user's"})
-	cm := snapshot(t, c)["kubelet-config"]
-	origin, why := OriginOf(cm)
-	assert.That(t, origin == UserSupplied, "it is %s: %s", origin, why)
-}
-
 func TestStoreSignsAConfigMapThatHasNoAnnotationsYet(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "user's"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Annotations = nil })

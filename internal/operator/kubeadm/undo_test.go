@@ -98,13 +98,3 @@ func TestAnUndoThatCannotDeleteItsRecordExplainsTheConsequence(t *testing.T) {
 	has(t, c, contents{"kubelet-config": "a"})
 	recorded(t, c)
 }
-
-// The undo finds that nothing was written yet, and deletes the record: the apply must not go on without one.
-func TestAnUndoDuringAnApplyKeepsThePreviousContent(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a"})
-	slow := between(t, "kubelet-config", func() error { return undo(t.Context(), c, false) })
-	assert.NoError(t, Store(t.Context(), slow, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})))
-	has(t, c, contents{"kubelet-config": "a2"})
-	assert.NoError(t, undo(t.Context(), c, false))
-	has(t, c, contents{"kubelet-config": "a"})
-}
