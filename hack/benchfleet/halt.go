@@ -59,7 +59,7 @@ func (f *fleet) halt(ctx context.Context, c *child) (h halt, err error) {
 			return fmt.Errorf("the rollout is %s: %s", o.Status.Phase, o.Status.Message)
 		}
 		return nil
-	}, c.done))
+	}, c.Done))
 	must.OK(f.all(ctx, f.nodes, func(s seen) bool { return s.settled }))
 	must.OK(f.quiet(ctx))
 	failed := false

@@ -104,15 +104,15 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 			return fmt.Errorf("%d of %s are selected: %s", o.Status.Nodes.Selected, printable.Count(nodes, "node"), o.Status.Message)
 		}
 		return nil
-	}, c.done))
+	}, c.Done))
 	for i := range 30 { // meanwhile the runtime returns free memory to the kernel
 		must.OK(bed.Pause(ctx, time.Second))
 		patch := fmt.Appendf(nil, `{"status":{"error":"change %d"}}`, i) // makes the rollout due
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
 		must.OK(w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)))
 	}
-	l.now, l.most = must.Get2(figures.Memory(c.pid()))
-	l.program = must.Get(figures.FileMemory(c.pid()))
+	l.now, l.most = must.Get2(figures.Memory(c.Pid()))
+	l.program = must.Get(figures.FileMemory(c.Pid()))
 	answer := must.Get(http.Get("http://" + metrics + "/metrics"))
 	defer answer.Body.Close()
 	text := must.Get(io.ReadAll(answer.Body))

@@ -41,7 +41,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 		begin := time.Now()
 		must.OK(w.cluster.StartAPIServer(ctx))
 		floor := time.Since(begin)
-		must.OK(eventually(ctx, 2*time.Minute, 50*time.Millisecond, ready, c.done))
+		must.OK(eventually(ctx, 2*time.Minute, 50*time.Millisecond, ready, c.Done))
 		floors, behind = append(floors, floor), append(behind, time.Since(begin)-floor)
 	}
 	most := slices.Max(behind)

@@ -49,14 +49,14 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 			return fmt.Errorf("the preflight is %s: %s", o.Status.Phase, o.Status.Message)
 		}
 		return nil
-	}, c.done))
+	}, c.Done))
 	a.took = time.Since(begin)
 	r := o.Status.Result
 	if a.unknown = int(r.Unknown); int(r.Accepted)+a.unknown != f.nodes {
 		return a, fmt.Errorf("%d of %s accept: %+v", r.Accepted, printable.Count(f.nodes, "node"), r)
 	}
 	must.OK(f.quiet(ctx))
-	_, a.most = must.Get2(figures.Memory(c.pid()))
+	_, a.most = must.Get2(figures.Memory(c.Pid()))
 	a.counts = f.audit.Count(begin, time.Now(), written)
 	for k, n := range a.counts {
 		switch {

@@ -132,7 +132,7 @@ func (b *bench) usage(what string, nodes int, changes ...phase) {
 func (b *bench) reportMemory(f *fleet) (err error) {
 	defer must.Catch(&err)
 
-	_, most := must.Get2(figures.Memory(f.hollow.pid()))
+	_, most := must.Get2(figures.Memory(f.hollow.Pid()))
 	each := float64(most) / float64(f.nodes)
 	few := f.nodes < 500 // the program itself is larger than its nodes
 	b.limited(figure{What: "evenkeel-hollow: most memory, for each node", Text: fmt.Sprintf("%.3f MiB", each/(1<<20)), Value: each,

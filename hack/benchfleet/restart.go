@@ -34,7 +34,7 @@ func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
 	must.OK(f.cluster.StartAPIServer(ctx))
-	must.OK(f.findServers())
+	f.servers = f.cluster.ServerPIDs()
 	started := time.Since(begin)
 	r := must.Get(f.recover(ctx, begin, ready))
 	used := must.Get(f.spent(f.hollow, c))

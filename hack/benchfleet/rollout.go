@@ -255,11 +255,11 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 			return fmt.Errorf("the rollout is %s, %s updated: %s", o.Status.Phase, o.Status.Updated, o.Status.Message)
 		}
 		return nil
-	}, c.done))
+	}, c.Done))
 	p = must.Get(f.end(ctx, begin, before, "evenkeel-controller", c))
 	p.started = started
 	f.idle = must.Get(f.calm(ctx, idle, c))
-	p.now, p.most = must.Get2(figures.Memory(c.pid()))
+	p.now, p.most = must.Get2(figures.Memory(c.Pid()))
 	return p, f.admin.Delete(ctx, o)
 }
 

@@ -79,7 +79,7 @@ func (b *bench) up(ctx context.Context) (w *world, err error) {
 	defer must.Catch(&err)
 
 	ctrllog.SetLogger(logr.Discard())
-	w = &world{servers: map[string]int{}}
+	w = &world{}
 	w.dir = must.Get(os.MkdirTemp("", "evenkeel-benchfleet-"))
 	w.dir = must.Get(filepath.EvalSymlinks(w.dir))
 	var flags []string
@@ -89,7 +89,7 @@ func (b *bench) up(ctx context.Context) (w *world, err error) {
 		EtcdFlags: []string{quota, fmt.Sprintf("--unsafe-no-fsync=%t", !b.fsync)},
 	}))
 	must.OK(w.cluster.Apply(ctx, filepath.Join("config", "controller")))
-	must.OK(w.findServers())
+	w.servers = w.cluster.ServerPIDs()
 	scheme := runtime.NewScheme()
 	must.OK(errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 	own := func(config *rest.Config) *rest.Config {
@@ -102,16 +102,6 @@ func (b *bench) up(ctx context.Context) (w *world, err error) {
 	config := must.Get(clientcmd.BuildConfigFromFlags("", w.config))
 	w.hand, err = client.New(own(config), client.Options{Scheme: scheme})
 	return w, err
-}
-
-// findServers finds the processes of the API server and etcd.
-func (w *world) findServers() (err error) {
-	for _, name := range []string{"kube-apiserver", "etcd"} {
-		if w.servers[name], err = find(name, w.cluster.Dir()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (w *world) down() error {
@@ -351,7 +341,7 @@ func (w *world) spent(children ...*child) (_ cpuTime, err error) {
 		pids[name] = pid
 	}
 	for _, c := range children {
-		pids[c.name] = c.pid()
+		pids[c.Name] = c.Pid()
 	}
 	for name, pid := range pids {
 		used := must.Get(figures.CPUTime(pid))

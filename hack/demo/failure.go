@@ -66,7 +66,7 @@ func (s *show) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	c := circumstances{
-		controllerEnded: s.controller == nil || isClosed(s.controller.Done()), // without one, its start has failed
+		controllerEnded: s.controller == nil || isClosed(s.controller.Done), // without one, its start has failed
 		agentEnded:      s.agent != nil && s.agent.Done() != nil && isClosed(s.agent.Done()),
 		hollow:          !s.simple, real: s.simple,
 	}

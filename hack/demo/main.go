@@ -137,7 +137,7 @@ func (s *show) play(ctx context.Context) (err error) {
 	if s.controller, err = s.Controller(ctx); err != nil {
 		return fmt.Errorf("start evenkeel-controller: %w", err)
 	}
-	s.mustRun("evenkeel-controller", s.controller.Done())
+	s.mustRun("evenkeel-controller", s.controller.Done)
 	for _, step := range []func(context.Context) error{
 		s.start, s.good, s.typo, s.badValue, s.protected, s.crashLoop, s.noAPI,
 		s.gather, s.goodRollout, s.badRollout,

@@ -106,9 +106,9 @@ func pushWith(t *testing.T, name string, pods int, flags ...string) {
 	write(t, file, fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\npodPidsLimit: 4096\n", pods))
 	args := append([]string{"push", name, "-f", file, "--drop-in", "--selector=pool=" + name, "--yes", "--kubeconfig=" + cluster.AdminKubeconfig()}, flags...)
 	c := spawn(t, "kubectl-evenkeel", args...)
-	<-c.done
-	if c.cmd.ProcessState.ExitCode() != 0 {
-		t.Fatal(c.said(t))
+	<-c.Done
+	if c.Cmd.ProcessState.ExitCode() != 0 {
+		t.Fatal(c.Said())
 	}
 }
 

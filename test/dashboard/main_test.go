@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -71,11 +70,7 @@ func clientOf(c *localcluster.Cluster) (client.Client, error) {
 }
 
 // child is a program that a test has started. It dies with the test.
-type child struct {
-	cmd  *exec.Cmd
-	log  string // file
-	done <-chan struct{}
-}
+type child struct{ *localcluster.Process }
 
 func spawn(t *testing.T, name string, args ...string) *child {
 	t.Helper()
@@ -83,11 +78,7 @@ func spawn(t *testing.T, name string, args ...string) *child {
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
-	c := &child{cmd: exec.Command(path, args...), log: filepath.Join(t.TempDir(), name+".log")}
-	log := assert.Value(os.Create(c.log))(t)
-	defer log.Close()
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.done = assert.Value(localcluster.StartTied(c.cmd))(t)
+	c := &child{assert.Value(localcluster.StartProcess(name, filepath.Join(t.TempDir(), name+".log"), exec.Command(path, args...)))(t)}
 	t.Cleanup(func() { c.stop(t) })
 	return c
 }
@@ -95,19 +86,7 @@ func spawn(t *testing.T, name string, args ...string) *child {
 // stop asks it to end, and waits.
 func (c *child) stop(t *testing.T) {
 	t.Helper()
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	select {
-	case <-c.done:
-	case <-time.After(within):
-		_ = c.cmd.Process.Kill()
-		t.Errorf("%s did not end:\n%s", c.cmd.Path, c.said(t))
-	}
-}
-
-func (c *child) said(t *testing.T) string {
-	t.Helper()
-	text := assert.Value(os.ReadFile(c.log))(t)
-	return string(text)
+	assert.OK(t, c.Stop(within))
 }
 
 // serve starts `kubectl evenkeel dashboard` and returns the address that it prints.
@@ -116,7 +95,7 @@ func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
 	c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard", "--port=0", "--kubeconfig=" + kubeconfig}, args...)...)
 	var address string
 	eventually(t, func() error {
-		lines := bufio.NewScanner(strings.NewReader(c.said(t)))
+		lines := bufio.NewScanner(strings.NewReader(c.Said()))
 		for lines.Scan() {
 			if rest, ok := strings.CutPrefix(lines.Text(), "open "); ok {
 				address = rest
@@ -124,8 +103,8 @@ func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
 			}
 		}
 		select {
-		case <-c.done:
-			t.Fatalf("the dashboard has ended:\n%s", c.said(t))
+		case <-c.Done:
+			t.Fatalf("the dashboard has ended:\n%s", c.Said())
 		default:
 		}
 		return errors.New("it has printed no address")

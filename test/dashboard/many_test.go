@@ -165,13 +165,13 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	}
 	canvas, dom := figures.Median(times[0]), figures.Median(times[1])
 	figures.PrintRow("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), fmt.Sprintf("%.1f ms DOM", dom), "100 ms", canvas < 100)
-	memory, most, err := figures.Memory(served.cmd.Process.Pid)
+	memory, most, err := figures.Memory(served.Cmd.Process.Pid)
 	assert.NoError(t, err)
 	row("the command's memory", figures.MiB(memory), "200 MiB", most < 200<<20)
-	before := assert.Value(figures.CPUTime(served.cmd.Process.Pid))(t)
+	before := assert.Value(figures.CPUTime(served.Cmd.Process.Pid))(t)
 	const rest = 20 * time.Second
 	time.Sleep(rest) // the CPU time of these seconds is measured
-	after := assert.Value(figures.CPUTime(served.cmd.Process.Pid))(t)
+	after := assert.Value(figures.CPUTime(served.Cmd.Process.Pid))(t)
 	share := 100 * (after - before).Seconds() / rest.Seconds()
 	row("the command at rest, of a processor", fmt.Sprintf("%.1f%%", share), "5%", share < 5)
 }

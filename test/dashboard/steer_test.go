@@ -44,7 +44,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("[data-rollout=workers] .done", "rollout workers promoted: revision 1 passes the pause after 1 node")
 	a := rolloutNow(t, "workers").Spec.Approval
 	assert.That(t, a != nil && a.Step == 1 && a.Revision == 1, "the approval is %+v", a)
-	if said := served.said(t); !strings.Contains(said, "rollout workers promoted") {
+	if said := served.Said(); !strings.Contains(said, "rollout workers promoted") {
 		t.Errorf("the command does not log the action: %s", said)
 	}
 
@@ -81,9 +81,9 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.waits(`((a) => { a?.click(); return Boolean(a); })(document.getElementById("fail-workers-hollow-3"))`) // nodes in flight still move it
 	b.shows("#node", "hollow-3", "What happens next", "rollout retry workers hollow-3", "CrashLooped")
 	c := spawn(t, "kubectl-evenkeel", "node", "hollow-3", "--kubeconfig="+cluster.AdminKubeconfig())
-	<-c.done
+	<-c.Done
 	page := strings.NewReplacer(" Copy ,", ",", " Copy", "").Replace(strings.Join(strings.Fields(b.text("#node")), " "))
-	for _, line := range strings.Split(c.said(t), "\n") {
+	for _, line := range strings.Split(c.Said(), "\n") {
 		key, words, _ := strings.Cut(line, ":")
 		switch key {
 		case "Assigned", "Runs", "Last-known-good", "ConfigOK", "Bad", "note", "Node": // they tell how long ago, or are told elsewhere

@@ -117,8 +117,8 @@ func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	b.shows("#link", "live") // a tab that is loaded again still knows it
 	served.stop(t)
 	b.shows("#troubles", "The command that serves this page has not answered since", "Is kubectl evenkeel dashboard still running?")
-	if code := served.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("it ended with %d:\n%s", code, served.said(t))
+	if code := served.Cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("it ended with %d:\n%s", code, served.Said())
 	}
 }
 
@@ -145,12 +145,12 @@ func TestStartErrorsNameTheirCause(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard"}, tt.args...)...)
 			select {
-			case <-c.done:
+			case <-c.Done:
 			case <-time.After(within):
-				t.Fatalf("the command still runs: %s", c.said(t))
+				t.Fatalf("the command still runs: %s", c.Said())
 			}
-			said := c.said(t)
-			assert.Equal(t, c.cmd.ProcessState.ExitCode(), 1, "exit")
+			said := c.Said()
+			assert.Equal(t, c.Cmd.ProcessState.ExitCode(), 1, "exit")
 			for _, w := range tt.says {
 				assert.That(t, strings.Contains(said, w), "no %q in: %s", w, said)
 			}

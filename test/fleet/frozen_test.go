@@ -86,7 +86,7 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 	case <-t.Context().Done():
 		t.Fatal("nothing was assigned")
 	}
-	s.do(former.cmd.Process.Signal(syscall.SIGSTOP))
+	s.do(former.Cmd.Process.Signal(syscall.SIGSTOP))
 	// End its lease now, without waiting for it to expire.
 	lease := &coordinationv1.Lease{}
 	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease))
@@ -104,17 +104,17 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 		return c != nil && c.Reason == v1alpha1.ReasonStaleAssignment
 	}
 	s.until("nodes have refused what arrived late", func() (string, bool) { return s.table(), s.most(refused) > 0 })
-	s.do(former.cmd.Process.Signal(syscall.SIGCONT))
+	s.do(former.Cmd.Process.Signal(syscall.SIGCONT))
 	s.until("the former leader ends", func() (string, bool) {
 		select {
-		case <-former.done:
+		case <-former.Done:
 			return "", true
 		default:
 			return former.said(""), false
 		}
 	})
-	if said := former.said(""); former.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "this controller is no longer the leader") {
-		t.Errorf("it ended with %s, and said:\n%s", former.cmd.ProcessState, said)
+	if said := former.said(""); former.Cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "this controller is no longer the leader") {
+		t.Errorf("it ended with %s, and said:\n%s", former.Cmd.ProcessState, said)
 	}
 	s.until("what was refused is taken back", func() (string, bool) { return s.table(), len(s.those(refused)) == 0 && len(s.given(ref)) <= len(had) })
 	ran := map[string]bool{}

@@ -99,7 +99,7 @@ failurePolicy: {action: Rollback}
 	first := r.await(at(2, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateFailing))
 	g := first.Gates[0]
 	assert.That(t, g.Failures == 1 && g.Value == "0.75", "after the first failure: %+v", g)
-	s.do(controller.kill())
+	controller.Kill()
 	controller = begin()
 	last := r.await(at(2, v1alpha1.RolloutRolledBack))
 	g = last.Gates[0]

@@ -26,7 +26,7 @@ func (s *scenario) controller(flags ...string) *process {
 	s.t.Helper()
 	p, err := startController(flags...)
 	s.do(err)
-	s.t.Cleanup(func() { assert.OK(s.t, p.kill()) })
+	s.t.Cleanup(func() { p.Kill() })
 	return p
 }
 
@@ -43,7 +43,7 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 		s.do(err)
 		// It is up after some 100 ms, and a node is updated within two seconds.
 		time.Sleep(time.Duration(random.Int64N(int64(1100 * time.Millisecond)))) // kills it at a random moment
-		s.do(p.kill())
+		p.Kill()
 		if st := r.object().Status; at(revisions, v1alpha1.RolloutComplete)(&st) == nil {
 			revisions++
 			r.push("maxPods: " + strings.Repeat("1", int(revisions)))

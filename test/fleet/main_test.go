@@ -8,12 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -108,12 +106,9 @@ func run(m *testing.M) (code int, err error) {
 
 // process is a controller, as it is deployed but for its times. It has no right but its own.
 type process struct {
-	log     string // file
+	*localcluster.Process
 	metrics string // URL
-	probes  string // URL, without path
-
-	cmd  *exec.Cmd
-	done <-chan struct{}
+	probes  string // address
 }
 
 // startController starts one with these flags besides its usual ones, and returns when it is ready.
@@ -122,8 +117,11 @@ func startController(flags ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.ready(); err != nil {
-		return nil, errors.Join(err, p.kill())
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := p.Wait(ctx, func(ctx context.Context) error { return localcluster.Probe(ctx, "http://"+p.probes+"/readyz") }); err != nil {
+		p.Kill()
+		return nil, err
 	}
 	return p, nil
 }
@@ -146,83 +144,30 @@ func spawnController(flags ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{
-		log:     filepath.Join(cluster.Dir(), fmt.Sprintf("controller-%s.log", strings.ReplaceAll(probes, ":", "-"))),
-		metrics: "https://" + metrics + "/metrics", probes: "http://" + probes,
-	}
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p.cmd = exec.Command(binary, append([]string{
+	log := filepath.Join(cluster.Dir(), fmt.Sprintf("controller-%s.log", strings.ReplaceAll(probes, ":", "-")))
+	p, err := localcluster.StartProcess("the controller", log, exec.Command(binary, append([]string{
 		"--kubeconfig=" + kubeconfig, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes,
 		"--agent-timeout=" + agentTimeout.String(), "--not-ready-grace=" + notReadyGrace.String(), "-v=1",
-	}, flags...)...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if p.done, err = localcluster.StartTied(p.cmd); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// ready waits until the controller says that it is.
-func (p *process) ready() error {
-	for deadline := time.Now().Add(within); ; {
-		var said string
-		if r, err := http.Get(p.probes + "/readyz"); err != nil {
-			said = err.Error()
-		} else {
-			r.Body.Close()
-			if said = r.Status; r.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("the controller has ended: %s\n%s", p.cmd.ProcessState, p.said(""))
-		case <-time.After(often):
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("the controller is not ready: %s\n%s", said, p.said(""))
-		}
-	}
+	}, flags...)...))
+	return &process{p, "https://" + metrics + "/metrics", probes}, err
 }
 
 // stop stops it as its Deployment does, and waits.
 func (p *process) stop() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.Stop(20 * time.Second); err != nil {
 		return err
 	}
-	select {
-	case <-p.done:
-	case <-time.After(20 * time.Second):
-		return errors.Join(errors.New("the controller did not stop"), p.kill())
-	}
-	if code := p.cmd.ProcessState.ExitCode(); code > 0 {
+	if code := p.Cmd.ProcessState.ExitCode(); code > 0 {
 		return fmt.Errorf("the controller's exit code is %d\n%s", code, p.said(""))
 	}
-	return nil
-}
-
-// kill kills it, and waits.
-func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-p.done
 	return nil
 }
 
 // said returns the last log lines that contain about.
 func (p *process) said(about string) string {
 	const most = 60
-	data, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
 	var out []string
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(p.Said()) {
 		if strings.Contains(line, about) {
 			out = append(out, line)
 		}

@@ -112,7 +112,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 	}
 
 	// The next leader sends the present state again, under the same ID.
-	s.do(c.kill())
+	c.Kill()
 	c = s.controller(flags...)
 	second := await(notify.Halted, 2)
 	assert.That(t, second.ID == first.ID && second.Time.Equal(first.Time), "got %+v, want %+v again", second, first)
@@ -130,7 +130,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 	} {
 		assert.That(t, slices.Contains(metrics, want), "the metrics lack %s", want)
 	}
-	log, err := os.ReadFile(c.log)
+	log, err := os.ReadFile(c.Log)
 	s.do(err)
 	for _, want := range []string{"cannot send notifications; retrying", "connection refused", "307 Temporary Redirect: redirects are not followed"} {
 		assert.That(t, strings.Contains(string(log), want), "the log lacks %q", want)

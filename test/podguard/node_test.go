@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,8 +42,7 @@ type node struct {
 	world *world // in which the node is; nil: none yet
 	// dryRunner runs the dry runs of the node's kubelet; nil: none yet.
 	dryRunner *component.DryRunner
-	cmd       *exec.Cmd
-	done      <-chan struct{}
+	process   *localcluster.Process // the running kubelet, or nil
 }
 
 func newNode(t *testing.T, k kubelet) *node {
@@ -88,17 +86,8 @@ var admissionLine = regexp.MustCompile(`(?m)^.*(?:SyncLoop ADD|denied|reempt|vic
 
 // stop ends the kubelet, if it runs. Containers keep running.
 func (n *node) stop() {
-	if n.cmd == nil {
-		return
-	}
-	_ = n.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
-	select {
-	case <-n.done:
-	case <-time.After(20 * time.Second):
-		_ = n.cmd.Process.Kill()
-		<-n.done
-	}
-	n.cmd = nil
+	_ = n.process.Stop(20 * time.Second) // otherwise it is killed
+	n.process = nil
 }
 
 // restart starts the kubelet with the configuration of a world, after it has stopped the running one.
@@ -110,12 +99,8 @@ func (n *node) restart(w world) {
 	raw, err := yaml.Marshal(config)
 	assert.NoError(n.t, err)
 	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), raw, 0o644))
-	log := assert.Value(os.OpenFile(filepath.Join(n.host.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644))(n.t)
-	defer log.Close()
-	cmd := exec.Command(n.kubelet.path, n.host.KubeletArgs()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	n.done = assert.Value(localcluster.StartTied(cmd))(n.t)
-	n.cmd = cmd
+	n.process = assert.Value(localcluster.StartProcess("kubelet", filepath.Join(n.host.Dir(), "log", "kubelet.log"),
+		exec.Command(n.kubelet.path, n.host.KubeletArgs()...)))(n.t)
 }
 
 // admitted waits until the started kubelet has admitted or rejected every pod of the node: a canary, which is a pod that every
@@ -125,7 +110,7 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 	n.t.Helper()
 	pods := shared.kube.CoreV1().Pods(namespace)
 	canary := assert.Value(pods.Create(n.t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("canary-%s-%d", n.host.Name(), n.cmd.Process.Pid)},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("canary-%s-%d", n.host.Name(), n.process.Pid())},
 		Spec: corev1.PodSpec{
 			NodeName:                     n.host.Name(),
 			NodeSelector:                 map[string]string{"evenkeel.test/canary": "never"},
@@ -135,8 +120,8 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 	}, metav1.CreateOptions{}))(n.t)
 	n.eventually("the kubelet has admitted all pods", func(ctx context.Context) error {
 		select {
-		case <-n.done:
-			n.t.Fatalf("the kubelet ended: %s\n%s", n.cmd.ProcessState, n.log())
+		case <-n.process.Done:
+			n.t.Fatalf("the kubelet ended: %s\n%s", n.process.Cmd.ProcessState, n.log())
 		default:
 		}
 		events, err := shared.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "source=kubelet,type=Warning"})

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -29,10 +28,9 @@ type Agent struct {
 	Prefix  []string // of the command line: a program that executes the rest
 	Env     []string // in addition to the test's own
 
-	binary string
-	runDir string
-	cmd    *exec.Cmd
-	done   <-chan struct{}
+	binary  string
+	runDir  string
+	process *localcluster.Process // nil before Start
 }
 
 // Agent returns an agent for the node, with its own dynamic directory and log. It is not started yet.
@@ -66,60 +64,33 @@ func (a *Agent) Argv() []string {
 
 // Start starts the agent. It dies with the calling process.
 func (a *Agent) Start() (err error) {
-	defer must.Catch(&err)
-
-	log := must.Get(os.OpenFile(a.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
-	defer log.Close()
 	argv := append(slices.Clone(a.Prefix), a.Argv()...)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)
-	done := must.Get(localcluster.StartTied(cmd))
-	a.cmd, a.done = cmd, done
-	return nil
-}
-
-// end sends SIGTERM to a program, as an init system does, and waits for its end.
-func end(what string, cmd *exec.Cmd, done <-chan struct{}, within time.Duration) error {
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-done:
-		return nil
-	case <-time.After(within):
-		_ = cmd.Process.Kill()
-		<-done
-		return fmt.Errorf("%s did not stop within %s", what, within)
-	}
+	a.process, err = localcluster.StartProcess("the agent", a.Log, cmd)
+	return err
 }
 
 // Pid returns the agent's process ID.
-func (a *Agent) Pid() int { return a.cmd.Process.Pid }
+func (a *Agent) Pid() int { return a.process.Pid() }
 
-// Done is closed when the agent has ended.
-func (a *Agent) Done() <-chan struct{} { return a.done }
-
-// ExitCode returns the agent's exit code after Done.
-func (a *Agent) ExitCode() int { return a.cmd.ProcessState.ExitCode() }
-
-// Stop sends SIGTERM to the agent, as an init system does, and waits for its end.
-func (a *Agent) Stop(within time.Duration) error {
-	if a.cmd == nil {
+// Done is closed when the agent has ended; nil if it was never started.
+func (a *Agent) Done() <-chan struct{} {
+	if a.process == nil {
 		return nil
 	}
-	return end("the agent", a.cmd, a.done, within)
+	return a.process.Done
 }
 
+// ExitCode returns the agent's exit code after Done.
+func (a *Agent) ExitCode() int { return a.process.Cmd.ProcessState.ExitCode() }
+
+// Stop sends SIGTERM to the agent, as an init system does, and waits for its end.
+func (a *Agent) Stop(within time.Duration) error { return a.process.Stop(within) }
+
 // Kill kills the agent with SIGKILL, and waits for its end.
-func (a *Agent) Kill() error {
-	if err := a.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-a.done
-	return nil
-}
+func (a *Agent) Kill() { a.process.Kill() }
 
 // Children returns the process IDs of the agent's children: the kubelet and running dry runs, but not the process that
 // copies the kubelet's log.

@@ -2,7 +2,6 @@ package blockdev
 
 import (
 	"context"
-	"encoding/binary"
 	"io"
 	"net"
 	"os/exec"
@@ -59,13 +58,4 @@ func TestQEMUReadsWritesFlushesAndDiscards(t *testing.T) {
 		return nil
 	})
 	assert.That(t, err == nil && strings.HasPrefix(kinds, "wfw!zz"), "the log has %s, %v", kinds, err)
-}
-
-func request(command uint16, offset uint64, length uint32) []byte {
-	raw := binary.BigEndian.AppendUint32(nil, magicRequest)
-	raw = binary.BigEndian.AppendUint16(raw, 0)
-	raw = binary.BigEndian.AppendUint16(raw, command)
-	raw = append(raw, "a handle"...)
-	raw = binary.BigEndian.AppendUint64(raw, offset)
-	return binary.BigEndian.AppendUint32(raw, length)
 }

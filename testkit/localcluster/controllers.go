@@ -36,7 +36,7 @@ func (c *Cluster) StopControllers() {
 	c.controllers = nil
 	c.mu.Unlock()
 	for _, p := range running {
-		p.stop(3 * time.Second)
+		_ = p.Stop(3 * time.Second)
 	}
 }
 
@@ -81,7 +81,7 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 		c.mu.Unlock()
 		return errors.New("the cluster is stopped")
 	}
-	p, err := startProcess(name, c.logFile(name), exec.Command(c.tool(name), append([]string{
+	p, err := StartProcess(name, c.logFile(name), exec.Command(c.tool(name), append([]string{
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
@@ -98,7 +98,7 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 		return err
 	}
 	if c.controllers == nil {
-		c.controllers = map[string]*process{}
+		c.controllers = map[string]*Process{}
 	}
 	c.controllers[name] = p
 	c.mu.Unlock()
@@ -108,11 +108,11 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 	client := must.Get(newClient(config))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err = p.wait(ctx, func(ctx context.Context) error {
+	err = p.Wait(ctx, func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error()
 	})
 	if err != nil {
-		p.stop(time.Second)
+		_ = p.Stop(time.Second)
 	}
 	return err
 }

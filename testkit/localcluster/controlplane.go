@@ -47,7 +47,7 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	begin := time.Now()
 	client := fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", c.peerPort)
-	p := must.Get(startProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"), append([]string{
+	p := must.Get(StartProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"), append([]string{
 		"--name=localcluster",
 		"--data-dir=" + filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
@@ -61,7 +61,7 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	must.OK(p.wait(ctx, func(ctx context.Context) error { return Probe(ctx, client+"/health") }))
+	must.OK(p.Wait(ctx, func(ctx context.Context) error { return Probe(ctx, client+"/health") }))
 	c.log.Info("etcd is ready", "after", time.Since(begin).Round(time.Millisecond))
 	return nil
 }
@@ -83,7 +83,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if !p.running() {
 		var err error
 		argv := c.apiServerArgv()
-		if p, err = startProcess("kube-apiserver", c.logFile("kube-apiserver"), exec.Command(argv[0], argv[1:]...)); err != nil {
+		if p, err = StartProcess("kube-apiserver", c.logFile("kube-apiserver"), exec.Command(argv[0], argv[1:]...)); err != nil {
 			c.mu.Unlock()
 			return err
 		}
@@ -98,7 +98,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err = p.wait(ctx, func(ctx context.Context) error {
+	err = p.Wait(ctx, func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
@@ -151,8 +151,15 @@ func (c *Cluster) StopAPIServer() error {
 	p := c.apiserver
 	c.apiserver = nil
 	c.mu.Unlock()
-	p.stop(3 * time.Second) // every write is in etcd already, so a kill loses nothing
+	_ = p.Stop(3 * time.Second) // every write is in etcd already, so a kill loses nothing
 	return nil
+}
+
+// ServerPIDs returns the process IDs of the API server and etcd, by the names of their programs. Both must run.
+func (c *Cluster) ServerPIDs() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return map[string]int{"kube-apiserver": c.apiserver.Pid(), "etcd": c.etcd.Pid()}
 }
 
 func (c *Cluster) stopControlPlane() {
@@ -164,7 +171,7 @@ func (c *Cluster) stopControlPlane() {
 	p := c.etcd
 	c.etcd = nil
 	c.mu.Unlock()
-	p.stop(3 * time.Second)
+	_ = p.Stop(3 * time.Second)
 }
 
 // ensureServiceAccount creates the default service account, as the controller manager does. Pods are not admitted without it.

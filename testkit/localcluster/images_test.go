@@ -49,7 +49,7 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 	}
 	client := admin(t, c)
 	kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
-	t.Cleanup(func() { kubelet.stop(time.Second) })
+	t.Cleanup(func() { _ = kubelet.Stop(time.Second) })
 	pods := client.CoreV1().Pods("default")
 	notRoot := true // the kubelet refuses an image that does not say so
 	for name, tt := range map[string]struct {

@@ -79,15 +79,15 @@ type Cluster struct {
 	lease     *lease // of a borrowed control plane, which has no process here
 
 	mu        sync.Mutex
-	etcd      *process
-	apiserver *process
+	etcd      *Process
+	apiserver *Process
 	apiPort   int
 	etcdPort  int
 	peerPort  int
 	nodes     map[string]*Node
 	stopped   bool
 
-	controllers map[string]*process // by name
+	controllers map[string]*Process // by name
 }
 
 // Start starts etcd and kube-apiserver, waits until the API is ready, and applies the manifests. If it fails, it stops what it

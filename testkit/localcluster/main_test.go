@@ -73,14 +73,14 @@ func eventually(t *testing.T, within time.Duration, check func(context.Context) 
 }
 
 // runKubelet runs the node's stock kubelet until the node is Ready.
-func runKubelet(ctx context.Context, n *Node, client kubernetes.Interface) (*process, error) {
-	p, err := startProcess("kubelet", filepath.Join(n.Dir(), "log", "kubelet.log"), exec.Command(n.KubeletPath(), n.KubeletArgs()...))
+func runKubelet(ctx context.Context, n *Node, client kubernetes.Interface) (*Process, error) {
+	p, err := StartProcess("kubelet", filepath.Join(n.Dir(), "log", "kubelet.log"), exec.Command(n.KubeletPath(), n.KubeletArgs()...))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return p, p.wait(ctx, func(ctx context.Context) error {
+	return p, p.Wait(ctx, func(ctx context.Context) error {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -40,7 +40,7 @@ type Node struct {
 	healthz    int
 
 	mu         sync.Mutex
-	containerd *process
+	containerd *Process
 	stopped    bool
 }
 
@@ -162,7 +162,7 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 		// containerd and the shim find their programs (the shim, iptables) in the PATH.
 		cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+strings.Join(sbin, ":"))
 		var err error
-		if p, err = startProcess("containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd); err != nil {
+		if p, err = StartProcess("containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd); err != nil {
 			n.mu.Unlock()
 			return err
 		}
@@ -171,7 +171,7 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err := p.wait(ctx, func(ctx context.Context) error { return n.ctr(ctx, "version") })
+	err := p.Wait(ctx, func(ctx context.Context) error { return n.ctr(ctx, "version") })
 	if err != nil {
 		return errors.Join(err, n.StopRuntime())
 	}
@@ -184,7 +184,7 @@ func (n *Node) StopRuntime() error {
 	p := n.containerd
 	n.containerd = nil
 	n.mu.Unlock()
-	p.stop(3 * time.Second)
+	_ = p.Stop(3 * time.Second)
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (n *Node) RuntimePID() int {
 	if n.containerd == nil {
 		return 0
 	}
-	return n.containerd.cmd.Process.Pid
+	return n.containerd.Pid()
 }
 
 // Stop stops containerd and removes everything of the node outside of its directory: every process with the directory on its

@@ -22,7 +22,7 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 		n := startNode(t, c, name)
 		begin := time.Now()
 		kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
-		t.Cleanup(func() { kubelet.stop(time.Second) })
+		t.Cleanup(func() { _ = kubelet.Stop(time.Second) })
 		t.Log(name, "is Ready after", time.Since(begin))
 		begin = time.Now()
 		assert.NoError(t, runPod(t.Context(), client, name, "default", "sleeper-"+name))

@@ -1,7 +1,6 @@
 package localcluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,16 +45,16 @@ func StartTied(cmd *exec.Cmd) (<-chan struct{}, error) {
 	return done, nil
 }
 
-// process is a child that dies with this process.
-type process struct {
-	name string
-	log  string
-	cmd  *exec.Cmd
-	done <-chan struct{}
+// Process is a child that dies with this process.
+type Process struct {
+	Name string
+	Log  string // file with its output
+	Cmd  *exec.Cmd
+	Done <-chan struct{} // closed when it has ended and Cmd's ProcessState is set
 }
 
-// startProcess starts cmd with its output in a log file. With a pipe, `go test` would wait for surviving processes.
-func startProcess(name, log string, cmd *exec.Cmd) (*process, error) {
+// StartProcess starts cmd, with its output at the end of a log file. With a pipe, `go test` would wait for surviving processes.
+func StartProcess(name, log string, cmd *exec.Cmd) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -65,52 +65,72 @@ func startProcess(name, log string, cmd *exec.Cmd) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	return &process{name: name, log: log, cmd: cmd, done: done}, nil
+	return &Process{Name: name, Log: log, Cmd: cmd, Done: done}, nil
 }
 
 // running reports whether the process runs. A nil process was never started.
-func (p *process) running() bool {
+func (p *Process) running() bool {
 	if p == nil {
 		return false
 	}
 	select {
-	case <-p.done:
+	case <-p.Done:
 		return false
 	default:
 		return true
 	}
 }
 
-// stop sends SIGTERM, and SIGKILL after the grace period. A nil process is already stopped.
-func (p *process) stop(grace time.Duration) {
+// Pid returns the process ID.
+func (p *Process) Pid() int { return p.Cmd.Process.Pid }
+
+// Stop sends SIGTERM, and waits until the process has ended. It kills it after the grace period, and that is an error. A nil
+// process is already stopped.
+func (p *Process) Stop(grace time.Duration) error {
 	if p == nil {
-		return
+		return nil
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
-	case <-p.done:
+	case <-p.Done:
+		return nil
 	case <-timer.C:
-		_ = p.cmd.Process.Kill()
-		<-p.done
+		p.Kill()
+		return fmt.Errorf("%s did not stop within %s; its last words:\n%s", p.Name, grace, p.Tail())
 	}
 }
 
-// wait polls until check succeeds, the process ends, or the context ends.
-func (p *process) wait(ctx context.Context, check func(context.Context) error) error {
+// Kill kills the process, and waits until it has ended.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill() // fails only if it has ended
+	<-p.Done
+}
+
+// Said returns everything that the process has printed.
+func (p *Process) Said() string {
+	text, err := os.ReadFile(p.Log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Wait polls until check succeeds, the process ends, or the context ends.
+func (p *Process) Wait(ctx context.Context, check func(context.Context) error) error {
 	err := retry(ctx, check, func(error) bool { return p.running() })
 	if p.running() {
 		if err != nil {
-			return fmt.Errorf("%s is not ready: %w\n%s", p.name, err, p.tail())
+			return fmt.Errorf("%s is not ready: %w\n%s", p.Name, err, p.Tail())
 		}
 		return nil
 	}
-	tail := p.tail()
-	if bytes.Contains(tail, []byte("address already in use")) {
-		return fmt.Errorf("%s stopped: %w\n%s", p.name, errPortTaken, tail)
+	tail := p.Tail()
+	if strings.Contains(tail, "address already in use") {
+		return fmt.Errorf("%s stopped: %w\n%s", p.Name, errPortTaken, tail)
 	}
-	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.name, p.cmd.ProcessState, tail)
+	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.Name, p.Cmd.ProcessState, tail)
 }
 
 // Probe sends a GET request, and returns nil if the answer is 200 OK within a second.
@@ -127,17 +147,10 @@ func Probe(ctx context.Context, url string) (err error) {
 	return nil
 }
 
-// tail returns the end of the log for an error, because the directory may be removed.
-func (p *process) tail() []byte {
-	data, err := os.ReadFile(p.log)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	const most = 4096
-	if len(data) > most {
-		data = data[len(data)-most:]
-	}
-	return data
+// Tail returns the end of the log for an error, because the directory may be removed.
+func (p *Process) Tail() string {
+	text := p.Said()
+	return text[max(0, len(text)-4096):]
 }
 
 // retry calls try every 50 ms until it succeeds, or again returns false for its error. If the context ends first, the error has
