@@ -71,33 +71,6 @@ func TestEachFaultHasItsReason(t *testing.T) {
 	isReady(t, names[3], corev1.ConditionTrue)
 }
 
-func TestASilentAgentAppliesNothingUntilItIsBack(t *testing.T) {
-	o := options(2)
-	o.Faults = []Fault{{Kind: Silent, Nodes: []string{o.Prefix + "0"}}}
-	f := start(t, o)
-	first, second := f.Names()[0], f.Names()[1]
-	assert.NoError(t, f.SetFault(second, Fault{Kind: Silent}))
-	ref := configMap(t, "maxPods: 60")
-	for _, name := range f.Names() {
-		assign(t, name, ref)
-		isReady(t, name, corev1.ConditionTrue)
-	}
-	states := f.States()
-	assert.That(t, states["silent"] == 2, "the states are %v", states)
-	for _, name := range []string{first, second} {
-		st, told := f.Status(name)
-		assert.That(t, !told || st.ObservedGeneration <= 1, "%s is silent and has seen generation %d", name, st.ObservedGeneration)
-		assert.NoError(t, f.Unsilence(t.Context(), name))
-		lastKnownGood(t, name, ref)
-	}
-	// It goes on from what it has on disk.
-	assert.NoError(t, f.Silence(first))
-	assert.NoError(t, f.Unsilence(t.Context(), first))
-	if st, told := f.Status(first); !told || st.LastKnownGood == nil || st.LastKnownGood.UID != ref.UID {
-		t.Errorf("back again it reports %+v", st)
-	}
-}
-
 func TestNodesJoinAndLeave(t *testing.T) {
 	f := start(t, options(1))
 	joined := assert.Value(f.Add(t.Context(), 2))(t)
@@ -138,19 +111,6 @@ func TestNodesReboot(t *testing.T) {
 		assert.That(t, states["silent"] == 1, "the states are %v", states)
 	}
 	assert.ErrorHas(t, f.Reboot(t.Context(), true, time.Second, "other"), "other not found", "an unknown node")
-}
-
-func TestSetReadyChangesTheNodesCondition(t *testing.T) {
-	f := start(t, options(1))
-	name := f.Names()[0]
-	for _, ready := range []bool{false, true} {
-		assert.NoError(t, f.SetReady(name, ready))
-		want := corev1.ConditionFalse
-		if ready {
-			want = corev1.ConditionTrue
-		}
-		isReady(t, name, want)
-	}
 }
 
 func TestFaultsCanBeSetAndCleared(t *testing.T) {

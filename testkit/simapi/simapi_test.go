@@ -187,14 +187,6 @@ func TestEachFateOfARequest(t *testing.T) {
 	})
 }
 
-func TestEventsAreCountedAndNotStored(t *testing.T) {
-	s := newServer()
-	code, e := ask(t, reach(s, Fate{}), "POST", "/api/v1/namespaces/x/events", plain, `{"reason":"Why"}`)
-	if code != http.StatusCreated || e["reason"] != "Why" || s.Sunk("events") != 1 || len(s.Names("events", "x")) != 0 {
-		t.Errorf("%d %v, counted %d", code, e, s.Sunk("events"))
-	}
-}
-
 func TestAnInstantRequestTakesNoVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, path := newServer(), "/api/v1/namespaces/x/events"
