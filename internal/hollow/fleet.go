@@ -340,26 +340,6 @@ func (f *Fleet) SetFault(name string, fault Fault) error {
 	return nil
 }
 
-// ClearFault removes the fault that SetFault set.
-func (f *Fleet) ClearFault(name string) error {
-	n, err := f.node(name)
-	if err != nil {
-		return err
-	}
-	n.setFaults(nil)
-	return nil
-}
-
-// SetReady forces a Node to be not Ready, or ends that. The condition is written asynchronously.
-func (f *Fleet) SetReady(name string, ready bool) error {
-	n, err := f.node(name)
-	if err != nil {
-		return err
-	}
-	n.heartbeat.holdNotReady(!ready)
-	return nil
-}
-
 // Silence stops a node's agent, which then neither applies configuration nor reports. The Node object stays unchanged.
 func (f *Fleet) Silence(name string) error {
 	n, err := f.node(name)

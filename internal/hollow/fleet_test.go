@@ -113,22 +113,18 @@ func TestNodesReboot(t *testing.T) {
 	assert.ErrorHas(t, f.Reboot(t.Context(), true, time.Second, "other"), "other not found", "an unknown node")
 }
 
-func TestFaultsCanBeSetAndCleared(t *testing.T) {
+func TestAFaultCanBeSetLater(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]
 	assert.NoError(t, f.SetFault(name, Fault{Kind: Reject}))
 	bad := configMap(t, "maxPods: 61")
 	assign(t, name, bad)
 	configOK(t, name, v1alpha1.ReasonValidationFailed, "")
-	assert.NoError(t, f.ClearFault(name))
-	good := configMap(t, "maxPods: 62")
-	assign(t, name, good)
-	lastKnownGood(t, name, good)
 	assert.ErrorHas(t, f.SetFault(name, Fault{Kind: "lazy"}), `unknown kind "lazy"`, "an unknown fault")
 	nobody := "nobody"
 	for what, err := range map[string]error{
-		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}), "ClearFault": f.ClearFault(nobody), "SetReady": f.SetReady(nobody, true),
-		"Silence": f.Silence(nobody), "Unsilence": f.Unsilence(t.Context(), nobody),
+		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}),
+		"Silence":  f.Silence(nobody), "Unsilence": f.Unsilence(t.Context(), nobody),
 	} {
 		assert.ErrorHas(t, err, "hollow node nobody not found", what, "of an unknown node")
 	}
@@ -278,8 +274,6 @@ func TestAFleetContinuesWithTheStateOfAnEarlierOne(t *testing.T) {
 	ref := configMap(t, "maxPods: 63")
 	assign(t, name, ref)
 	lastKnownGood(t, name, ref)
-	assert.NoError(t, before.SetReady(name, false))
-	isReady(t, name, corev1.ConditionFalse)
 	assert.NoError(t, before.Stop())
 	after := start(t, o)
 	st, told := after.Status(name)

@@ -26,7 +26,7 @@ type heartbeat struct {
 	mu           sync.Mutex
 	ended        bool
 	kubeletReady bool // the kubelet reports that it is Ready
-	held         bool // SetReady forces the Node to be not Ready
+	held         bool // a reboot forces the Node to be not Ready
 	started      bool // a kubelet was healthy once
 	ready        bool // the value written last
 	readyKnown   bool // ready is known

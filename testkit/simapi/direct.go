@@ -107,10 +107,3 @@ func (s *Server) Watches() int {
 	defer s.mu.Unlock()
 	return len(s.watches)
 }
-
-// Sunk returns the number of writes to a sink.
-func (s *Server) Sunk(resource string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sunk[resource]
-}

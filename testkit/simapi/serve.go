@@ -94,7 +94,6 @@ func (s *Server) handle(c call) (int, []byte, *statusError) {
 		return 0, nil, failed
 	}
 	if t.kind.Sink {
-		s.sunk[t.kind.Resource]++
 		return http.StatusCreated, s.echo(t.kind, c.body), nil
 	}
 	if c.method == http.MethodGet && t.at.name == "" {

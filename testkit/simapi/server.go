@@ -77,13 +77,12 @@ type Server struct {
 	past    map[string]map[key][]*object // versions that a stale read may return, oldest first
 	version int64
 	created int64
-	watches []*stream      // that are open, in the order in which they were opened
-	sunk    map[string]int // counts of sinks by resource
+	watches []*stream // that are open, in the order in which they were opened
 }
 
 // New returns an empty server.
 func New(kinds ...Kind) *Server {
-	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, past: map[string]map[key][]*object{}, version: 1000, sunk: map[string]int{}}
+	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, past: map[string]map[key][]*object{}, version: 1000}
 	for _, k := range kinds {
 		s.kinds[k.Resource+"/"+k.Group] = &k
 		s.objects[k.Resource+"/"+k.Group] = map[key]*object{}
