@@ -7,34 +7,22 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // memory measures how much memory the agent holds after many changes, beside what it held after the first one.
-func memory(ctx context.Context, b *bed.Bed, changes int) error {
-	a, err := b.Agent("--config-trial-duration=1h")
-	if err != nil {
-		return err
-	}
-	if err := start(ctx, b, a); err != nil {
-		return err
-	}
+func memory(ctx context.Context, b *bed.Bed, changes int) (err error) {
+	defer must.Catch(&err)
+
+	a := must.Get(b.Agent("--config-trial-duration=1h"))
+	must.OK(start(ctx, b, a))
 	defer func() { _ = a.Stop(time.Minute) }()
 	var first int64
 	for i := range changes {
-		data, err := b.Config(map[string]any{"maxPods": 300 + i})
-		if err != nil {
-			return err
-		}
-		cm, err := b.Create(ctx, fmt.Sprintf("memory-%d", i), map[string]string{"kubelet": data})
-		if err != nil {
-			return err
-		}
-		if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
-			return err
-		}
-		if err := settle(ctx, b, string(cm.UID)); err != nil {
-			return err
-		}
+		data := must.Get(b.Config(map[string]any{"maxPods": 300 + i}))
+		cm := must.Get(b.Create(ctx, fmt.Sprintf("memory-%d", i), map[string]string{"kubelet": data}))
+		must.OK(b.Assign(ctx, bed.Ref(cm)))
+		must.OK(settle(ctx, b, string(cm.UID)))
 		if i > 0 && i < changes-1 {
 			continue
 		}
@@ -42,19 +30,11 @@ func memory(ctx context.Context, b *bed.Bed, changes int) error {
 			return err
 		}
 		if i == 0 {
-			if first, err = figures.OwnMemory(a.Pid()); err != nil {
-				return err
-			}
+			first = must.Get(figures.OwnMemory(a.Pid()))
 		}
 	}
-	own, err := figures.OwnMemory(a.Pid())
-	if err != nil {
-		return err
-	}
-	rss, _, err := figures.Memory(a.Pid())
-	if err != nil {
-		return err
-	}
+	own := must.Get(figures.OwnMemory(a.Pid()))
+	rss, _ := must.Get2(figures.Memory(a.Pid()))
 	what := fmt.Sprintf("after %d changes: ", changes)
 	ratio := float64(own) / float64(first)
 	limit := fmt.Sprintf("1.25 x (is %.2f x)", ratio)

@@ -29,6 +29,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -57,30 +58,22 @@ func TestMain(m *testing.M) {
 }
 
 // awaitEnforcement waits until the CRDs are served and the admission policies refuse: the API has no other sign for that.
-func awaitEnforcement(ctx context.Context) error {
+func awaitEnforcement(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	node, err := configFor("system:node:one", "system:nodes")
-	if err != nil {
-		return err
-	}
+	node := must.Get(configFor("system:node:one", "system:nodes"))
 	for _, args := range [][]string{
 		{"role", configMapWriter, "--verb=*", "--resource=configmaps"}, {"rolebinding", configMapWriter, "--role=" + configMapWriter, "--user=" + configMapWriter},
 	} {
-		if _, err := kubectl(ctx, append([]string{"create", "-n", v1alpha1.SystemNamespace}, args...)...); err != nil {
-			return err
-		}
+		must.Get(kubectl(ctx, append([]string{"create", "-n", v1alpha1.SystemNamespace}, args...)...))
 	}
 	for _, args := range [][]string{
 		{"clusterrole", configMapWriter, "--verb=create", "--resource=nodeconfigs.evenkeel.dev"}, {"clusterrolebinding", configMapWriter, "--clusterrole=" + configMapWriter, "--user=" + configMapWriter},
 	} {
-		if _, err := kubectl(ctx, append([]string{"create"}, args...)...); err != nil {
-			return err
-		}
+		must.Get(kubectl(ctx, append([]string{"create"}, args...)...))
 	}
-	writer, err := configFor(configMapWriter)
-	if err != nil {
-		return err
-	}
+	writer := must.Get(configFor(configMapWriter))
 	for policy, create := range map[string]func(context.Context) error{
 		"evenkeel-node": func(ctx context.Context) error {
 			return errorOf(dynamic.NewForConfigOrDie(node).Resource(nodeConfigs).Create(ctx, parse("metadata: {name: another}"), dryRun))
@@ -131,15 +124,11 @@ func kubectl(ctx context.Context, args ...string) (string, error) {
 }
 
 // clientFor is a client for NodeConfigs, with a certificate of this user in these groups.
-func clientFor(user string, groups ...string) (dynamic.ResourceInterface, error) {
-	config, err := configFor(user, groups...)
-	if err != nil {
-		return nil, err
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+func clientFor(user string, groups ...string) (_ dynamic.ResourceInterface, err error) {
+	defer must.Catch(&err)
+
+	config := must.Get(configFor(user, groups...))
+	client := must.Get(dynamic.NewForConfig(config))
 	return client.Resource(nodeConfigs), nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // seeded is one node as it is created.
@@ -54,22 +55,20 @@ func seed(t *testing.T, c client.Client, nodes []seeded) {
 	}
 }
 
-func plant(ctx context.Context, c client.Client, n seeded) error {
+func plant(ctx context.Context, c client.Client, n seeded) (err error) {
+	defer must.Catch(&err)
+
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: n.zone, "pool": "seeded"}}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}}
 	if n.ready {
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
-	if err := c.Create(ctx, node); err != nil {
-		return err
-	}
+	must.OK(c.Create(ctx, node))
 	if n.report == nil {
 		return nil
 	}
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
-	if err := c.Create(ctx, nc); err != nil {
-		return err
-	}
+	must.OK(c.Create(ctx, nc))
 	nc.Status = v1alpha1.NodeConfigStatus{
 		ObservedGeneration: nc.Generation, Local: v1alpha1.LocalConfigInit, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
 		ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0",

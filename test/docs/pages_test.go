@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // setups make what a page takes for granted. Every other page gets a cluster with evenkeel installed.
@@ -147,15 +148,12 @@ func (w *world) kubeadm(version string) error {
 }
 
 // componentConfigs has a cluster of kubeadm's, whose kubelet configuration somebody has edited.
-func componentConfigs(w *world) error {
-	if err := errors.Join(installed(w), w.kubeadm("v1.36.3"), w.linkTool("kubelet", "kubelet"), w.linkTool("kube-proxy", "kube-proxy")); err != nil {
-		return err
-	}
+func componentConfigs(w *world) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(errors.Join(installed(w), w.kubeadm("v1.36.3"), w.linkTool("kubelet", "kubelet"), w.linkTool("kube-proxy", "kube-proxy")))
 	maps := w.kube.CoreV1().ConfigMaps("kube-system")
-	config, err := maps.Get(w.t.Context(), "kubelet-config", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
+	config := must.Get(maps.Get(w.t.Context(), "kubelet-config", metav1.GetOptions{}))
 	config.Data["kubelet"] += "dynamicConfigDir: /var/lib/dynamic\nfeatureGates:\n  DynamicKubeletConfig: true\n"
 	_, err = maps.Update(w.t.Context(), config, metav1.UpdateOptions{})
 	return errors.Join(err, w.setEditor("/dynamicConfigDir/d; /featureGates/d; /DynamicKubeletConfig/d"),
@@ -186,36 +184,29 @@ func kubelets(w *world) error {
 }
 
 // prometheusOperator has the kinds of the Prometheus Operator, as far as an API server needs them to take such objects.
-func prometheusOperator(w *world) error {
-	if err := installed(w); err != nil {
-		return err
-	}
+func prometheusOperator(w *world) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(installed(w))
 	for _, kind := range []string{"PrometheusRule", "PodMonitor"} {
 		name := strings.ToLower(kind)
 		crd := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[1]ss.monitoring.coreos.com},
   spec: {group: monitoring.coreos.com, scope: Namespaced, names: {kind: %[2]s, plural: %[1]ss, singular: %[1]s}, versions: [{name: v1, served: true, storage: true,
   schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, name, kind)
-		if err := errors.Join(w.write(name+".yaml", crd), w.run("kubectl apply -f "+name+".yaml && kubectl wait --for=condition=Established crd/"+name+"s.monitoring.coreos.com")); err != nil {
-			return err
-		}
+		must.OK(errors.Join(w.write(name+".yaml", crd), w.run("kubectl apply -f "+name+".yaml && kubectl wait --for=condition=Established crd/"+name+"s.monitoring.coreos.com")))
 	}
 	return nil
 }
 
 // operating has a real node with an agent, to which a person has assigned the local configuration.
-func operating(w *world) error {
-	if err := installed(w); err != nil {
-		return err
-	}
-	agent, err := w.realNode()
-	if err != nil {
-		return err
-	}
+func operating(w *world) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(installed(w))
+	agent := must.Get(w.realNode())
 	own, err := os.ReadFile(filepath.Join(filepath.Dir(agent.Dir), "kubelet.yaml"))
 	open := strings.Replace(string(own), "enabled: false", "enabled: true", 1)
-	if err := errors.Join(err, w.startAgent(agent), w.write("typo.yaml", strings.Replace(morePods, "maxPods", "maxPodz", 1)), w.write("kubelet.yaml", open)); err != nil {
-		return err
-	}
+	must.OK(errors.Join(err, w.startAgent(agent), w.write("typo.yaml", strings.Replace(morePods, "maxPods", "maxPodz", 1)), w.write("kubelet.yaml", open)))
 	_, err = w.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").
 		Body([]byte(`{"spec": {"configSource": {"local": {}}}}`)).Do(w.t.Context()).Raw()
 	return err
@@ -227,20 +218,17 @@ func payloads(w *world) error {
 }
 
 // applyYAML applies those YAML blocks of a page that contain words.
-func (w *world) applyYAML(page, words string) error {
-	text, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		return err
-	}
+func (w *world) applyYAML(page, words string) (err error) {
+	defer must.Catch(&err)
+
+	text := must.Get(os.ReadFile(filepath.Join(root, page)))
 	for i, block := range strings.Split(string(text), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		if !strings.Contains(block, words) {
 			continue
 		}
 		name := fmt.Sprintf("%s-%d.yaml", filepath.Base(page), i)
-		if err := errors.Join(w.write(name, block), w.run("kubectl apply -f "+name)); err != nil {
-			return err
-		}
+		must.OK(errors.Join(w.write(name, block), w.run("kubectl apply -f "+name)))
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Session is a shell at which the commands of a page are typed, one after another: variables, exports and the working
@@ -135,14 +136,14 @@ func (s *spoken) String() string {
 // Keep types a command that keeps running, and returns when it has printed something. One of the same program that was
 // started before is ended first. The error says that it has ended, or that it prints nothing. What it has printed is
 // compared with what the page says when it is ended.
-func (s *Session) Keep(ctx context.Context, text string, page []string) error {
+func (s *Session) Keep(ctx context.Context, text string, page []string) (err error) {
+	defer must.Catch(&err)
+
 	program, _, _ := strings.Cut(text, " ")
 	for i, k := range s.kept {
 		if k.program == program {
 			s.kept = slices.Delete(s.kept, i, i+1)
-			if err := k.end(s.Patience); err != nil {
-				return err
-			}
+			must.OK(k.end(s.Patience))
 			break
 		}
 	}
@@ -150,10 +151,7 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) error {
 	k.cmd = exec.Command("bash", "-c", `. "$1"; cd "$PWD" || exit; eval "exec $2"`, "bash", s.state, text)
 	k.cmd.Env = []string{"TERM=dumb"}
 	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
-	var err error
-	if k.done, err = localcluster.StartTied(k.cmd); err != nil {
-		return err
-	}
+	k.done = must.Get(localcluster.StartTied(k.cmd))
 	select {
 	case <-k.out.some:
 		s.kept = append(s.kept, k)

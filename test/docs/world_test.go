@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -95,15 +96,11 @@ func newWorld(t *testing.T) *world {
 }
 
 // furnish makes the working directory: the repository, without what is built or written there.
-func (w *world) furnish() error {
-	repository, err := filepath.Abs(root)
-	if err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(repository)
-	if err != nil {
-		return err
-	}
+func (w *world) furnish() (err error) {
+	defer must.Catch(&err)
+
+	repository := must.Get(filepath.Abs(root))
+	entries := must.Get(os.ReadDir(repository))
 	bin := filepath.Join(w.workdir, "bin")
 	errs := []error{os.Mkdir(bin, 0o700)}
 	for _, e := range entries {
@@ -116,9 +113,7 @@ func (w *world) furnish() error {
 			errs = append(errs, os.Symlink(from, to))
 		}
 	}
-	if err := programs(); err != nil {
-		return err
-	}
+	must.OK(programs())
 	for _, name := range names {
 		if name != "evenkeel-controller" {
 			errs = append(errs, os.Symlink(filepath.Join(built, name), filepath.Join(bin, name)))
@@ -195,14 +190,12 @@ var pool = map[string]string{"node-restriction.kubernetes.io/pool": "workers"}
 func trialOf(d time.Duration) trial.Limits { return trial.Limits{TrialDuration: d} }
 
 // hollowNode starts the node PREFIX-1 alone.
-func (w *world) hollowNode(prefix string) error {
+func (w *world) hollowNode(prefix string) (err error) {
+	defer must.Catch(&err)
+
 	// A page shows its trial: it must be long enough to be reported.
-	if err := w.hollowNodes(hollow.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}); err != nil {
-		return err
-	}
-	if err := w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"); err != nil {
-		return err
-	}
+	must.OK(w.hollowNodes(hollow.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}))
+	must.OK(w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"))
 	return w.kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/" + prefix + "-0").Do(w.t.Context()).Error()
 }
 
@@ -241,19 +234,17 @@ func (w *world) mountNode(dir, own string) error {
 }
 
 // startAgent starts the agent of node-1 and waits for its NodeConfig. curl reaches the agent at the address of the page.
-func (w *world) startAgent(a *bed.Agent) error {
-	if err := a.Start(); err != nil {
-		return err
-	}
+func (w *world) startAgent(a *bed.Agent) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(a.Start())
 	w.t.Cleanup(func() {
 		assert.OK(w.t, a.Stop(time.Minute))
 		if log, err := os.ReadFile(a.Log); w.t.Failed() {
 			w.t.Logf("the agent said (%v):\n%s", err, log)
 		}
 	})
-	if err := w.write(".curlrc", "connect-to = \"127.0.0.1:10269:"+a.Listen+"\"\n"); err != nil {
-		return err
-	}
+	must.OK(w.write(".curlrc", "connect-to = \"127.0.0.1:10269:"+a.Listen+"\"\n"))
 	return bed.Eventually(w.t.Context(), most, func(ctx context.Context) error {
 		return w.kube.CoreV1().RESTClient().Get().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").Do(ctx).Error()
 	})

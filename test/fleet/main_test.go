@@ -28,6 +28,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -127,23 +128,16 @@ func startController(flags ...string) (*process, error) {
 }
 
 // spawnController starts one, which dies with the test.
-func spawnController(flags ...string) (*process, error) {
+func spawnController(flags ...string) (_ *process, err error) {
+	defer must.Catch(&err)
+
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("%w: run make build", err)
 	}
-	kubeconfig, err := cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
-		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated")
-	if err != nil {
-		return nil, err
-	}
-	metrics, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	probes, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+	kubeconfig := must.Get(cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"))
+	metrics := must.Get(localcluster.FreeAddress())
+	probes := must.Get(localcluster.FreeAddress())
 	log := filepath.Join(cluster.Dir(), fmt.Sprintf("controller-%s.log", strings.ReplaceAll(probes, ":", "-")))
 	p, err := localcluster.StartProcess("the controller", log, exec.Command(binary, append([]string{
 		"--kubeconfig=" + kubeconfig, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes,

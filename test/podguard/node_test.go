@@ -27,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // patience limits how long a test waits for a condition on a busy machine.
@@ -198,15 +199,11 @@ func decodeConfigz(raw []byte) (component.Effective, error) {
 }
 
 // with returns an effective configuration with the fields of a world.
-func with(e component.Effective, w world) (component.Effective, error) {
-	raw, err := json.Marshal(map[string]any{"kubeletconfig": w.config})
-	if err != nil {
-		return nil, err
-	}
-	changes, err := decodeConfigz(raw)
-	if err != nil {
-		return nil, err
-	}
+func with(e component.Effective, w world) (_ component.Effective, err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(json.Marshal(map[string]any{"kubeletconfig": w.config}))
+	changes := must.Get(decodeConfigz(raw))
 	out := maps.Clone(e)
 	for name, value := range changes {
 		out[name] = value

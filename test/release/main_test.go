@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -59,15 +60,11 @@ func runTests(m *testing.M) (code int, err error) {
 }
 
 // writeKey writes a private key, as openssl genpkey does, and returns it.
-func writeKey(path string) (*ecdsa.PrivateKey, error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, err
-	}
+func writeKey(path string) (_ *ecdsa.PrivateKey, err error) {
+	defer must.Catch(&err)
+
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	der := must.Get(x509.MarshalPKCS8PrivateKey(private))
 	return private, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Log is the API server's audit log.
@@ -57,15 +59,12 @@ func New(dir, policy string) (*Log, []string, error) {
 }
 
 // Read reads the lines that were added.
-func (l *Log) Read() error {
-	file, err := os.Open(l.path)
-	if err != nil {
-		return err
-	}
+func (l *Log) Read() (err error) {
+	defer must.Catch(&err)
+
+	file := must.Get(os.Open(l.path))
 	defer file.Close()
-	if _, err := file.Seek(l.offset, io.SeekStart); err != nil {
-		return err
-	}
+	must.Get(file.Seek(l.offset, io.SeekStart))
 	in := bufio.NewReaderSize(file, 1<<20)
 	for {
 		line, err := in.ReadBytes('\n')

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Sector is the unit in bytes that a disk writes as a whole. Offsets and lengths of all writes are multiples of it.
@@ -114,19 +116,17 @@ func (l *Layer) Overwrite(image *os.File) error { return l.copyChanges(image, l)
 // Restore undoes Overwrite.
 func (l *Layer) Restore(image *os.File) error { return l.copyChanges(image, l.below) }
 
-func (l *Layer) copyChanges(image *os.File, from io.ReaderAt) error {
+func (l *Layer) copyChanges(image *os.File, from io.ReaderAt) (err error) {
+	defer must.Catch(&err)
+
 	buffer := make([]byte, 1<<20)
 	sectors := l.Size() / Sector
 	for s := int64(0); s < sectors; {
 		n := l.run(s, min(sectors-s, int64(len(buffer))/Sector))
 		if l.has(s) {
 			part := buffer[:n*Sector]
-			if _, err := from.ReadAt(part, s*Sector); err != nil {
-				return err
-			}
-			if _, err := image.WriteAt(part, s*Sector); err != nil {
-				return err
-			}
+			must.Get(from.ReadAt(part, s*Sector))
+			must.Get(image.WriteAt(part, s*Sector))
 		}
 		s += n
 	}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // kind is the kind of a record in the log.
@@ -87,28 +89,24 @@ func (r *Recorder) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // Write writes data. With durable a power cut after its return does not undo it.
-func (r *Recorder) Write(p []byte, off int64, durable bool) error {
-	if err := r.check(off, uint32(len(p))); err != nil {
-		return err
-	}
+func (r *Recorder) Write(p []byte, off int64, durable bool) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(r.check(off, uint32(len(p))))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.live.writeAt(p, off); err != nil {
-		return err
-	}
+	must.OK(r.live.writeAt(p, off))
 	return r.append(record{written, durable, off, uint32(len(p))}, p)
 }
 
 // Zero writes zeros.
-func (r *Recorder) Zero(off int64, length uint32, durable bool) error {
-	if err := r.check(off, length); err != nil {
-		return err
-	}
+func (r *Recorder) Zero(off int64, length uint32, durable bool) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(r.check(off, length))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := zero(r.live, off, length); err != nil {
-		return err
-	}
+	must.OK(zero(r.live, off, length))
 	return r.append(record{zeroed, durable, off, length}, nil)
 }
 
@@ -198,14 +196,14 @@ func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (*Lay
 }
 
 // replay applies the sectors of a write that survive. It asks once for each sector, in order.
-func replay(l *Layer, rec record, data io.Reader, survives func() bool) error {
+func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err error) {
+	defer must.Catch(&err)
+
 	chunk := make([]byte, min(rec.Length, 1<<20))
 	for off, end := rec.Offset, rec.Offset+int64(rec.Length); off < end; off += int64(len(chunk)) {
 		chunk = chunk[:min(int64(len(chunk)), end-off)]
 		if rec.Kind == written {
-			if _, err := io.ReadFull(data, chunk); err != nil {
-				return err
-			}
+			must.Get(io.ReadFull(data, chunk))
 		}
 		first := 0 // of the sectors that survive and are not written yet
 		for s := 0; s <= len(chunk); s += Sector {
@@ -213,9 +211,7 @@ func replay(l *Layer, rec record, data io.Reader, survives func() bool) error {
 				continue
 			}
 			if first < s {
-				if err := l.writeAt(chunk[first:s], off+int64(first)); err != nil {
-					return err
-				}
+				must.OK(l.writeAt(chunk[first:s], off+int64(first)))
 			}
 			first = s + Sector
 		}

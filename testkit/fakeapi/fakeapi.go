@@ -37,6 +37,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // API is a cluster's API. Its own methods are those of an administrator.
@@ -203,10 +204,10 @@ func (a *API) patch(ctx context.Context, c client.WithWatch, o client.Object, p 
 }
 
 // list returns a page of a list.
-func (a *API) list(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-	if err := c.List(ctx, list, opts...); err != nil {
-		return err
-	}
+func (a *API) list(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(c.List(ctx, list, opts...))
 	var options client.ListOptions
 	options.ApplyOptions(opts)
 	items, err := meta.ExtractList(list)
@@ -215,9 +216,7 @@ func (a *API) list(ctx context.Context, c client.WithWatch, list client.ObjectLi
 	}
 	from := 0
 	if options.Continue != "" {
-		if from, err = strconv.Atoi(options.Continue); err != nil {
-			return err
-		}
+		from = must.Get(strconv.Atoi(options.Continue))
 	}
 	to := min(from+int(options.Limit), len(items))
 	if to < len(items) {

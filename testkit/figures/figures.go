@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // PrintRow prints one figure with its floor and its limit.
@@ -30,18 +32,14 @@ func Median[T int | int64 | float64 | time.Duration](values []T) T {
 }
 
 // CPUTime returns the user and system time that a process has used.
-func CPUTime(pid int) (time.Duration, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
+func CPUTime(pid int) (_ time.Duration, err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))
 	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
+		n := must.Get(strconv.ParseInt(field, 10, 64))
 		ticks += n
 	}
 	const perSecond = 100 // USER_HZ, the same on every Linux that Go supports

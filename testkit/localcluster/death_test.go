@@ -13,20 +13,17 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // victimEnv makes this test binary a process that runs a cluster, tells where, and waits to be killed.
 const victimEnv = "LOCALCLUSTER_VICTIM"
 
-func runVictim(ctx context.Context) error {
-	c, err := Start(ctx, Options{Manifests: os.Getenv(victimEnv)})
-	if err != nil {
-		return err
-	}
-	client, err := newClient(c.AdminConfig())
-	if err != nil {
-		return err
-	}
+func runVictim(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	c := must.Get(Start(ctx, Options{Manifests: os.Getenv(victimEnv)}))
+	client := must.Get(newClient(c.AdminConfig()))
 	n, err := c.NewNode(ctx, "node-a")
 	if errors.Is(err, ErrNoNode) {
 		fmt.Println("ready", c.Dir(), "none", "none")
@@ -35,17 +32,11 @@ func runVictim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := runKubelet(ctx, n, client); err != nil {
-		return err
-	}
+	must.Get(runKubelet(ctx, n, client))
 	// Not a child with a parent-death signal, as an agent that a test starts is not.
 	stray := exec.Command("tail", "-f", n.KubeletConfig())
-	if err := stray.Start(); err != nil {
-		return err
-	}
-	if err := runPod(ctx, client, "node-a", "default", "sleeper"); err != nil {
-		return err
-	}
+	must.OK(stray.Start())
+	must.OK(runPod(ctx, client, "node-a", "default", "sleeper"))
 	fmt.Println("ready", c.Dir(), n.bridge, n.cgroup)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // What several of the tests need; and the process that one of them kills.
@@ -120,20 +121,16 @@ func runPod(ctx context.Context, client kubernetes.Interface, node, namespace, n
 }
 
 // traces are everything on this machine that can be told to belong to this directory and this bridge and cgroup.
-func traces(dir, bridge, cgroup string) error {
+func traces(dir, bridge, cgroup string) (err error) {
+	defer must.Catch(&err)
+
 	var found []string
-	pids, err := sweep.Processes(dir)
-	if err != nil {
-		return err
-	}
+	pids := must.Get(sweep.Processes(dir))
 	for _, pid := range pids {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		found = append(found, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
 	}
-	mounts, err := sweep.Mounts()
-	if err != nil {
-		return err
-	}
+	mounts := must.Get(sweep.Mounts())
 	for _, m := range mounts {
 		if strings.HasPrefix(m.Path, dir+"/") {
 			found = append(found, "mount "+m.Path)
@@ -143,16 +140,10 @@ func traces(dir, bridge, cgroup string) error {
 		"/sys/class/net/" + bridge, "/sys/fs/cgroup/*/" + cgroup, "/sys/fs/cgroup/" + cgroup,
 		"/var/lib/cni/results/" + bridge + "-*",
 	} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			return err
-		}
+		paths := must.Get(filepath.Glob(pattern))
 		found = append(found, paths...)
 	}
-	links, err := filepath.Glob("/var/log/containers/*")
-	if err != nil {
-		return err
-	}
+	links := must.Get(filepath.Glob("/var/log/containers/*"))
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
 			found = append(found, link)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
@@ -66,15 +67,11 @@ func TestMissingRequirementsOfANodeAreNamed(t *testing.T) {
 	}
 }
 
-func fetch(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
+func fetch(ctx context.Context, url string) (err error) {
+	defer must.Catch(&err)
+
+	request := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
+	response := must.Get(http.DefaultClient.Do(request))
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || string(body) != "ok" {

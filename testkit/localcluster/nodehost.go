@@ -69,25 +69,23 @@ func hasPlugins(dir string) bool {
 
 // makeNetwork chooses a subnet for the node's pods and writes the CNI configuration. It creates the bridge before CNI would: the
 // subnet is part of the bridge's name, so creating the bridge reserves the subnet on this machine.
-func (n *Node) makeNetwork() error {
+func (n *Node) makeNetwork() (err error) {
+	defer must.Catch(&err)
+
 	const subnets = 512 // networks of 256 addresses in 198.18.0.0/15, which is not routed
 	start := rand.IntN(subnets)
 	for i := range subnets {
 		subnet := (start + i) % subnets
 		bridge := fmt.Sprintf("evkbr%d", subnet)
 		// Before the bridge exists, so that a cleanup always finds its name.
-		if err := n.writeSweepFile(sweep.BridgeFile, bridge); err != nil {
-			return err
-		}
+		must.OK(n.writeSweepFile(sweep.BridgeFile, bridge))
 		err := sweep.AddBridge(bridge)
 		if err == nil {
 			n.bridge, n.subnet = bridge, fmt.Sprintf("198.%d.%d.0/24", 18+subnet/256, subnet%256)
 			return n.writeCNIConfig()
 		}
 		// The bridge belongs to another node: a cleanup must not remove it.
-		if err := os.Remove(filepath.Join(n.dir, sweep.BridgeFile)); err != nil {
-			return err
-		}
+		must.OK(os.Remove(filepath.Join(n.dir, sweep.BridgeFile)))
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}

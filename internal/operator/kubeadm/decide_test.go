@@ -294,3 +294,13 @@ func TestGatherFindsTheControlPlanesAddress(t *testing.T) {
 	existing, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(sidecar).Build())
 	assert.That(t, err == nil && existing.Endpoint == "" && existing.ProxyImage == "proxy:1", "%+v, %v", existing, err)
 }
+
+func TestServerOfFollowsTheCurrentContext(t *testing.T) {
+	const two = `{clusters: [{name: a, cluster: {server: 'https://a:1'}}, {name: b, cluster: {server: 'https://b:2'}}], contexts: [{name: one, context: {cluster: b}}, {name: two, context: {cluster: c}}]`
+	for kubeconfig, want := range map[string]string{
+		two + ", current-context: one}": "b:2", two + ", current-context: two}": "", two + "}": "", "a: b: c": "",
+		"{clusters: [{name: a, cluster: {server: 'https://a'}}], contexts: [{name: one, context: {cluster: a}}], current-context: one}": "",
+	} {
+		assert.Equal(t, serverOf(kubeconfig), want, kubeconfig)
+	}
+}
