@@ -241,3 +241,11 @@ func TestContentsThatDoNotFitIntoARecordAreAnErrorBeforeAnyWrite(t *testing.T) {
 	unchanged(t, c, before)
 	recorded(t, c)
 }
+
+func TestStoreRemovesTheSignatureOfWhatAUserSupplied(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "user's"})
+	cm := snapshot(t, c)["kubelet-config"]
+	origin, why := OriginOf(cm)
+	assert.That(t, origin == UserSupplied, "it is %s: %s", origin, why)
+}
