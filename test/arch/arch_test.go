@@ -179,10 +179,7 @@ func TestProgramsThatPlanContainTheTimeZones(t *testing.T) {
 
 // html/template calls methods by name, so that the linker keeps all exported methods of a program: nearly all of them are resident.
 func TestTheAgentIsBuiltWithoutTemplatesOfHTML(t *testing.T) {
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := assert.Value(os.ReadFile("../../Makefile"))(t)
 	flags := regexp.MustCompile(`(?m)^BUILD_FLAGS = .*-tags (\S+)`).FindSubmatch(makefile)
 	if flags == nil {
 		t.Fatal("the Makefile's BUILD_FLAGS have no -tags")

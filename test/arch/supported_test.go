@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The supported versions of the kubelet are constants of internal/component, which `version` prints. No generator writes them into
@@ -21,10 +22,7 @@ func TestTheSupportedKubeletsAreTheSameEverywhere(t *testing.T) {
 		"tools/go.mod":                          {"\nrequire k8s.io/kubernetes v" + newest + "."},
 		"tools/kubelets/v" + oldest + "/go.mod": {"\nrequire k8s.io/kubernetes v" + oldest + "."},
 	} {
-		raw, err := os.ReadFile("../../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := assert.Value(os.ReadFile("../../" + file))(t)
 		for _, text := range texts {
 			if !strings.Contains(string(raw), text) {
 				t.Errorf("%s does not have %q: the supported kubelets are %s to %s", file, text, oldest, newest)

@@ -75,9 +75,7 @@ func newSystemdNode(n *node) *systemdNode {
 		}
 		assert.OK(t, os.RemoveAll(dir))
 	})
-	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Node.StopRuntime()) // it is started again inside
 	s.m, err = systemd.Start(t.Context(), dir, systemd.Inside)
 	if errors.Is(err, systemd.ErrUnsupported) {
 		t.Skip(err)

@@ -57,9 +57,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 	p.Dir, p.Log = filepath.Join(p.dir, "var-lib", "evenkeel"), filepath.Join(p.dir, "bootstrap.log")
 	assert.NoError(t, errors.Join(os.Mkdir(filepath.Join(p.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context())))
 	p.importImages()
-	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Node.StopRuntime()) // it is started again inside
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.showPods()

@@ -209,9 +209,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 	raw := assert.Value(os.ReadFile("../../config/systemd/" + file))(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "evenkeel-agent")
-	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink("/bin/true", agent)) // systemd wants a program that is there
 	ours := strings.Replace(string(raw), "/usr/local/bin/evenkeel-agent", agent, 1)
 	assert.Must(t, ours != string(raw), "it does not run /usr/local/bin/evenkeel-agent")
 	files := map[string]string{as: ours}

@@ -37,6 +37,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -57,9 +58,7 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 	for _, add := range []func(*runtime.Scheme) error{
 		v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, metav1.AddMetaToScheme,
 	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, add(scheme))
 	}
 	a := &API{t: t, commands: commands}
 	index := func(get func(client.Object) string) client.IndexerFunc {

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Header begins a kubelet's configuration.
@@ -25,9 +26,7 @@ const Header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfigur
 func File(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubelet.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -40,9 +39,7 @@ func Pods(n int) *runtime.RawExtension {
 func Add[T client.Object](a *API, o T) T {
 	a.t.Helper()
 	with := o.DeepCopyObject().(client.Object)
-	if err := a.Create(context.Background(), o); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NoError(a.t, a.Create(context.Background(), o))
 	switch any(o).(type) {
 	case *v1alpha1.NodeConfig, *v1alpha1.NodeConfigRollout, *corev1.Node, *corev1.Pod:
 		with.SetResourceVersion(o.GetResourceVersion())
@@ -55,25 +52,19 @@ func Add[T client.Object](a *API, o T) T {
 // Report writes the status of an object.
 func (a *API) Report(o client.Object) {
 	a.t.Helper()
-	if err := a.Status().Update(context.Background(), o); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NoError(a.t, a.Status().Update(context.Background(), o))
 }
 
 // Write writes an object, but not its status.
 func (a *API) Write(o client.Object) {
 	a.t.Helper()
-	if err := a.Update(context.Background(), o); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NoError(a.t, a.Update(context.Background(), o))
 }
 
 // Read reads an object again.
 func (a *API) Read(o client.Object) {
 	a.t.Helper()
-	if err := a.Get(context.Background(), client.ObjectKeyFromObject(o), o); err != nil {
-		a.t.Fatal(err)
-	}
+	assert.NoError(a.t, a.Get(context.Background(), client.ObjectKeyFromObject(o), o))
 }
 
 // AddNode adds a Ready Node of a pool.

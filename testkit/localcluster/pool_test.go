@@ -102,9 +102,7 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	}}, metav1.CreateOptions{})
 	assert.NoError(t, err)
 	kube := admin(t, first)
-	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{})))
 	assert.NoError(t, kube.CoreV1().Namespaces().Delete(t.Context(), "left", metav1.DeleteOptions{}))
 	policies := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	assert.NoError(t, policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}))

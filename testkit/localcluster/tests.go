@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -85,14 +86,9 @@ func StartForTest(t testing.TB, o Options) *Cluster {
 	SkipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTestTimeout)
 	defer cancel()
-	c, err := Borrow(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(Borrow(ctx, o))(t)
 	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, c.Stop())
 	})
 	return c
 }
@@ -100,9 +96,6 @@ func StartForTest(t testing.TB, o Options) *Cluster {
 // FreeAddressForTest is FreeAddress, and fails the test if there is none.
 func FreeAddressForTest(t testing.TB) string {
 	t.Helper()
-	address, err := FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := assert.Value(FreeAddress())(t)
 	return address
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Upstream begins a KubeletConfiguration of the form that the kubelet reads.
@@ -16,14 +18,9 @@ const Upstream = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfig
 // Controlled starts a controller, which ends with the test.
 func (n *Subject) Controlled() {
 	n.T.Helper()
-	controller, err := n.Controller(n.T.Context())
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	controller := assert.Value(n.Controller(n.T.Context()))(n.T)
 	n.T.Cleanup(func() {
-		if err := controller.Stop(time.Minute); err != nil {
-			n.T.Error(err)
-		}
+		assert.OK(n.T, controller.Stop(time.Minute))
 		if log, err := os.ReadFile(controller.Log); n.T.Failed() {
 			n.T.Logf("the controller said (%v):\n%s", err, log)
 		}
@@ -49,19 +46,14 @@ func (n *Subject) Plugin(code int, args []string, words ...string) {
 func (n *Subject) File(content string) string {
 	n.T.Helper()
 	path := filepath.Join(n.T.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		n.T.Fatal(err)
-	}
+	assert.NoError(n.T, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
 // DropIn returns a drop-in with these fields.
 func (n *Subject) DropIn(fields map[string]any) string {
 	n.T.Helper()
-	data, err := yaml.Marshal(fields)
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	data := assert.Value(yaml.Marshal(fields))(n.T)
 	return Upstream + string(data)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -101,9 +102,7 @@ func (n *Subject) Steady() *Steady {
 // SteadyFromNow begins to look at the kubelet that runs now, whatever the API says.
 func (n *Subject) SteadyFromNow() *Steady {
 	n.T.Helper()
-	if err := n.Healthy(n.T.Context()); err != nil {
-		n.T.Fatal(err)
-	}
+	assert.NoError(n.T, n.Healthy(n.T.Context()))
 	ctx, cancel := context.WithCancel(n.T.Context())
 	s := &Steady{n: n, pid: n.RunningPID(), stop: cancel, done: make(chan struct{})}
 	go s.run(ctx)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -59,15 +60,11 @@ func On(t *testing.T, cluster *localcluster.Cluster, name string, flags ...strin
 	t.Helper()
 	n := New(t, cluster, name, flags...)
 	t.Cleanup(func() {
-		if err := n.Stop(time.Minute); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, n.Stop(time.Minute))
 		if t.Failed() {
 			n.ShowLog()
 		}
-		if err := n.Node.Stop(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, n.Node.Stop())
 	})
 	return n
 }
@@ -97,9 +94,7 @@ func (n *Subject) ShowLog() {
 // Up starts the agent and waits until the kubelet is healthy, and its node Ready and with a NodeConfig.
 func (n *Subject) Up() {
 	n.T.Helper()
-	if err := n.Start(); err != nil {
-		n.T.Fatal(err)
-	}
+	assert.NoError(n.T, n.Start())
 	n.Eventually("the node is Ready", func(ctx context.Context) error {
 		if err := n.Healthy(ctx); err != nil {
 			return err
@@ -137,20 +132,14 @@ func (n *Subject) Eventually(what string, check func(context.Context) error) {
 // ConfigMap creates a ConfigMap with the node's configuration and changes.
 func (n *Subject) ConfigMap(name string, changes map[string]any) *corev1.ConfigMap {
 	n.T.Helper()
-	data, err := n.Config(changes)
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	data := assert.Value(n.Config(changes))(n.T)
 	return n.CreateMap(name, map[string]string{"kubelet": data})
 }
 
 // CreateMap creates a ConfigMap whose name begins with the node's.
 func (n *Subject) CreateMap(name string, data map[string]string) *corev1.ConfigMap {
 	n.T.Helper()
-	cm, err := n.Create(n.T.Context(), n.Node.Name()+"-"+name, data)
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	cm := assert.Value(n.Create(n.T.Context(), n.Node.Name()+"-"+name, data))(n.T)
 	return cm
 }
 
@@ -161,9 +150,7 @@ func (n *Subject) AssignMap(cm *corev1.ConfigMap) {
 	if cm != nil {
 		source = bed.Ref(cm)
 	}
-	if err := n.Assign(n.T.Context(), source); err != nil {
-		n.T.Fatal(err)
-	}
+	assert.NoError(n.T, n.Assign(n.T.Context(), source))
 }
 
 // Says waits until ConfigOK has the status and the reason, and its message holds words. It returns the NodeConfig.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -38,9 +39,7 @@ func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
 			},
 		}
 		change(&pod.Spec)
-		if _, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{}); err != nil {
-			n.T.Fatal(err)
-		}
+		assert.NoError(n.T, assert.Err(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{})))
 	}
 	n.Eventually("the pods run", func(ctx context.Context) error {
 		for _, name := range names {
@@ -61,10 +60,7 @@ func (n *Subject) DeletePods(names ...string) {
 	n.T.Helper()
 	now := int64(1)
 	for _, name := range names {
-		err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(n.T.Context(), n.Node.Name()+"-"+name, metav1.DeleteOptions{GracePeriodSeconds: &now})
-		if err != nil {
-			n.T.Fatal(err)
-		}
+		assert.NoError(n.T, n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(n.T.Context(), n.Node.Name()+"-"+name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	}
 	n.Eventually("the pods are gone", func(ctx context.Context) error {
 		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
@@ -83,10 +79,7 @@ func (n *Subject) DeletePods(names ...string) {
 // Containers returns the ID and restart count of every container on the node.
 func (n *Subject) Containers() map[string]string {
 	n.T.Helper()
-	list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(n.T.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	list := assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(n.T.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()}))(n.T)
 	out := map[string]string{}
 	for _, pod := range list.Items {
 		for _, c := range pod.Status.ContainerStatuses {

@@ -129,9 +129,7 @@ func TestAWatchBeginsWithAllObjects(t *testing.T) {
 		go func() {
 			time.Sleep(10 * time.Second)
 			for _, pool := range []string{"c", "a"} {
-				if err := s.Patch("nodes", "", "a", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"pool": pool}}}); err != nil {
-					t.Error(err)
-				}
+				assert.OK(t, s.Patch("nodes", "", "a", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"pool": pool}}}))
 			}
 			s.Delete("nodes", "", "a")
 		}()
