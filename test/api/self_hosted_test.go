@@ -115,3 +115,16 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 	})
 	assert.OK(t, err)
 }
+
+func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T) {
+	base := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0]
+	example := selfHosted(t, "config/examples/self-hosted").Spec.Template.Spec.Containers[0]
+	assert.NoDiff(t, cmp.Diff(base.Command, example.Command))
+	want := []string{
+		"/kubelet", "--kubeconfig=/var/lib/kubelet/kubeconfig", "--config=/etc/kubernetes/kubelet.yaml",
+		"--config-dir=/etc/kubernetes/kubelet.conf.d", "--hostname-override=$(NODE_NAME)", "--node-ip=$(HOST_IP)",
+	}
+	assert.NoDiff(t, cmp.Diff(want, example.Args))
+	assert.That(t, example.Image == "registry.example.com/evenkeel/kubelet:v1.37.2" && len(example.Env) == len(base.Env)+1,
+		"image %s, environment %v", example.Image, example.Env)
+}

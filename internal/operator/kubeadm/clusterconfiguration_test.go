@@ -59,6 +59,8 @@ func TestInvalidFieldsOfAClusterConfigurationAreNamed(t *testing.T) {
 	)
 	for _, tt := range []struct{ name, more, want string }{
 		{"no CIDR", "networking: {serviceSubnet: 10.96.0.0}", `networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
+		{"no CIDR for pods", "networking: {podSubnet: all}", `networking.podSubnet "all": invalid CIDR address: all`},
+		{"a blank after the comma", "networking: {podSubnet: '10.244.0.0/16, fd00::/56'}", `networking.podSubnet "10.244.0.0/16, fd00::/56": invalid CIDR address:  fd00::/56`},
 		{"three", "networking: {serviceSubnet: '10.0.0.0/16,fd00::/112,10.1.0.0/16'}", `networking.serviceSubnet "10.0.0.0/16,fd00::/112,10.1.0.0/16"` + oneOrTwo},
 		{"two of IPv4", "networking: {podSubnet: '10.0.0.0/16,10.1.0.0/16'}", `networking.podSubnet "10.0.0.0/16,10.1.0.0/16"` + oneOrTwo},
 		{"two of IPv6", "networking: {serviceSubnet: 'fd00::/112,fd01::/112'}", `networking.serviceSubnet "fd00::/112,fd01::/112"` + oneOrTwo},
@@ -67,6 +69,7 @@ func TestInvalidFieldsOfAClusterConfigurationAreNamed(t *testing.T) {
 		{"a relative directory", "certificatesDir: pki", `certificatesDir "pki" is not an absolute path`},
 		{"a URL", "controlPlaneEndpoint: https://api.example.org", `controlPlaneEndpoint "https://api.example.org"` + endpoint},
 		{"brackets without a port", "controlPlaneEndpoint: '[2001:db8::99]'", `controlPlaneEndpoint "[2001:db8::99]"` + endpoint},
+		{"a port that is a name", "controlPlaneEndpoint: api.example.org:https", `controlPlaneEndpoint "api.example.org:https"` + endpoint},
 		{"a port out of range", "controlPlaneEndpoint: api.example.org:65536", `controlPlaneEndpoint "api.example.org:65536"` + endpoint},
 		{"port 0", "controlPlaneEndpoint: api.example.org:0", `controlPlaneEndpoint "api.example.org:0"` + endpoint},
 		{"a number", "networking: {dnsDomain: 5}", "networking.dnsDomain of type string"},
