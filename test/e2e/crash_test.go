@@ -90,7 +90,7 @@ func TestAKubeletThatMisbehavesInItsTrialIsReplaced(t *testing.T) {
 		hangs := n.assignNew("hangs", map[string]any{"maxPods": 125})
 		cause := fmt.Sprintf("could not validate current (UID: %s): the dry run of the kubelet: it did not exit within 15s and was killed", hangs.UID)
 		nc := n.is(want{"Unknown", "CouldNotValidate", "using last-known-good (init)", cause, cause})
-		if nc.Status.Active != nil || nc.Status.BadConfigs[0].UID == hangs.UID || n.starts(hangs) != 0 {
+		if nc.Status.Active != nil || len(nc.Status.BadConfigs) > 0 || n.starts(hangs) != 0 {
 			t.Errorf("active %+v, bad %+v, %d starts", nc.Status.Active, nc.Status.BadConfigs, n.starts(hangs))
 		}
 		undisturbed.End(t)
