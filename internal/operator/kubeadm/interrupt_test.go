@@ -1,12 +1,14 @@
 package kubeadm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,6 +163,45 @@ func TestAnApplyInterruptedAtAnyRequestIsUndone(t *testing.T) {
 	})
 }
 
+// Each apply wants something else than the one before, and the last is not interrupted. Those before it that had all
+// written have records of their own; those that had not are undone with it.
+func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
+	other := contents{"kubelet-config": "a3", "kube-proxy": "b3"}
+	carried := false
+	everyCut(t, []cut{{dead: true}}, func(t *testing.T, first cut) bool {
+		more := false
+		everyCut(t, []cut{{dead: true}}, func(t *testing.T, second cut) bool {
+			c := world(t, oldest)
+			store(t, c, "v1.36.0", before)
+			want := 2
+			carried = !carried
+			first.carried, second.carried = carried, carried
+			one, two := &line{cut: first}, &line{cut: second}
+			_ = Store(t.Context(), over(t, one), "v1.37.0", to(t, c, wanted)) // whatever it says
+			want += complete(t, c, wanted)
+			_ = Store(t.Context(), over(t, two), "v1.37.2", to(t, c, other)) // whatever it says
+			want += complete(t, c, other)
+			store(t, c, "v1.37.2", contents{"kubelet-config": "a4"})
+			assert.Equal(t, countRecords(t, c), want, "records")
+			unwindAll(t, c)
+			more = one.seen >= first.at
+			return two.seen >= second.at
+		})
+		return more
+	})
+}
+
+// complete returns 1 if these are among the contents.
+func complete(t *testing.T, c client.Client, want contents) int {
+	t.Helper()
+	for _, w := range to(t, c, want) {
+		if contentDigest(w.Old) != contentDigest(w.New) {
+			return 0
+		}
+	}
+	return 1
+}
+
 func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
 		c := world(t, oldest)
@@ -265,4 +306,20 @@ func TestAnotherApplyDuringAnApplyLosesNothing(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
 		store(t, c, "v1.37.2", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
 	}, unwindAll)
+}
+
+func TestAnApplyContinuesAfterAnOutageOfTheAPIServer(t *testing.T) {
+	c := world(t, oldest)
+	store(t, c, "v1.36.0", before)
+	_, cluster := apiServer(t)
+	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
+	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
+		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be deleted: ",
+		"(it may have been written nevertheless: read ConfigMap kube-system/kube-proxy: ", "run the command again")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	assert.NoError(t, cluster.StartAPIServer(ctx))
+	store(t, c, "v1.37.0", wanted)
+	has(t, c, wanted)
+	unwind(t, c)
 }
