@@ -230,3 +230,39 @@ func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	n.LastKnownGood(cm)
 	n.SameContainers(before)
 }
+
+func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "costly", "--config-trial-duration=10m", "--crash-loop-threshold=0")
+	n.Up()
+	n.label("a")
+	n.RunPods("any")
+	n.RunPodsWith(runsOnlyInZoneA, "picky")
+	before := n.Containers()
+	cm := n.assignNew("bad", map[string]any{"containerLogMaxFiles": 4})
+	n.onTrial(cm, 10*time.Minute, 0)
+	n.healthyWith(cm)
+	n.SameContainers(before)
+	n.label("b")
+	n.kill(n.RunningPID())
+	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
+	n.healthyWith(nil)                                                                                                    // a guard would wait for the label
+	n.Event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ") // NodeAffinity, or ended by the kubelet
+	n.podsLeft(1, before)
+}
+
+func TestAPodThatIsNotAdmittedAgainFailsTheTrial(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "rejects", "--config-trial-duration=10m")
+	n.Up()
+	n.label("a")
+	n.RunPodsWith(runsOnlyInZoneA, "picky")
+	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
+	n.onTrial(cm, 10*time.Minute, 3)
+	n.healthyWith(cm)
+	n.label("b")
+	n.kill(n.RunningPID())
+	// The final state of its containers may replace the reason NodeAffinity.
+	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: pod default/rejects-picky: ", cm.UID))
+	n.verdictIsFinal(cm)
+}

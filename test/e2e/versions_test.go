@@ -179,3 +179,42 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	n.kubeletHas(map[string]any{"maxPods": 121})
 	n.LastKnownGood(gone)
 }
+
+// TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal, and runs again with the version that proved it, in either
+// direction.
+func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *testing.T) {
+	t.Parallel()
+	newest := assert.Value(askKubelet(tool("kubelet")))(t)
+	oldest := olderKubelet(t, 0)
+	for name, c := range map[string]struct{ from, to kubeletProgram }{"upgrade": {oldest, newest}, "downgrade": {newest, oldest}} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "crashing-"+name, "--config-trial-duration=1s", "--crash-loop-threshold=1")
+			with := func(k kubeletProgram, script string) {
+				n.stop()
+				n.wrap("real='" + k.path + "'\n" + script)
+				n.start()
+			}
+			n.wrap("real='" + c.from.path + "'")
+			n.Up()
+			cm := n.good("a", map[string]any{"maxPods": 123})
+
+			with(c.to, crashes)
+			w := rolledBack(cm, "CrashLooped", "", "crash-looped: 2 starts in its trial, last: exit status 7")
+			w.message = "using (init)"
+			nc := n.is(w)
+			n.healthyWith(nil)
+			n.Event("Warning", "ConfigRolledBack", w.cause+"; going back to local (init)")
+			n.verdictIsFinal(cm)
+			if l := nc.Status.LastKnownGood; nc.Status.ComponentVersion != c.to.version || l == nil || l.UID != cm.UID {
+				t.Errorf("the version is %s, last-known-good %+v", nc.Status.ComponentVersion, l)
+			}
+
+			with(c.from, "") // it has proven it, and needs no trial
+			nc = n.is(allChecksPassed(cm))
+			n.healthyWith(cm)
+			if s := n.onDisk(); nc.Status.ComponentVersion != c.from.version || s.Trial != nil || len(s.Bad) != 0 {
+				t.Errorf("the version is %s, the trial %+v, bad are %+v", nc.Status.ComponentVersion, s.Trial, s.Bad)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -165,5 +166,33 @@ func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared
 	s.until("it is drained again", func() (string, bool) { return "", len(s.tainted()) == 1 })
 	r.delete()
 	s.noTaint()
+	s.do(p.stop())
+}
+
+func TestAControllerThatIsKilledLeavesNoNodeDraining(t *testing.T) { // not parallel: it stops the shared controller
+	const kills, nodes = 15, 8
+	s := play(t, "drain-killed", nodes)
+	alone(t)
+	s.mayDrain()
+	for i := range nodes {
+		s.workload(s.node(i), 2, false, 0)
+	}
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	end := r.watchTaints()
+	for range kills {
+		p, err := spawnController("--leader-elect=false")
+		s.do(err)
+		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // kills it at a random moment
+		p.Kill()
+	}
+	p := s.controller("--leader-elect=false")
+	st := r.await(at(1, v1alpha1.RolloutComplete), updated(nodes))
+	s.noTaint()
+	assert.That(t, end() != 0 && st.Halt == nil && len(st.DrainingNodes) == 0 && st.Nodes.Draining <= 0, "seed %d: the status says %+v", seed, st)
+	if most := s.most(unproven); most > 2 {
+		t.Errorf("seed %d: %d nodes were in flight at once, of a budget of 2", seed, most)
+	}
 	s.do(p.stop())
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,9 @@ func contend(text string) {
 	}
 	os.Exit(0)
 }
+
+// tracedVar makes a process stop when it has started, traced by the thread that started it.
+const tracedVar = "LOCKFILE_TEST_TRACED"
 
 // starveVar makes a contender have one file descriptor: enough for the file, and none for inotify.
 const starveVar = "LOCKFILE_TEST_STARVE"
@@ -129,6 +133,9 @@ func start(t *testing.T, argv []string, env ...string) *peer {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
+	if slices.Contains(env, tracedVar+"=1") {
+		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
+	}
 	stdin := assert.Value(cmd.StdinPipe())(t)
 	stdout := assert.Value(cmd.StdoutPipe())(t)
 	assert.NoError(t, cmd.Start())
