@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -58,7 +61,7 @@ func adopt(store *checkpoint.Store, dir string, i int, object []byte) (_ []strin
 	sum := must.Get(store.Put(revision, object))
 	now := time.Unix(int64(1700000000+i), 0).UTC()
 	err = store.Save(trial.State{
-		Current:  trial.AdoptedConfig{Config: trial.Config{Revision: revision, Namespace: "a", Name: "b", UID: revision, Payload: sum, Checkpoint: sum}, Since: now},
+		Current:  trial.AdoptedConfig{Config: trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision, Namespace: "a", Name: "b", UID: types.UID(revision), SHA256: sum}, Checkpoint: sum}, Since: now},
 		Startups: []time.Time{now},
 		Trial:    &trial.Trial{Revision: revision, StartTime: now, BootID: "boot"},
 	})

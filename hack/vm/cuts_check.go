@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -144,21 +145,21 @@ func (l *lab) rememberedIn(ctx context.Context, c *cut, m *vm.Machine, known fac
 // remembers returns an error if records lack what is known, or run what they must not.
 func remembers(c *cut, s inspect.Summary, known fact) error {
 	allowed := []string{"", known.good, known.assigned.uid}
-	if !slices.Contains(allowed, s.Runs.UID) {
+	if !slices.Contains(allowed, string(s.Runs.UID)) {
 		return fmt.Errorf("the node runs %q, allowed are %q", s.Runs.UID, allowed)
 	}
-	if known.good != "" && s.LastKnownGood.UID != known.good {
+	if known.good != "" && string(s.LastKnownGood.UID) != known.good {
 		return fmt.Errorf("last-known-good is %q, and was %s", s.LastKnownGood.UID, known.good)
 	}
 	for _, uid := range known.bad {
-		if !slices.ContainsFunc(s.Bad, func(b inspect.BadConfig) bool { return b.Revision == uid }) {
+		if !slices.ContainsFunc(s.Bad, func(b trial.BadConfig) bool { return b.Revision == uid }) {
 			return fmt.Errorf("the rejected configuration %s is forgotten: %+v", uid, s.Bad)
 		}
-		if s.Runs.UID == uid { // it can still be current: then last-known-good runs
+		if string(s.Runs.UID) == uid { // it can still be current: then last-known-good runs
 			return fmt.Errorf("the rejected configuration %s runs again", uid)
 		}
 	}
-	if slices.ContainsFunc(s.Bad, func(b inspect.BadConfig) bool { return b.Revision == c.run.good.uid }) {
+	if slices.ContainsFunc(s.Bad, func(b trial.BadConfig) bool { return b.Revision == c.run.good.uid }) {
 		return fmt.Errorf("the good configuration is rejected: %+v", s.Bad)
 	}
 	return nil

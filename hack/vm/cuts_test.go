@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel-agent/inspect"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -18,9 +21,13 @@ func TestOnlyWhatWasReportedBeforeACutIsKnown(t *testing.T) {
 }
 
 func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
-	of := func(uid string) trial.Config { return trial.Config{Revision: uid, UID: uid} }
+	of := func(uid string) trial.Config {
+		return trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: uid, UID: types.UID(uid)}}
+	}
 	adopted := func(uid string) trial.AdoptedConfig { return trial.AdoptedConfig{Config: of(uid)} }
-	bad := func(uid string) []inspect.BadConfig { return []inspect.BadConfig{{Revision: uid}} }
+	bad := func(uid string) []trial.BadConfig {
+		return []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: uid}}}
+	}
 	c := &cut{run: &run{good: config{"good", "1"}, bad: config{"bad", "2"}}}
 	rejected := fact{agent: installed, assigned: c.run.bad, active: "1", good: "1", bad: []string{"2"}}
 	for name, tt := range map[string]struct {
@@ -28,15 +35,15 @@ func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
 		s     inspect.Summary
 		want  string
 	}{
-		"all is remembered": {rejected, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1"), Bad: bad("2")}, ""},
-		"more is decided":   {fact{assigned: c.run.good}, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1")}, ""},
-		"it is on trial":    {fact{assigned: c.run.bad, good: "1"}, inspect.Summary{Runs: of("2"), LastKnownGood: adopted("1"), Trial: &trial.Trial{}}, ""},
-		"it runs something": {rejected, inspect.Summary{Runs: of("3"), LastKnownGood: adopted("1"), Bad: bad("2")}, `the node runs "3"`},
-		"no promotion":      {rejected, inspect.Summary{Bad: bad("2")}, `last-known-good is "", and was 1`},
-		"no rejection":      {rejected, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1")}, "the rejected configuration 2 is forgotten"},
-		"it runs again":     {rejected, inspect.Summary{Runs: of("2"), LastKnownGood: adopted("1"), Bad: bad("2")}, "the rejected configuration 2 runs again"},
-		"it is current":     {rejected, inspect.Summary{Runs: of("1"), Current: adopted("2"), Trial: &trial.Trial{}, LastKnownGood: adopted("1"), Bad: bad("2")}, ""},
-		"the good is bad":   {fact{assigned: c.run.good}, inspect.Summary{Bad: bad("1")}, "the good configuration is rejected"},
+		"all is remembered": {rejected, inspect.Summary{Runs: of("1"), State: trial.State{LastKnownGood: adopted("1"), Bad: bad("2")}}, ""},
+		"more is decided":   {fact{assigned: c.run.good}, inspect.Summary{Runs: of("1"), State: trial.State{LastKnownGood: adopted("1")}}, ""},
+		"it is on trial":    {fact{assigned: c.run.bad, good: "1"}, inspect.Summary{Runs: of("2"), State: trial.State{LastKnownGood: adopted("1"), Trial: &trial.Trial{}}}, ""},
+		"it runs something": {rejected, inspect.Summary{Runs: of("3"), State: trial.State{LastKnownGood: adopted("1"), Bad: bad("2")}}, `the node runs "3"`},
+		"no promotion":      {rejected, inspect.Summary{State: trial.State{Bad: bad("2")}}, `last-known-good is "", and was 1`},
+		"no rejection":      {rejected, inspect.Summary{Runs: of("1"), State: trial.State{LastKnownGood: adopted("1")}}, "the rejected configuration 2 is forgotten"},
+		"it runs again":     {rejected, inspect.Summary{Runs: of("2"), State: trial.State{LastKnownGood: adopted("1"), Bad: bad("2")}}, "the rejected configuration 2 runs again"},
+		"it is current":     {rejected, inspect.Summary{Runs: of("1"), State: trial.State{Current: adopted("2"), Trial: &trial.Trial{}, LastKnownGood: adopted("1"), Bad: bad("2")}}, ""},
+		"the good is bad":   {fact{assigned: c.run.good}, inspect.Summary{State: trial.State{Bad: bad("1")}}, "the good configuration is rejected"},
 	} {
 		got := ""
 		if err := remembers(c, tt.s, tt.known); err != nil {

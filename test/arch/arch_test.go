@@ -24,8 +24,8 @@ const module = "github.com/evenkeel/evenkeel/"
 // only, and packages below its own directory. In depguard, each directory would need the list of all directories that are not
 // below it.
 var layers = [][]string{
-	{"api", "config", "internal/node/trial", "internal/atomicfile", "internal/printable"},
-	{"internal/payload", "internal/rollout"},
+	{"api", "config", "internal/atomicfile", "internal/printable"},
+	{"internal/payload", "internal/node/trial", "internal/rollout"},
 	{"internal/component", "internal/controller/gate", "internal/fleet", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/supervisor/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/podguard"},
 	{"internal/node/podguard/machine"},
@@ -135,7 +135,7 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 		{"lower layer", pack{ImportPath: "internal/node/agent", Imports: []string{"fmt", own + "internal/node/trial"}}, ""},
 		{"same directory", pack{ImportPath: "internal/component", Imports: []string{own + "internal/component/x"}}, ""},
 		{"same layer", pack{ImportPath: "internal/node/source", Imports: []string{own + "internal/node/checkpoint"}}, "internal/node/source in layer 2 imports internal/node/checkpoint in layer 2"},
-		{"higher layer in a test", pack{ImportPath: "internal/node/trial", TestImports: []string{own + "internal/node/agent"}}, "internal/node/trial in layer 0 imports internal/node/agent in layer 5"},
+		{"higher layer in a test", pack{ImportPath: "internal/node/trial", TestImports: []string{own + "internal/node/agent"}}, "internal/node/trial in layer 1 imports internal/node/agent in layer 5"},
 		{"test kit in a test", pack{ImportPath: "internal/node/agent", XTestImports: []string{own + "testkit/crashfs"}}, ""},
 		{"tests import anything", pack{ImportPath: "test/e2e", Imports: []string{own + "cmd/x", own + "internal/node/agent"}}, ""},
 		{"no layer, with the beginning of a name", pack{ImportPath: "internal/node/trials"}, "internal/node/trials is in no layer: add it to layers in test/arch"},

@@ -101,22 +101,6 @@ func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
 	}
 }
 
-// coreConstants maps prefixes of names, and types, of the cores' constants to those of the API.
-var coreConstants = map[string]map[string]string{
-	"internal/node/trial": {"reason": "Reason", "Failure": "Reason"},
-}
-
-func TestConstantsOfTheCoresEqualThoseOfTheAPI(t *testing.T) {
-	names := constants(t, "api/v1alpha1", decisive)
-	for dir, prefixes := range coreConstants {
-		for prefix, of := range prefixes {
-			for _, value := range constants(t, dir, []string{prefix})[prefix] {
-				assert.That(t, slices.Contains(names[of], value), "%s has the constant %q of %s, but the API has no such %s", dir, value, prefix, of)
-			}
-		}
-	}
-}
-
 // People search logs by the attributes that the documentation lists. sloglint forbids their synonyms, but reads no documentation.
 func TestDocumentedLogAttributesExist(t *testing.T) {
 	used := map[string]bool{}

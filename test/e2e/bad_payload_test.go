@@ -72,7 +72,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			assert.That(t, disk.Current.IsLocal() && disk.LastKnownGood.IsLocal() && disk.Trial == nil,
 				"on disk: current %+v, last-known-good %+v, trial %+v", disk.Current, disk.LastKnownGood, disk.Trial)
 			if !slices.ContainsFunc(disk.Bad, func(b trial.BadConfig) bool {
-				return b.Revision == string(cm.UID) && b.Failure == trial.ValidationFailed
+				return b.Revision == string(cm.UID) && b.Failure == v1alpha1.ReasonValidationFailed
 			}) {
 				t.Errorf("bad-configs on disk are %+v", disk.Bad)
 			}

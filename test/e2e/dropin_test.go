@@ -96,7 +96,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	n.Event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", over.UID))
 
 	page := n.page("")
-	assert.That(t, page.Source.Kind == "remote" && page.Source.UID == string(over.UID), "/configz is of %+v", page.Source)
+	assert.That(t, page.Source.Kind == "remote" && page.Source.UID == over.UID, "/configz is of %+v", page.Source)
 	n.origins(page, map[string]component.Origin{
 		"maxPods": "drop-in", "evictionHard[imagefs.available]": "drop-in", "evictionHard[memory.available]": "local",
 		"registryBurst": "local", "clusterDomain": "local", "logging.verbosity": "flag", "kubeAPIBurst": "",

@@ -142,12 +142,12 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 		w.book.fail("invariant 1: %s starts %s, which its dry run rejects", m.name, p)
 	}
 	for _, bad := range st.Bad {
-		if bad.Payload == p.sha256 {
+		if bad.SHA256 == p.sha256 {
 			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
 		}
 	}
 	switch {
-	case p.sha256 == st.Current.Payload, p.sha256 == st.LastKnownGood.Payload:
+	case p.sha256 == st.Current.SHA256, p.sha256 == st.LastKnownGood.SHA256:
 	case again && a.disk.Failing():
 		// The disk holds a part of a change that it rejected: the agent goes on with what it runs. It did not choose this at its start.
 	default:
@@ -156,10 +156,10 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 	w.checkLastKnownGood(m, a, st)
 	first := !a.hasStarted
 	a.hasStarted = true
-	if attempt, bad := was[version+p.sha256]; bad && st.Current.Payload == p.sha256 && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
+	if attempt, bad := was[version+p.sha256]; bad && st.Current.SHA256 == p.sha256 && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
 		w.book.fail("invariant 1: %s starts %s, which it recorded as bad in attempt %d", m.name, p, attempt)
 	}
-	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
+	if st.Current.SHA256 == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
 		if p.sha256 == ran {
 			return // the ConfigMap was created again, and this start is another one of what it ran
@@ -186,7 +186,7 @@ func (c *checks) noteBad(machine, version string, st trial.State) (was map[strin
 			if now == nil {
 				now = map[string]int64{}
 			}
-			now[version+bad.Payload] = max(now[version+bad.Payload], bad.Attempt)
+			now[version+bad.SHA256] = max(now[version+bad.SHA256], bad.Attempt)
 		}
 	}
 	c.bad[machine] = now
@@ -212,7 +212,7 @@ func (w *world) checkLastKnownGood(m *machine, a *agentProcess, st trial.State) 
 		limits, _ := w.flagsOf(i)
 		shortest = min(shortest, limits.TrialDuration)
 	}
-	if got := w.checks.healthy[m.name+"/"+good.Payload]; got < shortest {
+	if got := w.checks.healthy[m.name+"/"+good.SHA256]; got < shortest {
 		w.book.fail("invariant 2: %s has %s as last-known-good, which was healthy for %s of %s", m.name, good.Name, got, shortest)
 	}
 }
@@ -223,12 +223,12 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	if st.LastKnownGood.Same(current) {
 		return // it went back, or was assigned what it ran already, without a start
 	}
-	if since := w.checks.stopped[current.UID]; !since.IsZero() && now.Sub(since) > lookBack {
+	if since := w.checks.stopped[string(current.UID)]; !since.IsZero() && now.Sub(since) > lookBack {
 		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
 	}
 	for _, x := range w.checks.assigned[m.name] {
 		// A power cut can lie between the adoption and the start.
-		if x.uid == current.UID && (x.to.IsZero() || min(now.Sub(x.to), st.Current.Since.Sub(x.to)) < lookBack) {
+		if x.uid == string(current.UID) && (x.to.IsZero() || min(now.Sub(x.to), st.Current.Since.Sub(x.to)) < lookBack) {
 			return
 		}
 	}

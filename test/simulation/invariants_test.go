@@ -57,8 +57,8 @@ const faultEffects = 20 * time.Minute
 // was last wrong with the machine itself. The caller holds checks.mu.
 func (w *world) checkVerdicts(m *machine, fault time.Time, was map[string]int64, version string, bad []trial.BadConfig) {
 	for _, b := range bad {
-		content, known := w.checks.payloads[b.Payload]
-		if _, old := was[version+b.Payload]; old || b.Provisional || !known || w.faulty(content, m.name) != (behaviour{}) {
+		content, known := w.checks.payloads[b.SHA256]
+		if _, old := was[version+b.SHA256]; old || b.Provisional || !known || w.faulty(content, m.name) != (behaviour{}) {
 			continue
 		}
 		if !fault.IsZero() && b.Time.Sub(fault) < faultEffects {

@@ -188,7 +188,7 @@ func (n *Subject) AgentSays(status, reason, words string) agent.Configz {
 		z = agent.Configz{}
 		must.OK(json.Unmarshal(raw, &z))
 		c := z.ConfigOK
-		if c.Status != status || c.Reason != reason || !strings.Contains(c.Message+": "+c.Cause, words) {
+		if string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message+": "+c.Cause, words) {
 			return fmt.Errorf("it says %+v, error %q", c, z.Error)
 		}
 		return nil

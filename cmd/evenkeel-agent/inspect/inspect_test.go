@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
@@ -20,7 +21,7 @@ func directory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	store := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil))(t)
-	bad := trial.BadConfig{Revision: "uid-bad", Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad", Time: time.Unix(1700000000, 0).UTC(), Failure: trial.ValidationFailed}
+	bad := trial.BadConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-bad", Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad"}, Time: time.Unix(1700000000, 0).UTC(), Failure: v1alpha1.ReasonValidationFailed}
 	assert.NoError(t, store.Save(trial.State{Bad: []trial.BadConfig{bad}}))
 	return dir
 }

@@ -30,26 +30,14 @@ const (
 
 // Summary is what a node runs and why.
 type Summary struct {
-	ComponentVersion string              `json:"componentVersion"`
-	AgentRuns        bool                `json:"agentRuns"`
-	Runs             trial.Config        `json:"runs"`
-	Why              string              `json:"why"`
-	Current          trial.AdoptedConfig `json:"current"`
-	LastKnownGood    trial.AdoptedConfig `json:"lastKnownGood"`
-	Trial            *trial.Trial        `json:"trial,omitempty"`
-	Starts           []time.Time         `json:"starts,omitempty"`
-	Bad              []BadConfig         `json:"badConfigs,omitempty"`
-	Revoked          []string            `json:"revoked,omitempty"`
-	Promoted         []trial.Promotion   `json:"promoted,omitempty"`
-	Problems         []string            `json:"problems,omitempty"`
+	ComponentVersion string       `json:"componentVersion"`
+	AgentRuns        bool         `json:"agentRuns"`
+	Runs             trial.Config `json:"runs"`
+	Why              string       `json:"why"`
+	trial.State
+	Problems []string `json:"problems,omitempty"`
 	// Running is what the agent itself reports; nil if none runs.
 	Running *agent.Configz `json:"running,omitempty"`
-}
-
-// BadConfig is a configuration that is held to be bad.
-type BadConfig struct {
-	Revision string `json:"revision"`
-	trial.BadConfig
 }
 
 // Summarize reads the directory of an agent. What a running agent reports overrides what the records imply.
@@ -62,18 +50,11 @@ func Summarize(dir string) (Summary, error) {
 	if _, err := os.Stat(lock); v.Version == "" && errors.Is(err, os.ErrNotExist) {
 		return Summary{}, fmt.Errorf("no agent ever worked in %s: give the --dynamic-config-dir that the agent has", dir)
 	}
-	s := v.State
-	out := Summary{
-		ComponentVersion: v.Version, AgentRuns: lockfile.Held(lock), Current: s.Current, LastKnownGood: s.LastKnownGood,
-		Trial: s.Trial, Starts: s.Startups, Revoked: s.Revoked, Promoted: s.Promoted,
-	}
-	for _, b := range s.Bad {
-		out.Bad = append(out.Bad, BadConfig{b.Revision, b})
-	}
+	out := Summary{ComponentVersion: v.Version, AgentRuns: lockfile.Held(lock), State: v.State}
 	for _, p := range v.Problems {
 		out.Problems = append(out.Problems, p.String())
 	}
-	out.Runs, out.Why = trial.NextStart(s)
+	out.Runs, out.Why = trial.NextStart(v.State)
 	if !out.AgentRuns {
 		return out, nil
 	}
@@ -132,7 +113,7 @@ func (s Summary) Print(w io.Writer, form string) error {
 	line("Current", "%s%s", describe(s.Current.Config), since(s.Current.Since))
 	line("Last known good", "%s%s", describe(s.LastKnownGood.Config), since(s.LastKnownGood.Since))
 	if t := s.Trial; t != nil && t.Revision == s.Runs.Revision {
-		line("Trial", "%s: observed healthy for %s of %s, %d counted starts", t.Revision, t.Healthy.Round(time.Second), t.Terms.Duration, len(s.Starts))
+		line("Trial", "%s: observed healthy for %s of %s, %d counted starts", t.Revision, t.Healthy.Duration.Round(time.Second), t.Terms.Duration.Duration, len(s.Startups))
 	}
 	for _, uid := range s.Revoked {
 		line("Revoked", "%s", uid)
@@ -155,7 +136,7 @@ func (s Summary) Print(w io.Writer, form string) error {
 			line("Bad", "and %d more; -o json lists them", len(s.Bad)-i)
 			break
 		}
-		line("Bad", "%s (%s/%s) since %s: %s", bad.Revision, bad.Namespace, bad.Name, bad.Time.Format(time.RFC3339), bad.BadConfig)
+		line("Bad", "%s (%s/%s) since %s: %s", bad.Revision, bad.Namespace, bad.Name, bad.Time.Format(time.RFC3339), bad)
 	}
 	if form != "" {
 		if err := printEffective(out, s.Running); err != nil {

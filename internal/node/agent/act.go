@@ -100,7 +100,7 @@ func (a *Agent) verdictFor(c trial.Config) verdict {
 		return v
 	case c.IsLocal():
 		return a.validations.local
-	case c.Payload != "" && c.Payload == a.kubelet.config.Payload:
+	case c.SHA256 != "" && c.SHA256 == a.kubelet.config.SHA256:
 		return a.kubelet.verdict
 	}
 	return verdict{}

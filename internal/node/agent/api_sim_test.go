@@ -26,7 +26,7 @@ type simAPI struct {
 
 	mu            sync.Mutex
 	uid           types.UID // of the NodeConfig
-	takenBack     trial.RolloutRef
+	takenBack     *v1alpha1.TakenBackAssignment
 	up            bool // else it refuses connections
 	hangs         bool // it takes them and does not answer
 	ref           *v1alpha1.NodeConfigSource
@@ -34,7 +34,7 @@ type simAPI struct {
 	notice        string
 	asked         trial.RequestedTerms // by the payload
 	generation    int64
-	revoked       []string
+	revoked       []types.UID
 	ready         bool
 	pressure      []string
 	unschedulable bool
@@ -159,7 +159,7 @@ func (s *simSource) asked() int {
 func (s *simSource) look() {
 	s.api.mu.Lock()
 	up, hangs, ref, object, generation, notice := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation, s.api.notice
-	revoked, uid, taken := append([]string{}, s.api.revoked...), s.api.uid, s.api.takenBack
+	revoked, uid, taken := append([]types.UID{}, s.api.revoked...), s.api.uid, s.api.takenBack
 	s.mu.Lock()
 	if !hangs {
 		s.looks++
@@ -199,7 +199,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	}
 	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
-	a.Config.Payload, a.Config.RequestedTerms = found.Payload.SHA256, s.api.asked
+	a.Config.SHA256, a.Config.RequestedTerms = found.Payload.SHA256, s.api.asked
 	a.Config.Dropin = found.Payload.Key == payload.KeyKubeletDropin
 	if s.ctx.Err() == nil && s.publish(look, a) {
 		s.mu.Lock()
@@ -214,9 +214,9 @@ func named(ref *v1alpha1.NodeConfigSource) trial.Config {
 		return trial.Config{}
 	}
 	cm := ref.ConfigMapRef
-	c := trial.Config{Revision: string(cm.UID), Namespace: cm.Namespace, Name: cm.Name, UID: string(cm.UID)}
+	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(cm.UID), Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
 	if r := ref.RolloutRef; r != nil {
-		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt}
+		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt}
 	}
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,18 +72,13 @@ type Configz struct {
 
 // ConfigzSource is the origin of the running configuration.
 type ConfigzSource struct {
-	Kind      string `json:"kind"` // remote, init or default
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
-	UID       string `json:"uid,omitempty"`
-	Revision  string `json:"revision,omitempty"`
-	SHA256    string `json:"sha256,omitempty"`
+	Kind string `json:"kind"` // remote, init or default
+	v1alpha1.ConfigRevision
 }
 
 // Config returns the identity of the running configuration.
 func (c Configz) Config() trial.Config {
-	s := c.Source
-	return trial.Config{Revision: s.Revision, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Payload: s.SHA256}
+	return trial.Config{ConfigRevision: c.Source.ConfigRevision}
 }
 
 // Grouped returns c with the grouped form's paths.
@@ -178,9 +174,8 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 }
 
 func configzSource(st trial.Status) ConfigzSource {
-	c := st.Active
-	if c.IsLocal() {
-		return ConfigzSource{Kind: string(st.Local)}
+	if st.Active.IsLocal() {
+		return ConfigzSource{Kind: strings.ToLower(string(st.Local))}
 	}
-	return ConfigzSource{Kind: "remote", Namespace: c.Namespace, Name: c.Name, UID: c.UID, Revision: c.Revision, SHA256: c.Payload}
+	return ConfigzSource{Kind: "remote", ConfigRevision: st.Active.ConfigRevision}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -90,7 +91,7 @@ func (a *Agent) saveDownload() {
 func (a *Agent) checkpoint(revision string) error {
 	sum, err := a.disk.store.Put(revision, a.assignment.answer.ConfigMap)
 	if err == nil {
-		a.assignment.saved = trial.Config{Revision: revision, Checkpoint: sum}
+		a.assignment.saved = trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision}, Checkpoint: sum}
 	}
 	return err
 }

@@ -26,7 +26,7 @@ import (
 func (a *Agent) renewVerdicts(ctx context.Context, o trial.Observed) {
 	o.Verdicts = a.verdicts()
 	mayStart := a.kubelet.process == nil || a.state.Trial != nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision) ||
-		a.reports.condition.Status != string(metav1.ConditionTrue) || trial.Decide(a.state, o).Action.Kind != trial.None
+		a.reports.condition.Status != metav1.ConditionTrue || trial.Decide(a.state, o).Action.Kind != trial.None
 	if mayStart {
 		a.validations.dropOther(a.basis(o.LocalDigest))
 	}

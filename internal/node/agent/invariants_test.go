@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -131,7 +134,7 @@ func (r *invariants) settled(good string) {
 		active = status.Active.Revision
 	}
 	if intended := w.intended(); active != intended {
-		if _, bad := v.BadEntry(trial.Config{Revision: intended}); !bad && !v.IsRevoked(trial.Config{UID: intended}) || intended == "" {
+		if _, bad := v.BadEntry(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: intended}}); !bad && !v.IsRevoked(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(intended)}}) || intended == "" {
 			r.complain("%q runs, intended is %q, which is not bad: %s", active, intended, w.configOK())
 		}
 		if active != v.LastKnownGood.Revision {

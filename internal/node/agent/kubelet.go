@@ -10,13 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/podguard/machine"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor/relay"
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -88,11 +88,11 @@ func (h *HostKubelet) Identity() (string, error) {
 }
 
 // Local implements Kubelet.
-func (h *HostKubelet) Local() trial.Local {
+func (h *HostKubelet) Local() v1alpha1.LocalConfig {
 	if h.InitFile != "" || h.Config != "" {
-		return trial.Init
+		return v1alpha1.LocalConfigInit
 	}
-	return trial.Default
+	return v1alpha1.LocalConfigDefault
 }
 
 // Version implements Kubelet.

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -195,15 +195,15 @@ func TestFailedStartReturnsTheReason(t *testing.T) {
 
 func TestLocalIsInitIfThereIsAFile(t *testing.T) {
 	h := hostKubelet(t)
-	if got := h.Local(); got != trial.Default {
+	if got := h.Local(); got != v1alpha1.LocalConfigDefault {
 		t.Errorf("without any file it is %s", got)
 	}
 	h.InitFile = "/etc/evenkeel/kubelet"
-	if got := h.Local(); got != trial.Init {
+	if got := h.Local(); got != v1alpha1.LocalConfigInit {
 		t.Errorf("with an init file it is %s", got)
 	}
 	h.InitFile, h.Kubelet.Config = "", "/var/lib/kubelet/config.yaml"
-	if got := h.Local(); got != trial.Init {
+	if got := h.Local(); got != v1alpha1.LocalConfigInit {
 		t.Errorf("with the kubelet's own --config it is %s", got)
 	}
 }

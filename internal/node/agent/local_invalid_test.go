@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -116,7 +115,9 @@ func TestAnInvalidLocalFileIsNotStarted(t *testing.T) {
 // A kubelet that has run for long was validated with the files of its start. What replaces it must be valid now.
 func TestWhatReplacesAKubeletIsValidatedWithTheFilesOfNow(t *testing.T) {
 	revoked := func(w *world) { w.revoke("uid-good") }
-	taken := func(w *world) { w.unassign("nc-1", trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}) }
+	taken := func(w *world) {
+		w.unassign("nc-1", &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 1, Attempt: 1})
+	}
 	t.Run("the local file is invalid", func(t *testing.T) {
 		inGoodWorld(t, func(w *world) {
 			w.breaksLocal()

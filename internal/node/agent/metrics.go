@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -77,7 +78,7 @@ func NewMetrics(node, version, commit string) *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase
 		m.restarts:    {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback), string(trial.CauseResume)},
-		m.rollbacks:   {string(trial.CrashLooped), string(trial.NotHealthy), string(trial.NotReady), string(trial.WorkloadHarmed), string(trial.LostAPI)},
+		m.rollbacks:   {string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady), string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonLostAPI)},
 		m.validations: {component.Accepted.String(), component.Rejected.String(), component.CouldNotTell.String()},
 	} {
 		for _, label := range labels {
@@ -101,7 +102,7 @@ func (m *Metrics) validated(v component.Verdict, took time.Duration) {
 	m.validation.Observe(took.Seconds())
 }
 
-func (m *Metrics) rolledBack(f trial.Failure) { m.rollbacks.WithLabelValues(string(f)).Inc() }
+func (m *Metrics) rolledBack(f string) { m.rollbacks.WithLabelValues(string(f)).Inc() }
 
 // health sets whether the kubelet is healthy.
 func (m *Metrics) health(healthy bool) {
@@ -122,18 +123,18 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 		default:
 			path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%s", c.Namespace, c.Name)
 			version, key := object(*c)
-			g.WithLabelValues(path, c.UID, version, key).Set(1)
+			g.WithLabelValues(path, string(c.UID), version, key).Set(1)
 		}
 	}
 	assigned := st.Assigned
-	if assigned == nil && st.Condition.Status == "True" {
+	if assigned == nil && st.Condition.Status == metav1.ConditionTrue {
 		assigned = &trial.Config{}
 	}
 	set(m.assigned, assigned)
 	set(m.active, &st.Active)
 	set(m.lastKnownGood, &st.LastKnownGood.Config)
 	m.failing.Set(0)
-	if st.Condition.Status != "True" {
+	if st.Condition.Status != metav1.ConditionTrue {
 		m.failing.Set(1)
 	}
 	rollout := ""
@@ -141,7 +142,7 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 		rollout = st.Assigned.Rollout.Name
 	}
 	m.condition.Reset()
-	m.condition.WithLabelValues(m.node, st.Condition.Status, st.Condition.Reason, rollout).Set(1)
+	m.condition.WithLabelValues(m.node, string(st.Condition.Status), st.Condition.Reason, rollout).Set(1)
 	m.info.Reset()
 	m.info.WithLabelValues(m.node, string(reported.RunMode), string(reported.RemoteConfig), reported.ComponentVersion).Set(1)
 	m.trialStart.Set(0)

@@ -50,8 +50,8 @@ func (a *Agent) judgePreflight(ctx context.Context) {
 func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context) v1alpha1.PreflightAnswer {
 	ref := r.ConfigMapRef
 	c := trial.Config{
-		Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256, Payload: ref.SHA256,
-		Rollout: trial.RolloutRef{Attempt: r.Attempt},
+		ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256},
+		Rollout:        v1alpha1.RolloutReference{Attempt: r.Attempt},
 	}
 	state, guard, alive := a.state, a.guardInput(), a.kubelet.process != nil // a decision copies what it changes of the state
 	return func(ctx context.Context) v1alpha1.PreflightAnswer {
@@ -66,7 +66,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		if err != nil {
 			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
 		}
-		c.Payload = p.SHA256
+		c.SHA256 = p.SHA256
 		// A revoked revision is no reason to refuse: an assignment of it removes it from spec.revoked.
 		if bad, final := state.FinalEntry(c); final {
 			return refusedAnswer(string(bad.Failure), bad.String())

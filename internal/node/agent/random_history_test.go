@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -57,11 +59,11 @@ func (h *history) run() {
 	h.restarted(h.start)
 	steps := []func(){
 		h.assignAny, h.assignAny, h.assignAny, h.edit, h.edit, h.replace, h.replace, h.die, h.assignLocal,
-		func() { h.unassign("nc-1", trial.RolloutRef{}) },
-		func() { h.unassign("nc-1", trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 9}) },
+		func() { h.unassign("nc-1", nil) },
+		func() { h.unassign("nc-1", &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 1, Attempt: 9}) },
 		func() {
-			if uid := h.view().Current.UID; uid != "" {
-				h.revoke(uid)
+			if uid := string(h.view().Current.UID); uid != "" {
+				h.revoke(types.UID(uid))
 			}
 		},
 		func() { h.revoke() },

@@ -6,11 +6,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // unassign writes a spec without a source.
-func (w *world) unassign(uid types.UID, takenBack trial.RolloutRef, revoked ...string) {
+func (w *world) unassign(uid types.UID, takenBack *v1alpha1.TakenBackAssignment, revoked ...types.UID) {
 	w.api.set(func(api *simAPI) {
 		if api.uid != uid {
 			api.generation = 0
@@ -23,7 +23,7 @@ func (w *world) unassign(uid types.UID, takenBack trial.RolloutRef, revoked ...s
 // TestOnlyARemovalFromTheAssigningObjectMeansLocal tries the meanings of a NodeConfig without a source. The agent is restarted before it
 // sees the NodeConfig, so that only the saved state counts.
 func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
-	back := trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
+	back := &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 1, Attempt: 1}
 	for _, c := range []struct {
 		name    string
 		attempt []int64 // of a rollout; none: a person assigned it
@@ -31,10 +31,10 @@ func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 		runs    string
 		good    string // last-known-good
 	}{
-		{"removed by a person", nil, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "", ""},
-		{"made anew", nil, func(w *world) { w.unassign("nc-2", trial.RolloutRef{}) }, "good", "uid-good"},
+		{"removed by a person", nil, func(w *world) { w.unassign("nc-1", nil) }, "", ""},
+		{"made anew", nil, func(w *world) { w.unassign("nc-2", nil) }, "good", "uid-good"},
 		{"taken back by a rollout", []int64{1}, func(w *world) { w.unassign("nc-1", back) }, "good", "uid-good"},
-		{"removed and revoked", nil, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}, "uid-good") }, "", "uid-good"},
+		{"removed and revoked", nil, func(w *world) { w.unassign("nc-1", nil, "uid-good") }, "", "uid-good"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

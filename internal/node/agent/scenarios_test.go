@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
@@ -157,7 +158,7 @@ func (p past) world(t *testing.T) *world {
 	return w
 }
 
-func (w *world) revoke(uids ...string) {
+func (w *world) revoke(uids ...types.UID) {
 	if w.disk.Crashed() {
 		return
 	}

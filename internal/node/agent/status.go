@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -43,7 +42,7 @@ func (a *Agent) published(st trial.Status) trial.Status {
 	unread := slices.Contains([]string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment}, st.Condition.Reason)
 	if a.readsForeign() && !unread && st.Error != "" {
 		st.Error = st.Condition.Reason + ": " + withheld
-		if st.Condition.Status != string(metav1.ConditionTrue) {
+		if st.Condition.Status != metav1.ConditionTrue {
 			st.Condition.Cause = st.Error
 		}
 	}
@@ -52,10 +51,10 @@ func (a *Agent) published(st trial.Status) trial.Status {
 
 // nodeConfigStatus adds a decision's status, and the limits of the kubelet, to a status that has the other fields.
 func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
-	out.LastKnownGood, out.Local, out.Error = lastKnownGood(st.LastKnownGood), v1alpha1.LocalConfigDefault, st.Error
+	out.Local, out.Error = st.Local, st.Error
 	out.Conditions = []metav1.Condition{{
 		Type:               v1alpha1.ConditionConfigOK,
-		Status:             metav1.ConditionStatus(st.Condition.Status),
+		Status:             st.Condition.Status,
 		ObservedGeneration: out.ObservedGeneration,
 		Reason:             st.Condition.Reason,
 		Message:            st.Condition.Message + ": " + st.Condition.Cause,
@@ -76,20 +75,21 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		c.ObservedGeneration = out.ObservedGeneration
 		out.Conditions = append(out.Conditions, c)
 	}
-	if st.Local == trial.Init {
-		out.Local = v1alpha1.LocalConfigInit
-	}
-	if st.Assigned != nil {
-		out.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: revision(*st.Assigned), RolloutRef: rolloutRef(st.Assigned.Rollout)}
+	if a := st.Assigned; a != nil {
+		out.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: a.ConfigRevision}
+		if a.Rollout.Name != "" {
+			out.Assigned.RolloutRef = a.Rollout.DeepCopy()
+		}
 	}
 	if !st.Active.IsLocal() {
-		active := revision(st.Active)
-		out.Active = &active
+		out.Active = st.Active.ConfigRevision.DeepCopy()
+	}
+	if good := st.LastKnownGood; !good.IsLocal() {
+		out.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: good.ConfigRevision, Since: new(metav1.NewTime(good.Since))}
 	}
 	if p := st.Trial; p != nil {
-		start := metav1.NewTime(p.StartTime)
 		out.Trial = &v1alpha1.Trial{
-			StartTime:          &start,
+			StartTime:          new(metav1.NewTime(p.StartTime)),
 			HealthySeconds:     int64(p.Healthy / time.Second),
 			DurationSeconds:    int64(p.Duration / time.Second),
 			Restarts:           int64(p.Restarts),
@@ -97,9 +97,8 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		}
 	}
 	for _, b := range st.Bad {
-		when := metav1.NewTime(b.Time)
 		out.BadConfigs = append(out.BadConfigs, v1alpha1.BadConfig{
-			UID: types.UID(b.UID), Revision: b.Revision, Namespace: b.Namespace, Name: b.Name, Time: &when,
+			UID: b.UID, Revision: b.Revision, Namespace: b.Namespace, Name: b.Name, Time: new(metav1.NewTime(b.Time)),
 			Reason: b.String(), Provisional: b.Provisional,
 		})
 	}
@@ -115,9 +114,9 @@ func readiness(st trial.Status, generation int64) []metav1.Condition {
 	other := ready
 	other.Status = metav1.ConditionTrue
 	switch {
-	case metav1.ConditionStatus(st.Condition.Status) == metav1.ConditionFalse:
+	case st.Condition.Status == metav1.ConditionFalse:
 		other.Type = v1alpha1.ConditionStalled
-	case metav1.ConditionStatus(st.Condition.Status) == metav1.ConditionUnknown:
+	case st.Condition.Status == metav1.ConditionUnknown:
 		other.Type = v1alpha1.ConditionReconciling
 	case st.Trial != nil:
 		other.Type = v1alpha1.ConditionReconciling
@@ -132,7 +131,7 @@ func readiness(st trial.Status, generation int64) []metav1.Condition {
 
 // configured returns the condition evenkeel.dev/Configured of the Node, which says whether an assigned configuration runs.
 func configured(st trial.Status, generation int64) source.NodeCondition {
-	c := source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Reason, Message: st.Condition.Cause}
+	c := source.NodeCondition{Status: st.Condition.Status, Reason: st.Condition.Reason, Message: st.Condition.Cause}
 	if st.Assigned == nil {
 		c = source.NodeCondition{Status: metav1.ConditionUnknown, Reason: "NothingAssigned", Message: "no configuration is assigned"}
 	}
@@ -140,23 +139,4 @@ func configured(st trial.Status, generation int64) source.NodeCondition {
 		c.Message += fmt.Sprintf(" (NodeConfig generation %d)", generation)
 	}
 	return c
-}
-
-func lastKnownGood(r trial.AdoptedConfig) *v1alpha1.LastKnownGoodConfig {
-	if r.IsLocal() {
-		return nil
-	}
-	since := metav1.NewTime(r.Since)
-	return &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision(r.Config), Since: &since}
-}
-
-func revision(c trial.Config) v1alpha1.ConfigRevision {
-	return v1alpha1.ConfigRevision{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID), SHA256: c.Payload, Revision: c.Revision}
-}
-
-func rolloutRef(r trial.RolloutRef) *v1alpha1.RolloutReference {
-	if r.Name == "" {
-		return nil
-	}
-	return &v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: metav1.NewTime(r.AssignedAt)}
 }

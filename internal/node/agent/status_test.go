@@ -21,21 +21,21 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	when := metav1.NewTime(at)
 	config := func(uid string) trial.Config {
-		return trial.Config{Revision: uid + "-0123456789ab", UID: uid, Namespace: "ns", Name: "name-" + uid, Payload: "sha-" + uid}
+		return trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: uid + "-0123456789ab", UID: types.UID(uid), Namespace: "ns", Name: "name-" + uid, SHA256: "sha-" + uid}}
 	}
 	api := func(uid string) v1alpha1.ConfigRevision {
 		c := config(uid)
-		return v1alpha1.ConfigRevision{Namespace: c.Namespace, Name: c.Name, UID: types.UID(uid), SHA256: c.Payload, Revision: c.Revision}
+		return v1alpha1.ConfigRevision{Namespace: c.Namespace, Name: c.Name, UID: types.UID(uid), SHA256: c.SHA256, Revision: c.Revision}
 	}
 	assigned := config("a")
-	assigned.Rollout = trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: at}
+	assigned.Rollout = v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: metav1.NewTime(at)}
 	st := trial.Status{
-		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.AdoptedConfig{Config: config("c"), Since: at}, Local: trial.Init,
+		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.AdoptedConfig{Config: config("c"), Since: at}, Local: v1alpha1.LocalConfigInit,
 		Condition: trial.Condition{Status: "False", Reason: "CrashLooped", Message: "using b", Cause: "a crash-looped"}, Error: "words",
 		Trial: &trial.Progress{StartTime: at, Healthy: 63900 * time.Millisecond, Duration: 10 * time.Minute, Restarts: 1, Threshold: 3},
 		Bad: []trial.BadConfig{
-			{Revision: "a-0123456789ab", UID: "a", Namespace: "ns", Name: "name-a", Time: at, Reason: "crash-looped", Detail: "exit status 1"},
-			{Revision: "d", UID: "d", Time: at, Reason: "lost the API"},
+			{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a-0123456789ab", UID: "a", Namespace: "ns", Name: "name-a"}, Time: at, Reason: "crash-looped", Detail: "exit status 1"},
+			{ConfigRevision: v1alpha1.ConfigRevision{Revision: "d", UID: "d"}, Time: at, Reason: "lost the API"},
 		},
 	}
 	others := v1alpha1.NodeConfigStatus{
@@ -68,7 +68,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 
 func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
 	for _, tt := range []struct {
-		ok    string
+		ok    metav1.ConditionStatus
 		trial bool
 		want  string
 	}{
@@ -98,7 +98,7 @@ func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
 
 func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 	for _, tt := range []struct {
-		ok         string
+		ok         metav1.ConditionStatus
 		assigned   bool
 		generation int64
 		want       source.NodeCondition
@@ -111,7 +111,7 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 	} {
 		st := trial.Status{Condition: trial.Condition{Status: tt.ok, Reason: "why", Cause: "cause"}}
 		if tt.assigned {
-			st.Assigned = &trial.Config{Revision: "a"}
+			st.Assigned = &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a"}}
 		}
 		if got := configured(st, tt.generation); got != tt.want {
 			t.Errorf("ConfigOK %s, assigned %t: %+v, want %+v", tt.ok, tt.assigned, got, tt.want)
@@ -120,8 +120,8 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 }
 
 func TestStatusOfLocalContainsNoConfig(t *testing.T) {
-	for local, want := range map[trial.Local]v1alpha1.LocalConfig{trial.Init: v1alpha1.LocalConfigInit, trial.Default: v1alpha1.LocalConfigDefault} {
-		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, nil, v1alpha1.NodeConfigStatus{})
+	for local, want := range map[v1alpha1.LocalConfig]v1alpha1.LocalConfig{v1alpha1.LocalConfigInit: v1alpha1.LocalConfigInit, v1alpha1.LocalConfigDefault: v1alpha1.LocalConfigDefault} {
+		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", UID: "a"}}}, nil, v1alpha1.NodeConfigStatus{})
 		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil || got.Assigned.RolloutRef != nil {
 			t.Errorf("%s: %+v", local, got)
 		}

@@ -253,7 +253,7 @@ func TestEntryRemovedByHandFromBadConfigsIsTriedAgainByTheRunningAgent(t *testin
 	inWorld(t, func(w *world) {
 		w.start()
 		withBad(w)
-		w.disk.Plant(dir+"/v1.36.3/bad-configs", []byte(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"BadConfigs","items":{}}`))
+		w.disk.Plant(dir+"/v1.36.3/bad-configs", []byte(`{"apiVersion":"state.evenkeel.dev/v1","kind":"BadConfigs","content":[]}`))
 		w.pass(15 * time.Second)
 		w.runs("crasher")
 		w.promoted("uid-crasher")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		if c.IsLocal() {
 			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
 				basis := a.basis(a.p.Kubelet.LocalDigest())
-				return verdict{Verdict: a.logVerdict(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx)), basis: basis}
+				return verdict{Verdict: a.logVerdict(ctx, strings.ToLower(string(a.p.Kubelet.Local())), a.p.Kubelet.CheckLocal(ctx)), basis: basis}
 			})
 			continue
 		}
@@ -139,7 +140,7 @@ func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
 	if err != nil {
 		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
 	}
-	if c.Payload != "" && p.SHA256 != c.Payload {
+	if c.SHA256 != "" && p.SHA256 != c.SHA256 {
 		return payload.Payload{}, fmt.Errorf("checkpoint %s: the payload does not match the recorded digest", c.Revision)
 	}
 	return p, nil

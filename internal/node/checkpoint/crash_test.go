@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
@@ -47,18 +49,18 @@ func history() []step {
 	add("adopt", "uid-a", adopt("uid-a", "a", 1))
 	add("observe", "", func() {
 		t := *s.Trial
-		t.Healthy = 20 * time.Second
+		t.Healthy.Duration = 20 * time.Second
 		s.Trial = &t
 	})
 	add("promote", "", func() {
 		s.LastKnownGood = trial.AdoptedConfig{Config: s.Current.Config, Since: at(11)}
-		s.Promoted = []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: at(11)}}
+		s.Promoted = []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: at(11)}}
 		s.Trial, s.Startups = nil, nil
 	})
 	add("adopt another", "uid-b", adopt("uid-b", "b", 20))
 	add("crash", "", func() { s.Startups = append(s.Startups[:1:1], at(21)) })
 	add("fail", "", func() {
-		s.Bad = []trial.BadConfig{{Revision: "uid-b", UID: "uid-b", Payload: hex64("b"), Time: at(22), Reason: "crash-looped", Failure: trial.CrashLooped, Attempt: 1, Provisional: true}}
+		s.Bad = []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-b", UID: "uid-b", SHA256: hex64("b")}, Time: at(22), Reason: "crash-looped", Failure: v1alpha1.ReasonCrashLooped, Attempt: 1, Provisional: true}}
 	})
 	add("confirm", "", func() { s.Bad[0].Provisional, s.Trial, s.Startups = false, nil, nil })
 	add("lift", "uid-b", func() {
@@ -72,7 +74,7 @@ func history() []step {
 		t.Revision = "uid-d"
 		s.Trial = &t
 	})
-	add("revoke", "", func() { s.Revoked = []string{"uid-c"} })
+	add("revoke", "", func() { s.Revoked = []types.UID{"uid-c"} })
 	add("nil", "", func() {
 		s.Current, s.LastKnownGood = trial.AdoptedConfig{Since: at(40)}, trial.AdoptedConfig{Since: at(40)}
 		s.Trial, s.Startups = nil, nil
@@ -270,7 +272,7 @@ func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
 func changesOfOneRecord() map[string]trial.State {
 	shared, versioned := full(), full()
 	shared.LastKnownGood.Since = noon
-	versioned.Trial.Healthy += time.Minute
+	versioned.Trial.Healthy.Duration += time.Minute
 	return map[string]trial.State{"last-known-good": shared, version + "/trial": versioned}
 }
 

@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -19,6 +23,8 @@ const (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
 
+func lasting(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+
 func hex64(c string) string { return strings.Repeat(c, 64) }
 
 // configMap returns the content of a checkpoint.
@@ -28,12 +34,11 @@ func configMap(uid, payload string) []byte {
 
 func config(uid, payload string) trial.Config {
 	return trial.Config{
-		Revision: uid, UID: uid, Namespace: "evenkeel-system", Name: "workers",
-		Payload: hex64(payload), Checkpoint: hex64(payload), SHA256: hex64("5"), Dropin: true,
-		Rollout:        trial.RolloutRef{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: noon},
-		RequestedTerms: trial.RequestedTerms{Duration: 30 * time.Minute, Starts: 1, AllowPodLoss: true},
-
-		AssignedBy: "uid-nodeconfig",
+		ConfigRevision: v1alpha1.ConfigRevision{Revision: uid, UID: types.UID(uid), Namespace: "evenkeel-system", Name: "workers",
+			SHA256: hex64(payload)}, Checkpoint: hex64(payload), Dropin: true,
+		Rollout:        v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: metav1.NewTime(noon.Truncate(time.Second))},
+		RequestedTerms: trial.RequestedTerms{Duration: metav1.Duration{Duration: 30 * time.Minute}, Starts: 1, AllowPodLoss: true},
+		AssignedBy:     "uid-nodeconfig",
 	}
 }
 
@@ -42,12 +47,13 @@ func full() trial.State {
 	return trial.State{
 		Current:       trial.AdoptedConfig{Config: config("uid-b", "b"), Since: noon},
 		LastKnownGood: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon.Add(-time.Hour)},
-		Revoked:       []string{"uid-z"},
-		Bad: []trial.BadConfig{{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", Payload: hex64("c"), Time: noon,
-			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: trial.CrashLooped, Attempt: 2, Provisional: true}},
+		Revoked:       []types.UID{"uid-z"},
+		Bad: []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c")}, Time: noon,
+			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: v1alpha1.ReasonCrashLooped, Attempt: 2, Provisional: true}},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
-		Promoted: []trial.Promotion{{Revision: "uid-a", Payload: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was"}},
-		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: 30 * time.Minute, Threshold: 2, AllowPodLoss: true}, StartTime: noon, Healthy: 63 * time.Second, Unhealthy: 20 * time.Second, NotReady: 10 * time.Second, LongestUptime: 7 * time.Second, BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
+		Promoted: []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was"}},
+		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: lasting(30 * time.Minute), Threshold: 2, AllowPodLoss: true},
+			StartTime: noon, Healthy: lasting(63 * time.Second), Unhealthy: lasting(20 * time.Second), NotReady: lasting(10 * time.Second), LongestUptime: lasting(7 * time.Second), BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
 			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pending: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
 	}
 }

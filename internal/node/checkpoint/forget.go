@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -67,11 +68,11 @@ func (s *Store) removedByHand() (revisions []string) {
 	defer s.mu.Unlock()
 	saved, was, is := s.durable[badConfigs.name], trial.State{}, trial.State{}
 	data, err := readBounded(s.fsys, s.recordPath(badConfigs))
-	if err != nil || bytes.Equal(data, saved) || decodeBad(saved, badConfigs, &was) != nil || decodeBad(data, badConfigs, &is) != nil {
+	if err != nil || bytes.Equal(data, saved) || badConfigs.decodeInto(saved, &was) != nil || badConfigs.decodeInto(data, &is) != nil {
 		return nil
 	}
 	for _, b := range was.Bad {
-		if _, still := is.BadEntry(trial.Config{Revision: b.Revision}); !still {
+		if _, still := is.BadEntry(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: b.Revision}}); !still {
 			revisions = append(revisions, b.Revision)
 		}
 	}

@@ -39,7 +39,7 @@ func FuzzRecords(f *testing.F) {
 		f.Add(byte(i), data[:len(data)/2])
 		f.Add(byte(i), []byte(strings.Replace(string(data), "uid-", "../", 1)))
 	}
-	f.Add(byte(1), []byte(`{"apiVersion":"evenkeel.dev/v2","kind":"CurrentConfig","source":null}`))
+	f.Add(byte(1), []byte(`{"apiVersion":"state.evenkeel.dev/v2","kind":"CurrentConfig","content":null}`))
 	f.Fuzz(func(t *testing.T, which byte, data []byte) {
 		name := files[int(which)%len(files)]
 		fsys, _ := saved(t, full())

@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -119,8 +121,9 @@ func ReadOnly(fsys atomicfile.FS, dir, version string) (View, error) {
 // lastVersion returns the version that saved last: the one in versionRecord, else the one with the newest directory.
 func lastVersion(fsys atomicfile.FS, dir string, versions []string) string {
 	if data, err := fsys.ReadFile(recordPath(dir, "", versionRecord)); err == nil {
-		if v, err := parse[componentVersion](data, versionRecord); err == nil && slices.Contains(versions, v.Version) {
-			return v.Version
+		var v string
+		if versionRecord.decode(data, &v) == nil && slices.Contains(versions, v) {
+			return v
 		}
 	}
 	if len(versions) > 0 {
@@ -215,27 +218,13 @@ func (l *loader) read(r record) bool {
 		l.reset = l.reset || r.name == "last-known-good"
 		l.report(r, Problem{What: "the file is empty"})
 	default:
-		if err := decodeRecord(r, data, &l.state); err != nil {
+		if err := r.decodeInto(data, &l.state); err != nil {
 			l.reportCorrupt(r, err)
 		} else {
 			l.good[r.name] = data
 		}
 	}
 	return true
-}
-
-// decodeRecord changes the state only if the record is valid.
-func decodeRecord(r record, data []byte, into *trial.State) error {
-	if r.name == versionRecord.name {
-		_, err := parse[componentVersion](data, r)
-		return err
-	}
-	state := *into
-	if err := r.decode(data, r, &state); err != nil {
-		return err
-	}
-	*into = state
-	return nil
 }
 
 var errCorrupt = errors.New("corrupt")
@@ -351,7 +340,7 @@ func (l *loader) newestPromoted() (trial.AdoptedConfig, bool) {
 			continue
 		}
 		m := object.Metadata
-		c := trial.Config{Revision: p.Revision, Namespace: m.Namespace, Name: m.Name, UID: m.UID, Payload: p.Payload, Checkpoint: sha256hex(data)}
+		c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: p.Revision, Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID), SHA256: p.SHA256}, Checkpoint: sha256hex(data)}
 		if _, bad := l.state.BadEntry(c); bad || l.state.IsRevoked(c) || m.UID == "" || !strings.HasPrefix(p.Revision, m.UID) {
 			continue
 		}

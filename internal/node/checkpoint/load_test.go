@@ -3,6 +3,8 @@ package checkpoint_test
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,12 +44,12 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 	}{
 		"truncated":       {func(s string) string { return s[:len(s)/2] }, "unexpected end of JSON input"},
 		"garbage":         {func(string) string { return "\x00\x17garbage" }, "invalid character"},
-		"null":            {func(string) string { return "null\n" }, `apiVersion "" is not "evenkeel.dev/v1alpha1"`},
+		"null":            {func(string) string { return "null\n" }, `apiVersion "" is not supported, only "state.evenkeel.dev/v1"`},
 		"two values":      {func(s string) string { return s + s }, "after top-level value"},
 		"trailing":        {func(s string) string { return s + "x" }, "after top-level value"},
-		"key twice":       {replace(`"kind"`, `"apiVersion": "evenkeel.dev/v1alpha1", "kind"`), `the key "apiVersion" is duplicated`},
-		"future version":  {replace("v1alpha1", "v1beta1"), `by a future version: apiVersion "evenkeel.dev/v1beta1"`},
-		"foreign version": {replace("evenkeel.dev/v1alpha1", "v1"), `apiVersion "v1" is not`},
+		"key twice":       {replace(`"kind"`, `"apiVersion": "state.evenkeel.dev/v1", "kind"`), `the key "apiVersion" is duplicated`},
+		"future version":  {replace("dev/v1", "dev/v2"), `by a future version: apiVersion "state.evenkeel.dev/v2"`},
+		"foreign version": {replace("state.evenkeel.dev/v1", "v1"), `apiVersion "v1" is not supported`},
 		"other kind":      {replace(`"kind": "`, `"kind": "Not`), `kind "Not`},
 		"too large":       {func(string) string { return strings.Repeat(" ", 17<<20) }, "bytes"},
 	}
@@ -100,7 +102,7 @@ func TestRecordWithoutItsRequiredKeyIsCorrupt(t *testing.T) {
 		fsys, _ := saved(t, full())
 		head, _, _ := strings.Cut(strings.Join(strings.Split(read(t, fsys, file), "\n")[:3], "\n"), "\x00")
 		fsys.Plant(dir+"/"+file, []byte(strings.TrimSuffix(head, ",")+"}"))
-		if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no ") {
+		if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no content") {
 			t.Errorf("%s: %v", file, problems)
 		}
 	}
@@ -109,18 +111,18 @@ func TestRecordWithoutItsRequiredKeyIsCorrupt(t *testing.T) {
 func TestImpossibleValuesAreCorrupt(t *testing.T) {
 	for _, tt := range []struct{ file, old, new, want string }{
 		{"current", `"revision": "uid-b"`, `"revision": "../b"`, "not a safe name"},
-		{"current", `"revision": "uid-b"`, `"revision": ""`, "not a safe name"},
+		{"current", `"revision": "uid-b"`, `"revision": ""`, "it has no revision, but"},
 		{"last-known-good", hex64("a"), hex64("g"), "is not a sha256"},
-		{"current", `"adoptedAt": "2026`, `"adoptedAt": "20x6`, "parsing time"},
+		{"current", `"since": "2026`, `"since": "20x6`, "parsing time"},
 		{"revoked", `"uid-z"`, `""`, "an empty UID"},
-		{version + "/bad-configs", `"uid-c": {`, `"a/c": {`, "not a safe name"},
+		{version + "/bad-configs", `"revision": "uid-c"`, `"revision": "a/c"`, "not a safe name"},
 		{version + "/bad-configs", hex64("c"), "c", "is not a sha256"},
 		{version + "/promoted", `"revision": "uid-a"`, `"revision": ".."`, "not a safe name"},
 		{version + "/startups", "2026", "26", "parsing time"},
-		{version + "/trial", "1m3s", "1 minute", "observedHealthy"},
+		{version + "/trial", "1m3s", "1 minute", `duration "1 minute"`},
 		{version + "/trial", `"terms"`, `"others"`, "the trial has no terms"},
-		{version + "/trial", "30m0s", "half an hour", "configTrialDuration"},
-		{"current", "30m0s", "half an hour", "configTrialDuration"},
+		{version + "/trial", "30m0s", "half an hour", `invalid duration "half an hour"`},
+		{"current", "30m0s", "half an hour", `invalid duration "half an hour"`},
 		{version + "/trial", `"revision": "uid-b"`, `"revision": "/"`, "not a safe name"},
 	} {
 		fsys, _ := saved(t, full())
@@ -134,8 +136,8 @@ func TestImpossibleValuesAreCorrupt(t *testing.T) {
 		}
 	}
 	fsys, _ := saved(t, trial.State{})
-	fsys.Plant(dir+"/current", []byte(strings.Replace(read(t, fsys, "current"), `null`, `null, "revision": "uid-a"`, 1)))
-	if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "the source is null, but") {
+	fsys.Plant(dir+"/current", []byte(strings.Replace(read(t, fsys, "current"), `{}`, `{"uid": "uid-a"}`, 1)))
+	if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no revision, but") {
 		t.Error(problems)
 	}
 }
@@ -317,5 +319,29 @@ func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
 	got, problems := open(t, fsys).Load()
 	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
 		t.Errorf("problems %v, %s", problems, diff)
+	}
+}
+
+// The files in testdata were written by the agent before its records had a version of their own.
+func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
+	fsys, _ := saved(t, full())
+	for _, file := range append(slices.Clone(files), "component-version") {
+		data, err := os.ReadFile("testdata/evenkeel.dev-v1alpha1/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys.Plant(dir+"/"+file, data)
+	}
+	got, problems := open(t, fsys).Load()
+	if diff := cmp.Diff(trial.State{}, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(problems) != len(files)+1 {
+		t.Fatal(problems)
+	}
+	for _, p := range problems {
+		if !strings.Contains(p.What, `apiVersion "evenkeel.dev/v1alpha1" is not supported, only "state.evenkeel.dev/v1"`) || p.SetAside != p.File+".corrupt" {
+			t.Error(p)
+		}
 	}
 }

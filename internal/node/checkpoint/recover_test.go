@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -20,11 +21,11 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 		"damaged checkpoint":    {func(*trial.State) {}, configMap("uid-a", "x")[:20], false},
 		"another's checkpoint":  {func(*trial.State) {}, configMap("uid-x", "x"), false},
 		"an object without UID": {func(*trial.State) {}, configMap("", "x"), false},
-		"it is revoked":         {func(s *trial.State) { s.Revoked = []string{"uid-a"} }, configMap("uid-a", "x"), false},
-		"its payload is bad":    {func(s *trial.State) { s.Bad[0].Payload = hex64("a") }, configMap("uid-a", "x"), false},
+		"it is revoked":         {func(s *trial.State) { s.Revoked = []types.UID{"uid-a"} }, configMap("uid-a", "x"), false},
+		"its payload is bad":    {func(s *trial.State) { s.Bad[0].SHA256 = hex64("a") }, configMap("uid-a", "x"), false},
 		"current is local":      {func(s *trial.State) { s.Current = trial.AdoptedConfig{Since: noon} }, configMap("uid-a", "x"), false},
 		"an older one was promoted": {func(s *trial.State) {
-			s.Promoted = append([]trial.Promotion{{Revision: "uid-gone", Payload: hex64("d"), Time: noon}}, s.Promoted...)
+			s.Promoted = append([]trial.Promotion{{Revision: "uid-gone", SHA256: hex64("d"), Time: noon}}, s.Promoted...)
 		}, configMap("uid-a", "x"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +47,7 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 				return
 			}
 			lkg := got.LastKnownGood
-			if lkg.Revision != "uid-a" || lkg.UID != "uid-a" || lkg.Name != "workers" || lkg.Payload != hex64("a") ||
+			if lkg.Revision != "uid-a" || lkg.UID != "uid-a" || lkg.Name != "workers" || lkg.SHA256 != hex64("a") ||
 				!strings.HasSuffix(problems[0].What, "using the newest promoted configuration, uid-a") {
 				t.Errorf("%+v, %v", lkg, problems)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
@@ -131,7 +132,7 @@ func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 	const file = version + "/bad-configs"
 	state := full()
-	state.Bad = append(state.Bad, trial.BadConfig{Revision: "uid-d", Time: noon, Reason: "r", Failure: trial.CrashLooped})
+	state.Bad = append(state.Bad, trial.BadConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-d"}, Time: noon, Reason: "r", Failure: v1alpha1.ReasonCrashLooped})
 	fsys, s := saved(t, state)
 	one, two := read(t, fsys, file), full().Bad
 	if err := open(t, fsys).Save(trial.State{}); err != nil { // what an empty list looks like

@@ -17,9 +17,6 @@ import (
 // Save stops at the first record that cannot be written, and names it in the error. Another call writes the rest. A
 // record that Load could not read is not replaced: Save reports it and continues with the others, until a Load can
 // read it.
-//
-// Of the lists Save keeps the newest entries: 11 startups, 10 promotions and 50 bad configurations, and always the
-// bad entries that forbid current or last-known-good.
 func (s *Store) Save(next trial.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,18 +66,15 @@ func (s *Store) leaveCurrentMissing(next trial.State) bool {
 // encodeRecord checks that the encoded record can be decoded: an error now costs one change, but later it would cost
 // the record. What is already saved was checked before.
 func encodeRecord(r record, s trial.State, saved []byte) ([]byte, error) {
-	data, err := marshal(r.encode(s, header{apiVersion, r.kind}))
-	if err != nil {
-		return nil, err
+	data, err := r.encode(r.part(&s))
+	if err != nil || bytes.Equal(data, saved) {
+		return data, err
 	}
-	if bytes.Equal(data, saved) {
-		return data, nil
-	}
-	return data, decodeRecord(r, data, &trial.State{})
+	return data, r.decodeInto(data, &trial.State{})
 }
 
 func (s *Store) saveVersion() error {
-	data, err := marshal(componentVersion{header{apiVersion, versionRecord.kind}, s.version})
+	data, err := versionRecord.encode(s.version)
 	if err != nil {
 		return err
 	}
@@ -100,7 +94,7 @@ func (s *Store) writeRecord(r record, data []byte) error {
 		if err := s.ensureDir(filepath.Dir(path)); err != nil { // the directory may have been removed with the record
 			return err
 		}
-	case errors.Is(err, errCorrupt), err == nil && len(old) > 0 && decodeRecord(r, old, &trial.State{}) != nil:
+	case errors.Is(err, errCorrupt), err == nil && len(old) > 0 && r.decodeInto(old, &trial.State{}) != nil:
 		if err := s.setAside(path); err != nil {
 			return fmt.Errorf("it is corrupt, and cannot be set aside: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -21,8 +22,8 @@ type Answer struct {
 	// Config is the assigned configuration, without a Checkpoint; complete if Kind is Assigned. If Unassigned, only
 	// AssignedBy is set.
 	Config trial.Config
-	// TakenBack is the assignment that a rollout withdrew; set if Unassigned.
-	TakenBack trial.RolloutRef
+	// TakenBack is the assignment that a rollout withdrew; of Unassigned.
+	TakenBack *v1alpha1.TakenBackAssignment
 	// Changed, if Invalid, means that the object no longer has the payload that this node recorded for its UID.
 	Changed bool
 	// Stale, if Invalid, means that the assignment is outdated; the object and its payload are valid.
@@ -39,7 +40,7 @@ type Answer struct {
 	Generation    int64
 	NodeConfigUID types.UID
 	// Revoked is nil if it is not known.
-	Revoked *[]string
+	Revoked *[]types.UID
 
 	noneSoon bool // a better answer is not expected within seconds
 	mayPass  bool // the object cannot be read: after its start an API server refuses for a moment what it accepts later

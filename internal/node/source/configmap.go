@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -137,7 +138,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 		return
 	}
 	s.digest = digest
-	c := trial.Config{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: string(cm.UID), AssignedBy: s.own.String()}
+	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID}, AssignedBy: s.own.String()}
 	// A revision holds only the beginning of the digest.
 	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {
 		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(
@@ -145,7 +146,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 			s.own, cm.UID, recorded, revision, cmp.Or(p.SHA256, "none"))}
 		return
 	}
-	c.Payload, c.RequestedTerms, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
+	c.SHA256, c.RequestedTerms, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
 	s.found = Answer{Kind: trial.Assigned, Config: c, Payload: p, PayloadErr: err}
 	if refresh || !s.hasCheckpoint(cm, revision, digest) {
 		s.found.ConfigMap = encode(cm)

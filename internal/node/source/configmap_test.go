@@ -71,8 +71,9 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	cm := createOwn(t, node, kubelet110)
 	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	want := trial.Config{
-		Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: string(cm.UID), AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node,
-		Payload: payload.Digest("kubelet", []byte(kubelet110)),
+		ConfigRevision: v1alpha1.ConfigRevision{Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: cm.UID,
+			SHA256: payload.Digest("kubelet", []byte(kubelet110))},
+		AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node,
 	}
 	assert.NoDiff(t, cmp.Diff(want, a.Config), "the configuration")
 	assert.That(t, string(a.Payload.Data) == kubelet110 && a.PayloadErr == nil && a.Generation == 0, "answer %+v, want the payload, and no generation", a)
@@ -136,7 +137,7 @@ func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	a, ok := s.compose()
 	want := Answer{
 		Kind: trial.Invalid, Changed: true,
-		Config: trial.Config{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1", AssignedBy: own.String()},
+		Config: trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1"}, AssignedBy: own.String()},
 		Cause: own.String() + " (UID: uid-1) was changed: this node recorded payload " + recorded + " for revision uid-1-" + digest[:12] +
 			", but now it is " + digest + "; change it again, for example by a comment",
 	}
@@ -204,12 +205,12 @@ func TestConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
 		a := awaitAnswer(t, s, c.name, func(a Answer) bool { _, old := revisions[a.Config.Revision]; return a.Kind == trial.Assigned && !old })
 		revisions[a.Config.Revision] = c.name
 		assert.That(t, a.PayloadErr != nil && strings.HasPrefix(a.PayloadErr.Error(), c.words), "%s: the error is %v, want %q", c.name, a.PayloadErr, c.words)
-		assert.That(t, strings.HasPrefix(a.Config.Revision, string(cm.UID)+"-") && len(a.Config.Revision) == len(cm.UID)+13 && a.Config.Payload == "" && a.ConfigMap != nil,
+		assert.That(t, strings.HasPrefix(a.Config.Revision, string(cm.UID)+"-") && len(a.Config.Revision) == len(cm.UID)+13 && a.Config.SHA256 == "" && a.ConfigMap != nil,
 			"%s: it is %+v with %d bytes, want a revision of %s with an object and no payload", c.name, a.Config, len(a.ConfigMap), cm.UID)
 	}
 	editConfigMap(t, cm, map[string]any{"binaryData": nil})
 	a := awaitAnswer(t, s, "the repair", revision(revisionOf(cm, kubelet110)))
-	assert.That(t, a.PayloadErr == nil && a.Config.Payload != "" && revisions[a.Config.Revision] == "", "the repaired object is answered with %+v", a)
+	assert.That(t, a.PayloadErr == nil && a.Config.SHA256 != "" && revisions[a.Config.Revision] == "", "the repaired object is answered with %+v", a)
 }
 
 func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
@@ -415,7 +416,7 @@ func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	assign(t, node, refTo(other))
 	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, map[string]any{"spec": map[string]any{"revoked": []string{string(cm.UID)}}})
 	a := awaitAnswer(t, s, "what is revoked", func(a Answer) bool { return a.Revoked != nil && len(*a.Revoked) == 1 })
-	assert.That(t, (*a.Revoked)[0] == string(cm.UID) && a.Config.Revision == revisionOf(cm, kubelet110) && a.Generation == 0, "answer %+v, want the node's own, revoked", a)
+	assert.That(t, (*a.Revoked)[0] == cm.UID && a.Config.Revision == revisionOf(cm, kubelet110) && a.Generation == 0, "answer %+v, want the node's own, revoked", a)
 	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
 	a = awaitAnswer(t, s, "another NodeConfig", func(a Answer) bool { return a.NodeConfigUID != "" && a.NodeConfigUID != first.NodeConfigUID })
 	assert.That(t, a.Kind == trial.Assigned && a.Config.Revision == revisionOf(cm, kubelet110) && a.Revoked != nil && len(*a.Revoked) == 0, "answer %+v, want the node's own, and nothing revoked", a)

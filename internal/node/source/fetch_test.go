@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -118,7 +120,7 @@ func TestNewestAssignmentWinsDuringRetries(t *testing.T) {
 	awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+bad.Name+" cannot be read: the API server failed (503): made up; retrying"))
 	await(t, "a retry", func() int { return p.count("/configmaps/" + bad.Name) }, func(n int) bool { return n >= 2 })
 	assign(t, node, refTo(good))
-	awaitAnswer(t, s, "the newest", func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.UID == string(good.UID) })
+	awaitAnswer(t, s, "the newest", func(a Answer) bool { return a.Kind == trial.Assigned && string(a.Config.UID) == string(good.UID) })
 
 	p.fail(of("/configmaps/"+bad.Name, hang))
 	assign(t, node, refTo(bad))
@@ -214,7 +216,7 @@ func TestSameComparesAnswers(t *testing.T) {
 		"error":   func(a *Answer) { a.PayloadErr = nil },
 		"object":  func(a *Answer) { a.ConfigMap = json.RawMessage("{}") },
 		"notice":  func(a *Answer) { a.Notice = "edited" },
-		"revoked": func(a *Answer) { a.Revoked = &[]string{} },
+		"revoked": func(a *Answer) { a.Revoked = &[]types.UID{} },
 	} {
 		c := a
 		edit(&c)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -195,10 +197,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		return Answer{Kind: trial.Unanswered, noneSoon: true, Silent: s.createErr != nil && silent(s.createErr), Cause: cause}, true
 	}
 	object := v.object
-	revoked := make([]string, 0, len(object.Spec.Revoked))
-	for _, uid := range object.Spec.Revoked {
-		revoked = append(revoked, string(uid))
-	}
+	revoked := object.Spec.Revoked
 	if s.revokedOnly {
 		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
@@ -208,7 +207,8 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if assigns.Kind == trial.Unassigned {
 		assigns.Cause = name + " assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`"
 		if t := object.Spec.TakenBack; t != nil {
-			assigns.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: boundTime(t.AssignedAt.UTC())}
+			assigns.TakenBack = t.DeepCopy()
+			assigns.TakenBack.AssignedAt.Time = boundTime(t.AssignedAt.UTC())
 		}
 	}
 	if assigns.Kind != trial.Assigned {
@@ -222,7 +222,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		return Answer{}, false // not resolved yet
 	}
 	a.Config, a.Generation, a.NodeConfigUID, a.Revoked = assigns.Config, assigns.Generation, assigns.NodeConfigUID, assigns.Revoked
-	a.Config.Payload, a.Config.Dropin = a.Payload.SHA256, a.Payload.Key == payload.KeyKubeletDropin
+	a.Config.SHA256, a.Config.Dropin = a.Payload.SHA256, a.Payload.Key == payload.KeyKubeletDropin
 	if a.Kind != trial.Assigned {
 		return a, true
 	}
@@ -241,9 +241,9 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 		return trial.Config{}
 	}
 	ref := s.ConfigMapRef
-	c := trial.Config{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 	if r := s.RolloutRef; r != nil {
-		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: boundTime(r.AssignedAt.UTC())}
+		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: metav1.NewTime(boundTime(r.AssignedAt.UTC()))}
 	}
 	return c
 }
@@ -252,7 +252,7 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 func asked(t payload.TrialSettings) trial.RequestedTerms {
 	a := trial.RequestedTerms{AllowPodLoss: t.AllowPodLoss}
 	if t.Duration != nil {
-		a.Duration = *t.Duration
+		a.Duration.Duration = *t.Duration
 	}
 	if t.CrashLoopThreshold != nil {
 		a.Starts = *t.CrashLoopThreshold + 1

@@ -6,6 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -39,7 +44,7 @@ func TestAssignmentIsDownloadedOnce(t *testing.T) {
 	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	assert.That(t, a.Payload.SHA256 == payload.Digest("kubelet", []byte(kubelet110)) && a.PayloadErr == nil && a.Notice == "", "answer %+v, want the payload of %s", a, cm.Name)
-	assert.That(t, a.Config.Revision == string(cm.UID) && a.Config.Payload == a.Payload.SHA256 && strings.Contains(string(a.ConfigMap), string(cm.UID)),
+	assert.That(t, a.Config.Revision == string(cm.UID) && a.Config.SHA256 == a.Payload.SHA256 && strings.Contains(string(a.ConfigMap), string(cm.UID)),
 		"answer refers to %+v and has %d bytes of ConfigMap, want all of %s", a.Config, len(a.ConfigMap), cm.UID)
 	assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
 }
@@ -53,7 +58,7 @@ func TestTrialTermsComeFromSpecOrPayload(t *testing.T) {
 	setSpec(t, node, both)
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	want := (trial.RequestedTerms{Duration: 20 * time.Minute, AllowPodLoss: true})
+	want := (trial.RequestedTerms{Duration: metav1.Duration{Duration: 20 * time.Minute}, AllowPodLoss: true})
 	assert.That(t, a.Config.RequestedTerms == want, "asked %+v, want %+v", a.Config.RequestedTerms, want)
 	// Other terms do not change the configuration.
 	both["trial"] = map[string]any{"crashLoopThreshold": 0}
@@ -100,12 +105,12 @@ func TestAnswerIsNilOnlyForExplicitLocal(t *testing.T) {
 	assert.That(t, by != "" && by == string(assigned.NodeConfigUID), "assigned by %q, want the NodeConfig %s", by, assigned.NodeConfigUID)
 	setSpec(t, node, map[string]any{})
 	a := awaitAnswer(t, s, "the removal of the source", kind(trial.Unassigned))
-	assert.That(t, a.Generation == 2 && a.Config == (trial.Config{AssignedBy: string(assigned.NodeConfigUID)}) && a.TakenBack == (trial.RolloutRef{}),
+	assert.That(t, a.Generation == 2 && a.Config == (trial.Config{AssignedBy: string(assigned.NodeConfigUID)}) && a.TakenBack == nil,
 		"answer %+v, want generation 2, the object and nothing else", a)
 	setSpec(t, node, map[string]any{"takenBack": map[string]any{"rollout": "workers", "revision": 3, "attempt": 2, "assignedAt": "2030-01-02T03:04:05Z"}})
-	a = awaitAnswer(t, s, "the mark", func(a Answer) bool { return a.TakenBack.Name != "" })
-	want := (trial.RolloutRef{Name: "workers", Revision: 3, Attempt: 2, AssignedAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)})
-	assert.That(t, a.Kind == trial.Unassigned && a.TakenBack == want, "answer %+v, want %+v taken back", a, want)
+	a = awaitAnswer(t, s, "the mark", func(a Answer) bool { return a.TakenBack != nil })
+	want := (v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 3, Attempt: 2, AssignedAt: metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))})
+	assert.That(t, a.Kind == trial.Unassigned && *a.TakenBack == want, "answer %+v, want %+v taken back", a, want)
 
 	other := newName("node")
 	assign(t, other, map[string]any{"local": map[string]any{}})
@@ -126,7 +131,7 @@ func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
 	}
 	p.fail(nil)
 	a := awaitAnswer(t, s, "the answer", kind(trial.Unassigned))
-	assert.Equal(t, strings.Join(*a.Revoked, " "), "a b", "revoked is")
+	assert.NoDiff(t, cmp.Diff([]types.UID{"a", "b"}, *a.Revoked), "revoked")
 }
 
 func TestDeletedNodeConfigIsUnansweredAndItsSuccessorAssignsNothing(t *testing.T) {

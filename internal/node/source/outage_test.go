@@ -84,7 +84,7 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		assign(t, node, refTo(cm))
 		awaitAnswer(t, s, "the failed download", cause(failed, fmt.Sprintf("ConfigMap evenkeel-system/%s cannot be read: ", cm.Name)))
 		p.fail(nil)
-		awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.UID == string(cm.UID) })
+		awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && string(a.Config.UID) == string(cm.UID) })
 	}
 }
 

@@ -3,12 +3,16 @@ package trial
 import (
 	"fmt"
 	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // blocker is the reason why the intended configuration does not run, although it is not bad.
 type blocker struct {
-	status string // False or Unknown
-	reason string // CamelCase
+	status metav1.ConditionStatus // False or Unknown
+	reason string                 // CamelCase
 	cause  string
 	detail string
 	pods   bool // the decision depends on the node's pods: watch them
@@ -22,7 +26,7 @@ func (d *decider) adopt() bool {
 	}
 	switch in.Kind {
 	case Invalid:
-		if d.starting && in.Reason != reasonStaleAssignment { // a stale assignment does not cast doubt on the adopted configuration
+		if d.starting && in.Reason != v1alpha1.ReasonStaleAssignment { // a stale assignment does not cast doubt on the adopted configuration
 			s.Run.Deferred = true
 		}
 		return true
@@ -37,11 +41,11 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	c := in.Config
-	if g := &s.LastKnownGood; g.Same(c) && g.Payload == c.Payload && c.Checkpoint != "" {
+	if g := &s.LastKnownGood; g.Same(c) && g.SHA256 == c.SHA256 && c.Checkpoint != "" {
 		g.Checkpoint = c.Checkpoint // downloaded again: a rollback needs the digest of the new file
 	}
 	if s.IsRevoked(c) {
-		d.blocked = blocker{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current %s: it is revoked", c.UIDLabel())}
+		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonRevoked, cause: fmt.Sprintf("refused current %s: it is revoked", c.UIDLabel())}
 		return true
 	}
 	if _, final := s.FinalEntry(c); final {
@@ -86,7 +90,7 @@ func (d *decider) adopt() bool {
 	}
 	switch v.Outcome {
 	case Rejected:
-		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
+		d.markBad(c, v1alpha1.ReasonValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
 		d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
 	case Accepted:
 		d.adoptConfig(c)
@@ -169,7 +173,7 @@ func (d *decider) adoptLocal() bool {
 		return d.requestVerdict(Config{})
 	}
 	if v.Outcome == Rejected {
-		d.blocked = blocker{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Message}
+		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonLocalInvalid, cause: "failed to validate current " + d.localLabel(), detail: v.Message}
 		return true
 	}
 	if v.Outcome == Refused {
@@ -177,7 +181,7 @@ func (d *decider) adoptLocal() bool {
 		return true
 	}
 	if !s.Current.IsLocal() {
-		d.event(false, eventConfigChanged, "now using current (%s)", d.o.Local)
+		d.event(false, eventConfigChanged, "now using current %s", d.localLabel())
 	}
 	s.Current, s.LastKnownGood = AdoptedConfig{Since: d.o.Now}, AdoptedConfig{Since: d.o.Now}
 	d.endTrial()
@@ -229,11 +233,11 @@ func (d *decider) requestVerdict(c Config) bool {
 }
 
 func (d *decider) guardBlocker(c Config, v Verdict) blocker {
-	if v.Guard == reasonCouldNotValidate || v.Guard == "" {
+	if v.Guard == v1alpha1.ReasonCouldNotValidate || v.Guard == "" {
 		cause := fmt.Sprintf("could not validate current %s: %s", label(c, d.o.Local), v.Message)
-		return blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: cause, pods: true}
+		return blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonCouldNotValidate, cause: cause, pods: true}
 	}
-	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current %s: %s", label(c, d.o.Local), v.Message), pods: v.Outcome == Refused}
+	return blocker{status: metav1.ConditionFalse, reason: v.Guard, cause: fmt.Sprintf("refused current %s: %s", label(c, d.o.Local), v.Message), pods: v.Outcome == Refused}
 }
 
 // blockOnStorage delays an adoption until the disk accepts writes.
@@ -244,5 +248,5 @@ func (d *decider) blockOnStorage() bool {
 }
 
 func storageBlocker(why string) blocker {
-	return blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + why}
+	return blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + why}
 }

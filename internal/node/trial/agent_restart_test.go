@@ -3,6 +3,8 @@ package trial
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit because its kubelet is not healthy, and
@@ -13,12 +15,12 @@ func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
 		unhealthy func(n *nodeSim)
 		stop      func(n *nodeSim)
 		every     time.Duration
-		want      Failure
+		want      string
 	}{
-		{"never healthy, stopped", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 45 * time.Second, NotHealthy},
-		{"never healthy, killed", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 45 * time.Second, NotHealthy},
-		{"never Ready, stopped", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).sigterm, 45 * time.Second, NotReady},
-		{"never Ready, killed", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).kill, 45 * time.Second, NotReady},
+		{"never healthy, stopped", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 45 * time.Second, v1alpha1.ReasonNotHealthy},
+		{"never healthy, killed", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 45 * time.Second, v1alpha1.ReasonNotHealthy},
+		{"never Ready, stopped", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).sigterm, 45 * time.Second, v1alpha1.ReasonNotReady},
+		{"never Ready, killed", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).kill, 45 * time.Second, v1alpha1.ReasonNotReady},
 		{"the agent dies before its kubelet can be healthy", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 8 * time.Second, ""},
 		{"the agent is upgraded before its kubelet can be healthy", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 25 * time.Second, ""},
 	} {

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func (d *decider) checkLocal() bool {
@@ -82,20 +86,20 @@ func (d *decider) chooseConfig() bool {
 		// changed. It does not run while the dry run rejects it, and runs again when the dry run accepts it.
 		if v.Outcome == Rejected && d.isPromoted(c) {
 			if s.Current.Same(c) && d.blocked.status == "" {
-				d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
+				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonCouldNotValidate, cause: fmt.Sprintf(
 					"could not validate current %s, which has passed its trial with this kubelet: %s", c.UIDLabel(), v.Message)}
 			}
 			continue
 		}
 		if v.Outcome == Rejected {
-			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
+			d.markBad(c, v1alpha1.ReasonValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
 			d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
 			continue
 		}
-		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == reasonLocalInvalid // it would be merged with that
+		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == v1alpha1.ReasonLocalInvalid // it would be merged with that
 		if v.Outcome == Unavailable || v.Outcome == Protected || invalidBase {
 			if s.Current.Same(c) && d.blocked.status == "" {
-				d.blocked = blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Message}
+				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Message}
 				if v.Guard != "" {
 					d.blocked = d.guardBlocker(c, v)
 				}
@@ -110,7 +114,7 @@ func (d *decider) chooseConfig() bool {
 	case len(d.toValidate) > 0: // the assigned configuration may still be accepted
 	case d.o.Child.Alive: // a kubelet with a forbidden configuration is better than none
 		d.choice = s.Run.Config
-		d.blocked = blocker{status: "False", reason: reasonDeadEnd, detail: d.o.Verdicts[""].Message,
+		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonDeadEnd, detail: d.o.Verdicts[""].Message,
 			cause: fmt.Sprintf("%s must not run, but nothing else can run: the local configuration is invalid", label(d.choice, d.o.Local))}
 		return true
 	default:
@@ -202,10 +206,10 @@ func (d *decider) nextWake() time.Duration {
 		return 10 * time.Second
 	}
 	wake := 5 * time.Second
-	terms, healthy := d.next.Trial.Terms, d.next.Trial.Healthy+run.UnsavedHealthy
-	step := max(terms.Duration/progressSteps, time.Second) // Progress is reported in seconds
+	terms, healthy := d.next.Trial.Terms, d.next.Trial.Healthy.Duration+run.UnsavedHealthy
+	step := max(terms.Duration.Duration/progressSteps, time.Second) // Progress is reported in seconds
 	for _, left := range []time.Duration{
-		terms.Duration - healthy, step - healthy%step, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
+		terms.Duration.Duration - healthy, step - healthy%step, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
 		d.stableTime() - run.HealthyFor,
 	} {
 		if left > 0 {

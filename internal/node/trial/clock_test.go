@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // TestWallClockJumpsDoNotChangeDecisions runs the same histories with a wall clock that is steady and with ones that
@@ -28,7 +30,7 @@ func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 		name    string
 		walk    func(n *nodeSim, jump time.Duration)
 		runs    Config
-		ends    Failure
+		ends    string
 		dryRuns string
 	}{
 		{"a trial is passed", func(n *nodeSim, jump time.Duration) {
@@ -51,7 +53,7 @@ func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 			n.must(len(n.state.Bad) == 0 && len(n.state.Startups) == 4, "a verdict after three exits: %+v", n.state.Bad)
 			exits(n, jump, 1)
 			minutes(n, jump, 1)
-		}, Config{}, CrashLooped, "CrashLooped"},
+		}, Config{}, v1alpha1.ReasonCrashLooped, "CrashLooped"},
 		{"what is not healthy rolls back after two minutes", func(n *nodeSim, jump time.Duration) {
 			n.healthy = false
 			minutes(n, jump, 1)
@@ -59,7 +61,7 @@ func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 			minutes(n, jump, 1)
 			n.healthy = true
 			minutes(n, jump, 1)
-		}, Config{}, NotHealthy, "NotHealthy"},
+		}, Config{}, v1alpha1.ReasonNotHealthy, "NotHealthy"},
 		{"what is not ready rolls back after two minutes", func(n *nodeSim, jump time.Duration) {
 			n.node.Ready = false
 			minutes(n, jump, 1)
@@ -67,7 +69,7 @@ func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 			minutes(n, jump, 2)
 			n.node.Ready = true
 			minutes(n, jump, 1)
-		}, Config{}, NotReady, "NotReady"},
+		}, Config{}, v1alpha1.ReasonNotReady, "NotReady"},
 		{"an outage rolls back nobody", func(n *nodeSim, jump time.Duration) {
 			minutes(n, jump, 3)
 			n.node.API, n.node.Ready = false, false

@@ -162,8 +162,8 @@ func (d *decider) saveUnhealthyTime() {
 			*kept = now
 		}
 	}
-	keep(&t.Unhealthy, run.Unhealthy)
-	keep(&t.NotReady, run.NotReady)
+	keep(&t.Unhealthy.Duration, run.Unhealthy)
+	keep(&t.NotReady.Duration, run.NotReady)
 	if t.Unhealthy != d.next.Trial.Unhealthy || t.NotReady != d.next.Trial.NotReady {
 		t.noteUptime(run.Uptime)
 	}
@@ -177,7 +177,8 @@ func (d *decider) restoreUnhealthyTime() {
 		return
 	}
 	d.editTrial(func(t *Trial) {
-		t.Unhealthy, t.NotReady = min(t.Unhealthy, d.o.Limits.HealthTimeout*3/4), min(t.NotReady, d.o.Limits.ReadyTimeout*3/4)
+		t.Unhealthy.Duration = min(t.Unhealthy.Duration, d.o.Limits.HealthTimeout*3/4)
+		t.NotReady.Duration = min(t.NotReady.Duration, d.o.Limits.ReadyTimeout*3/4)
 	})
-	d.next.Run.Unhealthy, d.next.Run.NotReady = d.next.Trial.Unhealthy, d.next.Trial.NotReady
+	d.next.Run.Unhealthy, d.next.Run.NotReady = d.next.Trial.Unhealthy.Duration, d.next.Trial.NotReady.Duration
 }

@@ -3,6 +3,8 @@ package trial
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // TestEachClockCountsOnlyWhatItMeasures has all clocks at two seconds, and decides after another one, in a trial. Less than two
@@ -94,14 +96,14 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 func TestTheTimeInABadStateSurvivesAnExit(t *testing.T) {
 	n := newNodeSim(t)
 	n.start()
-	n.intent = Intent{Kind: Assigned, Config: Config{Revision: "u", UID: "u", Payload: "p1"}}
+	n.intent = Intent{Kind: Assigned, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}}
 	n.converge()
 	n.healthy = false
 	n.pass(7 * time.Second)
 	n.exit("exec format error", false)
 	before := n.state.Run.Unhealthy
 	n.pass(n.state.Run.Delay)
-	if now := n.state.Run.Unhealthy; !n.child.Alive || before < 7*time.Second || now != before || n.state.Trial.Unhealthy != before {
-		t.Errorf("not healthy for %s before the exit, %s after the start, saved %s", before, now, n.state.Trial.Unhealthy)
+	if now := n.state.Run.Unhealthy; !n.child.Alive || before < 7*time.Second || now != before || n.state.Trial.Unhealthy.Duration != before {
+		t.Errorf("not healthy for %s before the exit, %s after the start, saved %s", before, now, n.state.Trial.Unhealthy.Duration)
 	}
 }

@@ -3,12 +3,17 @@ package trial
 import (
 	"fmt"
 	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Decide returns which configuration this node runs next, and why. It is pure: no I/O, no clock, no randomness.
 //
 // Called again with the same inputs after the action was carried out, with no time elapsed, Decide changes nothing.
 func Decide(s State, o Observed) Decision {
+	o.Now = o.Now.UTC() // as it is recorded
 	d := &decider{next: s.clone(), o: o}
 	for _, step := range steps {
 		if !step(d) {
@@ -53,10 +58,10 @@ func (d *decider) decision() Decision {
 	s := d.next
 	dec := Decision{Next: s, Action: d.action, Validate: d.toValidate, Events: d.events}
 	if d.action.Kind == Refuse {
-		cause := fmt.Sprintf("failed to validate local (%s)", d.o.Local)
+		cause := "failed to validate local " + d.localLabel()
 		dec.Status = Status{
 			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Message,
-			Condition: Condition{"False", reasonLocalInvalid, "no kubelet runs", cause},
+			Condition: Condition{metav1.ConditionFalse, v1alpha1.ReasonLocalInvalid, "no kubelet runs", cause},
 		}
 		return dec
 	}
@@ -108,7 +113,7 @@ func (d *decider) recoverFromCrash() bool {
 		d.beginTrial()
 	case unclean && !d.forbidden(s.Current.Config):
 		s.Run.LastExit, s.Run.LastErrors = "the node went down without a clean shutdown", ""
-		d.editTrial(func(t *Trial) { t.LongestUptime = stableAfter }) // its uptime is not known
+		d.editTrial(func(t *Trial) { t.LongestUptime.Duration = stableAfter }) // its uptime is not known
 		d.countCrash()
 	}
 	return true

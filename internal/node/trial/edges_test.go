@@ -3,6 +3,11 @@ package trial
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
@@ -100,7 +105,7 @@ func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
 		n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
 		v := n.disk.versions[n.version]
-		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: time.Minute}, Fallback: fallback}
+		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, Fallback: fallback}
 		n.disk.versions[n.version] = v
 		n.do("start")
 		if n.refused || n.state.Run.Config.Revision != "g" || n.state.Trial == nil || n.state.Trial.Fallback != NoFallback {
@@ -112,11 +117,11 @@ func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
 	c := randomConfig(1, 0)
-	c.AssignedBy, c.Rollout, c.Checkpoint = "object", RolloutRef{Name: "workers", AssignedAt: epoch}, "file"
+	c.AssignedBy, c.Rollout, c.Checkpoint = "object", v1alpha1.RolloutReference{Name: "workers", AssignedAt: metav1.NewTime(epoch)}, "file"
 	n.intent = Intent{Kind: Assigned, Config: c}
 	n.converge()
-	n.revoked = &[]string{n.state.LastKnownGood.UID}
-	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: c.Rollout}
+	n.revoked = &[]types.UID{n.state.LastKnownGood.UID}
+	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: &v1alpha1.TakenBackAssignment{Rollout: c.Rollout.Name, AssignedAt: c.Rollout.AssignedAt}}
 	n.converge()
 	if n.state.Current.Revision == c.Revision || n.state.Run.Config.Revision != c.Revision {
 		t.Fatalf("it was not taken back, or stopped running: %+v", n.state)
@@ -152,9 +157,9 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 // The digest of last-known-good's file is needed for a rollback: a file of another assignment must not replace it.
 func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
-		"another revision":            func(c *Config) { c.Revision, c.UID, c.Payload = "u", "u", "p1" },
+		"another revision":            func(c *Config) { c.Revision, c.UID, c.SHA256 = "u", "u", "p1" },
 		"a revision with its content": func(c *Config) { c.Revision, c.UID = "g2", "g2" },
-		"its name, another content":   func(c *Config) { c.Payload = "p1" },
+		"its name, another content":   func(c *Config) { c.SHA256 = "p1" },
 		"it was not downloaded":       func(c *Config) { c.Checkpoint = "" },
 	} {
 		t.Run(name, func(t *testing.T) {

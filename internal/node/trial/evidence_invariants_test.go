@@ -3,6 +3,8 @@ package trial
 import (
 	"slices"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // evidence checks for each decision that its cause has really happened: a failure counts only if the state was good
@@ -99,12 +101,12 @@ func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	e.saw(harmBeforeRun, on && e.ran == 0 && o.Node.API && len(o.Node.LostPods)+len(o.Node.Pressure) > 0)
 	for _, b := range fresh(before, d) {
 		switch {
-		case b.Failure == WorkloadHarmed:
+		case b.Failure == v1alpha1.ReasonWorkloadHarmed:
 			e.n.must(e.ran > 0, "WorkloadHarmed for %s, which has not run yet", b.Revision)
 			e.n.must(len(o.Node.LostPods) > 0 || !known || node.API, "WorkloadHarmed for %s, but the earlier pressure is not known", b.Revision)
-		case b.Failure == NotReady && known:
+		case b.Failure == v1alpha1.ReasonNotReady && known:
 			e.n.must(node.Ready, "NotReady for %s, but the node was %+v before", b.Revision, node)
-		case b.Failure == LostAPI && known:
+		case b.Failure == v1alpha1.ReasonLostAPI && known:
 			e.n.must(node.API, "LostAPI for %s, but the API was not reachable before", b.Revision)
 		}
 	}

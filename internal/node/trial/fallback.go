@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // judgeFallback judges the configuration that replaced a failed one. If it is healthy long enough, a trial that waits for that
@@ -12,7 +14,7 @@ import (
 func (d *decider) judgeFallback() {
 	s, run := &d.next, &d.next.Run
 	failure, words := d.currentFailure()
-	if failure == CrashLooped || failure == NotHealthy {
+	if failure == v1alpha1.ReasonCrashLooped || failure == v1alpha1.ReasonNotHealthy {
 		if d.rejectLastKnownGood(failure, words) {
 			return
 		}
@@ -50,7 +52,7 @@ func (d *decider) isDoubted() bool { return slices.ContainsFunc(d.next.Bad, d.in
 
 // isProof reports whether what runs has been healthy for stableTime, and Ready too if a verdict in doubt is about that.
 func (d *decider) isProof() bool {
-	needsReady := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return d.inDoubt(b) && b.Failure == NotReady })
+	needsReady := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return d.inDoubt(b) && b.Failure == v1alpha1.ReasonNotReady })
 	return d.isStable() && (!needsReady || d.next.Run.ReadyFor >= d.stableTime())
 }
 
@@ -82,7 +84,7 @@ func (d *decider) judgeProbe() {
 	case d.next.Trial == nil:
 	case d.o.Node.API && run.SinceStart > 0 && run.Probing <= apiLossWindow: // only once last-known-good runs
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-		d.fail(LostAPI, "lost the API, which came back with last-known-good")
+		d.fail(v1alpha1.ReasonLostAPI, "lost the API, which came back with last-known-good")
 	case run.Probing > apiLossWindow:
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.startCause = CauseResume
@@ -92,16 +94,16 @@ func (d *decider) judgeProbe() {
 
 // currentFailure returns how the running configuration fails now, if it does. The kind may differ from the failure of
 // the configuration that it replaced: with a runtime that hangs, one can crash and another be unhealthy.
-func (d *decider) currentFailure() (Failure, string) {
+func (d *decider) currentFailure() (string, string) {
 	run, l := &d.next.Run, d.o.Limits
 	switch {
 	case d.o.Child.Exited && run.Config.Dropin && run.Local != d.o.LocalDigest: // the next start uses another local configuration
 	case d.o.Child.Exited && run.Crashes > l.CrashLoopThreshold:
-		return CrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
+		return v1alpha1.ReasonCrashLooped, fmt.Sprintf("%d unexpected exits, last: %s", run.Crashes, run.LastExit)
 	case run.Unhealthy >= l.HealthTimeout && run.Unhealthy > 0:
-		return NotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
+		return v1alpha1.ReasonNotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
 	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0:
-		return NotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
+		return v1alpha1.ReasonNotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
 	}
 	return "", ""
 }
@@ -110,8 +112,8 @@ func (d *decider) currentFailure() (Failure, string) {
 // configuration: until its own crashes are forgotten or, if it had none, twice as long as the failed one ever ran. A
 // fallback that failed before needs the longer time.
 func (d *decider) stableTime() time.Duration {
-	if t := d.next.Trial; t != nil && t.LongestUptime > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Retries == 0 {
-		return min(stableAfter, max(2*t.LongestUptime, time.Second))
+	if t := d.next.Trial; t != nil && t.LongestUptime.Duration > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Retries == 0 {
+		return min(stableAfter, max(2*t.LongestUptime.Duration, time.Second))
 	}
 	return stableAfter
 }
@@ -154,7 +156,7 @@ func (d *decider) withdrawVerdicts() {
 // rejectLastKnownGood gives up last-known-good for local if it fails without ever having passed a trial with this
 // version of the component: as the fallback of a failed configuration it has no trial of its own. It returns false
 // where local is no alternative.
-func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
+func (d *decider) rejectLastKnownGood(failure string, words string) bool {
 	s, c, local := &d.next, d.next.Run.Config, ""
 	if c.Dropin {
 		local = d.next.Run.Local // the one that it failed with; the file may have been edited since
@@ -166,7 +168,7 @@ func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 		d.toValidate = append(d.toValidate, Config{})
 		return true
 	}
-	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
+	if failure == v1alpha1.ReasonCrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
 		return true // an outage leads to no verdict, and local would not do better
 	}
 	reason := fmt.Sprintf("last-known-good %s, which has not passed a trial with this kubelet version, failed: %s", label(c, d.o.Local), words)

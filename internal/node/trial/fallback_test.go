@@ -3,14 +3,18 @@ package trial
 import (
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // failing is a decision with a last-known-good that fails in place of u, and has not passed a trial with this kubelet version.
 func failing() *decider {
 	return &decider{
 		next: State{
-			Current: AdoptedConfig{Config: Config{Revision: "u", UID: "u", Payload: "p1"}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", UID: "g", Payload: "p0"}},
-			Run: Run{Started: true, Config: Config{Revision: "g", UID: "g", Payload: "p0"}, Crashes: 4, Counted: 4},
+			Current: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}},
+			Run: Run{Started: true, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}, Crashes: 4, Counted: 4},
 		},
 		o: Observed{Limits: Limits{CrashLoopThreshold: 3}, Verdicts: map[string]Verdict{"": {Outcome: Accepted}}},
 	}
@@ -18,22 +22,22 @@ func failing() *decider {
 
 func TestAnUnprovenLastKnownGoodIsGivenUpForLocal(t *testing.T) {
 	for name, c := range map[string]struct {
-		failure Failure
+		failure string
 		change  func(d *decider)
 		handled bool // no dead end
 		bad     bool
 	}{
-		"it crashes":                         {CrashLooped, func(*decider) {}, true, true},
-		"it is not healthy":                  {NotHealthy, func(*decider) {}, true, true},
-		"it crashes in an outage":            {CrashLooped, func(d *decider) { d.o.Node.RuntimeDown = true }, true, false},
-		"it crashed in an outage before":     {CrashLooped, func(d *decider) { d.next.Run.Counted = 3 }, true, false},
-		"it is not healthy, and rarely died": {NotHealthy, func(d *decider) { d.next.Run.Counted = 0 }, true, true},
-		"local runs":                         {CrashLooped, func(d *decider) { d.next.Run.Config = Config{} }, false, false},
-		"another configuration runs":         {CrashLooped, func(d *decider) { d.next.Run.Config.Revision = "v" }, false, false},
-		"it is current":                      {CrashLooped, func(d *decider) { d.next.Current = d.next.LastKnownGood }, false, false},
-		"it has passed a trial":              {CrashLooped, func(d *decider) { d.next.Promoted = []Promotion{{Revision: "g", Payload: "p0"}} }, false, false},
-		"it is revoked":                      {CrashLooped, func(d *decider) { d.next.Revoked = []string{"g"} }, false, false},
-		"local is invalid":                   {CrashLooped, func(d *decider) { d.o.Verdicts[""] = Verdict{Outcome: Rejected} }, false, false},
+		"it crashes":                         {v1alpha1.ReasonCrashLooped, func(*decider) {}, true, true},
+		"it is not healthy":                  {v1alpha1.ReasonNotHealthy, func(*decider) {}, true, true},
+		"it crashes in an outage":            {v1alpha1.ReasonCrashLooped, func(d *decider) { d.o.Node.RuntimeDown = true }, true, false},
+		"it crashed in an outage before":     {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Run.Counted = 3 }, true, false},
+		"it is not healthy, and rarely died": {v1alpha1.ReasonNotHealthy, func(d *decider) { d.next.Run.Counted = 0 }, true, true},
+		"local runs":                         {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Run.Config = Config{} }, false, false},
+		"another configuration runs":         {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Run.Config.Revision = "v" }, false, false},
+		"it is current":                      {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Current = d.next.LastKnownGood }, false, false},
+		"it has passed a trial":              {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Promoted = []Promotion{{Revision: "g", SHA256: "p0"}} }, false, false},
+		"it is revoked":                      {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Revoked = []types.UID{"g"} }, false, false},
+		"local is invalid":                   {v1alpha1.ReasonCrashLooped, func(d *decider) { d.o.Verdicts[""] = Verdict{Outcome: Rejected} }, false, false},
 	} {
 		d := failing()
 		c.change(d)
@@ -53,7 +57,7 @@ func TestARollbackWaitsOnlyForTheVerdictOnItsTarget(t *testing.T) {
 		"what runs is not bad":                     {func(d *decider) { d.next.Bad = nil }, None},
 	} {
 		d := failing()
-		d.o.Child.Alive, d.next.Bad = true, []BadConfig{{Revision: "g", Payload: "p0"}}
+		d.o.Child.Alive, d.next.Bad = true, []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", SHA256: "p0"}}}
 		c.change(d)
 		_ = d.chooseConfig() && d.chooseAction()
 		if d.action.Kind != c.want || !d.action.Config.IsLocal() || len(d.toValidate) != 1 || d.toValidate[0].Revision != "u" {
@@ -71,7 +75,7 @@ func TestADeadEndIsReportedOnceForWhatStays(t *testing.T) {
 		"current":                    {func(d *decider) { d.next.Run.Config = d.next.Current.Config }, true},
 		"local":                      {func(d *decider) { d.next.Run.Config = Config{} }, true},
 		"it is about to be replaced": {func(d *decider) { d.next.Run.Config.Revision = "v" }, false},
-		"it is revoked":              {func(d *decider) { d.next.Revoked = []string{"g"} }, false},
+		"it is revoked":              {func(d *decider) { d.next.Revoked = []types.UID{"g"} }, false},
 		"it was reported before":     {func(d *decider) { d.next.Run.DeadEnd = true }, false},
 	} {
 		d := failing()
@@ -98,9 +102,9 @@ func TestOnlyFailuresOfTheConfigurationAreCounted(t *testing.T) {
 		"the trial has begun just now":   {func(d *decider) { d.trialBegan = true }, 1, 1},
 		"the fallback runs":              {func(d *decider) { d.next.Run.Config.Revision = "g" }, 1, 1},
 		"the trial waits":                {func(d *decider) { d.next.Trial.Fallback = Inconclusive }, 1, 1},
-		"the configuration is forbidden": {func(d *decider) { d.next.Revoked = []string{"u"} }, 1, 1},
+		"the configuration is forbidden": {func(d *decider) { d.next.Revoked = []types.UID{"u"} }, 1, 1},
 	} {
-		u := Config{Revision: "u", UID: "u", Payload: "p1"}
+		u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
 		d := &decider{
 			next: State{Current: AdoptedConfig{Config: u}, Trial: &Trial{Revision: "u", Terms: Terms{Threshold: 3}}, Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u}},
 			o:    Observed{Child: Child{Exited: true, Spawned: true, Exit: "exit status 1"}},

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // invariants checks the invariants for each decision. It counts health, exits and starts itself.
@@ -129,25 +133,25 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 		r.was = false
 	}
 	good := d.Next.LastKnownGood.Config
-	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.Payload != d.Next.Current.Payload) {
+	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.SHA256 != d.Next.Current.SHA256) {
 		terms := n.expectedTerms(d.Next.Current.RequestedTerms)
 		if r.passed[key(d.Next.Current.Config)] {
-			terms.Duration = min(terms.Duration, time.Minute)
+			terms.Duration.Duration = min(terms.Duration.Duration, time.Minute)
 		}
 		r.terms[n.trialKey(t)] = terms
 	}
 	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
 	if c := before.Current.Config; isProven {
-		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
+		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration.Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
 		r.passed[key(c)] = true
 	}
-	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {
+	if !good.IsLocal() && good.SHA256 != before.LastKnownGood.SHA256 {
 		n.must(isProven && before.Current.Same(good), "%s became last-known-good without a trial", good.Revision)
 		_, bad := before.BadEntry(good)
 		n.must(!bad, "%s became last-known-good while it was bad", good.Revision)
 		n.must(!d.Next.IsRevoked(good) || before.IsRevoked(good), "%s became last-known-good while it was revoked", good.Revision)
 	}
-	if c := d.Next.Current.Config; c.Payload != before.Current.Payload {
+	if c := d.Next.Current.Config; c.SHA256 != before.Current.SHA256 {
 		delete(r.healthy, key(c))
 	}
 }
@@ -173,7 +177,7 @@ func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision)
 // and a write may have been lost.
 func (r *invariants) knows(s State, c Config) bool {
 	return r.passed[r.key(c)] && slices.ContainsFunc(s.Promoted, func(p Promotion) bool {
-		return p.Payload == c.Payload && (!c.Dropin || p.Local == r.over)
+		return p.SHA256 == c.SHA256 && (!c.Dropin || p.Local == r.over)
 	})
 }
 
@@ -186,7 +190,7 @@ func (r *invariants) key(c Config) string {
 }
 
 func (r *invariants) keyOver(c Config, local string) string {
-	k := r.n.version + "/" + c.Payload
+	k := r.n.version + "/" + c.SHA256
 	if c.Dropin {
 		k += " over " + local
 	}
@@ -208,9 +212,9 @@ func (r *invariants) begun(t *Trial) Terms {
 
 // expectedTerms returns the terms that a trial must begin with.
 func (n *randomNode) expectedTerms(a RequestedTerms) Terms {
-	t := Terms{n.limits.TrialDuration, n.limits.CrashLoopThreshold, a.AllowPodLoss}
+	t := Terms{metav1.Duration{Duration: n.limits.TrialDuration}, n.limits.CrashLoopThreshold, a.AllowPodLoss}
 	if a != (RequestedTerms{}) { // every one here asks for both
-		t.Duration, t.Threshold = a.Duration, a.Starts-1
+		t.Duration.Duration, t.Threshold = a.Duration.Duration, a.Starts-1
 	}
 	return t
 }
@@ -244,7 +248,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 			continue
 		}
 		n.seen[string(b.Failure)]++
-		if b.Failure == ValidationFailed {
+		if b.Failure == v1alpha1.ReasonValidationFailed {
 			n.must(n.dryRuns[b.Revision].Outcome == Rejected, "%s is called rejected, and is not", b.Revision)
 			continue
 		}
@@ -256,16 +260,16 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 		}
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
 		switch b.Failure {
-		case CrashLooped:
+		case v1alpha1.ReasonCrashLooped:
 			n.must(exited || unclean || r.lostWrite[n.version], "a crash loop without a crash")
 			n.must(exits == threshold+1 || r.lostWrite[n.version], "crash-looped after %d crashes, with a threshold of %d", exits, threshold)
-		case NotHealthy:
+		case v1alpha1.ReasonNotHealthy:
 			n.must(!first && !outage, "called not healthy at a start or in an outage: %+v", o.Node)
 			n.must(!o.Child.Healthy, "called not healthy while it is")
-		case NotReady, WorkloadHarmed:
-			n.must(len(o.Node.LostPods) == 0 || len(o.Node.Pressure) > 0 || b.Failure == NotReady || !terms.AllowPodLoss, "pods were lost, as was allowed")
+		case v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed:
+			n.must(len(o.Node.LostPods) == 0 || len(o.Node.Pressure) > 0 || b.Failure == v1alpha1.ReasonNotReady || !terms.AllowPodLoss, "pods were lost, as was allowed")
 			n.must(!first && !outage && o.Node.API, "called %s at a start or in an outage: %+v", b.Failure, o.Node)
-		case LostAPI:
+		case v1alpha1.ReasonLostAPI:
 			n.must(!first && o.Node.API && before.Trial != nil && before.Trial.APIProbed, "lost the API: %+v", o.Node)
 		}
 	}
@@ -291,7 +295,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	}
 	r.lostWrite[n.version] = r.lostWrite[n.version] || n.diskFails != "" || n.tearDisk != nil
 	for _, b := range before.Bad {
-		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
+		if _, still := d.Next.BadEntry(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: b.Revision}}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
 			n.seen["lifted"]++
 		}
 	}
@@ -307,7 +311,7 @@ func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 		if slices.ContainsFunc(d.Next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision }) {
 			continue
 		}
-		of := func(c Config) bool { return c.Revision == b.Revision || !c.IsLocal() && c.Payload == b.Payload }
+		of := func(c Config) bool { return c.Revision == b.Revision || !c.IsLocal() && c.SHA256 == b.SHA256 }
 		onRecord := of(d.Next.Current.Config) || of(d.Next.LastKnownGood.Config)
 		lifted := o.Intent.Kind == Assigned && of(o.Intent.Config) && o.Intent.Config.Rollout.Attempt > b.Attempt
 		r.n.must(slices.Contains(o.Forget, b.Revision) || lifted || takenBack && b.Provisional || !onRecord && full,
@@ -324,7 +328,7 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		return
 	}
 	hasOne := before.forbids(before.Run.Config) // it runs because nothing else can
-	if t == nil || hasOne || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || d.Next.Current.Payload != before.Current.Payload || n.diskFails != "" || n.tearDisk != nil {
+	if t == nil || hasOne || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || d.Next.Current.SHA256 != before.Current.SHA256 || n.diskFails != "" || n.tearDisk != nil {
 		clear(r.unhealthy)
 		return
 	}
@@ -371,8 +375,8 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	r.fallbackStable = o.Child.Alive && o.Child.Healthy
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
-		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
-			n.must(x.Provisional || x.Failure == ValidationFailed || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
+		if x, bad := d.Next.BadEntry(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: b.Revision}}); bad && x.Revision == b.Revision && b.Provisional {
+			n.must(x.Provisional || x.Failure == v1alpha1.ReasonValidationFailed || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
 				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest[trial])
 			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,
 				"%s stays bad, although what replaced it failed too", b.Revision)
@@ -412,7 +416,7 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	}()
 	from, removed := r.from, in.Kind == Unassigned && r.from == in.Config.AssignedBy
 	mark := in.TakenBack
-	taken := mark.Name != "" && before.Current.Rollout.Name != "" && !mark.AssignedAt.Before(before.Current.Rollout.AssignedAt)
+	taken := mark != nil && before.Current.Rollout.Name != "" && !mark.AssignedAt.Time.Before(before.Current.Rollout.AssignedAt.Time)
 	revoked := slices.Contains(d.Next.Revoked, before.Current.UID)
 	_, bad := d.Next.BadEntry(in.Config)
 	waits := o.Storage != "" || o.Node.ShuttingDown || d.Action.Kind == Refuse || !before.Run.Started && len(d.Validate) > 0
@@ -463,7 +467,7 @@ func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision
 	r.n.must(before.Run.Config.Revision != d.Action.Config.Revision, "restarted %s for nothing", d.Action.Config.Revision)
 	_, bad := d.Next.BadEntry(before.Run.Config)
 	failed := !before.Current.Same(before.Run.Config) || before.forbids(before.Run.Config) // it runs because nothing else can; a higher attempt starts it anew
-	r.n.must(bad || failed || d.Next.IsRevoked(before.Run.Config) || before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
+	r.n.must(bad || failed || d.Next.IsRevoked(before.Run.Config) || before.Run.Config.SHA256 != d.Action.Config.SHA256 || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
 		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // onTrial reports whether the kubelet runs the configuration on trial, and that configuration is not forbidden.
@@ -66,7 +68,7 @@ func (d *decider) countCrash() {
 	if n := len(s.Startups); n > 1 {
 		starts = fmt.Sprintf("%d starts", n)
 	}
-	d.fail(CrashLooped, fmt.Sprintf("crash-looped: %s in its trial, last: %s", starts, s.Run.LastExit))
+	d.fail(v1alpha1.ReasonCrashLooped, fmt.Sprintf("crash-looped: %s in its trial, last: %s", starts, s.Run.LastExit))
 }
 
 // judge passes, fails or continues the trial. After a rollback it judges the fallback.
@@ -93,24 +95,24 @@ func (d *decider) judgeTrial() {
 	}
 	switch {
 	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 && !run.Healthy && !d.outage():
-		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll()))
+		d.fail(v1alpha1.ReasonNotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll()))
 	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0 && !o.Node.Ready && !d.clocksPaused():
-		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll()))
+		d.fail(v1alpha1.ReasonNotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll()))
 	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.unexplained = o.Node.LossUnexplained && len(pressure) == 0
-		d.fail(WorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
+		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
 	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
-		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
+		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
 	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback && !(d.next.LastKnownGood.Same(run.Config) && !d.localCanRun()):
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.startCause = CauseRollback
 		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current %s, and for %s: trying %s",
 			apiLossWindow, d.next.Current.UIDLabel(), apiLossAfter, d.fallbackLabel())
-	case run.Healthy && !d.clocksPaused() && t.Healthy+run.UnsavedHealthy >= t.Terms.Duration:
+	case run.Healthy && !d.clocksPaused() && t.Healthy.Duration+run.UnsavedHealthy >= t.Terms.Duration.Duration:
 		d.promote()
 	case run.UnsavedHealthy >= healthySaveStep:
-		d.editTrial(func(t *Trial) { t.Healthy += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
+		d.editTrial(func(t *Trial) { t.Healthy.Duration += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
 		run.UnsavedHealthy = 0
 	}
 }
@@ -131,18 +133,18 @@ func (d *decider) promote() {
 	}
 	d.recordPromotion(c, s.Trial.Local)
 	d.endTrial()
-	d.event(false, eventConfigLastKnownGood, "%s became last-known-good after %s of observed health", c.UIDLabel(), terms.Duration)
+	d.event(false, eventConfigLastKnownGood, "%s became last-known-good after %s of observed health", c.UIDLabel(), terms.Duration.Duration)
 }
 
 // fail records a verdict on the configuration on trial and rolls back.
-func (d *decider) fail(f Failure, words string) {
+func (d *decider) fail(f, words string) {
 	detail := d.lastErrors(f)
 	s := &d.next
 	c := s.Current.Config
 	if local, known := d.o.Verdicts[""]; s.LastKnownGood.Same(c) && (!known || local.Outcome == Rejected) {
 		if !known && d.o.Child.Alive { // the file or the binary has changed
 			d.toValidate = append(d.toValidate, Config{})
-		} else if known && (f == CrashLooped || f == NotHealthy) {
+		} else if known && (f == v1alpha1.ReasonCrashLooped || f == v1alpha1.ReasonNotHealthy) {
 			d.reportDeadEnd(words, detail)
 		}
 		return
@@ -151,7 +153,7 @@ func (d *decider) fail(f Failure, words string) {
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
 			t.noteUptime(s.Run.Uptime)
-			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is withdrawn, they count from zero
+			t.Unhealthy.Duration, t.NotReady.Duration = 0, 0 // if the verdict is withdrawn, they count from zero
 		})
 	}
 	s.Run.UnsavedHealthy = 0
@@ -161,8 +163,8 @@ func (d *decider) fail(f Failure, words string) {
 }
 
 // lastErrors returns what the kubelet logged before the exit that is the failure, if it is one.
-func (d *decider) lastErrors(f Failure) string {
-	if f != CrashLooped {
+func (d *decider) lastErrors(f string) string {
+	if f != v1alpha1.ReasonCrashLooped {
 		return ""
 	}
 	return d.o.Child.LastErrors

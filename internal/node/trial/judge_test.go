@@ -4,15 +4,19 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // onTrial is a decision about u, which runs on trial beside g and is healthy.
 func onTrial() *decider {
-	u := Config{Revision: "u", UID: "u", Payload: "p1"}
+	u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
 	return &decider{
 		next: State{
-			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", UID: "g", Payload: "p0"}},
-			Trial:    &Trial{Revision: "u", Terms: Terms{Duration: 10 * time.Minute, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}},
+			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}},
+			Trial:    &Trial{Revision: "u", Terms: Terms{Duration: metav1.Duration{Duration: 10 * time.Minute}, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}},
 			Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u, Healthy: true, SinceStart: time.Minute},
 		},
 		o: Observed{
@@ -47,7 +51,7 @@ func TestHarmToTheWorkloadIsJudgedByWhatTheAPISays(t *testing.T) {
 			change(d)
 		}
 		d.judgeTrial()
-		if got := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return b.Failure == WorkloadHarmed }); got != c.want {
+		if got := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return b.Failure == v1alpha1.ReasonWorkloadHarmed }); got != c.want {
 			t.Errorf("%s: bad are %+v", name, d.next.Bad)
 		}
 	}
@@ -100,7 +104,7 @@ func TestNothingIsProvenWhileTheClocksArePaused(t *testing.T) {
 		"": func(*Node) {}, "the API is away": func(n *Node) { n.API = false }, "the runtime is down": func(n *Node) { n.RuntimeDown = true },
 	} {
 		d := onTrial()
-		d.next.Trial.Healthy = d.next.Trial.Terms.Duration
+		d.next.Trial.Healthy.Duration = d.next.Trial.Terms.Duration.Duration
 		pause(&d.o.Node)
 		d.judgeTrial()
 		if promoted := d.next.LastKnownGood.Revision == "u"; promoted != (name == "") {
@@ -145,9 +149,9 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 		"local may run":          {Accepted, Node{API: true}, true},
 	} {
 		for _, healthy := range []bool{true, false} {
-			c := Config{Revision: "u", UID: "u", Payload: "p1"}
+			c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
 			s := State{Current: AdoptedConfig{c, epoch}, LastKnownGood: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}}
-			s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: time.Hour, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}}
+			s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Hour}, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}}
 			s.Run = Run{Started: true, Config: c, Healthy: healthy, NotReady: time.Hour, Unhealthy: time.Hour}
 			if healthy {
 				s.Run.Unhealthy = 0

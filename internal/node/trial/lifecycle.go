@@ -3,6 +3,10 @@ package trial
 import (
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func (d *decider) beginTrial() {
@@ -19,7 +23,7 @@ func (d *decider) beginTrial() {
 		Baseline:  d.baseline(),
 	}
 	if d.isPromoted(c) {
-		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, stableAfter) // a probation: it passed a whole trial before
+		s.Trial.Terms.Duration.Duration = min(s.Trial.Terms.Duration.Duration, stableAfter) // a probation: it passed a whole trial before
 	}
 	s.Run.UnsavedHealthy = 0
 	if s.Run.Config.Revision == c.Revision {
@@ -69,9 +73,9 @@ func (d *decider) editTrial(edit func(*Trial)) {
 
 // terms returns the terms of a new trial: those that the configuration requests, else the agent's flags.
 func (d *decider) terms(a RequestedTerms) Terms {
-	t := Terms{Duration: d.o.Limits.TrialDuration, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
-	if a.Duration > 0 {
-		t.Duration = a.Duration
+	t := Terms{Duration: metav1.Duration{Duration: d.o.Limits.TrialDuration}, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
+	if a.Duration.Duration > 0 {
+		t.Duration.Duration = a.Duration.Duration
 	}
 	if a.Starts > 0 {
 		t.Threshold = a.Starts - 1
@@ -110,9 +114,9 @@ func (d *decider) checkMergeBase() {
 		return
 	}
 	d.editTrial(func(t *Trial) {
-		t.Healthy = 0
+		t.Healthy.Duration = 0
 		if t.Local = local; !d.isPromoted(c) { // no longer a probation
-			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.RequestedTerms).Duration)
+			t.Terms.Duration.Duration = max(t.Terms.Duration.Duration, d.terms(c.RequestedTerms).Duration.Duration)
 		}
 	})
 	d.next.Run.UnsavedHealthy = 0
@@ -121,7 +125,7 @@ func (d *decider) checkMergeBase() {
 // sameContentAsGood reports whether c has the content of last-known-good.
 func (d *decider) sameContentAsGood(c Config) bool {
 	g := d.next.LastKnownGood.Config
-	return !g.IsLocal() && g.Payload == c.Payload
+	return !g.IsLocal() && g.SHA256 == c.SHA256
 }
 
 // isPromoted reports whether the content of c passed a trial with this version of the component and, for a drop-in,
@@ -131,13 +135,13 @@ func (d *decider) isPromoted(c Config) bool { return d.isPromotedOn(c, d.mergeBa
 
 func (d *decider) isPromotedOn(c Config, local string) bool {
 	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
-		return p.Payload == c.Payload && (p.Local == local || local == "")
+		return p.SHA256 == c.SHA256 && (p.Local == local || local == "")
 	})
 }
 
 func (d *decider) recordPromotion(c Config, local string) {
 	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool { return p.Revision == c.Revision && p.Local == local })
-	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now, local}}, p...)
+	d.next.Promoted = append([]Promotion{{c.Revision, c.SHA256, d.o.Now, local}}, p...)
 	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxPromoted)]
 }
 
@@ -149,11 +153,13 @@ func (d *decider) fallbackLabel() string {
 	return "local " + label(Config{}, d.o.Local)
 }
 
-func (d *decider) markBad(c Config, f Failure, reason, detail string) {
+// provisional are failures that the node can have caused: last-known-good must prove that it does better.
+var provisional = []string{v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady}
+
+func (d *decider) markBad(c Config, failure, reason, detail string) {
 	b := BadConfig{
-		Revision: c.Revision, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Payload: c.Payload,
-		Time: d.o.Now, Reason: reason, Detail: detail, Failure: f, Attempt: c.Rollout.Attempt,
-		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady || f == WorkloadHarmed && d.unexplained,
+		ConfigRevision: c.ConfigRevision, Time: d.o.Now, Reason: reason, Detail: detail, Failure: failure, Attempt: c.Rollout.Attempt,
+		Provisional: slices.Contains(provisional, failure) || failure == v1alpha1.ReasonWorkloadHarmed && d.unexplained,
 	}
 	if !b.Provisional && b.matches(d.next.Current.Config) {
 		d.endTrial()

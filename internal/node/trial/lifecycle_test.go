@@ -3,10 +3,15 @@ package trial
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestADropInIsMergedWithTheLocalConfigurationOfItsStart(t *testing.T) {
-	u := Config{Revision: "u", Payload: "p1", Dropin: true}
+	u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}, Dropin: true}
 	for name, c := range map[string]struct {
 		change func(d *decider, c *Config)
 		want   string
@@ -32,13 +37,13 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 	}{
 		{"p1", "a", "a", true}, {"p1", "a", "b", false}, {"p1", "", "b", false}, {"p1", "a", "", true}, {"p2", "a", "a", false}, {"p2", "", "", false},
 	} {
-		d := &decider{next: State{Promoted: []Promotion{{Revision: "u", Payload: "p1", Local: c.promoted}}}}
-		if got := d.isPromotedOn(Config{Revision: "v", Payload: c.payload}, c.local); got != c.want {
+		d := &decider{next: State{Promoted: []Promotion{{Revision: "u", SHA256: "p1", Local: c.promoted}}}}
+		if got := d.isPromotedOn(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "v", SHA256: c.payload}}, c.local); got != c.want {
 			t.Errorf("%s with %q, promoted with %q: %t", c.payload, c.local, c.promoted, got)
 		}
 	}
 	d := &decider{next: State{Promoted: []Promotion{{"u", "p1", epoch, "a"}, {"v", "p1", epoch, "a"}, {"u", "p1", epoch, "b"}}}}
-	d.recordPromotion(Config{Revision: "u", Payload: "p1"}, "a")
+	d.recordPromotion(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}}, "a")
 	got := ""
 	for _, p := range d.next.Promoted {
 		got += p.Revision + p.Local + " "
@@ -52,8 +57,8 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 	for _, then := range []Baseline{{}, {API: true, Ready: true}, {Pending: true}} {
 		s := State{
-			Current: AdoptedConfig{Config{Revision: "u", Payload: "p1"}, epoch}, Startups: []time.Time{epoch},
-			Trial: &Trial{Revision: "old", StartTime: epoch, Terms: Terms{Duration: time.Minute, Threshold: 3}, Baseline: then},
+			Current: AdoptedConfig{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}}, epoch}, Startups: []time.Time{epoch},
+			Trial: &Trial{Revision: "old", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}, Threshold: 3}, Baseline: then},
 		}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour)}) // nobody has looked at the Node yet
 		if got := d.Next.Trial; got == nil || got.Revision != "u" || !got.Baseline.Pending || got.Baseline.Ready {
@@ -65,9 +70,9 @@ func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 // The node did not go down with a kubelet of that version: others have run since.
 func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
 	for _, started := range []bool{true, false} {
-		c := Config{Revision: "u", UID: "u", Payload: "p1"}
+		c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
 		s := State{Current: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}, Run: Run{Started: started, Config: c}}
-		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: time.Minute}, BootID: "then"}
+		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, BootID: "then"}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour), BootID: "now", Verdicts: map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}}})
 		if _, bad := d.Next.BadEntry(c); bad == started {
 			t.Errorf("with an agent that runs %t: bad %t", started, bad)
@@ -86,19 +91,19 @@ func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 		"g is proven, and u has passed before": {"g", true, false},
 		"g is proven":                          {"g", false, false},
 	} {
-		u := Config{Revision: "u", Payload: "p1", Dropin: true}
+		u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}, Dropin: true}
 		d := &decider{
 			next: State{
-				Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{Revision: c.good}},
-				Trial: &Trial{Revision: "u", Local: "before", Healthy: time.Minute}, Run: Run{Started: true, Config: u, UnsavedHealthy: time.Second},
+				Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: c.good}}},
+				Trial: &Trial{Revision: "u", Local: "before", Healthy: metav1.Duration{Duration: time.Minute}}, Run: Run{Started: true, Config: u, UnsavedHealthy: time.Second},
 			},
 			o: Observed{LocalDigest: "now"},
 		}
 		if c.promoted {
-			d.next.Promoted = []Promotion{{Revision: "u", Payload: "p1", Local: "now"}}
+			d.next.Promoted = []Promotion{{Revision: "u", SHA256: "p1", Local: "now"}}
 		}
 		d.checkMergeBase()
-		if over := d.next.Trial == nil; over != c.over || !over && (d.next.Trial.Local != "now" || d.next.Trial.Healthy != 0) || d.next.Run.UnsavedHealthy != 0 {
+		if over := d.next.Trial == nil; over != c.over || !over && (d.next.Trial.Local != "now" || d.next.Trial.Healthy.Duration != 0) || d.next.Run.UnsavedHealthy != 0 {
 			t.Errorf("%s: trial %+v", name, d.next.Trial)
 		}
 	}
@@ -140,7 +145,7 @@ func TestALostCurrentForgetsNothing(t *testing.T) {
 // TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut: its fallback must be healthy for the whole time.
 func TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut(t *testing.T) {
 	n := provenNode(t, "flags threshold=1", "assign uid=u payload=p1", "exit status=1", "healthy 5s", "reboot", "healthy 30s")
-	if b := n.state.Bad; len(b) != 1 || b[0].Failure != CrashLooped || !b[0].Provisional {
+	if b := n.state.Bad; len(b) != 1 || b[0].Failure != v1alpha1.ReasonCrashLooped || !b[0].Provisional {
 		t.Fatalf("bad are %+v", b)
 	}
 	n.do("healthy 35s")
@@ -157,8 +162,8 @@ func TestACrashThatCountsEndsTheUnhealthyTime(t *testing.T) {
 }
 
 func TestARevisionIsRevokedByItsUID(t *testing.T) {
-	s := State{Revoked: []string{"u"}}
-	if !s.IsRevoked(Config{Revision: "u-digest", UID: "u"}) || s.IsRevoked(Config{Revision: "u", UID: "v"}) || s.IsRevoked(Config{}) {
+	s := State{Revoked: []types.UID{"u"}}
+	if !s.IsRevoked(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u-digest", UID: "u"}}) || s.IsRevoked(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "v"}}) || s.IsRevoked(Config{}) {
 		t.Error("revoked is what has the UID, and nothing else")
 	}
 }

@@ -3,6 +3,8 @@ package trial
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // TestLimitsHoldToTheNanosecond sets one clock so that it is just before a limit, at it, and just after it when the decision has added the
@@ -36,12 +38,12 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 		"the time without health is saved in steps": {
 			set:   func(s *State, o *Observed, at time.Duration) { s.Run.Unhealthy, o.Child.Healthy = at, false },
 			limit: func(Limits) time.Duration { return unhealthySaveStep },
-			does:  func(d Decision) bool { return d.Next.Trial.Unhealthy > 0 },
+			does:  func(d Decision) bool { return d.Next.Trial.Unhealthy.Duration > 0 },
 		},
 		"the time without a Ready node is saved in steps": {
 			set:   func(s *State, o *Observed, at time.Duration) { s.Run.NotReady, o.Node.Ready = at, false },
 			limit: func(Limits) time.Duration { return 10 * time.Second },
-			does:  func(d Decision) bool { return d.Next.Trial.NotReady > 0 },
+			does:  func(d Decision) bool { return d.Next.Trial.NotReady.Duration > 0 },
 		},
 		"a node that is not Ready fails the trial": {
 			set:   func(s *State, o *Observed, at time.Duration) { s.Run.NotReady, o.Node.Ready = at, false },
@@ -75,13 +77,13 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			events: []string{proven, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m5s"},
 			set:    func(s *State, o *Observed, at time.Duration) { s.Run.Probing, o.Node.API = at, true },
 			limit:  func(Limits) time.Duration { return apiLossWindow },
-			does:   func(d Decision) bool { return len(d.Next.Bad) == 1 && d.Next.Bad[0].Failure == LostAPI },
+			does:   func(d Decision) bool { return len(d.Next.Bad) == 1 && d.Next.Bad[0].Failure == v1alpha1.ReasonLostAPI },
 			until:  true,
 		},
 		"a fallback that stays healthy makes the verdict final": {
 			events: rolledBack,
 			set: func(s *State, _ *Observed, at time.Duration) {
-				s.Run.Crashes, s.Run.HealthyFor, s.Trial.LongestUptime = 0, at, 10*time.Second
+				s.Run.Crashes, s.Run.HealthyFor, s.Trial.LongestUptime.Duration = 0, at, 10*time.Second
 			},
 			limit: func(Limits) time.Duration { return 20 * time.Second }, // twice as long as u ever ran
 			does:  func(d Decision) bool { return !d.Next.Bad[0].Provisional },
@@ -89,8 +91,8 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 		"a fallback of a NotReady node must keep it Ready": {
 			events: rolledBack,
 			set: func(s *State, _ *Observed, at time.Duration) {
-				s.Run.Crashes, s.Run.HealthyFor, s.Run.ReadyFor, s.Trial.LongestUptime = 0, time.Hour, at, 10*time.Second
-				s.Bad[0].Failure = NotReady
+				s.Run.Crashes, s.Run.HealthyFor, s.Run.ReadyFor, s.Trial.LongestUptime.Duration = 0, time.Hour, at, 10*time.Second
+				s.Bad[0].Failure = v1alpha1.ReasonNotReady
 			},
 			limit: func(Limits) time.Duration { return 20 * time.Second },
 			does:  func(d Decision) bool { return !d.Next.Bad[0].Provisional },
@@ -125,7 +127,7 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 		"a kubelet that waits for its lock for long is reported": {
 			set:   func(s *State, o *Observed, at time.Duration) { s.Run.Waiting, o.Child.Waiting = at, true },
 			limit: func(l Limits) time.Duration { return l.HealthTimeout },
-			does:  func(d Decision) bool { return d.Status.Condition.Reason == reasonWaitingForLock },
+			does:  func(d Decision) bool { return d.Status.Condition.Reason == v1alpha1.ReasonWaitingForLock },
 		},
 		"a restart waits for its delay": {
 			set: func(s *State, o *Observed, at time.Duration) {

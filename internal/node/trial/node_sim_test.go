@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // epoch is the time at which every history begins.
@@ -27,10 +30,10 @@ type nodeSim struct {
 
 	// The outside world.
 	limits          Limits
-	local           Local
+	local           v1alpha1.LocalConfig
 	digest          string // of the local configuration
 	intent          Intent
-	revoked         *[]string
+	revoked         *[]types.UID
 	dryRuns         map[string]Verdict // the results of dry runs; accepted if missing
 	node            Node
 	healthy         bool              // whether a running kubelet is healthy
@@ -82,7 +85,7 @@ type testingT interface {
 // disk is what was saved: files for all versions, and those of each version.
 type disk struct {
 	current, lastKnownGood AdoptedConfig
-	revoked                []string
+	revoked                []types.UID
 	versions               map[string]versionRecords
 }
 
@@ -95,7 +98,7 @@ type versionRecords struct {
 
 func newNodeSim(t testingT) *nodeSim {
 	return &nodeSim{
-		t: t, local: Init, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
+		t: t, local: v1alpha1.LocalConfigInit, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
 		intent: Intent{Kind: Nil}, dryRuns: map[string]Verdict{}, node: Node{API: true, Ready: true},
 		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
 	}
@@ -221,7 +224,7 @@ func (n *nodeSim) dryRun(c Config) Verdict {
 	if local := n.dryRuns[""]; c.IsLocal() || n.basis == nil || local.Outcome != Rejected || v.Outcome == Rejected || !n.compares && !c.Dropin {
 		return v
 	}
-	v = Verdict{Outcome: Refused, Guard: reasonLocalInvalid}
+	v = Verdict{Outcome: Refused, Guard: v1alpha1.ReasonLocalInvalid}
 	if c.Dropin {
 		v.Outcome = CouldNotTell
 	}
@@ -429,7 +432,7 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 		o.Child = Child{Alive: true}
 	}
 	d := n.ask(n.state, o)
-	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.Payload == c.Payload && !n.state.Current.Same(c) {
+	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
 	}
 	if n.last.Action.Kind != None {

@@ -1,6 +1,12 @@
 package trial
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
 
 // Observed is what the agent has observed. Nothing in it comes from the State.
 type Observed struct {
@@ -8,7 +14,7 @@ type Observed struct {
 	Elapsed time.Duration // monotonic time since the last decision
 	BootID  string
 	Limits  Limits
-	Local   Local
+	Local   v1alpha1.LocalConfig
 	// LocalDigest changes when the local configuration changes.
 	LocalDigest string
 	Intent      Intent
@@ -16,9 +22,9 @@ type Observed struct {
 	Verdicts map[string]Verdict
 	Child    Child
 	Node     Node
-	Revoked  *[]string // nil: not known
-	Forget   []string  // revisions whose verdicts an operator wants removed
-	Storage  string    // why the last Next could not be saved; empty: it was saved
+	Revoked  *[]types.UID // nil: not known
+	Forget   []string     // revisions whose verdicts an operator wants removed
+	Storage  string       // why the last Next could not be saved; empty: it was saved
 }
 
 // Limits are the agent's flags, and RestInterval. The first two apply to configurations that request nothing else.
@@ -32,15 +38,6 @@ type Limits struct {
 	// RestInterval is how often a decision is made while the node runs what it should and is healthy; 0 means 10s. Only hollow nodes set it.
 	RestInterval time.Duration
 }
-
-// Local is the kind of the node's local configuration.
-type Local string
-
-// The kinds of local configurations.
-const (
-	Init    Local = "init"
-	Default Local = "default"
-)
 
 // IntentKind is what is known about the intended configuration.
 type IntentKind int
@@ -61,14 +58,14 @@ type Intent struct {
 	Reason string // CamelCase, of Invalid, if there is a better one than SyncFailed
 	Config Config // of Assigned; of Invalid as far as it is known; of Unassigned only AssignedBy
 	Notice string // a message without effect on the decision: the object was edited or deleted
-	// TakenBack is the assignment that a rollout took back, of Unassigned; zero: none.
-	TakenBack RolloutRef
+	// TakenBack is the assignment that a rollout took back, of Unassigned; nil: none.
+	TakenBack *v1alpha1.TakenBackAssignment
 }
 
 // takesBack reports whether a rollout took c back: a rollout assigned c, not later than the assignment that was taken
 // back.
 func (in Intent) takesBack(c Config) bool {
-	return in.TakenBack.Name != "" && c.Rollout.Name != "" && !c.Rollout.AssignedAt.After(in.TakenBack.AssignedAt)
+	return in.TakenBack != nil && c.Rollout.Name != "" && !c.Rollout.AssignedAt.After(in.TakenBack.AssignedAt.Time)
 }
 
 // Outcome is the result of validating a configuration.
@@ -168,7 +165,7 @@ type Event struct {
 	Warning bool
 	Reason  string // CamelCase
 	Message string
-	Failure Failure // of a failed trial
+	Failure string // of a failed trial
 }
 
 func (k IntentKind) String() string {

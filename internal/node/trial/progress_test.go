@@ -3,6 +3,10 @@ package trial
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestADecisionIsMadeAtEachTenthOfATrial(t *testing.T) {
@@ -14,10 +18,10 @@ func TestADecisionIsMadeAtEachTenthOfATrial(t *testing.T) {
 		{20 * time.Second, 3500 * time.Millisecond, 500 * time.Millisecond},
 		{2 * time.Second, 0, time.Second}, // the status counts seconds
 	} {
-		c := Config{Revision: "a", Payload: "p"}
+		c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", SHA256: "p"}}
 		s := State{
 			Current: AdoptedConfig{Config: c},
-			Trial:   &Trial{Revision: "a", Terms: Terms{Duration: tt.duration}, Healthy: tt.healthy / 2},
+			Trial:   &Trial{Revision: "a", Terms: Terms{Duration: metav1.Duration{Duration: tt.duration}}, Healthy: metav1.Duration{Duration: tt.healthy / 2}},
 			Run:     Run{Started: true, Config: c, Healthy: true, UnsavedHealthy: tt.healthy - tt.healthy/2, HealthyFor: time.Hour},
 		}
 		d := &decider{next: s, o: Observed{Child: Child{Alive: true, Healthy: true}, Limits: Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour}}}
@@ -30,11 +34,11 @@ func TestADecisionIsMadeAtEachTenthOfATrial(t *testing.T) {
 func TestOnlyANodeAtRestDecidesRarely(t *testing.T) {
 	rest := State{Run: Run{Started: true, Healthy: true, HealthyFor: time.Hour}}
 	trial := rest
-	trial.Trial = &Trial{Terms: Terms{Duration: time.Hour}}
+	trial.Trial = &Trial{Terms: Terms{Duration: metav1.Duration{Duration: time.Hour}}}
 	young, sick, doubted := rest, rest, rest
 	young.Run.HealthyFor = stableAfter - time.Second
 	sick.Run.Healthy = false
-	doubted.Bad = []BadConfig{{Revision: "a", Provisional: true}}
+	doubted.Bad = []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a"}, Provisional: true}}
 	limits := Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour, RestInterval: time.Minute}
 	usual := limits
 	usual.RestInterval = 0

@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // TestMain sets more and longer histories than rapid's defaults.
@@ -45,7 +49,7 @@ func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	}
 	for _, what := range []string{
 		"ConfigChanged", "ConfigRejected", "ConfigRolledBack", "ConfigLastKnownGood", "DeadEnd", "Inconclusive", "TrialResumed", "APILost",
-		"Forgotten", string(CrashLooped), string(NotHealthy), string(NotReady), string(WorkloadHarmed), string(LostAPI), string(ValidationFailed),
+		"Forgotten", string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady), string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonLostAPI), string(v1alpha1.ReasonValidationFailed),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 		"ConfigOnTrial", "last-known-good on trial", "last-known-good gives way",
 		notReadyAtBegin, harmBeforeRun, apiLostAgain, failedWhileValidating, localBecameInvalid, downloadedAgain, unknownBoot, fourBad, onlyTrialWorks,
@@ -90,7 +94,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 	n.basis, n.compares, n.fileVersion = map[string]string{}, rapid.Bool().Draw(r, "compares"), n.version
 	n.healthy = true
 	if p := rapid.IntRange(0, 11).Draw(r, "never renews"); p < 6 { // a long nodeLeaseDurationSeconds does that
-		n.neverRenews = func(c Config) bool { return c.Payload == randomConfig(p, 0).Payload }
+		n.neverRenews = func(c Config) bool { return c.SHA256 == randomConfig(p, 0).SHA256 }
 	}
 	n.inv = newInvariants(n)
 	n.onDecision = n.inv.watch
@@ -100,13 +104,13 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 
 func randomConfig(payload, uid int) Config {
 	object := fmt.Sprintf("p%d-%d", payload, uid)
-	c := Config{Revision: object + "-content", UID: object, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
+	c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: object + "-content", UID: types.UID(object), Namespace: "ns", Name: "config", SHA256: fmt.Sprintf("sha-%d", payload)}}
 	c.Dropin = payload == 3 || payload == 4
 	switch payload { // the requested terms are part of the payload
 	case 4:
-		c.RequestedTerms = RequestedTerms{Duration: time.Minute, Starts: 1}
+		c.RequestedTerms = RequestedTerms{Duration: metav1.Duration{Duration: time.Minute}, Starts: 1}
 	case 5:
-		c.RequestedTerms = RequestedTerms{Duration: 20 * time.Minute, Starts: 3, AllowPodLoss: true}
+		c.RequestedTerms = RequestedTerms{Duration: metav1.Duration{Duration: 20 * time.Minute}, Starts: 3, AllowPodLoss: true}
 	}
 	return c
 }
@@ -116,7 +120,7 @@ func (n *randomNode) drawConfig() Config {
 	c.Rollout.Attempt = int64(rapid.IntRange(0, 3).Draw(n.r, "attempt"))
 	c.Checkpoint = rapid.SampledFrom([]string{"file", "file", "downloaded anew"}).Draw(n.r, "checkpoint")
 	if rapid.Bool().Draw(n.r, "rollout") {
-		c.Rollout.Name, c.Rollout.AssignedAt = "workers", epoch.Add(n.clock)
+		c.Rollout.Name, c.Rollout.AssignedAt = "workers", metav1.NewTime(epoch.Add(n.clock))
 	}
 	c.AssignedBy = n.by()
 	return c
@@ -189,11 +193,11 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 			switch rapid.IntRange(0, 4).Draw(n.r, "how") {
 			case 0:
-				n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch.Add(n.clock)}
+				n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch.Add(n.clock))}
 			case 1:
-				n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch}
+				n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch)}
 			case 2:
-				uids := []string{n.state.Current.UID}
+				uids := []types.UID{n.state.Current.UID}
 				n.revoked = &uids
 			}
 		}),
@@ -203,9 +207,9 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.change(func() {
 				n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
 				if rapid.Bool().Draw(n.r, "taken back") {
-					n.intent.TakenBack = RolloutRef{Name: "workers", AssignedAt: epoch.Add(n.clock)}
+					n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch.Add(n.clock))}
 				} else {
-					uids := []string{n.state.Current.UID}
+					uids := []types.UID{n.state.Current.UID}
 					n.revoked = &uids
 				}
 			})(n.r)
@@ -259,7 +263,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.node.Ready = false
 			case 2:
 				n.change(func() {
-					uids := []string{n.state.Run.Config.UID}
+					uids := []types.UID{n.state.Run.Config.UID}
 					n.revoked = &uids
 				})(n.r)
 			case 3:
@@ -307,7 +311,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"revoke": n.change(func() {
-			uids := []string{}
+			uids := []types.UID{}
 			for range rapid.IntRange(0, 2).Draw(n.r, "revoked") {
 				uids = append(uids, n.drawConfig().UID)
 			}
@@ -334,7 +338,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 			n.manyRejected = true
 			for i := range maxBad + 5 {
-				c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
+				c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
 				n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}

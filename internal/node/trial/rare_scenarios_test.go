@@ -3,6 +3,7 @@ package trial
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 )
 
@@ -39,7 +40,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					c.Rollout.Attempt = max(c.Rollout.Attempt, b.Attempt+1)
 				}
 			}
-			n.revoked, n.intent = &[]string{}, Intent{Kind: Assigned, Config: c}
+			n.revoked, n.intent = &[]types.UID{}, Intent{Kind: Assigned, Config: c}
 		})(n.r)
 	}
 	fresh := func(payload int) {
@@ -114,7 +115,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if coin("proven") {
 				prove()
 				if coin("revoked") {
-					uids := []string{n.state.LastKnownGood.UID}
+					uids := []types.UID{n.state.LastKnownGood.UID}
 					n.change(func() { n.revoked = &uids })(n.r)
 					n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
 				}
@@ -192,7 +193,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			calm()
 			for payload := range 5 {
 				c := randomConfig(payload, 0)
-				if c.Payload == n.state.Current.Payload || c.Payload == n.state.LastKnownGood.Payload {
+				if c.SHA256 == n.state.Current.SHA256 || c.SHA256 == n.state.LastKnownGood.SHA256 {
 					continue // what was accepted once
 				}
 				n.change(func() {

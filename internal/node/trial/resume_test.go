@@ -3,6 +3,8 @@ package trial
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Startups are forgotten only if the trial was inconclusive: after a probe, they still count.
@@ -14,7 +16,7 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 		s.Trial.Fallback, s.Run, o.Child = fallback, Run{}, Child{}
 		o.Verdicts = map[string]Verdict{"": {Outcome: Rejected, Message: "maxPods"}, "u": {Outcome: Accepted}}
 		o.Limits.DegradeLocal = true
-		s.LastKnownGood = AdoptedConfig{Config: Config{Revision: "g", UID: "g", Payload: "p0"}}
+		s.LastKnownGood = AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}}
 		s.Revoked, o.Revoked = nil, nil
 		o.Verdicts["g"] = Verdict{Outcome: Unavailable}
 		d := Decide(s, o)
@@ -27,7 +29,7 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 	for name, set := range map[string]func(s *State, o *Observed){
 		"the trial ends": func(s *State, _ *Observed) {
-			s.Trial.Terms.Duration, s.Run.UnsavedHealthy = 2300*time.Millisecond, 2*time.Second
+			s.Trial.Terms.Duration.Duration, s.Run.UnsavedHealthy = 2300*time.Millisecond, 2*time.Second
 		},
 		"progress is shown":          func(s *State, _ *Observed) { s.Run.UnsavedHealthy = time.Minute - 300*time.Millisecond },
 		"it is not healthy":          func(s *State, o *Observed) { s.Run.Unhealthy = o.Limits.HealthTimeout - 300*time.Millisecond },
@@ -38,7 +40,7 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 			s, o := n.state.deepCopy(), n.observe()
-			s.Promoted = append(s.Promoted, Promotion{Revision: "u", Payload: "p1"})
+			s.Promoted = append(s.Promoted, Promotion{Revision: "u", SHA256: "p1"})
 			want := 300 * time.Millisecond
 			switch set(&s, &o); name {
 			case "it is not healthy":
@@ -66,7 +68,7 @@ func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 		s, o := n.state.deepCopy(), n.observe()
 		s.Run.Uptime, o.Elapsed = 30*time.Second, 0
 		set(&s, &o)
-		if got := Decide(s, o).Next.Trial.LongestUptime; got != 30*time.Second {
+		if got := Decide(s, o).Next.Trial.LongestUptime.Duration; got != 30*time.Second {
 			t.Errorf("%s: the longest uptime is %s", name, got)
 		}
 	}
@@ -88,16 +90,16 @@ func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 		dropin bool
 		local  string // at the start of the kubelet
 		exited bool
-		want   Failure
+		want   string
 	}{
-		"a whole configuration":                  {false, "now", true, CrashLooped},
-		"the same, and local was edited":         {false, "before", true, CrashLooped},
-		"a drop-in":                              {true, "now", true, CrashLooped},
+		"a whole configuration":                  {false, "now", true, v1alpha1.ReasonCrashLooped},
+		"the same, and local was edited":         {false, "before", true, v1alpha1.ReasonCrashLooped},
+		"a drop-in":                              {true, "now", true, v1alpha1.ReasonCrashLooped},
 		"a drop-in, and local was edited":        {true, "before", true, ""},
-		"the same, while it runs without health": {true, "before", false, NotHealthy},
+		"the same, while it runs without health": {true, "before", false, v1alpha1.ReasonNotHealthy},
 	} {
 		d := &decider{
-			next: State{Run: Run{Started: true, Config: Config{Revision: "u", Dropin: c.dropin}, Local: c.local, Crashes: 4}},
+			next: State{Run: Run{Started: true, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u"}, Dropin: c.dropin}, Local: c.local, Crashes: 4}},
 			o:    Observed{LocalDigest: "now", Child: Child{Exited: c.exited, Spawned: c.exited, Alive: !c.exited}, Limits: Limits{CrashLoopThreshold: 3, HealthTimeout: time.Minute, ReadyTimeout: time.Minute}},
 		}
 		if !c.exited {
@@ -113,8 +115,8 @@ func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
 	for before, want := range map[Fallback]Fallback{APIProbe: APIProbe, NoFallback: Inconclusive} {
 		d := &decider{next: State{
-			Current: AdoptedConfig{Config: Config{Revision: "u"}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g"}},
-			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{Revision: "g", Provisional: true}},
+			Current: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u"}}}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g"}}},
+			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g"}, Provisional: true}},
 		}}
 		d.withdrawVerdicts()
 		if got := d.next.Trial.Fallback; got != want || len(d.next.Bad) > 0 {

@@ -4,21 +4,22 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Config identifies a configuration that a node may run. The zero value is the local configuration: the init file, or
-// the built-in defaults and flags.
+// the built-in defaults and flags. Revision is its key everywhere.
 type Config struct {
-	Revision       string         `json:"revision"` // the key everywhere; empty: local
-	Namespace      string         `json:"namespace,omitempty"`
-	Name           string         `json:"name,omitempty"`
-	UID            string         `json:"uid,omitempty"`
-	SHA256         string         `json:"sha256,omitempty"`        // of the payload, as the assignment requires it; empty: it does not
-	Payload        string         `json:"payloadSHA256,omitempty"` // sha256 of the payload
-	Checkpoint     string         `json:"fileSHA256,omitempty"`    // sha256 of the checkpoint's file
-	Dropin         bool           `json:"dropin,omitempty"`        // merged with the local configuration
-	Rollout        RolloutRef     `json:"rolloutRef,omitzero"`
-	RequestedTerms RequestedTerms `json:"trial,omitzero"`
+	v1alpha1.ConfigRevision
+	Checkpoint string `json:"fileSHA256,omitempty"` // sha256 of the checkpoint's file
+	Dropin     bool   `json:"dropin,omitempty"`     // merged with the local configuration
+	// Rollout is the rollout that assigned it, without Term and Previous; zero: a person did.
+	Rollout        v1alpha1.RolloutReference `json:"rolloutRef,omitzero"`
+	RequestedTerms RequestedTerms            `json:"trial,omitzero"`
 	// AssignedBy identifies the object that assigned the configuration: the UID of the NodeConfig. It is empty if
 	// that is not known or the assignment was taken back. Only this object can remove the assignment.
 	AssignedBy string `json:"assignedBy,omitempty"`
@@ -26,17 +27,9 @@ type Config struct {
 
 // RequestedTerms are what a configuration requests for its own trial. The agent's flags replace zero values.
 type RequestedTerms struct {
-	Duration     time.Duration `json:"durationNanoseconds,omitempty"`
-	Starts       int           `json:"starts,omitempty"` // crashLoopThreshold + 1: the first start is the adoption
-	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`
-}
-
-// RolloutRef identifies the rollout that assigned a configuration. It is zero if a person did.
-type RolloutRef struct {
-	Name       string    `json:"name"`
-	Revision   int64     `json:"revision"`
-	Attempt    int64     `json:"attempt"`
-	AssignedAt time.Time `json:"assignedAt,omitzero"`
+	Duration     metav1.Duration `json:"configTrialDuration,omitzero"`
+	Starts       int             `json:"starts,omitempty"` // crashLoopThreshold + 1: the first start is the adoption
+	AllowPodLoss bool            `json:"allowPodLoss,omitempty"`
 }
 
 // IsLocal reports whether c is the local configuration.
@@ -45,49 +38,33 @@ func (c Config) IsLocal() bool { return c.Revision == "" }
 // AdoptedConfig is the content of `current` or `last-known-good`: a configuration and the time at which it took that role.
 type AdoptedConfig struct {
 	Config
-	Since time.Time `json:"adoptedAt,omitzero"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 // State is what the node remembers. All fields but Run are saved to disk; Bad, Startups, Promoted and Trial are kept
-// separately for each version of the component.
+// separately for each version of the component. Its JSON is the format of the records, and of `evenkeel-agent status`.
 type State struct {
-	Current       AdoptedConfig
-	LastKnownGood AdoptedConfig
-	Revoked       []string // UIDs that must never run here
-	Bad           []BadConfig
-	Startups      []time.Time // counted starts of the configuration on trial
-	Promoted      []Promotion
-	Trial         *Trial // nil: no trial is in progress
-	Run           Run
+	Current       AdoptedConfig `json:"current"`
+	LastKnownGood AdoptedConfig `json:"lastKnownGood"`
+	Revoked       []types.UID   `json:"revoked,omitempty"` // must never run here
+	Bad           []BadConfig   `json:"badConfigs,omitempty"`
+	Startups      []time.Time   `json:"startups,omitempty"` // counted starts of the configuration on trial
+	Promoted      []Promotion   `json:"promoted,omitempty"`
+	Trial         *Trial        `json:"trial,omitempty"` // nil: no trial is in progress
+	Run           Run           `json:"-"`
 }
 
-// Failure is the way in which a configuration failed.
-type Failure string
-
-// The failures. After the first three, and after a loss of pods that nobody can explain, the verdict stays provisional until the
-// fallback has been healthy for long enough.
-const (
-	CrashLooped      Failure = "CrashLooped"
-	NotHealthy       Failure = "NotHealthy"
-	NotReady         Failure = "NotReady"
-	WorkloadHarmed   Failure = "WorkloadHarmed"
-	LostAPI          Failure = "LostAPI"
-	ValidationFailed Failure = "ValidationFailed"
-)
-
-// BadConfig is an entry of bad-configs.
+// BadConfig is an entry of bad-configs: a configuration that failed. Its reason is in two parts.
 type BadConfig struct {
-	Revision    string    `json:"-"`
-	Namespace   string    `json:"namespace,omitempty"`
-	Name        string    `json:"name,omitempty"`
-	UID         string    `json:"uid,omitempty"`
-	Payload     string    `json:"payloadSHA256,omitempty"`
-	Time        time.Time `json:"time"`
-	Reason      string    `json:"reason"`           // the condition's reason
-	Detail      string    `json:"detail,omitempty"` // the kubelet's message
-	Failure     Failure   `json:"failure"`
-	Attempt     int64     `json:"attempt,omitempty"`     // a rollout's higher attempt withdraws the entry
-	Provisional bool      `json:"provisional,omitempty"` // the fallback has not proven to be better yet
+	v1alpha1.ConfigRevision
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason"`           // the condition's cause
+	Detail string    `json:"detail,omitempty"` // the kubelet's message
+	// Failure is the reason of ConfigOK. After CrashLooped, NotHealthy and NotReady, and after a loss of pods that nobody can explain,
+	// the verdict stays provisional until the fallback has been healthy for long enough.
+	Failure     string `json:"failure"`
+	Attempt     int64  `json:"attempt,omitempty"`     // a rollout's higher attempt withdraws the entry
+	Provisional bool   `json:"provisional,omitempty"` // the fallback has not proven to be better yet
 }
 
 // String returns the reason and the detail.
@@ -96,7 +73,7 @@ func (b BadConfig) String() string { return withDetail(b.Reason, b.Detail) }
 // Promotion records that a payload passed its whole trial with this version of the component.
 type Promotion struct {
 	Revision string    `json:"revision"`
-	Payload  string    `json:"payloadSHA256"`
+	SHA256   string    `json:"sha256"`
 	Time     time.Time `json:"time"`
 	Local    string    `json:"localDigest,omitempty"` // the local configuration that it was merged with; empty: it is no drop-in
 }
@@ -107,38 +84,38 @@ type Fallback string
 // The reasons for running last-known-good while a trial waits.
 const (
 	NoFallback   Fallback = ""
-	Inconclusive Fallback = "Inconclusive" // last-known-good failed too
-	APIProbe     Fallback = "APIProbe"     // find out whether the API comes back with last-known-good
+	Inconclusive Fallback = v1alpha1.ReasonInconclusive // last-known-good failed too
+	APIProbe     Fallback = "APIProbe"                  // find out whether the API comes back with last-known-good
 )
 
 // Terms are the terms that a trial began with. Later changes of the agent's flags do not affect it.
 type Terms struct {
-	Duration     time.Duration `json:"durationNanoseconds"` // of health that must be observed
-	Threshold    int           `json:"crashLoopThreshold"`
-	AllowPodLoss bool          `json:"allowPodLoss,omitempty"`
+	Duration     metav1.Duration `json:"configTrialDuration"` // of health that must be observed
+	Threshold    int             `json:"crashLoopThreshold"`
+	AllowPodLoss bool            `json:"allowPodLoss,omitempty"`
 }
 
 // Trial is the progress of the trial of the current configuration.
 type Trial struct {
-	Revision      string        `json:"revision"`
-	StartTime     time.Time     `json:"startTime"`
-	Terms         Terms         `json:"terms,omitzero"`
-	Local         string        `json:"localDigest,omitempty"`          // the local configuration that a drop-in is merged with
-	Healthy       time.Duration `json:"healthyNanoseconds"`             // observed health, saved in steps
-	Unhealthy     time.Duration `json:"unhealthyNanoseconds,omitempty"` // Run.Unhealthy, saved in steps: a restart of the agent does not reset it
-	NotReady      time.Duration `json:"notReadyNanoseconds,omitempty"`
-	LongestUptime time.Duration `json:"livedNanoseconds,omitempty"` // of a kubelet in this trial, at most stableAfter; 0: not known
-	BootID        string        `json:"bootID"`
-	Clean         bool          `json:"cleanShutdown"` // it does not run: it was stopped on purpose, or another configuration runs
-	Baseline      Baseline      `json:"baseline"`
-	Fallback      Fallback      `json:"fallback,omitempty"`
-	APILostEarly  bool          `json:"apiLostEarly,omitempty"`
-	APIProbed     bool          `json:"apiProbed,omitempty"` // there was an API probe in this trial; there is at most one
+	Revision      string          `json:"revision"`
+	StartTime     time.Time       `json:"startTime"`
+	Terms         Terms           `json:"terms"`
+	Local         string          `json:"localDigest,omitempty"`  // the local configuration that a drop-in is merged with
+	Healthy       metav1.Duration `json:"healthy"`                // observed health, saved in steps
+	Unhealthy     metav1.Duration `json:"unhealthy,omitzero"`     // Run.Unhealthy, saved in steps: a restart of the agent does not reset it
+	NotReady      metav1.Duration `json:"notReady,omitzero"`      // the same of Run.NotReady
+	LongestUptime metav1.Duration `json:"longestUptime,omitzero"` // of a kubelet in this trial, at most stableAfter; 0: not known
+	BootID        string          `json:"bootID"`
+	Clean         bool            `json:"cleanShutdown"` // it does not run: it was stopped on purpose, or another configuration runs
+	Baseline      Baseline        `json:"baseline"`
+	Fallback      Fallback        `json:"fallback,omitempty"`
+	APILostEarly  bool            `json:"apiLostEarly,omitempty"`
+	APIProbed     bool            `json:"apiProbed,omitempty"` // there was an API probe in this trial; there is at most one
 }
 
 // noteUptime records how long a kubelet ran in the trial.
 func (t *Trial) noteUptime(d time.Duration) {
-	t.LongestUptime = min(stableAfter, max(t.LongestUptime, d))
+	t.LongestUptime.Duration = min(stableAfter, max(t.LongestUptime.Duration, d))
 }
 
 // Baseline is the state of the node before the trial. Only a change from good to bad can fail the trial.
@@ -149,22 +126,26 @@ type Baseline struct {
 	Pods     []string `json:"podUIDs,omitempty"`
 	// Pending: the node was not Ready, and it is not known why. The baseline is taken when the node is Ready for the
 	// first time; no health counts before that.
-	Pending bool `json:"open,omitempty"`
+	Pending bool `json:"pending,omitempty"`
 }
 
-// Run is about the kubelet that this agent started. It is not saved.
+// Run is about the kubelet that this agent started. It is not saved. Each group has one writer; chooseAction, which starts a kubelet,
+// and endTrial also reset what is about the one before.
 type Run struct {
-	Started  bool          // Config has been started
-	Config   Config        // what was started last
-	Local    string        // the digest of the local configuration at that start
-	Deferred bool          // the source was invalid at the agent's start: last-known-good runs until it is valid
-	Crashes  int           // unexpected exits without a minute of health between them
-	Counted  int           // those of Crashes that were not caused by an outage
-	Delay    time.Duration // remaining time until the restart after a crash
-	LastExit string
-	// LastErrors are the last errors that the kubelet logged before LastExit; empty: none are known.
-	LastErrors string
+	// What was started last: chooseAction.
+	Started bool
+	Config  Config // also changed by adopt, if only its assignment or its checkpoint's file is another one
+	Local   string // the digest of the local configuration at that start
 
+	// Exits: handleExit. updateClocks forgets them after a minute of health.
+	Crashes    int // unexpected exits without a minute of health between them
+	Counted    int // those of Crashes that were not caused by an outage
+	LastExit   string
+	LastErrors string        // the last errors that the kubelet logged before LastExit; empty: none are known
+	Excused    bool          // the last exit did not count, because of an outage that had just ended
+	Delay      time.Duration // remaining time until the restart; updateClocks counts it down
+
+	// Times that were observed: updateClocks.
 	Healthy        bool          // at the last decision
 	SinceStart     time.Duration // of the process, since the last change of Config
 	Uptime         time.Duration // of the process, since the last start
@@ -174,16 +155,22 @@ type Run struct {
 	Waiting        time.Duration // running but waiting for its lock, without a break
 	NotReady       time.Duration // healthy, but the node is not Ready; on trial, a quarter of the time of Ready is taken off, else all of it
 	Relapsed       bool          // Unhealthy or NotReady was interrupted by a good time
-	Outage         bool          // at the last decision, something that health depends on was unavailable
-	Excused        bool          // the last exit did not count, because of an outage that had just ended
-	ClocksPaused   bool          // at the last decision, the clocks that depend on the API or the runtime were stopped
-	UnsavedHealthy time.Duration // health in the trial that is not saved yet
+	UnsavedHealthy time.Duration // health in the trial; judge moves it to the trial, which is saved
 	APISeen        bool          // reachable since the last change of Config
 	APIAway        time.Duration // without a break
 	Probing        time.Duration // since the API probe began
 	Waited         time.Duration // since the trial became inconclusive
-	Retries        int           // how often the trial was resumed although its fallback failed
-	DeadEnd        bool
+
+	// How the fallback does: judge.
+	Retries int // how often the trial was resumed although its fallback failed
+	DeadEnd bool
+
+	// The source was invalid at the agent's start, so that last-known-good runs until it is valid: adopt.
+	Deferred bool
+
+	// What was unavailable at the last decision: decision.
+	Outage       bool // something that health depends on
+	ClocksPaused bool // the clocks that depend on the API or the runtime were stopped
 }
 
 // exitReason returns the last exit with the kubelet's last errors before it.
@@ -230,7 +217,7 @@ func (s State) Continued(c Config) (Config, bool) {
 	if s.Run.Started {
 		old = s.Run.Config
 	}
-	same := !old.IsLocal() && old.Payload == c.Payload && !s.forbids(old)
+	same := !old.IsLocal() && old.SHA256 == c.SHA256 && !s.forbids(old)
 	return old, same && (s.LastKnownGood.Same(old) || s.OnTrial(old))
 }
 
@@ -241,7 +228,7 @@ func (s State) forbids(c Config) bool {
 }
 
 func (b BadConfig) matches(c Config) bool {
-	return b.Revision == c.Revision || b.Payload != "" && b.Payload == c.Payload
+	return b.Revision == c.Revision || b.SHA256 != "" && b.SHA256 == c.SHA256
 }
 
 // IsRevoked reports whether the NodeConfig forbids c on this node.
@@ -278,14 +265,14 @@ func (s State) RemovedBy(in Intent) bool {
 func (s State) PayloadDigests() map[string]string {
 	records := map[string]string{}
 	for _, b := range s.Bad {
-		records[b.Revision] = b.Payload
+		records[b.Revision] = b.SHA256
 	}
 	for _, p := range s.Promoted {
-		records[p.Revision] = p.Payload
+		records[p.Revision] = p.SHA256
 	}
 	for _, c := range []Config{s.LastKnownGood.Config, s.Current.Config} {
 		if !c.IsLocal() {
-			records[c.Revision] = c.Payload
+			records[c.Revision] = c.SHA256
 		}
 	}
 	return records
@@ -296,9 +283,9 @@ func (s State) PayloadDigests() map[string]string {
 func CleanShutdown(s State) State {
 	if s.Trial != nil {
 		t := *s.Trial
-		t.Healthy += s.Run.UnsavedHealthy
+		t.Healthy.Duration += s.Run.UnsavedHealthy
 		if s.Run.Started && s.OnTrial(s.Run.Config) && t.Fallback == NoFallback {
-			t.Unhealthy, t.NotReady = max(t.Unhealthy, s.Run.Unhealthy), max(t.NotReady, s.Run.NotReady)
+			t.Unhealthy.Duration, t.NotReady.Duration = max(t.Unhealthy.Duration, s.Run.Unhealthy), max(t.NotReady.Duration, s.Run.NotReady)
 			t.noteUptime(s.Run.Uptime)
 		}
 		t.Clean = true

@@ -6,13 +6,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.clock += time.Hour // suspended
 	n.converge()
-	if healthy := n.state.Trial.Healthy + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
+	if healthy := n.state.Trial.Healthy.Duration + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
 		t.Errorf("an hour without a look counts %s", healthy-time.Minute)
 	}
 	n.healthy = false
@@ -26,7 +31,7 @@ func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 
 func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "healthy 9m55s")
-	n.revoked = &[]string{"u"}
+	n.revoked = &[]types.UID{"u"}
 	n.clock += 5 * time.Second
 	n.converge()
 	if n.state.LastKnownGood.Revision != "g" || n.state.Run.Config.Revision != "g" {
@@ -60,7 +65,7 @@ func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 	n.do("api up 1s", "kill")
 	n.tearDisk = nil
 	n.do("start")
-	if s := n.state; s.Trial != nil || len(s.Bad) != 1 || s.Bad[0].Failure != LostAPI || s.Run.Config.Revision != "g" {
+	if s := n.state; s.Trial != nil || len(s.Bad) != 1 || s.Bad[0].Failure != v1alpha1.ReasonLostAPI || s.Run.Config.Revision != "g" {
 		t.Errorf("trial %+v, bad %+v, %q runs", s.Trial, s.Bad, s.Run.Config.Revision)
 	}
 	for _, line := range n.trace {
@@ -108,12 +113,12 @@ func TestAPIReturningAfterTheProbeWindowIsNoVerdict(t *testing.T) {
 }
 
 func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
-	s := State{Trial: &Trial{Revision: "u", Healthy: time.Minute}, Run: Run{UnsavedHealthy: 7 * time.Second}}
+	s := State{Trial: &Trial{Revision: "u", Healthy: metav1.Duration{Duration: time.Minute}}, Run: Run{UnsavedHealthy: 7 * time.Second}}
 	clean := CleanShutdown(s)
-	if clean.Trial.Healthy != 67*time.Second || !clean.Trial.Clean || clean.Run.UnsavedHealthy != 0 {
+	if clean.Trial.Healthy.Duration != 67*time.Second || !clean.Trial.Clean || clean.Run.UnsavedHealthy != 0 {
 		t.Errorf("got %+v, credit %s", clean.Trial, clean.Run.UnsavedHealthy)
 	}
-	if s.Trial.Clean || s.Trial.Healthy != time.Minute {
+	if s.Trial.Clean || s.Trial.Healthy.Duration != time.Minute {
 		t.Errorf("the state handed in was modified: %+v", s.Trial)
 	}
 	if none := CleanShutdown(State{}); none.Trial != nil {
@@ -123,10 +128,10 @@ func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
 
 func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 	s := State{
-		Current:       AdoptedConfig{Config: Config{Revision: "c", Payload: "pc"}},
-		LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", Payload: "pg"}},
-		Bad:           []BadConfig{{Revision: "b", Payload: "pb"}},
-		Promoted:      []Promotion{{Revision: "p", Payload: "pp"}},
+		Current:       AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "c", SHA256: "pc"}}},
+		LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", SHA256: "pg"}}},
+		Bad:           []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b", SHA256: "pb"}}},
+		Promoted:      []Promotion{{Revision: "p", SHA256: "pp"}},
 	}
 	want := map[string]string{"c": "pc", "g": "pg", "b": "pb", "p": "pp"}
 	if got := s.PayloadDigests(); !reflect.DeepEqual(got, want) {
@@ -157,15 +162,15 @@ func TestEveryIntentKindHasAName(t *testing.T) {
 }
 
 func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
-	s := State{Bad: []BadConfig{{Revision: "b", Payload: "p"}, {Revision: "unknown"}}}
+	s := State{Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b", SHA256: "p"}}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "unknown"}}}}
 	for _, c := range []struct {
 		config Config
 		by     string // empty: it is not bad
 	}{
-		{Config{Revision: "b", Payload: "other"}, "b"},
-		{Config{Revision: "other", Payload: "p"}, "b"},
-		{Config{Revision: "other", Payload: "q"}, ""},
-		{Config{Revision: "other"}, ""}, // an unknown payload is not the unknown payload of another
+		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b", SHA256: "other"}}, "b"},
+		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "other", SHA256: "p"}}, "b"},
+		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "other", SHA256: "q"}}, ""},
+		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "other"}}, ""}, // an unknown payload is not the unknown payload of another
 		{Config{}, ""},
 	} {
 		b, bad := s.BadEntry(c.config)
@@ -176,7 +181,7 @@ func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
 }
 
 func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
-	s := State{Current: AdoptedConfig{Config: Config{Revision: "c"}}, Bad: []BadConfig{{Revision: "b"}}}
+	s := State{Current: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "c"}}}, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b"}}}}
 	for _, c := range []struct {
 		what string
 		next State
@@ -185,9 +190,9 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 		{"the same", s, false},
 		{"a trial", State{Current: s.Current, Bad: s.Bad, Trial: &Trial{Revision: "c"}}, false},
 		{"a promotion", State{Current: s.Current, LastKnownGood: s.Current, Bad: s.Bad}, false},
-		{"one more verdict", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}, {Revision: "b", Attempt: 1}}}, false},
+		{"one more verdict", State{Current: s.Current, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "x"}}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "b"}, Attempt: 1}}}, false},
 		{"a lifted verdict", State{Current: s.Current}, true},
-		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}}}, true},
+		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "x"}}}}, true},
 		{"another current", State{Bad: s.Bad}, true},
 	} {
 		if got := s.MustPersist(c.next); got != c.want {
@@ -245,8 +250,8 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 }
 
 func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
-	c := Config{Revision: "r", Payload: "p", Rollout: RolloutRef{Attempt: 2}}
-	s := State{Bad: []BadConfig{{Revision: "r", Payload: "p", Attempt: 1}, {Revision: "other", Payload: "p", Attempt: 2}}}
+	c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "r", SHA256: "p"}, Rollout: v1alpha1.RolloutReference{Attempt: 2}}
+	s := State{Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "r", SHA256: "p"}, Attempt: 1}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "other", SHA256: "p"}, Attempt: 2}}}
 	if b, final := s.FinalEntry(c); !final || b.Revision != "other" {
 		t.Errorf("attempt 2: %t, %+v", final, b)
 	}
@@ -265,7 +270,7 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	if st.Assigned == nil || st.Assigned.Revision != "u" || st.Assigned.Rollout.Attempt != 2 {
 		t.Errorf("assigned is %+v", st.Assigned)
 	}
-	if st.Active.Revision != "u" || st.LastKnownGood.Revision != "g" || st.Local != Init {
+	if st.Active.Revision != "u" || st.LastKnownGood.Revision != "g" || st.Local != v1alpha1.LocalConfigInit {
 		t.Errorf("active %q, last-known-good %q, local %q", st.Active.Revision, st.LastKnownGood.Revision, st.Local)
 	}
 	if want := epoch.Add(n.limits.TrialDuration); !st.LastKnownGood.Since.After(want) || st.LastKnownGood.Since.After(want.Add(10*time.Second)) {

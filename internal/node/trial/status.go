@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Status is what the node reports.
@@ -12,7 +16,7 @@ type Status struct {
 	Assigned      *Config // nil: nothing is assigned, or the assignment is not known
 	Active        Config
 	LastKnownGood AdoptedConfig
-	Local         Local
+	Local         v1alpha1.LocalConfig
 	Condition     Condition
 	Error         string
 	Trial         *Progress
@@ -22,10 +26,10 @@ type Status struct {
 // Condition is ConfigOK: the proposal's message and reason, and the CamelCase reason that Kubernetes API conventions
 // require.
 type Condition struct {
-	Status  string `json:"status"`  // True, False or Unknown
-	Reason  string `json:"reason"`  // CamelCase
-	Message string `json:"message"` // the effect
-	Cause   string `json:"cause"`   // the cause: the proposal's "reason"
+	Status  metav1.ConditionStatus `json:"status"`
+	Reason  string                 `json:"reason"`  // CamelCase
+	Message string                 `json:"message"` // the effect
+	Cause   string                 `json:"cause"`   // the cause: the proposal's "reason"
 }
 
 // Progress is the progress of the trial of the active configuration.
@@ -46,22 +50,22 @@ func (d *decider) status() Status {
 	}
 	// A trial of last-known-good concerns this node only: a controller would take the node for late.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
-		st.Trial = &Progress{t.StartTime, t.Healthy + s.Run.UnsavedHealthy, t.Terms.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
+		st.Trial = &Progress{t.StartTime, t.Healthy.Duration + s.Run.UnsavedHealthy, t.Terms.Duration.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
 	}
 	detail := d.condition(&st)
-	if w := s.Run.Waiting; st.Condition.Status == "True" && w > 0 && w >= d.o.Limits.HealthTimeout {
-		st.Condition.Status, st.Condition.Reason = "Unknown", reasonWaitingForLock
+	if w := s.Run.Waiting; st.Condition.Status == metav1.ConditionTrue && w > 0 && w >= d.o.Limits.HealthTimeout {
+		st.Condition.Status, st.Condition.Reason = metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock
 		st.Condition.Cause = "the kubelet is waiting for its lock file, which another process holds"
 	}
 	switch {
-	case st.Condition.Status != "True" && detail != "":
+	case st.Condition.Status != metav1.ConditionTrue && detail != "":
 		st.Error = st.Condition.Cause + ": " + detail
-	case st.Condition.Status != "True":
+	case st.Condition.Status != metav1.ConditionTrue:
 		st.Error = st.Condition.Cause
 	case s.Run.Crashes > 0 && !s.Run.Healthy:
 		st.Error = "the kubelet exited unexpectedly: " + s.Run.exitReason()
 	case d.o.Verdicts[""].Outcome == Rejected: // the kubelet runs all the same, because of --local-invalid=degrade
-		st.Error = fmt.Sprintf("failed to validate local (%s): %s", d.o.Local, d.o.Verdicts[""].Message)
+		st.Error = fmt.Sprintf("failed to validate local %s: %s", d.localLabel(), d.o.Verdicts[""].Message)
 	default:
 		st.Error = in.Notice
 	}
@@ -71,12 +75,12 @@ func (d *decider) status() Status {
 // condition sets ConfigOK and returns the details of what is wrong.
 func (d *decider) condition(st *Status) string {
 	s, in, run := d.next, d.o.Intent, d.next.Run.Config
-	set := func(status, reason, message, cause string) {
+	set := func(status metav1.ConditionStatus, reason, message, cause string) {
 		st.Condition = Condition{status, reason, message, cause}
 	}
 	runs := d.conditionMessage()
 	if s.Run.DeadEnd {
-		set("False", reasonDeadEnd, runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
+		set(metav1.ConditionFalse, v1alpha1.ReasonDeadEnd, runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
 		return s.Run.exitReason()
 	}
 	if d.blocked.status != "" {
@@ -92,30 +96,30 @@ func (d *decider) condition(st *Status) string {
 		if s.Current.IsLocal() {
 			d.localCondition(set)
 		} else {
-			set("Unknown", reasonSyncFailed, runs, "failed to sync, desired config unclear, cause: "+in.Cause)
+			set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs, "failed to sync, desired config unclear, cause: "+in.Cause)
 		}
 	default:
-		set("Unknown", cmp.Or(in.Reason, reasonSyncFailed), runs, "failed to sync, desired config unclear, cause: "+in.Cause)
+		set(metav1.ConditionUnknown, cmp.Or(in.Reason, v1alpha1.ReasonSyncFailed), runs, "failed to sync, desired config unclear, cause: "+in.Cause)
 	}
 	return ""
 }
 
-func (d *decider) localCondition(set func(status, reason, message, cause string)) {
-	reason, word := reasonLocalDefault, "no init config was provided"
-	if d.o.Local == Init {
-		reason, word = reasonLocalInit, "an init config was provided"
+func (d *decider) localCondition(set func(status metav1.ConditionStatus, reason, message, cause string)) {
+	reason, word := v1alpha1.ReasonLocalDefault, "no init config was provided"
+	if d.o.Local == v1alpha1.LocalConfigInit {
+		reason, word = v1alpha1.ReasonLocalInit, "an init config was provided"
 	}
 	if !d.next.Run.Config.IsLocal() {
-		set("Unknown", reasonLocalInvalid, d.conditionMessage(), fmt.Sprintf("could not use current (%s)", d.o.Local))
+		set(metav1.ConditionUnknown, v1alpha1.ReasonLocalInvalid, d.conditionMessage(), "could not use current "+d.localLabel())
 		return
 	}
-	set("True", reason, fmt.Sprintf("using current (%s)", d.o.Local), "current is set to the local default, and "+word)
+	set(metav1.ConditionTrue, reason, "using current "+d.localLabel(), "current is set to the local default, and "+word)
 }
 
-func (d *decider) assignedCondition(set func(status, reason, message, cause string), runs string) string {
+func (d *decider) assignedCondition(set func(status metav1.ConditionStatus, reason, message, cause string), runs string) string {
 	s, c := d.next, d.o.Intent.Config
 	if s.Run.Config.Revision == c.Revision {
-		set("True", reasonAllChecksPassed, fmt.Sprintf("using current %s", c.UIDLabel()), "all checks passed")
+		set(metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, fmt.Sprintf("using current %s", c.UIDLabel()), "all checks passed")
 		return ""
 	}
 	if b, bad := s.BadEntry(c); bad {
@@ -123,7 +127,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 		if b.Revision != c.Revision {
 			cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), b.UIDLabel(), b.Reason)
 		}
-		set("False", string(b.Failure), runs, cause)
+		set(metav1.ConditionFalse, b.Failure, runs, cause)
 		return b.Detail
 	}
 	if t := s.Trial; t != nil && t.Fallback == Inconclusive {
@@ -131,14 +135,14 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 		if s.LastKnownGood.Same(c) {
 			other = "local"
 		}
-		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other))
+		set(metav1.ConditionUnknown, string(Inconclusive), runs, fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other))
 		return s.Run.exitReason()
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {
-		set("Unknown", string(LostAPI), runs, fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel()))
+		set(metav1.ConditionUnknown, v1alpha1.ReasonLostAPI, runs, fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel()))
 		return ""
 	}
-	set("Unknown", reasonSyncFailed, runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel()))
+	set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel()))
 	return ""
 }
 
@@ -165,22 +169,26 @@ func (d *decider) conditionMessage() string {
 	}
 }
 
+func (d *decider) localLabel() string { return label(Config{}, d.o.Local) }
+
 // label names a configuration as the proposal does.
-func label(c Config, l Local) string {
+func label(c Config, l v1alpha1.LocalConfig) string {
 	if c.IsLocal() {
-		return "(" + string(l) + ")"
+		return "(" + strings.ToLower(string(l)) + ")"
 	}
 	return c.UIDLabel()
 }
 
 // UIDLabel names a configuration that is not local by its UID. Revisions of a node's own ConfigMap share its UID: their label also
 // contains the part of the revision that identifies the content.
-func (c Config) UIDLabel() string {
-	if content, ok := strings.CutPrefix(c.Revision, c.UID+"-"); ok && c.UID != "" {
-		return "(UID: " + c.UID + ", content: " + content + ")"
+func (c Config) UIDLabel() string { return uidLabel(c.ConfigRevision) }
+
+// UIDLabel is Config.UIDLabel.
+func (b BadConfig) UIDLabel() string { return uidLabel(b.ConfigRevision) }
+
+func uidLabel(c v1alpha1.ConfigRevision) string {
+	if content, ok := strings.CutPrefix(c.Revision, string(c.UID)+"-"); ok && c.UID != "" {
+		return "(UID: " + string(c.UID) + ", content: " + content + ")"
 	}
 	return "(UID: " + c.Revision + ")"
 }
-
-// UIDLabel is Config.UIDLabel.
-func (b BadConfig) UIDLabel() string { return Config{UID: b.UID, Revision: b.Revision}.UIDLabel() }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
@@ -56,7 +58,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		n.start()
 		n.pass(5 * time.Second)
 		if td.HasArg("proven") { // with a last-known-good configuration
-			n.intent = Intent{Kind: Assigned, Config: Config{Revision: "g", UID: "g", Namespace: "evenkeel-system", Name: "g-config", Payload: "p0"}}
+			n.intent = Intent{Kind: Assigned, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", Namespace: "evenkeel-system", Name: "g-config", SHA256: "p0"}}}
 			n.converge()
 			n.pass(10*time.Minute + 5*time.Second)
 		}
@@ -71,20 +73,20 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	// Assignments.
 	"assign": func(n *nodeSim, td *datadriven.TestData) {
 		c := Config{
-			Revision: words(td, "uid"), UID: words(td, "uid"), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
-			Payload: words(td, "payload"),
+			ConfigRevision: v1alpha1.ConfigRevision{Revision: words(td, "uid"), UID: types.UID(words(td, "uid")), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
+				SHA256: words(td, "payload")},
 		}
 		if a := words(td, "attempt"); a != "" {
 			attempt, err := strconv.ParseInt(a, 10, 64)
 			check(td, err)
-			c.Rollout = RolloutRef{Name: "workers", Revision: 1, Attempt: attempt}
+			c.Rollout = v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: attempt}
 		}
 		c.AssignedBy = words(td, "by")
 		c.Dropin = td.HasArg("dropin")
 		c.RequestedTerms.AllowPodLoss = td.HasArg("allow-pod-loss")
 		if duration := words(td, "trial"); duration != "" {
 			var err error
-			c.RequestedTerms.Duration, err = time.ParseDuration(duration)
+			c.RequestedTerms.Duration.Duration, err = time.ParseDuration(duration)
 			check(td, err)
 		}
 		if threshold := words(td, "threshold"); threshold != "" {
@@ -94,17 +96,17 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		}
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
 		if revoked := words(td, "revoked"); revoked != "" { // in the same update
-			n.revoked = &[]string{revoked}
+			n.revoked = &[]types.UID{types.UID(revoked)}
 		}
 	},
 	"local": func(n *nodeSim, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
 	"unassigned": func(n *nodeSim, td *datadriven.TestData) {
 		n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: words(td, "by")}, Cause: "nothing is assigned"}
 		if td.HasArg("taken-back") {
-			n.intent.TakenBack = RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
+			n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 1, Attempt: 1}
 		}
 		if revoked := words(td, "revoked"); revoked != "" { // in the same update
-			n.revoked = &[]string{revoked}
+			n.revoked = &[]types.UID{types.UID(revoked)}
 		}
 	},
 	"unanswered": func(n *nodeSim, td *datadriven.TestData) {
@@ -114,9 +116,9 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		n.intent = Intent{Kind: Invalid, Cause: words(td, "cause"), Reason: words(td, "reason")}
 	},
 	"revoke": func(n *nodeSim, td *datadriven.TestData) {
-		uids := []string{}
+		uids := []types.UID{}
 		for _, arg := range td.CmdArgs {
-			uids = append(uids, arg.Key)
+			uids = append(uids, types.UID(arg.Key))
 		}
 		n.revoked = &uids
 	},
@@ -231,7 +233,7 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 		var err error
 		switch arg.Key {
 		case "local":
-			n.local = Local(value)
+			n.local = v1alpha1.LocalConfig(value)
 		case "threshold":
 			n.limits.CrashLoopThreshold, err = strconv.Atoi(value)
 		case "trial":
@@ -283,7 +285,7 @@ func (n *nodeSim) describe() []string {
 	s, d := n.state, n.last
 	records := fmt.Sprintf("records: current %s, last-known-good %s", label(s.Current.Config, n.local), label(s.LastKnownGood.Config, n.local))
 	if s.Trial != nil {
-		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), Config{Revision: s.Trial.Revision}.UIDLabel(), s.Trial.Healthy+s.Run.UnsavedHealthy)
+		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: s.Trial.Revision}}.UIDLabel(), s.Trial.Healthy.Duration+s.Run.UnsavedHealthy)
 		if s.Trial.Fallback != NoFallback {
 			records += " waits: " + string(s.Trial.Fallback)
 		}
