@@ -48,7 +48,7 @@ func TestConfigzContainsTheRunningConfigAndItsSource(t *testing.T) {
 			return component.Effective{"healthzPort": e["healthzPort"]}, nil
 		}
 		got = configzOf(t, w, ask)
-		want := map[string]any{"kind": "remote", "namespace": "evenkeel-system", "name": "good", "uid": "uid-good", "revision": "uid-good", "sha256": string(w.view().Current.SHA256)}
+		want := map[string]any{"kind": "remote", "namespace": "evenkeel-system", "name": "good", "uid": "uid-good", "revision": "uid-good", "sha256": w.view().Current.SHA256}
 		if diff := cmp.Diff(want, got["source"]); diff != "" {
 			t.Error(diff)
 		}

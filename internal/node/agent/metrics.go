@@ -102,7 +102,7 @@ func (m *Metrics) validated(v component.Verdict, took time.Duration) {
 	m.validation.Observe(took.Seconds())
 }
 
-func (m *Metrics) rolledBack(f string) { m.rollbacks.WithLabelValues(string(f)).Inc() }
+func (m *Metrics) rolledBack(f string) { m.rollbacks.WithLabelValues(f).Inc() }
 
 // health sets whether the kubelet is healthy.
 func (m *Metrics) health(healthy bool) {

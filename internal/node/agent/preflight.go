@@ -69,7 +69,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		c.SHA256 = p.SHA256
 		// A revoked revision is no reason to refuse: an assignment of it removes it from spec.revoked.
 		if bad, final := state.FinalEntry(c); final {
-			return refusedAnswer(string(bad.Failure), bad.String())
+			return refusedAnswer(bad.Failure, bad.String())
 		}
 		// What does not run is judged although it may be current: its start may be refused now.
 		if _, same := state.Continued(c); same && alive {

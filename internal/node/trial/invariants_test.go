@@ -247,7 +247,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 		}) {
 			continue
 		}
-		n.seen[string(b.Failure)]++
+		n.seen[b.Failure]++
 		if b.Failure == v1alpha1.ReasonValidationFailed {
 			n.must(n.dryRuns[b.Revision].Outcome == Rejected, "%s is called rejected, and is not", b.Revision)
 			continue
