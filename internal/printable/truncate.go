@@ -15,18 +15,18 @@ func Truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return shorten(s, n, utf8.RuneLen)
+	return Shorten(s, n, utf8.RuneLen)
 }
 
 // Columns is Truncate with a limit in columns of a terminal.
-func Columns(s string, n int) string { return shorten(s, n, columns) }
+func Columns(s string, n int) string { return Shorten(s, n, columns) }
 
-// shorten limits the sum of the sizes of the characters.
-func shorten(s string, n int, size func(rune) int) string {
-	if sizeOf(s, size) <= n {
+// Shorten is Truncate with a limit of the sum of the sizes of the characters.
+func Shorten(s string, n int, size func(rune) int) string {
+	if Size(s, size) <= n {
 		return s
 	}
-	rest := n - sizeOf(ellipsis, size)
+	rest := n - Size(ellipsis, size)
 	if rest < 2 {
 		return ""
 	}
@@ -60,7 +60,8 @@ func shorten(s string, n int, size func(rune) int) string {
 	return strings.ToValidUTF8(strings.TrimRight(s[:from], " ")+ellipsis+strings.TrimLeft(s[to:], " "), "")
 }
 
-func sizeOf(s string, size func(rune) int) int {
+// Size is the sum of the sizes of the characters.
+func Size(s string, size func(rune) int) int {
 	n := 0
 	for _, r := range s {
 		n += size(r)

@@ -41,8 +41,8 @@ func TestTruncatedTextFits(t *testing.T) {
 		case got != text && !utf8.ValidString(got):
 			t.Fatalf("%q is no UTF-8", got)
 		}
-		if got := Columns(Line(text), n); sizeOf(got, columns) > n {
-			t.Fatalf("%q has %d columns, more than %d", got, sizeOf(got, columns), n)
+		if got := Columns(Line(text), n); Size(got, columns) > n {
+			t.Fatalf("%q has %d columns, more than %d", got, Size(got, columns), n)
 		}
 	})
 }

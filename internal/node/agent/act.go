@@ -175,7 +175,7 @@ type kubelet struct {
 	admitted   bool     // settled has the latter
 	ranRemote  bool     // this agent has started a kubelet with an assigned configuration
 	// before receives the pods that were active before the last restart; nil: its cost is reported already, or will be.
-	before      chan []string
+	before      *task[[]string]
 	beforeCause trial.Cause
 }
 

@@ -345,3 +345,19 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 		}
 	})
 }
+
+// The caller releases the node's lock when Run has returned: another agent may then run the dry run of its kubelet.
+func TestNoDryRunOutlivesTheAgent(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.killTakes = 3 * time.Second })
+		w.assign("uid-slow", conf{name: "slow", hangs: true})
+		w.pass(time.Second)
+		if n := w.kubelet.get().checking; n != 1 {
+			t.Fatalf("%d dry runs are in progress, want that of the assignment", n)
+		}
+		w.stop()
+		if n := w.kubelet.get().checking; n != 0 {
+			t.Errorf("%d dry runs are in progress after the end of the agent", n)
+		}
+	})
+}

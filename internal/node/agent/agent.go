@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -23,15 +24,19 @@ var ErrLocalInvalid = errors.New("the local configuration is invalid")
 
 // Agent runs one node's kubelet.
 //
-// The goroutine of Run owns all fields. Other goroutines may use only those that lock themselves: validations.checks (dry
-// runs), node.view and kubelet.lease (requests to the API), page (the HTTP server), and Parts.SavedConfigs (the source).
+// The goroutine of Run owns all fields. Its tasks and other goroutines may use only what locks itself: the counters of
+// validations.checks, node.view, kubelet.lease, page (the HTTP server), and Parts.SavedConfigs (the source).
 type Agent struct {
 	o Options
 	p Parts
 
 	state   trial.State // what the node remembers
 	decided time.Time   // the last decision; zero: none
+	// condition is that of the last decision with all verdicts.
+	condition trial.Condition
 
+	tasks       tasks
+	quiet       tasks // those whose end makes no decision necessary
 	disk        disk
 	binary      binary
 	kubelet     kubelet
@@ -42,6 +47,7 @@ type Agent struct {
 	preflight   aside[v1alpha1.PreflightAnswer]
 	flags       aside[v1alpha1.FlagsAnswer]
 	drift       drift
+	losses      []*task[string] // what restarts have cost
 	reports     reports
 	page        page
 }
@@ -57,13 +63,13 @@ func New(o Options, p Parts) *Agent {
 	if p.SavedConfigs == nil {
 		p.SavedConfigs = &SavedConfigs{}
 	}
+	running := &sync.WaitGroup{}
 	a := &Agent{
 		o: o, p: p,
 		kubelet:     kubelet{lease: &leaseObserver{}},
-		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
-		preflight:   newAside[v1alpha1.PreflightAnswer](),
-		flags:       newAside[v1alpha1.FlagsAnswer](),
-		drift:       drift{results: make(chan driftResult, 1)},
+		validations: validations{checks: newChecks(), unavailable: map[string]bool{}},
+		tasks:       tasks{running: running, changed: make(chan struct{}, 1)},
+		quiet:       tasks{running: running},
 		reports:     reports{objects: map[string][2]string{}},
 	}
 	p.SavedConfigs.problem = func(err error) { // called only after open
@@ -75,6 +81,9 @@ func New(o Options, p Parts) *Agent {
 // Run runs the kubelet until ctx ends, then stops it cleanly and returns nil. It returns ErrLocalInvalid, the error
 // of Options.GiveUp, or the reason why no kubelet can run.
 func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer a.tasks.running.Wait() // no dry run outlives the node's lock, which the caller releases
+	defer cancel()
 	err := a.refreshVersion(ctx)
 	a.p.SavedConfigs.open()
 	if err != nil {
@@ -100,12 +109,11 @@ func (a *Agent) initialSync(ctx context.Context) {
 		defer cancel()
 		counted := a.countPods(ctx) // for a trial that may begin at once, and for the first report
 		a.assignment.answer = a.p.Source.First(syncCtx)
-		select {
-		case <-counted:
-		case <-syncCtx.Done():
-		}
+		counted.wait(syncCtx)
 	}
-	a.validations.wait(ctx, "")
+	if local := a.validations.byRev[""]; local != nil {
+		local.wait(ctx)
+	}
 }
 
 // pass is one pass of the agent's loop: gather, save the download, observe, decide and save, report, act, and wait for a change.
@@ -116,6 +124,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		}
 	}
 	a.gather()
+	a.reportLosses()
 	a.judgePreflight(ctx)
 	a.answerFlags(ctx)
 	a.saveDownload()
@@ -129,8 +138,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		o = a.observe(ctx)
 	}
 	a.checkDrift(ctx, o)
-	a.renewVerdicts(ctx, o)
-	o.Verdicts = a.verdicts()
+	a.renewVerdicts(ctx, &o)
 	if a.o.GiveUp != nil {
 		if err := a.o.GiveUp(o.Now, o.Child.Healthy); err != nil {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error()})
@@ -138,9 +146,8 @@ func (a *Agent) pass(ctx context.Context) error {
 			return err
 		}
 	}
-	a.guardRestart(ctx, &o)
 	before := a.state.Run
-	d := a.decide(&o)
+	d := a.decide(ctx, &o)
 	if d.Action.Kind == trial.Refuse {
 		a.report(ctx, d, o)
 		a.flush(ctx)
@@ -154,6 +161,9 @@ func (a *Agent) pass(ctx context.Context) error {
 			a.state.Run = trial.Run{} // as at the agent's start
 		}
 		return nil
+	}
+	if d.Action.Kind != trial.None {
+		a.kubelet.started = o.Now // the report before the start has it: lastHeartbeatTime changes at each start
 	}
 	a.report(ctx, d, o)
 	a.carryOut(ctx, d.Action, run)
@@ -173,10 +183,23 @@ func (a *Agent) pass(ctx context.Context) error {
 	return nil
 }
 
-// decide decides and saves the next state. If the disk rejects a state that must be saved before the node acts on it, decide
-// decides again, with Observed.Storage set.
-func (a *Agent) decide(o *trial.Observed) trial.Decision {
+// decide decides and saves the next state. It decides again with each fact that a decision needs: verdicts on the present basis if the
+// kubelet would be started, the answer of the pod guard, and, if the disk rejects a state that must be saved before the node acts on it,
+// that failure.
+func (a *Agent) decide(ctx context.Context, o *trial.Observed) trial.Decision {
+	o.Guard = a.permit()
 	d := trial.Decide(a.state, *o)
+	if starts := d.Action.Kind != trial.None || d.Ask != nil; starts && a.validations.dropOther(a.basis(o.LocalDigest)) {
+		a.validate(ctx, []trial.Config{{}})
+		o.Verdicts = a.verdicts()
+		d = trial.Decide(a.state, *o)
+	}
+	if d.Ask != nil {
+		o.Guard = a.ask(ctx, *d.Ask)
+		d = trial.Decide(a.state, *o)
+	} else if !d.Refused {
+		a.guard = guard{}
+	}
 	if !a.save(d.Next) && (a.state.MustPersist(d.Next) || len(o.Forget) > 0) {
 		o.Storage, o.Forget = a.disk.failure, nil
 		a.node.view.set(source.NodeState{Cause: "they are counted again after a disk failure"})
@@ -184,6 +207,9 @@ func (a *Agent) decide(o *trial.Observed) trial.Decision {
 		a.save(d.Next)
 	}
 	a.state, a.decided, a.kubelet.exit = d.Next, o.Now, nil
+	if len(d.Validate) == 0 {
+		a.condition = d.Status.Condition
+	}
 	a.p.SavedConfigs.set(a.disk.store, a.state)
 	a.removeForgetRequests(o.Forget)
 	return d
@@ -241,7 +267,7 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	case <-intent:
 	case <-node:
 		a.guard.changed = true
-	case <-a.validations.changed:
+	case <-a.tasks.changed:
 	case <-done:
 		a.handleExit(ctx)
 	}

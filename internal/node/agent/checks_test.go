@@ -8,7 +8,7 @@ import (
 )
 
 func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
-	c := newChecks(nil)
+	c := newChecks()
 	for _, revision := range []string{"", "a", "runs"} {
 		c.put(revision, component.Verdict{Outcome: component.Rejected})
 	}
@@ -43,7 +43,7 @@ func TestDryRunsWithoutAVerdictAreCountedInARow(t *testing.T) {
 		"another kubelet":               (*checks).clear,
 		"another one was assigned then": func(c *checks) { c.put("u", undecided); c.keep("other") },
 	} {
-		c := newChecks(nil)
+		c := newChecks()
 		for i, want := range []component.Outcome{component.CouldNotTell, component.CouldNotTell, component.Rejected} {
 			if i == 2 {
 				interrupt(&c)

@@ -140,7 +140,7 @@ func (a *Agent) closeVersion(ctx context.Context) {
 	}
 	a.state.Run = a.state.Run.ForNewVersion()
 	a.kubelet.exit = nil
-	<-a.countPods(ctx)
+	a.countPods(ctx).wait(ctx)
 }
 
 // load loads the state from a store.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -36,9 +35,8 @@ type drift struct {
 	found   *v1alpha1.Drift   // the last result; nil: none yet
 	missed  bool              // the last comparison could not reach /configz, and found still has the result before it
 
-	last    time.Time // when a comparison began; zero: none has
-	busy    bool      // a comparison is in progress
-	results chan driftResult
+	last time.Time          // when a comparison began; zero: none has
+	task *task[driftResult] // the comparison in progress; nil: none
 }
 
 // driftResult is the result of one comparison.
@@ -60,19 +58,16 @@ func (d *drift) started(p Process, files map[string]string, now time.Time) {
 // checkDrift takes the result of a comparison, and begins the next one when it is due and the kubelet is healthy.
 func (a *Agent) checkDrift(ctx context.Context, o trial.Observed) {
 	d := &a.drift
-	select {
-	case got := <-d.results:
-		d.busy = false
-		a.takeDrift(got)
-	default:
+	if d.task != nil && d.task.ended() {
+		a.takeDrift(d.task.result)
+		d.task = nil
 	}
-	if d.busy || !o.Child.Healthy || o.Now.Before(d.due) {
+	if d.task != nil || !o.Child.Healthy || o.Now.Before(d.due) {
 		return
 	}
-	d.busy, d.last, d.due = true, o.Now, o.Now.Add(driftInterval)
+	d.last, d.due = o.Now, o.Now.Add(driftInterval)
 	process, files, effective, ask, kubelet := d.process, d.files, a.kubelet.verdict.Effective, a.p.Configz, a.p.Kubelet
-	results, before, changed := d.results, d.found, a.validations.changed
-	go func() {
+	d.task = begin(ctx, a.tasks, func(ctx context.Context) driftResult {
 		ctx, cancel := context.WithTimeout(ctx, driftTimeout)
 		defer cancel()
 		got := driftResult{process: process}
@@ -82,11 +77,8 @@ func (a *Agent) checkDrift(ctx context.Context, o trial.Observed) {
 		if got.found.NotCompared == "" {
 			got.found.Compared = append(got.found.Compared, v1alpha1.DriftSourceConfigz)
 		}
-		results <- got // the next pass takes it
-		if before == nil || !reflect.DeepEqual(got.found, *before) {
-			signal(changed)
-		}
-	}()
+		return got
+	})
 }
 
 // takeDrift keeps and logs a result. A kubelet that once did not answer keeps its result: it answers the next time, and two writes

@@ -12,7 +12,7 @@ func (a *Agent) answerFlags(ctx context.Context) {
 		return
 	}
 	request := a.p.Preflights.FlagsRequest()
-	a.flags.serve(ctx, request, nil, &a.validations.checks, func() func(context.Context) v1alpha1.FlagsAnswer {
+	a.flags.serve(ctx, a.tasks, request, nil, a.validations.busy(), func() func(context.Context) v1alpha1.FlagsAnswer {
 		return func(ctx context.Context) v1alpha1.FlagsAnswer {
 			text, err := a.p.Flags(ctx)
 			answer := v1alpha1.FlagsAnswer{Request: request, Text: text}

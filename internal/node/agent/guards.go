@@ -23,10 +23,9 @@ import (
 // renewVerdicts drops verdicts that must be found again. Those found on another basis matter only if something may be started soon, or
 // if not everything is as it should be. Then the verdict on the local configuration, which may become the fallback, is found again at
 // once.
-func (a *Agent) renewVerdicts(ctx context.Context, o trial.Observed) {
-	o.Verdicts = a.verdicts()
-	mayStart := a.kubelet.process == nil || a.state.Trial != nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision) ||
-		a.reports.condition.Status != metav1.ConditionTrue || trial.Decide(a.state, o).Action.Kind != trial.None
+func (a *Agent) renewVerdicts(ctx context.Context, o *trial.Observed) {
+	assigned := o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision)
+	mayStart := a.kubelet.process == nil || a.state.Trial != nil || assigned || a.condition.Status != metav1.ConditionTrue
 	if mayStart {
 		a.validations.dropOther(a.basis(o.LocalDigest))
 	}
@@ -34,6 +33,7 @@ func (a *Agent) renewVerdicts(ctx context.Context, o trial.Observed) {
 	if mayStart {
 		a.validate(ctx, []trial.Config{{}})
 	}
+	o.Verdicts = a.verdicts()
 }
 
 // verdicts returns the verdicts of the dry runs. It leaves out those that need the verdict on the local configuration, until that is found.
@@ -79,7 +79,7 @@ func trialVerdict(v verdict) trial.Verdict {
 // guard is the last judgement of the pod guard.
 type guard struct {
 	judgement
-	key     guardKey
+	asked   trial.Adoption
 	at      time.Time
 	changed bool // the node or its pods have changed since
 }
@@ -91,13 +91,6 @@ type judgement struct {
 	unanswered bool          // the API server did not say which pods the node has; the refusal can change with the next request
 }
 
-// guardKey is what a refusal is about.
-type guardKey struct {
-	revision     string
-	attempt      int64
-	allowPodLoss bool
-}
-
 // How long a refusal is kept: while a node is blocked, each change of a pod leads to a decision.
 const (
 	guardInterval = 10 * time.Second // after a change of the node or its pods, or if the API server did not answer
@@ -107,32 +100,21 @@ const (
 // guardTimeout limits how long an unresponsive API server or container runtime delays the agent's loop.
 const guardTimeout = 5 * time.Second
 
-// guardRestart adds a refusal to the verdicts if the decision on these observations would restart the kubelet for a change, and
-// the restart would cost pods. Because a decision has no effects, the guard can be evaluated last, immediately before the
-// decision that is carried out. Rollbacks and restarts after a crash are never refused, nor is a return to the local configuration
-// from one that is on trial.
-func (a *Agent) guardRestart(ctx context.Context, o *trial.Observed) {
-	if a.p.Nodes == nil {
-		return
+// permit returns the last judgement while its refusal is kept, else nil.
+func (a *Agent) permit() *trial.Permit {
+	if a.guardWait() == 0 {
+		return nil
 	}
-	d := trial.Decide(a.state, *o)
-	c, cause := d.Action.Config, d.Action.Cause
-	adopts := cause == trial.CauseChange || cause == trial.CauseBoot && !d.Next.Current.Same(a.state.Current.Config)
-	if !adopts || c.IsLocal() && (a.state.Trial != nil || !o.Child.Healthy) {
-		a.guard = guard{}
-		return
+	return &trial.Permit{Adoption: a.guard.asked, Refusal: a.guard.refusal}
+}
+
+// ask asks the pod guard, whose judgement is the last before the restart.
+func (a *Agent) ask(ctx context.Context, q trial.Adoption) *trial.Permit {
+	a.guard = guard{asked: q, at: time.Now()}
+	if a.p.Nodes != nil {
+		a.guard.judgement = a.judgeRestart(ctx, q.Config, q.AllowPodLoss)
 	}
-	terms := o.Intent.Config
-	key := guardKey{c.Revision, terms.Rollout.Attempt, terms.RequestedTerms.AllowPodLoss}
-	if key != a.guard.key || a.guardWait() <= 0 {
-		a.guard = guard{judgement: a.judgeRestart(ctx, c, key.allowPodLoss), key: key, at: time.Now()}
-		if a.guard.refusal.Outcome == trial.NotValidated {
-			o.Node.Pods = a.guard.pods // the baseline of the trial: a pod that has ended since the dry run is not lost
-		}
-	}
-	if a.guard.refusal.Outcome != trial.NotValidated {
-		o.Verdicts[c.Revision] = a.guard.refusal
-	}
+	return &trial.Permit{Adoption: q, Refusal: a.guard.refusal, Pods: a.guard.pods}
 }
 
 // guardWait returns how long the last refusal is still kept; 0 if there is none.

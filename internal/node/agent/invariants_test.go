@@ -109,11 +109,13 @@ func (r *invariants) fixedPoint() {
 	a.gather()
 	a.saveDownload()
 	o := a.observe(context.Background())
-	a.renewVerdicts(context.Background(), o)
-	o.Verdicts = a.verdicts()
-	a.guardRestart(context.Background(), &o)
-	o.Elapsed = 0
+	a.renewVerdicts(context.Background(), &o)
+	o.Elapsed, o.Guard = 0, a.permit()
 	d := trial.Decide(a.state, o)
+	if d.Ask != nil {
+		o.Guard = a.ask(context.Background(), *d.Ask)
+		d = trial.Decide(a.state, o)
+	}
 	if len(d.Validate) > 0 || !o.Child.Alive {
 		return // not at rest
 	}

@@ -66,6 +66,8 @@ type kubeletState struct {
 	identity, version string
 	identityErr       error
 	spawnErr          error
+	checking          int           // dry runs in progress
+	killTakes         time.Duration // of a dry run
 	filesErr          error
 	confs             map[string]conf // by name; "" is local
 	cpuState          string          // the policy in cpu_manager_state; empty: there is no file
@@ -222,6 +224,8 @@ func nameOf(data []byte) string {
 func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	k.mu.Lock()
 	k.s.checks[name]++
+	k.s.checking++
+	defer k.set(func(s *kubeletState) { s.checking-- })
 	c, known := k.s.confs[name]
 	local := k.s.confs[""]
 	c.rejected, local.rejected = k.s.rejection(name), k.s.rejection("")
@@ -232,6 +236,7 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	}
 	select {
 	case <-ctx.Done():
+		time.Sleep(k.get().killTakes)
 		return component.Verdict{Message: ctx.Err().Error()}
 	case <-time.After(takes):
 	}

@@ -28,41 +28,50 @@ func (a *Agent) observeStart(ctx context.Context, cause trial.Cause) {
 		return
 	}
 	a.kubelet.settled = podUIDs(a.node.view.now(a.p.Nodes).Pods, false)
-	lease, before := a.kubelet.lease, make(chan []string, 1)
+	lease := a.kubelet.lease
+	before := begin(ctx, a.quiet, func(ctx context.Context) []string { return podUIDs(lease.readBase(ctx, a.p.Nodes).Pods, true) })
 	if cause != trial.CauseBoot {
 		a.kubelet.beforeCause = cause
 		if a.kubelet.before == nil { // otherwise the kubelet was not healthy since, and both restarts have one report
 			a.kubelet.before = before
 		}
 	}
-	go func() {
-		before <- podUIDs(lease.readBase(ctx, a.p.Nodes).Pods, true)
-	}()
 }
 
-// reportLosses reports the pods that the restart has cost, once the kubelet is healthy.
-func (a *Agent) reportLosses(ctx context.Context) {
+// countLosses begins to count the pods that the restart has cost, once the kubelet is healthy.
+func (a *Agent) countLosses(ctx context.Context) {
 	before, cause := a.kubelet.before, a.kubelet.beforeCause
 	if before == nil {
 		return
 	}
 	a.kubelet.before = nil
-	go func() {
-		active := <-before
+	a.losses = append(a.losses, begin(ctx, a.tasks, func(ctx context.Context) (message string) {
+		before.wait(ctx)
 		select {
 		case <-ctx.Done():
-			return
+			return ""
 		case <-time.After(lossDelay):
 		}
+		active := before.result
 		s := a.p.Nodes.Current() // a trial watches the pods
 		if !s.Complete {
 			s = a.p.Nodes.Snapshot(ctx)
 		}
 		if lost, _ := lostPods(s.Pods, active, nil); len(lost) > 0 {
-			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "PodsLost", Message: fmt.Sprintf(
-				"the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"), printable.Few(lost))})
+			message = fmt.Sprintf("the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"), printable.Few(lost))
 		}
-	}()
+		return message
+	}))
+}
+
+// reportLosses reports what was counted.
+func (a *Agent) reportLosses() {
+	a.losses = slices.DeleteFunc(a.losses, func(t *task[string]) bool {
+		if t.ended() && t.result != "" {
+			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "PodsLost", Message: t.result})
+		}
+		return t.ended()
+	})
 }
 
 // ending is how a pod has ended.

@@ -52,20 +52,18 @@ const countTimeout = 2 * time.Second
 
 // countPods requests the state of the node while a configuration is validated, for the guards and the baseline of a
 // trial.
-func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
-	done := make(chan struct{})
+func (a *Agent) countPods(ctx context.Context) *task[source.NodeState] {
 	if a.p.Nodes == nil {
-		close(done)
-		return done
+		return finished(source.NodeState{})
 	}
 	a.node.view.set(source.NodeState{Cause: "the count is in progress"}) // an old state must not be used
-	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
-	go func() {
-		defer close(done)
+	return begin(ctx, a.quiet, func(ctx context.Context) source.NodeState {
+		ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 		defer cancel()
-		a.node.view.set(a.p.Nodes.Snapshot(ctx))
-	}()
-	return done
+		s := a.p.Nodes.Snapshot(ctx)
+		a.node.view.set(s)
+		return s
+	})
 }
 
 // leaseGrace is the time after which the Lease is taken as the base, if the API was not reachable at the start.

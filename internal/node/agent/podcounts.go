@@ -57,11 +57,13 @@ func (a *Agent) recountPods(ctx context.Context) {
 	if first || a.node.watching || a.kubelet.process == nil || !podguard.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), a.nextMinor(ctx)) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
-	go func() {
+	begin(ctx, a.quiet, func(ctx context.Context) source.NodeState {
+		ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 		defer cancel()
-		if s := a.p.Nodes.Snapshot(ctx); s.Reachable {
+		s := a.p.Nodes.Snapshot(ctx)
+		if s.Reachable {
 			a.node.view.set(s)
 		}
-	}()
+		return s
+	})
 }

@@ -32,7 +32,7 @@ func (a *Agent) judgePreflight(ctx context.Context) {
 	if request != nil {
 		id, answered = request.UID, request.Answered // by this agent before it was restarted
 	}
-	a.preflight.serve(ctx, id, answered, &a.validations.checks, func() func(context.Context) v1alpha1.PreflightAnswer {
+	a.preflight.serve(ctx, a.tasks, id, answered, a.validations.busy(), func() func(context.Context) v1alpha1.PreflightAnswer {
 		judge := a.preflightJudge(request.PreflightRequest)
 		return func(ctx context.Context) v1alpha1.PreflightAnswer {
 			answer := judge(ctx)

@@ -25,7 +25,7 @@ func (a *Agent) reportEvents(ctx context.Context, d trial.Decision, o trial.Obse
 	}
 	if o.Child.Healthy && !a.kubelet.wasHealthy {
 		a.log(a.state.Run.Config).Info("the kubelet is healthy", "took", o.Now.Sub(a.kubelet.started))
-		a.reportLosses(ctx)
+		a.countLosses(ctx)
 	}
 	a.kubelet.wasHealthy = o.Child.Healthy
 	if o.Child.Healthy && d.Action.Kind == trial.None && !a.assignment.since.IsZero() && a.isRunning(a.assignment.config.Revision) {
@@ -42,9 +42,6 @@ func (a *Agent) reportEvents(ctx context.Context, d trial.Decision, o trial.Obse
 
 // report reports the present state: log, status, metrics, /configz. It reports nothing while a verdict is missing.
 func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) {
-	if d.Action.Kind != trial.None {
-		a.kubelet.started = o.Now // lastHeartbeatTime changes at each start, and before it
-	}
 	if len(d.Validate) > 0 {
 		return
 	}

@@ -30,7 +30,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			continue
 		}
 		if c.IsLocal() {
-			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
+			a.beginCheck(ctx, "", func(ctx context.Context) verdict {
 				basis := a.basis(a.p.Kubelet.LocalDigest())
 				return verdict{Verdict: a.logVerdict(ctx, strings.ToLower(string(a.p.Kubelet.Local())), a.p.Kubelet.CheckLocal(ctx)), basis: basis}
 			})
@@ -40,7 +40,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			verdict := a.logVerdict(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
 			a.o.Metrics.validated(verdict, 0)
 			a.validations.put(c.Revision, verdict)
-			signal(a.validations.changed)
+			signal(a.tasks.changed)
 			continue
 		}
 		p, err := a.payload(c)
@@ -52,14 +52,14 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 				a.log(c).Error("a checkpoint cannot be used", "err", err)
 			}
 			a.requestDownload(c.Revision, err)
-			signal(a.validations.changed)
+			signal(a.tasks.changed)
 			continue
 		}
 		delete(a.validations.unavailable, c.Revision)
 		// Only a new configuration needs the pods, for guards and baseline. An adopted one must not wait for the
 		// API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
-		a.validations.begin(ctx, c.Revision, func(ctx context.Context) verdict {
+		a.beginCheck(ctx, c.Revision, func(ctx context.Context) verdict {
 			counted, basis := a.countPods(ctx), a.basis(a.p.Kubelet.LocalDigest())
 			found := a.p.Kubelet.Check(ctx, p)
 			if ctx.Err() == nil {
@@ -68,7 +68,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			v := a.compareFields(a.logVerdict(ctx, c.Revision, found))
 			v.basis = basis
 			if count {
-				<-counted
+				counted.wait(ctx)
 			}
 			return v
 		})
@@ -77,6 +77,18 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		a.preflight.stop()
 		a.flags.stop()
 	}
+}
+
+// beginCheck begins the dry run of a revision.
+func (a *Agent) beginCheck(ctx context.Context, revision string, check func(context.Context) verdict) {
+	a.validations.byRev[revision] = begin(ctx, a.tasks, func(ctx context.Context) found {
+		start := time.Now()
+		v := check(ctx)
+		if ctx.Err() == nil {
+			a.o.Metrics.validated(v.Verdict, time.Since(start))
+		}
+		return found{v, time.Now()}
+	})
 }
 
 // basis changes with everything that a verdict depends on, besides the configuration: the kubelet's binary and the local configuration.

@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// The most bytes that an agent writes of each text, as storedSize counts them. A status in which every text and list has
+// The most bytes that an agent writes of each text, as storedRune counts them. A status in which every text and list has
 // its maximum stays below v1alpha1.MaxStatusBytes: 10 bad configurations of about 3.2 kB, 100 fields of 163 bytes, error
 // and message of 4 kB each, drift of about 3 kB, and 7 kB for the rest, without an answer about flags.
 const (
@@ -43,7 +44,7 @@ func boundStatus(s v1alpha1.NodeConfigStatus, hide func(string) string) v1alpha1
 	}
 	if f := s.Flags; f != nil {
 		f.Error = shorten(f.Error, v1alpha1.MaxFlagsError)
-		if size := storedSize(f.Text); size > v1alpha1.MaxFlagsText { // a drop-in without its middle would be another one
+		if size := printable.Size(f.Text, storedRune); size > v1alpha1.MaxFlagsText { // a drop-in without its middle would be another one
 			f.Error, f.Text = fmt.Sprintf("the answer has %d bytes, and %d are possible: run evenkeel-agent flags on the node", size, v1alpha1.MaxFlagsText), ""
 		}
 	}
@@ -94,49 +95,15 @@ func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConf
 	return s
 }
 
-// ellipsis replaces the middle of a text that is too long.
-const ellipsis = " ... "
-
-// shorten cuts a text to limit bytes, as storedSize counts them. It leaves out the middle, because a message begins with
-// its subject and ends with the innermost cause. The result is valid UTF-8. limit must exceed the length of the
-// ellipsis.
+// shorten cuts a text to limit bytes, as the admission policy evenkeel-node counts them. It leaves out the middle, because a message
+// begins with its subject and ends with the innermost cause. The result is valid UTF-8.
 func shorten(s string, limit int) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	if storedSize(s) <= limit {
-		return s
-	}
-	head := (limit - len(ellipsis)) * 3 / 4
-	tail := limit - len(ellipsis) - head
-	first, last := 0, len(s)
-	for first < len(s) {
-		r, n := utf8.DecodeRuneInString(s[first:])
-		if head -= storedRune(r); head < 0 {
-			break
-		}
-		first += n
-	}
-	for last > first {
-		r, n := utf8.DecodeLastRuneInString(s[:last])
-		if tail -= storedRune(r); tail < 0 {
-			break
-		}
-		last -= n
-	}
-	return s[:first] + ellipsis + s[last:]
+	return printable.Shorten(strings.ToValidUTF8(s, string(utf8.RuneError)), limit, storedRune)
 }
 
-// storedSize is the number of bytes of a text in the admission policy evenkeel-node. It may count more than the API
-// server stores, never fewer.
-func storedSize(s string) int {
-	size := 0
-	for _, r := range s {
-		size += storedRune(r)
-	}
-	return size
-}
-
-// storedRune counts one character. The policy writes a text as Go quotes it, and adds 5 for each character that JSON
-// encodes with more bytes, and for each backslash before certain letters.
+// storedRune is the number of bytes of a character in the policy, which may count more than the API server stores, never fewer. The
+// policy writes a text as Go quotes it, and adds 5 for each character that JSON encodes with more bytes, and for each backslash before
+// certain letters.
 func storedRune(r rune) int {
 	switch {
 	case r == '\\', r < ' ', r == 0x7f:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -95,7 +96,7 @@ func TestLargestStatusIsAccepted(t *testing.T) {
 func TestShortenKeepsBeginningAndEnd(t *testing.T) {
 	text := "failed to validate: " + strings.Repeat("é", 5000) + ": no such file"
 	got := shorten(text, 100)
-	assert.That(t, strings.HasPrefix(got, "failed to validate: é") && strings.HasSuffix(got, "é: no such file") && strings.Count(got, ellipsis) == 1 && storedSize(got) <= 100, "shortened to %q", got)
+	assert.That(t, strings.HasPrefix(got, "failed to validate: é") && strings.HasSuffix(got, "é: no such file") && strings.Count(got, " … ") == 1 && printable.Size(got, storedRune) <= 100, "shortened to %q", got)
 	for _, fits := range []string{"", "abc", strings.Repeat("x", 100)} {
 		assert.Equal(t, shorten(fits, 100), fits, "fits, and became")
 	}
@@ -104,7 +105,7 @@ func TestShortenKeepsBeginningAndEnd(t *testing.T) {
 func TestShortenedTextFitsItsLimitWhenStored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
-		most := rapid.IntRange(len(ellipsis)+1, 40).Draw(t, "most")
+		most := rapid.IntRange(len(" … ")+1, 40).Draw(t, "most")
 		got := shorten(text, most)
 		stored := assert.Value(json.Marshal(got))(t)
 		assert.Must(t, len(stored)-len(`""`) <= most && len(got) <= most && utf8.ValidString(got), "%q of at most %d bytes is stored as %s", got, most, stored)

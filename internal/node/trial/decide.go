@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,8 +13,40 @@ import (
 // Decide returns which configuration this node runs next, and why. It is pure: no I/O, no clock, no randomness.
 //
 // Called again with the same inputs after the action was carried out, with no time elapsed, Decide changes nothing.
+//
+// The pod guard is asked last: Decide returns nothing but a question if a restart for a change depends on the answer.
 func Decide(s State, o Observed) Decision {
 	o.Now = o.Now.UTC() // as it is recorded
+	d := decide(s, o)
+	switch q := d.adoption(s, o); {
+	case q == nil:
+		return d
+	case o.Guard == nil || o.Guard.Adoption != *q:
+		return Decision{Next: s, Ask: q}
+	case o.Guard.Refusal.Outcome != NotValidated:
+		o.Verdicts = maps.Clone(o.Verdicts)
+		o.Verdicts[q.Config.Revision] = o.Guard.Refusal
+		d = decide(s, o)
+		d.Refused = true
+		return d
+	}
+	o.Node.Pods = o.Guard.Pods // the baseline of the trial: a pod that has ended since the dry run is not lost
+	return decide(s, o)
+}
+
+// adoption returns the restart that the pod guard must permit, nil if there is none. Rollbacks and restarts after a crash are never
+// refused, nor is a return to the local configuration from one that is on trial.
+func (d Decision) adoption(s State, o Observed) *Adoption {
+	c, cause := d.Action.Config, d.Action.Cause
+	adopts := cause == CauseChange || cause == CauseBoot && !d.Next.Current.Same(s.Current.Config)
+	if !adopts || c.IsLocal() && (s.Trial != nil || !o.Child.Healthy) {
+		return nil
+	}
+	in := o.Intent.Config
+	return &Adoption{Config: c, Attempt: in.Rollout.Attempt, AllowPodLoss: in.RequestedTerms.AllowPodLoss}
+}
+
+func decide(s State, o Observed) Decision {
 	d := &decider{next: s.clone(), o: o}
 	for _, step := range steps {
 		if !step(d) {

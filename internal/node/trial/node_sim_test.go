@@ -204,7 +204,7 @@ func (n *nodeSim) files() string { return fmt.Sprint(n.file, n.digest) }
 
 // renew drops verdicts that were found with other files, if something may be started soon, as the agent does.
 func (n *nodeSim) renew(o *Observed) {
-	if n.basis == nil || !n.mayStart() && Decide(n.state, *o).Action.Kind == None {
+	if d := Decide(n.state, *o); n.basis == nil || !n.mayStart() && d.Action.Kind == None && d.Ask == nil {
 		return
 	}
 	maps.DeleteFunc(n.verdicts, func(revision string, _ Verdict) bool { return n.basis[revision] != n.files() })
@@ -411,6 +411,11 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.steps++
 	before := s.deepCopy()
 	d := Decide(s, o)
+	if d.Ask != nil {
+		n.must(reflect.DeepEqual(d, Decision{Next: s, Ask: d.Ask}), "it asks the guard, and decides: %+v", d)
+		o.Guard = &Permit{Adoption: *d.Ask, Pods: o.Node.Pods}
+		d = Decide(s, o)
+	}
 	n.must(reflect.DeepEqual(before, s), "Decide modified the state handed to it:\nbefore %+v\nafter  %+v", before, s)
 	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
 	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "the next decision is in %s", d.Wake)

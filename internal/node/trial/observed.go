@@ -18,8 +18,9 @@ type Observed struct {
 	// LocalDigest changes when the local configuration changes.
 	LocalDigest string
 	Intent      Intent
-	// Verdicts are the results of the dry runs and the guards, by revision; "" is local.
+	// Verdicts are the results of the dry runs, by revision; "" is local.
 	Verdicts map[string]Verdict
+	Guard    *Permit // the answer to the last Ask; nil: the pod guard was not asked
 	Child    Child
 	Node     Node
 	Revoked  *[]types.UID // nil: not known
@@ -89,6 +90,20 @@ type Verdict struct {
 	Message string
 }
 
+// Adoption is a restart of the kubelet for a change, which can cost pods.
+type Adoption struct {
+	Config       Config
+	Attempt      int64 // of the assignment
+	AllowPodLoss bool
+}
+
+// Permit is what the pod guard says about a restart.
+type Permit struct {
+	Adoption
+	Refusal Verdict  // zero: none
+	Pods    []string // the UIDs of the active pods; nil: they are not known
+}
+
 // Child is the state of the kubelet's process.
 type Child struct {
 	Alive   bool
@@ -154,6 +169,8 @@ type Decision struct {
 	Next     State         // save before Action is carried out
 	Action   Action        // what to do now
 	Validate []Config      // missing verdicts: find them and decide again
+	Ask      *Adoption     // ask the pod guard, and decide again: nothing else is decided; nil: nothing to ask
+	Refused  bool          // the pod guard refused a restart that would be made otherwise
 	Status   Status        // what to report; empty while a verdict is missing
 	Events   []Event       // what has just happened, once
 	Watch    bool          // observe the node's state: the next decision needs it

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"sync"
+)
+
+// tasks are what runs beside the loop. Run returns only when all of them have ended.
+type tasks struct {
+	running *sync.WaitGroup
+	changed chan struct{} // receives when one has ended; nil: that makes no decision necessary
+}
+
+// task is one thing that runs beside the loop, such as a dry run. A decision never waits for it, and its result enters neither
+// trial.State nor the records by itself. The loop polls it with ended.
+type task[T any] struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when result is set
+	result T
+}
+
+// begin starts a task. fn must not use the fields of the agent that the loop changes, and must end soon after its context.
+func begin[T any](ctx context.Context, all tasks, fn func(context.Context) T) *task[T] {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &task[T]{cancel: cancel, done: make(chan struct{})}
+	all.running.Go(func() {
+		defer cancel()
+		t.result = fn(ctx)
+		close(t.done)
+		signal(all.changed)
+	})
+	return t
+}
+
+// finished returns a task that has ended with a result.
+func finished[T any](result T) *task[T] {
+	t := &task[T]{cancel: func() {}, done: make(chan struct{}), result: result}
+	close(t.done)
+	return t
+}
+
+// ended reports whether the result is available.
+func (t *task[T]) ended() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits until the task has ended, or ctx ends.
+func (t *task[T]) wait(ctx context.Context) {
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+	}
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// aside answers one request at a time with a task.
+type aside[T any] struct {
+	id     string // of the request that answer answers
+	answer *T     // nil: there is none
+
+	asked string   // the request that task answers
+	task  *task[T] // nil: none is being answered
+}
+
+// serve takes the answer to the request that was being answered. If id names another request, it forgets that answer and begins to
+// answer the new one, unless busy. answered is an earlier answer to the new request, or nil. An empty id means that there is no request.
+func (s *aside[T]) serve(ctx context.Context, all tasks, id string, answered *T, busy bool, answer func() func(context.Context) T) {
+	if s.task != nil && s.task.ended() {
+		s.id, s.answer, s.task = s.asked, &s.task.result, nil
+	}
+	if s.id != id {
+		s.id, s.answer = id, answered
+	}
+	if s.asked != id {
+		s.stop()
+	}
+	if id != "" && s.task == nil && s.answer == nil && !busy {
+		s.asked, s.task = id, begin(ctx, all, answer())
+	}
+}
+
+// stop stops the answer in progress. The next call of serve begins it again.
+func (s *aside[T]) stop() {
+	if s.task != nil {
+		s.task.cancel()
+		s.task = nil
+	}
+}
