@@ -50,7 +50,10 @@ type verdict struct {
 func (v verdict) isUndecided() bool { return v.incomparable || v.Outcome == component.CouldNotTell }
 
 func newChecks() checks {
-	return checks{byRev: map[string]*task[found]{}, undecided: map[string]int{}, mu: &sync.Mutex{}, undecidedAlone: map[string]int{}, logged: map[string]string{}}
+	return checks{
+		byRev: map[string]*task[found]{}, undecided: map[string]int{},
+		mu: &sync.Mutex{}, undecidedAlone: map[string]int{}, logged: map[string]string{},
+	}
 }
 
 // has reports whether the verdict on a revision is available, or its dry run is in progress.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -334,14 +333,15 @@ func (l *loader) newestPromoted() (trial.AdoptedConfig, bool) {
 	for _, p := range l.state.Promoted {
 		data, err := l.fsys.ReadFile(filepath.Join(l.dir, checkpointsDir, p.Revision))
 		var object struct {
-			Metadata struct{ Namespace, Name, UID string }
+			Metadata v1alpha1.ConfigRevision // as far as the names are the same
 		}
 		if err != nil || json.Unmarshal(data, &object) != nil {
 			continue
 		}
 		m := object.Metadata
-		c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: p.Revision, Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID), SHA256: p.SHA256}, Checkpoint: sha256hex(data)}
-		if _, bad := l.state.BadEntry(c); bad || l.state.IsRevoked(c) || m.UID == "" || !strings.HasPrefix(p.Revision, m.UID) {
+		m.Revision, m.SHA256 = p.Revision, p.SHA256
+		c := trial.Config{ConfigRevision: m, Checkpoint: sha256hex(data)}
+		if _, bad := l.state.BadEntry(c); bad || l.state.IsRevoked(c) || m.UID == "" || !strings.HasPrefix(p.Revision, string(m.UID)) {
 			continue
 		}
 		return trial.AdoptedConfig{Config: c, Since: p.Time}, true

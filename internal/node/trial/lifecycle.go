@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
@@ -73,7 +71,8 @@ func (d *decider) editTrial(edit func(*Trial)) {
 
 // terms returns the terms of a new trial: those that the configuration requests, else the agent's flags.
 func (d *decider) terms(a RequestedTerms) Terms {
-	t := Terms{Duration: metav1.Duration{Duration: d.o.Limits.TrialDuration}, Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
+	t := Terms{Threshold: d.o.Limits.CrashLoopThreshold, AllowPodLoss: a.AllowPodLoss}
+	t.Duration.Duration = d.o.Limits.TrialDuration
 	if a.Duration.Duration > 0 {
 		t.Duration.Duration = a.Duration.Duration
 	}

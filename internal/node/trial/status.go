@@ -50,7 +50,8 @@ func (d *decider) status() Status {
 	}
 	// A trial of last-known-good concerns this node only: a controller would take the node for late.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
-		st.Trial = &Progress{t.StartTime, t.Healthy.Duration + s.Run.UnsavedHealthy, t.Terms.Duration.Duration, max(0, len(s.Startups)-1), t.Terms.Threshold}
+		healthy, restarts := t.Healthy.Duration+s.Run.UnsavedHealthy, max(0, len(s.Startups)-1)
+		st.Trial = &Progress{t.StartTime, healthy, t.Terms.Duration.Duration, restarts, t.Terms.Threshold}
 	}
 	detail := d.condition(&st)
 	if w := s.Run.Waiting; st.Condition.Status == metav1.ConditionTrue && w > 0 && w >= d.o.Limits.HealthTimeout {
@@ -80,7 +81,8 @@ func (d *decider) condition(st *Status) string {
 	}
 	runs := d.conditionMessage()
 	if s.Run.DeadEnd {
-		set(metav1.ConditionFalse, v1alpha1.ReasonDeadEnd, runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
+		set(metav1.ConditionFalse, v1alpha1.ReasonDeadEnd, runs,
+			fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
 		return s.Run.exitReason()
 	}
 	if d.blocked.status != "" {
@@ -135,14 +137,17 @@ func (d *decider) assignedCondition(set func(status metav1.ConditionStatus, reas
 		if s.LastKnownGood.Same(c) {
 			other = "local"
 		}
-		set(metav1.ConditionUnknown, string(Inconclusive), runs, fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other))
+		set(metav1.ConditionUnknown, v1alpha1.ReasonInconclusive, runs,
+			fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other))
 		return s.Run.exitReason()
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {
-		set(metav1.ConditionUnknown, v1alpha1.ReasonLostAPI, runs, fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel()))
+		set(metav1.ConditionUnknown, v1alpha1.ReasonLostAPI, runs,
+			fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel()))
 		return ""
 	}
-	set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel()))
+	set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs,
+		fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel()))
 	return ""
 }
 
