@@ -64,7 +64,7 @@ func New(o Options, p Parts) *Agent {
 		p.SavedConfigs = &SavedConfigs{}
 	}
 	running := &sync.WaitGroup{}
-	a := &Agent{
+	return &Agent{
 		o: o, p: p,
 		kubelet:     kubelet{lease: &leaseObserver{}},
 		validations: validations{checks: newChecks(), unavailable: map[string]bool{}},
@@ -72,10 +72,6 @@ func New(o Options, p Parts) *Agent {
 		quiet:       tasks{running: running},
 		reports:     reports{objects: map[string][2]string{}},
 	}
-	p.SavedConfigs.problem = func(err error) { // called only after open
-		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
-	}
-	return a
 }
 
 // Run runs the kubelet until ctx ends, then stops it cleanly and returns nil. It returns ErrLocalInvalid, the error

@@ -14,6 +14,9 @@ import (
 // gather updates what observe reads: the source's answer, requests to forget, the verdict on the local configuration, and the
 // state of the node.
 func (a *Agent) gather() {
+	for _, err := range a.p.SavedConfigs.takeProblems() {
+		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
+	}
 	if a.disk.store != nil && a.p.Source != nil {
 		a.takeAnswer()
 	}

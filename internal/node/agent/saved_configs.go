@@ -9,15 +9,15 @@ import (
 // SavedConfigs answers questions of the source about the saved state. It is safe for concurrent use. Its methods wait
 // until the state has been loaded: a known configuration must not count as new. The zero value is ready to use.
 type SavedConfigs struct {
-	once    sync.Once
-	opened  chan struct{} // closed when the state has been loaded, or cannot be
-	problem func(error)   // receives errors of checkpoints; may be nil
+	once   sync.Once
+	opened chan struct{} // closed when the state has been loaded, or cannot be
 
-	mu      sync.Mutex
-	store   Store
-	configs map[string]trial.Config
-	current trial.Config
-	payload map[string]string
+	mu       sync.Mutex
+	store    Store
+	configs  map[string]trial.Config
+	current  trial.Config
+	payload  map[string]string
+	problems []error // of checkpoints, until takeProblems
 }
 
 func (r *SavedConfigs) loaded() chan struct{} {
@@ -57,10 +57,21 @@ func (r *SavedConfigs) Checkpoint(revision string) ([]byte, bool) {
 		return nil, false
 	}
 	data, err := store.Get(c)
-	if err != nil && r.problem != nil {
-		r.problem(err)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.problems = append(r.problems, err)
 	}
 	return data, err == nil
+}
+
+// takeProblems returns the errors of checkpoints since the last call, for the loop to report.
+func (r *SavedConfigs) takeProblems() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	problems := r.problems
+	r.problems = nil
+	return problems
 }
 
 // Payload implements source.Checkpoints.

@@ -342,3 +342,13 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 		w.runs("good")
 	})
 }
+
+func TestACorruptCheckpointThatTheSourceFindsIsReportedByTheLoop(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.stop()
+		w.disk.Plant(dir+"/checkpoints/uid-good", []byte("rot"))
+		w.start()
+		w.runs("good")
+		w.wantEvent("Warning StateProblem: configuration uid-good: the checkpoint is corrupt")
+	})
+}
