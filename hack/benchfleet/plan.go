@@ -17,8 +17,8 @@ import (
 func (b *bench) plans(ctx context.Context, count int) error {
 	const runs = 15
 	epoch := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	target := rollout.Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "target", SHA256: "0123456789abcdef"}
-	good := rollout.Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-ba9876543210", UID: "good", SHA256: "fedcba9876543210"}
+	target := v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "target", SHA256: "0123456789abcdef"}}
+	good := v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-ba9876543210", UID: "good", SHA256: "fedcba9876543210"}}
 	all := intstr.FromString("100%")
 	going := rollout.Input{
 		Claim: rollout.Claim{Name: "workers", Created: epoch}, Now: epoch.Add(time.Hour), Target: target, LastSucceeded: good,
@@ -30,18 +30,18 @@ func (b *bench) plans(ctx context.Context, count int) error {
 			Rollback:      v1alpha1.RollbackStrategy{MaxUnavailable: new(intstr.FromString("25%"))},
 		},
 	}
-	on := func(r rollout.Revision) []rollout.Node {
+	on := func(r v1alpha1.RolloutRevision) []rollout.Node {
 		nodes := make([]rollout.Node, count)
 		for i := range nodes {
 			nodes[i] = rollout.Node{
 				Name: fmt.Sprintf("node-%06d.example.com", i), Created: epoch.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3),
 				MachineKind: "amd64 linux v1.36.3 large", Ready: true,
 				HasConfig: true, Generation: 2, Observed: 2, Reported: true, OK: "True", Reason: "AllChecksPassed",
-				Source: rollout.Source{
-					Kind: rollout.SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
-					Rollout: "workers", Revision: r.Number, Attempt: 1, AssignedAt: epoch,
+				Source: &v1alpha1.NodeConfigSource{
+					ConfigMapRef: &r.ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: r.Number, Attempt: 1, AssignedAt: metav1.NewTime(epoch)},
 				},
-				Active: rollout.Ref{UID: r.UID, SHA256: r.SHA256}, LastKnownGood: rollout.Ref{UID: r.UID, SHA256: r.SHA256},
+				Active:        &v1alpha1.ConfigRevision{UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256},
+				LastKnownGood: &v1alpha1.ConfigRevision{UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256},
 			}
 		}
 		return nodes
@@ -58,7 +58,7 @@ func (b *bench) plans(ctx context.Context, count int) error {
 	seen := 0
 	floor := measure(runs, func() {
 		for i := range pending {
-			if n := &pending[i]; n.Ready && n.Observed == n.Generation && n.LastKnownGood.SHA256 == target.SHA256 {
+			if n := &pending[i]; n.Ready && n.Observed == n.Generation && n.LastKnownGood.SHA256 == target.ConfigMapRef.SHA256 {
 				seen++
 			}
 		}

@@ -120,7 +120,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 				assert.That(t, number == 1, "a node was assigned revision %d", number)
 			}
 			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
-			wants.Invalid, wants.Target = "", rollout.Revision{Number: 1, Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}
+			wants.Invalid, wants.Target = "", v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}}
 			wants.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: 1}, Attempt: 1}
 			result := l.plan(wants)
 			assert.That(t, result.States[0] == rollout.Soaking, "the other node is %s", result.States[0])
@@ -317,7 +317,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			o.Spec.FailurePolicy.Action = v1alpha1.FailureActionRollback
 		}
 		a, b := lead(&now, o, all, right), lead(&now, o, all, wrong)
-		target := rollout.Revision{Number: 1, Namespace: "s", Name: "r-1", UID: "u1", SHA256: "s1"}
+		target := v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "s", Name: "r-1", UID: "u1", SHA256: "s1"}}
 		var retry *v1alpha1.RolloutRetry
 		was := v1alpha1.NodeConfigRolloutStatus{}
 		for range rapid.IntRange(5, 40).Draw(t, "passes") {
@@ -330,8 +330,10 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			case 3:
 				m.say(now, metav1.ConditionTrue)
 			case 4:
-				target = rollout.Revision{Number: target.Number + 1, Namespace: "s", UID: fmt.Sprintf("u%d", target.Number%2), SHA256: fmt.Sprintf("s%d", target.Number%2)}
-				target.Name = "r-" + target.SHA256
+				target = v1alpha1.RolloutRevision{Number: target.Number + 1, ConfigMapRef: v1alpha1.ConfigMapReference{
+					Namespace: "s", UID: types.UID(fmt.Sprintf("u%d", target.Number%2)), SHA256: fmt.Sprintf("s%d", target.Number%2),
+				}}
+				target.ConfigMapRef.Name = "r-" + target.ConfigMapRef.SHA256
 			case 5:
 				retry = &v1alpha1.RolloutRetry{Revision: target.Number, Attempt: was.Attempt + 1}
 			case 6: // another leader, which knows what is recorded

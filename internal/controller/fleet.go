@@ -83,7 +83,7 @@ type rolloutEntry struct {
 	failures         int               // failed steps in a row
 	failedAt         time.Time         // the first of them
 	template         *resolvedTemplate // of the last step
-	reportedGone     string            // the UID of the revision for which RevisionGone was reported
+	reportedGone     types.UID         // the UID of the revision for which RevisionGone was reported
 	reportedError    string            // the last write error that was reported
 	assignedNodes    []string          // nodes that an unfinished batch has assigned so far
 	assignedRevision int64             // the revision of that batch

@@ -182,8 +182,8 @@ func (f *cache) assignedNumbers(owner string) []int64 {
 	defer f.mu.Unlock()
 	var numbers []int64
 	for _, n := range f.nodes {
-		if s := n.observed.Source; s.Rollout == owner {
-			numbers = append(numbers, s.Revision)
+		if by := n.observed.Source.By(); by.Name == owner {
+			numbers = append(numbers, by.Revision)
 		}
 	}
 	return numbers
@@ -246,7 +246,7 @@ func (f *cache) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []stri
 	for _, o := range deleted {
 		var nodes []*rollout.Node
 		for _, n := range f.nodes {
-			if n.observed.Source.Rollout == o.Name {
+			if n.observed.Source.By().Name == o.Name {
 				nodes = append(nodes, &n.observed)
 			}
 		}
@@ -386,8 +386,8 @@ func (f *cache) unusedRevisions() []*corev1.ConfigMap {
 				}
 			}
 			for _, x := range fleet.RecordedIn(&r.object.Status) {
-				if !used[x.UID] && x.Is(f.revisions[owner][x.Name]) {
-					used[x.UID] = true
+				if ref := &x.ConfigMapRef; !used[ref.UID] && fleet.Holds(f.revisions[owner][ref.Name], ref) {
+					used[ref.UID] = true
 					keep--
 				}
 			}

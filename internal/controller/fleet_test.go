@@ -38,7 +38,7 @@ func TestALateWatchDoesNotUndoAWrite(t *testing.T) {
 	f.setConfig(config("20", 2, "cm")) // what the API server answered
 	f.setConfig(config("15", 1, ""))   // what the watch tells later
 	m := f.nodes["n"]
-	assert.That(t, m.observed.Generation == 2 && m.observed.Source.UID == "cm", "the node is seen as %+v", m.observed)
+	assert.That(t, m.observed.Generation == 2 && m.observed.Source.Content().UID == "cm", "the node is seen as %+v", m.observed)
 	again := config("30", 1, "")
 	again.UID = "v"
 	f.setConfig(again)

@@ -20,8 +20,10 @@ func TestTheStatusOfAStoppedRolloutHasReasonRequestsAndSettings(t *testing.T) {
 	r := c.fleet.rollouts["stopped"]
 	in := rollout.Input{
 		Claim: rollout.Claim{Name: "stopped"}, Now: time.Now().Truncate(time.Second), Generation: r.object.Generation, Controller: c.settings,
-		Spec:   v1alpha1.NodeConfigRolloutSpec{Abort: &v1alpha1.RolloutAbort{Revision: 1, Reason: "wrong value"}},
-		Target: rollout.Revision{Number: 1, Namespace: "n", Name: "stopped-1", UID: "u", SHA256: digest("stopped")},
+		Spec: v1alpha1.NodeConfigRolloutSpec{Abort: &v1alpha1.RolloutAbort{Revision: 1, Reason: "wrong value"}},
+		Target: v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{
+			Namespace: "n", Name: "stopped-1", UID: "u", SHA256: digest("stopped"),
+		}},
 	}
 	result := rollout.Plan(in, nil)
 	var written []string

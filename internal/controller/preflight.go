@@ -62,9 +62,7 @@ func (c *Controller) ask(ctx context.Context, nodes []string, request string) (f
 // askAbout asks the nodes that a plan names about the target.
 func (c *Controller) askAbout(ctx context.Context, in *planInput, result *rollout.Result) (finished bool, err error) {
 	attempt := result.Next.Attempt
-	request, err := fleet.PreflightRequestText(rollout.PreflightUID(in.UID, in.Target.Number, attempt), v1alpha1.ConfigMapReference{
-		Namespace: in.Target.Namespace, Name: in.Target.Name, UID: types.UID(in.Target.UID), SHA256: in.Target.SHA256,
-	}, attempt, in.object.Spec.Trial, in.Now)
+	request, err := fleet.PreflightRequestText(rollout.PreflightUID(in.UID, in.Target.Number, attempt), in.Target.ConfigMapRef, attempt, in.object.Spec.Trial, in.Now)
 	if err != nil {
 		return false, err
 	}
@@ -172,7 +170,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 		Room:      rollout.MaxUnanswered - c.fleet.unanswered(string(o.UID), c.settings.AgentTimeout.Duration),
 		TakesPart: func(n *rollout.Node) bool { return n.OtherSource == "" },
 		Runs: func(n *rollout.Node) bool {
-			return n.OK == "True" && !n.InTrial && n.Active.SHA256 == st.ConfigMapRef.SHA256 && n.LastKnownGood == n.Active
+			return n.OK == "True" && !n.InTrial && n.Active.Digest() == st.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == n.Active.Digest()
 		},
 		Busy: func(n *rollout.Node) bool { return busy[n.Preflight.Asked] },
 	}

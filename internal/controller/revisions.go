@@ -92,13 +92,13 @@ func (c *Controller) wholeRevision(ctx context.Context, known *corev1.ConfigMap)
 //
 // An existing ConfigMap with the revision's name is used, whoever created it, if it has the same content and is immutable. A
 // controller that was killed after it created the ConfigMap and before it recorded the UID thus finds it again.
-func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content payload.Payload, target rollout.Revision) (types.UID, error) {
-	key := client.ObjectKey{Namespace: target.Namespace, Name: target.Name}
+func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content payload.Payload, target v1alpha1.RolloutRevision) (types.UID, error) {
+	key := client.ObjectKey{Namespace: target.ConfigMapRef.Namespace, Name: target.ConfigMapRef.Name}
 	have := c.fleet.revision(o.Name, key.Name)
 	var err error
 	if have == nil {
 		have, err = c.createRevision(ctx, o, key, content, target.Number)
-	} else if current := o.Status.UpdateRevision; current == nil || !fleet.RecordedOf(current).Is(have) {
+	} else if current := o.Status.UpdateRevision; current == nil || !fleet.Holds(have, &current.ConfigMapRef) {
 		have, err = c.adoptRevision(ctx, o, key, content) // another writer may have created it
 		if apierrors.IsNotFound(err) {
 			have, err = c.createRevision(ctx, o, key, content, target.Number)
@@ -192,8 +192,8 @@ func (c *Controller) patchRevision(ctx context.Context, cm *corev1.ConfigMap, me
 
 // markStopped annotates the ConfigMap of a target that was stopped, and removes the annotation after a retry. The history in
 // the status does not suffice: it is short, and is deleted with the rollout.
-func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRollout, target rollout.Revision, h *v1alpha1.RolloutHalt) error {
-	cm := c.fleet.revision(o.Name, target.Name)
+func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRollout, target v1alpha1.RolloutRevision, h *v1alpha1.RolloutHalt) error {
+	cm := c.fleet.revision(o.Name, target.ConfigMapRef.Name)
 	if cm == nil {
 		return nil
 	}

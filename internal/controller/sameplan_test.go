@@ -77,9 +77,9 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	assert.NoError(t, err)
 	nodes, _ := c.fleet.planNodes(r, r.object.Generation, nil)
 
-	if shown.Input.Target.UID == fleet.UIDNotCreated { // the controller has made it
-		assert.Must(t, wants.Target.UID != fleet.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")
-		shown.Input.Target.UID = wants.Target.UID
+	if shown.Input.Target.ConfigMapRef.UID == fleet.UIDNotCreated { // the controller has made it
+		assert.Must(t, wants.Target.ConfigMapRef.UID != fleet.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")
+		shown.Input.Target.ConfigMapRef.UID = wants.Target.ConfigMapRef.UID
 	}
 	same := func(what string, shown, is any) {
 		if diff := gocmp.Diff(shown, is, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(rollout.Result{}, "NodeState")); diff != "" {

@@ -139,15 +139,15 @@ func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.N
 		} else if err != nil {
 			return in, err
 		} else {
-			in.Target.UID = string(uid)
+			in.Target.ConfigMapRef.UID = uid
 		}
 	}
 	in.Term = c.term
 	c.fleet.setOutages(r, &in)
-	if l := in.LastSucceeded; l.Gone && r.reportedGone != l.UID {
+	if l := &in.LastSucceeded.ConfigMapRef; in.LastSucceededGone && r.reportedGone != l.UID {
 		r.reportedGone = l.UID
 		c.report(o, rollout.Event{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(
-			"ConfigMap %s/%s of revision %d is gone: nodes that run the revision keep it, but rollback to it is impossible", l.Namespace, l.Name, l.Number)})
+			"ConfigMap %s/%s of revision %d is gone: nodes that run the revision keep it, but rollback to it is impossible", l.Namespace, l.Name, in.LastSucceeded.Number)})
 	}
 	return in, nil
 }
@@ -274,7 +274,7 @@ func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, r
 	err = c.forEachParallel(batch, len(result.Moves), func(i int) error {
 		m := result.Moves[i]
 		var trial *v1alpha1.TrialTerms
-		if m.Source.UID == in.Target.UID { // an older revision may need other terms
+		if m.Source.Content().UID == in.Target.ConfigMapRef.UID { // an older revision may need other terms
 			trial = in.object.Spec.Trial
 		}
 		err := c.moveNode(context.WithoutCancel(ctx), &in.nodes[m.Node], m, trial) // a write that has begun is finished: it is short

@@ -98,21 +98,21 @@ func termPatch(term int64) map[string]any {
 
 // confirmTerm writes the term to the ConfigMaps of a rollout's target and of the revisions that moves assign. It fails if one
 // of them has changed: another controller may lead.
-func (c *Controller) confirmTerm(ctx context.Context, name string, target rollout.Revision, moves []rollout.Move) error {
+func (c *Controller) confirmTerm(ctx context.Context, name string, target v1alpha1.RolloutRevision, moves []rollout.Move) error {
 	if c.election == nil {
 		return nil
 	}
 	if _, err := c.election.leads(); err != nil {
 		return err
 	}
-	sources := []rollout.Source{{Rollout: name, Name: target.Name, UID: target.UID}}
+	sources := []*v1alpha1.NodeConfigSource{{ConfigMapRef: &target.ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: name}}}
 	for i := range moves {
 		sources = append(sources, moves[i].Source)
 	}
 	done := map[types.UID]bool{}
 	for _, s := range sources {
-		cm := c.fleet.revision(s.Rollout, s.Name)
-		if cm == nil || string(cm.UID) != s.UID || done[cm.UID] {
+		cm := c.fleet.revision(s.By().Name, s.Content().Name)
+		if cm == nil || cm.UID != s.Content().UID || done[cm.UID] {
 			continue
 		}
 		done[cm.UID] = true

@@ -4,18 +4,27 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTakingBackToNoSourceSetsTakenBack(t *testing.T) {
-	given := rollout.Node{Source: rollout.Source{Kind: rollout.SourceConfigMap, Rollout: "workers", Revision: 3, Attempt: 2, AssignedAt: then}}
-	spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Revoked: []string{"u"}})
+	by := func(revision, attempt int64) *v1alpha1.NodeConfigSource {
+		return &v1alpha1.NodeConfigSource{
+			ConfigMapRef: &v1alpha1.ConfigMapReference{},
+			RolloutRef:   &v1alpha1.RolloutReference{Name: "workers", Revision: revision, Attempt: attempt, AssignedAt: metav1.NewTime(then)},
+		}
+	}
+	given := rollout.Node{Source: by(3, 2)}
+	spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Revoked: []types.UID{"u"}})
 	if m := spec.TakenBack; spec.ConfigSource != nil || m == nil || m.Rollout != "workers" || m.Revision != 3 || m.Attempt != 2 || !m.AssignedAt.Time.Equal(then) || len(spec.Revoked) != 1 {
 		t.Errorf("the spec is %+v", spec)
 	}
-	before := rollout.Source{Kind: rollout.SourceConfigMap, Rollout: "workers", Revision: 2, Attempt: 1, AssignedAt: then}
-	if spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Source: before}); spec.TakenBack != nil || spec.ConfigSource == nil {
+	if spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Source: by(2, 1)}); spec.TakenBack != nil || spec.ConfigSource == nil {
 		t.Errorf("with a source before it the spec is %+v", spec)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -42,7 +43,7 @@ func Build(o Objects) rollout.Input {
 	r, st := o.Rollout, &o.Rollout.Status
 	in := rollout.Input{
 		Claim: claimOf(r), UID: r.UID, Generation: r.Generation, Status: *st, Controller: o.Settings, Now: o.Now,
-		DrainID: DrainID(r.UID), PreflightRoom: rollout.MaxUnanswered, Contents: map[string]rollout.Content{}, Revisions: []string{},
+		DrainID: DrainID(r.UID), PreflightRoom: rollout.MaxUnanswered, Contents: map[string]rollout.Content{}, Revisions: []types.UID{},
 	}
 	var invalid, unreadable error
 	in.Spec, in.Windows, invalid = Complete(r)
@@ -53,23 +54,26 @@ func Build(o Objects) rollout.Input {
 		in.Target, err = targetOf(o)
 	}
 	if err != nil {
-		in.Invalid, in.PinGone, in.Target = err.Error(), errors.Is(err, errPinGone), RevisionOf(st.UpdateRevision)
+		in.Invalid, in.PinGone, in.Target = err.Error(), errors.Is(err, errPinGone), v1alpha1.RolloutRevision{}
+		if r := st.UpdateRevision; r != nil {
+			in.Target = *r
+		}
 	}
-	in.TargetFailed = FailureOf(st, o.Revisions[in.Target.Name], in.Target)
-	in.PassPauses = err == nil && o.Template.Pinned && in.TargetFailed == "" && Succeeded(st, in.Target.SHA256)
+	target := &in.Target.ConfigMapRef
+	in.TargetFailed = FailureOf(st, o.Revisions[target.Name], in.Target.Number, target.SHA256)
+	in.PassPauses = err == nil && o.Template.Pinned && in.TargetFailed == "" && Succeeded(st, target.SHA256)
 	in.Trial, in.AnyTrial = DefaultTrial, true
 	if d := o.Template.Trial.Duration; d != nil {
 		in.Trial, in.AnyTrial = min(*d, MaxTrialLength), false
 	}
-	in.LastSucceeded = lastSucceeded(st, o.Revisions, in.Target)
-	in.Stopped = append(stopped(st, o.Revisions, in.Target), o.StoppedElsewhere...)
+	in.LastSucceeded, in.LastSucceededGone = lastSucceeded(st, o.Revisions, target)
+	in.Stopped = append(stopped(st, o.Revisions, target.Name), o.StoppedElsewhere...)
 	for _, x := range slices.Backward(RecordedIn(st)) { // the newest number of a content counts
-		in.Contents[x.SHA256] = rollout.Content{Number: x.Number, Stopped: slices.Contains(in.Stopped, x.Name)}
+		in.Contents[x.ConfigMapRef.SHA256] = rollout.Content{Number: x.Number, Stopped: slices.Contains(in.Stopped, x.ConfigMapRef.Name)}
 	}
 	if pin := r.Spec.Pin; err == nil && o.Template.Pinned && pin.SHA256 != pin.Instead {
 		in.Replaced = "the template"
-		template := rollout.Revision{Name: RevisionName(r.Name, pin.Instead), SHA256: pin.Instead}
-		failure := FailureOf(st, o.Revisions[template.Name], template)
+		failure := FailureOf(st, o.Revisions[RevisionName(r.Name, pin.Instead)], 0, pin.Instead)
 		switch c, known := in.Contents[pin.Instead]; {
 		case failure != "":
 			in.Replaced += ": " + failure
@@ -78,7 +82,7 @@ func Build(o Objects) rollout.Input {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Revisions)) {
-		in.Revisions = append(in.Revisions, string(o.Revisions[name].UID))
+		in.Revisions = append(in.Revisions, o.Revisions[name].UID)
 	}
 	return in
 }
@@ -156,9 +160,11 @@ func templateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Templat
 
 // targetOf returns the revision for a template's content: the one in the status if the content is the same, else the next
 // number. The error says why no ConfigMap can hold it.
-func targetOf(o Objects) (rollout.Revision, error) {
+func targetOf(o Objects) (v1alpha1.RolloutRevision, error) {
 	r, sha256 := o.Rollout, o.Template.Content.SHA256
-	target := rollout.Revision{Namespace: o.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UIDNotCreated, SHA256: sha256}
+	target := v1alpha1.RolloutRevision{ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: o.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UIDNotCreated, SHA256: sha256,
+	}}
 	highest := highestNumber(r, o.Revisions, o.Assigned)
 	if highest >= v1alpha1.MaxNumber {
 		return target, fmt.Errorf("rollout %s has used the highest revision number, %d: create the rollout again under another name", r.Name, highest)
@@ -168,16 +174,16 @@ func targetOf(o Objects) (rollout.Revision, error) {
 	if current != nil && current.ConfigMapRef.SHA256 == sha256 {
 		target.Number = current.Number
 	}
-	have := o.Revisions[target.Name]
+	have := o.Revisions[target.ConfigMapRef.Name]
 	if have == nil {
 		return target, nil
 	}
-	if current == nil || !RecordedOf(current).Is(have) {
+	if current == nil || !Holds(have, &current.ConfigMapRef) {
 		if err := CheckRevision(have, r.Name, sha256); err != nil {
 			return target, err
 		}
 	}
-	target.UID = string(have.UID)
+	target.ConfigMapRef.UID = have.UID
 	return target, nil
 }
 
@@ -196,29 +202,21 @@ func CheckRevision(cm *corev1.ConfigMap, rollout, sha256 string) error {
 	return nil
 }
 
-// RevisionOf converts a revision in a status; nil becomes the zero value.
-func RevisionOf(r *v1alpha1.RolloutRevision) rollout.Revision {
-	if r == nil {
-		return rollout.Revision{}
-	}
-	ref := r.ConfigMapRef
-	return rollout.Revision{Number: r.Number, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
-}
-
-// lastSucceeded returns the newest revision other than the target that succeeded.
-func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) rollout.Revision {
-	if r := RevisionOf(st.CurrentRevision); r.Number != 0 && r.SHA256 != target.SHA256 {
-		// A ConfigMap of that name with another UID may have another content.
-		r.Gone = !RecordedOf(st.CurrentRevision).Is(revisions[r.Name])
-		return r
+// lastSucceeded returns the newest revision other than the target that succeeded, and whether its ConfigMap is gone: one of that name with
+// another UID may have another content.
+func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target *v1alpha1.ConfigMapReference) (r v1alpha1.RolloutRevision, gone bool) {
+	if r := st.CurrentRevision; r != nil && r.Number != 0 && r.ConfigMapRef.SHA256 != target.SHA256 {
+		return *r, !Holds(revisions[r.ConfigMapRef.Name], &r.ConfigMapRef)
 	}
 	for _, h := range st.History {
-		r := Recorded{Number: h.Revision, Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
-		if have := revisions[h.ConfigMap]; h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && r.Is(have) {
-			return rollout.Revision{Number: h.Revision, Namespace: have.Namespace, Name: have.Name, UID: string(h.UID), SHA256: h.SHA256}
+		have := revisions[h.ConfigMap]
+		ref := v1alpha1.ConfigMapReference{Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}
+		if h.Outcome == v1alpha1.OutcomeSucceeded && h.SHA256 != target.SHA256 && Holds(have, &ref) {
+			ref.Namespace = have.Namespace
+			return v1alpha1.RolloutRevision{Number: h.Revision, ConfigMapRef: ref}, false
 		}
 	}
-	return rollout.Revision{}
+	return v1alpha1.RolloutRevision{}, false
 }
 
 // MarkedStopped reports whether a ConfigMap is a revision of a rollout that failed or was aborted.
@@ -228,7 +226,7 @@ func MarkedStopped(cm *corev1.ConfigMap) bool {
 }
 
 // stopped returns the names of the ConfigMaps of revisions before the target that failed or were aborted.
-func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) []string {
+func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target string) []string {
 	bad := map[string]bool{} // by the ConfigMap's name: whether the newest outcome is a failure or an abort
 	for name, cm := range revisions {
 		if MarkedStopped(cm) {
@@ -243,20 +241,20 @@ func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.
 			bad[h.ConfigMap] = stoppedAsBad(h)
 		}
 	}
-	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })
+	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target })
 	return slices.Sorted(maps.Keys(bad))
 }
 
-// FailureOf says how the content of a target failed the last time that it was the target before; empty if it did not, or if nothing
+// FailureOf says how a content failed the last time that it was the target before; empty if it did not, or if nothing
 // is known about that. have is the ConfigMap of the content; nil: none.
-func FailureOf(st *v1alpha1.NodeConfigRolloutStatus, have *corev1.ConfigMap, target rollout.Revision) string {
+func FailureOf(st *v1alpha1.NodeConfigRolloutStatus, have *corev1.ConfigMap, number int64, sha256 string) string {
 	current := st.UpdateRevision
-	if current != nil && current.Number == target.Number {
+	if current != nil && current.Number == number {
 		have = nil // its annotation is about this time
 	}
 	for _, h := range st.History {
 		switch {
-		case h.SHA256 == "" || h.SHA256 != target.SHA256 || h.Revision == target.Number:
+		case h.SHA256 == "" || h.SHA256 != sha256 || h.Revision == number:
 		case h.Outcome == v1alpha1.OutcomeSucceeded:
 			return ""
 		case stoppedAsBad(h):

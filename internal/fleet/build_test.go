@@ -62,7 +62,7 @@ func TestAStrippedRevisionKeepsTheDigestOfItsContent(t *testing.T) {
 
 func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 	good := held("good", "1", "u1")
-	target := rollout.Revision{Number: 2, Name: "r-target", UID: "u2", SHA256: "target"}
+	target := &v1alpha1.ConfigMapReference{Name: "r-target", UID: "u2", SHA256: "target"}
 	edited := held("good", "1", "u1")
 	edited.Annotations[AnnotationDigest] = digest("other")
 	for name, test := range map[string]struct {
@@ -81,26 +81,26 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 			}
 			current := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 			current.Status.CurrentRevision = revisionNamed(1, good)
-			if got := lastSucceeded(&current.Status, revisions, target); got.Number != 1 || got.UID != "u1" || got.Gone != test.gone {
+			if got, gone := lastSucceeded(&current.Status, revisions, target); got.Number != 1 || got.ConfigMapRef.UID != "u1" || gone != test.gone {
 				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
 			}
 			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}}
-			if got := lastSucceeded(&past.Status, revisions, target); (got.Number == 0) != test.gone || !test.gone && got.UID != "u1" {
+			if got, _ := lastSucceeded(&past.Status, revisions, target); (got.Number == 0) != test.gone || !test.gone && got.ConfigMapRef.UID != "u1" {
 				t.Errorf("by status.history it is %+v, want none %v", got, test.gone)
 			}
 		})
 	}
 	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
-	if got := lastSucceeded(&unproven.Status, byName(good), target); got.Number != 0 {
+	if got, _ := lastSucceeded(&unproven.Status, byName(good), target); got.Number != 0 {
 		t.Errorf("by a name alone it is %+v", got)
 	}
 }
 
 func TestThePolicyNamesTheRevisionsThatExist(t *testing.T) {
 	p := Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Revisions: byName(held("b", "2", "u2"), held("a", "1", "u1")), Settings: DefaultSettings, Now: then})
-	want := []string{"u1", "u2"}
+	want := []types.UID{"u1", "u2"}
 	assert.That(t, slices.Equal(p.Revisions, want), "got %q, want %q", p.Revisions, want)
 	if p := Build(Objects{Rollout: &v1alpha1.NodeConfigRollout{}, Settings: DefaultSettings, Now: then}); p.Revisions == nil {
 		t.Error("without ConfigMaps the revisions are not known")

@@ -7,7 +7,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -37,7 +36,7 @@ func TestTheLastOutcomeOfAContentSaysWhetherItFailed(t *testing.T) {
 		"beyond the history": {nil, marked, "revision 3 was stopped (Aborted: an operator stopped it)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, FailureOf(&v1alpha1.NodeConfigRolloutStatus{History: tt.history}, tt.have, rollout.Revision{Number: 7, SHA256: "a"}), tt.want, "it says")
+			assert.Equal(t, FailureOf(&v1alpha1.NodeConfigRolloutStatus{History: tt.history}, tt.have, 7, "a"), tt.want, "it says")
 		})
 	}
 }

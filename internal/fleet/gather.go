@@ -56,7 +56,7 @@ func (f *Fleet) Content(ctx context.Context, c client.Reader, sha256 string) (pa
 	}
 	key, runs := f.active[sha256]
 	if !runs {
-		key = client.ObjectKey{Namespace: f.Input.Target.Namespace, Name: RevisionName(f.Input.Name, sha256)}
+		key = client.ObjectKey{Namespace: f.Input.Target.ConfigMapRef.Namespace, Name: RevisionName(f.Input.Name, sha256)}
 	}
 	cm, err := readConfigMap(ctx, c, key.Namespace, key.Name)
 	if err != nil {
@@ -115,8 +115,8 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		}
 		n := NodeOf(p.Node, p.Config)
 		IgnoreLater(&n, latest)
-		if first && n.Source.Rollout == r.Name {
-			in.Assigned = append(in.Assigned, n.Source.Revision)
+		if first && n.Source.By().Name == r.Name {
+			in.Assigned = append(in.Assigned, n.Source.By().Revision)
 		}
 		if !selection.Selects(p.Node) {
 			continue
@@ -130,7 +130,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		f.Restarts = append(f.Restarts, p.Restart())
 		f.trial = max(f.trial, ReportedTrial(p.Config))
 		if p.Config != nil && p.Config.Status.Active != nil {
-			f.active[n.Active.SHA256] = client.ObjectKey{Namespace: p.Config.Status.Active.Namespace, Name: p.Config.Status.Active.Name}
+			f.active[n.Active.Digest()] = client.ObjectKey{Namespace: p.Config.Status.Active.Namespace, Name: p.Config.Status.Active.Name}
 		}
 		if visit != nil {
 			visit(p)

@@ -106,9 +106,9 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		p := all[number]
 		// Content that becomes the target again keeps its ConfigMap, which then has the newer number.
-		is, recorded := Numbered(&r.Status, number)
+		is := Numbered(&r.Status, number)
 		p.sameName, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
-		if recorded && is.Is(p.sameName) {
+		if Holds(p.sameName, &is) {
 			p.Object = p.sameName
 		}
 		p.Gone = p.Object == nil

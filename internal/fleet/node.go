@@ -49,7 +49,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		return n
 	}
 	st := &nc.Status
-	n.HasConfig, n.Generation, n.Observed = true, nc.Generation, st.ObservedGeneration
+	n.HasConfig, n.Generation, n.Observed, n.Revoked = true, nc.Generation, st.ObservedGeneration, nc.Spec.Revoked
 	n.Reported = st.AgentVersion != "" || len(st.Conditions) > 0
 	if st.RemoteConfig != "" && st.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
 		n.OtherSource = st.RemoteConfig
@@ -58,30 +58,27 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	if n.Observation = ObservationOf(nc); n.Observation.Rollout == "" && nc.Annotations[v1alpha1.AnnotationObserved] != "" {
 		ignore(&n, "the annotation "+v1alpha1.AnnotationObserved)
 	}
-	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && n.Source.Rollout == "" {
+	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && n.Source.By().Name == "" {
 		ignore(&n, "its rolloutRef")
 	}
 	n.Preflight = preflightOf(nc)
-	for _, uid := range nc.Spec.Revoked {
-		n.Revoked = append(n.Revoked, string(uid))
-	}
 	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
 	n.Disrupts = disrupts(node, st)
-	n.Active, n.DefaultTrial = refOf(st.Active), ReportedTrial(nc)
+	n.Active, n.DefaultTrial = st.Active, ReportedTrial(nc)
 	if l := st.LastKnownGood; l != nil {
-		n.LastKnownGood = refOf(&l.ConfigRevision)
+		n.LastKnownGood = &l.ConfigRevision
 	}
 	if t := st.Trial; t != nil {
 		n.InTrial, n.TrialHealthy, n.TrialLength = true, t.HealthySeconds > 0, TrialLength(t)
 	}
 	for i := range st.Conditions {
 		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {
-			n.OK, n.Reason = string(c.Status), c.Reason
+			n.OK, n.Reason = c.Status, c.Reason
 			n.Error = cmp.Or(st.Error, c.Message)
 		}
 	}
 	for _, b := range st.BadConfigs {
-		n.Provisional = n.Provisional || b.Provisional && string(b.UID) == n.Source.UID
+		n.Provisional = n.Provisional || b.Provisional && b.UID == n.Source.Content().UID
 	}
 	return n
 }
@@ -96,37 +93,23 @@ func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-func refOf(r *v1alpha1.ConfigRevision) rollout.Ref {
-	if r == nil {
-		return rollout.Ref{}
+// sourceOf returns a source, without what no controller can have written: a reference with other numbers counts as a person's, and a
+// previous source without UID and sha256 may have another content now.
+func sourceOf(s *v1alpha1.NodeConfigSource) *v1alpha1.NodeConfigSource {
+	if s == nil || s.RolloutRef == nil {
+		return s
 	}
-	return rollout.Ref{UID: string(r.UID), SHA256: r.SHA256}
-}
-
-func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
-	if s == nil {
-		return rollout.Source{}
+	r, p := s.RolloutRef, s.RolloutRef.Previous
+	ours := numbered(r.Revision, r.Attempt) && r.Term <= v1alpha1.MaxTerm
+	known := p == nil || p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" && numbered(p.Revision, p.Attempt)
+	switch {
+	case !ours:
+		return &v1alpha1.NodeConfigSource{Local: s.Local, ConfigMapRef: s.ConfigMapRef}
+	case !known:
+		s = s.DeepCopy()
+		s.RolloutRef.Previous = nil
 	}
-	out := rollout.Source{Kind: rollout.SourceLocal}
-	if ref := s.ConfigMapRef; ref != nil {
-		out = configMapSource(*ref)
-	}
-	// With other numbers, a person wrote the source.
-	if r := s.RolloutRef; r != nil && numbered(r.Revision, r.Attempt) && r.Term <= v1alpha1.MaxTerm {
-		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
-		out.Term = r.Term
-		// A reference without UID and sha256 may have another content now.
-		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" && numbered(p.Revision, p.Attempt) {
-			previous := configMapSource(p.ConfigMapRef)
-			previous.Rollout, previous.Revision, previous.Attempt = p.Rollout, p.Revision, p.Attempt
-			out.Previous = &previous
-		}
-	}
-	return out
-}
-
-func configMapSource(ref v1alpha1.ConfigMapReference) rollout.Source {
-	return rollout.Source{Kind: rollout.SourceConfigMap, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
+	return s
 }
 
 // RecordedInStatus returns the newest time that the controller recorded in a rollout's status.
@@ -153,8 +136,8 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 // RecordedOnNode returns the newest time that the controller recorded on a node for a rollout. Call IgnoreLater before.
 func RecordedOnNode(name string, n *rollout.Node) time.Time {
 	var newest time.Time
-	if n.Source.Rollout == name {
-		newest = n.Source.AssignedAt
+	if by := n.Source.By(); by.Name == name {
+		newest = by.AssignedAt.Time
 	}
 	if n.Observation.Rollout == name {
 		o := &n.Observation

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -52,8 +54,9 @@ func IgnoreLater(n *rollout.Node, latest time.Time) {
 			break
 		}
 	}
-	if n.Source.AssignedAt.After(latest) {
-		n.Source.AssignedAt = n.Created
+	if n.Source.By().AssignedAt.After(latest) {
+		n.Source = n.Source.DeepCopy()
+		n.Source.RolloutRef.AssignedAt = metav1.NewTime(n.Created)
 		ignore(n, "the time of its rolloutRef")
 	}
 	if n.Drain.Since.After(latest) {

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // Succeeded reports whether a content was rolled out completely, as far as the status knows. An undo to it passes the pauses of the steps.
@@ -23,7 +22,7 @@ func stoppedAsBad(o v1alpha1.RolloutOutcome) bool {
 // PreviousRevision returns the revision to which an undo returns by default; 0 if there is none.
 func PreviousRevision(st *v1alpha1.NodeConfigRolloutStatus) int64 {
 	target, current := st.UpdateRevision, st.CurrentRevision
-	failed := func(sha256 string) bool { return FailureOf(st, nil, rollout.Revision{SHA256: sha256}) != "" }
+	failed := func(sha256 string) bool { return FailureOf(st, nil, 0, sha256) != "" }
 	if target == nil {
 		return 0
 	}

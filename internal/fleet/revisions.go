@@ -1,68 +1,52 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Recorded is a revision that a rollout's status names. Only the controller writes there; anyone who may create ConfigMaps
-// can choose their labels and annotations.
-type Recorded struct {
-	Number int64
-	Name   string // of its ConfigMap
-	UID    types.UID
-	SHA256 string // of the payload
+// Holds reports whether a ConfigMap, nil if there is none, is the one with this UID and this payload. Only the controller writes a status;
+// anyone who may create ConfigMaps can choose their labels and annotations.
+func Holds(cm *corev1.ConfigMap, ref *v1alpha1.ConfigMapReference) bool {
+	return cm != nil && ref.UID != "" && ref.SHA256 != "" && ref.UID == cm.UID && ref.SHA256 == PayloadDigest(cm)
 }
 
-// Matches reports whether a ConfigMap with this UID and this payload is the revision.
-func (r Recorded) Matches(uid types.UID, sha256 string) bool {
-	return r.UID != "" && r.SHA256 != "" && r.UID == uid && r.SHA256 == sha256
-}
-
-// Is reports whether a ConfigMap, nil if there is none, is the revision.
-func (r Recorded) Is(cm *corev1.ConfigMap) bool {
-	return cm != nil && r.Matches(cm.UID, PayloadDigest(cm))
-}
-
-// RecordedOf converts a revision in a status.
-func RecordedOf(v *v1alpha1.RolloutRevision) Recorded {
-	return Recorded{v.Number, v.ConfigMapRef.Name, v.ConfigMapRef.UID, v.ConfigMapRef.SHA256}
-}
-
-// RecordedIn returns the revisions that a status names by UID and sha256, newest first, one of each number.
-func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
-	var out []Recorded
-	add := func(r Recorded) {
-		known := slices.ContainsFunc(out, func(o Recorded) bool { return o.Number == r.Number })
-		if r.UID != "" && r.SHA256 != "" && !known {
+// RecordedIn returns the revisions that a status names by UID and sha256, newest first, one of each number. Those of the history have no
+// namespace.
+func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []v1alpha1.RolloutRevision {
+	var out []v1alpha1.RolloutRevision
+	add := func(r v1alpha1.RolloutRevision) {
+		known := slices.ContainsFunc(out, func(o v1alpha1.RolloutRevision) bool { return o.Number == r.Number })
+		if r.ConfigMapRef.UID != "" && r.ConfigMapRef.SHA256 != "" && !known {
 			out = append(out, r)
 		}
 	}
 	for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
 		if v != nil {
-			add(RecordedOf(v))
+			add(*v)
 		}
 	}
 	for _, h := range st.History {
-		add(Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256})
+		add(v1alpha1.RolloutRevision{Number: h.Revision, ConfigMapRef: v1alpha1.ConfigMapReference{Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}})
 	}
-	slices.SortStableFunc(out, func(a, b Recorded) int { return int(min(1, max(-1, b.Number-a.Number))) })
+	slices.SortStableFunc(out, func(a, b v1alpha1.RolloutRevision) int { return cmp.Compare(b.Number, a.Number) })
 	return out
 }
 
-// Numbered returns the revision with a number that a status names; false if there is none.
-func Numbered(st *v1alpha1.NodeConfigRolloutStatus, number int64) (Recorded, bool) {
-	all := RecordedIn(st)
-	if i := slices.IndexFunc(all, func(r Recorded) bool { return r.Number == number }); i >= 0 {
-		return all[i], true
+// Numbered returns the ConfigMap of the revision with a number that a status names; zero if there is none.
+func Numbered(st *v1alpha1.NodeConfigRolloutStatus, number int64) v1alpha1.ConfigMapReference {
+	for _, r := range RecordedIn(st) {
+		if r.Number == number {
+			return r.ConfigMapRef
+		}
 	}
-	return Recorded{}, false
+	return v1alpha1.ConfigMapReference{}
 }
 
 // NumberOf returns the number in a ConfigMap's label; 0 if the controller cannot have written the label.

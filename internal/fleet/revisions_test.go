@@ -17,9 +17,9 @@ import (
 )
 
 func TestARevisionIsIdentifiedByUIDAndSHA256(t *testing.T) {
-	is := Recorded{Number: 1, Name: "workers-1", UID: "u1", SHA256: "s1"}
+	is := v1alpha1.ConfigMapReference{Name: "workers-1", UID: "u1", SHA256: "s1"}
 	for name, test := range map[string]struct {
-		recorded Recorded
+		recorded v1alpha1.ConfigMapReference
 		uid      types.UID
 		sha256   string
 		want     bool
@@ -27,11 +27,12 @@ func TestARevisionIsIdentifiedByUIDAndSHA256(t *testing.T) {
 		"it":                                 {is, "u1", "s1", true},
 		"another object of its content":      {is, "u2", "s1", false},
 		"another content in its object":      {is, "u1", "s2", false},
-		"recorded without a UID":             {Recorded{SHA256: "s1"}, "", "s1", false},
-		"recorded without a sha256":          {Recorded{UID: "u1"}, "u1", "", false},
+		"recorded without a UID":             {v1alpha1.ConfigMapReference{SHA256: "s1"}, "", "s1", false},
+		"recorded without a sha256":          {v1alpha1.ConfigMapReference{UID: "u1"}, "u1", "", false},
 		"a ConfigMap that holds no payload ": {is, "u1", "", false},
 	} {
-		assert.Equal(t, test.recorded.Matches(test.uid, test.sha256), test.want, name)
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: test.uid, Annotations: map[string]string{AnnotationDigest: test.sha256}}}
+		assert.Equal(t, Holds(cm, &test.recorded), test.want, name)
 	}
 }
 
@@ -47,12 +48,10 @@ func TestOnlyTheStatusNamesRevisions(t *testing.T) {
 			{Revision: 2, ConfigMap: "w-d", UID: "ud"}, // half of it
 		},
 	}
-	want := []Recorded{{5, "w-a", "ua", "sa"}, {4, "w-b", "ub", "sb"}, {3, "w-c", "uc", "sc"}}
+	want := []v1alpha1.RolloutRevision{*at(5, "w-a", "ua", "sa"), *at(4, "w-b", "ub", "sb"), *at(3, "w-c", "uc", "sc")}
 	assert.NoDiff(t, cmp.Diff(want, RecordedIn(st)))
-	r, ok := Numbered(st, 3)
-	assert.That(t, ok && r == want[2], "revision 3 is %+v, %v", r, ok)
-	r, ok = Numbered(st, 2)
-	assert.That(t, !ok, "revision 2 is %+v", r)
+	assert.Equal(t, Numbered(st, 3), want[2].ConfigMapRef, "revision 3")
+	assert.Equal(t, Numbered(st, 2), v1alpha1.ConfigMapReference{}, "revision 2")
 }
 
 func labelled(number string) *corev1.ConfigMap {
@@ -155,6 +154,6 @@ func TestAPreviousSourceWithoutDigestIsIgnored(t *testing.T) {
 			ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "n", Name: "now", UID: "now", SHA256: "now"},
 			RolloutRef:   &v1alpha1.RolloutReference{Name: "workers", Revision: 2, Attempt: 1, Previous: &v1alpha1.PreviousSource{ConfigMapRef: test.ref, Rollout: "workers", Revision: 1, Attempt: 1}},
 		})
-		assert.Equal(t, s.Previous != nil, test.want, name)
+		assert.Equal(t, s.RolloutRef.Previous != nil, test.want, name)
 	}
 }

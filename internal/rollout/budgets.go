@@ -80,8 +80,8 @@ func (d *planner) countDisruptions(most int) {
 
 // mayBeDown reports whether pods of a node may be unready because of the target, and not yet in the numbers of the budgets.
 func (d *planner) mayBeDown(n *Node, s State) bool {
-	if d.assignedTarget(n) && s != Conflicted && s != Manual && d.age(n.Source.AssignedAt) < d.in.Controller.AgentTimeout.Duration+showsInBudgets {
-		d.requeueAt(n.Source.AssignedAt.Add(d.in.Controller.AgentTimeout.Duration + showsInBudgets))
+	if d.assignedTarget(n) && s != Conflicted && s != Manual && d.age(n.Source.By().AssignedAt.Time) < d.in.Controller.AgentTimeout.Duration+showsInBudgets {
+		d.requeueAt(n.Source.By().AssignedAt.Time.Add(d.in.Controller.AgentTimeout.Duration + showsInBudgets))
 		return true
 	}
 	return s != Soaking && d.countsInFlight(n, s)

@@ -109,16 +109,16 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 		return
 	}
 	for _, m := range r.Moves {
-		if n := &old[m.Node]; m.Kind != Assign || n.Drain.Rollout != "" || n.Source.SHA256 == m.Source.SHA256 && n.Source.Rollout == p.Name {
+		if n := &old[m.Node]; m.Kind != Assign || n.Drain.Rollout != "" || n.Source.Content().SHA256 == m.Source.Content().SHA256 && n.Source.By().Name == p.Name {
 			continue
 		}
 		for budget := range w.pods[w.nodes[m.Node].Name] {
 			pods := 0
 			for i := range w.nodes {
 				n := &w.nodes[i]
-				of := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
-				proven := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
-				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.AssignedAt.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength))
+				of := n.Owner == "" && n.OtherSource == "" && isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
+				proven := n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial
+				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength))
 				read := p.Budgets.Time // later, only what the rollout does can be known
 				down := !n.Ready && !n.WentNotReady.After(read) || n.Ready && w.podsUnready(n) && !w.agents[n.Name].started.After(read)
 				if down || of && !proven && !failed && n.Disrupts {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -72,8 +74,10 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 
 func TestASoakRestartsWhenTheNodeWasUnhealthy(t *testing.T) {
 	for name, ail := range map[string]func(w *world, is bool){
-		"NotReady":         func(w *world, is bool) { w.setNotReady(&w.nodes[0], is) },
-		"ConfigOK Unknown": func(w *world, is bool) { w.nodes[0].OK = map[bool]string{true: "Unknown", false: "True"}[is] },
+		"NotReady": func(w *world, is bool) { w.setNotReady(&w.nodes[0], is) },
+		"ConfigOK Unknown": func(w *world, is bool) {
+			w.nodes[0].OK = map[bool]metav1.ConditionStatus{true: "Unknown", false: "True"}[is]
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := soaking(t)
@@ -127,7 +131,7 @@ func TestFailuresBeforeARetryDoNotCountWhateverTheClocks(t *testing.T) {
 func TestFailuresAfterARetryCountOnNodesOfEarlierAttempts(t *testing.T) {
 	w, _ := retried(t)
 	other := w.node("n3") // it was given the revision in the first attempt, and had not failed
-	assert.Must(t, other.Source.Attempt == 1 && other.Observation.Failed == 0, "n3 has %+v and %+v", other.Source, other.Observation)
+	assert.Must(t, other.Source.By().Attempt == 1 && other.Observation.Failed == 0, "n3 has %+v and %+v", other.Source, other.Observation)
 	w.in.Spec.FailurePolicy.MaxFailures = number(1)
 	w.in.Now = w.now
 	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
@@ -180,7 +184,7 @@ func TestNotReadyDuringTheTrialIsAFailure(t *testing.T) {
 	w.plan()
 	w.act()
 	w.setNotReady(&w.nodes[0], true)
-	w.nodes[0].Source.AssignedAt = w.now.Add(time.Hour) // the controller's clock, at another time
+	w.nodes[0].Source.By().AssignedAt.Time = w.now.Add(time.Hour) // the controller's clock, at another time
 	if s := w.stateAfter(w.in.Controller.NotReadyGrace.Duration); s != Failed {
 		t.Errorf("the node is %s: %s", s, w.last.NodeState(0).Message)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -45,13 +46,15 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 		happen func(w *world)
 		want   int
 	}{
-		"it makes progress":   {func(*world) {}, 1},
-		"it has no nodes":     {func(w *world) { w.nodes = nil }, 0},
-		"it is paused":        {func(w *world) { w.in.Spec.Paused = true }, 0},
-		"it is frozen":        {func(w *world) { w.in.Spec.Frozen = true }, 0},
-		"it was stopped":      {func(w *world) { w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, 0},
-		"it was complete":     {func(w *world) { w.succeed() }, 0},
-		"it has no revision":  {func(w *world) { w.in.Target, w.in.Status = Revision{}, v1alpha1.NodeConfigRolloutStatus{} }, 0},
+		"it makes progress": {func(*world) {}, 1},
+		"it has no nodes":   {func(w *world) { w.nodes = nil }, 0},
+		"it is paused":      {func(w *world) { w.in.Spec.Paused = true }, 0},
+		"it is frozen":      {func(w *world) { w.in.Spec.Frozen = true }, 0},
+		"it was stopped":    {func(w *world) { w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1} }, 0},
+		"it was complete":   {func(w *world) { w.succeed() }, 0},
+		"it has no revision": {func(w *world) {
+			w.in.Target, w.in.Status = v1alpha1.RolloutRevision{}, v1alpha1.NodeConfigRolloutStatus{}
+		}, 0},
 		"it is in preflight":  {func(w *world) { w.in.Spec.Strategy.Preflight = v1alpha1.PreflightRequire }, 1},
 		"its template is bad": {func(w *world) { w.in.Invalid = "unknown field" }, 0},
 	} {
@@ -68,7 +71,7 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 // The ConfigMap of the target was deleted and created again: nodes are assigned the new one in any state, without a restart.
 func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 	for want, happen := range map[State]func(w *world, n *Node){
-		Assigned: func(w *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false },
+		Assigned: func(w *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, nil, false },
 		Trial:    func(*world, *Node) {},
 		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.in.soak(time.Hour) },
 		Updated:  func(w *world, n *Node) { w.proves("n1") },
@@ -83,12 +86,12 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 		w.node("n2").Ready = false
 		happen(w, w.node("n1"))
 		w.target("r1") // the same content, another UID
-		var uids []string
+		var uids []types.UID
 		r := w.plan()
 		for _, m := range r.Moves {
-			uids = append(uids, m.Source.UID)
+			uids = append(uids, m.Source.Content().UID)
 		}
-		assert.That(t, r.States[0] == want && slices.Equal(uids, []string{w.in.Target.UID}) == (want != Failed),
+		assert.That(t, r.States[0] == want && slices.Equal(uids, []types.UID{w.in.Target.ConfigMapRef.UID}) == (want != Failed),
 			"%s (want %s): assigned are %q", r.States[0], want, uids)
 	}
 }
@@ -188,8 +191,8 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 				age, expect = c.limit, c.after
 			}
 			c.set(w, age)
-			if w.node("n2").Source.Kind == SourceConfigMap {
-				w.node("n2").Ready, w.node("n2").Source.AssignedAt = true, w.now
+			if isConfigMap(w.node("n2").Source) {
+				w.node("n2").Ready, w.node("n2").Source.By().AssignedAt.Time = true, w.now
 			}
 			w.in.Now = w.now
 			r := Plan(w.in, w.nodes)
@@ -224,7 +227,7 @@ func TestOtherNodesWaitUntilARetriedNodeHasSoaked(t *testing.T) {
 		w := fleet(2)
 		w.assigned("n1")
 		w.proves("n1")
-		w.node("n1").Source.Attempt, w.in.Status.Attempt = 2, 2
+		w.node("n1").Source.By().Attempt, w.in.Status.Attempt = 2, 2
 		w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 		w.in.soak(soak)
 		w.wantMoves(t, want...)
@@ -236,7 +239,7 @@ func TestANodeThatFailsAgainAfterARetryIsNotTriedAgain(t *testing.T) {
 	w.in.Spec.FailurePolicy.MaxFailures = number(3)
 	w.assigned("n1")
 	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial, n.Active = "False", v1alpha1.ReasonCrashLooped, false, Ref{}
+	n.OK, n.Reason, n.InTrial, n.Active = "False", v1alpha1.ReasonCrashLooped, false, nil
 	w.node("n2").Ready = false
 	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	w.wantMoves(t, "Assign n1")
@@ -443,10 +446,10 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		"on trial and healthy":             {Trial, func(*planner, *Node) {}, false},
 		"on trial, until the trial ends":   {Trial, func(d *planner, _ *Node) { d.in.Spec.Strategy.DrainOptions.ReleaseAfter = v1alpha1.ReleaseTrial }, true},
 		"on trial, with an older answer":   {Trial, func(_ *planner, n *Node) { n.Observed-- }, true},
-		"on trial, and not yet started":    {Trial, func(_ *planner, n *Node) { n.Active = Ref{} }, true},
+		"on trial, and not yet started":    {Trial, func(_ *planner, n *Node) { n.Active = nil }, true},
 		"on trial and not healthy":         {Trial, func(_ *planner, n *Node) { n.OK = "Unknown" }, true},
 		"on trial, and no longer to drain": {Trial, func(d *planner, n *Node) { n.OK = "Unknown"; d.in.Spec.Strategy.Drain = v1alpha1.DrainNever }, false},
-		"not healthy, with something else": {Trial, func(_ *planner, n *Node) { n.OK = "Unknown"; n.Source.SHA256 = "r0" }, false},
+		"not healthy, with something else": {Trial, func(_ *planner, n *Node) { n.OK = "Unknown"; n.Source.Content().SHA256 = "r0" }, false},
 		"failed":                           {Failed, func(_ *planner, n *Node) { n.OK = "False" }, false},
 	} {
 		w := fleet(1)

@@ -100,12 +100,12 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 	if len(d.failed) > 0 {
 		node = d.nodes[d.failed[0]].Name
 	}
-	again := "; " + Remedies(d.in.Name, h.Reason, node, d.lastGood().Number != 0 && !d.lastGood().Gone)
+	again := "; " + Remedies(d.in.Name, h.Reason, node, d.lastGood().Number != 0 && !d.in.LastSucceededGone)
 	switch {
 	case !h.Rollback:
 		return v1alpha1.RolloutHalted, what + again
-	case d.lastGood().Gone:
-		return v1alpha1.RolloutHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.in.LastSucceeded.Namespace, d.in.LastSucceeded.Name, d.in.LastSucceeded.Number, again)
+	case d.goodIsGone():
+		return v1alpha1.RolloutHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.in.LastSucceeded.ConfigMapRef.Namespace, d.in.LastSucceeded.ConfigMapRef.Name, d.in.LastSucceeded.Number, again)
 	case d.back.leaving > 0:
 		return v1alpha1.RolloutRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, printable.Count(d.back.leaving, "node"), d.back.moving, d.back.goingTo.words("to"))
 	}
@@ -159,37 +159,46 @@ func (in *Input) RunWords(nodes []*Node) string {
 
 // RunsName names the configuration that a node runs.
 func (in *Input) RunsName(n *Node) string {
-	if n.Active.SHA256 == "" {
-		return in.sourceName(&Source{})
+	if n.Active.Digest() == "" {
+		return localName
 	}
-	for _, s := range []*Source{&n.Source, n.Source.Previous} {
-		if s != nil && n.runs(s) {
-			return in.sourceName(s)
-		}
+	by, has := n.Source.By(), n.Source.Content()
+	if p := by.Previous; n.Active.Digest() != has.SHA256 && p != nil && n.Active.Digest() == p.ConfigMapRef.SHA256 {
+		return in.contentName(&p.ConfigMapRef, p.Rollout, p.Revision)
+	} else if n.Active.Digest() != has.SHA256 {
+		return in.contentName(&v1alpha1.ConfigMapReference{SHA256: n.Active.Digest()}, "", 0)
 	}
-	return in.sourceName(&Source{Kind: SourceConfigMap, SHA256: n.Active.SHA256})
+	return in.contentName(has, by.Name, by.Revision)
 }
 
+const localName = "the local configuration"
+
 // sourceName names the configuration of a source.
-func (in *Input) sourceName(s *Source) string {
-	c, known := in.Contents[s.SHA256]
+func (in *Input) sourceName(s *v1alpha1.NodeConfigSource) string {
+	if !isConfigMap(s) {
+		return localName
+	}
+	return in.contentName(s.Content(), s.By().Name, s.By().Revision)
+}
+
+// contentName names the content of a ConfigMap that a rollout assigned, or a person.
+func (in *Input) contentName(ref *v1alpha1.ConfigMapReference, rollout string, revision int64) string {
+	c, known := in.Contents[ref.SHA256]
 	switch {
-	case s.Kind != SourceConfigMap:
-		return "the local configuration"
-	case s.SHA256 == in.Target.SHA256:
+	case ref.SHA256 == in.Target.ConfigMapRef.SHA256:
 		return fmt.Sprintf("revision %d", in.Target.Number)
 	case known && c.Stopped:
 		return fmt.Sprintf("revision %d (stopped)", c.Number)
 	case known:
 		return fmt.Sprintf("revision %d", c.Number)
-	case s.Rollout == in.Name:
-		return fmt.Sprintf("revision %d", s.Revision)
-	case s.Rollout != "":
-		return fmt.Sprintf("revision %d of rollout %s", s.Revision, s.Rollout)
-	case s.Name == "":
+	case rollout == in.Name:
+		return fmt.Sprintf("revision %d", revision)
+	case rollout != "":
+		return fmt.Sprintf("revision %d of rollout %s", revision, rollout)
+	case ref.Name == "":
 		return "another configuration"
 	}
-	return fmt.Sprintf("ConfigMap %s/%s", s.Namespace, s.Name)
+	return fmt.Sprintf("ConfigMap %s/%s", ref.Namespace, ref.Name)
 }
 
 // maxNames is how many nodes a message names.
@@ -315,7 +324,7 @@ const inProgress = "in progress"
 func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 	switch earlier := !d.hasTarget(n) && s != Draining; {
 	case earlier && n.Observed != n.Generation:
-		written := n.Source.AssignedAt
+		written := n.Source.By().AssignedAt.Time
 		if n.Observation.Blocked.After(written) {
 			written = n.Observation.Blocked
 		}
@@ -395,7 +404,7 @@ func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav
 
 // degraded returns the Degraded condition: the most important problem.
 func (d *planner) degraded() metav1.Condition {
-	c, l := d.counts, d.in.LastSucceeded
+	c, l := d.counts, &d.in.LastSucceeded
 	is := func(reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionDegraded, true, reason, message)
 	}
@@ -420,8 +429,8 @@ func (d *planner) degraded() metav1.Condition {
 		return is("BudgetHeld", d.waitReason+": kubectl evenkeel nodes --problems")
 	case c.Blocked > 0:
 		return is("NodesBlocked", d.blocked())
-	case l.Gone:
-		return is("RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.Namespace, l.Name, l.Number))
+	case d.in.LastSucceededGone:
+		return is("RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.ConfigMapRef.Namespace, l.ConfigMapRef.Name, l.Number))
 	case c.Stale > 0:
 		return is("AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", printable.Count(c.Stale, "node")))
 	}

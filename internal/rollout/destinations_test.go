@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,23 +14,27 @@ import (
 
 // After a chain of commands, 60 nodes run four configurations, and the last rollback is over.
 func TestAFinishedRollbackSaysHowManyNodesRunWhat(t *testing.T) {
-	source := func(number int64, sha256, rollout string) Source {
-		return Source{Kind: SourceConfigMap, Name: "cm-" + sha256, SHA256: sha256, UID: sha256, Rollout: rollout, Revision: number, Attempt: 1}
+	source := func(number int64, sha256, rollout string) *v1alpha1.NodeConfigSource {
+		return given(rollout, revision(number, "cm-"+sha256, sha256, sha256), time.Time{})
 	}
 	p := Input{
-		Claim: Claim{Name: "workers"}, Target: Revision{Number: 3, Name: "workers-c", UID: "c", SHA256: "c"}, Now: epoch, Stopped: []string{"workers-b"},
+		Claim: Claim{Name: "workers"}, Target: revision(3, "workers-c", "c", "c"), Now: epoch, Stopped: []string{"workers-b"},
 		Contents: map[string]Content{"a": {Number: 1}, "b": {Number: 2, Stopped: true}, "c": {Number: 3}},
 	}
 	p.Status = stoppedStatus(p.Target, v1alpha1.HaltAborted, "stopped by a person")
 	p.Status.Halt.Rollback = true
 	var nodes []Node
-	add := func(n int, s Source) {
+	add := func(n int, s *v1alpha1.NodeConfigSource) {
+		var running *v1alpha1.ConfigRevision
+		if isConfigMap(s) {
+			running = ref(string(s.Content().UID), s.Content().SHA256)
+		}
 		for range n {
-			nodes = append(nodes, Node{Name: fmt.Sprint("n", len(nodes)), Ready: true, HasConfig: true, Reported: true, OK: "True", Source: s, Active: Ref{s.UID, s.SHA256}})
+			nodes = append(nodes, Node{Name: fmt.Sprint("n", len(nodes)), Ready: true, HasConfig: true, Reported: true, OK: "True", Source: s, Active: running})
 		}
 	}
 	add(26, source(1, "a", "workers"))
-	add(23, Source{Kind: SourceLocal, Rollout: "workers", Revision: 3, Attempt: 1})
+	add(23, local(3, time.Time{}))
 	add(10, source(2, "b", "workers"))
 	add(1, source(4, "d", "others"))
 	const want = "now 26 on revision 1, 23 on the local configuration, 10 on revision 2 (stopped), 1 on revision 4 of rollout others"
@@ -40,13 +45,13 @@ func TestAFinishedRollbackSaysHowManyNodesRunWhat(t *testing.T) {
 }
 
 func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
-	good := Revision{Number: 1, Name: "workers-a", UID: "a", SHA256: "a"}
+	good := revision(1, "workers-a", "a", "a")
 	for name, tt := range map[string]struct {
 		edit func(*Input)
 		want string // the end of the message
 	}{
 		"a failed node, and an earlier revision": {func(*Input) {}, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0, or: kubectl evenkeel rollout undo workers"},
-		"nothing before it":                      {func(p *Input) { p.LastSucceeded = Revision{} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
+		"nothing before it":                      {func(p *Input) { p.LastSucceeded = v1alpha1.RolloutRevision{} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
 		"the earlier revision failed later":      {func(p *Input) { p.Stopped = []string{"workers-a"} }, "; push a fixed configuration, or: kubectl evenkeel rollout retry workers n0"},
 		"an outage": {func(p *Input) { p.Status.Halt.Reason = v1alpha1.HaltInconclusive },
 			"; when the outage is over: kubectl evenkeel rollout retry workers, or: kubectl evenkeel rollout undo workers"},
@@ -59,12 +64,12 @@ func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
 			"; the same content failed before: revision 2 was stopped (Aborted: by a person)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Input{Claim: Claim{Name: "workers"}, Target: Revision{Number: 3, Name: "workers-c", UID: "c", SHA256: "c"}, Now: epoch, LastSucceeded: good}
+			p := Input{Claim: Claim{Name: "workers"}, Target: revision(3, "workers-c", "c", "c"), Now: epoch, LastSucceeded: good}
 			p.Spec.FailurePolicy.MaxFailures = number(9)
 			p.Status = stoppedStatus(p.Target, v1alpha1.HaltTooManyFailures, "1 node failed")
 			tt.edit(&p)
 			n := Node{Name: "n0", Ready: true, HasConfig: true, Reported: true, OK: "False", Reason: v1alpha1.ReasonCrashLooped,
-				Source: Source{Kind: SourceConfigMap, UID: "c", SHA256: "c", Rollout: "workers", Revision: 3, Attempt: 1}}
+				Source: given("workers", p.Target, time.Time{})}
 			got := Plan(p, []Node{n}).Next.Message
 			assert.That(t, strings.HasSuffix(got, tt.want), "the message is %s\nwant the end %s", got, tt.want)
 		})
@@ -72,9 +77,9 @@ func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
 }
 
 // stoppedStatus is the status of a rollout whose target was stopped in its first attempt.
-func stoppedStatus(target Revision, reason, message string) v1alpha1.NodeConfigRolloutStatus {
+func stoppedStatus(target v1alpha1.RolloutRevision, reason, message string) v1alpha1.NodeConfigRolloutStatus {
 	return v1alpha1.NodeConfigRolloutStatus{
-		UpdateRevision: apiRevision(target), Attempt: 1, Phase: v1alpha1.RolloutHalted,
+		UpdateRevision: new(target), Attempt: 1, Phase: v1alpha1.RolloutHalted,
 		Halt: &v1alpha1.RolloutHalt{Revision: target.Number, Attempt: 1, Reason: reason, Message: message, Time: metav1.NewTime(epoch)},
 	}
 }

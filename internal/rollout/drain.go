@@ -68,7 +68,7 @@ func (d *planner) isDraining(n *Node) bool {
 
 // toAssign reports whether a node that is being drained has yet to be assigned the target, for the first time or again.
 func (d *planner) toAssign(n *Node) bool {
-	return !d.hasTarget(n) || !n.refuses() && !d.proven(n) && n.Source.Attempt < d.next.Attempt
+	return !d.hasTarget(n) || !n.refuses() && !d.proven(n) && n.Source.By().Attempt < d.next.Attempt
 }
 
 // draining derives the state of a node that is being drained.
@@ -105,7 +105,7 @@ func (n *Node) drained() bool {
 
 // canGiveUp reports whether the target can be taken back from a node. Otherwise a drain that is given up would begin again at once.
 func (d *planner) canGiveUp(n *Node) bool {
-	return !d.hasTarget(n) || d.previousSource(n).SHA256 != d.in.Target.SHA256
+	return !d.hasTarget(n) || d.previousSource(n).Content().SHA256 != d.in.Target.ConfigMapRef.SHA256
 }
 
 // beginDrain records that a node is to be drained.
@@ -235,7 +235,7 @@ func (d *planner) holdsTaint(n *Node, s State) bool {
 	case s == Trial && d.in.Spec.Strategy.DrainOptions.ReleaseAfter == v1alpha1.ReleaseTrial:
 		return true
 	case s == Trial:
-		return !(n.Observed == n.Generation && n.Active.SHA256 == d.in.Target.SHA256 && n.healthy())
+		return !(n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 && n.healthy())
 	}
 	return false
 }

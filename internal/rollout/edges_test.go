@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -25,20 +26,20 @@ func fleet(nodes int) *world {
 func (w *world) assigned(names ...string) {
 	at := apiTime(epoch)
 	w.in.Status = v1alpha1.NodeConfigRolloutStatus{
-		Phase: v1alpha1.RolloutProgressing, UpdateRevision: apiRevision(w.in.Target), Attempt: 1, AttemptTime: at, StartTime: at, StepTime: at, ProgressTime: at,
+		Phase: v1alpha1.RolloutProgressing, UpdateRevision: new(w.in.Target), Attempt: 1, AttemptTime: at, StartTime: at, StepTime: at, ProgressTime: at,
 	}
 	for _, name := range names {
 		n := w.node(name)
-		n.Source = Source{Kind: SourceConfigMap, Namespace: "ns", Name: "workers-r1", UID: "uid-r1", SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: epoch}
-		n.Generation, n.Observed, n.Active, n.InTrial, n.TrialLength = 2, 2, Ref{"uid-r1", "r1"}, true, trialLength
+		n.Source = given("workers", revision(1, "workers-r1", "uid-r1", "r1"), epoch)
+		n.Generation, n.Observed, n.Active, n.InTrial, n.TrialLength = 2, 2, ref("uid-r1", "r1"), true, trialLength
 	}
 }
 
 // judge has nodes report this of their assignments, while they run their local configurations.
-func (w *world) judge(ok, reason string, names ...string) {
+func (w *world) judge(ok metav1.ConditionStatus, reason string, names ...string) {
 	for _, name := range names {
 		n := w.node(name)
-		n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, ok, reason
+		n.Active, n.InTrial, n.OK, n.Reason = nil, false, ok, reason
 	}
 }
 
@@ -87,7 +88,7 @@ func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.in.Term, w.in.Spec.Strategy.MaxUnavailable = 2, number(1)
-	w.node("n1").Source.Term, w.node("n2").Source.Term = 2, 1
+	w.node("n1").Source.By().Term, w.node("n2").Source.By().Term = 2, 1
 	w.judge("Unknown", v1alpha1.ReasonStaleAssignment, "n2")
 	w.wantMoves(t)
 	w.proves("n1")
@@ -105,7 +106,7 @@ func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
 }
 
 func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
-	for reason, want := range map[string][]string{v1alpha1.HaltInconclusive: nil, v1alpha1.HaltTooManyFailures: {"uid-r1"}} {
+	for reason, want := range map[string][]types.UID{v1alpha1.HaltInconclusive: nil, v1alpha1.HaltTooManyFailures: {"uid-r1"}} {
 		w := fleet(1)
 		w.assigned("n1")
 		w.node("n1").Observed = 1
@@ -116,11 +117,11 @@ func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
 }
 
 func TestTheNewestTenRevocationsAreKept(t *testing.T) {
-	var list []string
+	var list []types.UID
 	for i := range 10 {
-		list = append(list, fmt.Sprint(i))
+		list = append(list, types.UID(fmt.Sprint(i)))
 	}
-	got := revoked(list, []string{"new"}, "")
+	got := revoked(list, []types.UID{"new"}, "")
 	assert.That(t, len(got) == 10 && got[0] == "1" && got[9] == "new", "%q", got)
 }
 
@@ -143,7 +144,7 @@ func TestAtLeastOneNodeRollsBackAtATime(t *testing.T) {
 
 // lastSucceeded makes revision 2 the target, after revision 1 has succeeded.
 func (w *world) lastSucceeded() {
-	w.succeeded = []Revision{w.in.Target}
+	w.succeeded = []v1alpha1.RolloutRevision{w.in.Target}
 	w.target("r2")
 	w.in.Spec.Paused = true // nodes join all the same
 }
@@ -166,17 +167,17 @@ func TestAStoppedRevisionIsTakenBackFromANodeThatCannotJudgeIt(t *testing.T) {
 		happen func(n *Node)
 		want   []string
 	}{
-		"cannot save it":                      {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "SyncFailed", Ref{} }, []string{"TakeBack n1"}},
-		"cannot validate it":                  {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "CouldNotValidate", Ref{} }, []string{"TakeBack n1"}},
-		"has a kubelet that is broken anyway": {func(n *Node) { n.OK, n.Reason, n.Active = "False", "DeadEnd", Ref{} }, []string{"TakeBack n1"}},
-		"has an invalid file of its own":      {func(n *Node) { n.OK, n.Reason, n.Active = "False", "LocalInvalid", Ref{} }, []string{"TakeBack n1"}},
-		"protects a field":                    {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ProtectedFields", Ref{} }, []string{"TakeBack n1"}},
-		"has pods that it would lose":         {func(n *Node) { n.OK, n.Reason, n.Active = "False", "WouldEvictPods", Ref{} }, []string{"TakeBack n1"}},
-		"gives a reason of a newer agent":     {func(n *Node) { n.OK, n.Reason, n.Active = "False", "Unheard", Ref{} }, []string{"TakeBack n1"}},
-		"withdrew its verdict":                {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "Inconclusive", Ref{} }, []string{"TakeBack n1"}},
-		"has a provisional verdict":           {func(n *Node) { n.OK, n.Reason, n.Active, n.Provisional = "False", "CrashLooped", Ref{}, true }, nil},
-		"rejected it":                         {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ValidationFailed", Ref{} }, nil},
-		"rolled back from it":                 {func(n *Node) { n.OK, n.Reason, n.Active = "False", "NotHealthy", Ref{} }, nil},
+		"cannot save it":                      {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "SyncFailed", nil }, []string{"TakeBack n1"}},
+		"cannot validate it":                  {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "CouldNotValidate", nil }, []string{"TakeBack n1"}},
+		"has a kubelet that is broken anyway": {func(n *Node) { n.OK, n.Reason, n.Active = "False", "DeadEnd", nil }, []string{"TakeBack n1"}},
+		"has an invalid file of its own":      {func(n *Node) { n.OK, n.Reason, n.Active = "False", "LocalInvalid", nil }, []string{"TakeBack n1"}},
+		"protects a field":                    {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ProtectedFields", nil }, []string{"TakeBack n1"}},
+		"has pods that it would lose":         {func(n *Node) { n.OK, n.Reason, n.Active = "False", "WouldEvictPods", nil }, []string{"TakeBack n1"}},
+		"gives a reason of a newer agent":     {func(n *Node) { n.OK, n.Reason, n.Active = "False", "Unheard", nil }, []string{"TakeBack n1"}},
+		"withdrew its verdict":                {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "Inconclusive", nil }, []string{"TakeBack n1"}},
+		"has a provisional verdict":           {func(n *Node) { n.OK, n.Reason, n.Active, n.Provisional = "False", "CrashLooped", nil, true }, nil},
+		"rejected it":                         {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ValidationFailed", nil }, nil},
+		"rolled back from it":                 {func(n *Node) { n.OK, n.Reason, n.Active = "False", "NotHealthy", nil }, nil},
 		"runs it":                             {func(n *Node) { n.OK, n.Reason = "Unknown", "SyncFailed" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,55 +195,60 @@ func TestAStoppedRevisionIsTakenBackFromANodeThatCannotJudgeIt(t *testing.T) {
 }
 
 // other returns a revision of another rollout, as the source of a node.
-func other(revision int64) Source {
-	content := fmt.Sprint("r", revision)
-	return Source{Kind: SourceConfigMap, Namespace: "ns", Name: "zone-" + content, UID: "zone-" + content, SHA256: "zone-" + content, Rollout: "zone", Revision: revision, Attempt: 1}
+func other(number int64) *v1alpha1.NodeConfigSource {
+	content := fmt.Sprint("zone-r", number)
+	return given("zone", revision(number, content, content, content), time.Time{})
+}
+
+// previous returns a source as the one before another.
+func previous(s *v1alpha1.NodeConfigSource) *v1alpha1.PreviousSource {
+	return &v1alpha1.PreviousSource{ConfigMapRef: *s.ConfigMapRef, Rollout: s.RolloutRef.Name, Revision: s.RolloutRef.Revision, Attempt: s.RolloutRef.Attempt}
 }
 
 func TestAStoppedRevisionOfAnotherRolloutIsNoPreviousSource(t *testing.T) {
 	w := fleet(1)
 	n, before, rejected := w.node("n1"), other(1), other(2)
-	rejected.Previous = &before
+	rejected.RolloutRef.Previous = previous(before)
 	n.Source = rejected
-	n.Active, n.LastKnownGood = Ref{before.UID, before.SHA256}, Ref{before.UID, before.SHA256} // it rejected the second
-	w.in.Stopped = []string{rejected.Name}
+	n.Active, n.LastKnownGood = ref("zone-r1", "zone-r1"), ref("zone-r1", "zone-r1") // it rejected the second
+	w.in.Stopped = []string{rejected.Content().Name}
 	moves := w.plan().Moves
-	if len(moves) != 1 || moves[0].Source.Previous == nil || moves[0].Source.Previous.Name != before.Name || !slices.Equal(moves[0].Revoked, []string{rejected.UID}) {
-		t.Errorf("moves are %+v, want an assignment with previous source %s, and %s revoked", moves, before.Name, rejected.UID)
+	if len(moves) != 1 || moves[0].Source.By().Previous == nil || moves[0].Source.By().Previous.ConfigMapRef.Name != "zone-r1" || !slices.Equal(moves[0].Revoked, []types.UID{"zone-r2"}) {
+		t.Errorf("moves are %+v, want an assignment with previous source %s, and %s revoked", moves, before.Content().Name, rejected.Content().UID)
 	}
 }
 
 func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
-	previous := other(1)
+	before := other(1)
 	for name, c := range map[string]struct {
-		running Ref
+		running *v1alpha1.ConfigRevision
 		proven  bool
 		stopped bool
 		want    string // the move, and the name of the source
 	}{
-		"not adopted":                        {Ref{}, false, false, "TakeBack zone-r1"},
-		"not adopted, stopped":               {Ref{}, false, true, "TakeBack "},
-		"stopped, but the node runs it":      {Ref{previous.UID, previous.SHA256}, false, true, "TakeBack zone-r1"},
-		"adopted":                            {Ref{"uid-r1", "r1"}, true, false, "GoBack zone-r1"},
-		"adopted, and the other was stopped": {Ref{"uid-r1", "r1"}, true, true, "GoBack "},
+		"not adopted":                        {nil, false, false, "TakeBack zone-r1"},
+		"not adopted, stopped":               {nil, false, true, "TakeBack "},
+		"stopped, but the node runs it":      {ref("zone-r1", "zone-r1"), false, true, "TakeBack zone-r1"},
+		"adopted":                            {ref("uid-r1", "r1"), true, false, "GoBack zone-r1"},
+		"adopted, and the other was stopped": {ref("uid-r1", "r1"), true, true, "GoBack "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
 			n := w.node("n1")
-			n.Source.Previous, n.Active, n.InTrial = &previous, c.running, false
+			n.Source.By().Previous, n.Active, n.InTrial = previous(before), c.running, false
 			if c.proven {
 				w.proves("n1")
 			} else {
 				n.Observed--
 			}
 			if c.stopped {
-				w.in.Stopped = []string{previous.Name}
+				w.in.Stopped = []string{"zone-r1"}
 			}
 			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 			var got []string
 			for _, m := range w.plan().Moves {
-				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Name))
+				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Content().Name))
 			}
 			assert.That(t, slices.Equal(got, []string{c.want}), "moves are %q, want %q", got, c.want)
 		})
@@ -250,26 +256,26 @@ func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
 }
 
 func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
-	previous := other(1)
-	previous.Rollout = "workers"
+	before := other(1)
+	before.RolloutRef.Name = "workers"
 	for name, c := range map[string]struct {
-		revisions []string
-		running   Ref
+		revisions []types.UID
+		running   *v1alpha1.ConfigRevision
 		want      string // the name of the source
 	}{
-		"it exists":                  {[]string{previous.UID, "uid-r1"}, Ref{}, previous.Name},
-		"not known":                  {nil, Ref{}, previous.Name},
-		"gone":                       {[]string{"uid-r1"}, Ref{}, ""},
-		"created again":              {[]string{"uid-r1", "another UID"}, Ref{}, ""},
-		"gone, but the node runs it": {[]string{"uid-r1"}, Ref{previous.UID, previous.SHA256}, previous.Name},
-		"all are gone":               {[]string{}, Ref{}, ""},
+		"it exists":                  {[]types.UID{"zone-r1", "uid-r1"}, nil, "zone-r1"},
+		"not known":                  {nil, nil, "zone-r1"},
+		"gone":                       {[]types.UID{"uid-r1"}, nil, ""},
+		"created again":              {[]types.UID{"uid-r1", "another UID"}, nil, ""},
+		"gone, but the node runs it": {[]types.UID{"uid-r1"}, ref("zone-r1", "zone-r1"), "zone-r1"},
+		"all are gone":               {[]types.UID{}, nil, ""},
 	} {
 		w := fleet(1)
 		w.assigned("n1")
 		n := w.node("n1")
-		n.Source.Previous, n.Active, n.InTrial, n.OK, n.Reason = &previous, c.running, false, "Unknown", "CouldNotValidate"
+		n.Source.By().Previous, n.Active, n.InTrial, n.OK, n.Reason = previous(before), c.running, false, "Unknown", "CouldNotValidate"
 		w.in.Revisions, w.in.Spec.Abort = c.revisions, &v1alpha1.RolloutAbort{Revision: 1}
-		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || moves[0].Source.Name != c.want {
+		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || moves[0].Source.Content().Name != c.want {
 			t.Errorf("%s: moves are %+v, want a return to %q", name, moves, c.want)
 		}
 	}
@@ -277,16 +283,16 @@ func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
 
 func TestARevisionWhoseConfigMapIsGoneIsNoPreviousSource(t *testing.T) {
 	before := other(1)
-	for running, want := range map[string]string{"r1": "workers-r1", before.SHA256: before.Name} {
+	for running, want := range map[string]string{"r1": "workers-r1", "zone-r1": "zone-r1"} {
 		w := fleet(1)
 		w.assigned("n1")
 		n := w.node("n1")
-		n.Source.Previous, n.InTrial = &before, false
-		n.Active = Ref{SHA256: running}
+		n.Source.By().Previous, n.InTrial = previous(before), false
+		n.Active = ref("", running)
 		n.LastKnownGood, n.OK, n.Reason = n.Active, "Unknown", "SyncFailed"
 		w.target("r2")
-		w.in.Revisions = []string{"uid-r2"}
-		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Source.Previous == nil || moves[0].Source.Previous.Name != want {
+		w.in.Revisions = []types.UID{"uid-r2"}
+		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Source.By().Previous == nil || moves[0].Source.By().Previous.ConfigMapRef.Name != want {
 			t.Errorf("the node runs %s: moves are %+v, want an assignment with previous source %s", running, moves, want)
 		}
 	}
@@ -411,7 +417,7 @@ func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
 	for until, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
 		w := fleet(1)
 		w.assigned("n1")
-		w.node("n1").Source.AssignedAt = epoch.Add(2 * time.Hour)
+		w.node("n1").Source.By().AssignedAt.Time = epoch.Add(2 * time.Hour)
 		w.now, w.in.Outages = epoch.Add(2*time.Hour), Outages{{epoch, epoch.Add(until)}}
 		r := w.plan()
 		late := slices.ContainsFunc(r.Next.Conditions, func(c metav1.Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
@@ -432,7 +438,7 @@ func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 		{"it was created again", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
 		{"its agent is silent", func(w *world, n *Node) { n.Observed = 1 }, Stale},
 		{"its agent cannot read its NodeConfig", func(w *world, n *Node) { n.Observed = 0 }, Trial},
-		{"nor could it before the trial", func(w *world, n *Node) { n.Observed, n.InTrial, n.Active = 0, false, Ref{} }, Stale},
+		{"nor could it before the trial", func(w *world, n *Node) { n.Observed, n.InTrial, n.Active = 0, false, nil }, Stale},
 		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.in.Outages = 1, Outages{{epoch, w.now}} }, Assigned},
 		{"its trial does not end", func(w *world, n *Node) { w.now = epoch.Add(time.Hour) }, Failed},
 		{"it lost the API, and cannot tell why", func(w *world, n *Node) {
@@ -527,7 +533,7 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 func (w *world) takenBack(name string) {
 	w.assigned(name)
 	n := w.node(name)
-	n.Source, n.Active, n.InTrial = Source{}, Ref{}, false
+	n.Source, n.Active, n.InTrial = nil, nil, false
 	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Blocked: epoch, Offers: 1, Reason: v1alpha1.ReasonWouldEvictPods}
 	n.Generation, w.agents[name].silent = 3, true
 }
@@ -544,7 +550,7 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 		"its machine was created again":    {func(n *Node) { n.Created = epoch.Add(time.Second) }, 0},
 		"its NodeConfig is gone":           {func(n *Node) { *n = Node{Name: n.Name, Created: n.Created, Ready: true} }, 0},
 		"it was given something after that": {func(n *Node) {
-			n.Source = Source{Kind: SourceLocal, Rollout: "workers", AssignedAt: epoch.Add(time.Second)}
+			n.Source = local(1, epoch.Add(time.Second))
 		}, 0},
 	} {
 		w := fleet(1)
@@ -583,29 +589,29 @@ func TestTheObservationOfAnEarlierRefusalIsRemoved(t *testing.T) {
 }
 
 func TestANodeGoesBackToWhatItRuns(t *testing.T) {
-	r0 := other(0)
+	r0 := previous(other(0))
 	for name, c := range map[string]struct {
-		previous *Source
+		previous *v1alpha1.PreviousSource
 		running  string
 		want     string // the name of the next previous source
 	}{
-		"it has adopted revision 1":                     {&r0, "r1", "workers-r1"},
-		"it has kept what it had before":                {&r0, r0.SHA256, r0.Name},
+		"it has adopted revision 1":                     {r0, "r1", "workers-r1"},
+		"it has kept what it had before":                {r0, "zone-r0", "zone-r0"},
 		"it has kept its local configuration":           {nil, "", ""},
-		"it runs something that no source says":         {&r0, "r9", "workers-r1"},
+		"it runs something that no source says":         {r0, "r9", "workers-r1"},
 		"it runs something, and nothing says it had it": {nil, "r9", "workers-r1"},
 	} {
 		w := fleet(1)
 		w.assigned("n1")
 		n := w.node("n1")
-		n.Source.Previous, n.InTrial, n.OK, n.Reason = c.previous, false, "Unknown", "CouldNotValidate"
-		n.Active = Ref{SHA256: c.running}
+		n.Source.By().Previous, n.InTrial, n.OK, n.Reason = c.previous, false, "Unknown", "CouldNotValidate"
+		n.Active = ref("", c.running)
 		n.LastKnownGood = n.Active
 		w.target("r2")
 		moves := w.plan().Moves
 		got := ""
-		if len(moves) == 1 && moves[0].Source.Previous != nil {
-			got = moves[0].Source.Previous.Name
+		if len(moves) == 1 && moves[0].Source.By().Previous != nil {
+			got = moves[0].Source.By().Previous.ConfigMapRef.Name
 		}
 		assert.That(t, len(moves) == 1 && got == c.want,
 			"%s: moves are %+v, want an assignment with previous source %q", name, moves, c.want)

@@ -118,8 +118,8 @@ func (w *world) updatedNodes() (n int) {
 	p := &w.in
 	for i := range w.nodes {
 		node := &w.nodes[i]
-		mine := node.Owner == "" && node.OtherSource == "" && node.Source.Kind == SourceConfigMap && node.Source.Rollout == p.Name && node.Source.SHA256 == p.Target.SHA256
-		if mine && node.Active.SHA256 == p.Target.SHA256 && node.LastKnownGood.SHA256 == p.Target.SHA256 && !node.InTrial && node.Ready && node.OK != "False" && w.soaked(node) {
+		mine := node.Owner == "" && node.OtherSource == "" && isConfigMap(node.Source) && node.Source.By().Name == p.Name && node.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
+		if mine && node.Active.Digest() == p.Target.ConfigMapRef.SHA256 && node.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !node.InTrial && node.Ready && node.OK != "False" && w.soaked(node) {
 			n++
 		}
 	}
@@ -187,7 +187,7 @@ func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r R
 		}
 		moved := slices.ContainsFunc(r.Moves, func(m Move) bool { // nodes that are being drained are in flight
 			n := &w.nodes[m.Node]
-			return m.Kind == Assign && n.Source.SHA256 != p.Target.SHA256 && n.Drain.Rollout != p.DrainID
+			return m.Kind == Assign && n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 && n.Drain.Rollout != p.DrainID
 		})
 		assert.Must(t, !moved || g.Every != v1alpha1.GateAlways || passes, "nodes are assigned the revision, but gate %s does not pass: %+v", g.Name, l.last)
 		if !same || r.Next.Step <= was.Step && (hasSucceeded(&was) || !r.Succeeded()) || int(was.Step) >= len(p.Spec.Strategy.Steps) && hasSucceeded(&was) {

@@ -84,7 +84,7 @@ func Remedies(name, reason, node string, undo bool) string {
 // failedAgain returns a node that a retry names and on which the target failed again; empty if there is none.
 func (d *planner) failedAgain() string {
 	for i, s := range d.states {
-		if n := &d.nodes[i]; s == Failed && d.namedByRetry(n) && n.Source.Attempt == d.next.Attempt && d.counted(n) {
+		if n := &d.nodes[i]; s == Failed && d.namedByRetry(n) && n.Source.By().Attempt == d.next.Attempt && d.counted(n) {
 			return n.Name
 		}
 	}

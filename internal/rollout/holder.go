@@ -17,7 +17,7 @@ func Precedes(a, b Claim) int {
 func Holder(claims []Claim, n *Node) string {
 	if n.inFlight() {
 		for _, c := range claims {
-			if c.Name == n.Source.Rollout {
+			if c.Name == n.Source.By().Name {
 				return c.Name
 			}
 		}
@@ -30,10 +30,10 @@ func Holder(claims []Claim, n *Node) string {
 
 // inFlight reports whether a node has not finished with its assignment.
 func (n *Node) inFlight() bool {
-	return n.Source.Rollout != "" && (n.Observed != n.Generation || n.InTrial || n.stale())
+	return n.Source.By().Name != "" && (n.Observed != n.Generation || n.InTrial || n.stale())
 }
 
 // stale reports whether a node rejects its assignment because of its term or time.
 func (n *Node) stale() bool {
-	return n.Source.Rollout != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == v1alpha1.ReasonStaleAssignment
+	return n.Source.By().Name != "" && n.Observed == n.Generation && n.OK == "Unknown" && n.Reason == v1alpha1.ReasonStaleAssignment
 }

@@ -10,7 +10,7 @@ import (
 
 func TestTheRolloutWithPrecedenceHasTheNode(t *testing.T) {
 	old, young := epoch, epoch.Add(time.Hour)
-	flying := Node{Source: Source{Kind: SourceConfigMap, Rollout: "b"}, Generation: 2, Observed: 1}
+	flying := Node{Source: given("b", v1alpha1.RolloutRevision{}, time.Time{}), Generation: 2, Observed: 1}
 	settled := flying
 	settled.Observed = 2
 	for _, tt := range []struct {
@@ -40,7 +40,7 @@ func TestANodeRejectsItsAssignmentOnlyInAnAnswerToIt(t *testing.T) {
 		"it has not answered yet":      {func(n *Node) { n.Observed-- }, false},
 		"for another reason":           {func(n *Node) { n.Reason = v1alpha1.ReasonInconclusive }, false},
 		"it accepts it":                {func(n *Node) { n.OK = "True" }, false},
-		"no rollout assigned it":       {func(n *Node) { n.Source.Rollout = "" }, false},
+		"no rollout assigned it":       {func(n *Node) { n.Source = &v1alpha1.NodeConfigSource{ConfigMapRef: n.Source.ConfigMapRef} }, false},
 		"an older answer was the same": {func(n *Node) { n.Observed, n.OK = 1, "Unknown" }, false},
 	} {
 		w := fleet(1)
@@ -50,6 +50,6 @@ func TestANodeRejectsItsAssignmentOnlyInAnAnswerToIt(t *testing.T) {
 		c.change(n)
 		assert.Equal(t, n.stale(), c.want, name)
 		got := n.inFlight()
-		assert.That(t, got == (n.Source.Rollout != "" && (c.want || n.Observed != n.Generation)), "%s: in flight: %t", name, got)
+		assert.That(t, got == (n.Source.By().Name != "" && (c.want || n.Observed != n.Generation)), "%s: in flight: %t", name, got)
 	}
 }

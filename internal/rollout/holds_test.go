@@ -53,14 +53,14 @@ func TestADrainThatIsGivenUpEndsForContentOfAnEarlierRevision(t *testing.T) {
 	w.assigned("n1")
 	w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
 	w.in.Spec.Strategy.Drain, w.in.Target.Number = v1alpha1.DrainAlways, 2
-	w.in.Status.UpdateRevision, w.in.Status.Attempt, w.in.Spec.Retry = apiRevision(w.in.Target), 2, &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
+	w.in.Status.UpdateRevision, w.in.Status.Attempt, w.in.Spec.Retry = new(w.in.Target), 2, &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
 	w.drains("n1", 2)
 	n := w.node("n1")
 	n.Drain.Revision = 2
 	n.DrainReport.Refused = "pod default/db must not be evicted"
 	w.now = epoch.Add(time.Minute)
 	r := w.plan()
-	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == TakeBack && r.Moves[0].Source.Kind == SourceNone,
+	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == TakeBack && r.Moves[0].Source == nil,
 		"moves are %+v, want the assignment to be taken back", r.Moves)
 	assert.That(t, len(r.Taints) == 1 && r.Taints[0].Drain == (Drain{}), "taints are %+v, want the node to be released", r.Taints)
 	w.now = w.now.Add(time.Second)
@@ -124,7 +124,7 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 	}{
 		"it refuses the content":              {v1alpha1.DrainNever, func(w *world, _ *Node) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") }, []string{"TakeBack n1"}, 0},
 		"it refuses the content, with drains": {v1alpha1.DrainWhenBlocked, func(w *world, _ *Node) { w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1") }, nil, 1},
-		"its agent is silent":                 {v1alpha1.DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
+		"its agent is silent":                 {v1alpha1.DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, nil, false }, []string{"TakeBack n1"}, 0},
 		"its agent is silent, but it runs it": {v1alpha1.DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,8 +212,8 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 		"it joins with this rollout":      {func(*Node) {}, 1},
 		"another rollout has it":          {func(n *Node) { n.Owner = "zone" }, 2},
 		"it has its own ConfigMap":        {func(n *Node) { n.OtherSource = "ConfigMap" }, 2},
-		"another rollout assigned it":     {func(n *Node) { n.Source.Rollout, n.Observation.Rollout = "zone", "zone" }, 2},
-		"it went back to local":           {func(n *Node) { n.Source.Kind = SourceLocal }, 2},
+		"another rollout assigned it":     {func(n *Node) { n.Source.By().Name, n.Observation.Rollout = "zone", "zone" }, 2},
+		"it went back to local":           {func(n *Node) { n.Source.ConfigMapRef, n.Source.Local = nil, &v1alpha1.LocalSource{} }, 2},
 		"it did not join":                 {func(n *Node) { n.Observation.Joined = false }, 2},
 		"it has proven the configuration": {func(n *Node) { n.LastKnownGood = n.Active; n.InTrial = false }, 2},
 	} {
@@ -224,7 +224,7 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 		w.assigned("n2")
 		n := w.node("n2")
 		w.succeed()
-		n.Source.AssignedAt = w.now
+		n.Source.By().AssignedAt.Time = w.now
 		n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
 		c.change(n)
 		joins := 0

@@ -32,7 +32,7 @@ func (d *planner) join() {
 	if d.in.Spec.NewNodes == v1alpha1.NewNodesTarget && !d.stopped() || d.succeeded && d.next.Halt == nil {
 		to = d.in.Target
 	}
-	if to.Number == 0 || to.Gone {
+	if to.Number == 0 || to.Number == d.in.LastSucceeded.Number && d.in.LastSucceededGone {
 		return
 	}
 	d.joins.possible = true
@@ -42,7 +42,7 @@ func (d *planner) join() {
 	d.joins.newcomers = map[int]bool{}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.states[i] != Pending || n.Observed != n.Generation || n.Source.Kind != SourceNone || !n.Created.After(d.in.Created) {
+		if d.states[i] != Pending || n.Observed != n.Generation || n.Source != nil || !n.Created.After(d.in.Created) {
 			continue
 		}
 		free := !doubt && d.idle(n)
@@ -62,8 +62,8 @@ func (d *planner) join() {
 			flying++
 		}
 		d.assignRevision(i, Join, to)
-		m := d.moves[len(d.moves)-1].Source
-		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
+		m := d.moves[len(d.moves)-1].Source.By()
+		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Name, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
 		d.countMove(i) // it needs no room in other budgets, but takes it
 		if to.Number == d.in.Target.Number {
 			d.assigned++
@@ -79,24 +79,24 @@ func (d *planner) join() {
 // joined reports whether a node got its source as a new node.
 func (n *Node) joined() bool {
 	o := &n.Observation
-	return o.Joined && o.Rollout == n.Source.Rollout && o.Revision == n.Source.Revision && o.Attempt == n.Source.Attempt
+	return o.Joined && o.Rollout == n.Source.By().Name && o.Revision == n.Source.By().Revision && o.Attempt == n.Source.By().Attempt
 }
 
 // joiners counts the new nodes in progress that have workload pods. It stops joining when too many new nodes have failed
 // that got the revision since it became the target or was retried. The revision is in doubt while any of the new nodes has
 // failed, or a node that got it after a retry has not proven it: then new nodes without workload pods count like the
 // others.
-func (d *planner) joiners(to Revision) (flying int32, doubt bool) {
+func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool) {
 	const most = 3
 	failed, idle := int32(0), int32(0)
 	var names []string
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source.Rollout != d.in.Name || n.Source.Kind != SourceConfigMap {
+		if n.Owner != "" || n.OtherSource != "" || n.Source.By().Name != d.in.Name || !isConfigMap(n.Source) {
 			continue
 		}
-		same := n.Source.SHA256 == to.SHA256
-		doubt = doubt || same && n.Source.Attempt > 1 && n.LastKnownGood.SHA256 != to.SHA256 && !n.Created.After(n.Source.AssignedAt)
+		same := n.Source.Content().SHA256 == to.ConfigMapRef.SHA256
+		doubt = doubt || same && n.Source.By().Attempt > 1 && n.LastKnownGood.Digest() != to.ConfigMapRef.SHA256 && !n.Created.After(n.Source.By().AssignedAt.Time)
 		if !n.joined() {
 			continue
 		}
@@ -108,7 +108,7 @@ func (d *planner) joiners(to Revision) (flying int32, doubt bool) {
 			idle++
 		case reason == "":
 			flying++
-		case same && !n.Source.AssignedAt.Before(TimeOf(d.next.AttemptTime).Truncate(time.Second)):
+		case same && !n.Source.By().AssignedAt.Time.Before(TimeOf(d.next.AttemptTime).Truncate(time.Second)):
 			if failed++; failed <= most {
 				names = append(names, n.Name+" "+reason)
 			}
@@ -134,7 +134,7 @@ func (d *planner) joiners(to Revision) (flying int32, doubt bool) {
 func (d *planner) joinFailed(n *Node) string {
 	answered := n.Observed == n.Generation
 	switch {
-	case n.LastKnownGood.SHA256 == n.Source.SHA256, n.refuses(), n.Created.After(n.Source.AssignedAt):
+	case n.LastKnownGood.Digest() == n.Source.Content().SHA256, n.refuses(), n.Created.After(n.Source.By().AssignedAt.Time):
 		return ""
 	case answered && n.OK == "False" && !n.Provisional:
 		return n.Reason
@@ -158,13 +158,13 @@ func (d *planner) joinFailed(n *Node) string {
 
 // joinInProgress reports whether a new node that has not failed is in progress.
 func (d *planner) joinInProgress(n *Node) bool {
-	if n.LastKnownGood.SHA256 == n.Source.SHA256 || n.refuses() || n.Created.After(n.Source.AssignedAt) {
+	if n.LastKnownGood.Digest() == n.Source.Content().SHA256 || n.refuses() || n.Created.After(n.Source.By().AssignedAt.Time) {
 		return false
 	}
 	if n.Observed == n.Generation {
 		return true
 	}
-	end := d.deadline(n.Source.AssignedAt, d.in.Controller.AgentTimeout.Duration)
+	end := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
 	d.requeueAt(end)
 	return d.in.Now.Before(end)
 }

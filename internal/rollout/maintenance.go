@@ -21,7 +21,7 @@ type Maintenance struct {
 // is NotReady does not count: whoever cordoned the node may have done so because of the configuration.
 func (d *planner) maintenance(n *Node) Maintenance {
 	var m Maintenance
-	now, assigned := d.in.Now, n.Source.AssignedAt
+	now, assigned := d.in.Now, n.Source.By().AssignedAt.Time
 	if d.observationApplies(n) {
 		m = n.Observation.Maintenance
 	}
@@ -44,7 +44,7 @@ func (d *planner) maintenance(n *Node) Maintenance {
 // excused if only the maintenance keeps the timeout from having ended.
 func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, excused bool) {
 	m := d.maintenance(n)
-	end = d.deadline(n.Source.AssignedAt, length+m.Total)
+	end = d.deadline(n.Source.By().AssignedAt.Time, length+m.Total)
 	d.requeueAt(end)
 	over = !d.in.Now.Before(end)
 	excused = over && !m.Since.IsZero() && m.Since.Before(end)
@@ -76,7 +76,7 @@ func (d *planner) recordsMaintenance(n *Node, s State) bool {
 	case d.hasTarget(n):
 		return !d.succeeded || !d.proven(n)
 	}
-	return n.joined() && n.Source.Rollout == d.in.Name && n.LastKnownGood.SHA256 != n.Source.SHA256
+	return n.joined() && n.Source.By().Name == d.in.Name && n.LastKnownGood.Digest() != n.Source.Content().SHA256
 }
 
 // withMaintenance adds what is to be remembered about maintenance of a node's assignment to the node's next observation.
@@ -85,10 +85,10 @@ func (d *planner) withMaintenance(n *Node, want Observation) Observation {
 	switch {
 	case m == want.Maintenance:
 		return want
-	case want.Rollout != d.in.Name || want.Revision != n.Source.Revision || want.Attempt != n.Source.Attempt && want.Blocked.IsZero():
-		want = Observation{Rollout: d.in.Name, Revision: n.Source.Revision}
+	case want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision || want.Attempt != n.Source.By().Attempt && want.Blocked.IsZero():
+		want = Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision}
 	}
-	want.Attempt, want.Maintenance = n.Source.Attempt, m
+	want.Attempt, want.Maintenance = n.Source.By().Attempt, m
 	if want == (Observation{Rollout: want.Rollout, Revision: want.Revision, Attempt: want.Attempt}) {
 		return Observation{} // nothing is left to remember
 	}

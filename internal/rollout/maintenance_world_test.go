@@ -19,7 +19,7 @@ type pauseRecord struct {
 func (w *world) watchMaintenance() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		of := attempt{n.Source.Revision, n.Source.Attempt}
+		of := attempt{n.Source.By().Revision, n.Source.By().Attempt}
 		is := w.pauses[n.Name]
 		if is.of != of {
 			is = pauseRecord{of: of}
@@ -28,7 +28,7 @@ func (w *world) watchMaintenance() {
 		case n.Maintenance == "" && !is.since.IsZero():
 			is.total, is.ended, is.since = is.total+w.now.Sub(is.since), w.now, time.Time{}
 		case n.Maintenance != "" && is.since.IsZero() && (n.Ready || n.MaintenanceSince.Before(n.WentNotReady)):
-			is.since = later(n.MaintenanceSince, n.Source.AssignedAt)
+			is.since = later(n.MaintenanceSince, n.Source.By().AssignedAt.Time)
 		}
 		w.pauses[n.Name] = is
 	}
@@ -48,17 +48,17 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 	members, good, failed := 0, 0, 0
 	for i := range w.nodes {
 		n, s := &w.nodes[i], r.States[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
 			continue
 		}
 		members++
-		has := n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
-		fresh := has && n.Source.Revision == p.Target.Number && !n.Created.After(n.Source.AssignedAt)
+		has := isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
+		fresh := has && n.Source.By().Revision == p.Target.Number && !n.Created.After(n.Source.By().AssignedAt.Time)
 		verdict := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" && !n.Provisional
 		pause, ownDrain := w.pauses[n.Name], n.Drain.Rollout == p.DrainID
-		passed := has && n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial && n.OK != "False"
+		passed := has && n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial && n.OK != "False"
 		over := passed && r.Succeeded() // it is Updated now, whatever it was before
-		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.AssignedAt, pause.ended))) >= p.Controller.NotReadyGrace.Duration
+		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.By().AssignedAt.Time, pause.ended))) >= p.Controller.NotReadyGrace.Duration
 		switch {
 		case has && verdict:
 			failed++

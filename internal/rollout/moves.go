@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -30,7 +33,7 @@ func (d *planner) takeBack() {
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		runs := n.Active.SHA256 == d.in.Target.SHA256
+		runs := n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
 		keeps := runs && !d.assignedTarget(n) // it ran the content before that became the target
 		settled := stop == nil || runs || n.judged()
 		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
@@ -38,7 +41,7 @@ func (d *planner) takeBack() {
 		}
 		to := d.previousSource(n)
 		switch {
-		case to.SHA256 == d.in.Target.SHA256: // nothing would change
+		case to.Content().SHA256 == d.in.Target.ConfigMapRef.SHA256: // nothing would change
 		case stop != nil && !d.proven(n):
 			d.unassign(i, TakeBack, to, stop.Reason != v1alpha1.HaltInconclusive)
 		case s == Stale:
@@ -49,41 +52,46 @@ func (d *planner) takeBack() {
 
 // previous returns the source that a node had before the target; nil: none. A revision that was stopped since then, or whose ConfigMap
 // is gone, counts only if the node runs it.
-func (d *planner) previous(n *Node) *Source {
-	s := n.Source.Previous
-	if s != nil && s.Kind == SourceConfigMap && n.Active.SHA256 != s.SHA256 && (slices.Contains(d.in.Stopped, s.Name) || d.isGone(s)) {
+func (d *planner) previous(n *Node) *v1alpha1.PreviousSource {
+	p := n.Source.By().Previous
+	if p != nil && n.Active.Digest() != p.ConfigMapRef.SHA256 && (slices.Contains(d.in.Stopped, p.ConfigMapRef.Name) || d.isGone(p.Rollout, p.ConfigMapRef.UID)) {
 		return nil
 	}
-	return s
+	return p
 }
 
 // isGone reports whether the ConfigMap of a revision of this rollout does not exist any more: no agent can read it.
-func (d *planner) isGone(s *Source) bool {
-	return d.in.Revisions != nil && s.Rollout == d.in.Name && !slices.Contains(d.in.Revisions, s.UID)
+func (d *planner) isGone(rollout string, uid types.UID) bool {
+	return d.in.Revisions != nil && rollout == d.in.Name && !slices.Contains(d.in.Revisions, uid)
 }
 
 // previousSource returns the source that a node had before the target.
-func (d *planner) previousSource(n *Node) Source {
-	previous := d.previous(n)
-	if previous == nil {
-		return Source{}
+func (d *planner) previousSource(n *Node) *v1alpha1.NodeConfigSource {
+	p := d.previous(n)
+	if p == nil {
+		return nil
 	}
-	s := *previous
-	s.AssignedAt, s.Term = d.in.Now, d.in.Term
-	return s
+	return &v1alpha1.NodeConfigSource{ConfigMapRef: &p.ConfigMapRef, RolloutRef: d.reference(p.Rollout, p.Revision, p.Attempt, nil)}
+}
+
+// reference returns what is written beside a source that is assigned now.
+func (d *planner) reference(rollout string, revision, attempt int64, previous *v1alpha1.PreviousSource) *v1alpha1.RolloutReference {
+	return &v1alpha1.RolloutReference{
+		Name: rollout, Revision: revision, Attempt: attempt, AssignedAt: metav1.NewTime(d.in.Now), Term: d.in.Term, Previous: previous,
+	}
 }
 
 // unassign moves a node from the target to another source.
-func (d *planner) unassign(i int, kind MoveKind, to Source, revoke bool) {
+func (d *planner) unassign(i int, kind MoveKind, to *v1alpha1.NodeConfigSource, revoke bool) {
 	n := &d.nodes[i]
-	var add []string
+	var add []types.UID
 	switch {
-	case revoke && n.Source.Kind == SourceConfigMap:
-		add = []string{n.Source.UID}
-	case revoke:
-		add = []string{n.Active.UID}
+	case revoke && isConfigMap(n.Source):
+		add = []types.UID{n.Source.Content().UID}
+	case revoke && n.Active != nil:
+		add = []types.UID{n.Active.UID}
 	}
-	d.move(Move{Node: i, Kind: kind, Source: to, Revoked: revoked(n.Revoked, add, to.UID)})
+	d.move(Move{Node: i, Kind: kind, Source: to, Revoked: revoked(n.Revoked, add, to.Content().UID)})
 }
 
 func (d *planner) move(m Move) {
@@ -92,9 +100,9 @@ func (d *planner) move(m Move) {
 }
 
 // revoked returns a list of revoked revisions with some added, and without the one that the node is to run.
-func revoked(list, add []string, without string) []string {
-	drop := append([]string{without}, add...)
-	out := slices.DeleteFunc(slices.Clone(list), func(uid string) bool { return slices.Contains(drop, uid) })
+func revoked(list, add []types.UID, without types.UID) []types.UID {
+	drop := append([]types.UID{without}, add...)
+	out := slices.DeleteFunc(slices.Clone(list), func(uid types.UID) bool { return slices.Contains(drop, uid) })
 	for _, uid := range add {
 		if uid != without {
 			out = append(out, uid)
@@ -108,22 +116,22 @@ func revoked(list, add []string, without string) []string {
 func (d *planner) goBack() {
 	d.back.leaving = d.back.moving
 	d.findRemaining()
-	if h := d.next.Halt; h == nil || !h.Rollback || d.lastGood().Gone {
+	if h := d.next.Halt; h == nil || !h.Rollback || d.goodIsGone() {
 		return
 	}
 	var healthy []int
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
-		runs := n.Source.Kind == SourceNone && n.Active.SHA256 == d.in.Target.SHA256 // its NodeConfig was created again
+		runs := n.Source == nil && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 // its NodeConfig was created again
 		if !d.assignedTarget(n) && !runs || s == Conflicted || n.OtherSource != "" || d.moved[i] {
 			continue
 		}
 		to := d.destination(n)
-		if to.SHA256 == d.in.Target.SHA256 {
+		if to.Content().SHA256 == d.in.Target.ConfigMapRef.SHA256 {
 			continue
 		}
 		d.back.leaving++
-		d.back.goingTo[d.in.sourceName(&to)]++
+		d.back.goingTo[d.in.sourceName(to)]++
 		switch {
 		case d.in.Spec.Frozen:
 		case s == Failed || !n.Ready:
@@ -134,7 +142,7 @@ func (d *planner) goBack() {
 	}
 	slices.SortFunc(healthy, func(a, b int) int {
 		x, y := &d.nodes[a], &d.nodes[b]
-		return cmp.Or(y.Source.AssignedAt.Compare(x.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(y.Source.By().AssignedAt.Time.Compare(x.Source.By().AssignedAt.Time), cmp.Compare(x.Name, y.Name))
 	})
 	room := int(max(1, roundDown(d.in.Spec.Rollback.MaxUnavailable, d.counts.Members)) - d.back.moving)
 	for _, i := range healthy[:min(max(0, room), len(healthy))] {
@@ -151,39 +159,39 @@ func (d *planner) findRemaining() {
 	}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if !d.hasTarget(n) && n.Source.Rollout == d.in.Name && n.Active.SHA256 == d.in.Target.SHA256 {
+		if !d.hasTarget(n) && n.Source.By().Name == d.in.Name && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 {
 			d.back.remaining = append(d.back.remaining, n.Name)
 		}
 	}
 }
 
 // lastGood returns the last revision that succeeded before the target; zero if there is none, or if it was stopped later.
-func (d *planner) lastGood() Revision {
+func (d *planner) lastGood() v1alpha1.RolloutRevision {
 	l := d.in.LastSucceeded
-	if l.SHA256 == d.in.Target.SHA256 || slices.Contains(d.in.Stopped, l.Name) {
-		return Revision{}
+	if l.ConfigMapRef.SHA256 == d.in.Target.ConfigMapRef.SHA256 || slices.Contains(d.in.Stopped, l.ConfigMapRef.Name) {
+		return v1alpha1.RolloutRevision{}
 	}
 	return l
 }
 
+// goodIsGone reports whether the ConfigMap of lastGood does not exist.
+func (d *planner) goodIsGone() bool { return d.in.LastSucceededGone && d.lastGood().Number != 0 }
+
 // destination returns the source that a node is rolled back to: the last revision that succeeded, else its previous source.
 // Without a previous source it is the local configuration, assigned explicitly so that its time is known.
-func (d *planner) destination(n *Node) Source {
+func (d *planner) destination(n *Node) *v1alpha1.NodeConfigSource {
 	if l := d.lastGood(); l.Number != 0 {
-		return d.source(l, 1, n.Source.Previous)
+		return d.source(l, 1, n.Source.By().Previous)
 	}
 	if d.previous(n) == nil {
-		return Source{Kind: SourceLocal, Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.in.Now, Term: d.in.Term}
+		return &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: d.reference(d.in.Name, d.in.Target.Number, d.next.Attempt, nil)}
 	}
 	return d.previousSource(n)
 }
 
 // source returns an assignment of a revision, made now.
-func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
-	return Source{
-		Kind: SourceConfigMap, Namespace: r.Namespace, Name: r.Name, UID: r.UID, SHA256: r.SHA256,
-		Rollout: d.in.Name, Revision: r.Number, Attempt: attempt, AssignedAt: d.in.Now, Term: d.in.Term, Previous: previous,
-	}
+func (d *planner) source(r v1alpha1.RolloutRevision, attempt int64, previous *v1alpha1.PreviousSource) *v1alpha1.NodeConfigSource {
+	return &v1alpha1.NodeConfigSource{ConfigMapRef: &r.ConfigMapRef, RolloutRef: d.reference(d.in.Name, r.Number, attempt, previous)}
 }
 
 // countMove adds a node that begins to move to the budgets, in which it may count already.
@@ -206,38 +214,32 @@ func (d *planner) countMove(i int) {
 	dom.inFlight++
 }
 
-// runs reports whether a node runs the configuration of a source; nil: the local one.
-func (n *Node) runs(s *Source) bool {
-	if s == nil || s.Kind != SourceConfigMap {
-		return n.Active.SHA256 == ""
-	}
-	return n.Active.SHA256 == s.SHA256
+// runsPrevious reports whether a node runs the configuration that it had before its source.
+func (n *Node) runsPrevious() bool {
+	p := n.Source.By().Previous
+	return p == nil && n.Active.Digest() == "" || p != nil && n.Active.Digest() == p.ConfigMapRef.SHA256
 }
 
 // assignRevision assigns a revision to a node.
-func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
+func (d *planner) assignRevision(i int, kind MoveKind, to v1alpha1.RolloutRevision) {
 	n := &d.nodes[i]
-	var previous *Source
-	var revoke []string
+	has, by, previous := n.Source.Content(), n.Source.By(), n.Source.By().Previous
+	var revoke []types.UID
 	switch {
-	case n.Source.Kind != SourceConfigMap:
-	case n.Source.SHA256 == to.SHA256, slices.Contains(d.in.Stopped, n.Source.Name):
-		previous = n.Source.Previous
-		if n.Source.SHA256 != to.SHA256 {
-			revoke = []string{n.Source.UID}
-		}
-	case n.Active.SHA256 != n.Source.SHA256 && (n.runs(n.Source.Previous) || d.isGone(&n.Source)): // it has not adopted that
-		previous = n.Source.Previous
+	case !isConfigMap(n.Source):
+		previous = nil
+	case has.SHA256 == to.ConfigMapRef.SHA256:
+	case slices.Contains(d.in.Stopped, has.Name):
+		revoke = []types.UID{has.UID}
+	case n.Active.Digest() != has.SHA256 && (n.runsPrevious() || d.isGone(by.Name, has.UID)): // it has not adopted that
 	default:
-		s := n.Source
-		s.Previous, s.AssignedAt, s.Term = nil, d.in.Now, 0
-		previous = &s
+		previous = &v1alpha1.PreviousSource{ConfigMapRef: *has, Rollout: by.Name, Revision: by.Revision, Attempt: by.Attempt}
 	}
 	attempt := int64(1)
 	if to.Number == d.in.Target.Number {
 		attempt = d.next.Attempt
 	}
-	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.UID)})
+	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.ConfigMapRef.UID)})
 }
 
 // assign assigns the target to the next nodes.
@@ -255,7 +257,7 @@ func (d *planner) assign() {
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.in.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.in.Target.UID && (!d.closed() || n.Active.SHA256 == d.in.Target.SHA256):
+		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.Content().UID != d.in.Target.ConfigMapRef.UID && (!d.closed() || n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256):
 			d.carryObservation(i)
 			d.assignRevision(i, Assign, d.in.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
@@ -308,13 +310,13 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.in.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).Content().SHA256 != d.in.Target.ConfigMapRef.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}
 	slices.SortFunc(refusing, func(a, b int) int {
 		x, y := &d.nodes[a], &d.nodes[b]
-		return cmp.Or(x.Source.AssignedAt.Compare(y.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(x.Source.By().AssignedAt.Time.Compare(y.Source.By().AssignedAt.Time), cmp.Compare(x.Name, y.Name))
 	})
 	for _, i := range refusing[:min(max(0, most), len(refusing))] {
 		d.takeBackBlocked(i, d.nodes[i].Reason, d.nodes[i].Error)
@@ -346,18 +348,18 @@ func (d *planner) renew() {
 	renewed, over := 0, d.counts.Unavailable-d.counts.Budget
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.Rollout != d.in.Name || n.Source.Term == d.in.Term {
+		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.By().Name != d.in.Name || n.Source.By().Term == d.in.Term {
 			continue
 		}
-		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256 {
+		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256 {
 			continue // the assignment is no longer wanted
 		}
 		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.states[i]) {
 			over-- // an earlier leader wrote late, and this one has used the budget: the node has its turn when another is done
 			continue
 		}
-		s := n.Source
-		s.AssignedAt, s.Term = d.in.Now, d.in.Term
+		s := n.Source.DeepCopy()
+		s.RolloutRef.AssignedAt, s.RolloutRef.Term = metav1.NewTime(d.in.Now), d.in.Term
 		d.move(Move{Node: i, Kind: Renew, Source: s, Revoked: n.Revoked})
 		renewed++
 	}
@@ -393,7 +395,7 @@ func (d *planner) retries(n *Node) bool {
 // toRetry reports whether the current retry is about a node on which the target failed.
 func (d *planner) toRetry(n *Node) bool {
 	r := d.in.Spec.Retry
-	return r != nil && n.Source.Attempt < d.next.Attempt && r.Revision == d.in.Target.Number && (len(r.Nodes) == 0 || d.namedByRetry(n))
+	return r != nil && n.Source.By().Attempt < d.next.Attempt && r.Revision == d.in.Target.Number && (len(r.Nodes) == 0 || d.namedByRetry(n))
 }
 
 // pick assigns the target to the first candidates for which there is room, and returns how many it assigned.
@@ -549,7 +551,7 @@ func (d *planner) prioritizeKinds(all []candidate) {
 // hash combines a name with the revision.
 func (d *planner) hash(name string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(d.in.Target.SHA256[:min(12, len(d.in.Target.SHA256))]))
+	h.Write([]byte(d.in.Target.ConfigMapRef.SHA256[:min(12, len(d.in.Target.ConfigMapRef.SHA256))]))
 	h.Write([]byte(name))
 	x := h.Sum64() // still similar for names that differ only in the last letter
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd

@@ -63,7 +63,7 @@ func TestRandomOutagesFailNoNode(t *testing.T) {
 			assert.Must(t, pass < 5000, "it does not complete: %s", w.last.Next.Message)
 			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "seconds")) * time.Second)
 			many := len(began) >= mostReturns && slices.ContainsFunc(w.nodes, func(n Node) bool {
-				return n.LastKnownGood.SHA256 != n.Source.SHA256 && !n.Source.AssignedAt.After(began[len(began)-mostReturns])
+				return n.LastKnownGood.Digest() != n.Source.Content().SHA256 && !n.Source.By().AssignedAt.Time.After(began[len(began)-mostReturns])
 			})
 			if pass < 200 && !many && rapid.IntRange(0, 15).Draw(t, "outage") == 0 {
 				began = append(began, w.now)

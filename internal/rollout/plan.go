@@ -182,7 +182,7 @@ func (d *planner) startRevision() {
 	now := apiTime(d.in.Now)
 	next.Attempt, next.AttemptTime, next.StartTime, next.Step, next.StepTime, next.ProgressTime = 1, now, now, 0, now, now
 	next.Halt, next.Preflight, next.Gates, next.Nodes.Updated = nil, nil, nil, 0
-	d.event(false, "RolloutStarted", "revision %d (%s) is the target", t.Number, t.Name)
+	d.event(false, "RolloutStarted", "revision %d (%s) is the target", t.Number, t.ConfigMapRef.Name)
 }
 
 func (d *planner) startAttempt() {

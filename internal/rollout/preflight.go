@@ -229,11 +229,14 @@ func (d *planner) checkPreflight(r *v1alpha1.PreflightResult) {
 
 // begunAttempt reports whether a node was assigned the target in this attempt.
 func (d *planner) begunAttempt() bool {
-	return slices.ContainsFunc(d.nodes, func(n Node) bool { return d.hasTarget(&n) && n.Source.Attempt == d.next.Attempt })
+	return slices.ContainsFunc(d.nodes, func(n Node) bool { return d.hasTarget(&n) && n.Source.By().Attempt == d.next.Attempt })
 }
 
+// isConfigMap reports whether a source is a ConfigMap, and not local or none.
+func isConfigMap(s *v1alpha1.NodeConfigSource) bool { return s != nil && s.ConfigMapRef != nil }
+
 // manual reports whether a person set the node's configuration.
-func (n *Node) manual() bool { return n.Source.Kind != SourceNone && n.Source.Rollout == "" }
+func (n *Node) manual() bool { return n.Source != nil && n.Source.By().Name == "" }
 
 // preflightMessage says how far a preflight is, and until when it lasts.
 func (d *planner) preflightMessage() string {

@@ -19,7 +19,7 @@ type request struct {
 // ask writes the preflight requests of a result.
 func (w *world) ask(r Result) {
 	uid := PreflightUID(w.in.UID, w.in.Target.Number, r.Next.Attempt)
-	w.requests[uid] = request{w.in.Target.SHA256, r.Next.Attempt}
+	w.requests[uid] = request{w.in.Target.ConfigMapRef.SHA256, r.Next.Attempt}
 	for _, i := range r.Ask {
 		p := &w.nodes[i].Preflight
 		p.Asked, p.AskedAt = uid, w.now
@@ -40,7 +40,7 @@ func (a *agent) judge(n *Node, r request) {
 		p.Reason, p.Message = "ValidationFailed", r.content+" failed"
 	case does == "unsure":
 		p.Verdict, p.Reason, p.Message = v1alpha1.PreflightUnknown, "ValidationUnavailable", "the dry run did not end"
-	case n.Active.SHA256 == r.content:
+	case n.Active.Digest() == r.content:
 		p.Verdict = v1alpha1.PreflightAccepted
 	case does == "evict":
 		p.Reason, p.Message = "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods"
@@ -80,7 +80,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		switch {
 		case !is.at[n.Name].IsZero():
 			t.Fatalf("%s is asked twice about %+v", n.Name, key)
-		case n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" || !n.Ready || !n.Preflight.Able:
+		case n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" || !n.Ready || !n.Preflight.Able:
 			t.Fatalf("%s is asked, but is not the rollout's or cannot answer: %+v", n.Name, n)
 		}
 		is.at[n.Name] = w.now
@@ -88,7 +88,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	unanswered, refused, members := 0, 0, 0
 	for i := range old {
 		n := &old[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
 			continue
 		}
 		members++
@@ -110,7 +110,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	}
 	for _, m := range r.Moves {
 		n := &old[m.Node]
-		given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 // its ConfigMap was created again
+		given := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 // its ConfigMap was created again
 		if m.Kind != Assign || given || p.Spec.Strategy.Preflight == v1alpha1.PreflightOff || r.Succeeded() || r.Next.Preflight == nil {
 			continue
 		}

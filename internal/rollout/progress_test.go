@@ -30,7 +30,7 @@ func TestWhenANodeThatJoinedHasFailed(t *testing.T) {
 		"its agent does not answer":    {func(_ *planner, n *Node) { n.Observed-- }, "", false},
 		"its agent has not yet":        {func(d *planner, n *Node) { n.Observed--; d.in.Now = epoch.Add(time.Second) }, "", true},
 		"it has proven it":             {func(_ *planner, n *Node) { n.LastKnownGood = n.Active }, "", false},
-		"it refuses it":                {func(_ *planner, n *Node) { n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonWouldEvictPods, Ref{} }, "", false},
+		"it refuses it":                {func(_ *planner, n *Node) { n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonWouldEvictPods, nil }, "", false},
 		"its machine is another one":   {func(_ *planner, n *Node) { n.Created = epoch.Add(time.Second) }, "", false},
 		"it crash-looped":              {func(_ *planner, n *Node) { n.OK, n.Reason = "False", v1alpha1.ReasonCrashLooped }, v1alpha1.ReasonCrashLooped, true},
 		"it may have crash-looped":     {func(_ *planner, n *Node) { n.OK, n.Reason, n.Provisional = "False", v1alpha1.ReasonCrashLooped, true }, FailedTimeout, true},
@@ -62,7 +62,7 @@ func TestMaintenanceCountsOnlyFromWhenItWasSeen(t *testing.T) {
 		"it began after that":                {func(n *Node) { n.Ready, n.WentNotReady = false, seen.Add(-time.Second) }, time.Time{}, false},
 		"none, and the node fell over":       {func(n *Node) { n.Maintenance, n.Ready, n.WentNotReady = "", false, seen.Add(time.Second) }, time.Time{}, false},
 		"not seen, and the node fell over":   {func(n *Node) { n.MaintenanceSince, n.Ready, n.WentNotReady = time.Time{}, false, seen.Add(time.Second) }, time.Time{}, false},
-		"it began before the assignment":     {func(n *Node) { n.Source.AssignedAt = seen.Add(time.Minute) }, seen.Add(time.Minute), false},
+		"it began before the assignment":     {func(n *Node) { n.Source.By().AssignedAt.Time = seen.Add(time.Minute) }, seen.Add(time.Minute), false},
 		"an earlier one is recorded, and goes on": {func(n *Node) {
 			n.Observation.Maintenance, n.MaintenanceSince = Maintenance{Since: epoch.Add(time.Minute)}, seen
 		}, epoch.Add(time.Minute), false},

@@ -68,7 +68,7 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 			w.now = w.now.Add(10 * time.Second)
 		}
 		for _, n := range w.nodes {
-			assert.Must(t, n.LastKnownGood.SHA256 == "r1", "%s was left behind", n.Name)
+			assert.Must(t, n.LastKnownGood.Digest() == "r1", "%s was left behind", n.Name)
 		}
 	})
 }
@@ -189,7 +189,7 @@ func (w *world) happen(t *rapid.T) {
 			w.add(1, 2)
 		}
 		for i := range w.nodes {
-			if n := &w.nodes[i]; len(w.agents)-i <= 4 && n.Created.Equal(w.now.Add(-time.Hour)) && n.Source.Kind == SourceNone {
+			if n := &w.nodes[i]; len(w.agents)-i <= 4 && n.Created.Equal(w.now.Add(-time.Hour)) && n.Source == nil {
 				n.Created, n.Idle = w.now, rapid.Bool().Draw(t, "idle")
 				w.agents[n.Name].does["r1"] = rapid.SampledFrom([]string{"", "crash"}).Draw(t, "joins with")
 			}
@@ -197,7 +197,7 @@ func (w *world) happen(t *rapid.T) {
 	case 8:
 		p.Spec.NewNodes = map[bool]v1alpha1.NewNodes{true: v1alpha1.NewNodesTarget}[yes]
 	case 9:
-		p.LastSucceeded.Gone = yes && p.LastSucceeded.Number != 0
+		p.LastSucceededGone = yes && p.LastSucceeded.Number != 0
 	case 10, 11:
 		if n != nil && n.Ready != yes {
 			w.setNotReady(n, !yes)
@@ -217,7 +217,7 @@ func (w *world) happen(t *rapid.T) {
 		}
 	case 17: // its NodeConfig was deleted
 		if n != nil {
-			n.Source, n.Revoked, n.Generation, n.Observed = Source{}, nil, 1, 1
+			n.Source, n.Revoked, n.Generation, n.Observed = nil, nil, 1, 1
 			delete(w.refused, n.Name)
 			delete(w.joinInProgress, n.Name)
 		}
@@ -287,7 +287,7 @@ func (w *world) referee(t *rapid.T) int {
 	old := slices.Clone(w.nodes)
 	for _, m := range r.Moves {
 		if wrong := w.wrong(m, r); wrong != "" {
-			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.SHA256, wrong, w.nodes[m.Node])
+			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.Content().SHA256, wrong, w.nodes[m.Node])
 		}
 	}
 	if h := r.Next.Halt; h != nil && r.Succeeded() && h.Reason != v1alpha1.HaltAborted {
@@ -374,10 +374,10 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		n, was := &w.nodes[i], w.nodes[i].Drain
 		write, written := writes[i]
 		begins := written && write.Drain.Rollout != "" && was.Rollout == ""
-		foreign := n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == ""
+		foreign := n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == ""
 		of := was.Revision == p.Target.Number && was.Attempt == r.Next.Attempt
-		accepted := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 && !n.refuses() &&
-			(n.Source.Attempt == r.Next.Attempt || n.Active.SHA256 == p.Target.SHA256)
+		accepted := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 && !n.refuses() &&
+			(n.Source.By().Attempt == r.Next.Attempt || n.Active.Digest() == p.Target.ConfigMapRef.SHA256)
 		if begins { // it no longer joins with an earlier revision: its turn for the target has come
 			delete(w.joinInProgress, n.Name)
 		}
@@ -398,7 +398,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 	}
 	for _, m := range r.Moves {
 		n, a := &w.nodes[m.Node], w.agents[w.nodes[m.Node].Name]
-		again := n.Source.Rollout == p.Name && n.Source.SHA256 == m.Source.SHA256 // a retry, or its ConfigMap was created again
+		again := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == m.Source.Content().SHA256 // a retry, or its ConfigMap was created again
 		assert.Must(t, m.Kind != Assign || p.Spec.Strategy.Drain != v1alpha1.DrainAlways || again || n.Drain.Rollout == p.DrainID && a.pods <= 0,
 			"%s is assigned the revision with %d pods: %+v", n.Name, a.pods, n.Drain)
 	}
@@ -407,30 +407,30 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 // wrong says which rule a move breaks.
 func (w *world) wrong(m Move, r Result) string {
 	p, n := &w.in, &w.nodes[m.Node]
-	given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 || m.Kind == GoBack && n.Active.SHA256 == p.Target.SHA256
+	given := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 || m.Kind == GoBack && n.Active.Digest() == p.Target.ConfigMapRef.SHA256
 	for _, uid := range m.Revoked {
-		if !slices.Contains(n.Revoked, uid) && uid != n.Source.UID && uid != n.Active.UID {
+		if !slices.Contains(n.Revoked, uid) && uid != n.Source.Content().UID && uid != uidOf(n.Active) {
 			return fmt.Sprintf("%s is revoked, which it did not have", uid)
 		}
 	}
 	switch {
 	case p.Spec.Frozen:
 		return "the rollout is frozen"
-	case n.OtherSource != "" && m.Kind != TakeBack, n.Owner != "", n.Source.Kind != SourceNone && n.Source.Rollout == "":
+	case n.OtherSource != "" && m.Kind != TakeBack, n.Owner != "", n.Source != nil && n.Source.By().Name == "":
 		return "the node is not the rollout's"
 	case len(m.Revoked) > maxRevoked:
 		return "too much is revoked"
-	case m.Source.UID != "" && slices.Contains(m.Revoked, m.Source.UID):
+	case m.Source.Content().UID != "" && slices.Contains(m.Revoked, m.Source.Content().UID):
 		return "what it is given is revoked"
-	case r.Next.Halt != nil && m.Source.SHA256 == p.Target.SHA256:
+	case r.Next.Halt != nil && m.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256:
 		return "the revision is stopped"
 	case p.Spec.Paused && m.Kind == Assign:
 		return "the rollout is paused"
-	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256 && (n.Drain.Rollout != p.DrainID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
+	case m.Kind == Assign && !w.mayAssign() && n.Active.Digest() != m.Source.Content().SHA256 && (n.Drain.Rollout != p.DrainID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
 		return "no window is open, or not for long enough"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given && (w.mayAssign() || n.Reason != "WouldEvictPods"):
 		return "it does not have the revision"
-	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && (n.Reason != "CouldNotValidate" || r.Next.Halt == nil) && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.DrainID):
+	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && (n.Reason != "CouldNotValidate" || r.Next.Halt == nil) && !(n.Source.By().Attempt < r.Next.Attempt && n.Drain.Rollout == p.DrainID):
 		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
@@ -439,9 +439,9 @@ func (w *world) wrong(m Move, r Result) string {
 		return "others work on the node: " + n.Maintenance
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
 		return "the node is NotReady"
-	case (m.Kind == TakeBack || m.Kind == GoBack) && slices.Contains(p.Stopped, m.Source.Name) && n.Active.SHA256 != m.Source.SHA256:
+	case (m.Kind == TakeBack || m.Kind == GoBack) && slices.Contains(p.Stopped, m.Source.Content().Name) && n.Active.Digest() != m.Source.Content().SHA256:
 		return "it does not run that revision, which was stopped"
-	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil && !slices.Contains(p.Stopped, n.Source.Previous.Name):
+	case m.Kind == TakeBack && m.Source == nil && n.Source.By().Previous != nil && !slices.Contains(p.Stopped, n.Source.By().Previous.ConfigMapRef.Name):
 		return "it is taken to nothing, and had something"
 	case m.Kind == GoBack && (r.Next.Halt == nil || !r.Next.Halt.Rollback):
 		return "nobody asked for it"
@@ -462,7 +462,7 @@ func (w *world) spent() spending {
 	p := &w.in
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
 			continue
 		}
 		s.members[n.Domain]++
@@ -473,25 +473,25 @@ func (w *world) spent() spending {
 			continue
 		}
 		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.in.Status.Attempt &&
-			(n.Source.SHA256 != p.Target.SHA256 || n.Source.Attempt < w.in.Status.Attempt) {
+			(n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 || n.Source.By().Attempt < w.in.Status.Attempt) {
 			s.all++
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
 			continue
 		}
-		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
+		if n.Source.By().Name != p.Name || !isConfigMap(n.Source) || n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 {
 			// In flight for an earlier revision, at most, or its pods prevent that.
-			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.Controller.AgentTimeout.Duration))) {
+			if n.Ready && n.Source.By().Name == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.By().AssignedAt.Time.Add(p.Controller.AgentTimeout.Duration))) {
 				s.all++
 				s.domain[n.Domain]++
 				s.inFlight[n.Domain] = true
 			}
 			continue
 		}
-		if !n.Ready && (n.Source.AssignedAt.Before(w.in.Status.StartTime.Time) || n.Created.After(n.Source.AssignedAt)) && (n.OK != "False" || n.Observed != n.Generation) {
+		if !n.Ready && (n.Source.By().AssignedAt.Time.Before(w.in.Status.StartTime.Time) || n.Created.After(n.Source.By().AssignedAt.Time)) && (n.OK != "False" || n.Observed != n.Generation) {
 			continue // it was NotReady before, as far as this revision goes
 		}
-		passed := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
+		passed := n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial
 		if passed && n.Ready && n.OK != "False" && (hasSucceeded(&w.in.Status) || w.soaked(n)) {
 			continue
 		}
@@ -507,7 +507,7 @@ func (w *world) spent() spending {
 		if down && pause.ended.After(n.WentNotReady) {
 			down = !w.now.Before(pause.ended.Add(p.Controller.NotReadyGrace.Duration))
 		}
-		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.AssignedAt.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength+pause.total))
+		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength+pause.total))
 		if blocked || !failed {
 			s.inFlight[n.Domain] = true
 		}
@@ -520,26 +520,26 @@ func (w *world) spent() spending {
 func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	p := &w.in
 	busy, failed, members := 0, 0, r.Counts.Members
-	var to *Source
+	var to *v1alpha1.NodeConfigSource
 	for _, m := range r.Moves {
 		if m.Kind != Join {
 			continue
 		}
-		to = &m.Source
+		to = m.Source
 		w.joinInProgress[w.nodes[m.Node].Name] = w.nodes[m.Node].Generation
 	}
 	if to == nil {
 		return
 	}
 	doubt := slices.ContainsFunc(w.nodes, func(n Node) bool { // it fails on a node that joined, or is tried again
-		return n.Owner == "" && n.OtherSource == "" && n.Source.Rollout == p.Name && n.Source.SHA256 == to.SHA256 && n.LastKnownGood.SHA256 != to.SHA256 && !n.Created.After(n.Source.AssignedAt) &&
-			(n.Source.Attempt > 1 && n.Observed == n.Generation || w.joinInProgress[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
+		return n.Owner == "" && n.OtherSource == "" && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == to.Content().SHA256 && n.LastKnownGood.Digest() != to.Content().SHA256 && !n.Created.After(n.Source.By().AssignedAt.Time) &&
+			(n.Source.By().Attempt > 1 && n.Observed == n.Generation || w.joinInProgress[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
 	})
 	asked := false
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		idle := n.Idle && w.now.Before(n.Created.Add(10*time.Minute)) && !doubt
-		if w.joinInProgress[n.Name] != n.Generation || n.Owner != "" || n.OtherSource != "" || n.Source.Rollout != p.Name || n.LastKnownGood.SHA256 == n.Source.SHA256 || n.Created.After(n.Source.AssignedAt) {
+		if w.joinInProgress[n.Name] != n.Generation || n.Owner != "" || n.OtherSource != "" || n.Source.By().Name != p.Name || n.LastKnownGood.Digest() == n.Source.Content().SHA256 || n.Created.After(n.Source.By().AssignedAt.Time) {
 			continue
 		}
 		fresh := old[i].Generation != n.Generation
@@ -548,12 +548,12 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 		switch {
 		case answered && n.OK == "False" && n.Reason == "WouldEvictPods":
 		case answered && n.OK == "False":
-			if n.Source.SHA256 == to.SHA256 && !n.Source.AssignedAt.Before(r.Next.AttemptTime.Time) {
+			if n.Source.Content().SHA256 == to.Content().SHA256 && !n.Source.By().AssignedAt.Time.Before(r.Next.AttemptTime.Time) {
 				failed++
 			}
-		case !idle && !answered && !fresh && !w.now.Before(n.Source.AssignedAt.Add(p.Controller.AgentTimeout.Duration)):
+		case !idle && !answered && !fresh && !w.now.Before(n.Source.By().AssignedAt.Time.Add(p.Controller.AgentTimeout.Duration)):
 		case !idle && !n.Ready && !w.now.Before(n.WentNotReady.Add(p.Controller.NotReadyGrace.Duration)):
-		case !idle && answered && !w.now.Before(n.Source.AssignedAt.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength)):
+		case !idle && answered && !w.now.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength)):
 		case !idle:
 			busy++
 		}
@@ -582,7 +582,7 @@ func (w *world) soaked(n *Node) bool {
 	}
 	is, watched := w.healthy[n.Name]
 	if !watched {
-		return n.Source.Revision != w.in.Target.Number // it had the content before
+		return n.Source.By().Revision != w.in.Target.Number // it had the content before
 	}
 	return n.OK == "True" && !w.now.Before(is.since.Add(seconds(w.in.Spec.SoakSeconds)))
 }
@@ -597,11 +597,11 @@ type healthRecord struct {
 func (w *world) carryObservation(moves []Move, old []Node) {
 	for _, m := range moves {
 		o, n := &old[m.Node], &w.nodes[m.Node]
-		if o.Source.SHA256 != n.Source.SHA256 || o.Source.Revision == n.Source.Revision || o.LastKnownGood.SHA256 != n.Source.SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
+		if o.Source.Content().SHA256 != n.Source.Content().SHA256 || o.Source.By().Revision == n.Source.By().Revision || o.LastKnownGood.Digest() != n.Source.Content().SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
 			continue
 		}
-		is := healthRecord{n.Source.Revision, n.Source.Attempt, w.now.Add(-seconds(w.in.Spec.SoakSeconds))}
-		if was, watched := w.healthy[n.Name]; watched && was.revision == o.Source.Revision && was.attempt == o.Source.Attempt {
+		is := healthRecord{n.Source.By().Revision, n.Source.By().Attempt, w.now.Add(-seconds(w.in.Spec.SoakSeconds))}
+		if was, watched := w.healthy[n.Name]; watched && was.revision == o.Source.By().Revision && was.attempt == o.Source.By().Attempt {
 			is.since = was.since
 		}
 		w.healthy[n.Name] = is
@@ -614,16 +614,16 @@ func (w *world) watch() {
 	p := &w.in
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		of := healthRecord{n.Source.Revision, n.Source.Attempt, w.now}
+		of := healthRecord{n.Source.By().Revision, n.Source.By().Attempt, w.now}
 		was, watched := w.healthy[n.Name]
 		same := watched && was.revision == of.revision && was.attempt == of.attempt
-		has := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+		has := n.Owner == "" && n.OtherSource == "" && isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
 		switch {
 		case !has || hasSucceeded(&w.in.Status) && numberOf(&w.in.Status) == p.Target.Number:
 			continue // nobody looks at it
-		case n.Active.SHA256 != p.Target.SHA256 || n.LastKnownGood.SHA256 != p.Target.SHA256 || n.InTrial || !n.Ready || n.OK != "True":
+		case n.Active.Digest() != p.Target.ConfigMapRef.SHA256 || n.LastKnownGood.Digest() != p.Target.ConfigMapRef.SHA256 || n.InTrial || !n.Ready || n.OK != "True":
 			delete(w.healthy, n.Name)
-		case !same && n.Source.Revision == p.Target.Number:
+		case !same && n.Source.By().Revision == p.Target.Number:
 			w.healthy[n.Name] = of
 		case !same:
 			delete(w.healthy, n.Name)
@@ -669,10 +669,10 @@ func (w *world) superseded(old []Node, domain string) int {
 	n := 0
 	for i := range old {
 		o := &old[i]
-		if domain != "" && o.Domain != domain || o.Source.Rollout != w.in.Name {
+		if domain != "" && o.Domain != domain || o.Source.By().Name != w.in.Name {
 			continue
 		}
-		if o.Source.SHA256 == w.in.Target.SHA256 && o.Source.UID != w.nodes[i].Source.UID { // its ConfigMap was created again
+		if o.Source.Content().SHA256 == w.in.Target.ConfigMapRef.SHA256 && o.Source.Content().UID != w.nodes[i].Source.Content().UID { // its ConfigMap was created again
 			n++
 		}
 	}

@@ -25,7 +25,7 @@ func requested() *v1alpha1.NodeConfigRollout {
 
 // requestsOf returns the requests for a rollout's next status.
 func requestsOf(r *v1alpha1.NodeConfigRollout, now time.Time) []v1alpha1.RolloutRequest {
-	in := Input{Spec: r.Spec, Status: r.Status, Target: Revision{Number: r.Status.UpdateRevision.Number}, Now: now}
+	in := Input{Spec: r.Spec, Status: r.Status, Target: v1alpha1.RolloutRevision{Number: r.Status.UpdateRevision.Number}, Now: now}
 	return in.requests()
 }
 

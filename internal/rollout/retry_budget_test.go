@@ -22,11 +22,11 @@ func TestARetryWithMoreFailedNodesThanTheBudgetBeginsOnOneAfterTheOther(t *testi
 	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	for tried := range 3 {
 		r := w.plan()
-		assert.Must(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign && r.Moves[0].Source.Attempt == 2,
+		assert.Must(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign && r.Moves[0].Source.By().Attempt == 2,
 			"after %d nodes: moves %+v", tried, r.Moves)
 		w.wantMoves(t) // this one uses up the budget until it has proven the target
 		n := &w.nodes[r.Moves[0].Node]
-		n.Observed, n.OK, n.Reason, n.Active = n.Generation, "True", "AllChecksPassed", Ref{"uid-r1", "r1"}
+		n.Observed, n.OK, n.Reason, n.Active = n.Generation, "True", "AllChecksPassed", ref("uid-r1", "r1")
 		w.proves(n.Name)
 	}
 	if r := w.plan(); r.Next.Phase != v1alpha1.RolloutComplete {
@@ -66,17 +66,17 @@ func crowdedFleet(failed int) *world {
 	w.assigned("n1", "n2", "n3", "n4", "n5")
 	w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.MaxUnavailable = number(100), number(2)
 	w.target("r2")
-	w.in.Status.UpdateRevision = apiRevision(w.in.Target)
+	w.in.Status.UpdateRevision = new(w.in.Target)
 	w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1", "n2", "n3", "n4", "n5")
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if i >= 3 {
-			n.OK, n.Reason, n.Active = "True", v1alpha1.ReasonAllChecksPassed, Ref{"uid-r1", "r1"}
+			n.OK, n.Reason, n.Active = "True", v1alpha1.ReasonAllChecksPassed, ref("uid-r1", "r1")
 			n.LastKnownGood = n.Active
 		}
 		if i >= 5-failed {
 			n.OK, n.Reason = "False", v1alpha1.ReasonCrashLooped
-			n.Source.UID, n.Source.SHA256, n.Source.Revision = "uid-r2", "r2", 2
+			n.Source.Content().UID, n.Source.Content().SHA256, n.Source.By().Revision = "uid-r2", "r2", 2
 		}
 	}
 	return w
@@ -93,7 +93,7 @@ func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
 			}
 			begun := 0
 			for i := range w.nodes {
-				if n := &w.nodes[i]; n.Drain.Rollout != "" || n.Source.SHA256 == "r2" {
+				if n := &w.nodes[i]; n.Drain.Rollout != "" || n.Source.Content().SHA256 == "r2" {
 					begun++
 				}
 			}
@@ -114,8 +114,8 @@ func TestARejectedAssignmentOfTheTargetDoesNotWaitForNodesThatRefuseAnEarlierRev
 	w := crowdedFleet(0)
 	w.in.Term, w.in.Spec.Strategy.MaxUnavailable = 2, number(1)
 	n := w.node("n5")
-	n.OK, n.Reason, n.Source.UID, n.Source.SHA256, n.Source.Revision, n.Source.Term = "Unknown", v1alpha1.ReasonStaleAssignment, "uid-r2", "r2", 2, 1
-	n.Active, n.LastKnownGood = Ref{}, Ref{}
+	n.OK, n.Reason, n.Source.Content().UID, n.Source.Content().SHA256, n.Source.By().Revision, n.Source.By().Term = "Unknown", v1alpha1.ReasonStaleAssignment, "uid-r2", "r2", 2, 1
+	n.Active, n.LastKnownGood = nil, nil
 	moves := w.plan().Moves
 	assert.That(t, len(moves) == 1, "moves %+v, want one", moves)
 }

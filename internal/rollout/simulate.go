@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -85,9 +86,9 @@ func Simulate(in Input, nodes []Node, m Model) Run {
 	}
 	for i := range s.run.Nodes {
 		n := &s.run.Nodes[i]
-		s.agents[i] = agentModel{fate: m.fateOf(n), proven: []string{n.LastKnownGood.SHA256}}
+		s.agents[i] = agentModel{fate: m.fateOf(n), proven: []string{n.LastKnownGood.Digest()}}
 		if n.Observed == n.Generation {
-			s.agents[i].accepted = n.Source.key()
+			s.agents[i].accepted = keyOf(n.Source)
 		} else {
 			s.schedule(i, accepts, m.TakeUp)
 		}
@@ -143,11 +144,11 @@ func (m Model) fateOf(n *Node) fate {
 
 // sourceKey identifies an assignment, as an agent does.
 type sourceKey struct {
-	uid     string
+	uid     types.UID
 	attempt int64
 }
 
-func (s Source) key() sourceKey { return sourceKey{s.UID, s.Attempt} }
+func keyOf(s *v1alpha1.NodeConfigSource) sourceKey { return sourceKey{s.Content().UID, s.By().Attempt} }
 
 // agentModel is the state of a node's agent that the node does not report.
 type agentModel struct {
@@ -319,7 +320,7 @@ func (s *simulation) move(r Result) {
 }
 
 func (s *simulation) hasTarget(n *Node) bool {
-	return n.Source.Kind == SourceConfigMap && n.Source.SHA256 == s.in.Target.SHA256
+	return isConfigMap(n.Source) && n.Source.Content().SHA256 == s.in.Target.ConfigMapRef.SHA256
 }
 
 func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
@@ -354,27 +355,27 @@ func (s *simulation) handle(e event) {
 func (s *simulation) accept(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.Observed, n.Reported = n.Generation, true
-	if a.accepted == n.Source.key() {
+	if a.accepted == keyOf(n.Source) {
 		return
 	}
-	a.accepted = n.Source.key()
-	if s.hasTarget(n) && a.fate == blocks && !a.drained && n.Active.SHA256 != n.Source.SHA256 {
+	a.accepted = keyOf(n.Source)
+	if s.hasTarget(n) && a.fate == blocks && !a.drained && n.Active.Digest() != n.Source.Content().SHA256 {
 		s.setConfigOK(n, "False", v1alpha1.ReasonWouldEvictPods)
 		n.Error = "the simulated node has too many pods for the target"
 		return
 	}
-	ref := Ref{}
-	if n.Source.Kind == SourceConfigMap {
-		ref = Ref{UID: n.Source.UID, SHA256: n.Source.SHA256}
+	var active *v1alpha1.ConfigRevision
+	if has := n.Source.Content(); isConfigMap(n.Source) {
+		active = &v1alpha1.ConfigRevision{UID: has.UID, SHA256: has.SHA256}
 	}
 	a.trial++
 	n.InTrial, n.Provisional, n.Error = false, false, ""
 	if !n.Ready && a.fate == breaks && !s.hasTarget(n) {
 		n.Ready = true
 	}
-	n.Active = ref
+	n.Active = active
 	s.setConfigOK(n, "True", v1alpha1.ReasonAllChecksPassed)
-	if ref == (Ref{}) || slices.Contains(a.proven, ref.SHA256) {
+	if active == nil || slices.Contains(a.proven, active.SHA256) {
 		s.promote(i)
 		return
 	}
@@ -419,8 +420,8 @@ func (s *simulation) promote(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	n.InTrial = false
 	n.LastKnownGood = n.Active
-	if !slices.Contains(a.proven, n.Active.SHA256) {
-		a.proven = append(a.proven, n.Active.SHA256)
+	if !slices.Contains(a.proven, n.Active.Digest()) {
+		a.proven = append(a.proven, n.Active.Digest())
 	}
 }
 
@@ -471,7 +472,7 @@ func (s *simulation) endDrain(i int) {
 }
 
 // setConfigOK sets the ConfigOK condition of a node.
-func (s *simulation) setConfigOK(n *Node, status, reason string) {
+func (s *simulation) setConfigOK(n *Node, status metav1.ConditionStatus, reason string) {
 	n.OK, n.Reason = status, reason
 }
 

@@ -20,7 +20,7 @@ var simulationStart = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 func simulatedFleet(n int, change func(*Input)) (Input, []Node) {
 	p := Input{
 		Claim: Claim{Name: "workers", Created: simulationStart}, Now: simulationStart,
-		Target:  Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-1", UID: "u1", SHA256: "s1"},
+		Target:  revision(1, "workers-1", "u1", "s1"),
 		DrainID: "workers-id",
 		Spec: v1alpha1.NodeConfigRolloutSpec{
 			NodeTimeoutSeconds: 900, ProgressDeadlineSeconds: 3600,
@@ -163,19 +163,19 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 func TestASimulationStartsFromTheNodesState(t *testing.T) {
 	p, nodes := simulatedFleet(5, func(p *Input) { p.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: percent(100)}} })
 	p.Spec.Strategy.MaxUnavailable = number(5)
-	target := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: simulationStart}
+	target := given("workers", p.Target, simulationStart)
 	nodes[0].Source, nodes[0].Generation = target, 2 // not adopted
-	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, Ref{"u1", "s1"}, true, time.Minute
-	nodes[2].LastKnownGood = Ref{"u0", "s1"} // it has proven the same content
+	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, ref("u1", "s1"), true, time.Minute
+	nodes[2].LastKnownGood = ref("u0", "s1") // it has proven the same content
 	nodes[2].Active = nodes[2].LastKnownGood
 	nodes[3].HasConfig, nodes[3].Reported = false, false // it has no agent
 	began := apiTime(simulationStart)
-	p.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: apiRevision(p.Target), Attempt: 1, StartTime: began, StepTime: began, ProgressTime: began}
+	p.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: new(p.Target), Attempt: 1, StartTime: began, StepTime: began, ProgressTime: began}
 	r := Simulate(p, nodes, simulatedModel)
 	want := []string{"0s step 0 Assign 2", "10m5s Complete: 2 touched, 4 updated, 0 failed, 1 stale"}
 	got := told(r)
 	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
-	assert.That(t, r.Nodes[2].LastKnownGood == (Ref{"u1", "s1"}), "what was proven is tried again: %+v", r.Nodes[2])
+	assert.That(t, uidOf(r.Nodes[2].LastKnownGood) == "u1", "what was proven is tried again: %+v", r.Nodes[2])
 	at := func(after time.Duration) Counts {
 		var c Counts
 		for _, s := range r.Samples {
@@ -195,19 +195,20 @@ func TestASimulationStartsFromTheNodesState(t *testing.T) {
 
 func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
 	p, nodes := simulatedFleet(1, func(p *Input) {
-		p.Target = Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-2", UID: "u2", SHA256: "s2"}
+		p.Target = revision(2, "workers-2", "u2", "s2")
 		p.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 2}
 	})
-	before := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1}
+	before := given("workers", revision(1, "workers-1", "u1", "s1"), simulationStart)
 	n := &nodes[0]
-	n.Active, n.LastKnownGood = Ref{"u1", "s1"}, Ref{"u1", "s1"}
-	n.Source = Source{Kind: SourceConfigMap, UID: "u2", SHA256: "s2", Rollout: "workers", Revision: 2, Attempt: 1, AssignedAt: simulationStart, Previous: &before}
+	n.Active, n.LastKnownGood = ref("u1", "s1"), ref("u1", "s1")
+	n.Source = given("workers", p.Target, simulationStart)
+	n.Source.RolloutRef.Previous = previous(before)
 	n.Generation = 2
 	r := Simulate(p, nodes, simulatedModel)
 	if got, want := told(r), []string{"0s step 0 TakeBack 1", "0s stopped: 0 failed, 0 updated", "5s Halted: 0 touched, 0 updated, 0 failed, 0 stale"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	assert.That(t, r.Nodes[0].Active == n.Active && !r.Nodes[0].InTrial && r.Nodes[0].Observed == 3 && r.Nodes[0].Source.UID == "u1",
+	assert.That(t, uidOf(r.Nodes[0].Active) == uidOf(n.Active) && !r.Nodes[0].InTrial && r.Nodes[0].Observed == 3 && r.Nodes[0].Source.Content().UID == "u1",
 		"in the end %+v", r.Nodes[0])
 }
 

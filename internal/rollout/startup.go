@@ -89,11 +89,11 @@ func (d *planner) startupState(i int) StartupState {
 		return StartupNothing
 	case d.moved[i], s == Draining, newcomer && !d.joins.stopped:
 		return StartupWaits
-	case n.Source.Rollout == d.in.Name:
+	case n.Source.By().Name == d.in.Name:
 		return d.startupAssigned(n)
 	case s == Blocked && !d.stopped(): // the target was taken back, and is offered again
 		return StartupWaits
-	case n.Source.Kind == SourceNone && n.Created.After(d.in.Created) && d.willJoin(): // when it is Ready and its agent answers
+	case n.Source == nil && n.Created.After(d.in.Created) && d.willJoin(): // when it is Ready and its agent answers
 		return StartupWaits
 	}
 	return StartupNothing
@@ -108,13 +108,13 @@ func (d *planner) willJoin() bool {
 func (d *planner) startupAssigned(n *Node) StartupState {
 	h := d.next.Halt
 	switch {
-	case n.Observed != n.Generation, n.Created.After(n.Source.AssignedAt) && !n.Known:
+	case n.Observed != n.Generation, n.Created.After(n.Source.By().AssignedAt.Time) && !n.Known:
 		return StartupWaits // its status may be about the configuration before, or about another machine with the same name
-	case n.Source.Kind != SourceConfigMap: // it went back to its local configuration
+	case !isConfigMap(n.Source): // it went back to its local configuration
 		return StartupNothing
 	case h != nil && h.Rollback && !d.in.Spec.Frozen && d.assignedTarget(n): // it goes back
 		return StartupWaits
-	case n.healthy() && n.Active.SHA256 == n.Source.SHA256 && (!n.InTrial || n.TrialHealthy):
+	case n.healthy() && n.Active.Digest() == n.Source.Content().SHA256 && (!n.InTrial || n.TrialHealthy):
 		return StartupConfigured
 	case n.OK == "False" && !n.Provisional && !n.refuses(): // the node does not try it again
 		return StartupNothing

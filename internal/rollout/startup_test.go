@@ -59,7 +59,7 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 		}
 		w.now = w.now.Add(10 * time.Second)
 	}
-	w.in.LastSucceeded = Revision{}
+	w.in.LastSucceeded = v1alpha1.RolloutRevision{}
 	w.add(1, 1)
 	n := &w.nodes[9]
 	n.Created, n.Startup, n.Idle = w.now, true, true
@@ -71,10 +71,10 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 
 // assignedR1 gives a node r1 as a new node, and lets its agent answer.
 func assignedR1(w *world, n *Node) {
-	n.Source = Source{Kind: SourceConfigMap, UID: w.in.Target.UID, Name: w.in.Target.Name, SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: w.now}
+	n.Source = given("workers", w.in.Target, w.now)
 	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
 	n.Generation, n.Observed = 2, 2
-	n.Active, n.InTrial, n.TrialHealthy, n.TrialLength = Ref{SHA256: "r1"}, true, true, trialLength
+	n.Active, n.InTrial, n.TrialHealthy, n.TrialLength = ref("", "r1"), true, true, trialLength
 }
 
 func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
@@ -89,9 +89,12 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 		"under maintenance":         {func(_ *world, n *Node) { n.Maintenance = Cordoned }, StartupWaits},
 		"frozen":                    {func(w *world, _ *Node) { w.in.Spec.Frozen = true }, StartupNothing},
 		"older than the rollout":    {func(w *world, n *Node) { n.Created = w.in.Created.Add(-time.Second); w.in.Spec.Paused = true }, StartupNothing},
-		"manual":                    {func(_ *world, n *Node) { n.Source = Source{Kind: SourceLocal} }, StartupNothing},
+		"manual":                    {func(_ *world, n *Node) { n.Source = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}} }, StartupNothing},
 		"opted out":                 {func(_ *world, n *Node) { n.OtherSource = v1alpha1.RemoteConfigDisabled }, StartupNothing},
-		"nothing has succeeded yet": {func(w *world, _ *Node) { w.target("r2"); w.in.LastSucceeded, w.in.Spec.Paused = Revision{}, true }, StartupNothing},
+		"nothing has succeeded yet": {func(w *world, _ *Node) {
+			w.target("r2")
+			w.in.LastSucceeded, w.in.Spec.Paused = v1alpha1.RolloutRevision{}, true
+		}, StartupNothing},
 		"agents are asked first": {func(w *world, _ *Node) {
 			w.target("r2")
 			w.in.Spec.NewNodes, w.in.Spec.Strategy.Preflight = v1alpha1.NewNodesTarget, v1alpha1.PreflightRequire
@@ -100,24 +103,28 @@ func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
 		"its agent has not answered": {func(w *world, n *Node) { assignedR1(w, n); n.Observed = 1 }, StartupWaits},
 		"on trial, not healthy yet":  {func(w *world, n *Node) { assignedR1(w, n); n.TrialHealthy = false }, StartupWaits},
 		"on trial, NotReady":         {func(w *world, n *Node) { assignedR1(w, n); n.Ready = false }, StartupWaits},
-		"another configuration runs": {func(w *world, n *Node) { assignedR1(w, n); n.Active = Ref{} }, StartupWaits},
+		"another configuration runs": {func(w *world, n *Node) { assignedR1(w, n); n.Active = nil }, StartupWaits},
 		"trial passed":               {func(w *world, n *Node) { assignedR1(w, n); n.InTrial = false; n.LastKnownGood = n.Active }, StartupConfigured},
-		"created again, old status":  {func(w *world, n *Node) { assignedR1(w, n); n.Source.AssignedAt = n.Created.Add(-time.Hour) }, StartupWaits},
+		"created again, old status":  {func(w *world, n *Node) { assignedR1(w, n); n.Source.By().AssignedAt.Time = n.Created.Add(-time.Hour) }, StartupWaits},
 		"created again, new status": {func(w *world, n *Node) {
 			assignedR1(w, n)
-			n.Source.AssignedAt = n.Created.Add(-time.Hour)
+			n.Source.By().AssignedAt.Time = n.Created.Add(-time.Hour)
 			n.Known = true
 		}, StartupConfigured},
 		"it failed": {func(w *world, n *Node) {
 			assignedR1(w, n)
-			n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonCrashLooped, Ref{}
+			n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonCrashLooped, nil
 		}, StartupNothing},
 		"it failed, provisionally": {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Provisional = "False", true }, StartupWaits},
 		"it refuses for its pods": {func(w *world, n *Node) {
 			assignedR1(w, n)
-			n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonWouldEvictPods, Ref{}
+			n.OK, n.Reason, n.Active = "False", v1alpha1.ReasonWouldEvictPods, nil
 		}, StartupWaits},
-		"it went back to local": {func(w *world, n *Node) { assignedR1(w, n); n.Source.Kind = SourceLocal; w.in.Spec.Frozen = true }, StartupNothing},
+		"it went back to local": {func(w *world, n *Node) {
+			assignedR1(w, n)
+			n.Source.ConfigMapRef, n.Source.Local = nil, &v1alpha1.LocalSource{}
+			w.in.Spec.Frozen = true
+		}, StartupNothing},
 		"the revision is taken back": {func(w *world, n *Node) {
 			assignedR1(w, n)
 			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
@@ -194,10 +201,10 @@ func startupBroken(n *Node, r Result, i int, why StartupRelease) string {
 			return fmt.Sprintf("it is about to get %+v", m)
 		}
 	}
-	if n.Observed != n.Generation && n.Source.Rollout == "workers" && n.OtherSource == "" {
+	if n.Observed != n.Generation && n.Source.By().Name == "workers" && n.OtherSource == "" {
 		return "its agent has not answered"
 	}
-	if why == ReleasedConfigured && !(n.Ready && n.OK == "True" && n.Active.SHA256 == n.Source.SHA256 && (n.TrialHealthy || !n.InTrial)) {
+	if why == ReleasedConfigured && !(n.Ready && n.OK == "True" && n.Active.Digest() == n.Source.Content().SHA256 && (n.TrialHealthy || !n.InTrial)) {
 		return fmt.Sprintf("it does not run its configuration: %+v", n)
 	}
 	return ""

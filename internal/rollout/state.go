@@ -37,15 +37,15 @@ func (d *planner) deriveStates() {
 // hasTarget reports whether a node's spec names the target. It compares payloads: the ConfigMap may have been created
 // again.
 func (d *planner) hasTarget(n *Node) bool {
-	t := d.in.Target
-	return t.Number != 0 && n.Source.Kind == SourceConfigMap && n.Source.Rollout == d.in.Name && n.Source.SHA256 == t.SHA256
+	t := &d.in.Target
+	return t.Number != 0 && isConfigMap(n.Source) && n.Source.By().Name == d.in.Name && n.Source.Content().SHA256 == t.ConfigMapRef.SHA256
 }
 
 // assignedTarget reports whether a node was assigned the target since it became the target. Nodes that had the same content
 // before do not count as failures. The number distinguishes them: a content that becomes the target again gets the next
 // number.
 func (d *planner) assignedTarget(n *Node) bool {
-	return d.hasTarget(n) && n.Source.Revision == d.in.Target.Number
+	return d.hasTarget(n) && n.Source.By().Revision == d.in.Target.Number
 }
 
 // wentNotReady returns when a node was last seen to become NotReady.
@@ -58,7 +58,7 @@ func (d *planner) wentNotReady(n *Node) time.Time {
 
 // proven reports whether a node runs the target and has passed the trial.
 func (d *planner) proven(n *Node) bool {
-	return n.Active.SHA256 == d.in.Target.SHA256 && n.LastKnownGood.SHA256 == d.in.Target.SHA256 && !n.InTrial
+	return n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == d.in.Target.ConfigMapRef.SHA256 && !n.InTrial
 }
 
 // nodeState returns a node's state, and says which records were not used for it.
@@ -101,8 +101,8 @@ func (d *planner) stateOf(n *Node) NodeState {
 		return NodeState{State: Stale, Message: "its agent is silent; " + waitsForAnswer}
 	case n.Observed != n.Generation:
 		// The assignment is new, or the agent was silent before.
-		answer := d.deadline(n.Source.AssignedAt, d.in.Controller.AgentTimeout.Duration)
-		if n.Source.Kind != SourceNone && d.in.Now.Before(answer) {
+		answer := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
+		if n.Source != nil && d.in.Now.Before(answer) {
 			d.requeueAt(answer)
 			return NodeState{State: Pending, Message: "its agent has not answered the previous assignment"}
 		}
@@ -125,7 +125,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 // assignedNodeState is nodeState for a node whose spec names the target.
 func (d *planner) assignedNodeState(n *Node) NodeState {
 	// An agent that cannot read its NodeConfig for the moment reports generation 0. It continues the trial that it has begun.
-	continues := n.Observed == 0 && n.InTrial && n.Active.SHA256 == d.in.Target.SHA256
+	continues := n.Observed == 0 && n.InTrial && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
 	answered, proven := n.Observed == n.Generation || continues, d.proven(n) && n.OK != "False"
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
@@ -136,7 +136,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Failed, n.Reason, n.Error}
 	case d.succeeded && proven:
 		return NodeState{State: Updated} // a later failure is not caused by the rollout
-	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.AssignedAt)):
+	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.By().AssignedAt.Time)):
 		return NodeState{State: Skipped, Message: "NotReady before the revision was assigned, or created again since"}
 	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
 		judged, is := d.judgedNotReadySince(n)
@@ -170,7 +170,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case excused:
 		return d.excused(n, "its trial has not ended yet")
 	case late:
-		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(n.Source.AssignedAt), n.Error)}
+		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(n.Source.By().AssignedAt.Time), n.Error)}
 	case n.InTrial:
 		return NodeState{State: Trial, Message: "on trial"}
 	}
@@ -211,7 +211,7 @@ func (n *Node) healthy() bool { return n.Ready && n.OK == "True" }
 // observationApplies reports whether a node's observation is about its current source.
 func (d *planner) observationApplies(n *Node) bool {
 	m := &n.Observation
-	return m.Rollout == d.in.Name && m.Revision == n.Source.Revision && m.Attempt == n.Source.Attempt
+	return m.Rollout == d.in.Name && m.Revision == n.Source.By().Revision && m.Attempt == n.Source.By().Attempt
 }
 
 // resultObserved reports whether a node's observation has a result of the current source: healthy or failed.
@@ -261,7 +261,7 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 	if d.succeeded || !d.hasTarget(n) || s == Conflicted || s == Manual {
 		return n.Observation
 	}
-	want := Observation{Rollout: d.in.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
+	want := Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision, Attempt: n.Source.By().Attempt, Joined: n.joined()}
 	switch {
 	case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 		return n.Observation
@@ -269,7 +269,7 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 		return n.Observation
 	case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial || s == Skipped && n.Maintenance != ""): // Offers counts until the node accepts
 		return n.Observation
-	case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
+	case s == Failed && n.Source.By().Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 		want.Failed = d.failedIn(n)
 	case (s == Soaking || s == Updated) && seconds(d.in.Spec.SoakSeconds) > 0 && n.healthy() && (d.assignedTarget(n) || d.resultObserved(n)):
 		want.HealthySince = d.healthySince(n)
@@ -340,7 +340,7 @@ func (d *planner) countNode(n *Node, s NodeState) {
 		}
 		if d.rollingBack(n) {
 			d.back.moving++
-			d.back.goingTo[d.in.sourceName(&n.Source)]++
+			d.back.goingTo[d.in.sourceName(n.Source)]++
 		}
 		if s.State == Draining {
 			d.assigned++ // it gets the target next
@@ -362,7 +362,7 @@ func (d *planner) countNode(n *Node, s NodeState) {
 // pods have changed.
 func (n *Node) refuses() bool {
 	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == v1alpha1.ReasonWouldEvictPods || n.Reason == v1alpha1.ReasonRestartWouldEvictPods || n.Reason == v1alpha1.ReasonNeedsDrain) &&
-		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
+		isConfigMap(n.Source) && n.Active.Digest() != n.Source.Content().SHA256
 }
 
 // judged reports whether a node has a verdict on its source, so that it does not try it again by itself. A provisional verdict
@@ -385,7 +385,7 @@ const waitsForAnswer = "the node counts against the budget until its agent confi
 func (d *planner) returning(n *Node) bool {
 	m := &n.Observation
 	return m.Rollout == d.in.Name && !m.Blocked.IsZero() && n.Observed != n.Generation && !n.Created.After(m.Blocked) &&
-		(n.Source.Kind == SourceNone || !n.Source.AssignedAt.After(m.Blocked))
+		(n.Source == nil || !n.Source.By().AssignedAt.Time.After(m.Blocked))
 }
 
 // answerExpected reports whether the agent of a returning node is expected to answer soon.
@@ -434,7 +434,7 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 	case s == Updated:
 		return !n.Ready
 	case s == Skipped && d.hasTarget(n):
-		return n.Ready || d.assignedTarget(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when it was assigned
+		return n.Ready || d.assignedTarget(n) && !n.Created.After(n.Source.By().AssignedAt.Time) // it was Ready when it was assigned
 	}
 	return d.countsInFlight(n, s)
 }
@@ -459,15 +459,15 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	case Assigned, Trial, Soaking, Draining:
 		return true
 	case Pending, Blocked: // it may still accept what it refuses
-		return n.Source.Rollout == d.in.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
+		return n.Source.By().Name == d.in.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
-			answer := d.deadline(n.Source.AssignedAt, d.in.Controller.AgentTimeout.Duration)
-			return n.Ready && n.Source.Rollout == d.in.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.in.Now.Before(answer))
+			answer := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
+			return n.Ready && n.Source.By().Name == d.in.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.in.Now.Before(answer))
 		}
-		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
+		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.By().AssignedAt.Time) // it continues after its maintenance
 	}
 	return false
 }
@@ -475,14 +475,14 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 // leftBehind reports whether a node rejects an assignment of an earlier leader that is not renewed, because there is another target
 // since. It adopts nothing until it gets that. If it counted as in flight, a few such nodes would use up the budget for ever.
 func (d *planner) leftBehind(n *Node) bool {
-	return n.stale() && !n.InTrial && d.next.Halt == nil && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256
+	return n.stale() && !n.InTrial && d.next.Halt == nil && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256
 }
 
 // counted reports whether a failed node counts towards the stop. Not counted are failures before the last attempt, failures
 // of nodes that had the content before it became the target, and all failures after the revision has succeeded: these only
 // use up budget.
 func (d *planner) counted(n *Node) bool {
-	return !d.succeeded && d.assignedTarget(n) && (n.Source.Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
+	return !d.succeeded && d.assignedTarget(n) && (n.Source.By().Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
 }
 
 // maxRollbackTrial limits how much of a node's own trial length it may take in the rollback: a node that reports a long
@@ -492,14 +492,14 @@ const maxRollbackTrial = time.Hour
 // rollingBack reports whether a healthy node is being rolled back. A silent agent does not delay the others.
 func (d *planner) rollingBack(n *Node) bool {
 	h := d.next.Halt
-	if h == nil || !h.Rollback || !n.Ready || n.Source.Rollout != d.in.Name || !n.inFlight() || n.Source.AssignedAt.Before(h.Time.Truncate(time.Second)) {
+	if h == nil || !h.Rollback || !n.Ready || n.Source.By().Name != d.in.Name || !n.inFlight() || n.Source.By().AssignedAt.Time.Before(h.Time.Truncate(time.Second)) {
 		return false
 	}
 	most := seconds(d.in.Spec.NodeTimeoutSeconds) + min(n.TrialLength, maxRollbackTrial)
 	if n.Observed != n.Generation {
 		most = d.in.Controller.AgentTimeout.Duration
 	}
-	end := d.deadline(n.Source.AssignedAt, most)
+	end := d.deadline(n.Source.By().AssignedAt.Time, most)
 	d.requeueAt(end)
 	return d.in.Now.Before(end)
 }

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -20,9 +19,9 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 	st.ObservedGeneration, st.Controller = in.Generation, &in.Controller
 	st.Phase, st.Message = phase, Cut(message, v1alpha1.MaxRolloutMessage)
 	if in.Target.Number != 0 {
-		st.UpdateRevision = apiRevision(in.Target)
+		st.UpdateRevision = new(in.Target)
 		if d.succeeded {
-			st.CurrentRevision = apiRevision(in.Target)
+			st.CurrentRevision = new(in.Target)
 		}
 	}
 	st.StepsDone, st.Updated = d.steps(), fmt.Sprintf("%d/%d", d.counts.Updated, d.counts.Members)
@@ -107,15 +106,15 @@ func (in *Input) requests() (all []v1alpha1.RolloutRequest) {
 // updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
 // the same content.
 func (d *planner) updateTargetUID() {
-	st, t := &d.next, &d.in.Target
+	st, t := &d.next, &d.in.Target.ConfigMapRef
 	same := func(name, sha256 string) bool { return name == t.Name && sha256 != "" && sha256 == t.SHA256 }
 	for i := range st.History {
 		if h := &st.History[i]; same(h.ConfigMap, h.SHA256) {
-			h.UID = types.UID(t.UID)
+			h.UID = t.UID
 		}
 	}
 	if v := st.CurrentRevision; v != nil && same(v.ConfigMapRef.Name, v.ConfigMapRef.SHA256) {
-		v.ConfigMapRef.UID = types.UID(t.UID)
+		v.ConfigMapRef.UID = t.UID
 	}
 }
 
@@ -205,12 +204,6 @@ func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
 	}
 	st.History[i] = out
 	slices.SortStableFunc(st.History, func(a, b v1alpha1.RolloutOutcome) int { return cmp.Compare(b.Revision, a.Revision) })
-}
-
-func apiRevision(r Revision) *v1alpha1.RolloutRevision {
-	return &v1alpha1.RolloutRevision{Number: r.Number, ConfigMapRef: v1alpha1.ConfigMapReference{
-		Namespace: r.Namespace, Name: r.Name, UID: types.UID(r.UID), SHA256: r.SHA256,
-	}}
 }
 
 // Cut shortens a string to a number of characters.

@@ -8,7 +8,7 @@ import (
 )
 
 func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
-	d := newPlanner(Input{Target: Revision{Number: 3, Name: "r-a", UID: "is", SHA256: "sa"}, Status: v1alpha1.NodeConfigRolloutStatus{
+	d := newPlanner(Input{Target: revision(3, "r-a", "is", "sa"), Status: v1alpha1.NodeConfigRolloutStatus{
 		CurrentRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "r-a", UID: "was", SHA256: "sa"}},
 		History: []v1alpha1.RolloutOutcome{
 			{Revision: 1, ConfigMap: "r-a", UID: "was", SHA256: "sa"}, {Revision: 2, ConfigMap: "r-b", UID: "ub", SHA256: "sb"}, {Revision: 0, ConfigMap: "r-a"},
@@ -50,10 +50,10 @@ func TestTheHistoryKeepsTheFailuresOfEarlierAttempts(t *testing.T) {
 		"replaced before it was decided": {[]step{{revision: 2, attempt: 1}, replaced}, v1alpha1.OutcomeSuperseded, "replaced by revision 3; failed: n1 CrashLooped"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := Node{Name: "n1", Ready: true, OK: "False", Reason: v1alpha1.ReasonCrashLooped, Source: Source{Kind: SourceConfigMap, Rollout: "r", Revision: 2, SHA256: "a"}}
+			n := Node{Name: "n1", Ready: true, OK: "False", Reason: v1alpha1.ReasonCrashLooped, Source: given("r", revision(2, "r-1", "", "a"), epoch)}
 			in := Input{Claim: Claim{Name: "r"}, Now: epoch}
 			for _, s := range tt.play {
-				in.Target = Revision{Number: s.revision, Name: "r-1", SHA256: "a"}
+				in.Target = revision(s.revision, "r-1", "", "a")
 				d := newPlanner(in, []Node{n})
 				d.startRevision()
 				d.failed, d.succeeded, d.back.where, d.next.Attempt, d.next.Halt = []int{0}, s.succeeded, s.where, s.attempt, nil

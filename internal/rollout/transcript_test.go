@@ -111,7 +111,7 @@ func (w *world) set(cmd, key, value string) error {
 	case "forbidden":
 		w.forbidden, w.unserved = key == "pods", key == "budgets"
 	case "gone":
-		p.LastSucceeded.Gone = true
+		p.LastSucceededGone = true
 	case "zone":
 		for i := range w.nodes {
 			if n := &w.nodes[i]; n.Domain == key && n.Ready != (value == "up") {
@@ -248,7 +248,7 @@ func (w *world) setNode(name, value string) error {
 	case "stratum":
 		n.MachineKind = content
 	case "manual":
-		n.Source = Source{Kind: SourceConfigMap, UID: "by-hand", SHA256: "by-hand"}
+		n.Source = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{UID: "by-hand", SHA256: "by-hand"}}
 	case "disabled":
 		n.OtherSource = "Disabled"
 	case "owner":

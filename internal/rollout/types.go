@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -15,15 +16,6 @@ type Claim struct {
 	Name     string
 	Priority int32
 	Created  time.Time
-}
-
-// Revision is one version of a rollout's template, stored in an immutable ConfigMap. Zero: there is none.
-type Revision struct {
-	Number          int64
-	Namespace, Name string
-	UID             string
-	SHA256          string // of the payload
-	Gone            bool   // its ConfigMap does not exist: rollback to it is impossible
 }
 
 // Content is a payload that was a revision of the rollout.
@@ -43,20 +35,22 @@ type Input struct {
 	// Now never goes back, and is not before any time that was recorded for this rollout.
 	Now time.Time
 
-	Target        Revision // of the last valid template; zero: there is none
-	Invalid       string   // why the spec or the template is invalid; empty: they are valid
-	PassPauses    bool     // the Target is an undo to a revision that succeeded: it passes the pauses of the steps
-	Replaced      string   // what spec.pin holds Target in place of; empty: nothing
-	PinGone       bool     // Invalid, because the revision that spec.pin names is gone
-	TargetFailed  string   // how the content of Target failed as an earlier revision; empty: it did not
-	LastSucceeded Revision // the newest that succeeded, other than the target
+	Target        v1alpha1.RolloutRevision // of the last valid template; zero: there is none
+	Invalid       string                   // why the spec or the template is invalid; empty: they are valid
+	PassPauses    bool                     // the Target is an undo to a revision that succeeded: it passes the pauses of the steps
+	Replaced      string                   // what spec.pin holds Target in place of; empty: nothing
+	PinGone       bool                     // Invalid, because the revision that spec.pin names is gone
+	TargetFailed  string                   // how the content of Target failed as an earlier revision; empty: it did not
+	LastSucceeded v1alpha1.RolloutRevision // the newest that succeeded, other than the target; zero: there is none
+	// LastSucceededGone: its ConfigMap does not exist, so that rollback to it is impossible.
+	LastSucceededGone bool
 	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted, of this rollout and of others. A node must
 	// never fall back to them.
 	Stopped []string
 	// Contents are the contents of the revisions that the status names, by the sha256 of the payload, with the newest number of each.
 	Contents map[string]Content
 	// Revisions are the UIDs of the ConfigMaps of this rollout's revisions; nil: not known.
-	Revisions []string
+	Revisions []types.UID
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
 	Term    int64
 	Outages Outages // that this leader knows
@@ -77,33 +71,6 @@ type Input struct {
 
 	PreflightRoom int // how many preflight requests of this rollout may be unanswered at the same time
 }
-
-// SourceKind is the kind of a NodeConfig's spec.configSource.
-type SourceKind int
-
-// The kinds of sources.
-const (
-	SourceNone      SourceKind = iota // nil
-	SourceLocal                       // local: {}
-	SourceConfigMap                   // a ConfigMap
-)
-
-// Source is a NodeConfig's spec.configSource. If it has no Rollout and is not SourceNone, a person wrote it.
-type Source struct {
-	Kind            SourceKind
-	Namespace, Name string
-	UID, SHA256     string
-
-	Rollout    string
-	Revision   int64
-	Attempt    int64
-	AssignedAt time.Time
-	Term       int64   // of the controller that assigned it; 0: unknown
-	Previous   *Source // the source before; nil: none. Its own Previous is nil.
-}
-
-// Ref identifies a configuration that a node reports. Zero: the local configuration.
-type Ref struct{ UID, SHA256 string }
 
 // Node is all that is observed about one node. It contains no time that a node wrote: a node's clock does not affect any
 // decision.
@@ -135,25 +102,25 @@ type Node struct {
 
 	// Of its NodeConfig.
 	HasConfig   bool
-	Generation  int64                 // of spec
-	Observed    int64                 // status.observedGeneration
-	Reported    bool                  // an agent has written a status
-	OtherSource v1alpha1.RemoteConfig // ConfigMap or Disabled, if the node does not use its NodeConfig
-	Source      Source
-	Revoked     []string
+	Generation  int64                      // of spec
+	Observed    int64                      // status.observedGeneration
+	Reported    bool                       // an agent has written a status
+	OtherSource v1alpha1.RemoteConfig      // ConfigMap or Disabled, if the node does not use its NodeConfig
+	Source      *v1alpha1.NodeConfigSource // never changed, but replaced, like all pointers here
+	Revoked     []types.UID
 
 	// Of its status.
-	Active        Ref
-	LastKnownGood Ref
+	Active        *v1alpha1.ConfigRevision
+	LastKnownGood *v1alpha1.ConfigRevision
 	Idle          bool // had no workload pods at the agent's last write, which may be long ago; false if unknown
 	Disrupts      bool // a restart of its kubelet makes pods unready
 	InTrial       bool
 	TrialHealthy  bool // the kubelet was healthy in the trial
 	TrialLength   time.Duration
-	DefaultTrial  time.Duration // the length of a trial that nothing sets; 0: unknown
-	OK            string        // status of ConfigOK: True, False, Unknown or empty
-	Reason        string        // of ConfigOK
-	Provisional   bool          // the verdict on Source may still change
+	DefaultTrial  time.Duration          // the length of a trial that nothing sets; 0: unknown
+	OK            metav1.ConditionStatus // status of ConfigOK: True, False, Unknown or empty
+	Reason        string                 // of ConfigOK
+	Provisional   bool                   // the verdict on Source may still change
 	Error         string
 }
 
@@ -207,8 +174,8 @@ func (k MoveKind) String() string { return moveNames[k] }
 type Move struct {
 	Node    int // index into the nodes of the plan
 	Kind    MoveKind
-	Source  Source
-	Revoked []string
+	Source  *v1alpha1.NodeConfigSource // nil: none
+	Revoked []types.UID
 }
 
 // Counts are numbers of nodes. Members are those that this rollout may update: percentages refer to them. Unavailable nodes use up the

@@ -190,12 +190,12 @@ func (d *planner) leaveWindow() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		waits := s == Pending || s == Assigned || s == Blocked || s == Skipped && n.Maintenance != ""
-		if d.moved[i] || !waits || n.Source.Kind != SourceConfigMap || n.Source.Rollout != d.in.Name || n.joined() ||
-			n.Source.SHA256 == d.lastGood().SHA256 || n.Active.SHA256 == n.Source.SHA256 {
+		if d.moved[i] || !waits || !isConfigMap(n.Source) || n.Source.By().Name != d.in.Name || n.joined() ||
+			n.Source.Content().SHA256 == d.lastGood().ConfigMapRef.SHA256 || n.Active.Digest() == n.Source.Content().SHA256 {
 			continue
 		}
 		switch to := d.previousSource(n); {
-		case to.SHA256 == n.Source.SHA256: // nothing would change
+		case to.Content().SHA256 == n.Source.Content().SHA256: // nothing would change
 		case n.refuses():
 			d.takeBackBlocked(i, n.Reason, n.Error)
 		case n.stale():

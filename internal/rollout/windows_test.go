@@ -76,17 +76,17 @@ func (w *world) keepsWindows(t *rapid.T) {
 	}
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceConfigMap || n.Source.Rollout != p.Name || !n.Ready || w.joinInProgress[n.Name] == n.Generation {
+		if n.Owner != "" || n.OtherSource != "" || !isConfigMap(n.Source) || n.Source.By().Name != p.Name || !n.Ready || w.joinInProgress[n.Name] == n.Generation {
 			continue
 		}
 		if n.Drain.Rollout != "" && !slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within }) {
 			continue // a drain that has begun is finished
 		}
-		if n.Source.Previous != nil && n.Source.Previous.SHA256 == n.Source.SHA256 {
+		if n.Source.By().Previous != nil && n.Source.By().Previous.ConfigMapRef.SHA256 == n.Source.Content().SHA256 {
 			continue // there is nothing else to go back to
 		}
-		if n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods" && n.Active.SHA256 != n.Source.SHA256 && n.Source.SHA256 != p.LastSucceeded.SHA256 {
-			t.Fatalf("%s refuses %s for its pods, and may restart for it outside of the windows", n.Name, n.Source.SHA256)
+		if n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods" && n.Active.Digest() != n.Source.Content().SHA256 && n.Source.Content().SHA256 != p.LastSucceeded.ConfigMapRef.SHA256 {
+			t.Fatalf("%s refuses %s for its pods, and may restart for it outside of the windows", n.Name, n.Source.Content().SHA256)
 		}
 	}
 }

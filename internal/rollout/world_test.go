@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -26,11 +27,11 @@ type world struct {
 	refused        map[string]refusal
 	joinInProgress map[string]int64 // by node: the generation that was written because it had joined
 	pauses         map[string]pauseRecord
-	terms          map[string]int64 // that ConfigMaps name, by UID
+	terms          map[types.UID]int64 // that ConfigMaps name, by UID
 	asked          map[attempt]*asked
 	requests       map[string]request // preflight requests that were made, by UID
 
-	succeeded []Revision // newest last
+	succeeded []v1alpha1.RolloutRevision // newest last
 
 	metrics     map[string]Measurement    // by gate: what its query returns; none: its server does not answer
 	answered    []answer                  // that the rollout gets with its next plan
@@ -70,7 +71,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld() *world {
 	w := &world{
 		now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{},
-		pauses: map[string]pauseRecord{}, terms: map[string]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{},
+		pauses: map[string]pauseRecord{}, terms: map[types.UID]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{},
 	}
 	w.in = Input{
 		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", PreflightRoom: MaxUnanswered, Trial: trialLength,
@@ -104,17 +105,17 @@ func (w *world) add(n, zones int) {
 func (w *world) target(content string) {
 	w.objects++
 	uid := "uid-" + content
-	if w.in.Target.SHA256 == content {
+	if w.in.Target.ConfigMapRef.SHA256 == content {
 		uid = fmt.Sprintf("%s-%d", uid, w.objects)
 	}
 	number := w.in.Target.Number + 1
-	if w.in.Target.SHA256 == content {
+	if w.in.Target.ConfigMapRef.SHA256 == content {
 		number--
 	}
-	w.in.Target = Revision{Number: number, Namespace: "ns", Name: "workers-" + content, UID: uid, SHA256: content}
-	w.in.LastSucceeded = Revision{}
+	w.in.Target = revision(number, "workers-"+content, uid, content)
+	w.in.LastSucceeded = v1alpha1.RolloutRevision{}
 	for _, r := range w.succeeded {
-		if r.SHA256 != content {
+		if r.ConfigMapRef.SHA256 != content {
 			w.in.LastSucceeded = r
 		}
 	}
@@ -219,25 +220,25 @@ func (w *world) forgetObservations() {
 func (w *world) remember(r Result) {
 	p := &w.in
 	if r.Succeeded() {
-		w.succeeded = slices.DeleteFunc(w.succeeded, func(r Revision) bool { return r.SHA256 == p.Target.SHA256 })
+		w.succeeded = slices.DeleteFunc(w.succeeded, func(r v1alpha1.RolloutRevision) bool { return r.ConfigMapRef.SHA256 == p.Target.ConfigMapRef.SHA256 })
 		w.succeeded = append(w.succeeded, p.Target)
 	}
-	p.Stopped = slices.DeleteFunc(p.Stopped, func(name string) bool { return name == p.Target.Name })
+	p.Stopped = slices.DeleteFunc(p.Stopped, func(name string) bool { return name == p.Target.ConfigMapRef.Name })
 	stopped := r.Stopped()
 	if stopped {
-		p.Stopped = append(p.Stopped, p.Target.Name)
+		p.Stopped = append(p.Stopped, p.Target.ConfigMapRef.Name)
 	}
 	p.Contents = maps.Clone(p.Contents)
 	if p.Contents == nil {
 		p.Contents = map[string]Content{}
 	}
-	p.Contents[p.Target.SHA256] = Content{p.Target.Number, stopped}
+	p.Contents[p.Target.ConfigMapRef.SHA256] = Content{p.Target.Number, stopped}
 }
 
 func (w *world) write(moves []Move) {
 	for _, m := range moves {
-		if m.Source.UID != "" {
-			w.terms[m.Source.UID] = w.in.Term
+		if m.Source.Content().UID != "" {
+			w.terms[m.Source.Content().UID] = w.in.Term
 		}
 		n := &w.nodes[m.Node]
 		n.Source, n.Revoked = m.Source, m.Revoked
@@ -296,7 +297,7 @@ func (w *world) act() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if a := w.agents[n.Name]; !a.silent && !w.now.Before(a.back) {
-			if newest := w.terms[n.Source.UID]; n.Observed != n.Generation && n.Source.Rollout != "" && n.Source.Term < newest && n.Active.UID != n.Source.UID {
+			if newest := w.terms[n.Source.Content().UID]; n.Observed != n.Generation && n.Source.By().Name != "" && n.Source.By().Term < newest && uidOf(n.Active) != n.Source.Content().UID {
 				n.Observed = n.Generation
 				a.setConfigOK(n, w.now, "Unknown", "StaleAssignment", "a former leader's")
 				continue
@@ -317,7 +318,7 @@ func (a *agent) act(n *Node, now time.Time) {
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
 		return
 	}
-	switch content := n.Active.SHA256; a.does[content] {
+	switch content := n.Active.Digest(); a.does[content] {
 	case "hang":
 	case "crash":
 		n.Active, n.InTrial, a.started = n.LastKnownGood, false, now
@@ -328,29 +329,29 @@ func (a *agent) act(n *Node, now time.Time) {
 }
 
 func (a *agent) accept(n *Node, now time.Time) {
-	s := n.Source
-	switch ref := (Ref{s.UID, s.SHA256}); {
-	case s.Kind != SourceConfigMap:
-		if n.Active != (Ref{}) {
+	s := n.Source.Content()
+	switch active := ref(string(s.UID), s.SHA256); {
+	case !isConfigMap(n.Source):
+		if n.Active != nil {
 			a.started = now
 		}
-		n.Active, n.LastKnownGood, n.InTrial = Ref{}, Ref{}, false
+		n.Active, n.LastKnownGood, n.InTrial = nil, nil, false
 	case slices.Contains(n.Revoked, s.UID):
 		a.setConfigOK(n, now, "False", "Revoked", "revoked")
 		return
-	case a.bad[s.SHA256] >= s.Attempt:
+	case a.bad[s.SHA256] >= n.Source.By().Attempt:
 		a.setConfigOK(n, now, "False", "CrashLooped", "it is bad")
 		return
 	case a.does[s.SHA256] == "reject":
 		a.fail(n, now, s.SHA256, "ValidationFailed")
 		return
-	case n.Active.SHA256 == s.SHA256:
-		n.Active = ref
-	case a.does[s.SHA256] == "unsure" && now.Before(n.Source.AssignedAt.Add(unsureFor)):
+	case n.Active.Digest() == s.SHA256:
+		n.Active = active
+	case a.does[s.SHA256] == "unsure" && now.Before(n.Source.By().AssignedAt.Time.Add(unsureFor)):
 		a.setConfigOK(n, now, "Unknown", "CouldNotValidate", "the dry run did not end")
 		return
 	case a.isEmpty(n) && slices.Contains([]string{"evict", "relabelled", "drain"}, a.does[s.SHA256]):
-		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
+		n.Active, n.InTrial, n.TrialLength, a.adopted = active, true, trialLength, now
 	case a.does[s.SHA256] == "evict":
 		a.setConfigOK(n, now, "False", "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods")
 		return
@@ -360,10 +361,10 @@ func (a *agent) accept(n *Node, now time.Time) {
 	case a.does[s.SHA256] == "drain":
 		a.setConfigOK(n, now, "False", "NeedsDrain", "cpu_manager_state")
 		return
-	case n.LastKnownGood.SHA256 == s.SHA256:
-		n.Active, n.LastKnownGood, n.InTrial, a.started = ref, ref, false, now
+	case n.LastKnownGood.Digest() == s.SHA256:
+		n.Active, n.LastKnownGood, n.InTrial, a.started = active, active, false, now
 	default:
-		n.Active, n.InTrial, n.TrialLength, a.adopted, a.started = ref, true, trialLength, now, now
+		n.Active, n.InTrial, n.TrialLength, a.adopted, a.started = active, true, trialLength, now, now
 		if a.does[s.SHA256] == "notready" {
 			n.Ready, n.WentNotReady = false, now
 		}
@@ -372,11 +373,11 @@ func (a *agent) accept(n *Node, now time.Time) {
 }
 
 func (a *agent) fail(n *Node, now time.Time, content, reason string) {
-	a.bad[content] = n.Source.Attempt
+	a.bad[content] = n.Source.By().Attempt
 	a.setConfigOK(n, now, "False", reason, content+" failed")
 }
 
-func (a *agent) setConfigOK(n *Node, now time.Time, status, reason, words string) {
+func (a *agent) setConfigOK(n *Node, now time.Time, status metav1.ConditionStatus, reason, words string) {
 	n.OK, n.Reason, n.Error = status, reason, words
 }
 
@@ -409,9 +410,9 @@ func (w *world) describe(r Result) []string {
 	}
 	moves := map[MoveKind][]string{}
 	for _, m := range r.Moves {
-		to := cmp.Or(m.Source.SHA256, "nothing")
+		to := cmp.Or(m.Source.Content().SHA256, "nothing")
 		if len(m.Revoked) > 0 {
-			to += " revoked=" + strings.Join(m.Revoked, ",")
+			to += " revoked=" + strings.Trim(strings.ReplaceAll(fmt.Sprint(m.Revoked), " ", ","), "[]")
 		}
 		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
 	}
@@ -456,7 +457,7 @@ func percent(n int) *intstr.IntOrString { return new(intstr.FromString(fmt.Sprin
 func (r *Result) Succeeded() bool { return hasSucceeded(&r.Next) }
 
 // succeed notes that all nodes have proven the target once.
-func (w *world) succeed() { w.in.Status.CurrentRevision = apiRevision(w.in.Target) }
+func (w *world) succeed() { w.in.Status.CurrentRevision = new(w.in.Target) }
 
 func (in *Input) soak(d time.Duration) { in.Spec.SoakSeconds = int32(d / time.Second) }
 
@@ -473,4 +474,33 @@ func hasSucceeded(st *v1alpha1.NodeConfigRolloutStatus) bool {
 
 func (in *Input) drainTimeout() time.Duration {
 	return seconds(in.Spec.Strategy.DrainOptions.TimeoutSeconds)
+}
+
+func ref(uid, sha256 string) *v1alpha1.ConfigRevision {
+	return &v1alpha1.ConfigRevision{UID: types.UID(uid), SHA256: sha256}
+}
+
+func revision(number int64, name, uid, sha256 string) v1alpha1.RolloutRevision {
+	return v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "ns", Name: name, UID: types.UID(uid), SHA256: sha256}}
+}
+
+// given is an assignment of a revision by a rollout, in the first attempt.
+func given(rollout string, r v1alpha1.RolloutRevision, at time.Time) *v1alpha1.NodeConfigSource {
+	return &v1alpha1.NodeConfigSource{
+		ConfigMapRef: &r.ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: rollout, Revision: r.Number, Attempt: 1, AssignedAt: metav1.NewTime(at)},
+	}
+}
+
+// local is an assignment of the local configuration by the rollout.
+func local(number int64, at time.Time) *v1alpha1.NodeConfigSource {
+	return &v1alpha1.NodeConfigSource{
+		Local: &v1alpha1.LocalSource{}, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: number, Attempt: 1, AssignedAt: metav1.NewTime(at)},
+	}
+}
+
+func uidOf(r *v1alpha1.ConfigRevision) types.UID {
+	if r == nil {
+		return ""
+	}
+	return r.UID
 }

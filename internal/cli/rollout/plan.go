@@ -299,7 +299,7 @@ func newPlanReport(ctx context.Context, f *fleet.Fleet, m rollout.Model) (*PlanR
 	m.Fail = min(m.Fail, m.Trial/2)
 	m.TakeUp = min(m.TakeUp, f.Input.Controller.AgentTimeout.Duration/2) // a healthy agent answers in time
 	v := &PlanReport{
-		Rollout: f.Input.Name, Revision: f.Input.Target.Number, New: f.Input.Target.UID == fleet.UIDNotCreated, Batches: []batchView{},
+		Rollout: f.Input.Name, Revision: f.Input.Target.Number, New: f.Input.Target.ConfigMapRef.UID == fleet.UIDNotCreated, Batches: []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Input.Spec.Strategy.Steps, Gates: f.Input.Spec.Strategy.Gates,
 	}
 	if rollout.Drains(&f.Input.Spec) {

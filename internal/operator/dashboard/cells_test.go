@@ -289,7 +289,7 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 		r := waiting()
 		target := func() string {
 			f := assert.Value(fleet.Gather(t.Context(), cachedReader{w}, r, nil))(t)
-			return f.Input.Target.UID
+			return string(f.Input.Target.ConfigMapRef.UID)
 		}
 		r.Spec.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)
 		r.Generation++

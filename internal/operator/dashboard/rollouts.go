@@ -173,8 +173,8 @@ func runBefore(f *fleet.Fleet, plan *rollout.Result) *int64 {
 	most := int64(-1)
 	for i, s := range plan.States {
 		n := &f.Nodes[i]
-		known, is := f.Input.Contents[n.Active.SHA256]
-		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.SHA256 == f.Input.Target.SHA256 || !is && n.Active.SHA256 != "" {
+		known, is := f.Input.Contents[n.Active.Digest()]
+		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.Digest() == f.Input.Target.ConfigMapRef.SHA256 || !is && n.Active.Digest() != "" {
 			continue
 		}
 		counts[known.Number]++

@@ -44,7 +44,7 @@ func FuzzStatus(f *testing.F) {
 		n := fleet.NodeOf(node, &nc)
 		assert.That(t, n.TrialLength >= 0 && n.TrialLength <= fleet.MaxTrialLength, "the trial of %s lasts %s", data, n.TrialLength)
 		p := fleet.Build(fleet.Objects{Rollout: r, Settings: fleet.DefaultSettings, Now: now})
-		p.Invalid, p.Target = "", rollout.Revision{Number: 1, Namespace: "a", Name: "w-1", UID: "u"}
+		p.Invalid, p.Target = "", v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "a", Name: "w-1", UID: "u"}}
 		n.Owner = "w"
 		first := rollout.Plan(p, []rollout.Node{n})
 		p.Status = first.Next

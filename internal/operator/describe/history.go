@@ -19,7 +19,9 @@ func IgnoredConfigMaps(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		cm := objects[name]
-		if !slices.ContainsFunc(known, func(x fleet.Recorded) bool { return x.Name == name && x.Is(cm) }) {
+		if !slices.ContainsFunc(known, func(x v1alpha1.RolloutRevision) bool {
+			return x.ConfigMapRef.Name == name && fleet.Holds(cm, &x.ConfigMapRef)
+		}) {
 			names = append(names, name)
 		}
 	}

@@ -125,8 +125,8 @@ func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
 		if s == rollout.Conflicted || s == rollout.Manual || was.OtherSource != "" || !was.Reported {
 			continue
 		}
-		g := Group{From: p.RunsName(was), To: p.RunsName(is), from: was.Active.SHA256, to: is.Active.SHA256}
-		if c, known := p.Contents[g.to]; g.from == g.to && g.to == p.Target.SHA256 && known && c.Number != p.Target.Number {
+		g := Group{From: p.RunsName(was), To: p.RunsName(is), from: was.Active.Digest(), to: is.Active.Digest()}
+		if c, known := p.Contents[g.to]; g.from == g.to && g.to == p.Target.ConfigMapRef.SHA256 && known && c.Number != p.Target.Number {
 			g.From = fmt.Sprintf("revision %d, which becomes revision %d", c.Number, p.Target.Number)
 		}
 		groups[g]++
@@ -134,7 +134,7 @@ func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
 			continue
 		}
 		restarts = append(restarts, f.Restarts[i])
-		if g.to == p.Target.SHA256 {
+		if g.to == p.Target.ConfigMapRef.SHA256 {
 			toTarget++
 		}
 	}

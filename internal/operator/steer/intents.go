@@ -93,7 +93,7 @@ func TargetFailed(r *v1alpha1.NodeConfigRollout) string {
 	if target == nil || r.Status.Halt != nil || r.Spec.Paused || r.Spec.Frozen || current != nil && current.Number == target.Number {
 		return ""
 	}
-	return fleet.FailureOf(&r.Status, nil, fleet.RevisionOf(target))
+	return fleet.FailureOf(&r.Status, nil, target.Number, target.ConfigMapRef.SHA256)
 }
 
 // Next names what still blocks the rollout after an edit, or how to follow it.

@@ -11,7 +11,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // Retarget is a change of a rollout's target between its template and an earlier revision, as it was prepared and shown.
@@ -64,7 +63,7 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 
 // failureOf says how a content failed the last time that a rollout had it as its target; empty if it did not.
 func failureOf(r *v1alpha1.NodeConfigRollout, sha256 string) string {
-	return fleet.FailureOf(&r.Status, nil, rollout.Revision{SHA256: sha256})
+	return fleet.FailureOf(&r.Status, nil, 0, sha256)
 }
 
 // Unpin makes the template the target again.
