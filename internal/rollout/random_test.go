@@ -562,9 +562,9 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	if p.Spec.Strategy.MaxJoining != nil {
 		budget = p.Spec.Strategy.MaxJoining
 	}
-	most := int(roundDown(budget, int32(members)))
+	most := int(roundDown(budget, members))
 	assert.Must(t, !asked || busy <= most, "%d nodes join at a time, %d may", busy, most)
-	assert.Must(t, failed < max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, int32(members)))), "nodes join although it failed on %d that joined", failed)
+	assert.Must(t, failed < max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, members))), "nodes join although it failed on %d that joined", failed)
 }
 
 // refusal is when a revision was taken back from a node that refused it: the test keeps it.
