@@ -224,10 +224,14 @@ type ConfigMapReference struct {
 	// is set, a ConfigMap with a different payload is refused. Written by a person
 	// or a controller.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="sha256 must be 64 lower-case hexadecimal digits"
-	SHA256 string `json:"sha256,omitempty"`
+	SHA256 Digest `json:"sha256,omitempty"`
 }
+
+// Digest is the SHA-256 digest of a payload.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="must be 64 lower-case hexadecimal digits"
+type Digest = string
 
 // RolloutReference identifies the rollout, revision and attempt that assigned a source, so that the node's answer to
 // this assignment can be distinguished from its answer to an earlier one.

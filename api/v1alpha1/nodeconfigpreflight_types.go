@@ -47,20 +47,8 @@ type NodeConfigPreflightList struct {
 }
 
 // NodeConfigPreflightSpec is a configuration, and the nodes that are asked about it.
-//
-// +kubebuilder:validation:XValidation:rule="(has(self.allNodes) && self.allNodes) || (has(self.nodeSelector) && ((has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0) || (has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)))",message="nodeSelector is empty and would select every node: give it labels, or set allNodes: true if every node is meant",fieldPath=".nodeSelector"
-// +kubebuilder:validation:XValidation:rule="!(has(self.allNodes) && self.allNodes) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || size(self.nodeSelector.matchLabels) == 0) && (!has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0))",message="allNodes: true and a nodeSelector contradict each other: remove one",fieldPath=".allNodes"
 type NodeConfigPreflightSpec struct {
-	// nodeSelector selects nodes by their labels. An empty selector is refused
-	// unless allNodes is true.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
-	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
-
-	// allNodes selects every node. It must be true if nodeSelector is empty, and
-	// false otherwise. Defaults to false.
-	// +optional
-	AllNodes bool `json:"allNodes,omitempty"`
+	NodeSelection `json:",inline"`
 
 	// template is the configuration. Exactly one of kubelet and kubeletDropIn must
 	// be set.

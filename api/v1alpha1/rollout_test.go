@@ -26,10 +26,10 @@ func TestARolloutSurvivesJSON(t *testing.T) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "evenkeel.dev/v1alpha1", Kind: "NodeConfigRollout"},
 		ObjectMeta: metav1.ObjectMeta{Name: "workers"},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
-			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}},
-			Priority:     -1,
-			Template:     v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":1,"nothing":null}`)}},
-			NewNodes:     v1alpha1.NewNodesTarget,
+			NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "workers"}}},
+			Priority:      -1,
+			Template:      v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":1,"nothing":null}`)}},
+			NewNodes:      v1alpha1.NewNodesTarget,
 			Strategy: v1alpha1.RolloutStrategy{
 				MaxUnavailable: &tenth, TopologyKey: "zone", MaxUnavailablePerDomain: &one, MaxDomainsInFlight: &domains,
 				Steps: []v1alpha1.RolloutStep{
@@ -38,7 +38,7 @@ func TestARolloutSurvivesJSON(t *testing.T) {
 					{Nodes: &tenth},
 					{Pause: &v1alpha1.RolloutPause{}},
 				},
-				CanarySelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "true"}},
+				CanarySelector: &v1alpha1.Selector{MatchLabels: map[string]string{"canary": "true"}},
 			},
 			SoakSeconds: 1, NodeTimeoutSeconds: 10, ProgressDeadlineSeconds: 10,
 			FailurePolicy:        v1alpha1.FailurePolicy{MaxFailures: &tenth, Action: v1alpha1.FailureActionRollback},

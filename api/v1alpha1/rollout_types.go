@@ -82,22 +82,32 @@ type NodeConfigRolloutList struct {
 	Items           []NodeConfigRollout `json:"items"`
 }
 
-// NodeConfigRolloutSpec is the configuration, the nodes that should run it, and the pace of the rollout.
+// NodeSelection selects nodes.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.allNodes) && self.allNodes) || (has(self.nodeSelector) && ((has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0) || (has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)))",message="nodeSelector is empty and would select every node: give it labels, or set allNodes: true if every node is meant",fieldPath=".nodeSelector"
 // +kubebuilder:validation:XValidation:rule="!(has(self.allNodes) && self.allNodes) || !has(self.nodeSelector) || ((!has(self.nodeSelector.matchLabels) || size(self.nodeSelector.matchLabels) == 0) && (!has(self.nodeSelector.matchExpressions) || size(self.nodeSelector.matchExpressions) == 0))",message="allNodes: true and a nodeSelector contradict each other: remove one",fieldPath=".allNodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.soakSeconds) || !has(self.progressDeadlineSeconds) || self.soakSeconds < self.progressDeadlineSeconds",message="progressDeadlineSeconds must be greater than soakSeconds, or soaking nodes would look stuck: raise progressDeadlineSeconds or lower soakSeconds",fieldPath=".progressDeadlineSeconds"
-type NodeConfigRolloutSpec struct {
+type NodeSelection struct {
 	// nodeSelector selects nodes by their labels. An empty selector is refused
 	// unless allNodes is true.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
-	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	NodeSelector Selector `json:"nodeSelector,omitempty"`
 
 	// allNodes selects every node. It must be true if nodeSelector is empty, and
 	// false otherwise. Defaults to false.
 	// +optional
 	AllNodes bool `json:"allNodes,omitempty"`
+}
+
+// Selector selects objects by their labels. An empty selector matches every object.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
+type Selector metav1.LabelSelector
+
+// NodeConfigRolloutSpec is the configuration, the nodes that should run it, and the pace of the rollout.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.soakSeconds) || !has(self.progressDeadlineSeconds) || self.soakSeconds < self.progressDeadlineSeconds",message="progressDeadlineSeconds must be greater than soakSeconds, or soaking nodes would look stuck: raise progressDeadlineSeconds or lower soakSeconds",fieldPath=".progressDeadlineSeconds"
+type NodeConfigRolloutSpec struct {
+	NodeSelection `json:",inline"`
 
 	// priority decides which rollout controls a node that several rollouts select:
 	// the one with the highest priority, then the oldest, then the first by name.
@@ -242,16 +252,12 @@ type RolloutPin struct {
 	// sha256 is the digest of the payload of the revision that becomes the target.
 	// It has 64 lower-case hexadecimal digits, as in status.history.
 	// +required
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="sha256 must be 64 lower-case hexadecimal digits"
-	SHA256 string `json:"sha256"`
+	SHA256 Digest `json:"sha256"`
 
 	// instead is the digest of the payload of the template that the revision
 	// replaces. The pin has no effect while the template has another payload.
 	// +required
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="instead must be 64 lower-case hexadecimal digits"
-	Instead string `json:"instead"`
+	Instead Digest `json:"instead"`
 }
 
 // RolloutTemplate is a configuration. Exactly one of its fields must be set.
@@ -358,8 +364,7 @@ type RolloutStrategy struct {
 
 	// canarySelector selects the nodes of the rollout that are updated first.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
-	CanarySelector *metav1.LabelSelector `json:"canarySelector,omitempty"`
+	CanarySelector *Selector `json:"canarySelector,omitempty"`
 
 	// drain decides whether nodes are drained before they are updated. Never
 	// drains no node. WhenBlocked drains a node whose agent refuses the revision
@@ -435,8 +440,7 @@ type DrainOptions struct {
 	// for. If the revision needs an empty node, such a pod makes the node Blocked.
 	// Pods of DaemonSets and static pods are never evicted.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
-	IgnoredPods *metav1.LabelSelector `json:"ignoredPods,omitempty"`
+	IgnoredPods *Selector `json:"ignoredPods,omitempty"`
 
 	// unmanagedPods decides about pods without a controller, which nothing
 	// creates again. Refuse does not drain a node with such a pod. Evict evicts

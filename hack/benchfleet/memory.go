@@ -37,7 +37,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 	o := &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: "paused"},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
-			AllNodes: true, Paused: true,
+			NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, Paused: true,
 			Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":120}`)}},
 		},
 	}

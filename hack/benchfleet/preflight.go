@@ -37,7 +37,8 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	defer func() { err = errors.Join(err, c.stop()) }()
 	must.OK(f.quiet(ctx))
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Spec: v1alpha1.NodeConfigPreflightSpec{
-		AllNodes: true, Template: v1alpha1.PreflightTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(f.kubelet(""))}},
+		NodeSelection: v1alpha1.NodeSelection{AllNodes: true},
+		Template:      v1alpha1.PreflightTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(f.kubelet(""))}},
 	}}
 	begin := time.Now()
 	must.OK(f.admin.Create(ctx, o))

@@ -229,7 +229,7 @@ func (f *fleet) newRollout(budget, more string) *v1alpha1.NodeConfigRollout {
 	return &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
-			AllNodes: true, Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(data)}},
+			NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(data)}},
 			Strategy:           v1alpha1.RolloutStrategy{MaxUnavailable: &most, Steps: []v1alpha1.RolloutStep{{Nodes: &everything}}},
 			FailurePolicy:      v1alpha1.FailurePolicy{MaxFailures: new(intstr.FromInt32(1))},
 			NodeTimeoutSeconds: 3600, ProgressDeadlineSeconds: 7200,

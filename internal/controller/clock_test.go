@@ -55,7 +55,7 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	now := then
 	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	f.setRollout(o)
 	got := f.offsetOf(f.rollouts["r"])
 	assert.That(t, got == 0, "without a record it is %s ahead", got)
@@ -112,7 +112,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 			honest := &model{name: "a", ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good, source: source(nil)}
 			honest.mark = `{"rollout":"r","revision":1,"attempt":1,"fineSince":"` + then.Add(-time.Minute).UTC().Format(time.RFC3339) + `"}`
 			forged := &model{name: "b", ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good, source: source(tt.edit), mark: tt.mark}
-			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true, SoakSeconds: 3600}}
+			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: 3600}}
 			l := lead(&now, o, []*model{honest, forged}, func(_ *model, t time.Time) time.Time { return t })
 			got := l.fleet.offsetOf(l.fleet.rollouts["r"])
 			assert.That(t, got == 0, "the clock is %s ahead", got)
@@ -309,7 +309,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 		}
 		o := &v1alpha1.NodeConfigRollout{
 			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", CreationTimestamp: metav1.NewTime(then)},
-			Spec:       v1alpha1.NodeConfigRolloutSpec{AllNodes: true, SoakSeconds: int32(rapid.IntRange(0, 300).Draw(t, "soak"))},
+			Spec:       v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: int32(rapid.IntRange(0, 300).Draw(t, "soak"))},
 		}
 		o.Spec.FailurePolicy.MaxFailures = new(intOrString("2"))
 		o.Spec.Strategy.MaxUnavailable = new(intOrString("60%"))

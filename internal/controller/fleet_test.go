@@ -55,7 +55,7 @@ func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	all := func(version string, generation int64) *v1alpha1.NodeConfigRollout {
 		return &v1alpha1.NodeConfigRollout{
 			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: version, Generation: generation},
-			Spec:       v1alpha1.NodeConfigRolloutSpec{AllNodes: true},
+			Spec:       v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}},
 		}
 	}
 	f.setRollout(all("20", 2))
@@ -236,7 +236,7 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 // A node that went back to its local configuration has none of the rollout's revisions.
 func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
 	f := newCache("", time.Second)
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	f.setRollout(o)
 	for i := range 6 {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", ResourceVersion: "1", Generation: 1}}

@@ -63,7 +63,7 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	foreign := held("foreign", "9", "f")
 	foreign.Name = "precious"
 	c := knowing(append(all, foreign)...)
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true, RevisionHistoryLimit: &limit}}
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, RevisionHistoryLimit: &limit}}
 	o.Spec.Pin = &v1alpha1.RolloutPin{SHA256: digest("pinned"), Instead: digest("edited since")}
 	o.Status.UpdateRevision = revisionNamed(2, target)
 	o.Status.History = []v1alpha1.RolloutOutcome{

@@ -201,9 +201,9 @@ func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutS
 	t.Helper()
 	all := intOrString("100%")
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigRolloutSpec{
-		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
-		Template:     template(100),
-		Strategy:     v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}},
+		NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": name}}},
+		Template:      template(100),
+		Strategy:      v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}},
 	}}
 	for _, f := range change {
 		f(&r.Spec)

@@ -60,7 +60,7 @@ func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 	now := then
 	f := newCache("", time.Second)
 	f.now = func() time.Time { return now }
-	f.setRollout(&v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}})
+	f.setRollout(&v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}})
 	for _, n := range []*corev1.Node{seenNode(true, false), seenNode(false, false), seenNode(false, true)} {
 		f.setNode(n)
 		now = now.Add(200 * time.Millisecond)

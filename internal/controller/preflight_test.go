@@ -246,7 +246,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 	ttl := int32(5)
 	make := func(name string, pods int, change ...func(*v1alpha1.NodeConfigPreflight)) {
 		o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigPreflightSpec{
-			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "turn"}}, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(pods).KubeletDropIn},
+			NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "turn"}}}, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(pods).KubeletDropIn},
 		}}
 		for _, f := range change {
 			f(o)
@@ -303,7 +303,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 func TestAnEditedNodeConfigPreflightIsInvalid(t *testing.T) {
 	world(t)
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "edited"}, Spec: v1alpha1.NodeConfigPreflightSpec{
-		AllNodes: true, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(70).KubeletDropIn},
+		NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(70).KubeletDropIn},
 	}}
 	assert.NoError(t, admin.Create(t.Context(), o))
 	t.Cleanup(func() { _ = admin.Delete(context.Background(), o) })

@@ -242,7 +242,7 @@ func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {
 	one := intOrString("1")
 	two := intOrString("2")
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: v1alpha1.NodeConfigRolloutSpec{
-		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "early"}}, Template: template(100),
+		NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "early"}}}, Template: template(100),
 		Strategy: v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: &two}, {Nodes: &one}}},
 	}}
 	eventually(t, func() error { return admin.Create(t.Context(), r) })

@@ -179,7 +179,7 @@ func (d *drawnFleet) draw() {
 // drawDrains makes "r" a valid rollout that drains nodes.
 func (d *drawnFleet) drawDrains(o *v1alpha1.NodeConfigRollout) {
 	s := &o.Spec
-	s.AllNodes, s.NodeSelector, s.Template, s.Abort, s.Paused, s.Frozen = true, metav1.LabelSelector{}, contentNumber(int(o.Status.UpdateRevision.Number)-1), nil, false, false
+	s.AllNodes, s.NodeSelector, s.Template, s.Abort, s.Paused, s.Frozen = true, v1alpha1.Selector{}, contentNumber(int(o.Status.UpdateRevision.Number)-1), nil, false, false
 	s.Strategy.Drain, s.Strategy.MaxUnavailable = v1alpha1.DrainAlways, new(intstr.FromInt32(4))
 	o.Status.Halt, d.invalid, d.source = nil, 0, nil
 }
@@ -197,7 +197,7 @@ func (d *drawnFleet) drawInvalid(s *v1alpha1.NodeConfigRolloutSpec) {
 	case 1:
 		s.Strategy.MaxUnavailable = new(intstr.FromString("many"))
 	case 2:
-		s.AllNodes, s.NodeSelector = false, metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Like"}}}
+		s.AllNodes, s.NodeSelector = false, v1alpha1.Selector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Like"}}}
 	}
 }
 
@@ -271,7 +271,7 @@ func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
 		s.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":"many"}`)
 	}
 	if d.chance(3, "canaries") {
-		s.Strategy.CanarySelector = &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
+		s.Strategy.CanarySelector = &v1alpha1.Selector{MatchLabels: map[string]string{"canary": "yes"}}
 	}
 	if d.chance(3, "domains") {
 		s.Strategy.TopologyKey, s.Strategy.MaxDomainsInFlight = "zone", new(int32(1))

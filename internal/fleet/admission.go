@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -70,7 +69,7 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 }
 
 // validSelector reports whether a node could have the labels of a selector.
-func validSelector(s *metav1.LabelSelector) bool {
+func validSelector(s *v1alpha1.Selector) bool {
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		if !labelKey.MatchString(key) || !labelValue.MatchString(s.MatchLabels[key]) {
 			return false

@@ -30,7 +30,7 @@ func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
 		{new(true), nil, false, ""}, // the CLI does not know
 		{new(true), mayNot, false, "spec.strategy.respectDisruptionBudgets: the controller may not list pods and PodDisruptionBudgets; grant it with kubectl apply -k config/drain (Helm: --set drain.enabled=true), or set the field to false"},
 	} {
-		r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+		r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 		r.Spec.Strategy.RespectDisruptionBudgets = tt.asked
 		p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{Key: "kubelet", Data: []byte("x"), SHA256: digest("x")}}, Permissions: tt.may, Settings: DefaultSettings})
 		assert.That(t, p.RespectBudgets == tt.want && p.Invalid == tt.err,

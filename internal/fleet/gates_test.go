@@ -19,7 +19,7 @@ import (
 func gatedRollout(change func(*v1alpha1.RolloutGate)) *v1alpha1.NodeConfigRollout {
 	g := v1alpha1.RolloutGate{Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: "up", Passes: "< 0.01"}}
 	change(&g)
-	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	r.Spec.Strategy.Gates = []v1alpha1.RolloutGate{g}
 	return r
 }

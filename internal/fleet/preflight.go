@@ -54,7 +54,7 @@ func PreflightTemplateOf(o *v1alpha1.NodeConfigPreflight) (t PreflightTemplate) 
 		return t
 	}
 	s := &o.Spec
-	if t.Nodes, _, t.Err = selectors(&v1alpha1.NodeConfigRolloutSpec{NodeSelector: s.NodeSelector, AllNodes: s.AllNodes}); t.Err != nil {
+	if t.Nodes, _, t.Err = selectors(&v1alpha1.NodeConfigRolloutSpec{NodeSelection: s.NodeSelection}); t.Err != nil {
 		return t
 	}
 	if t.Content, t.Err = ContentOf(v1alpha1.RolloutTemplate{Kubelet: s.Template.Kubelet, KubeletDropIn: s.Template.KubeletDropIn}, nil); t.Err != nil {

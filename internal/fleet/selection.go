@@ -75,7 +75,7 @@ func (s Selection) Place(n *rollout.Node, node *corev1.Node, holder string) {
 func selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Selector, err error) {
 	nodes, canaries = labels.Everything(), labels.Nothing()
 	if !s.AllNodes {
-		if nodes, err = metav1.LabelSelectorAsSelector(&s.NodeSelector); err != nil {
+		if nodes, err = metav1.LabelSelectorAsSelector((*metav1.LabelSelector)(&s.NodeSelector)); err != nil {
 			return nil, nil, fmt.Errorf("spec.nodeSelector: %w", err)
 		}
 		if nodes.Empty() {
@@ -83,7 +83,7 @@ func selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Select
 		}
 	}
 	if c := s.Strategy.CanarySelector; c != nil {
-		if canaries, err = metav1.LabelSelectorAsSelector(c); err != nil {
+		if canaries, err = metav1.LabelSelectorAsSelector((*metav1.LabelSelector)(c)); err != nil {
 			return nil, nil, fmt.Errorf("spec.strategy.canarySelector: %w", err)
 		}
 	}

@@ -42,11 +42,11 @@ func TestSelfSelectableSelectorsGetAWarning(t *testing.T) {
 		spec v1alpha1.NodeConfigRolloutSpec
 		want string
 	}{
-		"its own label":             {v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}}, "(pool)"},
-		"its own, by expression":    {v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists("zone", "pool")}}, "(pool, zone)"},
-		"a restricted one":          {v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{restricted: "a"}}}, ""},
-		"a restricted one and more": {v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists(restricted)}}, ""},
-		"all nodes":                 {v1alpha1.NodeConfigRolloutSpec{AllNodes: true}, ""},
+		"its own label":             {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}}}}, "(pool)"},
+		"its own, by expression":    {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists("zone", "pool")}}}, "(pool, zone)"},
+		"a restricted one":          {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{restricted: "a"}}}}, ""},
+		"a restricted one and more": {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "a"}, MatchExpressions: exists(restricted)}}}, ""},
+		"all nodes":                 {v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}, ""},
 	} {
 		got := SelfSelectionWarning(&test.spec)
 		assert.That(t, (got == "") == (test.want == "") && strings.Contains(got, test.want), "%s: %q, want %q", name, got, test.want)

@@ -53,10 +53,10 @@ func TestInvalidSpecsAreRejectedWithAMessage(t *testing.T) {
 		"a name that is too long": {`configSource: {configMapRef: {namespace: ns, name: ` + long + `, uid: u}}`,
 			`name: Too long: may not be more than 253 bytes`},
 		"a digest that is too short": {`configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: abc}}`,
-			`sha256 must be 64 lower-case hexadecimal digits`},
+			`must be 64 lower-case hexadecimal digits`},
 		"a digest in capital letters": {
 			`configSource: {configMapRef: {namespace: ns, name: m, uid: u, sha256: ` + strings.Repeat("A", 64) + `}}`,
-			`sha256 must be 64 lower-case hexadecimal digits`},
+			`must be 64 lower-case hexadecimal digits`},
 		"a rollout's name that leaves its directory": {
 			`configSource: {local: {}, rolloutRef: {name: ../w, revision: 1, attempt: 1, assignedAt: "2026-01-02T03:04:05Z"}}`,
 			`spec.configSource.rolloutRef.name: Invalid value: "../w": name must be a DNS name`},

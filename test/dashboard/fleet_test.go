@@ -153,7 +153,7 @@ func givenRollout(t *testing.T, name, pool string) {
 	t.Helper()
 	one, all := intstr.FromInt32(1), intstr.FromString("100%")
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	r.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
+	r.Spec.NodeSelector = v1alpha1.Selector{MatchLabels: map[string]string{"pool": pool}}
 	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)}
 	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
 	assert.NoError(t, admin.Create(t.Context(), r))

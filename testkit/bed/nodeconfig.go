@@ -39,9 +39,9 @@ func (b *Bed) CreateRollout(ctx context.Context, name, label string, dropin map[
 	}
 	key, value, _ := strings.Cut(label, "=")
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigRolloutSpec{
-		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{key: value}},
-		Template:     v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: raw}},
-		NewNodes:     v1alpha1.NewNodesTarget,
+		NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{key: value}}},
+		Template:      v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: raw}},
+		NewNodes:      v1alpha1.NewNodesTarget,
 	}}
 	r.APIVersion, r.Kind = v1alpha1.GroupVersion.String(), "NodeConfigRollout"
 	return b.post(ctx, "nodeconfigrollouts", r)

@@ -123,7 +123,7 @@ func (a *API) AddRevision(name string, number int64, config string) *corev1.Conf
 func (a *API) AddRollout(name, pool string, template *runtime.RawExtension, change func(*v1alpha1.NodeConfigRollout)) *v1alpha1.NodeConfigRollout {
 	a.t.Helper()
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	r.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
+	r.Spec.NodeSelector = v1alpha1.Selector{MatchLabels: map[string]string{"pool": pool}}
 	r.Spec.Template.Kubelet = template
 	if change != nil {
 		change(r)

@@ -89,7 +89,7 @@ func (o *inquiry) object(data []byte) (*v1alpha1.NodeConfigPreflight, payload.Pa
 		if err != nil {
 			return nil, payload.Payload{}, fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
 		}
-		p.Spec.NodeSelector = *selector
+		p.Spec.NodeSelector = v1alpha1.Selector(*selector)
 	}
 	key := payload.KeyKubelet
 	if o.dropIn {

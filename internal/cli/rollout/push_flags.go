@@ -53,10 +53,10 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 		if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 			return errors.New("--selector is empty: use labels, or --all-nodes for every node")
 		}
-		s.NodeSelector, s.AllNodes = *selector, false
+		s.NodeSelection = v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector(*selector)}
 	}
 	if p.allNodes {
-		s.NodeSelector, s.AllNodes = metav1.LabelSelector{}, true
+		s.NodeSelection = v1alpha1.NodeSelection{AllNodes: true}
 	}
 	if p.Changed("steps") {
 		steps, err := parseSteps(p.steps)

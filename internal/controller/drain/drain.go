@@ -41,7 +41,7 @@ const (
 // Pass makes one eviction pass over a node: it lists the node's pods and requests the eviction of those that have to go. It waits
 // for no pod. If one pod must not be evicted, none is. It never deletes a pod. The report's Time is not set.
 func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1alpha1.DrainOptions) rollout.DrainReport {
-	ignored, err := metav1.LabelSelectorAsSelector(options.IgnoredPods)
+	ignored, err := metav1.LabelSelectorAsSelector((*metav1.LabelSelector)(options.IgnoredPods))
 	if err != nil {
 		return rollout.DrainReport{Refused: "drainOptions.ignoredPods is invalid: " + err.Error()}
 	}

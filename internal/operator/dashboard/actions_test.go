@@ -308,7 +308,7 @@ func TestARolloutIsSummedUp(t *testing.T) {
 
 func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	if v := viewOf(r, now); v.Window != "" {
 		t.Errorf("without windows it says %q", v.Window)
 	}
@@ -335,7 +335,7 @@ func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 }
 
 func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
-	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	terms := func() string {
 		for _, l := range rulesOf(r) {
 			if l.Key == "Trial" {

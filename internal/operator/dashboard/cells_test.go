@@ -98,7 +98,7 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 	s, _ := served(t, true)
 	r := waiting()
-	r.Spec.AllNodes, r.Spec.NodeSelector = false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}
+	r.Spec.AllNodes, r.Spec.NodeSelector = false, v1alpha1.Selector{MatchLabels: map[string]string{"pool": "workers"}}
 	other := nodeOf("other", "z", true)
 	other.Labels["pool"] = "others"
 	known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),

@@ -28,7 +28,7 @@ import (
 // inPhase returns a rollout in a phase that selects no node.
 func inPhase(name string, phase v1alpha1.RolloutPhase, failed int32) *v1alpha1.NodeConfigRollout {
 	r := waiting()
-	r.Name, r.Spec.AllNodes, r.Spec.NodeSelector = name, false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}}
+	r.Name, r.Spec.AllNodes, r.Spec.NodeSelector = name, false, v1alpha1.Selector{MatchLabels: map[string]string{"pool": name}}
 	r.Status.Phase, r.Status.Nodes = phase, v1alpha1.RolloutCounts{Failed: failed}
 	return r
 }

@@ -33,7 +33,7 @@ func some(n int, zone string, revision int64, with ...func(*NodeHealth)) (out []
 
 // pool is the rollout of these nodes.
 var pool = v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", CreationTimestamp: metav1.NewTime(changed.Add(-time.Hour))},
-	Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}}}
+	Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "workers"}}}}}
 
 // outside makes it a node of another pool, that another rollout configured long ago.
 func outside(h *NodeHealth) {

@@ -85,7 +85,7 @@ func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 	if s.AllNodes {
 		return "all"
 	}
-	return metav1.FormatLabelSelector(&s.NodeSelector)
+	return metav1.FormatLabelSelector((*metav1.LabelSelector)(&s.NodeSelector))
 }
 
 // ImageVersion returns the version in an image's tag; empty for other tags, such as latest, and for digests.

@@ -46,7 +46,8 @@ func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content p
 		return nil, fmt.Errorf("convert the configuration to JSON: %w", err)
 	}
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{GenerateName: "assign-"}, Spec: v1alpha1.NodeConfigPreflightSpec{
-		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: name}}, Trial: trial, TTLSecondsAfterFinished: new(int32(preflightTTL)),
+		NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{corev1.LabelHostname: name}}},
+		Trial:         trial, TTLSecondsAfterFinished: new(int32(preflightTTL)),
 	}}
 	if content.Key == payload.KeyKubeletDropin {
 		o.Spec.Template.KubeletDropIn = &runtime.RawExtension{Raw: object}

@@ -35,7 +35,7 @@ Used in
 | --- | --- | --- |
 {{ range $type.Members -}}
 {{ if ne .Name "metadata" -}}
-| `{{ .Name }}` | {{ regexReplaceAll "\\[UID\\]\\([^)]*\\)" (markdownRenderType .Type) "string (a UID)" }}{{ template "bounds" . }} | {{ template "words" markdownRenderFieldDoc .Doc }} |
+| `{{ .Name }}` | {{ regexReplaceAll "\\[UID\\]\\([^)]*\\)" (markdownRenderType .Type) "string (a UID)" | replace "[Digest](#digest)" "string" }}{{ template "bounds" . }} | {{ template "words" markdownRenderFieldDoc .Doc }} |
 {{ end -}}
 {{ end -}}
 {{ end -}}
