@@ -41,7 +41,7 @@ func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content p
 	if len(same.Items) != 1 {
 		return nil, fmt.Errorf("several nodes have the label %s=%s, by which a preflight selects one", corev1.LabelHostname, name)
 	}
-	object, err := yaml.YAMLToJSON([]byte(content.Data))
+	object, err := yaml.YAMLToJSON(content.Data)
 	if err != nil {
 		return nil, fmt.Errorf("convert the configuration to JSON: %w", err)
 	}
