@@ -10,7 +10,7 @@ const ConditionConfigOK = "ConfigOK"
 const ConditionNodeConfigured = "evenkeel.dev/Configured"
 
 // ConditionKubeletLimited is the type of a condition in NodeConfig.status. It is True if the agent supports the node's
-// kubelet only in part, and absent otherwise. Its reason is the first limit, such as ComparedByText, and its message lists
+// kubelet only in part, and absent otherwise. Its reason is the first limit, such as NotComparable, and its message lists
 // all limits.
 const ConditionKubeletLimited = "KubeletLimited"
 

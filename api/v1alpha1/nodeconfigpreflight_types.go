@@ -85,8 +85,8 @@ type PreflightTemplate struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.apiVersion) || self.apiVersion == 'kubelet.config.k8s.io/v1beta1' || self.apiVersion == 'evenkeel.dev/v1alpha1'",message="apiVersion must be kubelet.config.k8s.io/v1beta1 (upstream), or evenkeel.dev/v1alpha1 (grouped)"
 	Kubelet *runtime.RawExtension `json:"kubelet,omitempty"`
 
-	// kubeletDropIn is a partial KubeletConfiguration. The kubelet (1.30 and
-	// later) merges it into each node's local configuration.
+	// kubeletDropIn is a partial KubeletConfiguration. The kubelet
+	// merges it into each node's local configuration.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

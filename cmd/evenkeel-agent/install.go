@@ -322,7 +322,10 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 				if err != nil {
 					return "", err
 				}
-				before, after := running(o.dynamicConfigDir), v.EffectiveOrAssumed()
+				before, after := running(o.dynamicConfigDir), v.Effective
+				if after == nil && v.Outcome == component.Accepted {
+					return "", errors.New("the kubelet does not print its configuration")
+				}
 				if before != nil && !plain {
 					after = before // the agent runs it again
 				}

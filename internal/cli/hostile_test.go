@@ -101,7 +101,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 			p, err := payload.FromConfigMap(&corev1.ConfigMap{Data: map[string]string{payload.KeyKubelet: text}})
 			if err == nil {
 				describe.Changes(nothing.Fields, p.Fields)
-				payload.DefaultProtection().TextViolations(p.Fields, nothing.Fields, false)
+				payload.DefaultProtection().Violations(p.Fields, nothing.Fields, nil)
 			}
 		},
 		"what a program printed":  func(text string, _ bool) { _, _ = payload.DecodeMapping([]byte(text)) },

@@ -159,40 +159,6 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 	}
 }
 
-func TestAKubeletWithoutDropInSupportRejectsDropIns(t *testing.T) {
-	for version, want := range map[string]struct {
-		outcome Outcome
-		stage   int
-		message string
-	}{
-		"v1.29.3":                   {Rejected, 0, `kubelet v1.29.3 is too old for a drop-in: --config-dir works from v1.30 on; use the key "kubelet"`},
-		"v1.30.0+k3s":               {Accepted, 2, ""},
-		"v2.0.0":                    {Accepted, 2, ""},
-		"v99999999999999999999.1.0": {CouldNotTell, 0, "kubelet version v99999999999999999999.1.0: strconv.ParseInt: parsing \"99999999999999999999\": value out of range"},
-		"rubbish":                   {CouldNotTell, 0, `kubelet --version: exit code 0, "Kubernetes rubbish" is not a version`},
-	} {
-		t.Run(version, func(t *testing.T) {
-			t.Setenv("VERSION", version)
-			h := dryRunner(t, fake(t, "accept"))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x"), Dropin: true}, ""), want.outcome, want.stage, want.message)
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 2, "")
-		})
-	}
-}
-
-func TestTheVersionIsCachedUntilTheBinaryIsReplaced(t *testing.T) {
-	t.Setenv("VERSION", "v1.36.3")
-	k := fake(t, "accept")
-	h := dryRunner(t, k)
-	dropin := Candidate{Data: []byte("x"), Dropin: true}
-	checkVerdict(t, h.Check(context.Background(), dropin, ""), Accepted, 2, "")
-	t.Setenv("VERSION", "v1.29.3")
-	checkVerdict(t, h.Check(context.Background(), dropin, ""), Accepted, 2, "")
-	assert.NoError(t, os.Rename(fake(t, "accept").Path, k.Path))
-	v := h.Check(context.Background(), dropin, "")
-	assert.That(t, v.Outcome == Rejected, "got %s: %s", v.Outcome, v.Message)
-}
-
 func TestADryRunThatCannotWriteItsFilesGivesNoVerdict(t *testing.T) {
 	h := dryRunner(t, fake(t, "accept"))
 	got := h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki/kubelet.crt/x": nil}}})

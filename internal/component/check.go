@@ -48,16 +48,17 @@ func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 	}()
 	shape, err := h.learnShape(ctx, a.dumps, apiVersion)
 	unknownField := <-unknownFieldResult
-	if err == nil && unknownField.outcome == CouldNotTell {
+	switch {
+	case err != nil:
+	case unknownField.outcome == CouldNotTell:
 		err = errors.New(unknownField.message)
+	case unknownField.outcome == Accepted && unknownField.strictError == "":
+		err = errors.New("it ignores unknown fields, so a typo would have no effect and not be reported")
 	}
 	if err != nil {
 		return capabilities{id: id}, fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
 	}
-	h.probed = capabilities{
-		id: id, apiVersion: apiVersion, shape: shape,
-		ignoresUnknown: unknownField.outcome == Accepted && unknownField.strictError == "",
-	}
+	h.probed = capabilities{id: id, apiVersion: apiVersion, shape: shape}
 	return h.probed, nil
 }
 
@@ -72,7 +73,7 @@ func unknownFieldConfig(endpoint string) []byte {
 func (h *DryRunner) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
 	shape := shapeOf(dumps, h.missingRuntime())
 	if shape == nil {
-		h.log.Warn("the kubelet does not print its configuration in a known form: configurations are compared by text")
+		h.log.Warn("the kubelet does not print its configuration in a known form: no configuration is adopted")
 		return nil, nil
 	}
 	empty, omits := findDump(dumps, anchorFields)
@@ -105,28 +106,6 @@ func (h *DryRunner) runEmpty(ctx context.Context, apiVersion string) result {
 	return h.run(ctx, dryRun{stage: 1, config: wholeConfig(data), shape: anchorShape})
 }
 
-// noDropinSupport returns why this version of the kubelet cannot use drop-ins, or "". Before 1.30, --config-dir was
-// missing, or alpha and enabled by an environment variable.
-func (h *DryRunner) noDropinSupport(ctx context.Context, id Identity) (string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.versionOf != id {
-		version, err := h.k.Version(ctx)
-		if err != nil {
-			return "", err
-		}
-		h.version, h.versionOf = version, id
-	}
-	var major, minor int
-	if _, err := fmt.Sscanf(h.version, "v%d.%d", &major, &minor); err != nil {
-		return "", fmt.Errorf("kubelet version %s: %w", h.version, err)
-	}
-	if major == 1 && minor < 30 {
-		return fmt.Sprintf("kubelet %s is too old for a drop-in: --config-dir works from v1.30 on; use the key \"kubelet\"", h.version), nil
-	}
-	return "", nil
-}
-
 // CheckLocal checks the local configuration at stage 1: initFile if it is set, which replaces --config and
 // --config-dir, otherwise the kubelet's own. The configuration is rejected only if an empty configuration without the
 // node's flags is accepted at the same time. An unknown field is a warning, as in the kubelet.
@@ -157,8 +136,12 @@ func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	}
 	switch a.outcome {
 	case Accepted:
-		h.k.readFiles(&v, local)
-		v.Limits = h.limits(ctx, caps, local)
+		if v.Effective == nil {
+			v.Assumed = h.k.assumedHealth(local)
+		}
+		if caps.shape == nil {
+			v.Limits = []Limit{noDump}
+		}
 		h.addOrigins(&v, local, withoutFlags)
 	case Rejected:
 		if empty := h.runEmpty(ctx, payload.UpstreamAPIVersion); empty.outcome != Accepted {
@@ -183,24 +166,13 @@ func (h *DryRunner) startWithoutFlags(ctx context.Context, config configuration,
 
 // Check checks a candidate with the node's own flags, and a drop-in together with the configuration below it. A
 // candidate is rejected if the local configuration (initFile, see CheckLocal) passes the same stage at the same time,
-// if the kubelet does not support drop-ins, or if the file that it names as client CA is unusable. Stage 2 has side
+// or if the file that it names as client CA is unusable. Stage 2 has side
 // effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
 // is unavailable, stage 1 alone accepts, and Message says why.
 func (h *DryRunner) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	caps, err := h.probe(ctx)
 	if err != nil {
 		return Verdict{Message: err.Error()}
-	}
-	if candidate.Dropin {
-		message, err := h.noDropinSupport(ctx, caps.id)
-		switch {
-		case err != nil:
-			return Verdict{Message: err.Error()}
-		case message != "":
-			return Verdict{Outcome: Rejected, Message: message}
-		case caps.ignoresUnknown:
-			return Verdict{Outcome: Rejected, Message: "this kubelet ignores unknown fields silently, and takes names in any case from a drop-in: use the key \"kubelet\""}
-		}
 	}
 	config, err := h.k.candidate(candidate, initFile)
 	if err != nil {
@@ -220,7 +192,6 @@ type check struct {
 	data             []byte
 	candidate, local configuration
 	runtime          string // endpoint in the local configuration, for stage 2
-	assumed          string // the same according to the files, to compare with a candidate's files
 
 	stage2Unusable string // why stage 2 is unavailable
 	runtimeDown    bool   // stage 2 is unavailable because the container runtime is unreachable
@@ -250,18 +221,15 @@ func (c *check) run(ctx context.Context) Verdict {
 	v := Verdict{Outcome: Accepted, Stage: 1, Effective: a.effective}
 	withoutFlags := bare()
 	wait.Wait()
-	c.h.k.readFiles(&v, c.candidate)
+	if v.Effective == nil {
+		v.Assumed = c.h.k.assumedHealth(c.candidate)
+	}
 	c.h.addOrigins(&v, c.candidate, withoutFlags)
 	c.addLocal(&v, local)
-	if local.outcome == Accepted && (v.Effective == nil || v.Local == nil) {
-		v.Text = c.compareText()
-	}
 	if message, compared := v.CheckProtected(c.h.Protected); message != "" || !compared {
 		return v
 	}
-	localVerdict := Verdict{Effective: local.effective}
-	c.h.k.readFiles(&localVerdict, c.local)
-	c.runtime, c.assumed = RuntimeEndpoint(localVerdict.EffectiveOrAssumed()), RuntimeEndpoint(localVerdict.Assumed)
+	c.runtime = RuntimeEndpoint(v.Local)
 	c.applyStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }

@@ -33,7 +33,7 @@ func (c *check) checkClientCA() (v Verdict, final bool) {
 	}
 	local, err := c.localClientCA()
 	if err != nil && !c.h.Protected.Empty() {
-		return Verdict{Outcome: Accepted, Text: &TextComparison{NotComparable: oneLine(err.Error())}}, true
+		return Verdict{Message: oneLine("the client CA file cannot be compared with that of the local configuration: " + err.Error())}, true
 	}
 	for _, name := range files {
 		if filepath.Clean(name) == local {
@@ -42,8 +42,8 @@ func (c *check) checkClientCA() (v Verdict, final bool) {
 		fields := func(file string) map[string]any {
 			return map[string]any{"authentication": map[string]any{"x509": map[string]any{"clientCAFile": file}}}
 		}
-		if violations := c.h.Protected.TextViolations(fields(name), fields(local), false); len(violations) > 0 {
-			return Verdict{Outcome: Accepted, Text: &TextComparison{Violations: violations}}, true
+		if violations := c.h.Protected.Violations(fields(name), fields(local), nil); len(violations) > 0 {
+			return Verdict{Outcome: Accepted, Violations: violations}, true
 		}
 		if v := usableClientCA(name); v.Outcome != Accepted {
 			v.Message = oneLine(clientCAField + ": " + v.Message)

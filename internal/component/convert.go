@@ -54,11 +54,6 @@ func (h *DryRunner) ConvertFlags(ctx context.Context, initFile string) (FlagConv
 	if caps.shape == nil {
 		return none, errors.New("this kubelet does not print its configuration in a known form")
 	}
-	if message, err := h.noDropinSupport(ctx, caps.id); err != nil {
-		return none, err
-	} else if message != "" {
-		return none, errors.New(message)
-	}
 	c := &conversion{h: h, shape: caps.shape, initFile: initFile}
 	c.present = c.local(ctx, h.k.flags)
 	if err := c.present.printed(); err != nil {

@@ -89,9 +89,6 @@ type DryRunner struct {
 	probed       capabilities // results for a binary that ends after stage 1
 	stage2Safe   Identity     // a binary that ended at the end of stage 2
 	stage2Unsafe Identity     // a binary that continued after stage 2
-
-	version   string // of the binary versionOf
-	versionOf Identity
 }
 
 // NewDryRunner returns a DryRunner for a node's kubelet. It creates scratchDir for temporary files.
@@ -111,8 +108,6 @@ type capabilities struct {
 	id         Identity
 	apiVersion string     // the first accepted one
 	shape      *dumpShape // form of its dump; nil: it prints none
-	// ignoresUnknown: the binary silently ignores unknown fields.
-	ignoresUnknown bool
 }
 
 // dryRun describes one dry run.

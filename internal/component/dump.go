@@ -158,7 +158,7 @@ func (s *dumpShape) read(values []string) Effective {
 	return e
 }
 
-// withoutType removes kind and apiVersion. Kubelets of 1.30 print them if there are drop-ins, kubelets of 1.37 always.
+// withoutType removes kind and apiVersion, which kubelets print from 1.37 on.
 func withoutType(e Effective) Effective {
 	delete(e, "apiVersion")
 	delete(e, "kind")

@@ -18,8 +18,8 @@ import (
 
 // fake returns a fake kubelet, a shell script. Its configuration is in $config, read from the file $file, and its
 // drop-ins in $dropins. `end` prints the error that ends the process; `accept` ends the current stage successfully;
-// `dump` prints a configuration with the fields of every dump. $VERSION is its version. With LENIENT=lenient it
-// ignores unknown fields.
+// `dump` prints a configuration with the fields of every dump, and `accept` prints one that is always the same if there
+// was neither a dump nor `quiet`. $VERSION is its version. With LENIENT=lenient it ignores unknown fields.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -34,11 +34,15 @@ esac; done
 log() { echo "I1121 07:10:36.358684   21610 server.go:72] $1" >&2; }
 end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
 endpoint=$(echo "$config" | sed -n 's/.*"containerRuntimeEndpoint":"\([^"]*\)".*/\1/p')
+dumped=
+quiet() { dumped=yes; }
 dump() {
+  quiet
   log '"KubeletConfiguration" configuration=<'
-  printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s","HealthzPort":10248,%s\n >\n' "$endpoint" "${1#"{"}" >&2
+  printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s","HealthzPort":10248,%s\n >\n' "${endpoint:-unix:///run/runtime.sock}" "${1#"{"}" >&2
 }
 accept() {
+  [ -n "$dumped" ] || dump '{"MaxPods": 110}'
   [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
   end "failed to run Kubelet: bad --node-ip \\\"0.0.0.0,::\\\": dual-stack node IP cannot include '0.0.0.0' or '::'"
 }
@@ -223,7 +227,7 @@ func TestAKubeletThatHangsIsKilledWithItsChildren(t *testing.T) {
 
 func TestTheLocalConfigurationIsRejectedOnlyIfAnEmptyOneIsAccepted(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken")
-	h := dryRunner(t, fake(t, `case "$config" in *no-runtime*) [ -e `+broken+` ] && end "nothing works";; INIT) end "no good";; WARN) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`))
+	h := dryRunner(t, fake(t, `case "$config" in *no-runtime*) [ -e `+broken+` ] && end "nothing works";; INIT) end "no good";; WARN) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; quiet; accept`))
 	initFile := filepath.Join(t.TempDir(), "kubelet")
 	write(t, initFile, "GOOD", 0o600)
 	checkVerdict(t, h.CheckLocal(context.Background(), initFile), Accepted, 1, "")
@@ -337,10 +341,10 @@ func TestACandidateThatSeemsToContinueChangesNothingForOthers(t *testing.T) {
 }
 
 func TestAnUnreadableDumpIsNotARejection(t *testing.T) {
-	k := fake(t, `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":\n >\n' >&2; accept`)
+	k := fake(t, `printf 'I1121 07:10:36.358684   21610 server.go:301] "KubeletConfiguration" configuration=<\n\t{"MaxPods":\n >\n' >&2; quiet; accept`)
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
 	v := dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("maxPods: 1")}, "")
-	checkVerdict(t, v, Accepted, 2, "")
+	checkVerdict(t, v, Accepted, 1, "")
 	want := "[cannot tell which fields are overridden by flags: the kubelet did not print its configuration" +
 		" the effective local configuration is unknown: the kubelet did not print it]"
 	assert.That(t, v.Effective == nil && v.Local == nil && v.Origins == nil && fmt.Sprint(v.Warnings) == want, "effective %v, warnings %q", v.Effective, v.Warnings)

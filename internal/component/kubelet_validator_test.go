@@ -31,7 +31,7 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 		warnings   string
 	}{
 		{"accepted", dump + `accept`, Accepted, 1, "", "[]"},
-		{"accepted, but not printed", `accept`, Accepted, 1, "", notPrinted},
+		{"accepted, but not printed", `quiet; accept`, Accepted, 1, "", notPrinted},
 		{"refused", dump + `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good", "[]"},
 		{"unknown field", dump + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
 			Rejected, 1, "unknown field x", "[]"},
@@ -61,7 +61,7 @@ func TestDefaultsAreIndependentOfTheHostsCgroupVersion(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, fmt.Sprintf("%v %v", e["failCgroupV1"], e["maxPods"]), want+" 110", "failCgroupV1 and maxPods are", want, "110")
 	}
-	c := component(t, "kubelet", fake(t, "accept").Path)
+	c := component(t, "kubelet", fake(t, "quiet; accept").Path)
 	assert.Error(t, assert.Err(c.Defaults(context.Background())), "cannot read the defaults of the kubelet: it did not print them")
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -17,38 +16,14 @@ type Limit struct {
 
 // Reasons of limits.
 const (
-	// LimitComparedByText: the kubelet does not print its configuration in a known form.
-	LimitComparedByText = "ComparedByText"
-	// LimitNotComparable: LimitComparedByText, and there is no local configuration file to compare with.
+	// LimitNotComparable: the kubelet does not print its configuration in a known form.
 	LimitNotComparable = "NotComparable"
 	// LimitValidationOnly: stage 2 of the dry run is unavailable.
 	LimitValidationOnly = "ValidationOnly"
-	// LimitNoDropIns: the kubelet is too old for drop-ins.
-	LimitNoDropIns = "NoDropIns"
-	// LimitLenient: the kubelet silently ignores unknown fields.
-	LimitLenient = "LenientDecoding"
 )
 
-// limits returns the limits of a kubelet that do not depend on a candidate.
-func (h *DryRunner) limits(ctx context.Context, caps capabilities, local configuration) []Limit {
-	var limits []Limit
-	if caps.shape == nil {
-		if layers, err := local.layers(); err != nil || len(layers) == 0 || !h.k.hasFile(local) {
-			limits = append(limits, Limit{LimitNotComparable, "the kubelet does not print its configuration in a known form, and the node has no local configuration file to compare with: " +
-				"with protected fields, every configuration is refused"})
-		} else {
-			limits = append(limits, Limit{LimitComparedByText, "compared by text: the kubelet does not print its configuration in a known form; " +
-				"fields overridden by flags, and differences from the local configuration, are unknown"})
-		}
-	}
-	if message, err := h.noDropinSupport(ctx, caps.id); err == nil && message != "" {
-		limits = append(limits, Limit{LimitNoDropIns, message})
-	}
-	if caps.ignoresUnknown {
-		limits = append(limits, Limit{LimitLenient, "the kubelet ignores unknown fields silently: a typo has no effect and is not reported, and drop-ins are rejected"})
-	}
-	return limits
-}
+// noDump is the limit of a kubelet whose effective configuration is never known.
+var noDump = Limit{LimitNotComparable, "the kubelet does not print its configuration in a known form: every configuration is refused"}
 
 // SelfTest reports whether and how evenkeel can use a kubelet.
 type SelfTest struct {
@@ -92,22 +67,11 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 	t.Version = version
 	step(true, "version", version)
 
-	caps, err := h.probe(ctx)
-	if err != nil {
+	if _, err := h.probe(ctx); err != nil {
 		step(false, "dry run", err.Error())
 		return fail(err.Error())
 	}
-	step(true, "dry run", "stops before it starts anything")
-	message, err := h.noDropinSupport(ctx, caps.id)
-	switch {
-	case err != nil:
-		step(false, "drop-ins", err.Error())
-	case message != "":
-		step(false, "drop-ins", message)
-	default:
-		step(true, "drop-ins", "supported")
-	}
-	step(!caps.ignoresUnknown, "unknown fields", map[bool]string{true: "are ignored silently", false: "are refused"}[caps.ignoresUnknown])
+	step(true, "dry run", "stops before it starts anything, and refuses unknown fields")
 
 	local := h.CheckLocal(ctx, initFile)
 	t.Limits = append(t.Limits, local.Limits...)
@@ -117,14 +81,13 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 		return fail(fmt.Sprintf("%s is %s: %s", localName, local.Outcome, local.Message))
 	}
 	step(true, localName, "accepted")
-	switch {
-	case local.Effective != nil:
-		step(true, "effective configuration", "printed")
-	case len(local.Limits) > 0:
-		step(false, "effective configuration", local.Limits[0].Message)
+	if local.Effective == nil {
+		step(false, "effective configuration", noDump.Message)
+		return fail(noDump.Message)
 	}
+	step(true, "effective configuration", "printed")
 
-	for _, candidate := range h.harmlessCandidates(initFile, message == "" && err == nil && !caps.ignoresUnknown) {
+	for _, candidate := range harmlessCandidates() {
 		v := h.Check(ctx, candidate.Candidate, initFile)
 		protected, compared := v.CheckProtected(h.Protected)
 		switch {
@@ -135,10 +98,6 @@ func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 		case !compared || protected != "":
 			step(false, candidate.name, protected)
 			return fail("no configuration can be adopted: " + protected)
-		}
-		if v.Effective == nil && local.Effective != nil {
-			v.Message = "its effective configuration was not recognized"
-			t.Limits = append(t.Limits, Limit{LimitComparedByText, candidate.name + " is compared by text: the kubelet does not print it in a known form"})
 		}
 		step(v.Stage == 2 && v.Message == "", candidate.name, strings.TrimSuffix("accepted; "+v.Message, "; "))
 		for _, limit := range v.Limits {
@@ -166,18 +125,10 @@ type namedCandidate struct {
 }
 
 // harmlessCandidates returns candidates without relevant changes, each for one feature.
-func (h *DryRunner) harmlessCandidates(initFile string, dropins bool) []namedCandidate {
+func harmlessCandidates() []namedCandidate {
 	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
-	if dropins {
-		return []namedCandidate{
-			{"an empty drop-in", Candidate{Data: empty, Dropin: true}},
-			{"a drop-in that logs in JSON", Candidate{Data: append(empty, "logging: {format: json}\n"...), Dropin: true}},
-		}
+	return []namedCandidate{
+		{"an empty drop-in", Candidate{Data: empty, Dropin: true}},
+		{"a drop-in that logs in JSON", Candidate{Data: append(empty, "logging: {format: json}\n"...), Dropin: true}},
 	}
-	config, _ := h.k.sources(RunConfig{InitFile: initFile})
-	data, err := atomicfile.ReadBounded(config, payload.MaxSize)
-	if err != nil {
-		return nil // there is no local file
-	}
-	return []namedCandidate{{"the local configuration as a candidate", Candidate{Data: data}}}
 }

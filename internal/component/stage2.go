@@ -15,8 +15,12 @@ func (c *check) runStage2(ctx context.Context) result {
 	h.mu.Lock()
 	safe, unsafe := h.stage2Safe == c.id, h.stage2Unsafe == c.id
 	h.mu.Unlock()
-	if unsafe {
+	switch {
+	case unsafe:
 		c.stage2Unusable = "this kubelet continues past the end of stage 2"
+		return result{}
+	case c.runtime == "":
+		c.stage2Unusable, c.runtimeDown = "the local configuration's container runtime is unknown", true
 		return result{}
 	}
 	if !safe {

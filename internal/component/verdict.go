@@ -1,5 +1,7 @@
 package component
 
+import "github.com/evenkeel/evenkeel/internal/payload"
+
 // Outcome is the result of validating a configuration with a component's binary. There is no "valid", because some
 // errors appear only when the component runs with the configuration.
 type Outcome int
@@ -44,11 +46,8 @@ type Verdict struct {
 	// Hidden are fields that the component prints masked (static pod URL headers) and that differ, or may differ, from
 	// the local configuration. They look equal in Effective and Local.
 	Hidden []string
-	// Text compares the files with those of the local configuration; set if Effective or Local is nil.
-	Text *TextComparison
-	// Written are the values of the agent's fields in the configuration's files. Assumed adds flags and the kubelet's
-	// defaults, and is used if Effective is nil.
-	Written, Assumed Effective
+	// Assumed is where the health endpoint is, according to files and flags; set if Effective is nil.
+	Assumed Effective
 	// CandidateOnly reports, for CouldNotTell, that the local configuration passed at the same time, so the candidate
 	// may be the cause.
 	CandidateOnly bool
@@ -57,4 +56,6 @@ type Verdict struct {
 	// Overridden are the payload's fields that a flag of the node's command line overrides, as JSON paths (maxPods,
 	// evictionHard[memory.available]).
 	Overridden []string
+	// Violations are protected fields that the files of a candidate change, found before any run.
+	Violations []payload.Difference
 }

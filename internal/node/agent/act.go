@@ -78,7 +78,7 @@ func (a *Agent) awaitReport(ctx context.Context, action trial.Action) {
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
 	v := a.verdictFor(action.Config)
-	a.moveManagerState(ctx, action, v.EffectiveOrAssumed())
+	a.moveManagerState(ctx, action, v.Effective)
 	a.kubelet.config, a.kubelet.verdict = action.Config, v
 	a.kubelet.wasHealthy = false
 	files := a.p.Kubelet.LocalFiles()
@@ -126,7 +126,7 @@ func (a *Agent) moveManagerState(ctx context.Context, action trial.Action, effec
 	if action.Config.IsLocal() && !a.kubelet.ranRemote && len(a.disk.store.Rendered()) == 0 {
 		return
 	}
-	in := podguard.Input{Minor: a.nextMinor(ctx), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: effective}
+	in := podguard.Input{Minor: a.nextMinor(ctx), Before: a.kubelet.verdict.Effective, After: effective}
 	conflicts, err := a.p.Kubelet.StateConflicts(&in)
 	if err != nil {
 		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)

@@ -146,21 +146,20 @@ func (a *Agent) judgeRestart(ctx context.Context, c trial.Config, allowPodLoss b
 type guardInput struct {
 	startupTaint string              // its key; empty: none
 	before       component.Effective // nil: not known
-	running      component.Verdict
 }
 
 // guardInput returns the guard's input as of now.
 func (a *Agent) guardInput() guardInput {
-	g := guardInput{startupTaint: a.o.StartupTaint, before: a.kubelet.verdict.EffectiveOrAssumed(), running: a.kubelet.verdict.Verdict}
+	g := guardInput{startupTaint: a.o.StartupTaint, before: a.kubelet.verdict.Effective}
 	if a.kubelet.process == nil {
-		g.before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
+		g.before = a.verdictFor(a.state.Current.Config).Effective
 	}
 	return g
 }
 
 // judge returns why the kubelet must not be restarted with a configuration that has the verdict v, as Agent.judgeRestart does.
 func (g guardInput) judge(ctx context.Context, nodes Nodes, kubelet Kubelet, c trial.Config, v verdict, allowPodLoss bool) judgement {
-	in := podguard.Input{Before: g.before, After: v.EffectiveOrAssumed()}
+	in := podguard.Input{Before: g.before, After: v.Effective}
 	if err := describe(ctx, nodes, kubelet, &in); err != nil {
 		_, unanswered := errors.AsType[unansweredError](err)
 		return judgement{refusal: cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), unanswered: unanswered}
@@ -178,15 +177,8 @@ func (g guardInput) refusal(in podguard.Input, active int, c trial.Config, v ver
 	if allowPodLoss {
 		return trial.Verdict{}
 	}
-	if v.Effective == nil {
-		if fields := v.ChangedPodFields(g.running); len(fields) > 0 {
-			return wouldEvict("this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes " +
-				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration")
-		}
-		if in.Node == nil || in.Node.Status.Allocatable.Pods().IsZero() {
-			return cannotTell(c, "the kubelet did not print its maxPods")
-		}
-		in.After = in.Before
+	if v.Effective == nil { // of local, because every other one is refused without it
+		return cannotTell(c, "the kubelet did not print the configuration, so the loss of pods cannot be predicted; to return anyway, set trial.allowPodLoss")
 	}
 	return predict(in, active)
 }

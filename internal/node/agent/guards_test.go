@@ -56,24 +56,6 @@ func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 	})
 }
 
-func TestWithoutADumpNothingIsAdoptedIfFieldsAreProtected(t *testing.T) {
-	for _, protected := range []payload.Protection{payload.DefaultProtection(), {}} {
-		inWorld(t, func(w *world) {
-			w.options = func(o *Options) { o.Protected = protected }
-			w.start()
-			w.runs("")
-			w.api.set(func(api *simAPI) { api.allocatable = 0 })
-			w.assign("uid-dumb", conf{name: "dumb", noDump: true})
-			w.pass(5 * time.Second)
-			want := "False | using last-known-good (init): refused current (UID: uid-dumb): the kubelet did not print the effective configuration, so protected fields cannot be compared; see --protected-fields (ProtectedFields)"
-			if protected.Empty() { // the guards then still want to know
-				want = "Unknown | using last-known-good (init): could not validate current (UID: uid-dumb): the kubelet did not print its maxPods (CouldNotValidate)"
-			}
-			w.wantConfigOK(want)
-		})
-	}
-}
-
 func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	v := component.Verdict{Local: component.Effective{"maxPods": json.Number("1")}, Effective: component.Effective{"maxPods": json.Number("2")}}
 	for i := range 7 {

@@ -33,8 +33,6 @@ type conf struct {
 	healthz      int            // port
 	readOnlyPort int            // protected
 	noDump       bool           // the dry run does not print the configuration
-	silent       bool           // the same, and the text is compared
-	differs      string         // silent: why the text may not be adopted
 	alone        bool           // it kills the dry run, and local does not
 	policy       string         // of the CPU manager
 	loses        bool           // it never renews the node's Lease
@@ -255,21 +253,10 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: c.rejected}
 	}
 	v := accepted
-	v.Written = component.Effective{}
-	if c.maxPods != 0 {
-		v.Written["maxPods"] = json.Number(fmt.Sprint(c.maxPods))
-	}
-	if c.silent {
-		v.Assumed = c.effective()
-		delete(v.Assumed, "maxPods")
-		v.Text = &component.TextComparison{}
-		if c.differs != "" {
-			v.Text.Violations = []payload.Difference{{Field: c.differs, Value: "1", Local: "2"}}
-		}
-		v.Limits = []component.Limit{{Reason: component.LimitComparedByText, Message: "compared by text"}}
-		return v
-	}
-	if !c.noDump {
+	if c.noDump {
+		v.Assumed = component.Effective{"healthzPort": c.effective()["healthzPort"]}
+		v.Limits = []component.Limit{{Reason: component.LimitNotComparable, Message: "it prints nothing"}}
+	} else {
 		v.Effective = c.effective()
 	}
 	if name != "" {

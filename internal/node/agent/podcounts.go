@@ -54,7 +54,7 @@ func (a *Agent) recountPods(ctx context.Context) {
 	}
 	first := a.node.recount.IsZero()
 	a.node.recount = time.Now().Add(wait.Jitter(recountInterval, 0.2))
-	if first || a.node.watching || a.kubelet.process == nil || !podguard.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), a.nextMinor(ctx)) {
+	if first || a.node.watching || a.kubelet.process == nil || !podguard.ResetsReadiness(a.kubelet.verdict.Effective, a.nextMinor(ctx)) {
 		return
 	}
 	begin(ctx, a.quiet, func(ctx context.Context) source.NodeState {

@@ -59,7 +59,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 	}
 	var workload, unready *int64
 	if c := a.node.counts; c != nil {
-		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.nextMinor(ctx)))
+		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.Effective, a.nextMinor(ctx)))
 	}
 	limits := a.validations.limits()
 	public := a.published(st)

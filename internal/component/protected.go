@@ -1,0 +1,91 @@
+package component
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// assumedHealth returns the fields of the health endpoint as the files of a configuration and the flags have them: the agent runs
+// the local configuration also with a kubelet that prints none.
+func (k *Kubelet) assumedHealth(config configuration) Effective {
+	layers, err := config.layers()
+	if err != nil {
+		return nil // addOrigins reports it
+	}
+	assumed := Effective{}
+	for field, flag := range map[string]string{"healthzBindAddress": "healthz-bind-address", "healthzPort": "healthz-port"} {
+		if value, _ := lookupLayers(layers, splitPath(field)); value != nil {
+			assumed[field] = value
+		}
+		if value, given := last(k.flags, flag); given {
+			assumed[field] = value
+		}
+	}
+	if port, isText := assumed["healthzPort"].(string); isText {
+		assumed["healthzPort"] = json.Number(port)
+	}
+	return assumed
+}
+
+// EffectiveOrAssumed returns Effective or, if that is nil, Assumed, for HealthzURL.
+func (v Verdict) EffectiveOrAssumed() Effective {
+	if v.Effective != nil {
+		return v.Effective
+	}
+	return v.Assumed
+}
+
+// CheckProtected returns why protected fields forbid a configuration that the kubelet accepted, or "", and whether they
+// could be compared. Without the effective configuration nothing is known of a candidate, so it is never compared.
+func (v Verdict) CheckProtected(p payload.Protection) (message string, compared bool) {
+	switch {
+	case len(v.Violations) > 0:
+		return violationsMessage(v.Violations), true
+	case v.Effective == nil:
+		return "the kubelet did not print the effective configuration, so it cannot be compared with the local configuration", false
+	case p.Empty():
+		return "", true
+	case v.Local == nil:
+		return "the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid", false
+	}
+	return violationsMessage(p.Violations(v.Effective, v.Local, v.Hidden)), true
+}
+
+// mostViolations limits the protected fields in a message.
+const mostViolations = 5
+
+func violationsMessage(violations []payload.Difference) string {
+	var parts []string
+	for i, violation := range violations {
+		if i == mostViolations {
+			parts = append(parts, fmt.Sprintf("%d more", len(violations)-i))
+			break
+		}
+		parts = append(parts, "protected field "+violation.String())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// checkRuntimeEndpoint checks the endpoint of a container runtime that differs from the local configuration's, which
+// stage 2 does not use. A missing socket is not a rejection, because it may appear later.
+func (c *check) checkRuntimeEndpoint(v *Verdict) {
+	endpoint := RuntimeEndpoint(v.Effective)
+	if endpoint == "" || endpoint == c.runtime {
+		return
+	}
+	path, err := socketPath(endpoint)
+	if err != nil {
+		v.Outcome, v.Message = Rejected, oneLine(err.Error())
+		return
+	}
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		v.Outcome, v.Message = CouldNotTell, oneLine("containerRuntimeEndpoint: "+err.Error())
+	case info.Mode().Type() != os.ModeSocket:
+		v.Outcome, v.Message = Rejected, oneLine("containerRuntimeEndpoint: "+path+" is not a socket")
+	}
+}
