@@ -19,7 +19,7 @@ type NodeConfigStatus struct {
 	// assigned is the configuration that the agent understands to be assigned.
 	// Absent if it is the local configuration. Written by the agent.
 	// +optional
-	Assigned *AssignedConfig `json:"assigned,omitempty"`
+	Assigned *ConfigRevision `json:"assigned,omitempty"`
 
 	// active is the configuration that the kubelet runs. Absent if it is the local
 	// configuration. Written by the agent.
@@ -144,14 +144,6 @@ type NodeConfigStatus struct {
 	// +optional
 	Drift *Drift `json:"drift,omitempty"`
 
-	// capabilities lists the requests that this agent answers, such as Preflight.
-	// Written by the agent.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=20
-	// +kubebuilder:validation:items:MaxLength=63
-	Capabilities []string `json:"capabilities,omitempty"`
-
 	// conditions holds ConfigOK. It is True if the assigned configuration is in
 	// use and works, False if not, and Unknown if the agent cannot tell what is
 	// assigned or whether it is valid. For tools that wait for objects of any
@@ -168,12 +160,6 @@ type NodeConfigStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// CapabilityPreflight is the capability to answer preflight requests.
-const CapabilityPreflight = "Preflight"
-
-// CapabilityFlags is the capability to answer requests about the flags of the kubelet.
-const CapabilityFlags = "Flags"
 
 // AnnotationFlags is the annotation of a NodeConfig that asks the node's agent which flags of its kubelet can be fields of the
 // configuration. Its value names the request, in 1 to 128 characters. kubectl evenkeel flags writes it.
@@ -248,18 +234,6 @@ type PreflightAnswer struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DriftSource is something that the agent compares with what it started.
-// +kubebuilder:validation:Enum=Files;Configz
-type DriftSource string
-
-const (
-	// DriftSourceFiles are the files of the node's local configuration: the
-	// kubelet's configuration file and its drop-in directory.
-	DriftSourceFiles DriftSource = "Files"
-	// DriftSourceConfigz is the /configz of the running kubelet.
-	DriftSourceConfigz DriftSource = "Configz"
-)
-
 // Limits of a Drift. Longer lists end with "and N more".
 const (
 	MaxDriftFiles       = 5
@@ -269,15 +243,6 @@ const (
 
 // Drift is how the running kubelet and its local files compare with what the agent started.
 type Drift struct {
-	// compared lists what was compared. Files are the files of the node's local
-	// configuration: the kubelet's configuration file and its drop-in directory.
-	// Configz is the configuration that the running kubelet reports at /configz.
-	// Written by the agent.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=5
-	Compared []DriftSource `json:"compared,omitempty"`
-
 	// notCompared is why the kubelet's /configz was not compared, such as a missing
 	// right. Absent if it was compared. Written by the agent.
 	// +optional
@@ -335,16 +300,6 @@ type ConfigRevision struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision,omitempty"`
-}
-
-// AssignedConfig is the configuration that is assigned to a node.
-type AssignedConfig struct {
-	ConfigRevision `json:",inline"`
-
-	// rolloutRef is the rolloutRef of the assignment. Absent if the assignment had
-	// none. Written by the agent.
-	// +optional
-	RolloutRef *RolloutReference `json:"rolloutRef,omitempty"`
 }
 
 // LastKnownGoodConfig is the configuration that a node falls back to when a trial fails.

@@ -22,7 +22,7 @@ func TestNodeConfigSurvivesJSON(t *testing.T) {
 
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	revision := v1alpha1.ConfigRevision{
-		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: "ab", Revision: "6d1e",
+		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: "ab",
 	}
 	rollout := &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at, Previous: &v1alpha1.PreviousSource{
 		ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-1", UID: "5c0d"},
@@ -42,7 +42,7 @@ func TestNodeConfigSurvivesJSON(t *testing.T) {
 		},
 		Status: v1alpha1.NodeConfigStatus{
 			ObservedGeneration: 4,
-			Assigned:           &v1alpha1.AssignedConfig{ConfigRevision: revision, RolloutRef: rollout},
+			Assigned:           &revision,
 			Active:             &revision,
 			LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
 			Local:              v1alpha1.LocalConfigInit,

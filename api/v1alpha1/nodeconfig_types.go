@@ -45,7 +45,7 @@ const (
 // +kubebuilder:printcolumn:name=Trial,type=date,JSONPath=`.status.trial.startTime`,description="Time since the running trial started; empty means no trial"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name=Reason,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ConfigOK")].reason`,description="Reason of ConfigOK"
-// +kubebuilder:printcolumn:name=Revision,type=string,priority=1,JSONPath=`.status.active.revision`,description="Revision of the active configuration"
+// +kubebuilder:printcolumn:name=UID,type=string,priority=1,JSONPath=`.status.active.uid`,description="UID of the ConfigMap of the active configuration"
 // +kubebuilder:printcolumn:name=Local,type=string,priority=1,JSONPath=`.status.local`,description="Kind of local configuration: Init or Default"
 // +kubebuilder:printcolumn:name=Version,type=string,priority=1,JSONPath=`.status.componentVersion`,description="Version of the kubelet"
 type NodeConfig struct {

@@ -126,13 +126,4 @@ type NodeConfigPreflightStatus struct {
 	// endTime is when the preflight became Complete or Invalid.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// conditions holds Complete, which is True if all nodes have answered or were
-	// too late, or if the preflight is Invalid.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
-
-// ConditionPreflightComplete is the type of the condition of a NodeConfigPreflight.
-const ConditionPreflightComplete = "Complete"

@@ -55,12 +55,6 @@ type NodeConfigRolloutStatus struct {
 	// +optional
 	Step int32 `json:"step"`
 
-	// stepsDone is the number of finished steps and of all steps, for display,
-	// such as 2/5.
-	// +optional
-	// +kubebuilder:validation:MaxLength=16
-	StepsDone string `json:"stepsDone,omitempty"`
-
 	// stepTime is the time when the current step started.
 	// +optional
 	StepTime *metav1.Time `json:"stepTime,omitempty"`
@@ -69,12 +63,6 @@ type NodeConfigRolloutStatus struct {
 	// rollout waits for a person or at a timed pause.
 	// +optional
 	ProgressTime *metav1.Time `json:"progressTime,omitempty"`
-
-	// updated is the number of nodes that have proven the revision and of all
-	// nodes that belong to the rollout, for display, such as 812/5000.
-	// +optional
-	// +kubebuilder:validation:MaxLength=32
-	Updated string `json:"updated,omitempty"`
 
 	// nodes counts the selected nodes by state.
 	// +optional
@@ -105,7 +93,7 @@ type NodeConfigRolloutStatus struct {
 	// preflight counts the answers of the nodes that were asked about
 	// updateRevision. Absent if they were not asked.
 	// +optional
-	Preflight *RolloutPreflight `json:"preflight,omitempty"`
+	Preflight *PreflightResult `json:"preflight,omitempty"`
 
 	// gates holds the last evaluation of each gate.
 	// +optional
@@ -113,13 +101,6 @@ type NodeConfigRolloutStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=10
 	Gates []GateStatus `json:"gates,omitempty"`
-
-	// requests lists what people asked of this rollout and is in force, and why.
-	// +optional
-	// +listType=map
-	// +listMapKey=kind
-	// +kubebuilder:validation:MaxItems=4
-	Requests []RolloutRequest `json:"requests,omitempty"`
 
 	// halt describes the stop of updateRevision. Absent if the revision was not
 	// stopped. A stop stays until the template changes or the revision is retried.
@@ -140,6 +121,14 @@ type NodeConfigRolloutStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Target returns the number of the revision that is being rolled out; 0 if there is none.
+func (st *NodeConfigRolloutStatus) Target() int64 {
+	if st.UpdateRevision == nil {
+		return 0
+	}
+	return st.UpdateRevision.Number
 }
 
 // RolloutController holds the settings that evenkeel-controller's flags give to every rollout. Only evenkeel-controller
@@ -333,18 +322,6 @@ type DrainingNode struct {
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutPreflight counts the answers of nodes that were asked about a revision.
-type RolloutPreflight struct {
-	// revision is the number of the revision.
-	// +required
-	Revision int64 `json:"revision"`
-	// attempt is the attempt at the revision.
-	// +required
-	Attempt int64 `json:"attempt"`
-
-	PreflightResult `json:",inline"`
-}
-
 // PreflightResult counts the answers of nodes that were asked whether they would adopt a configuration.
 type PreflightResult struct {
 	// startTime is the time when the first node was asked.
@@ -367,8 +344,6 @@ type PreflightResult struct {
 	// unanswered is the number of nodes that have not answered, or that could not
 	// be asked because they are NotReady or have no agent.
 	Unanswered int32 `json:"unanswered"`
-	// unsupported is the number of nodes whose agent is too old to answer.
-	Unsupported int32 `json:"unsupported"`
 	// refusals groups the nodes that refuse the configuration or cannot tell, most
 	// nodes first.
 	// +optional
@@ -380,11 +355,6 @@ type PreflightResult struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	UnansweredNodes []string `json:"unansweredNodes,omitempty"`
-	// unsupportedNodes names the first few nodes whose agent is too old to answer.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
-	UnsupportedNodes []string `json:"unsupportedNodes,omitempty"`
 }
 
 // PreflightRefusal is a group of nodes that refuse a configuration, or cannot tell, for the same reason.
@@ -451,43 +421,8 @@ type GateStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// RequestKind is the kind of a person's request.
-type RequestKind string
-
-// The kinds of requests.
-const (
-	RequestApproval RequestKind = "Approval" // spec.approval
-	RequestAbort    RequestKind = "Abort"    // spec.abort
-	RequestPause    RequestKind = "Pause"    // spec.paused
-	RequestFreeze   RequestKind = "Freeze"   // spec.frozen
-)
-
-// RolloutRequest is a request of a person.
-type RolloutRequest struct {
-	// kind is Approval, Abort, Pause or Freeze.
-	// +required
-	Kind RequestKind `json:"kind"`
-	// revision is the number of the revision that an Approval or an Abort is
-	// about.
-	// +optional
-	Revision int64 `json:"revision,omitempty"`
-	// step is the step that an Approval is about, counted from 0.
-	// +optional
-	Step *int32 `json:"step,omitempty"`
-	// reason is what the person gave as the reason.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	Reason string `json:"reason,omitempty"`
-	// time is when the controller first saw the request.
-	// +required
-	Time metav1.Time `json:"time"`
-}
-
 // RolloutHalt is the stop of a revision.
 type RolloutHalt struct {
-	// revision is the number of the stopped revision.
-	// +required
-	Revision int64 `json:"revision"`
 	// attempt is the number of the stopped attempt. A higher attempt lifts the
 	// stop.
 	// +required
@@ -552,9 +487,4 @@ type RolloutOutcome struct {
 	// failed is the number of nodes on which the revision had failed at endTime.
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
-	// requests are the approval and the abort of the revision at endTime.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2
-	Requests []RolloutRequest `json:"requests,omitempty"`
 }

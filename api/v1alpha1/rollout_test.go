@@ -38,7 +38,7 @@ func TestARolloutSurvivesJSON(t *testing.T) {
 					{Nodes: &tenth},
 					{Pause: &v1alpha1.RolloutPause{}},
 				},
-				CanarySelector: &v1alpha1.Selector{MatchLabels: map[string]string{"canary": "true"}},
+				CanarySelector: map[string]string{"canary": "true"},
 			},
 			SoakSeconds: 1, NodeTimeoutSeconds: 10, ProgressDeadlineSeconds: 10,
 			FailurePolicy:        v1alpha1.FailurePolicy{MaxFailures: &tenth, Action: v1alpha1.FailureActionRollback},

@@ -51,8 +51,9 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Revision,type=integer,JSONPath=`.status.updateRevision.number`,description="Number of the revision that is being rolled out or is complete"
 // +kubebuilder:printcolumn:name=Status,type=string,JSONPath=`.status.phase`,description="Phase of the rollout"
-// +kubebuilder:printcolumn:name=Step,type=string,JSONPath=`.status.stepsDone`,description="Finished steps, of all steps"
-// +kubebuilder:printcolumn:name=Updated,type=string,JSONPath=`.status.updated`,description="Nodes that have proven the revision, of all nodes that belong to the rollout"
+// +kubebuilder:printcolumn:name=Step,type=integer,JSONPath=`.status.step`,description="Finished steps"
+// +kubebuilder:printcolumn:name=Nodes,type=integer,JSONPath=`.status.nodes.selected`,description="Number of nodes that the selector matches"
+// +kubebuilder:printcolumn:name=Updated,type=integer,JSONPath=`.status.nodes.updated`,description="Number of nodes that have proven the revision"
 // +kubebuilder:printcolumn:name=Failed,type=integer,JSONPath=`.status.nodes.failed`,description="Number of nodes on which the revision failed"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.message`,description="Description of the phase, and the next action"
@@ -362,9 +363,12 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:MaxItems=30
 	Steps []RolloutStep `json:"steps,omitempty"`
 
-	// canarySelector selects the nodes of the rollout that are updated first.
+	// canarySelector selects the nodes of the rollout that are updated first, by
+	// labels that they must have.
 	// +optional
-	CanarySelector *Selector `json:"canarySelector,omitempty"`
+	// +kubebuilder:validation:MaxProperties=10
+	// +mapType=atomic
+	CanarySelector map[string]string `json:"canarySelector,omitempty"`
 
 	// drain decides whether nodes are drained before they are updated. Never
 	// drains no node. WhenBlocked drains a node whose agent refuses the revision
@@ -436,11 +440,14 @@ type DrainOptions struct {
 	// +kubebuilder:validation:Maximum=86400
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// ignoredPods selects pods by their labels that are not evicted and not waited
-	// for. If the revision needs an empty node, such a pod makes the node Blocked.
-	// Pods of DaemonSets and static pods are never evicted.
+	// ignoredPods are labels of pods that are not evicted and not waited for: a
+	// pod is left alone if it has all of them. If the revision needs an empty
+	// node, such a pod makes the node Blocked. Pods of DaemonSets and static pods
+	// are never evicted.
 	// +optional
-	IgnoredPods *Selector `json:"ignoredPods,omitempty"`
+	// +kubebuilder:validation:MaxProperties=10
+	// +mapType=atomic
+	IgnoredPods map[string]string `json:"ignoredPods,omitempty"`
 
 	// unmanagedPods decides about pods without a controller, which nothing
 	// creates again. Refuse does not drain a node with such a pod. Evict evicts
@@ -455,13 +462,6 @@ type DrainOptions struct {
 	// +optional
 	// +kubebuilder:default=Refuse
 	LocalData DrainPolicy `json:"localData,omitempty"`
-
-	// releaseAfter decides when new pods may be scheduled to the node again.
-	// Healthy means when the kubelet runs the revision and the node is Ready. Trial
-	// means when the trial has passed. Defaults to Healthy.
-	// +optional
-	// +kubebuilder:default=Healthy
-	ReleaseAfter DrainRelease `json:"releaseAfter,omitempty"`
 }
 
 // DrainPolicy decides about pods that a drain would not evict without being told to.
@@ -473,17 +473,6 @@ const (
 	DrainRefuse DrainPolicy = "Refuse"
 	// DrainEvict evicts such pods.
 	DrainEvict DrainPolicy = "Evict"
-)
-
-// DrainRelease decides when new pods may be scheduled to a drained node again.
-// +kubebuilder:validation:Enum=Healthy;Trial
-type DrainRelease string
-
-const (
-	// ReleaseHealthy is when the kubelet runs the revision and the node is Ready.
-	ReleaseHealthy DrainRelease = "Healthy"
-	// ReleaseTrial is when the trial has passed.
-	ReleaseTrial DrainRelease = "Trial"
 )
 
 // MaintenanceWindow is a time that repeats, at which nodes may be assigned a revision.
@@ -576,13 +565,6 @@ type RolloutGate struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Failures int32 `json:"failures,omitempty"`
-
-	// noData decides about an evaluation without a number: an empty result or NaN.
-	// Wait waits for a number. Fail counts it as a failed evaluation. Defaults to
-	// Wait.
-	// +optional
-	// +kubebuilder:default=Wait
-	NoData GateNoData `json:"noData,omitempty"`
 }
 
 // PrometheusGate is a query to a Prometheus server, and a condition for its value.
@@ -618,17 +600,6 @@ const (
 	GateEveryStep GateEvery = "Step"
 	// GateAlways is at any time while the revision is rolled out.
 	GateAlways GateEvery = "Always"
-)
-
-// GateNoData decides about an evaluation without a number.
-// +kubebuilder:validation:Enum=Wait;Fail
-type GateNoData string
-
-const (
-	// GateNoDataWait waits for a number.
-	GateNoDataWait GateNoData = "Wait"
-	// GateNoDataFail counts it as a failed evaluation.
-	GateNoDataFail GateNoData = "Fail"
 )
 
 // RolloutStep is one step of a rollout: a number of nodes, or a pause.

@@ -143,7 +143,7 @@ func (w *world) makeFirst(ctx context.Context) (err error) {
 	must.OK(w.admin.Create(ctx, nc))
 	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	nc.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: 1, Assigned: &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: nc.Spec.ConfigSource.RolloutRef}, Active: &runs,
+		ObservedGeneration: 1, Assigned: &runs, Active: &runs,
 		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: new(metav1.Now())},
 		AgentVersion:  "v0.1.0", ComponentVersion: "v1.36.3",
 		Conditions: []metav1.Condition{{

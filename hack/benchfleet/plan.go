@@ -54,7 +54,7 @@ func (b *bench) plans(ctx context.Context, count int) error {
 	complete, halted := going, going
 	complete.Status.Step, complete.Status.CurrentRevision, complete.Status.Nodes.Updated = 1, complete.Status.UpdateRevision, int32(count)
 	halted.Spec.FailurePolicy.Action = v1alpha1.FailureActionRollback
-	halted.Status.Halt = &v1alpha1.RolloutHalt{Revision: 2, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: *at, Rollback: true}
+	halted.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: *at, Rollback: true}
 	seen := 0
 	floor := measure(runs, func() {
 		for i := range pending {

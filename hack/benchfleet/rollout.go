@@ -252,7 +252,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 			return err
 		}
 		if o.Status.Phase != v1alpha1.RolloutComplete || int(o.Status.Nodes.Updated) != f.nodes {
-			return fmt.Errorf("the rollout is %s, %s updated: %s", o.Status.Phase, o.Status.Updated, o.Status.Message)
+			return fmt.Errorf("the rollout is %s, %d updated: %s", o.Status.Phase, o.Status.Nodes.Updated, o.Status.Message)
 		}
 		return nil
 	}, c.Done))

@@ -21,7 +21,7 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 	api := newAPI(t)
 	const evil = "v1\x1b[31m\n\u009b2J\u202ex\u2066\u200b\u2028\U000e0041\x7f"
 	rev := api.AddRolledOut("hostile", func(r *v1alpha1.NodeConfigRollout) {
-		r.Status.Message, r.Status.Updated, r.Status.Phase = evil, evil, v1alpha1.RolloutProgressing
+		r.Status.Message, r.Status.Phase = evil, v1alpha1.RolloutProgressing
 		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: evil, Reason: evil, Message: evil}}
 		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 7, ConfigMap: "hostile-7", Outcome: "Halted", Message: evil}}
 	})
@@ -29,7 +29,7 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 	api.AddNodeConfig("hostile-a", fakeapi.ByRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, evil)
 		st.Conditions[0].Message, st.AgentVersion, st.ComponentVersion = evil, evil, evil
-		st.Active = &v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u", SHA256: strings.Repeat("0", 64), Revision: evil}
+		st.Active = &v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u", SHA256: strings.Repeat("0", 64)}
 		st.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: *st.Active}
 		st.Trial = &v1alpha1.Trial{DurationSeconds: 600}
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: "u", Namespace: evil, Name: evil, Revision: evil, Reason: evil}}

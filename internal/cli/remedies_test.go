@@ -224,7 +224,7 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.ObservedGeneration = 100 // also after the first of the commands
 		r.Status.Phase, r.Status.Message = v1alpha1.RolloutHalted, rollout.Remedies("workers", v1alpha1.HaltTooManyFailures, "", false)
-		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 2, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures}
+		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltTooManyFailures}
 	})
 	for _, name := range []string{"bare-1", "bare-2", "bad", "dead", "failed"} {
 		n := api.AddNode(name, "workers", "")

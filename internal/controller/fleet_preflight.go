@@ -106,8 +106,8 @@ func (f *cache) askingRollouts() map[string]bool {
 	defer f.mu.Unlock()
 	out := map[string]bool{}
 	for _, r := range f.rollouts {
-		if p := r.object.Status.Preflight; p != nil && p.EndTime == nil && r.object.Status.Phase == v1alpha1.RolloutWaiting {
-			out[rollout.PreflightUID(r.object.UID, p.Revision, p.Attempt)] = true
+		if st := &r.object.Status; st.Preflight != nil && st.Preflight.EndTime == nil && st.Phase == v1alpha1.RolloutWaiting {
+			out[rollout.PreflightUID(r.object.UID, st.Target(), st.Attempt)] = true
 		}
 	}
 	return out

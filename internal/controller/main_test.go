@@ -317,7 +317,7 @@ func answer(ctx context.Context, nc *v1alpha1.NodeConfig, bad bool) error {
 	}}}
 	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
 		runs := v1alpha1.ConfigRevision{Namespace: s.ConfigMapRef.Namespace, Name: s.ConfigMapRef.Name, UID: s.ConfigMapRef.UID, SHA256: s.ConfigMapRef.SHA256}
-		st.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: s.RolloutRef}
+		st.Assigned = &runs
 		if bad {
 			st.Conditions[0].Status, st.Conditions[0].Reason = metav1.ConditionFalse, v1alpha1.ReasonCrashLooped
 			st.Error = "it crashed"

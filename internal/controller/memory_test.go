@@ -24,7 +24,7 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 	const nodes, most = 1000, 4400
 	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
 	before := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-ba9876543210", UID: "7f1d2c3b-0000-4000-8000-ba9876543210", SHA256: strings.Repeat("fedcba9876543210", 4)}
-	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256, Revision: string(ref.UID)}
+	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	config := v1alpha1.NodeConfig{
 		Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{
@@ -33,7 +33,7 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 		}}},
 	}
 	config.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: 2, Assigned: &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: config.Spec.ConfigSource.RolloutRef},
+		ObservedGeneration: 2, Assigned: &runs,
 		Active: &runs, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: &now},
 		AgentVersion: "v0.1.0", ComponentVersion: "v1.36.3",
 		Conditions: []metav1.Condition{{
@@ -89,7 +89,7 @@ func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 	for i := range nodes {
 		meta := metav1.ObjectMeta{Name: fmt.Sprintf("node-%06d.example.com", i), Annotations: map[string]string{v1alpha1.AnnotationPreflight: string(asked)}}
 		f.setNode(&corev1.Node{ObjectMeta: meta})
-		f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: meta, Status: v1alpha1.NodeConfigStatus{AgentVersion: "v0.1.0", Capabilities: []string{v1alpha1.CapabilityPreflight}}})
+		f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: meta, Status: v1alpha1.NodeConfigStatus{AgentVersion: "v0.1.0"}})
 	}
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "asks", UID: "asks"}}
 	o.Spec.AllNodes, o.Spec.Template.KubeletDropIn = true, template(101).KubeletDropIn

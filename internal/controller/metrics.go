@@ -104,7 +104,7 @@ func (m *meters) report(name string, result *rollout.Result) {
 	m.window.WithLabelValues(name).Set(window)
 	if r := result.Next.Preflight; r != nil {
 		for answer, n := range map[string]int32{
-			"accepted": r.Accepted, "refused": r.Refused, "blocked": r.Blocked, "unknown": r.Unknown, "unanswered": r.Unanswered, "unsupported": r.Unsupported,
+			"accepted": r.Accepted, "refused": r.Refused, "blocked": r.Blocked, "unknown": r.Unknown, "unanswered": r.Unanswered,
 		} {
 			m.preflight.WithLabelValues(name, answer).Set(float64(n))
 		}

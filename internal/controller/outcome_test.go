@@ -36,8 +36,6 @@ func TestTheStatusOfAStoppedRolloutHasReasonRequestsAndSettings(t *testing.T) {
 	h := st.History
 	assert.That(t, len(h) == 1 && h[0].Outcome == v1alpha1.OutcomeHalted && h[0].Message == "Aborted: stopped by a person: wrong value" &&
 		h[0].Reason == v1alpha1.HaltAborted, "the history is %+v", h)
-	assert.That(t, len(st.Requests) == 1 && st.Requests[0].Reason == "wrong value", "the requests are %+v", st.Requests)
-	assert.That(t, len(h[0].Requests) == 1, "the outcome has the requests %+v", h[0].Requests)
 	settings := st.Controller
 	assert.That(t, settings != nil && len(settings.PrometheusServers) == 1 && len(settings.Maintenance) == 1, "the settings are %+v", settings)
 }

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,7 +113,7 @@ func (c *Controller) stepPreflights(ctx context.Context) {
 		default:
 			st := o.Status.DeepCopy()
 			st.Phase, st.Message = v1alpha1.PreflightWaiting, fmt.Sprintf("NodeConfigPreflight %s is asked first", active.Name)
-			err = c.writePreflight(ctx, o, st, now)
+			err = c.writePreflight(ctx, o, st)
 		}
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("preflight step failed; retrying", "preflight", o.Name, "err", err)
@@ -153,7 +152,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	t := fleet.PreflightTemplateOf(o)
 	if t.Err != nil {
 		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, rollout.Cut(t.Err.Error(), v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
-		return now, c.writePreflight(ctx, o, st, now)
+		return now, c.writePreflight(ctx, o, st)
 	}
 	if st.ConfigMapRef == nil {
 		ref, err := c.storePreflight(ctx, o, t.Content)
@@ -188,7 +187,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	decided := o.Status.Result == nil || st.EndTime != nil || st.Phase != o.Status.Phase
 	if due := c.preflightWritten.Add(countsInterval); !decided && c.fleet.now().Before(due) {
 		again = min(cmp.Or(again, countsInterval), countsInterval) // counts are written later
-	} else if err := c.writePreflight(ctx, o, st, now); err != nil {
+	} else if err := c.writePreflight(ctx, o, st); err != nil {
 		return time.Time{}, err
 	} else {
 		c.preflightWritten = c.fleet.now()
@@ -233,12 +232,7 @@ func (c *Controller) storePreflight(ctx context.Context, o *v1alpha1.NodeConfigP
 }
 
 // writePreflight writes the status of a NodeConfigPreflight if it has changed, and reports the end of the preflight.
-func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, st *v1alpha1.NodeConfigPreflightStatus, now time.Time) error {
-	done := metav1.Condition{Type: v1alpha1.ConditionPreflightComplete, Status: metav1.ConditionFalse, Reason: string(st.Phase), LastTransitionTime: metav1.NewTime(now), ObservedGeneration: o.Generation}
-	if st.EndTime != nil {
-		done.Status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&st.Conditions, done)
+func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, st *v1alpha1.NodeConfigPreflightStatus) error {
 	if equality.Semantic.DeepEqual(&o.Status, st) {
 		return nil
 	}

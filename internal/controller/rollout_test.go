@@ -36,7 +36,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	r = awaitRollout(t, "first", completeAt(1))
 
 	st := r.Status
-	if st.Updated != "3/3" || st.StepsDone != "3/3" || st.Nodes.Updated != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
+	if st.Nodes.Updated != 3 || st.Nodes.Selected != 3 || st.Step != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
 		t.Errorf("the status says %+v", st)
 	}
 	assert.That(t, len(st.History) == 1 && st.History[0].Outcome == "Succeeded" && st.History[0].Revision == 1 && st.History[0].Updated == 3,
@@ -79,7 +79,7 @@ func TestOnlyTheTargetIsAssignedWithTheRolloutsTrialTerms(t *testing.T) {
 	later := &v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(0))}
 	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Trial = later })
 	addNodes(t, "pool=termed", "t3")
-	awaitRollout(t, "termed", completeAt(1), func(st status) error { return assert.Unless(st.Updated == "3/3", "updated: %s", st.Updated) })
+	awaitRollout(t, "termed", completeAt(1), func(st status) error { return assert.Unless(st.Nodes.Updated == 3, "updated: %d", st.Nodes.Updated) })
 	have(asked, "t1", "t2")
 	have(later, "t3")
 
@@ -208,7 +208,9 @@ func TestTheNodeConfigOfADeletedNodeIsDeletedAfterAnHour(t *testing.T) {
 	roll(t, "leaving")
 	awaitRollout(t, "leaving", completeAt(1))
 	assert.NoError(t, admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "g1"}}))
-	awaitRollout(t, "leaving", func(st status) error { return assert.Unless(st.Updated == "1/1", "updated: %s", st.Updated) })
+	awaitRollout(t, "leaving", func(st status) error {
+		return assert.Unless(st.Nodes.Updated == 1 && st.Nodes.Selected == 1, "the counts are %+v", st.Nodes)
+	})
 	c.cleanUp(t.Context(), time.Now().Add(59*time.Minute))
 	nodeConfig(t, "g1")
 	c.cleanUp(t.Context(), time.Now().Add(61*time.Minute))

@@ -271,7 +271,7 @@ func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
 		s.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":"many"}`)
 	}
 	if d.chance(3, "canaries") {
-		s.Strategy.CanarySelector = &v1alpha1.Selector{MatchLabels: map[string]string{"canary": "yes"}}
+		s.Strategy.CanarySelector = map[string]string{"canary": "yes"}
 	}
 	if d.chance(3, "domains") {
 		s.Strategy.TopologyKey, s.Strategy.MaxDomainsInFlight = "zone", new(int32(1))
@@ -308,7 +308,7 @@ func (d *drawnFleet) drawStatus(st *v1alpha1.NodeConfigRolloutStatus) {
 		st.CurrentRevision = d.revision(d.number(0, target, "current"))
 	}
 	if d.chance(4, "halted") {
-		st.Halt = &v1alpha1.RolloutHalt{Revision: int64(target + 1), Attempt: 1, Time: d.ago("halt"), Rollback: d.chance(2, "rollback"),
+		st.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Time: d.ago("halt"), Rollback: d.chance(2, "rollback"),
 			Reason: rapid.SampledFrom([]string{v1alpha1.HaltTooManyFailures, v1alpha1.HaltInconclusive, v1alpha1.HaltAborted}).Draw(d.T, "reason")}
 	}
 	for i := range slices.Backward(d.revisions[:target]) {

@@ -18,9 +18,9 @@ func changesOf(was, is *v1alpha1.NodeConfigRolloutStatus) (changed, decided bool
 // decisionsOf returns a status without observations.
 func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
 	out := st.DeepCopy()
-	out.Controller = nil                        // for other programs
-	out.Requests, out.NextWindowTime = nil, nil // for people
-	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
+	out.Controller = nil     // for other programs
+	out.NextWindowTime = nil // for people
+	out.Message, out.Nodes, out.ProgressTime, out.FailedNodes = "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""
 	}
@@ -28,7 +28,7 @@ func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollo
 		out.DrainingNodes[i].Message = ""
 	}
 	if p := out.Preflight; p != nil && p.EndTime == nil {
-		p.PreflightResult = v1alpha1.PreflightResult{StartTime: p.StartTime}
+		out.Preflight = &v1alpha1.PreflightResult{StartTime: p.StartTime}
 	}
 	for i := range out.Gates { // a failed evaluation changes Failures, and is written with its time
 		out.Gates[i].Value, out.Gates[i].Time, out.Gates[i].Message = "", nil, ""

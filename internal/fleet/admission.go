@@ -27,7 +27,7 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 	if !validSelector(&s.NodeSelector) {
 		bad = append(bad, "spec.nodeSelector")
 	}
-	if c := s.Strategy.CanarySelector; c != nil && !validSelector(c) {
+	if !validSelector(&v1alpha1.Selector{MatchLabels: s.Strategy.CanarySelector}) {
 		bad = append(bad, "spec.strategy.canarySelector")
 	}
 	if len(bad) > 0 {

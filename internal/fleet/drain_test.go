@@ -42,26 +42,25 @@ func TestATaintThatCannotBeReadIsOfNoRollout(t *testing.T) {
 }
 
 func TestTheStrategyOfDrains(t *testing.T) {
-	evict := &v1alpha1.DrainOptions{TimeoutSeconds: 60, ReleaseAfter: v1alpha1.ReleaseTrial}
+	evict := &v1alpha1.DrainOptions{TimeoutSeconds: 60}
 	for name, tt := range map[string]struct {
 		strategy v1alpha1.RolloutStrategy
 		drains   bool
 		timeout  int32
-		trial    bool
 		may      *bool
 		invalid  bool
 	}{
 		"none":                  {timeout: 900},
 		"never":                 {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainNever}, timeout: 900, may: new(false)},
 		"always":                {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, drains: true, timeout: 900, may: new(true)},
-		"when blocked":          {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainWhenBlocked, DrainOptions: evict}, drains: true, timeout: 60, trial: true, may: new(true)},
+		"when blocked":          {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainWhenBlocked, DrainOptions: evict}, drains: true, timeout: 60, may: new(true)},
 		"permissions not known": {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, drains: true, timeout: 900},
 		"no permissions":        {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, drains: true, timeout: 900, may: new(false), invalid: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := completeDrain(tt.strategy.DrainOptions)
 			s := &v1alpha1.NodeConfigRolloutSpec{Strategy: tt.strategy}
-			assert.That(t, rollout.Drains(s) == tt.drains && o.TimeoutSeconds == tt.timeout && (o.ReleaseAfter == v1alpha1.ReleaseTrial) == tt.trial,
+			assert.That(t, rollout.Drains(s) == tt.drains && o.TimeoutSeconds == tt.timeout,
 				"it drains %t, with %+v", rollout.Drains(s), o)
 			err := checkDrain(s, &v1alpha1.RolloutController{Drain: tt.may})
 			assert.That(t, (err != nil) == tt.invalid && (err == nil || strings.Contains(err.Error(), "kubectl apply -k config/drain")),

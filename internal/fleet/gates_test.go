@@ -28,7 +28,7 @@ func TestGatesHaveDefaults(t *testing.T) {
 	minute := &metav1.Duration{Duration: time.Minute}
 	all := v1alpha1.RolloutGate{
 		Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: "other", Query: "up", Passes: ">=-1.5e3"}, Interval: &metav1.Duration{Duration: time.Hour},
-		Every: v1alpha1.GateAlways, Failures: 3, NoData: v1alpha1.GateNoDataFail,
+		Every: v1alpha1.GateAlways, Failures: 3,
 	}
 	for _, test := range []struct {
 		change func(*v1alpha1.RolloutGate)

@@ -31,8 +31,6 @@ type Revision struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	EndTime   *metav1.Time `json:"endTime,omitempty"`
 	Message   string       `json:"message,omitempty"`
-	// Requests are the approval and the abort of the revision.
-	Requests []v1alpha1.RolloutRequest `json:"requests,omitempty"`
 
 	Object   *corev1.ConfigMap `json:"-"` // nil: gone
 	sameName *corev1.ConfigMap // the ConfigMap that now has the name of the revision's ConfigMap
@@ -74,7 +72,7 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 	for _, o := range r.Status.History {
 		p := at(o.Revision, o.ConfigMap)
 		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, o.Reason, o.Updated, o.Failed, o.Message
-		p.StartTime, p.EndTime, p.Requests = o.StartTime, o.EndTime, o.Requests
+		p.StartTime, p.EndTime = o.StartTime, o.EndTime
 	}
 	if v := r.Status.CurrentRevision; v != nil {
 		p := at(v.Number, v.ConfigMapRef.Name)
@@ -94,12 +92,6 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 			}
 			p.Outcome, p.StartTime, p.Message = cmp.Or(string(st.Phase), "Unknown"), st.StartTime, st.Message+p.Message
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
-			p.Requests = nil
-			for _, x := range st.Requests {
-				if x.Revision == v.Number {
-					p.Requests = append(p.Requests, x)
-				}
-			}
 		}
 	}
 	var out []Revision

@@ -14,7 +14,7 @@ func TestTheHistorySaysWhyARevisionWasStopped(t *testing.T) {
 	now := metav1.Now()
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 	r.Status = v1alpha1.NodeConfigRolloutStatus{
-		Phase: v1alpha1.RolloutHalted, Halt: &v1alpha1.RolloutHalt{Revision: 4, Attempt: 1, Reason: v1alpha1.HaltAborted},
+		Phase: v1alpha1.RolloutHalted, Halt: &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltAborted},
 		UpdateRevision: &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "r-4"}},
 		History: []v1alpha1.RolloutOutcome{
 			{Revision: 3, Outcome: v1alpha1.OutcomeSucceeded, EndTime: &now},

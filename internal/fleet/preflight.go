@@ -3,7 +3,6 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,7 @@ import (
 // preflightOf returns what a NodeConfig says about preflight requests. Nodes cannot write the annotation.
 func preflightOf(nc *v1alpha1.NodeConfig) rollout.Preflight {
 	st := &nc.Status
-	out := rollout.Preflight{Able: slices.Contains(st.Capabilities, v1alpha1.CapabilityPreflight)}
+	var out rollout.Preflight
 	var request v1alpha1.PreflightRequest
 	if text := nc.Annotations[v1alpha1.AnnotationPreflight]; text != "" && json.Unmarshal([]byte(text), &request) == nil {
 		out.Asked, out.AskedAt = request.UID, request.Time.Time

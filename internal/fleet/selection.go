@@ -82,8 +82,8 @@ func selectors(s *v1alpha1.NodeConfigRolloutSpec) (nodes, canaries labels.Select
 			return nil, nil, fmt.Errorf("spec.nodeSelector is empty: add labels, or set allNodes: true to select every node")
 		}
 	}
-	if c := s.Strategy.CanarySelector; c != nil {
-		if canaries, err = metav1.LabelSelectorAsSelector((*metav1.LabelSelector)(c)); err != nil {
+	if c := s.Strategy.CanarySelector; len(c) > 0 {
+		if canaries, err = labels.ValidatedSelectorFromSet(c); err != nil {
 			return nil, nil, fmt.Errorf("spec.strategy.canarySelector: %w", err)
 		}
 	}

@@ -98,7 +98,6 @@ func completeDrain(given *v1alpha1.DrainOptions) *v1alpha1.DrainOptions {
 	o.TimeoutSeconds = cmp.Or(o.TimeoutSeconds, 900)
 	o.UnmanagedPods = cmp.Or(o.UnmanagedPods, v1alpha1.DrainRefuse)
 	o.LocalData = cmp.Or(o.LocalData, v1alpha1.DrainRefuse)
-	o.ReleaseAfter = cmp.Or(o.ReleaseAfter, v1alpha1.ReleaseHealthy)
 	return &o
 }
 

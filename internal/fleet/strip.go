@@ -100,10 +100,7 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 		stripRolloutRef(s.RolloutRef)
 	}
 	st := &nc.Status
-	if st.Assigned != nil {
-		st.Assigned.RolloutRef = nil
-		stripRevisionOf(&st.Assigned.ConfigRevision)
-	}
+	stripRevisionOf(st.Assigned)
 	stripRevisionOf(st.Active)
 	if st.LastKnownGood != nil {
 		stripRevisionOf(&st.LastKnownGood.ConfigRevision)
@@ -120,9 +117,6 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	}
 	if p := st.Preflight; p != nil {
 		p.UID, p.Reason, p.Message = intern(p.UID), intern(p.Reason), intern(rollout.Cut(p.Message, v1alpha1.MaxFailedMessage))
-	}
-	for i := range st.Capabilities {
-		st.Capabilities[i] = intern(st.Capabilities[i])
 	}
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}

@@ -444,7 +444,6 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 			d.next.Halt = &v1alpha1.RolloutHalt{}
 		}, false},
 		"on trial and healthy":             {Trial, func(*planner, *Node) {}, false},
-		"on trial, until the trial ends":   {Trial, func(d *planner, _ *Node) { d.in.Spec.Strategy.DrainOptions.ReleaseAfter = v1alpha1.ReleaseTrial }, true},
 		"on trial, with an older answer":   {Trial, func(_ *planner, n *Node) { n.Observed-- }, true},
 		"on trial, and not yet started":    {Trial, func(_ *planner, n *Node) { n.Active = nil }, true},
 		"on trial and not healthy":         {Trial, func(_ *planner, n *Node) { n.OK = "Unknown" }, true},

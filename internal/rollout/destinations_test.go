@@ -80,6 +80,6 @@ func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
 func stoppedStatus(target v1alpha1.RolloutRevision, reason, message string) v1alpha1.NodeConfigRolloutStatus {
 	return v1alpha1.NodeConfigRolloutStatus{
 		UpdateRevision: new(target), Attempt: 1, Phase: v1alpha1.RolloutHalted,
-		Halt: &v1alpha1.RolloutHalt{Revision: target.Number, Attempt: 1, Reason: reason, Message: message, Time: metav1.NewTime(epoch)},
+		Halt: &v1alpha1.RolloutHalt{Attempt: 1, Reason: reason, Message: message, Time: metav1.NewTime(epoch)},
 	}
 }

@@ -232,8 +232,6 @@ func (d *planner) holdsTaint(n *Node, s State) bool {
 		return false
 	case s == Assigned:
 		return !n.stale() || d.next.Halt == nil
-	case s == Trial && d.in.Spec.Strategy.DrainOptions.ReleaseAfter == v1alpha1.ReleaseTrial:
-		return true
 	case s == Trial:
 		return !(n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 && n.healthy())
 	}

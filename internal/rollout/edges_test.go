@@ -110,7 +110,7 @@ func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
 		w := fleet(1)
 		w.assigned("n1")
 		w.node("n1").Observed = 1
-		w.in.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: reason, Time: metav1.NewTime(epoch)}
+		w.in.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: reason, Time: metav1.NewTime(epoch)}
 		moves := w.plan().Moves
 		assert.That(t, len(moves) == 1 && moves[0].Kind == TakeBack && slices.Equal(moves[0].Revoked, want), "%s: %+v", reason, moves)
 	}

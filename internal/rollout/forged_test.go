@@ -9,7 +9,7 @@ import (
 
 func TestARequestFromTheFutureDelaysNoPreflight(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	n := Node{Name: "n", Ready: true, HasConfig: true, Reported: true, Preflight: Preflight{Able: true, Asked: "u", AskedAt: now.AddDate(174, 0, 0)}}
+	n := Node{Name: "n", Ready: true, HasConfig: true, Reported: true, Preflight: Preflight{Asked: "u", AskedAt: now.AddDate(174, 0, 0)}}
 	q := Inquiry{
 		UID: "u", Now: now, Outages: seenSince(now.Add(-time.Hour)), Timeout: 5 * time.Minute, Room: 10,
 		TakesPart: func(*Node) bool { return true }, Runs: func(*Node) bool { return false }, Busy: func(*Node) bool { return false },

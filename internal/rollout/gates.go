@@ -174,9 +174,8 @@ func (d *planner) addMeasurement(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatu
 			is.State = v1alpha1.GatePassing
 		}
 	}
-	failed := is.State == v1alpha1.GateFailing || is.State == v1alpha1.GateEmpty && g.NoData == v1alpha1.GateNoDataFail
 	switch {
-	case failed:
+	case is.State == v1alpha1.GateFailing:
 		is.Failures++
 		d.event(true, "GateFailing", "gate %s failed (%d of %d): %s", g.Name, is.Failures, g.Failures, is.Message)
 	case is.State == v1alpha1.GatePassing:
@@ -254,7 +253,7 @@ func (d *planner) nextEvaluation(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatu
 		return nextSecond(TimeOf(d.next.AttemptTime))
 	case is.State == v1alpha1.GatePassing && TimeOf(is.Time).Before(d.gatesSince):
 		return d.gatesSince
-	case is.State == v1alpha1.GateError, is.State == v1alpha1.GateEmpty && g.NoData != v1alpha1.GateNoDataFail:
+	case is.State == v1alpha1.GateError, is.State == v1alpha1.GateEmpty:
 		return TimeOf(is.Time).Add(min(g.Interval.Duration, gateRetry))
 	}
 	return TimeOf(is.Time).Add(g.Interval.Duration)

@@ -37,8 +37,6 @@ func (w *world) setGate(name, value string) error {
 		switch verb, v, _ := strings.Cut(setting, ":"); verb {
 		case "always", "step":
 			g.Every = map[string]v1alpha1.GateEvery{"always": v1alpha1.GateAlways}[verb]
-		case "no-data-fails":
-			g.NoData = v1alpha1.GateNoDataFail
 		case "failures":
 			var n int
 			n, err = strconv.Atoi(v)
@@ -71,9 +69,6 @@ func (w *world) randomGates(t *rapid.T) {
 			g.Every = v1alpha1.GateAlways
 		}
 		g.Failures = rapid.Int32Range(1, 3).Draw(t, "failures")
-		if rapid.Bool().Draw(t, "no data fails") {
-			g.NoData = v1alpha1.GateNoDataFail
-		}
 		w.in.Spec.Strategy.Gates = append(w.in.Spec.Strategy.Gates, g)
 		w.metrics[name] = Measurement{}
 	}
@@ -129,9 +124,9 @@ func (w *world) updatedNodes() (n int) {
 // failed reports whether an answer is a failed evaluation of a gate, and whether it is neither failed nor passed.
 func (a *answer) failed(g *v1alpha1.RolloutGate) (failed, none bool) {
 	switch {
-	case a.Error != "", a.NoData && g.NoData != v1alpha1.GateNoDataFail:
+	case a.Error != "", a.NoData:
 		return false, true
-	case a.NoData, math.IsNaN(a.Value):
+	case math.IsNaN(a.Value):
 		return true, false
 	}
 	operator, limit, _ := strings.Cut(g.Prometheus.Passes, " ")

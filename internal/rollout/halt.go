@@ -26,7 +26,7 @@ func (d *planner) checkStop() {
 			stop := *h
 			stop.Rollback, stop.Time = true, metav1.NewTime(d.in.Now)
 			d.next.Halt = &stop
-			d.event(true, "RolloutRollback", "revision %d is rolled back as requested", stop.Revision)
+			d.event(true, "RolloutRollback", "revision %d is rolled back as requested", d.in.Target.Number)
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func (d *planner) limit() int32 {
 
 func (d *planner) halt(reason, message string, rollback bool) {
 	d.next.Halt = &v1alpha1.RolloutHalt{
-		Revision: d.in.Target.Number, Attempt: d.next.Attempt, Reason: reason, Message: Cut(message, v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
+		Attempt: d.next.Attempt, Reason: reason, Message: Cut(message, v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
 	}
 	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.in.Target.Number, reason, message)
 }

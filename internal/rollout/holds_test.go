@@ -76,7 +76,7 @@ func TestAGateStopsTheRevisionDuringItsPreflight(t *testing.T) {
 	w.holdByGate()
 	w.in.Spec.Strategy.Gates[0].Failures = 2
 	w.in.Spec.Strategy.Preflight = v1alpha1.PreflightRequire
-	w.in.Status.Preflight = &v1alpha1.RolloutPreflight{Revision: 1, Attempt: 1, PreflightResult: v1alpha1.PreflightResult{StartTime: metav1.NewTime(epoch)}}
+	w.in.Status.Preflight = &v1alpha1.PreflightResult{StartTime: metav1.NewTime(epoch)}
 	w.now = epoch.Add(time.Minute)
 	if r := w.plan(); len(r.Ask) == 0 || !slices.Equal(r.Measure, []string{"errors"}) {
 		t.Fatalf("asked are nodes %v, and gates %q are evaluated", r.Ask, r.Measure)

@@ -163,17 +163,9 @@ func (d *planner) requeueAt(t time.Time) {
 	}
 }
 
-// was is the number of the target of the last plan.
-func (d *planner) was() int64 {
-	if r := d.in.Status.UpdateRevision; r != nil {
-		return r.Number
-	}
-	return 0
-}
-
 func (d *planner) startRevision() {
 	t, next := &d.in.Target, &d.next
-	if t.Number == d.was() {
+	if t.Number == d.in.Status.Target() {
 		d.succeeded = next.CurrentRevision != nil && next.CurrentRevision.Number == t.Number && t.Number != 0
 		d.gatesSince = d.in.GatesSince
 		return
@@ -303,7 +295,7 @@ func (d *planner) checkDeadline() {
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})
 	if d.next.ProgressTime.IsZero() || begun || d.drainBegun() || waits(was.Phase) && !waiting ||
-		d.counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.was() {
+		d.counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.in.Status.Target() {
 		d.next.ProgressTime = apiTime(now)
 	}
 	length := seconds(d.in.Spec.ProgressDeadlineSeconds)

@@ -33,7 +33,6 @@ func PreflightUID(rollout types.UID, revision, attempt int64) string {
 
 // Preflight is what a NodeConfig says about preflight requests.
 type Preflight struct {
-	Able     bool                      // the agent can answer
 	Asked    string                    // the UID of the newest request; empty: there is none
 	AskedAt  time.Time                 // when the controller wrote it
 	Answered string                    // the UID of the request that the agent answered last
@@ -80,10 +79,6 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 			continue
 		case q.Runs(n):
 			r.Accepted++
-			continue
-		case n.HasConfig && n.Reported && !p.Able:
-			r.Unsupported++
-			addName(&r.UnsupportedNodes, n.Name)
 			continue
 		}
 		r.Unanswered++
@@ -170,19 +165,16 @@ func aboutPods(reason string) bool {
 // PreflightWaits reports whether the agent of a node still has to answer its newest request, and whether it is not too late.
 func (n *Node) PreflightWaits(now time.Time, timeout time.Duration) bool {
 	p := &n.Preflight
-	return p.Able && p.Asked != "" && p.Asked != p.Answered && now.Before(p.AskedAt.Add(timeout)) && p.AskedAt.Before(now.Add(timeout))
+	return p.Asked != "" && p.Asked != p.Answered && now.Before(p.AskedAt.Add(timeout)) && p.AskedAt.Before(now.Add(timeout))
 }
 
 // preflight asks the agents of all members whether they accept the target, before any node is assigned it in this attempt. A
 // rollout that enables preflight later asks then. Nodes that join later are not asked.
 func (d *planner) preflight() {
 	was, revision := d.next.Preflight, d.in.Target.Number
-	if was != nil && (was.Revision != revision || was.Attempt != d.next.Attempt) {
-		was, d.next.Preflight = nil, nil
-	}
 	if was != nil && was.EndTime != nil {
 		if !d.succeeded && !d.stopped() && !d.begunAttempt() {
-			d.checkPreflight(&was.PreflightResult) // Require may be newer than the result
+			d.checkPreflight(was) // Require may be newer than the result
 		}
 		return
 	}
@@ -204,7 +196,7 @@ func (d *planner) preflight() {
 		Busy:      func(*Node) bool { return false }, // the newer request counts
 	}
 	r, ask, again := q.Evaluate(started, d.nodes)
-	d.next.Preflight, d.ask = &v1alpha1.RolloutPreflight{Revision: revision, Attempt: d.next.Attempt, PreflightResult: r}, ask
+	d.next.Preflight, d.ask = &r, ask
 	if again > 0 {
 		d.requeueAt(d.in.Now.Add(again))
 	}
@@ -240,8 +232,8 @@ func (n *Node) manual() bool { return n.Source != nil && n.Source.By().Name == "
 
 // preflightMessage says how far a preflight is, and until when it lasts.
 func (d *planner) preflightMessage() string {
-	r := &d.next.Preflight.PreflightResult
-	all := r.Accepted + r.Refused + r.Blocked + r.Unknown + r.Unanswered + r.Unsupported
+	r := d.next.Preflight
+	all := r.Accepted + r.Refused + r.Blocked + r.Unknown + r.Unanswered
 	return fmt.Sprintf("preflight of %s so far: %s; no node is assigned the revision until all agents have answered or had %s to do so", printable.Count(all, "node"), PreflightSummary(r), d.in.Controller.AgentTimeout.Duration)
 }
 
@@ -259,7 +251,7 @@ func PreflightSummary(r *v1alpha1.PreflightResult) string {
 		n    int32
 		what string
 	}{
-		{r.Blocked, "blocked by pods"}, {r.Unknown, "cannot tell"}, {r.Unanswered, "without an answer"}, {r.Unsupported, "with an agent that is too old to answer"},
+		{r.Blocked, "blocked by pods"}, {r.Unknown, "cannot tell"}, {r.Unanswered, "without an answer"},
 	} {
 		if x.n > 0 {
 			out += fmt.Sprintf(", %d %s", x.n, x.what)

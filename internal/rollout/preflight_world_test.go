@@ -29,10 +29,10 @@ func (w *world) ask(r Result) {
 // judge answers a preflight request without adopting anything.
 func (a *agent) judge(n *Node, r request) {
 	p := &n.Preflight
-	if !p.Able || p.Asked == p.Answered {
+	if p.Asked == p.Answered {
 		return
 	}
-	*p = Preflight{Able: true, Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: v1alpha1.PreflightRefused}
+	*p = Preflight{Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: v1alpha1.PreflightRefused}
 	switch does := a.does[r.content]; {
 	case a.bad[r.content] >= r.attempt:
 		p.Reason, p.Message = "CrashLooped", "it is bad"
@@ -80,7 +80,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		switch {
 		case !is.at[n.Name].IsZero():
 			t.Fatalf("%s is asked twice about %+v", n.Name, key)
-		case n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" || !n.Ready || !n.Preflight.Able:
+		case n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" || !n.Ready:
 			t.Fatalf("%s is asked, but is not the rollout's or cannot answer: %+v", n.Name, n)
 		}
 		is.at[n.Name] = w.now
@@ -123,7 +123,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
 	}
 	if s := r.Next.Preflight; s != nil {
-		sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered + s.Unsupported
+		sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered
 		assert.Must(t, int(sum) <= len(w.agents), "the answers of %d nodes add up to %d", len(w.nodes), sum)
 	}
 }

@@ -98,7 +98,6 @@ func randomWorld(t *rapid.T) *world {
 	p.Spec.FailurePolicy.Action = map[bool]v1alpha1.FailureAction{true: v1alpha1.FailureActionRollback}[rapid.Bool().Draw(t, "rollback")]
 	p.Spec.Strategy.Drain = rapid.SampledFrom([]v1alpha1.DrainMode{v1alpha1.DrainNever, v1alpha1.DrainNever, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways}).Draw(t, "drain")
 	p.Spec.Strategy.DrainOptions.TimeoutSeconds = rapid.Int32Range(10, 300).Draw(t, "drain timeout")
-	p.Spec.Strategy.DrainOptions.ReleaseAfter = map[bool]v1alpha1.DrainRelease{true: v1alpha1.ReleaseTrial}[rapid.Bool().Draw(t, "release after trial")]
 	p.Spec.SoakSeconds = rapid.Int32Range(0, 120).Draw(t, "soak")
 	w.randomWindows(t)
 	w.randomBudgets(t)
@@ -116,7 +115,6 @@ func randomWorld(t *rapid.T) *world {
 	w.randomGates(t)
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		n.Preflight.Able = rapid.IntRange(0, 5).Draw(t, "able") > 0
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
 		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
@@ -227,10 +225,6 @@ func (w *world) happen(t *rapid.T) {
 		}
 	case 26:
 		p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
-	case 27: // its agent is upgraded
-		if n != nil {
-			n.Preflight.Able = true
-		}
 	case 28, 29:
 		if len(p.Spec.Strategy.Gates) > 0 {
 			name := rapid.SampledFrom(p.Spec.Strategy.Gates).Draw(t, "gate").Name
@@ -269,7 +263,7 @@ func decided(st v1alpha1.NodeConfigRolloutStatus) v1alpha1.NodeConfigRolloutStat
 	} else {
 		st.Phase = v1alpha1.RolloutWaiting
 	}
-	st.Message, st.Updated, st.Nodes, st.FailedNodes, st.DrainingNodes, st.Conditions = "", "", v1alpha1.RolloutCounts{}, nil, nil, nil
+	st.Message, st.Nodes, st.FailedNodes, st.DrainingNodes, st.Conditions = "", v1alpha1.RolloutCounts{}, nil, nil, nil
 	return st
 }
 

@@ -232,7 +232,7 @@ func (d *planner) failedIn(n *Node) int64 {
 	if d.observationApplies(n) && n.Observation.Failed > 0 {
 		return n.Observation.Failed
 	}
-	if retried := d.in.Target.Number == d.was() && d.next.Attempt > d.in.Status.Attempt; retried {
+	if retried := d.in.Target.Number == d.in.Status.Target() && d.next.Attempt > d.in.Status.Attempt; retried {
 		return d.in.Status.Attempt
 	}
 	return d.next.Attempt

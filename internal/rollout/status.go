@@ -24,8 +24,7 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 			st.CurrentRevision = new(in.Target)
 		}
 	}
-	st.StepsDone, st.Updated = d.steps(), fmt.Sprintf("%d/%d", d.counts.Updated, d.counts.Members)
-	st.Nodes, st.Requests, st.NextWindowTime = d.counts.RolloutCounts, in.requests(), apiTime(d.nextWindow())
+	st.Nodes, st.NextWindowTime = d.counts.RolloutCounts, apiTime(d.nextWindow())
 	d.listFailed()
 	d.listDraining()
 	said := d.conditions(phase, message)
@@ -75,34 +74,6 @@ func (d *planner) listDraining() {
 	d.next.DrainingNodes = all
 }
 
-// requests returns the requests in force. A request that the status records keeps its time. Requests about other revisions than the
-// target are not in force.
-func (in *Input) requests() (all []v1alpha1.RolloutRequest) {
-	add := func(r v1alpha1.RolloutRequest) {
-		r.Time = metav1.NewTime(in.Now)
-		for _, x := range in.Status.Requests {
-			if x.Kind == r.Kind && x.Revision == r.Revision && x.Reason == r.Reason && (x.Step == nil) == (r.Step == nil) && (x.Step == nil || *x.Step == *r.Step) {
-				r.Time = x.Time
-			}
-		}
-		all = append(all, r)
-	}
-	s, target := &in.Spec, in.Target.Number
-	if a := s.Approval; a != nil && target != 0 && a.Revision == target {
-		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestApproval, Revision: target, Step: new(a.Step), Reason: a.Reason})
-	}
-	if a := s.Abort; a != nil && target != 0 && a.Revision == target {
-		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestAbort, Revision: target, Reason: a.Reason})
-	}
-	if s.Paused {
-		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestPause, Reason: s.PausedReason})
-	}
-	if s.Frozen {
-		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestFreeze, Reason: s.FrozenReason})
-	}
-	return all
-}
-
 // updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
 // the same content.
 func (d *planner) updateTargetUID() {
@@ -121,16 +92,10 @@ func (d *planner) updateTargetUID() {
 // outcome returns the outcome of a revision, as of now.
 func (d *planner) outcome(r *v1alpha1.RolloutRevision, what string) v1alpha1.RolloutOutcome {
 	st, ref := &d.next, &r.ConfigMapRef
-	out := v1alpha1.RolloutOutcome{
+	return v1alpha1.RolloutOutcome{
 		Revision: r.Number, ConfigMap: ref.Name, UID: ref.UID, SHA256: ref.SHA256, Outcome: what,
 		StartTime: st.StartTime, EndTime: apiTime(d.in.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
 	}
-	for _, x := range st.Requests {
-		if x.Revision == r.Number {
-			out.Requests = append(out.Requests, x)
-		}
-	}
-	return out
 }
 
 // recordSuperseded adds the outcome of a revision that another one replaces before it succeeded or was stopped. A stop stays, also after

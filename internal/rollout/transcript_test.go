@@ -175,8 +175,6 @@ func (w *world) setPolicy(key, value string) error {
 		p.Spec.Strategy.Drain = map[string]v1alpha1.DrainMode{"never": v1alpha1.DrainNever, "when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
 	case "drain-timeout":
 		p.Spec.Strategy.DrainOptions.TimeoutSeconds = parseSeconds(value)
-	case "release-after":
-		p.Spec.Strategy.DrainOptions.ReleaseAfter = map[string]v1alpha1.DrainRelease{"trial": v1alpha1.ReleaseTrial}[value]
 	case "preflight":
 		p.Spec.Strategy.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
 	case "room":
@@ -230,8 +228,6 @@ func (w *world) setNode(name, value string) error {
 		a.ignored = content == "true"
 	case "silent", "speaks":
 		a.silent = verb == "silent"
-	case "old", "new":
-		n.Preflight.Able = verb == "new"
 	case "down", "up":
 		w.setNotReady(n, verb == "down")
 	case "pods": // as web:2

@@ -96,7 +96,7 @@ func (w *world) add(n, zones int) {
 		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}, pods: 2}
 		w.nodes = append(w.nodes, Node{
 			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), MachineKind: "amd64",
-			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Preflight: Preflight{Able: true},
+			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
 		})
 	}
 }

@@ -149,7 +149,7 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	}
 	slow := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) }
-	ignoreCache := v1alpha1.DrainOptions{IgnoredPods: &v1alpha1.Selector{MatchLabels: map[string]string{"app": "cache"}}}
+	ignoreCache := v1alpha1.DrainOptions{IgnoredPods: map[string]string{"app": "cache"}}
 	for i, c := range []struct {
 		what    string
 		pods    []pod

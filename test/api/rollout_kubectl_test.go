@@ -22,12 +22,12 @@ import (
 func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
 	givenRollout(t, "shown", "")
 	writeStatus(t, "shown", v1alpha1.NodeConfigRolloutStatus{
-		Phase: v1alpha1.RolloutAwaitingApproval, Message: "waits for an approval", StepsDone: "2/5", Updated: "812/5000",
-		UpdateRevision: fullRolloutStatus().UpdateRevision, Nodes: v1alpha1.RolloutCounts{Failed: 3},
+		Phase: v1alpha1.RolloutAwaitingApproval, Message: "waits for an approval", Step: 2,
+		UpdateRevision: fullRolloutStatus().UpdateRevision, Nodes: v1alpha1.RolloutCounts{Selected: 5000, Updated: 812, Failed: 3},
 	})
-	wantTable(t, "get ncr shown", "NAME REVISION STATUS STEP UPDATED FAILED AGE", "shown 4 AwaitingApproval 2/5 812/5000 3 (age)")
-	wantTable(t, "get nodeconfigrollouts.evenkeel.dev shown -o wide", "NAME REVISION STATUS STEP UPDATED FAILED AGE MESSAGE",
-		"shown 4 AwaitingApproval 2/5 812/5000 3 (age) waits for an approval")
+	wantTable(t, "get ncr shown", "NAME REVISION STATUS STEP NODES UPDATED FAILED AGE", "shown 4 AwaitingApproval 2 5000 812 3 (age)")
+	wantTable(t, "get nodeconfigrollouts.evenkeel.dev shown -o wide", "NAME REVISION STATUS STEP NODES UPDATED FAILED AGE MESSAGE",
+		"shown 4 AwaitingApproval 2 5000 812 3 (age) waits for an approval")
 }
 
 func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollout {
@@ -48,14 +48,14 @@ func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
 	}}
 	s := v1alpha1.NodeConfigRolloutStatus{
 		ObservedGeneration: 7, Phase: v1alpha1.RolloutHalted, Message: long(v1alpha1.MaxRolloutMessage),
-		CurrentRevision: revision, UpdateRevision: revision, Attempt: 2, StartTime: &at, Step: 30, StepsDone: "30/30", StepTime: &at,
-		ProgressTime: &at, Updated: "812/5000",
+		CurrentRevision: revision, UpdateRevision: revision, Attempt: 2, StartTime: &at, Step: 30, StepTime: &at,
+		ProgressTime: &at,
 		Nodes: v1alpha1.RolloutCounts{
 			Selected: 1, Pending: 2, Assigned: 3, Trial: 4, Soaking: 5, Updated: 6, Failed: 7, Skipped: 8, Stale: 9, Conflicted: 10,
 			Manual: 11, Unavailable: 12, RollingBack: 13,
 		},
 		Halt: &v1alpha1.RolloutHalt{
-			Revision: 4, Attempt: 2, Reason: "TooManyFailures", Message: long(v1alpha1.MaxRolloutMessage), Time: at, Rollback: true,
+			Attempt: 2, Reason: "TooManyFailures", Message: long(v1alpha1.MaxRolloutMessage), Time: at, Rollback: true,
 		},
 	}
 	for i := range v1alpha1.MaxFailedNodes {

@@ -185,21 +185,14 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	revision := v1alpha1.ConfigRevision{
 		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: strings.Repeat("a", 64),
-		Revision: "6d1e-aaaaaaaaaaaa",
 	}
 	status := &v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 1,
-		Assigned: &v1alpha1.AssignedConfig{
-			ConfigRevision: revision,
-			RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: at, Previous: &v1alpha1.PreviousSource{
-				ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-1", UID: "5c0d"},
-				Rollout:      "workers", Revision: 3, Attempt: 1,
-			}},
-		},
-		Active:        &revision,
-		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
-		Local:         v1alpha1.LocalConfigInit,
-		Error:         strings.Repeat("ä", v1alpha1.MaxErrorLength/2),
+		Assigned:           &revision,
+		Active:             &revision,
+		LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
+		Local:              v1alpha1.LocalConfigInit,
+		Error:              strings.Repeat("ä", v1alpha1.MaxErrorLength/2),
 		Trial: &v1alpha1.Trial{
 			StartTime: &at, HealthySeconds: 5, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 10,
 		},
@@ -208,7 +201,6 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 		ComponentVersion: "v1.36.3",
 		AgentVersion:     "v0.1.0",
 		Drift: &v1alpha1.Drift{
-			Compared:    []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz},
 			NotCompared: strings.Repeat("ä", v1alpha1.MaxDriftNotCompared/2),
 		},
 		Conditions: []metav1.Condition{{
@@ -248,7 +240,6 @@ func TestAStatusBeyondItsBoundsIsRejected(t *testing.T) {
 		"drifted fields":    {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Fields: make([]string, 11)}}, "status.drift.fields: Too many: 11"},
 		"drifted field":     {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Fields: []string{strings.Repeat("a", 513)}}}, "status.drift.fields[0]: Too long"},
 		"not compared":      {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{NotCompared: strings.Repeat("a", 201)}}, "status.drift.notCompared: Too long"},
-		"compared":          {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Compared: []v1alpha1.DriftSource{"Other"}}}, `supported values: "Files", "Configz"`},
 		"local":             {v1alpha1.NodeConfigStatus{Local: "Other"}, `supported values: "Init", "Default"`},
 		"remoteConfig":      {v1alpha1.NodeConfigStatus{RemoteConfig: "Other"}, `supported values: "NodeConfig", "ConfigMap", "Disabled"`},
 		"runMode":           {v1alpha1.NodeConfigStatus{RunMode: "Other"}, `supported values: "Host", "Bootstrap", "SelfHosted"`},

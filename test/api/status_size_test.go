@@ -168,11 +168,11 @@ func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 		"overridden field": {v1alpha1.MaxOverriddenFieldLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.OverriddenFields = []string{"", text} },
 			"a field of more than 512 bytes"},
 		"assigned": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: v1alpha1.ConfigRevision{Namespace: text}}
+			s.Assigned = &v1alpha1.ConfigRevision{Namespace: text}
 		}, "of more than 253 bytes"},
 		"active": {id, func(s *v1alpha1.NodeConfigStatus, text string) { s.Active = &v1alpha1.ConfigRevision{Name: text} }, "of more than 253 bytes"},
 		"lastKnownGood": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: text}}
+			s.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: text}}
 		}, "of more than 253 bytes"},
 		"bad uid": {id, func(s *v1alpha1.NodeConfigStatus, text string) {
 			s.BadConfigs = []v1alpha1.BadConfig{{UID: types.UID(text)}}

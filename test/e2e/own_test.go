@@ -59,7 +59,7 @@ func (o *own) remove() {
 func (o *own) runsRevision(revision string, maxPods float64) {
 	o.t.Helper()
 	nc := o.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
-	if a := nc.Status.Active; a == nil || a.Revision != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
+	if a := nc.Status.Active; a == nil || string(a.UID)+"-"+a.SHA256[:min(len(a.SHA256), 12)] != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
 	o.KubeletHas("maxPods", maxPods)
@@ -70,7 +70,7 @@ func (o *own) promoted(revision string) {
 	o.t.Helper()
 	o.Eventually(revision+" is last-known-good", func(ctx context.Context) error {
 		nc, err := o.Get(ctx)
-		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != revision) {
+		if err == nil && (nc.Status.LastKnownGood == nil || string(nc.Status.LastKnownGood.UID)+"-"+nc.Status.LastKnownGood.SHA256[:min(len(nc.Status.LastKnownGood.SHA256), 12)] != revision) {
 			err = fmt.Errorf("last-known-good is %+v, ConfigOK %+v", nc.Status.LastKnownGood, bed.ConfigOK(nc))
 		}
 		return err

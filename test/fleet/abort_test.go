@@ -20,7 +20,7 @@ func TestAbortRevokesPendingAssignmentsAndCanReturnToThePreviousRevision(t *test
 			r := s.roll("maxPods: 101", `
 strategy:
   maxUnavailable: 5
-  canarySelector: {matchLabels: {canary: "yes"}}
+  canarySelector: {canary: "yes"}
   steps: [{nodes: 2}, {pause: {}}, {nodes: 100%}]
 approval: {revision: 1, step: 2}
 `)

@@ -29,7 +29,7 @@ func TestACanaryStopsABadConfigurationBeforeOtherNodes(t *testing.T) {
 			r := s.roll("maxPods: 101", `
 strategy:
   maxUnavailable: 50%
-  canarySelector: {matchLabels: {canary: "yes"}}
+  canarySelector: {canary: "yes"}
   steps: [{nodes: 2}, {nodes: 100%}]
 `)
 			good := r.complete(1)
@@ -39,7 +39,7 @@ strategy:
 			st := r.await(at(2, v1alpha1.RolloutHalted))
 			bad := st.UpdateRevision.ConfigMapRef
 			s.same("ever assigned the bad revision", s.everGiven(bad), canaries)
-			assert.That(t, st.Halt != nil && st.Halt.Reason == "TooManyFailures" && st.Halt.Revision == 2 && !st.Halt.Rollback,
+			assert.That(t, st.Halt != nil && st.Halt.Reason == "TooManyFailures" && st.Target() == 2 && !st.Halt.Rollback,
 				"the stop is %+v", st.Halt)
 			if !strings.Contains(st.Message, " failed (limit 1): "+s.name) || !strings.Contains(st.Message, "kubectl evenkeel rollout retry "+s.name+" "+s.name) || !strings.HasSuffix(st.Message, ", or: kubectl evenkeel rollout undo "+s.name) {
 				t.Errorf("it says: %s", st.Message)

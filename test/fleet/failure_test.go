@@ -16,7 +16,7 @@ func TestARevisionThatFailsAfterSeveralNodesIsRevokedOnAll(t *testing.T) {
 	r := s.roll("maxPods: 101", `
 strategy:
   maxUnavailable: 4
-  canarySelector: {matchLabels: {canary: "yes"}}
+  canarySelector: {canary: "yes"}
   steps: [{nodes: 4}, {pause: {}}, {nodes: 100%}]
 failurePolicy: {action: Rollback}
 rollback: {maxUnavailable: 1}

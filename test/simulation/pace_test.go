@@ -64,7 +64,7 @@ func (x *act) gates() []any {
 	return []any{map[string]any{
 		"name": "errors", "prometheus": map[string]any{"server": "metrics", "query": fmt.Sprintf("errors%d", x.r.IntN(5)), "passes": "< 0.5"},
 		"interval": pick(x.r, "10s", "30s", "1m"), "every": pick(x.r, v1alpha1.GateEveryStep, v1alpha1.GateAlways),
-		"failures": pick(x.r, 1, 1, 3), "noData": pick(x.r, v1alpha1.GateNoDataWait, v1alpha1.GateNoDataFail),
+		"failures": pick(x.r, 1, 1, 3),
 	}}
 }
 

@@ -123,7 +123,7 @@ func (x *act) strategy() map[string]any {
 func (x *act) drains() map[string]any {
 	return map[string]any{
 		"drain": pick(x.r, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways), "respectDisruptionBudgets": chance(x.r, 0.3),
-		"drainOptions": map[string]any{"timeoutSeconds": 30 + x.r.IntN(300), "releaseAfter": pick(x.r, v1alpha1.ReleaseHealthy, v1alpha1.ReleaseTrial)},
+		"drainOptions": map[string]any{"timeoutSeconds": 30 + x.r.IntN(300)},
 	}
 }
 

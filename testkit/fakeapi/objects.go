@@ -187,7 +187,7 @@ func ByPerson(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 
 // Runs returns a ConfigMap as a node reports it.
 func Runs(cm *corev1.ConfigMap) *v1alpha1.ConfigRevision {
-	return &v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm), Revision: string(cm.UID)}
+	return &v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
 }
 
 // Proven returns a ConfigMap as a node reports its last-known-good configuration.

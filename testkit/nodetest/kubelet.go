@@ -61,7 +61,7 @@ func (n *Subject) Arrived() {
 		nc := must.Get(n.Get(ctx))
 		revision, digest := must.Get2(n.Running())
 		active := nc.Status.Active
-		if (active == nil) != (revision == "") || active != nil && active.Revision != revision && active.SHA256 != digest {
+		if (active == nil) != (revision == "") || active != nil && string(active.UID) != revision && active.SHA256 != digest {
 			return fmt.Errorf("active is %+v, and %q runs", active, revision)
 		}
 		return n.Healthy(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -46,6 +47,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 				api.AddNode("a", "pool", "z1")
 				nc := api.AddNodeConfig("a", nil, nil)
 				r := api.Begin("assign", "a", "-f", file, "--yes")
+				time.Sleep(fleet.ObserveTimeout) // no controller answers the preflight
 				synctest.Wait()
 				if api.Read(nc); nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.ConfigMapRef == nil {
 					t.Fatalf("the assignment was not written: %s%s", r.Out, r.Err)
@@ -72,7 +74,7 @@ func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 			api := newAPI(t)
 			prepare(api)
 			api.AddNode("a", "pool", "z1")
-			api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.Capabilities = []string{v1alpha1.CapabilityPreflight} })
+			api.AddNodeConfig("a", nil, nil)
 			got := api.Run("assign", "a", "-f", file, "--dry-run")
 			got.Want(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"}, "note: it is not known whether node a would accept this: "+want)
 			assert.That(t, !strings.Contains(got.Out, "Preflight:"), "an answer although nobody was asked:\n%s", got.Out)
@@ -121,7 +123,7 @@ func TestFlagsPrintsTheAgentsAnswerOrWhyThereIsNone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newAPI(t)
-				nc := api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.Capabilities = []string{v1alpha1.CapabilityFlags} })
+				nc := api.AddNodeConfig("a", nil, nil)
 				r := api.Begin("flags", "a", "--timeout=1m")
 				synctest.Wait()
 				api.Read(nc)
@@ -138,6 +140,6 @@ func TestFlagsPrintsTheAgentsAnswerOrWhyThereIsNone(t *testing.T) {
 	api := newAPI(t)
 	api.Run("flags", "a").WantError(t, "node a has no NodeConfig: no agent has ever run there")
 	api.Run("flags", "a", "--timeout=0s").WantError(t, "--timeout must be longer than 0")
-	api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.Capabilities = []string{v1alpha1.CapabilityPreflight} })
-	api.Run("flags", "a").WantError(t, "the agent of node a cannot answer")
+	api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "" })
+	api.Run("flags", "a").WantError(t, "no agent has reported from node a")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,8 +62,8 @@ func (a *app) flags(ctx context.Context, node string, timeout time.Duration) err
 		}
 		return fmt.Errorf("read NodeConfig %s: %w", node, err)
 	}
-	if !slices.Contains(nc.Status.Capabilities, v1alpha1.CapabilityFlags) {
-		return fmt.Errorf("the agent of node %s cannot answer: it is too old, or does not run; update it with kubectl evenkeel install, or run evenkeel-agent flags on the node", node)
+	if nc.Status.AgentVersion == "" {
+		return fmt.Errorf("no agent has reported from node %s: install one with kubectl evenkeel install, or run evenkeel-agent flags on the node", node)
 	}
 	request := string(uuid.NewUUID())
 	ask, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": nc.UID, "annotations": map[string]string{v1alpha1.AnnotationFlags: request}}})

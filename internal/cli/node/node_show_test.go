@@ -49,7 +49,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	api := newAPI(t)
 	halted := metav1.NewTime(time.Now().Add(-12*time.Minute - 30*time.Second))
 	rev := api.AddRolledOut("broken", func(r *v1alpha1.NodeConfigRollout) {
-		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
+		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
 	})
 	api.AddNode("broken-a", "broken", "z1")
 	api.AddNode("broken-b", "broken", "z1")

@@ -124,7 +124,7 @@ func TestNodesShowANodesOwnConfigMap(t *testing.T) {
 	api.AddNode("owner-a", "owner", "z1")
 	api.AddNode("owner-b", "owner", "z1")
 	api.AddNodeConfig("owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
-		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, fakeapi.Runs(own), &v1alpha1.AssignedConfig{ConfigRevision: *fakeapi.Runs(own)}
+		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, fakeapi.Runs(own), fakeapi.Runs(own)
 	})
 	api.AddNodeConfig("owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
 	api.Run("nodes", "-l", "pool=owner", "-o", "wide").WantOutput(t,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,10 +95,6 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		return nil
 	}
 	header := []string{"REVISION", "OUTCOME", "REASON", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}
-	requested := slices.ContainsFunc(all, func(p fleet.Revision) bool { return len(p.Requests) > 0 })
-	if requested {
-		header = append(header, "REQUESTS")
-	}
 	if f == printing.Wide {
 		header = append(header, "MESSAGE")
 	}
@@ -117,9 +112,6 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 			name += " (gone)"
 		}
 		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
-		if requested {
-			row = append(row, requestWords(p.Requests))
-		}
 		if f == printing.Wide {
 			row = append(row, p.Message)
 		}
@@ -134,15 +126,6 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		}
 	}
 	return nil
-}
-
-// requestWords describes the requests about a revision.
-func requestWords(all []v1alpha1.RolloutRequest) string {
-	var words []string
-	for _, r := range all {
-		words = append(words, describe.RequestWords(r))
-	}
-	return strings.Join(words, "; ")
 }
 
 func (a *app) diffCommand() *cobra.Command {

@@ -57,13 +57,10 @@ func (v view) lines(width int) []string {
 		return clipped(lines, width)
 	}
 	lines = append(lines, "", "Steps  "+v.steps(), "Nodes  "+v.counts())
-	for i, r := range st.Requests {
-		lines = append(lines, []string{"Asked  ", "       "}[min(i, 1)]+describe.RequestAge(r, v.now))
-	}
 	if p := st.Preflight; p != nil {
-		lines = append(lines, "Agents "+describe.PreflightLine(&p.PreflightResult))
+		lines = append(lines, "Agents "+describe.PreflightLine(p))
 		if p.Refused+p.Blocked+p.Unknown > 0 && (st.Halt != nil || v.wide) {
-			for _, line := range describe.Preflight(&p.PreflightResult)[1:] {
+			for _, line := range describe.Preflight(p)[1:] {
 				lines = append(lines, "       "+line)
 			}
 		}
@@ -130,7 +127,7 @@ func (v view) steps() string {
 
 func (v view) counts() string {
 	n := &v.rollout.Status.Nodes
-	parts := []string{cmp.Or(printable.Line(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
+	parts := []string{describe.UpdatedOf(n) + " updated"}
 	for _, c := range []struct {
 		n     int32
 		words string

@@ -195,7 +195,7 @@ func (a *app) preflightEnded(p *v1alpha1.NodeConfigPreflight, f printing.Format)
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New(printable.Line(p.Status.Message))}
 	case r.Refused+r.Blocked > 0:
 		return &command.Exit{Code: command.ExitHalted}
-	case r.Unknown+r.Unanswered+r.Unsupported > 0:
+	case r.Unknown+r.Unanswered > 0:
 		return &command.Exit{Code: command.ExitTimeout}
 	case r.Accepted == 0:
 		return errors.New("no node was asked: the selector matches no node that uses its NodeConfig")
@@ -228,7 +228,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 			}
 			st := &r.Status
 			if p := st.Preflight; p != nil && p.EndTime != nil {
-				fmt.Fprintln(a.Out, strings.Join(describe.Preflight(&p.PreflightResult), "\n"))
+				fmt.Fprintln(a.Out, strings.Join(describe.Preflight(p), "\n"))
 				if describe.Stopped(st.Phase) {
 					return &command.Exit{Code: command.ExitHalted, Err: errors.New(plainLine(r))}
 				}

@@ -23,8 +23,8 @@ func TestPreflightPrintsTheAnswersByReason(t *testing.T) {
 			Refusals: []v1alpha1.PreflightRefusal{{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 9, Examples: []string{"n4", "n5"}}}},
 			command.ExitHalted, []string{"4,988 nodes accept\n", "9 nodes refuse\n", "9 ValidationFailed (n4, n5, ...): maxPods\n", "3 nodes did not answer: n1, n2, n3\n"}},
 		{v1alpha1.PreflightResult{Accepted: 2}, command.ExitComplete, []string{"2 nodes accept\n"}},
-		{v1alpha1.PreflightResult{Accepted: 2, Unsupported: 1, UnsupportedNodes: []string{"n1"}}, command.ExitTimeout,
-			[]string{"2 nodes accept\n", "1 node has an agent that is too old to answer: n1\n"}},
+		{v1alpha1.PreflightResult{Accepted: 2, Unanswered: 1, UnansweredNodes: []string{"n1"}}, command.ExitTimeout,
+			[]string{"2 nodes accept\n", "1 node did not answer: n1\n"}},
 		{v1alpha1.PreflightResult{}, command.ExitError, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPushWaitsForThePreflight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI(t)
 		api.AddNode("asks-1", "asks", "")
-		api.AddNodeConfig("asks-1", nil, func(st *v1alpha1.NodeConfigStatus) { st.Capabilities = []string{v1alpha1.CapabilityPreflight} })
+		api.AddNodeConfig("asks-1", nil, nil)
 		push := api.Begin("push", "asks", "-f", file, "--selector", "pool=asks", "--preflight", "--yes")
 		synctest.Wait()
 		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "asks"}}
@@ -82,8 +82,8 @@ func TestPushWaitsForThePreflight(t *testing.T) {
 		assert.That(t, r.Spec.Strategy.Preflight == v1alpha1.PreflightRequire, "the preflight is %q", r.Spec.Strategy.Preflight)
 		now := metav1.Now()
 		r.Status.ObservedGeneration, r.Status.Phase, r.Status.Message = r.Generation, v1alpha1.RolloutHalted, "revision 1 was stopped (PreflightRefused)"
-		r.Status.Preflight = &v1alpha1.RolloutPreflight{Revision: 1, Attempt: 1, PreflightResult: v1alpha1.PreflightResult{StartTime: now, EndTime: &now, Refused: 1,
-			Refusals: []v1alpha1.PreflightRefusal{{Verdict: "Refused", Reason: "ValidationFailed", Nodes: 1, Examples: []string{"asks-1"}}}}}
+		r.Status.Preflight = &v1alpha1.PreflightResult{StartTime: now, EndTime: &now, Refused: 1,
+			Refusals: []v1alpha1.PreflightRefusal{{Verdict: "Refused", Reason: "ValidationFailed", Nodes: 1, Examples: []string{"asks-1"}}}}
 		api.Report(r)
 		(<-push.Ended).Want(t, command.ExitHalted,
 			[]string{"First, 1 agent is asked whether the kubelet accepts the revision (preflight: Require)", "rollout asks created", "0 nodes accept\n", "1 node refuses\n", "1 ValidationFailed (asks-1)\n"},

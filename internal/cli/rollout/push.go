@@ -254,7 +254,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 		st := &old.Status
 		fmt.Fprintf(env.ErrOut, "note: revision %d is replaced before its end (%s, %d of %d nodes updated)\n", st.UpdateRevision.Number, st.Phase, st.Nodes.Updated, plan.members)
 	}
-	if old != nil && steer.Halted(old) && plan.Revision == old.Status.Halt.Revision {
+	if old != nil && steer.Halted(old) && plan.Revision == old.Status.Target() {
 		fmt.Fprintf(env.ErrOut, "warning: the rollout stays %s\n", printable.Line(steer.HaltWords(old)))
 	}
 	return true, refuseFailed(env, p.Name, plan.effect.Failed, p.force, dry)

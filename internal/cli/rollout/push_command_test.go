@@ -55,7 +55,7 @@ func TestPushOfSettingsOfAStoppedRolloutOnlyWarns(t *testing.T) {
 	ref := stoppedRevision(t, api, r, 2, "Aborted")
 	r.Status.ObservedGeneration = r.Generation
 	r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: ref}
-	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 2, Attempt: 1, Reason: v1alpha1.HaltAborted}
+	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltAborted}
 	api.Report(r)
 	api.Run("push", "rehalt", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--max-failures", "3", "--yes").Want(t, command.ExitComplete,
 		[]string{"rollout rehalt updated"}, "warning: the rollout stays halted at revision 2 (Aborted): push a fixed configuration\n")

@@ -147,7 +147,7 @@ func TestARetryNamesUndecidedNodesWhoseFailureStillCounts(t *testing.T) {
 	api := newAPI(t)
 	rev := api.AddRolledOut("retried", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.ObservedGeneration, r.Status.Phase = 1, v1alpha1.RolloutHalted
-		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Message: "1 node failed (limit 1): retried-0 CrashLooped", Time: metav1.Now()}
+		r.Status.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Message: "1 node failed (limit 1): retried-0 CrashLooped", Time: metav1.Now()}
 	})
 	for i := range 2 {
 		name := fmt.Sprint("retried-", i)

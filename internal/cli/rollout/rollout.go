@@ -121,9 +121,9 @@ const ageColumn = 6
 
 func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	st := &r.Status
-	revision := ""
+	revision, steps, updated := "", "", ""
 	if st.UpdateRevision != nil {
-		revision = fmt.Sprint(st.UpdateRevision.Number)
+		revision, steps, updated = fmt.Sprint(st.UpdateRevision.Number), describe.StepsDone(r), describe.UpdatedOf(&st.Nodes)
 	}
 	phase, message := string(st.Phase), st.Message
 	if !fleet.Observed(r) {
@@ -131,7 +131,7 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	} else if describe.UrgencyOf(r).Reason == describe.ReasonRollingBackFrozen {
 		phase += ",Frozen"
 	}
-	row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
+	row := []string{r.Name, revision, phase, steps, updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
 	if f == printing.Wide {
 		row = append(row, describe.SelectorWords(&r.Spec), message)
 	}

@@ -74,7 +74,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet.Fleet, erro
 	for i := range nodes {
 		n := rollout.Node{
 			Name: fmt.Sprintf("node-%0*d", len(strconv.Itoa(nodes)), i+1), Created: before, Ready: true,
-			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Preflight: rollout.Preflight{Able: true},
+			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
 		}
 		zone := fmt.Sprintf("zone-%d", i%zones+1)
 		if r.Spec.Strategy.TopologyKey != "" {

@@ -339,11 +339,11 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if st.UpdateRevision != nil {
 		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", st.UpdateRevision.Number))
 	}
-	if st.StepsDone != "" && !strings.Contains(message, " steps done") {
-		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
+	if steps := describe.StepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
+		fmt.Fprintf(&b, ", %s steps done", steps)
 	}
-	if st.Updated != "" && !strings.Contains(message, " updated") { // otherwise the message has the counts
-		fmt.Fprintf(&b, ", %s updated", st.Updated)
+	if st.UpdateRevision != nil && !strings.Contains(message, " updated") { // otherwise the message has the counts
+		fmt.Fprintf(&b, ", %s updated", describe.UpdatedOf(&st.Nodes))
 		if n := inFlight(&st.Nodes); n > 0 {
 			fmt.Fprintf(&b, ", %d in flight", n)
 		}

@@ -21,6 +21,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
@@ -41,7 +42,10 @@ const (
 // Pass makes one eviction pass over a node: it lists the node's pods and requests the eviction of those that have to go. It waits
 // for no pod. If one pod must not be evicted, none is. It never deletes a pod. The report's Time is not set.
 func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1alpha1.DrainOptions) rollout.DrainReport {
-	ignored, err := metav1.LabelSelectorAsSelector((*metav1.LabelSelector)(options.IgnoredPods))
+	ignored, err := labels.ValidatedSelectorFromSet(options.IgnoredPods)
+	if len(options.IgnoredPods) == 0 {
+		ignored = labels.Nothing()
+	}
 	if err != nil {
 		return rollout.DrainReport{Refused: "drainOptions.ignoredPods is invalid: " + err.Error()}
 	}

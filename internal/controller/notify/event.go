@@ -59,8 +59,7 @@ type Data struct {
 	Step     int32                  `json:"step"`
 	Nodes    v1alpha1.RolloutCounts `json:"nodes"`
 	// FailedNodes are the names of the first few failed nodes.
-	FailedNodes []string                  `json:"failedNodes,omitempty"`
-	Requests    []v1alpha1.RolloutRequest `json:"requests,omitempty"`
+	FailedNodes []string `json:"failedNodes,omitempty"`
 }
 
 // EventsOf returns the events for the present state of a rollout. moving reports whether nodes are about to be moved, which the
@@ -69,17 +68,14 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 	st := &r.Status
 	var out []Event
 	add := func(kind Kind, reason, message string, since metav1.Time) {
-		var revision int64
-		if st.UpdateRevision != nil {
-			revision = st.UpdateRevision.Number
-		}
+		revision := st.Target()
 		id := fmt.Sprintf("%s.%d.%d.%s", r.UID, revision, st.Attempt, kind)
 		if kind == Degraded {
 			id += "-" + reason
 		}
 		data := Data{
 			Kind: kind, Rollout: r.Name, UID: r.UID, Revision: revision, Attempt: st.Attempt, Phase: st.Phase,
-			Reason: reason, Message: message, Step: st.Step, Nodes: st.Nodes, Requests: st.Requests,
+			Reason: reason, Message: message, Step: st.Step, Nodes: st.Nodes,
 		}
 		for _, n := range st.FailedNodes {
 			data.FailedNodes = append(data.FailedNodes, n.Name)

@@ -33,7 +33,7 @@ func rolloutIn(phase v1alpha1.RolloutPhase, with ...func(*v1alpha1.NodeConfigRol
 }
 
 func halted(st *v1alpha1.NodeConfigRolloutStatus) {
-	st.Halt = &v1alpha1.RolloutHalt{Revision: 3, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: at(30)}
+	st.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: at(30)}
 }
 
 func frozen(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
@@ -117,7 +117,6 @@ func TestEventsOfAState(t *testing.T) {
 func TestTheFormatOfAnEvent(t *testing.T) {
 	r := rolloutIn(v1alpha1.RolloutHalted, halted, func(st *v1alpha1.NodeConfigRolloutStatus) {
 		st.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Message: "not sent"}}
-		st.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, Reason: "a storm", Time: at(5)}}
 	})
 	got := assert.Value(json.MarshalIndent(EventsOf(r, false)[0], "", " "))(t)
 	head, nodes, _ := strings.Cut(string(got), `"nodes": {`)
@@ -143,13 +142,6 @@ func TestTheFormatOfAnEvent(t *testing.T) {
   
   "failedNodes": [
    "node-7"
-  ],
-  "requests": [
-   {
-    "kind": "Pause",
-    "reason": "a storm",
-    "time": "2026-03-04T05:06:12Z"
-   }
   ]
  }
 }`

@@ -71,12 +71,8 @@ func (a *Agent) checkDrift(ctx context.Context, o trial.Observed) {
 		ctx, cancel := context.WithTimeout(ctx, driftTimeout)
 		defer cancel()
 		got := driftResult{process: process}
-		got.found.Compared = []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles}
 		got.found.Files = changedFiles(files, kubelet.LocalFiles())
 		got.found.Fields, got.found.NotCompared, got.passing, got.detailed = compareConfigz(ctx, effective, ask)
-		if got.found.NotCompared == "" {
-			got.found.Compared = append(got.found.Compared, v1alpha1.DriftSourceConfigz)
-		}
 		return got
 	})
 }
@@ -93,7 +89,7 @@ func (a *Agent) takeDrift(got driftResult) {
 	}
 	if got.passing && d.found != nil && d.found.NotCompared == "" && !d.missed {
 		d.missed = true
-		got.found.Compared, got.found.Fields, got.found.NotCompared = d.found.Compared, d.found.Fields, ""
+		got.found.Fields, got.found.NotCompared = d.found.Fields, ""
 	} else {
 		d.missed = false
 	}

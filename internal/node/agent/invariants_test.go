@@ -91,7 +91,7 @@ func (r *invariants) atRest() {
 	name, v, status := w.kubelet.running().conf.name, w.view(), w.status()
 	said, label := "", "(init)"
 	if status.Active != nil {
-		said, label = w.names[status.Active.Revision], "(UID: "+status.Active.Revision+")"
+		said, label = w.names[string(status.Active.UID)], "(UID: "+string(status.Active.UID)+")"
 	}
 	if said != name || !strings.Contains(status.Conditions[0].Message, label) {
 		r.complain("%s runs, the agent says %s: %s", orLocal(name), orLocal(said), status.Conditions[0].Message)
@@ -133,7 +133,7 @@ func (r *invariants) settled(good string) {
 	v, status := w.view(), w.status()
 	active := ""
 	if status.Active != nil {
-		active = status.Active.Revision
+		active = string(status.Active.UID)
 	}
 	if intended := w.intended(); active != intended {
 		if _, bad := v.BadEntry(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: intended}}); !bad && !v.IsRevoked(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(intended)}}) || intended == "" {

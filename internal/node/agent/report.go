@@ -66,7 +66,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 	status := nodeConfigStatus(public, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
-		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
+		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found,
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
 	if a.isForeign(d.Status.Active.Namespace) {
@@ -137,17 +137,6 @@ func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
 
 // heldFor returns how long the report may still be held back.
 func (a *Agent) heldFor() time.Duration { return max(0, time.Until(a.reports.heldUntil)) }
-
-// capabilities returns what this agent supports and older ones do not.
-func (a *Agent) capabilities() []string {
-	if a.p.Preflights == nil {
-		return nil
-	}
-	if a.p.Flags == nil {
-		return []string{v1alpha1.CapabilityPreflight}
-	}
-	return []string{v1alpha1.CapabilityPreflight, v1alpha1.CapabilityFlags}
-}
 
 // saveRunning saves the content of /configz for `evenkeel-agent status`.
 func (a *Agent) saveRunning(c Configz) {

@@ -76,10 +76,7 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		out.Conditions = append(out.Conditions, c)
 	}
 	if a := st.Assigned; a != nil {
-		out.Assigned = &v1alpha1.AssignedConfig{ConfigRevision: a.ConfigRevision}
-		if a.Rollout.Name != "" {
-			out.Assigned.RolloutRef = a.Rollout.DeepCopy()
-		}
+		out.Assigned = a.ConfigRevision.DeepCopy()
 	}
 	if !st.Active.IsLocal() {
 		out.Active = st.Active.ConfigRevision.DeepCopy()

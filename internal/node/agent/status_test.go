@@ -44,7 +44,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 	b, a := api("b"), api("a")
 	want := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 4,
-		Assigned:           &v1alpha1.AssignedConfig{ConfigRevision: a, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: when}},
+		Assigned:           &a,
 		Active:             &b,
 		LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: api("c"), Since: &when},
 		Local:              v1alpha1.LocalConfigInit,
@@ -122,7 +122,7 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	for local, want := range map[v1alpha1.LocalConfig]v1alpha1.LocalConfig{v1alpha1.LocalConfigInit: v1alpha1.LocalConfigInit, v1alpha1.LocalConfigDefault: v1alpha1.LocalConfigDefault} {
 		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", UID: "a"}}}, nil, v1alpha1.NodeConfigStatus{})
-		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil || got.Assigned.RolloutRef != nil {
+		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil {
 			t.Errorf("%s: %+v", local, got)
 		}
 	}

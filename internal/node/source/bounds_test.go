@@ -33,13 +33,10 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
 	long := strings.Repeat(of, 40_000)
 	name := strings.Repeat("n", v1alpha1.MaxIdentifierLength)
-	revision := v1alpha1.ConfigRevision{Namespace: name, Name: name, UID: types.UID(name), SHA256: strings.Repeat("a", 64), Revision: name}
+	revision := v1alpha1.ConfigRevision{Namespace: name, Name: name, UID: types.UID(name), SHA256: strings.Repeat("a", 64)}
 	s := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 1<<63 - 1,
-		Assigned: &v1alpha1.AssignedConfig{ConfigRevision: revision, RolloutRef: &v1alpha1.RolloutReference{
-			Name: strings.Repeat("r", 253), Revision: 1<<63 - 1, Attempt: 1<<63 - 1, AssignedAt: at,
-		}},
-		Active: &revision, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
+		Assigned:           &revision, Active: &revision, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
 		Local: v1alpha1.LocalConfigDefault, Error: long,
 		Trial:        &v1alpha1.Trial{StartTime: &at, HealthySeconds: 1 << 40, DurationSeconds: 1 << 40, Restarts: 10, CrashLoopThreshold: 10},
 		RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeSelfHosted,
@@ -56,7 +53,7 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 	}
 	s.Conditions = append(s.Conditions, *s.Conditions[2].DeepCopy())
 	s.Conditions[3].Type = v1alpha1.ConditionDrifted
-	s.Drift = &v1alpha1.Drift{Compared: []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles}, NotCompared: long}
+	s.Drift = &v1alpha1.Drift{NotCompared: long}
 	for range 30 {
 		s.Drift.Files, s.Drift.Fields = append(s.Drift.Files, long), append(s.Drift.Fields, long)
 	}

@@ -15,7 +15,7 @@ func TestAStartEndsReportedDriftAndWritesNothingElse(t *testing.T) {
 	node, p, r := reporting(t)
 	compared := func(status metav1.ConditionStatus, files ...string) v1alpha1.NodeConfigStatus {
 		s := someStatus("a")
-		s.Drift = &v1alpha1.Drift{Compared: []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles}, NotCompared: "why", Files: files}
+		s.Drift = &v1alpha1.Drift{NotCompared: "why", Files: files}
 		s.Conditions = append(s.Conditions, metav1.Condition{Type: v1alpha1.ConditionDrifted, Status: status, Reason: "R", Message: "m", ObservedGeneration: 1})
 		return s
 	}

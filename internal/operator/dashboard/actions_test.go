@@ -59,7 +59,7 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 		{"between pauses", func(r *v1alpha1.NodeConfigRollout) { r.Status.Step = 2 }, "", map[string]string{
 			"promote": "workers does not wait for approval: it is AwaitingApproval, at the step of 100%", "promote-full": ""}},
 		{"halted", func(r *v1alpha1.NodeConfigRollout) {
-			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 3, Reason: "TooManyFailures"}
+			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Reason: "TooManyFailures"}
 		}, "", map[string]string{"promote": "workers is halted at revision 3 (TooManyFailures)", "abort": "workers is halted at revision 3 already", "abort-rollback": ""}},
 		{"not seen by the controller", func(r *v1alpha1.NodeConfigRollout) { r.Generation = 3 }, "", map[string]string{
 			"pause": "", "promote": "the controller has not observed this change yet", "abort": "the controller has not observed this change yet"}},
@@ -89,7 +89,7 @@ func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T
 	} {
 		r := waiting()
 		if tt.reason != "" {
-			r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 3, Reason: tt.reason, Message: "1 node failed"}
+			r.Status.Halt = &v1alpha1.RolloutHalt{Reason: tt.reason, Message: "1 node failed"}
 		}
 		for _, a := range new(cluster).offered(r, "") {
 			if a.Verb == verbRetry {
@@ -219,22 +219,6 @@ func TestAnActionWritesItsReason(t *testing.T) {
 			assert.Equal(t, want(&r.Spec), "a storm", "the reason")
 		})
 	}
-}
-
-func TestRequestsAreShownWithTheirReasons(t *testing.T) {
-	r := waiting()
-	r.Status.Requests = []v1alpha1.RolloutRequest{
-		{Kind: v1alpha1.RequestPause, Reason: "a \x1b[2Jstorm", Time: metav1.Now()},
-		{Kind: v1alpha1.RequestAbort, Revision: 3, Time: metav1.Now()},
-	}
-	v := viewOf(r, metav1.Now().Time)
-	if len(v.Requests) != 2 || strings.Contains(v.Requests[0].Words, "\x1b") || !strings.HasSuffix(v.Requests[0].Words, "storm") || v.Requests[1].Words != "aborted" {
-		t.Errorf("it shows %+v", v.Requests)
-	}
-	s, _ := served(t, true, r)
-	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
-	got := d.History[0].Requested
-	assert.That(t, len(got) == 1 && got[0] == "aborted", "the history shows %q", got)
 }
 
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {

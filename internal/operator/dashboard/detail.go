@@ -46,8 +46,6 @@ type pastView struct {
 	fleet.Revision
 	Ago   string `json:"ago,omitempty"`
 	Ended string `json:"ended,omitempty"`
-	// Requested describes the requests about the revision.
-	Requested []string `json:"requested,omitempty"`
 }
 
 // detail reads the details of a rollout.
@@ -80,9 +78,6 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		}
 		if p.EndTime != nil {
 			v.Ended = describe.Age(*p.EndTime, now) + " ago"
-		}
-		for _, x := range p.Requests {
-			v.Requested = append(v.Requested, describe.RequestWords(x))
 		}
 		d.History = append(d.History, v)
 	}

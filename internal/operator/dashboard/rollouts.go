@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -13,27 +14,25 @@ import (
 
 // rolloutView is what the page shows of a rollout at once.
 type rolloutView struct {
-	Name     string       `json:"name"`
-	Revision int64        `json:"revision,omitempty"` // 0: it has none
-	Content  string       `json:"content,omitempty"`  // the ConfigMap of the revision
-	Attempt  int64        `json:"attempt,omitempty"`
-	Phase    string       `json:"phase"`
-	Tone     string       `json:"tone"` // good, busy, waits or bad
-	Message  string       `json:"message,omitempty"`
-	Commands []string     `json:"commands"` // that can be copied where texts have them
-	Selector string       `json:"selector"`
-	Steps    []stepView   `json:"steps,omitempty"`
-	Step     int32        `json:"step"`
-	Counts   []countView  `json:"counts,omitempty"`
-	Updated  string       `json:"updated,omitempty"`
-	Budget   *budget      `json:"budget,omitempty"` // nil: not known
-	Failures failuresView `json:"failures"`
-	Asked    []string     `json:"asked,omitempty"` // the answers of agents that were asked before the first restart
-	Paused   bool         `json:"paused,omitempty"`
-	Started  *time.Time   `json:"started,omitempty"`
-	Stopped  *time.Time   `json:"stopped,omitempty"`
-	// Requests say who asked for what, and why.
-	Requests []requestView   `json:"requests,omitempty"`
+	Name     string          `json:"name"`
+	Revision int64           `json:"revision,omitempty"` // 0: it has none
+	Content  string          `json:"content,omitempty"`  // the ConfigMap of the revision
+	Attempt  int64           `json:"attempt,omitempty"`
+	Phase    string          `json:"phase"`
+	Tone     string          `json:"tone"` // good, busy, waits or bad
+	Message  string          `json:"message,omitempty"`
+	Commands []string        `json:"commands"` // that can be copied where texts have them
+	Selector string          `json:"selector"`
+	Steps    []stepView      `json:"steps,omitempty"`
+	Step     int32           `json:"step"`
+	Counts   []countView     `json:"counts,omitempty"`
+	Updated  string          `json:"updated,omitempty"`
+	Budget   *budget         `json:"budget,omitempty"` // nil: not known
+	Failures failuresView    `json:"failures"`
+	Asked    []string        `json:"asked,omitempty"` // the answers of agents that were asked before the first restart
+	Paused   bool            `json:"paused,omitempty"`
+	Started  *time.Time      `json:"started,omitempty"`
+	Stopped  *time.Time      `json:"stopped,omitempty"`
 	Gates    []describe.Gate `json:"gates,omitempty"`
 	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
 	Runs     *int64          `json:"runs,omitempty"`   // the revision that most nodes run that are not updated, 0: local; nil: not known
@@ -45,11 +44,6 @@ type stepView struct {
 	Words string     `json:"words"`
 	State string     `json:"state"`           // done, now or next
 	Until *time.Time `json:"until,omitempty"` // the end of a timed pause
-}
-
-type requestView struct {
-	Words string    `json:"words"`
-	Time  time.Time `json:"time"`
 }
 
 type countView struct {
@@ -80,7 +74,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
 		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(r), Urgency: describe.UrgencyOf(r).Rank, Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
-		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
+		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: describe.UpdatedOf(&st.Nodes), Paused: r.Spec.Paused, Version: r.ResourceVersion,
 	}
 	if len(st.FailedNodes) > 0 {
 		v.Commands = commandsOf(r.Name, st.FailedNodes[0].Name)
@@ -115,15 +109,12 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 			v.Steps = append(v.Steps, step)
 		}
 	}
-	for _, x := range st.Requests {
-		v.Requests = append(v.Requests, requestView{describe.RequestWords(x), x.Time.Time})
-	}
 	if v.Revision != 0 {
 		v.Gates = describe.GatesOf(r, now)
 	}
 	v.setCounts(&st.Nodes)
 	if p := st.Preflight; p != nil {
-		v.Asked = append([]string{describe.PreflightLine(&p.PreflightResult)}, describe.Preflight(&p.PreflightResult)[1:]...)
+		v.Asked = append([]string{describe.PreflightLine(p)}, describe.Preflight(p)[1:]...)
 	}
 	v.Failures.Most = printable.Line(maxFailures(r))
 	for _, f := range st.FailedNodes {
@@ -157,7 +148,7 @@ func (v *rolloutView) setPlan(f *fleet.Fleet, plan *rollout.Result) {
 	v.Runs = runBefore(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
 	v.setCounts(&plan.Next.Nodes)
-	v.Updated = plan.Next.Updated
+	v.Updated = fmt.Sprintf("%d/%d", plan.Counts.Updated, plan.Counts.Members)
 	if string(plan.Next.Phase) == v.Phase && f.Input.Target.Number == v.Revision {
 		v.Message = printable.Line(plan.Next.Message)
 	}

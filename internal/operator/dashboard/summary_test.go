@@ -181,7 +181,7 @@ func TestTheNumbersOfARolloutAreThoseOfTheMap(t *testing.T) {
 func TestEachRolloutHasOnePrimaryActionWhichIsNeverAnAbort(t *testing.T) {
 	halt := func(reason string) func(*v1alpha1.NodeConfigRollout) {
 		return func(r *v1alpha1.NodeConfigRollout) {
-			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 3, Reason: reason}
+			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Reason: reason}
 		}
 	}
 	before := func(r *v1alpha1.NodeConfigRollout) { r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2} }

@@ -91,8 +91,8 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 		for i := range f.Nodes {
 			states[f.Nodes[i].Name] = &plan.States[i]
 		}
-	} else if _, err := fmt.Sscanf(r.Status.Updated, "%d/%d", new(int), &total); err != nil || total < 0 {
-		total = 0
+	} else {
+		total = describe.Members(&r.Status.Nodes)
 	}
 	var nodes []describe.TimelineNode
 	for i := range configs.Items {

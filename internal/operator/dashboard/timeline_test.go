@@ -33,14 +33,14 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u3"
 	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
 	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
-	r.Status.UpdateRevision.ConfigMapRef, r.Status.Attempt, r.Status.Updated = ref, 1, "1/3"
+	r.Status.UpdateRevision.ConfigMapRef, r.Status.Attempt, r.Status.Nodes.Selected, r.Status.Nodes.Updated = ref, 1, 3, 1
 	r.Status.StartTime, r.Status.AttemptTime, r.Status.StepTime = new(metav1.NewTime(begun)), new(metav1.NewTime(begun)), new(metav1.NewTime(begun.Add(20*time.Minute)))
 	done := configOf("a", metav1.ConditionTrue, "AllChecksPassed")
 	done.Spec.ConfigSource = &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{Name: r.Name, Revision: 3, Attempt: 1, AssignedAt: metav1.NewTime(begun.Add(time.Minute))},
 	}
 	is := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
-	done.Status.Assigned, done.Status.Active = &v1alpha1.AssignedConfig{ConfigRevision: is}, &is
+	done.Status.Assigned, done.Status.Active = &is, &is
 	done.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: is, Since: new(metav1.NewTime(begun.Add(11 * time.Minute)))}
 	observed := assert.Value(fleet.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)}))(t)
 	done.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}

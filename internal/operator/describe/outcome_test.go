@@ -12,7 +12,7 @@ import (
 )
 
 func object(uid types.UID) *v1alpha1.ConfigRevision {
-	return &v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "cm-" + string(uid), UID: uid, SHA256: "sha-" + string(uid), Revision: string(uid)}
+	return &v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "cm-" + string(uid), UID: uid, SHA256: "sha-" + string(uid)}
 }
 
 func sourceOf(uid types.UID) *v1alpha1.NodeConfigSource {

@@ -36,7 +36,6 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 	})
 	add(r.Unknown, "cannot tell", "cannot tell", nil, func(g *v1alpha1.PreflightRefusal) bool { return g.Verdict == v1alpha1.PreflightUnknown })
 	add(r.Unanswered, "did not answer", "did not answer", r.UnansweredNodes, nil)
-	add(r.Unsupported, "has an agent that is too old to answer", "have an agent that is too old to answer", r.UnsupportedNodes, nil)
 	return out
 }
 
@@ -48,7 +47,7 @@ func PreflightLine(r *v1alpha1.PreflightResult) string {
 		what string
 	}{
 		{r.Accepted, "accepted"}, {r.Refused, "refused"}, {r.Blocked, "blocked by pods"}, {r.Unknown, "cannot tell"},
-		{r.Unanswered, "unanswered"}, {r.Unsupported, "with an agent that is too old"},
+		{r.Unanswered, "unanswered"},
 	} {
 		if x.n > 0 || x.what == "accepted" {
 			out = append(out, number(x.n)+" "+x.what)

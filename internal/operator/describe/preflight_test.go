@@ -9,14 +9,14 @@ import (
 
 func TestAPreflightIsGroupedByReason(t *testing.T) {
 	r := &v1alpha1.PreflightResult{
-		Accepted: 4988, Refused: 9, Blocked: 1, Unknown: 1, Unanswered: 3, Unsupported: 1200,
+		Accepted: 4988, Refused: 9, Blocked: 1, Unknown: 1, Unanswered: 3,
 		Refusals: []v1alpha1.PreflightRefusal{
 			{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods\x1b is wrong", Nodes: 7, Examples: []string{"n1", "n2"}},
 			{Verdict: "Refused", Reason: "ProtectedFields", Message: "port", Nodes: 2, Examples: []string{"n3", "n4"}},
 			{Verdict: "Refused", Reason: "NeedsDrain", Message: "cpu_manager_state", Nodes: 1, Examples: []string{"n5"}},
 			{Verdict: "Unknown", Reason: "CouldNotValidate", Message: "the runtime is down", Nodes: 1, Examples: []string{"n6"}},
 		},
-		UnansweredNodes: []string{"n7", "n8", "n9"}, UnsupportedNodes: []string{"o1", "o2"},
+		UnansweredNodes: []string{"n7", "n8", "n9"},
 	}
 	want := []string{
 		"4,988 nodes accept",
@@ -33,7 +33,7 @@ func TestAPreflightIsGroupedByReason(t *testing.T) {
 	if got := Preflight(r); !slices.Equal(got, want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
-	if got, want := PreflightLine(r), "4,988 accepted, 9 refused, 1 blocked by pods, 1 cannot tell, 3 unanswered, 1,200 with an agent that is too old"; got != want {
+	if got, want := PreflightLine(r), "4,988 accepted, 9 refused, 1 blocked by pods, 1 cannot tell, 3 unanswered"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

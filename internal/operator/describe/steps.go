@@ -26,6 +26,23 @@ func StepWords(s v1alpha1.RolloutStep) string {
 	return "pause " + duration.HumanDuration(s.Pause.Duration.Duration)
 }
 
+// StepsDone counts the finished steps of a rollout and all, such as 2/5; empty if the steps are invalid.
+func StepsDone(r *v1alpha1.NodeConfigRollout) string {
+	steps, err := StepsOf(r)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", min(max(int(r.Status.Step), 0), len(steps)), len(steps))
+}
+
+// UpdatedOf counts the nodes that have proven the revision and all that belong to the rollout, such as 812/5000.
+func UpdatedOf(n *v1alpha1.RolloutCounts) string {
+	return fmt.Sprintf("%d/%d", n.Updated, Members(n))
+}
+
+// Members returns how many nodes belong to a rollout, given the counts of its status.
+func Members(n *v1alpha1.RolloutCounts) int { return max(0, int(n.Selected-n.Conflicted-n.Manual)) }
+
 // WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
 func WindowWords(w v1alpha1.MaintenanceWindow) string {
 	words := fmt.Sprintf("%s for %s, %s", printable.Line(w.Schedule), Span(w.Duration.Duration), cmp.Or(printable.Line(w.TimeZone), "UTC"))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -185,10 +186,9 @@ func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
 // are derived from the times at which nodes were assigned the revision and finished.
 func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, now time.Time) {
 	st := &r.Status
-	for _, x := range st.Requests {
-		if x.Kind == v1alpha1.RequestPause || x.Kind == v1alpha1.RequestFreeze {
-			t.Bands = append(t.Bands, TimelineBand{Kind: BandPause, Label: RequestWords(x), From: clampTime(x.Time.Time, t.Start, now, now).UTC()})
-		}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionProgressing); c != nil && (r.Spec.Paused || r.Spec.Frozen) && c.Status == metav1.ConditionFalse {
+		label := printable.Line(strings.TrimSuffix("paused: "+cmp.Or(r.Spec.PausedReason, r.Spec.FrozenReason), ": "))
+		t.Bands = append(t.Bands, TimelineBand{Kind: BandPause, Label: label, From: clampTime(c.LastTransitionTime.Time, t.Start, now, now).UTC()})
 	}
 	var stopped *time.Time
 	if h := st.Halt; h != nil {
@@ -226,7 +226,7 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
 	band := TimelineBand{Kind: BandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
 	for _, o := range st.History { // a stop after it was complete replaces this outcome
-		if o.Revision == st.UpdateRevision.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
+		if o.Revision == st.Target() && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
 			t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
 			band.To = t.End
 		}
@@ -290,7 +290,7 @@ func later(a, b time.Time) time.Time {
 
 // addCounted adds what is only known as numbers, because the nodes have left the revision.
 func (t *Timeline) addCounted(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) {
-	i := slices.IndexFunc(st.History, func(o v1alpha1.RolloutOutcome) bool { return o.Revision == st.UpdateRevision.Number })
+	i := slices.IndexFunc(st.History, func(o v1alpha1.RolloutOutcome) bool { return o.Revision == st.Target() })
 	last := &t.Points[len(t.Points)-1]
 	if i < 0 || st.Halt == nil || !st.Halt.Rollback {
 		return

@@ -66,7 +66,7 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 		return TimelineNode{Assigned: minute(assigned), Ended: minute(ended), State: state}
 	}
 	halted := func(r *v1alpha1.NodeConfigRollout) {
-		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 2, Reason: "TooManyFailures", Time: metav1.NewTime(minute(40))}
+		r.Status.Halt = &v1alpha1.RolloutHalt{Reason: "TooManyFailures", Time: metav1.NewTime(minute(40))}
 	}
 	complete := func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(2, minute(50)) }
 	for _, tt := range []struct {
@@ -101,7 +101,8 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Updated: 7, Failed: 1}}
 		}, []TimelineNode{{Ended: minute(39), State: rollout.Failed}}, "0s:0/0 39:0/1 40:7/1 1h0:0/1; step 1 node 0s-30, step 100% 30-40, halt TooManyFailures 40-"},
 		{"paused by a person", inSteps(0, minute(0)), func(r *v1alpha1.NodeConfigRollout) {
-			r.Status.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, Reason: "a storm", Time: metav1.NewTime(minute(5))}}
+			r.Spec.Paused, r.Spec.PausedReason = true, "a storm"
+			r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(minute(5))}}
 		}, nil, "0s:0/0 1h0:0/0; step 1 node 0s-, pause paused: a storm 5-"},
 		{"clocks of nodes that are wrong", inSteps(2, minute(30)), nil, []TimelineNode{node(1, -10000, rollout.Updated), node(31, 10000, rollout.Updated), node(-5, 20, rollout.Failed)},
 			"0s:0/0 1:1/0 20:1/1 1h0:2/1 1h0:2/1; step 1 node 0s-1, pause pause 1-30, step 100% 30-"},

@@ -125,7 +125,7 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 		node = failed[0].Name
 	}
 	return fmt.Sprintf("%s at revision %d (%s): %s",
-		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, node, fleet.PreviousRevision(&r.Status) != 0))
+		describe.PhaseWords(r.Status.Phase), r.Status.Target(), h.Reason, rollout.Remedies(r.Name, h.Reason, node, fleet.PreviousRevision(&r.Status) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
@@ -280,7 +280,7 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 		words, err := retry(r, nodes)
 		if why := Stopped(before); err == nil && why != "" && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return "", fmt.Errorf("was stopped at revision %d (%s): name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes",
-				before.Status.Halt.Revision, why)
+				before.Status.Target(), why)
 		}
 		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return words, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,8 +26,8 @@ func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content p
 	switch {
 	case p.Node == nil:
 		return nil, errors.New("the Node does not exist")
-	case p.Config == nil || !slices.Contains(p.Config.Status.Capabilities, v1alpha1.CapabilityPreflight):
-		return nil, errors.New("its agent is too old to answer a preflight")
+	case p.Config == nil || p.Config.Status.AgentVersion == "":
+		return nil, errors.New("no agent has reported from it")
 	}
 	name := p.Node.Labels[corev1.LabelHostname]
 	if name == "" {
@@ -81,8 +80,6 @@ func NodeAnswer(o *v1alpha1.NodeConfigPreflight) (answer *v1alpha1.PreflightRefu
 		return &r.Refusals[0], ""
 	case r.Accepted > 0:
 		return nil, ""
-	case r.Unsupported > 0:
-		return nil, "its agent is too old to answer a preflight"
 	}
 	return nil, "its agent has not answered"
 }

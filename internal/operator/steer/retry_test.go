@@ -53,7 +53,7 @@ func TestAContentThatFailedBeforeContinuesOnlyByForce(t *testing.T) {
 		"promote, which has no effect": {Promote(false, ""), func(r *v1alpha1.NodeConfigRollout) { r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 4} }, false},
 		"resume while it is frozen":    {Resume, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused, r.Spec.Frozen = true, true }, false},
 		"unfreeze for a rollback": {Unfreeze, func(r *v1alpha1.NodeConfigRollout) {
-			r.Spec.Frozen, r.Status.Halt = true, &v1alpha1.RolloutHalt{Revision: 4, Rollback: true}
+			r.Spec.Frozen, r.Status.Halt = true, &v1alpha1.RolloutHalt{Rollback: true}
 		}, false},
 		"resume after its success": {Resume, func(r *v1alpha1.NodeConfigRollout) {
 			r.Spec.Paused, r.Status.CurrentRevision = true, revision(4, "bad")

@@ -42,7 +42,7 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	}
 	r.Status = v1alpha1.NodeConfigRolloutStatus{
 		Phase: v1alpha1.RolloutHalted, CurrentRevision: revisions[0], UpdateRevision: revisions[1], Nodes: v1alpha1.RolloutCounts{Failed: 1},
-		Halt: &v1alpha1.RolloutHalt{Revision: 2, Reason: v1alpha1.HaltTooManyFailures},
+		Halt: &v1alpha1.RolloutHalt{Reason: v1alpha1.HaltTooManyFailures},
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
