@@ -66,7 +66,7 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	wantTable(t, "get nc shown", "NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE",
 		"shown workers-3 workers-2 workers-1 False 100m (age)")
 	wantTable(t, "get nodeconfigs.evenkeel.dev shown -o wide",
-		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE REASON REVISION LOCAL VERSION",
+		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE REASON UID LOCAL VERSION",
 		"shown workers-3 workers-2 workers-1 False 100m (age) ValidationFailed 6d1e Init v1.36.3")
 }
 
