@@ -61,7 +61,9 @@ func TestRefusedWritesToNodesAreInTheStatus(t *testing.T) {
 		})
 	}
 	asExpected := that("nothing is degraded", func(st *status) bool {
-		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionDegraded && c.Status == metav1.ConditionFalse })
+		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool {
+			return c.Type == v1alpha1.ConditionDegraded && c.Status == metav1.ConditionFalse
+		})
 	})
 
 	end := s.deny(s.node(7), admissionv1.Create)

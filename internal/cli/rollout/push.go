@@ -252,7 +252,8 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 		fmt.Fprintln(env.ErrOut, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is replaced")
 	case unfinished(old) && plan.Revision != old.Status.UpdateRevision.Number:
 		st := &old.Status
-		fmt.Fprintf(env.ErrOut, "note: revision %d is replaced before its end (%s, %d of %d nodes updated)\n", st.UpdateRevision.Number, st.Phase, st.Nodes.Updated, plan.members)
+		fmt.Fprintf(env.ErrOut, "note: revision %d is replaced before its end (%s, %d of %s updated)\n",
+			st.UpdateRevision.Number, st.Phase, st.Nodes.Updated, printable.Count(plan.members, "node"))
 	}
 	if old != nil && steer.Halted(old) && plan.Revision == old.Status.Target() {
 		fmt.Fprintf(env.ErrOut, "warning: the rollout stays %s\n", printable.Line(steer.HaltWords(old)))

@@ -217,7 +217,6 @@ export class Rollouts {
       this.error && h("p", { class: "error" }, this.error),
       d?.notes?.map((n) => h("p", { class: "banner waits" }, n)),
       this.failed(r),
-      r.requests && h("ul", { class: "requests", "aria-label": "Requests" }, r.requests.map((q) => h("li", {}, q.words, h("span", { class: "muted" }, ` · ${ago(q.time)} ago`)))),
       this.line && h("section", { class: "part-of", "aria-label": "Nodes over time" }, this.line.error ? h("p", { class: "error" }, this.line.error) : timeline(r.name, this.current(r), Math.max(240, this.host.clientWidth - 34))),
       r.steps && h("ol", { class: "steps", "aria-label": "Steps" }, r.steps.map((s) =>
         h("li", { "data-state": s.state, "aria-current": s.state === "now" ? "step" : null },
@@ -304,7 +303,7 @@ export class Rollouts {
   history(r, d) {
     return h("div", { class: "scroll" }, h("table", { class: "compact history", "aria-label": "Revisions of " + r.name },
       h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Nodes", "Started"].map((t) => h("th", { scope: "col" }, t)))),
-      h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.endTime && p.message && h("span", { class: "muted requested" }, p.message), p.requested?.map((q) => h("span", { class: "muted requested" }, q))),
+      h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.endTime && p.message && h("span", { class: "muted requested" }, p.message)),
         h("td", {}, [p.updated && `${number(p.updated)} updated`, p.failed && `${number(p.failed)} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
   }
 }
