@@ -365,7 +365,7 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint $(MARKDOWN
 	  else echo "$$out" >&2; exit 1; fi; }
 
 generate: tools ## generate CRDs, deep copies and the API reference from the API types, the PrometheusRule from the rules, and the chart from the manifests
-	$(TOOLS)/controller-gen object paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
+	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 	go generate ./build/rules

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config embeds the manifests of an installation of evenkeel, as this build expects them.
 //
 // It must not know how the manifests are used.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 // ConditionConfigOK is the type of the condition that reports whether the assigned configuration is in use and works. It is

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package v1alpha1 defines the API types of the group evenkeel.dev: NodeConfig and NodeConfigRollout.
 //
 // It holds the types, their validation rules as markers, and the names of conditions, reasons, labels and annotations. It

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 // InstallNamespace is the namespace of the installer's privileged pods. No other part of evenkeel is in it.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 // What a source does not have. They are shared and never changed.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command chart generates the Helm chart's templates (charts/evenkeel) from the manifests in config, so that kustomize and Helm install
 // the same objects.
 //

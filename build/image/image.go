@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package image builds container images of static programs without a container engine: archives of the OCI image layout, which
 // containerd imports and registries accept.
 //

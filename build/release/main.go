@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command release builds the files of a release from compiled programs and images: packages (deb, rpm, tar, Krew), bills of
 // materials, manifests, the Helm chart, the provenance, and the digests and signatures of all files. It is a separate module, so
 // that evenkeel does not depend on its libraries.

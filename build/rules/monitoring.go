@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rules generates the PrometheusRule from the alerting rules, and checks in its tests that the metrics, alerts,
 // dashboard and their documentation agree.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command evenkeel-agent runs a node's stock kubelet and gives it live, safe
 // configuration. Flags, wiring and exit codes are here; nothing else is.
 package main

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command evenkeel-controller runs the rollout controller of internal/controller. It contains only flags, wiring and
 // exit codes.
 package main

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command evenkeel-hollow runs many simulated nodes in one process, to rehearse rollouts: real agents with simulated kubelets,
 // against any API server. This package has only flags and exit codes; the nodes are in internal/hollow.
 package main

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bench measures the agent's speed and size, and prints each figure beside a floor from the same run. It asserts nothing,
 // because machines are noisy.
 package main

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command benchfleet measures evenkeel-controller with a fleet of hollow nodes: what a rollout costs the API server, how
 // soon it is written, how large the controller grows, how long a plan takes. Each figure stands beside a floor or a limit
 // from the same run; it ends with an error if a limit is broken. The figures of all runs are kept in a file, so that a large

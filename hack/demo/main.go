@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command demo demonstrates evenkeel on a real local node with two pods: a good change, three bad ones that are rejected before they
 // reach the kubelet, one that crash-loops and is rolled back, and a node that keeps its configuration without the API. Then a
 // simulated fleet applies a good change, and a rollout of a bad one stops at its first node. All changes are drop-ins over the node's

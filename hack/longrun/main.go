@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command longrun runs one real node for hours: etcd, kube-apiserver, containerd, a stock kubelet under evenkeel-agent, and
 // evenkeel-controller. Every minute it pushes a change, every tenth of which is bad. It restarts the API server after every ten
 // changes, and kills the agent at random moments in the second half of the run. In the first half one agent lives, so that a leak

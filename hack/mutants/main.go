@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mutants shows that tests find defects again: each patch in testkit/mutants brings one back into a copy of the files that it
 // changes, and its test must then fail. The tree stays as it is, because go test reads the copies by means of an overlay.
 package main

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command soak runs tests that have no end for a given time: simulated histories, fuzzing, the comparison of the pod guard with real
 // kubelets, and power cuts. It continues where the last run stopped, and adds what it did to docs/soak.md after each slice. A failure is listed there
 // with the command that reproduces it, and makes the program end with an error at last; the other parts go on.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command testpool runs a command, such as go test, with a pool of control planes from which tests borrow:
 //
 //	go run ./hack/testpool go test ./...

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command vm tests evenkeel on a real machine: Debian in QEMU, with systemd as the first process, cgroup v2, the real kubelet and a
 // real API server on the host. Each step prints what it checked; the program ends with an error if a step fails.
 package main

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package atomicfile replaces a file atomically and durably: after a crash at any moment, a reader finds either the
 // complete old content or the complete new content. It also defines the file system interface for durable state, so
 // that tests can inject failures and crashes (testkit/crashfs).

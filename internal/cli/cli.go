@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cli runs the command line of kubectl-evenkeel: it builds the root command from the packages below it, one for each
 // group of commands.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package component finds the binary of a Kubernetes node component (kubelet, kube-proxy), in a file or in a container
 // image, and runs it to validate a configuration (the dry run) and to read its version and its defaults.
 //

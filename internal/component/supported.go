@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package component
 
 // The oldest and the newest supported minor version of the kubelet: what the automated tests run. The documentation and the chart

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fleet reads objects of the API as rollout.Plan wants them: Build makes its input of a rollout, its revisions and the
 // controller's settings, and NodeOf that of a Node and its NodeConfig. It also reads the objects: by name, in pages, and by watching.
 //

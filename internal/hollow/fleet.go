@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hollow simulates a fleet of hollow nodes in one process, to rehearse rollouts against any API server: each node
 // has a real agent on top of a simulated kubelet, with faults on demand.
 //

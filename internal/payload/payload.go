@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package payload decodes, validates, compares and redacts the kubelet configuration (KubeletConfiguration) that a
 // ConfigMap or NodeConfig carries. It supports the upstream form and evenkeel's grouped form, knows the protected
 // fields, and rejects configurations that no kubelet may receive.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package payload
 
 // SetBy returns the protected fields that a configuration sets, sorted by path. A node refuses those whose values differ from its

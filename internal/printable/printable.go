@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package printable escapes text from untrusted sources before it is printed to a terminal, a log or a page. Payloads,
 // API objects, output of a kubelet and files can contain control characters, characters that reorder the text beside
 // them, and invisible characters. They become escape sequences such as \x1b and \u202e.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package program has the common parts of evenkeel's command lines: the run loop with signals, exit codes, usage errors,
 // logging flags, and the version command.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rollout decides how a configuration rolls out to a fleet: which nodes get it next, when the rollout stops, and when
 // nodes are rolled back. Simulate plays a rollout with simulated nodes.
 //

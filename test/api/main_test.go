@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package api_test tests evenkeel's API on a real API server: what the manifests in config make the server accept, reject and show,
 // and what each identity may do. It must not know the agent: the tests make its requests themselves.
 package api_test

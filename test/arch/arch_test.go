@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package arch tests rules for the source code that golangci-lint cannot express: what a package depends on indirectly, that it
 // imports lower layers only, and constants that must agree across packages. Rules for direct imports, log attributes and the
 // like are in .golangci.yaml.

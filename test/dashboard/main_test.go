@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dashboard_test opens the page of `kubectl evenkeel dashboard` in a real browser, headless Chromium, in front of a
 // real API server, the real controller, and hollow nodes with real agents.
 package dashboard_test

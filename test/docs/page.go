@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package docs executes the commands of the documentation's pages, in order and as written, and compares their output with
 // the output on the page.
 //

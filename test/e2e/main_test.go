@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e tests the agent end to end, with a real etcd, kube-apiserver, containerd and stock kubelets. test/promises has the
 // stories of the README; here are those of each feature, and of what can go wrong. Tests that do not disturb each other share a
 // node.

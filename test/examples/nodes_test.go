@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package examples checks the examples of config/examples that set up nodes.
 package examples
 

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fleet_test tests rollouts end to end: the real evenkeel-controller and real agents with simulated kubelets, on a real API
 // server. Each scenario has its own nodes and rollout; most share one controller. Invariants are checked for every state that a
 // watch has seen, not only for the last one.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hollow tests hollow nodes on a busy machine: with an API server in memory, in virtual time.
 package hollow
 

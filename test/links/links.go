@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package links finds the links of a Markdown page that lead nowhere: to a file that does not exist, or to a heading that the
 // linked page does not have. It knows GitHub's anchors, and no network: it does not follow links to other sites.
 package links

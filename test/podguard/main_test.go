@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podguard compares the losses that internal/node/podguard predicts with those of real kubelets: random pods run on a real
 // node, whose kubelet is restarted with a random configuration after random changes of the Node. It must not know the rules of the
 // prediction.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package promises proves each promise of the README with a real API server, containerd and a stock kubelet. The tests share two
 // nodes, one after the other; each begins with nodes that run their local configuration.
 package promises

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package release tests the files of a release: the same source gives the same bytes, packages can be installed and removed, and
 // bills of materials are complete.
 package release

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package assert has the checks that most tests repeat. It must not know what it checks.
 package assert
 

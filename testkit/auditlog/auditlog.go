@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package auditlog reads the audit log of a test's API server and counts its requests, for the benchmarks.
 //
 // The package must not know which requests matter: its user gives the audit policy.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bed is the environment of the end-to-end tests, the demo and the benchmarks: a local cluster with a real node, and
 // evenkeel's programs as processes (agent, controller, kubectl plugin).
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package blockdev is a disk for virtual machines that can lose its power. A Recorder serves the disk over NBD, and logs writes and
 // flushes. From the log, Cut makes the disk as it could be after a power cut at any point: a disk with a volatile cache keeps what
 // was flushed, and of later writes an arbitrary part.

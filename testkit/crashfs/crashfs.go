@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package crashfs is an in-memory file system for tests of durability: it injects I/O errors and crashes, and reboots
 // to a disk where unsynced changes are lost, kept or torn.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fakeapi is the API of a cluster in memory, for tests of commands: controller-runtime's fake client with what commands
 // need of an API server besides, which are UIDs, generations, pages, dry runs, and patches that test before they write. Inside
 // testing/synctest the time passes at once.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package figures measures processes for the benchmarks (CPU time, memory), and prints results: each figure beside its floor and
 // its limit.
 //

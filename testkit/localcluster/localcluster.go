@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package localcluster runs Kubernetes clusters on loopback for tests and the demo: a real etcd and kube-apiserver, and nodes with a
 // real containerd and CNI.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package machine boots a real systemd for tests, as the first process of its own process, mount and cgroup namespaces. The
 // "machine" shares this host's files, except for /run, the unit directories and its cgroup.
 //

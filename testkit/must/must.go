@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package must shortens the handling of errors in programs for contributors: a function that defers Catch returns the first error that
 // OK or Get is given.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodetest is a real node in a test: the agent with a stock kubelet, and what tests wait for and compare. Packages
 // of tests that need more add methods to a type of their own that embeds Subject.
 //

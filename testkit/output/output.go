@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package output keeps what goroutines or processes of a test print. It must not know what that means.
 package output
 

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package promserver runs a real Prometheus for tests: a program of Debian's package in bin/prometheus, or one in $PATH.
 package promserver
 

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simapi is an API server in memory: no process, no socket, no goroutine. Clients reach it through a Transport, in which
 // requests are delayed, lost or refused. Together with testing/synctest, whole clusters run in virtual time.
 //

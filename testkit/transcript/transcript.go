@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package transcript runs the transcripts of decision cores: files in testdata that contain commands, and below each command
 // the output that it must have.
 //

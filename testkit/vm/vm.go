@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package vm runs virtual machines with QEMU for tests that need a whole machine: Debian with systemd as the first process, cgroup
 // v2, its own kernel, disk and clock.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // The program object-health prints what GitOps controllers make of an API object on standard input: its status by the library
 // kstatus, which Flux uses, and its health by the script of an Argo CD health check.
 //

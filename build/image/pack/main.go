@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pack writes a container image of static programs as an archive into a directory: `make image`. The archive is named after
 // the image and its architecture. Programs of several architectures have the same name in different directories.
 package main

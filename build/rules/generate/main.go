@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command generate makes the PrometheusRule of the rule file. It is run in build/rules, by go generate.
 package main
 

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inspect reads from a node's disk what its agent runs and why, and makes it forget a bad configuration: the commands
 // status and forget of evenkeel-agent. It needs no API server and no running agent, and must not start or stop anything.
 package inspect

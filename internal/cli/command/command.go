@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package command holds what all commands of kubectl-evenkeel share: streams, the connection to the API server, exit codes,
 // confirmation, completion, and flags that several commands have.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config has the commands about configuration files and about kubeadm's component configurations: "config" and
 // "upgrade" with their subcommands.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dashboard has the command "dashboard", which serves the web page of internal/operator/dashboard.
 //
 // It must not know what the page shows.

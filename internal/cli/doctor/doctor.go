@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package doctor has the command "doctor", which prints the problems of evenkeel in a cluster.
 //
 // It must not look for problems itself: internal/operator/doctor does.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package install has the commands "install" and "uninstall", which bring evenkeel's agent to nodes and remove it.
 //
 // It must not decide which node is next: internal/operator/installer does.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package node has the commands about nodes: "node", "nodes" and "assign".
 //
 // It must not talk to an agent: it reads and writes NodeConfigs.

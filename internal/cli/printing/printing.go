@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package printing formats the output of commands: tables, objects as JSON and YAML, colors.
 //
 // It must not know any command, nor where output goes: callers pass a writer.

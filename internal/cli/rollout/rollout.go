@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rollout has the commands that create, show and steer rollouts, "push" and "rollout" with its subcommands, and the
 // live view of a rollout on a terminal.
 //

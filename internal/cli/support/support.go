@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package support has the command "support-bundle", which writes what a maintainer needs into one file.
 //
 // It must not read the cluster itself: internal/operator/support does.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package version has the command "version", which prints the versions of this program, the controller and the agents.
 //
 // It must not fail on a cluster in which some of them do not run.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package drain empties nodes of their pods through the Eviction API, and writes the taint that keeps new pods away meanwhile. It
 // decides nothing: rollout.Plan says which nodes are drained, and when a drain is given up.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gate evaluates PromQL queries at Prometheus servers that are configured by name, each to at most one number, for
 // the gates of rollouts.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package notify sends the states of rollouts that people wait for to webhooks, as CloudEvents: halted, blocked, awaiting approval,
 // complete and degraded.
 //

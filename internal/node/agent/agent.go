@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package agent is the loop that runs on a node: it observes the kubelet, checks whether the node and its pods permit a change
 // (the guards), calls trial.Decide, saves the decision, starts and restarts the kubelet, and reports status, metrics and the
 // agent's own health (/healthz, /configz). How observations are gathered and decisions carried out belongs here.

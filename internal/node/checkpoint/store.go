@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package checkpoint keeps the node's state in files: the downloaded configurations, which of them is current and
 // which last-known-good, the bad ones, and the progress of a trial. Formats of files below the dynamic configuration
 // directory belong here. It implements "On-disk", "Finding and checkpointing intended configuration" and "How to

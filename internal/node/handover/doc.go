@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package handover passes a node from one agent to another, such as from a bootstrap kubelet's to a self-hosted kubelet's: it
 // waits for the node's lock, releases it to another agent, gives the node up if no kubelet becomes healthy, and answers the
 // probes of the agent's pod.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hostns moves an agent that was started in a container of a pod into the namespaces of the host, and copies its
 // programs to the host.
 //

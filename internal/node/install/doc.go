@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package install writes the systemd drop-in that makes the unit of a node's kubelet run evenkeel-agent, checks that the
 // kubelet and its node become healthy, and removes the drop-in again.
 //

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lockfile opens and locks a file with flock(2), refuses one that other users could have tampered with (owner and
 // permissions of the file and its directory), waits for the lock, and notices other processes that wait for it. It is the
 // lock of the stock kubelet (--lock-file), so an agent and a kubelet exclude each other.

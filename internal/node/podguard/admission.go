@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podguard predicts which pods a starting kubelet would reject or kill: the kubelet's admission handlers, its
 // allocatable, eviction thresholds, cgroups and state files, for the kubelets 1.33 to 1.38. All of it is pure: it reads no
 // file and no clock and asks no API server; the caller gathers the Input. A prediction errs to one side: a pod that it does

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package source is the agent's client of the API server: it reads the intended configuration (a NodeConfig, or a node's own
 // ConfigMap), the Node with its conditions, its Lease and its pods, and writes status, conditions and Events.
 //

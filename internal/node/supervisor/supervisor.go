@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package supervisor starts and stops one child process, the kubelet, reports how it ended, and relays sd_notify(3)
 // messages between the kubelet and systemd.
 //

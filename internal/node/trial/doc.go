@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package trial is the pure decision which kubelet configuration a node runs: adopting an assigned configuration on trial,
 // promoting it to last-known-good, and rolling it back. It words ConfigOK, in the vocabulary of the API. Rules about when a configuration counts as healthy, bad or
 // last-known-good belong here.

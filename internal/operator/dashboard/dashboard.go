@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dashboard is the HTTP server of `kubectl evenkeel dashboard`: a page (in web/) that shows the nodes and rollouts of
 // clusters live and can steer rollouts, with the permissions of the user who started it. It listens on loopback
 // only, and requires a token.

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package describe describes nodes, rollouts, revisions and their differences to people: the sentences, rows and advice that
 // the command line and the page share.
 //

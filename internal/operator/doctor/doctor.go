@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package doctor diagnoses an installation of evenkeel: missing or outdated manifests, a controller that does not run, failed
 // nodes, stopped rollouts. Look gathers facts from the API server; Judge is pure and returns findings with advice.
 //

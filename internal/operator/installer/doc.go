@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package installer installs evenkeel's agent on many nodes, or uninstalls it, a few nodes at a time: it labels a node, so that a
 // DaemonSet runs a pod there, and waits until the node's kubelet and agent are healthy again.
 //

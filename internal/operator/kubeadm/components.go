@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package kubeadm
 
 // Tier says how a component runs, in the terms of the proposal.

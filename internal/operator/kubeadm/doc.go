@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubeadm plans, validates and stores the component configurations (KubeletConfiguration, KubeProxyConfiguration) that
 // kubeadm keeps in ConfigMaps of kube-system, as the proposal "kubeadm component config management" describes. Signatures tell
 // generated configurations from those of a user; generated ones have no defaults; the target version's own binary validates

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package support collects what a maintainer needs to understand a problem of evenkeel in a cluster, as one archive: objects of
 // the API, the report of internal/operator/doctor, and the controller's logs. Values that can be secret are masked.
 //

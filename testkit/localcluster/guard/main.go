@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command guard removes what a local cluster leaves behind when the process that runs it ends. Its standard input is a pipe that
 // only that process holds open, so the kernel closes the pipe however the process ends. A process that has cleaned up itself
 // says so on the pipe first.

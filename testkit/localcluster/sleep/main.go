@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command sleep is the only program in the images of localcluster's pods: it waits for SIGTERM or SIGINT.
 package main
 

@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sweep removes what a dead local cluster left on the machine: containerd shims, pods, mounts, cgroups, network bridges. It
 // works from the cluster's directory alone, because the process that made it may be dead.
 //

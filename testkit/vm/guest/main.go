@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command guest runs in a virtual machine of testkit/vm: it executes scripts and transfers files for the host, as root. It serves
 // HTTP on the only network that the machine has, which is that of the QEMU process.
 package main

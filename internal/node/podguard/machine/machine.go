@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package machine reads from this machine what a prediction of the kubelet's admission depends on: the kubelet's state files, the
 // running containers, the machine's capacity, and its present usage. It decides nothing, and writes nothing.
 package machine

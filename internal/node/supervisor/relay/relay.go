@@ -1,3 +1,6 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package relay copies what a child process writes to the stderr of this process, and keeps the last lines that can say why the
 // child exited. A small process of its own copies: it goes on while this process hangs or is stopped, and until the end
 // of the output if this process is killed. So the child never waits for this process, and no output is lost with it.
