@@ -52,7 +52,9 @@ const (
 // +kubebuilder:printcolumn:name=Local,type=string,priority=1,JSONPath=`.status.local`,description="Kind of local configuration: Init or Default"
 // +kubebuilder:printcolumn:name=Version,type=string,priority=1,JSONPath=`.status.componentVersion`,description="Version of the kubelet"
 type NodeConfig struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the configuration that this node should run. Written by a person or

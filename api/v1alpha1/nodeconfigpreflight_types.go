@@ -27,7 +27,9 @@ const LabelPreflight = "evenkeel.dev/preflight"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.message`,description="Description of the phase"
 type NodeConfigPreflight struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the configuration and the nodes to ask. Written by a person, once: a

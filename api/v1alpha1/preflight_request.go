@@ -14,15 +14,20 @@ const (
 // PreflightRequest is the value of the annotation evenkeel.dev/preflight, as JSON.
 type PreflightRequest struct {
 	// uid identifies the request. The answer echoes it.
+	// +required
 	UID string `json:"uid"`
 	// configMapRef is the configuration that the agent judges.
+	// +required
 	ConfigMapRef ConfigMapReference `json:"configMapRef"`
 	// trial holds the settings for the trial that an assignment would have.
+	// +optional
 	Trial *TrialTerms `json:"trial,omitempty"`
 	// attempt is the attempt that an assignment would have. A verdict of an earlier
 	// attempt is no reason to refuse. 0 is the first attempt.
+	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
 	// time is when the controller wrote the request, on the controller's clock.
 	// Agents do not use it.
+	// +optional
 	Time metav1.Time `json:"time,omitzero"`
 }

@@ -254,32 +254,43 @@ const (
 // RolloutCounts counts nodes by state. All counts except selected, unavailable and rollingBack add up to selected.
 type RolloutCounts struct {
 	// selected is the number of nodes that the selector matches, in any state.
+	// +required
 	Selected int32 `json:"selected"`
 	// pending is the number of nodes to which the revision has not been assigned.
+	// +required
 	Pending int32 `json:"pending"`
 	// assigned is the number of nodes to which the revision was assigned and whose
 	// agents have not adopted it.
+	// +required
 	Assigned int32 `json:"assigned"`
 	// trial is the number of nodes that run the revision on trial or have not
 	// decided yet.
+	// +required
 	Trial int32 `json:"trial"`
 	// soaking is the number of nodes that passed their trial less than soakSeconds
 	// ago.
+	// +required
 	Soaking int32 `json:"soaking"`
 	// updated is the number of nodes that have proven the revision.
+	// +required
 	Updated int32 `json:"updated"`
 	// failed is the number of nodes on which the revision failed: it was bad
 	// there, it changed protected fields, it took too long, or the node became
 	// NotReady after the assignment.
+	// +required
 	Failed int32 `json:"failed"`
 	// skipped is the number of nodes that cannot receive the revision now, because
 	// they were NotReady before or opted out.
+	// +required
 	Skipped int32 `json:"skipped"`
 	// stale is the number of nodes whose agent does not answer.
+	// +required
 	Stale int32 `json:"stale"`
 	// conflicted is the number of nodes that belong to another rollout.
+	// +required
 	Conflicted int32 `json:"conflicted"`
 	// manual is the number of nodes with a source that a person wrote.
+	// +required
 	Manual int32 `json:"manual"`
 	// blocked is the number of nodes that refuse the revision because of their
 	// pods (WouldEvictPods, RestartWouldEvictPods or NeedsDrain). They keep their
@@ -290,9 +301,11 @@ type RolloutCounts struct {
 	// +optional
 	Draining int32 `json:"draining,omitempty"`
 	// unavailable is the number of nodes that count against maxUnavailable.
+	// +required
 	Unavailable int32 `json:"unavailable"`
 	// rollingBack is the number of nodes that are returning from a stopped
 	// revision.
+	// +required
 	RollingBack int32 `json:"rollingBack"`
 }
 
@@ -335,10 +348,13 @@ type PreflightResult struct {
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 	// accepted is the number of nodes that accept the revision.
+	// +required
 	Accepted int32 `json:"accepted"`
 	// refused is the number of nodes that refuse it, except for their pods.
+	// +required
 	Refused int32 `json:"refused"`
 	// blocked is the number of nodes that refuse it because of their pods.
+	// +required
 	Blocked int32 `json:"blocked"`
 	// unknown is the number of nodes that cannot tell, such as a node whose
 	// container runtime is down.
@@ -346,6 +362,7 @@ type PreflightResult struct {
 	Unknown int32 `json:"unknown,omitempty"`
 	// unanswered is the number of nodes that have not answered, or that could not
 	// be asked because they are NotReady or have no agent.
+	// +required
 	Unanswered int32 `json:"unanswered"`
 	// refusals groups the nodes that refuse the configuration or cannot tell, most
 	// nodes first.

@@ -62,7 +62,9 @@ const (
 // +kubebuilder:printcolumn:name=Message,type=string,priority=1,JSONPath=`.status.message`,description="Description of the phase, and the next action"
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="metadata.name must have at most 63 characters and no dots, because revisions have it as a label: choose another name"
 type NodeConfigRollout struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's metadata.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the desired configuration, its nodes, and the pace of the rollout.
