@@ -28,7 +28,7 @@ const (
 
 func TestGeneratedFilesAreWhatTheGeneratorsMakeOfTheTypes(t *testing.T) {
 	dir := t.TempDir()
-	generate(t, "controller-gen", "object", "crd", "paths=./api/...", "output:crd:dir="+dir, "output:object:dir="+dir)
+	generate(t, "controller-gen", "object:headerFile=hack/boilerplate.go.txt", "crd", "paths=./api/...", "output:crd:dir="+dir, "output:object:dir="+dir)
 	generate(t, "crd-ref-docs", "--source-path=api/v1alpha1", "--config=tools/docs/config.yaml", "--templates-dir=tools/docs/templates",
 		"--renderer=markdown", "--output-path="+filepath.Join(dir, "api.md"))
 	for committed, generated := range map[string]string{
