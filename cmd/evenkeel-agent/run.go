@@ -71,7 +71,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", "", "name of this node; if empty, the kubelet's --hostname-override, or else the host's name")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API; if empty, the kubelet's own")
 	f.BoolVar(&o.remoteConfig, "remote-config", true, "run configurations from the API; false: this node opts out and runs its local configuration")
-	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "source of the configuration: nodeconfig, the one that this node's NodeConfig assigns, or configmap, the ConfigMap kubelet-<node-name>")
+	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "advanced: source of the configuration: nodeconfig (usual), the one that this node's NodeConfig assigns, or configmap, the ConfigMap kubelet-<node-name>")
 	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs permission to read it: see evenkeel-agent rbac --help")
 	o.bindProtected(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")

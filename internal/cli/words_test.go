@@ -28,7 +28,7 @@ func TestAMistypedCommandWithAFlagOfThatCommandIsNamed(t *testing.T) {
 func TestTheHelpGroupsCommands(t *testing.T) {
 	for line, want := range map[string]string{
 		"--help":        "Compare and migrate configurations:\n  config ",
-		"config --help": "Convert, and migrate kubeadm's configurations:\n  convert ",
+		"config --help": "Advanced: convert, and migrate kubeadm's configurations:\n  convert ",
 	} {
 		got := newAPI(t).Run(strings.Fields(line)...)
 		assert.That(t, strings.Contains(got.Out, want) && strings.Contains(got.Out, "  upgrade ") == (line == "--help"), "%s shows\n%s", line, got.Out)

@@ -37,7 +37,7 @@ func Command(env *command.Env) *cobra.Command {
   kubectl evenkeel config convert --form=grouped kubelet.yaml`,
 	})
 	command.AddTitled(cmd, "Compare and validate:", a.configDiffCommand(), a.configValidateCommand())
-	command.AddTitled(cmd, "Convert, and migrate kubeadm's configurations:", a.configConvertCommand(), a.configViewCommand(), a.configPrintCommand(), a.configUploadCommand())
+	command.AddTitled(cmd, "Advanced: convert, and migrate kubeadm's configurations:", a.configConvertCommand(), a.configViewCommand(), a.configPrintCommand(), a.configUploadCommand())
 	return cmd
 }
 
