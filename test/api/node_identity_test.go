@@ -143,7 +143,6 @@ func TestANodeCannotReportInvalidTimes(t *testing.T) {
 	for _, status := range []string{
 		`{"lastKnownGood":{"since":"%s"}}`,
 		`{"trial":{"startTime":"%s","healthySeconds":0,"restarts":0}}`,
-		`{"assigned":{"rolloutRef":{"name":"w","revision":1,"attempt":1,"assignedAt":"%s"}}}`,
 		`{"badConfigs":[{"uid":"u"},{"uid":"v","time":"%s"}]}`,
 		`{"conditions":[{"type":"ConfigOK","status":"True","reason":"A","message":"","lastTransitionTime":"%s"}]}`,
 	} {
