@@ -163,6 +163,7 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	edit(t, "asked", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		s.Strategy.Preflight, s.Retry = v1alpha1.PreflightReport, &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	})
+	awaitRollout(t, "asked", preflight(func(p *v1alpha1.PreflightResult) bool { return p.EndTime == nil && p.Accepted+p.Refused == 2 }))
 	later(c, 2*timeout)
 	awaitRollout(t, "asked", phase(v1alpha1.RolloutProgressing), preflight(func(p *v1alpha1.PreflightResult) bool {
 		return p.EndTime != nil && p.Refused == 1
