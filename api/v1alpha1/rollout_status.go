@@ -256,6 +256,10 @@ type RolloutCounts struct {
 	// selected is the number of nodes that the selector matches, in any state.
 	// +required
 	Selected int32 `json:"selected"`
+	// members is the number of nodes that the rollout updates: the selected ones
+	// without those of other rollouts, of persons, and of other sources.
+	// +optional
+	Members int32 `json:"members,omitempty"`
 	// pending is the number of nodes to which the revision has not been assigned.
 	// +required
 	Pending int32 `json:"pending"`

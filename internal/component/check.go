@@ -140,7 +140,7 @@ func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	switch a.outcome {
 	case Accepted:
 		if v.Effective == nil {
-			v.Assumed = h.k.assumedHealth(local)
+			v.Assumed = h.k.assumed(local)
 		}
 		if caps.shape == nil {
 			v.Limits = []Limit{noDump}
@@ -225,7 +225,7 @@ func (c *check) run(ctx context.Context) Verdict {
 	withoutFlags := bare()
 	wait.Wait()
 	if v.Effective == nil {
-		v.Assumed = c.h.k.assumedHealth(c.candidate)
+		v.Assumed = c.h.k.assumed(c.candidate)
 	}
 	c.h.addOrigins(&v, c.candidate, withoutFlags)
 	c.addLocal(&v, local)

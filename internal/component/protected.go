@@ -12,20 +12,34 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// assumedHealth returns the fields of the health endpoint as the files of a configuration and the flags have them: the agent runs
-// the local configuration also with a kubelet that prints none.
-func (k *Kubelet) assumedHealth(config configuration) Effective {
+// agentFields are the configuration fields that the agent uses, with the kubelet's flag and default.
+var agentFields = []struct {
+	path, flag string
+	standard   any
+}{
+	{"containerRuntimeEndpoint", runtimeFlag, "unix:///run/containerd/containerd.sock"},
+	{"cpuManagerPolicy", "cpu-manager-policy", "none"},
+	{"healthzBindAddress", "healthz-bind-address", defaultHealthzAddress},
+	{"healthzPort", "healthz-port", json.Number(fmt.Sprint(defaultHealthzPort))},
+	{"memoryManagerPolicy", "memory-manager-policy", "None"},
+	{"staticPodPath", "pod-manifest-path", ""},
+}
+
+// assumed returns the fields that the agent uses as the files of a configuration, the flags and the defaults have them: the agent runs
+// the local configuration also with a kubelet that prints none, and must see outages of its runtime.
+func (k *Kubelet) assumed(config configuration) Effective {
 	layers, err := config.layers()
 	if err != nil {
 		return nil // addOrigins reports it
 	}
 	assumed := Effective{}
-	for field, flag := range map[string]string{"healthzBindAddress": "healthz-bind-address", "healthzPort": "healthz-port"} {
-		if value, _ := lookupLayers(layers, splitPath(field)); value != nil {
-			assumed[field] = value
+	for _, f := range agentFields {
+		assumed[f.path] = f.standard
+		if value, _ := lookupLayers(layers, splitPath(f.path)); value != nil {
+			assumed[f.path] = value
 		}
-		if value, given := last(k.flags, flag); given {
-			assumed[field] = value
+		if value, given := last(k.flags, f.flag); given {
+			assumed[f.path] = value
 		}
 	}
 	if port, isText := assumed["healthzPort"].(string); isText {
@@ -34,7 +48,8 @@ func (k *Kubelet) assumedHealth(config configuration) Effective {
 	return assumed
 }
 
-// EffectiveOrAssumed returns Effective or, if that is nil, Assumed, for HealthzURL.
+// EffectiveOrAssumed returns Effective or, if that is nil, Assumed. Assumed has the few fields that the agent needs to run a kubelet; it
+// is not enough to judge a configuration.
 func (v Verdict) EffectiveOrAssumed() Effective {
 	if v.Effective != nil {
 		return v.Effective

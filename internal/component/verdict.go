@@ -49,7 +49,7 @@ type Verdict struct {
 	// Hidden are fields that the component prints masked (static pod URL headers) and that differ, or may differ, from
 	// the local configuration. They look equal in Effective and Local.
 	Hidden []string
-	// Assumed is where the health endpoint is, according to files and flags; set if Effective is nil.
+	// Assumed has the fields that the agent uses, according to files, flags and defaults; set if Effective is nil.
 	Assumed Effective
 	// CandidateOnly reports, for CouldNotTell, that the local configuration passed at the same time, so the candidate
 	// may be the cause.

@@ -106,7 +106,8 @@ func (f *cache) timeOf(r *rolloutEntry) time.Time {
 func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.failures >= lastingFailures {
+	in.Unwritten = r.uncreated
+	if r.failures >= lastingFailures && r.reportedError != "" {
 		in.Unwritten = r.reportedError
 	}
 	all := slices.Concat(f.outages, r.unwritten)
@@ -360,9 +361,9 @@ func (f *cache) situation() describe.Situation {
 		}
 	}
 	failed := describe.FailedIn(s.Rollouts)
-	for name, n := range f.nodes {
+	for _, n := range f.nodes {
 		pair := fleet.Pair{Node: n.node, Config: n.config}
-		s.Add(pair, describe.StandingOf(pair, failed[name], f.agent, now), f.maintenance, now)
+		s.Add(pair, describe.StandingOf(pair, failed(pair), f.agent, now), f.maintenance, now)
 	}
 	return s
 }

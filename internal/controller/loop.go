@@ -66,7 +66,7 @@ func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 	unread := errors.Is(err, errUnread)
 	switch {
 	case err == nil:
-		r.failures, notBefore = 0, time.Time{}
+		r.failures, r.reportedError, notBefore = 0, "", time.Time{}
 	case unread:
 		next = c.fleet.now().Add(longestRetry)
 	default:

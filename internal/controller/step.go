@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,8 +36,6 @@ type planInput struct {
 	object *v1alpha1.NodeConfigRollout
 	rollout.Input
 	nodes []rollout.Node
-	// uncreated is why a NodeConfig could not be created. The other nodes do not wait for it.
-	uncreated error
 }
 
 // step does the next work of a rollout: gather, plan, record, move. It returns when the next step is due if nothing changes
@@ -78,7 +75,7 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	if !finished {
 		next = c.fleet.now()
 	}
-	return next, cmp.Or(c.drain(ctx, in, result), in.uncreated)
+	return earliest(next, r.createAgain), c.drain(ctx, in, result)
 }
 
 // errEdited means that a rollout's spec changed during gather.
@@ -88,9 +85,7 @@ var errEdited = errors.New("the rollout was edited")
 func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, error) {
 	in := &planInput{object: c.fleet.object(r)}
 	if !in.object.Spec.Frozen {
-		if in.uncreated = c.createNodeConfigs(ctx, r); in.uncreated != nil {
-			c.writeFailed(r, in.object, in.uncreated)
-		}
+		c.createMissing(ctx, r, in.object)
 	}
 	if r.decided == nil {
 		c.fleet.setClockOffset(r)
@@ -255,12 +250,30 @@ func (c *Controller) statusFailed(ctx context.Context, o *v1alpha1.NodeConfigRol
 	return fmt.Errorf("write the status of NodeConfigRollout %s: %w", o.Name, err)
 }
 
-// writeFailed reports an error of a write to a node, once.
-func (c *Controller) writeFailed(r *rolloutEntry, o *v1alpha1.NodeConfigRollout, err error) {
-	if err.Error() != r.reportedError {
-		r.reportedError = err.Error()
-		c.report(o, rollout.Event{Warning: true, Reason: "WriteFailed", Message: err.Error()})
+// writeFailed reports an error of a write to a node.
+func (c *Controller) writeFailed(o *v1alpha1.NodeConfigRollout, err error) {
+	c.report(o, rollout.Event{Warning: true, Reason: "WriteFailed", Message: err.Error()})
+}
+
+// createMissing creates the NodeConfigs that a rollout lacks. The other nodes do not wait for one that cannot be created: it is tried
+// again later, and the status says why.
+func (c *Controller) createMissing(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) {
+	if c.fleet.now().Before(r.createAgain) {
+		return
 	}
+	err := c.createNodeConfigs(ctx, r)
+	if err == nil {
+		r.uncreated, r.createFailures, r.createAgain = "", 0, time.Time{}
+	} else {
+		r.createFailures++
+		r.createAgain = c.fleet.now().Add(min(longestRetry, time.Second<<min(r.createFailures, 10)))
+		if r.createFailures >= lastingFailures && r.uncreated != err.Error() {
+			r.uncreated = err.Error()
+			c.writeFailed(o, err)
+		}
+		err = fmt.Errorf("rollout %s: %w", r.name, err)
+	}
+	c.createErrors.set(r.name, err)
 }
 
 // move writes the specs of the nodes that a plan moves, and reports the nodes that were assigned the target. It reports
@@ -301,14 +314,15 @@ func (c *Controller) move(ctx context.Context, r *rolloutEntry, in *planInput, r
 	case errors.Is(err, errNotLeader):
 		return false, err // the new leader reports
 	case err != nil:
-		c.writeFailed(r, in.object, err)
+		if err.Error() != r.reportedError {
+			r.reportedError = err.Error()
+			c.writeFailed(in.object, err)
+		}
 		return false, err
 	case batch.Err() != nil:
 		return false, nil
 	}
-	if in.uncreated == nil {
-		r.reportedError = ""
-	}
+	r.reportedError = ""
 	for _, e := range result.Events {
 		if len(e.Assigned) == 0 {
 			continue

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -191,7 +192,7 @@ func (c *Controller) rereadUncertain(ctx context.Context, r *rolloutEntry) (time
 
 // createNodeConfigs creates empty NodeConfigs for the nodes of a rollout that lack one.
 func (c *Controller) createNodeConfigs(ctx context.Context, r *rolloutEntry) error {
-	missing := c.fleet.nodesWithoutConfig(r)
+	missing := slices.Sorted(slices.Values(c.fleet.nodesWithoutConfig(r)))
 	return c.forEachParallel(ctx, len(missing), func(i int) error {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: missing[i]}}
 		err := c.client.Create(ctx, nc, fieldManager)
@@ -209,16 +210,18 @@ func (c *Controller) createNodeConfigs(ctx context.Context, r *rolloutEntry) err
 }
 
 // forEachParallel calls do for 0 to n-1, in this order, with as many calls at a time as there are writers. It begins no call
-// after ctx has ended. A failed call does not keep the others from being made; one of the errors is returned.
+// after ctx has ended. A failed call does not keep the others from being made; the error of the first is returned, in this order, so
+// that the same failures give the same error.
 func (c *Controller) forEachParallel(ctx context.Context, n int, do func(i int) error) error {
 	var mu sync.Mutex
 	var first error
+	at := n
 	workqueue.ParallelizeUntil(ctx, c.writers, n, func(i int) {
 		if err := do(i); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			if first == nil {
-				first = err
+			if i < at {
+				first, at = err, i
 			}
 		}
 	})

@@ -416,10 +416,10 @@ func (d *planner) degraded() metav1.Condition {
 		return is("RevisionGone", d.in.Invalid)
 	case d.in.Invalid != "":
 		return is("TemplateInvalid", d.in.Invalid)
-	case d.in.Unwritten != "":
-		return is("WriteFailed", "writes to nodes fail: "+d.in.Unwritten)
 	case c.Failed >= d.limit():
 		return is(DegradedTooMany, "failed: "+d.examples(false))
+	case d.in.Unwritten != "":
+		return is("WriteFailed", "writes to nodes fail: "+d.in.Unwritten)
 	case c.Failed > 0:
 		return is("NodesFailed", "failed: "+d.examples(false))
 	case d.stuck:

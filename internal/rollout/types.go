@@ -185,7 +185,7 @@ type Move struct {
 // Budget, which is maxUnavailable as a number.
 type Counts struct {
 	v1alpha1.RolloutCounts
-	Members, Budget int32
+	Budget int32
 }
 
 // Event is an Event of the rollout.

@@ -169,7 +169,7 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 			return nil, err
 		}
 		row := describe.RowOf(p, nil, settings.AgentTimeout.Duration, time.Now())
-		if s := failed[row.Name]; s != nil {
+		if s := failed(p); s != nil {
 			row.Standing = row.In(*s)
 		}
 		show(p, row)

@@ -81,7 +81,7 @@ func (a *Agent) awaitReport(ctx context.Context, action trial.Action) {
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
 	v := a.verdictFor(action.Config)
-	a.moveManagerState(ctx, action, v.Effective)
+	a.moveManagerState(ctx, action, v.EffectiveOrAssumed())
 	a.kubelet.config, a.kubelet.verdict = action.Config, v
 	a.kubelet.wasHealthy = false
 	files := a.p.Kubelet.LocalFiles()

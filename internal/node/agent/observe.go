@@ -39,7 +39,7 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	if a.disk.waits(now) {
 		o.Storage = a.disk.failure
 	}
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.validations.local.Effective)
+	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.validations.local.EffectiveOrAssumed())
 	return o
 }
 
@@ -94,8 +94,8 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 		}
 	}
 	if a.state.Trial != nil || a.kubelet.exit != nil || a.kubelet.process == nil {
-		ours, theirs := component.RuntimeEndpoint(a.validations.local.Effective), component.RuntimeEndpoint(a.kubelet.verdict.Effective)
-		n.RuntimeDown = ours != "" && (ours == theirs || a.kubelet.verdict.Effective == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
+		ours, theirs := component.RuntimeEndpoint(a.validations.local.EffectiveOrAssumed()), component.RuntimeEndpoint(a.kubelet.verdict.EffectiveOrAssumed())
+		n.RuntimeDown = ours != "" && (ours == theirs || a.kubelet.verdict.EffectiveOrAssumed() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
 	}
 	if a.kubelet.exit != nil || a.kubelet.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)

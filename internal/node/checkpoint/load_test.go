@@ -124,6 +124,8 @@ func TestImpossibleValuesAreCorrupt(t *testing.T) {
 		{version + "/startups", "2026", "26", "parsing time"},
 		{version + "/trial", "1m3s", "1 minute", `duration "1 minute"`},
 		{version + "/trial", `"terms"`, `"others"`, "the trial has no terms"},
+		{version + "/trial", `"terms": {`, `"terms": null, "others": {`, "the trial has no terms"},
+		{version + "/trial", `"crashLoopThreshold": `, `"crashLoopThreshold": -`, "the trial has no terms"},
 		{version + "/trial", "30m0s", "half an hour", `invalid duration "half an hour"`},
 		{"current", "30m0s", "half an hour", `invalid duration "half an hour"`},
 		{version + "/trial", `"revision": "uid-b"`, `"revision": "/"`, "not a safe name"},

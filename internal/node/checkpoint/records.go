@@ -102,8 +102,8 @@ func (r record) decodeInto(data []byte, s *trial.State) error {
 	if err := r.decode(data, r.part(&state)); err != nil {
 		return err
 	}
-	if t := state.Trial; t != nil && t.Terms == (trial.Terms{}) && !bytes.Contains(data, []byte(`"terms"`)) {
-		return errors.New("the trial has no terms") // it would be passed at once
+	if t := state.Trial; t != nil && (t.Terms.Threshold < 0 || t.Terms == (trial.Terms{}) && !hasTerms(data)) {
+		return errors.New("the trial has no terms") // it would be passed, or fail, at once
 	}
 	for _, c := range []*trial.AdoptedConfig{&state.Current, &state.LastKnownGood} {
 		c.Rollout.AssignedAt.Time = c.Rollout.AssignedAt.UTC() // as the source returns it
@@ -113,6 +113,16 @@ func (r record) decodeInto(data []byte, s *trial.State) error {
 	}
 	*s = state
 	return nil
+}
+
+// hasTerms reports whether the record of a trial has terms.
+func hasTerms(data []byte) bool {
+	var r struct {
+		Content struct {
+			Terms *trial.Terms `json:"terms"`
+		} `json:"content"`
+	}
+	return json.Unmarshal(data, &r) == nil && r.Content.Terms != nil
 }
 
 // check returns an error for values that no agent writes.
@@ -128,8 +138,11 @@ func check(s trial.State) error {
 	if slices.Contains(s.Revoked, "") {
 		err = errors.New("an empty UID")
 	}
-	for _, b := range s.Bad {
+	for i, b := range s.Bad {
 		err = errors.Join(err, checkRevision(b.Revision), checkDigest(b.SHA256))
+		if slices.ContainsFunc(s.Bad[:i], func(earlier trial.BadConfig) bool { return earlier.Revision == b.Revision }) {
+			err = errors.Join(err, fmt.Errorf("two entries for %s", b.Revision))
+		}
 	}
 	for _, p := range s.Promoted {
 		err = errors.Join(err, checkRevision(p.Revision), checkDigest(p.SHA256))

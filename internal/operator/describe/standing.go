@@ -6,6 +6,7 @@ package describe
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -91,16 +92,27 @@ func StandingOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, 
 	return out
 }
 
-// FailedIn returns the states of the failed nodes that the rollouts' statuses list. They are what is known of nodes that only a plan shows
-// as failed, such as those with a timeout.
-func FailedIn(rollouts []v1alpha1.NodeConfigRollout) map[string]*rollout.NodeState {
-	out := map[string]*rollout.NodeState{}
+// FailedIn returns the state of a failed node that the status of its rollout lists; nil for other nodes. It is what is known of nodes that
+// only a plan shows as failed, such as those with a timeout. The list keeps nodes that have gone back: they run something else.
+func FailedIn(rollouts []v1alpha1.NodeConfigRollout) func(fleet.Pair) *rollout.NodeState {
+	failed := map[string]*v1alpha1.NodeConfigRollout{}
 	for i := range rollouts {
 		for _, n := range rollouts[i].Status.FailedNodes {
-			out[n.Name] = &rollout.NodeState{State: rollout.Failed, Reason: n.Reason, Message: n.Message}
+			failed[n.Name] = &rollouts[i]
 		}
 	}
-	return out
+	return func(p fleet.Pair) *rollout.NodeState {
+		if p.Config == nil || failed[p.Config.Name] == nil {
+			return nil
+		}
+		r, source := failed[p.Config.Name], p.Config.Spec.ConfigSource
+		if by := source.By(); by.Name != r.Name || by.Revision != r.Status.Target() {
+			return nil
+		}
+		i := slices.IndexFunc(r.Status.FailedNodes, func(n v1alpha1.FailedNode) bool { return n.Name == p.Config.Name })
+		n := r.Status.FailedNodes[i]
+		return &rollout.NodeState{State: rollout.Failed, Reason: n.Reason, Message: n.Message}
+	}
 }
 
 // joinGrace is how long a new Node may be not Ready, or without an agent.

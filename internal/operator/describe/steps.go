@@ -44,7 +44,12 @@ func UpdatedOf(n *v1alpha1.RolloutCounts) string {
 }
 
 // Members returns how many nodes belong to a rollout, given the counts of its status.
-func Members(n *v1alpha1.RolloutCounts) int { return max(0, int(n.Selected-n.Conflicted-n.Manual)) }
+func Members(n *v1alpha1.RolloutCounts) int {
+	if n.Members > 0 {
+		return int(n.Members)
+	}
+	return max(0, int(n.Selected-n.Conflicted-n.Manual))
+}
 
 // WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
 func WindowWords(w v1alpha1.MaintenanceWindow) string {

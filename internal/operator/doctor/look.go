@@ -180,7 +180,7 @@ func (l *look) nodes(ctx context.Context) error {
 	settings, selections, failed := fleet.SettingsIn(l.f.Rollouts), fleet.SelectionsOf(l.f.Rollouts), describe.FailedIn(l.f.Rollouts)
 	for _, name := range slices.SortedFunc(maps.Keys(pairs), printable.CompareNatural) {
 		pair, n := pairs[name], Node{Name: name}
-		n.Standing = describe.StandingOf(pair, failed[name], settings.AgentTimeout.Duration, l.f.Now)
+		n.Standing = describe.StandingOf(pair, failed(pair), settings.AgentTimeout.Duration, l.f.Now)
 		if pair.Config != nil {
 			n.setConfig(pair.Config)
 		}
