@@ -59,7 +59,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("[data-rollout=workers] .done", "paused: nodes in flight finish")
 	s := rolloutNow(t, "workers").Spec
 	assert.That(t, s.Paused && s.PausedReason == "a storm", "it is paused: %t: %q", s.Paused, s.PausedReason)
-	b.shows("[data-rollout=workers] .requests", "paused: a storm")
+	b.shows("[data-rollout=workers]", "a storm")
 	b.shows("[data-rollout=workers] .phase", "Paused")
 	b.waits(`document.getElementById("do-workers-resume")?.className === "primary"`) // it moves the menu
 	b.click("#menu-workers")

@@ -187,6 +187,6 @@ func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
 
 // shortOf reports whether a text is another, or begins as that does and is shortened because it is long.
 func shortOf(text, long string) bool {
-	const begin = 1000
+	const begin = 300
 	return text == long || len(text) > begin && len(text) < len(long) && strings.HasPrefix(long, text[:begin])
 }

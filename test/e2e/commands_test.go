@@ -95,7 +95,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
 	n.is(w)
 	n.Eventually("the kubelet is healthy again", n.Healthy)
-	s = n.status("Runs: "+named, "Why: "+w.message+": "+cause, fmt.Sprintf("Current: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
+	s = n.status("Runs: "+named, "Why: "+w.message+": "+cause, fmt.Sprintf("Adopted: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
 		fmt.Sprintf("Bad: %s (evenkeel-system/commands-bad) since ", bad.UID))
 	if len(s.BadConfigs) != 1 || s.BadConfigs[0].Revision != string(bad.UID) || s.BadConfigs[0].Failure != "CrashLooped" || s.Runs.Revision != string(good.UID) {
 		t.Errorf("status is %+v", s)
