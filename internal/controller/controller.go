@@ -335,7 +335,7 @@ func (c *Controller) work(ctx context.Context) error {
 		}
 	}
 	c.log.Info("all watches are synced")
-	c.fleet.endOutage(c.formerRenewal())
+	c.fleet.firstView(c.formerRenewal())
 	c.loop(ctx)
 	return nil
 }

@@ -127,6 +127,15 @@ func (f *cache) endOutage(from time.Time) {
 	f.scheduleAll()
 }
 
+// firstView notes the outage that ends with the leader's first view. What a standby noted before it led, on a clock that was not set yet,
+// is forgotten: the first outage of the list is the leader's.
+func (f *cache) firstView(from time.Time) {
+	f.mu.Lock()
+	f.outages = nil
+	f.mu.Unlock()
+	f.endOutage(from)
+}
+
 // withOutage adds an outage that ends now, and forgets old ones. A time in the future is now.
 func (f *cache) withOutage(all rollout.Outages, from time.Time) rollout.Outages {
 	const most = 100

@@ -108,3 +108,14 @@ func TestAWriteProblemConcernsItsRolloutOnly(t *testing.T) {
 		assert.Equal(t, len(f.outages), 100, "the outages that are remembered")
 	})
 }
+
+// A standby's requests for the Lease fail and come back, too, and its clock is not set yet.
+func TestALeaderForgetsWhatItNotedAsAStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCache("", time.Second)
+		f.endOutage(f.now().Add(-time.Minute))
+		time.Sleep(time.Minute)
+		f.firstView(f.now().Add(-30 * time.Second))
+		assert.That(t, len(f.outages) == 1 && f.outages[0].From.Equal(f.now().Add(-30*time.Second)), "the outages are %v", f.outages)
+	})
+}
