@@ -44,7 +44,6 @@ func (c *Controller) reportDeleted() bool {
 		c.notifier.Forget(o.Name)
 		c.measurements.forget(o.UID)
 		c.writeErrors.set(o.Name, nil)
-		c.createErrors.set(o.Name, nil)
 		message := "the rollout was deleted; no node has a revision of it"
 		if run[i] != "" {
 			message = "the rollout was deleted; its nodes stay as they are: " + run[i]

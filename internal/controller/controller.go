@@ -102,17 +102,16 @@ type Controller struct {
 	startupTaint  StartupTaint
 	startupRights startupRights
 
-	fleet        *cache
-	clock        *clock
-	config       *rest.Config
-	http         *http.Client // to read the API server's time
-	sources      *templateSources
-	watches      *syncState
-	watchErrors  *problems      // by kind
-	writeErrors  *problems      // by rollout
-	createErrors *problems      // of NodeConfigs, by rollout
-	nodes        []rollout.Node // of the last plan or preflight step; the memory is used again
-	permissions  permissions
+	fleet       *cache
+	clock       *clock
+	config      *rest.Config
+	http        *http.Client // to read the API server's time
+	sources     *templateSources
+	watches     *syncState
+	watchErrors *problems      // by kind
+	writeErrors *problems      // by rollout
+	nodes       []rollout.Node // of the last plan or preflight step; the memory is used again
+	permissions permissions
 
 	preflightWritten time.Time // when the status of a NodeConfigPreflight was last written; of the loop
 }
@@ -134,8 +133,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	}
 	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key, c.settings.AgentTimeout.Duration
 	c.watchErrors = c.newProblems("cannot watch", "what", func(string) { c.fleet.endOutage(time.Time{}) })
-	c.writeErrors = c.newProblems("cannot write", "rollout", c.fleet.endUnwritten)
-	c.createErrors = c.newProblems("cannot create NodeConfigs", "rollout", func(string) {})
+	c.writeErrors = c.newProblems("cannot write", "rollout", func(string) {})
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -258,9 +256,7 @@ func (c *Controller) newProblems(message, attribute string, solved func(subject 
 }
 
 // ready returns the problems that keep the controller from working.
-func (c *Controller) ready() error {
-	return errors.Join(c.watchErrors.err(), c.writeErrors.err(), c.createErrors.err())
-}
+func (c *Controller) ready() error { return errors.Join(c.watchErrors.err(), c.writeErrors.err()) }
 
 // leaseLabels are the labels of the Lease. A version that is not a valid label value is left out: it must not prevent the
 // election.

@@ -88,7 +88,7 @@ type rolloutEntry struct {
 	template         *resolvedTemplate // of the last step
 	reportedGone     types.UID         // the UID of the revision for which RevisionGone was reported
 	reportedError    string            // the last write error that was reported
-	uncreated        string            // why a NodeConfig cannot be created; empty: all are there
+	uncreated        error             // why a NodeConfig cannot be created, after several attempts; nil: all are there
 	createFailures   int               // in a row
 	createAgain      time.Time         // not before; zero: at once
 	assignedNodes    []string          // nodes that an unfinished batch has assigned so far

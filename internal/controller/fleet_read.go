@@ -106,9 +106,11 @@ func (f *cache) timeOf(r *rolloutEntry) time.Time {
 func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in.Unwritten = r.uncreated
-	if r.failures >= lastingFailures && r.reportedError != "" {
+	switch {
+	case r.failures >= lastingFailures && r.reportedError != "":
 		in.Unwritten = r.reportedError
+	case r.uncreated != nil:
+		in.Unwritten = r.uncreated.Error()
 	}
 	all := slices.Concat(f.outages, r.unwritten)
 	slices.SortFunc(all, func(a, b rollout.Outage) int { return a.To.Compare(b.To) })
@@ -238,6 +240,7 @@ func (f *cache) nodesWithoutConfig(r *rolloutEntry) []string {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -63,7 +63,7 @@ func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 		return
 	}
 	notBefore := r.notBefore
-	unread := errors.Is(err, errUnread)
+	unread, unwritten := errors.Is(err, errUnread), r.failures >= lastingFailures
 	switch {
 	case err == nil:
 		r.failures, r.reportedError, notBefore = 0, "", time.Time{}
@@ -80,7 +80,13 @@ func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 	switch {
 	case !exists || unread: // a watch makes the rollout due when the ConfigMap was read
 	case err == nil:
-		c.writeErrors.set(r.name, nil)
+		if unwritten {
+			c.fleet.endUnwritten(r.name)
+		}
+		if err = r.uncreated; err != nil {
+			err = fmt.Errorf("rollout %s: %w", r.name, err)
+		}
+		c.writeErrors.set(r.name, err)
 	default:
 		c.log.Warn("rollout step failed; retrying", "rollout", r.name, "err", err, "failures", r.failures)
 		if r.failures >= lastingFailures {

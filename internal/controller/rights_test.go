@@ -45,7 +45,6 @@ func says(err error, want ...string) error {
 func TestReadyzSaysWhatIsWrong(t *testing.T) {
 	c := &Controller{log: slog.New(slog.DiscardHandler), fleet: newCache("", time.Second)}
 	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what", func(string) {}), c.newProblems("cannot write", "rollout", func(string) {})
-	c.createErrors = c.newProblems("cannot create NodeConfigs", "rollout", func(string) {})
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		c.probes().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

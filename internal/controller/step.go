@@ -256,24 +256,22 @@ func (c *Controller) writeFailed(o *v1alpha1.NodeConfigRollout, err error) {
 }
 
 // createMissing creates the NodeConfigs that a rollout lacks. The other nodes do not wait for one that cannot be created: it is tried
-// again later, and the status says why.
+// again later, and the status and /readyz say why.
 func (c *Controller) createMissing(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) {
 	if c.fleet.now().Before(r.createAgain) {
 		return
 	}
 	err := c.createNodeConfigs(ctx, r)
 	if err == nil {
-		r.uncreated, r.createFailures, r.createAgain = "", 0, time.Time{}
-	} else {
-		r.createFailures++
-		r.createAgain = c.fleet.now().Add(min(longestRetry, time.Second<<min(r.createFailures, 10)))
-		if r.createFailures >= lastingFailures && r.uncreated != err.Error() {
-			r.uncreated = err.Error()
-			c.writeFailed(o, err)
-		}
-		err = fmt.Errorf("rollout %s: %w", r.name, err)
+		r.uncreated, r.createFailures, r.createAgain = nil, 0, time.Time{}
+		return
 	}
-	c.createErrors.set(r.name, err)
+	r.createFailures++
+	r.createAgain = c.fleet.now().Add(min(longestRetry, time.Second<<min(r.createFailures, 10)))
+	if r.createFailures >= lastingFailures && (r.uncreated == nil || r.uncreated.Error() != err.Error()) {
+		r.uncreated = err
+		c.writeFailed(o, err)
+	}
 }
 
 // move writes the specs of the nodes that a plan moves, and reports the nodes that were assigned the target. It reports

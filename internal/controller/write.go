@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -192,7 +191,7 @@ func (c *Controller) rereadUncertain(ctx context.Context, r *rolloutEntry) (time
 
 // createNodeConfigs creates empty NodeConfigs for the nodes of a rollout that lack one.
 func (c *Controller) createNodeConfigs(ctx context.Context, r *rolloutEntry) error {
-	missing := slices.Sorted(slices.Values(c.fleet.nodesWithoutConfig(r)))
+	missing := c.fleet.nodesWithoutConfig(r)
 	return c.forEachParallel(ctx, len(missing), func(i int) error {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: missing[i]}}
 		err := c.client.Create(ctx, nc, fieldManager)

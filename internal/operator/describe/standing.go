@@ -6,7 +6,6 @@ package describe
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -95,23 +94,23 @@ func StandingOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, 
 // FailedIn returns the state of a failed node that the status of its rollout lists; nil for other nodes. It is what is known of nodes that
 // only a plan shows as failed, such as those with a timeout. The list keeps nodes that have gone back: they run something else.
 func FailedIn(rollouts []v1alpha1.NodeConfigRollout) func(fleet.Pair) *rollout.NodeState {
-	failed := map[string]*v1alpha1.NodeConfigRollout{}
+	statuses := map[string]*v1alpha1.NodeConfigRolloutStatus{}
 	for i := range rollouts {
-		for _, n := range rollouts[i].Status.FailedNodes {
-			failed[n.Name] = &rollouts[i]
-		}
+		statuses[rollouts[i].Name] = &rollouts[i].Status
 	}
 	return func(p fleet.Pair) *rollout.NodeState {
-		if p.Config == nil || failed[p.Config.Name] == nil {
+		if p.Config == nil {
 			return nil
 		}
-		r, source := failed[p.Config.Name], p.Config.Spec.ConfigSource
-		if by := source.By(); by.Name != r.Name || by.Revision != r.Status.Target() {
-			return nil
+		by := p.Config.Spec.ConfigSource.By()
+		if st := statuses[by.Name]; st != nil && st.Target() == by.Revision {
+			for _, n := range st.FailedNodes {
+				if n.Name == p.Config.Name {
+					return &rollout.NodeState{State: rollout.Failed, Reason: n.Reason, Message: n.Message}
+				}
+			}
 		}
-		i := slices.IndexFunc(r.Status.FailedNodes, func(n v1alpha1.FailedNode) bool { return n.Name == p.Config.Name })
-		n := r.Status.FailedNodes[i]
-		return &rollout.NodeState{State: rollout.Failed, Reason: n.Reason, Message: n.Message}
+		return nil
 	}
 }
 

@@ -139,3 +139,30 @@ func TestWhatANodeIsNotKnownToLackIsNoProblem(t *testing.T) {
 	got = RowOf(fleet.Pair{Config: nc}, nil, time.Minute, time.Unix(0, 0)).Problems
 	assert.That(t, len(got) == 1 && got[0] == "the Node does not exist", "a Node that does not exist: %q", got)
 }
+
+// The list of a stopped rollout keeps the names of nodes that have gone back: they have not failed with what they run now.
+func TestANodeHasFailedOnlyWithTheRevisionThatItsRolloutListsItFor(t *testing.T) {
+	r := v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "w"}, Status: v1alpha1.NodeConfigRolloutStatus{
+		UpdateRevision: &v1alpha1.RolloutRevision{Number: 2}, FailedNodes: []v1alpha1.FailedNode{{Name: "n", Reason: rollout.FailedTimeout}},
+	}}
+	failed := FailedIn([]v1alpha1.NodeConfigRollout{{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, r})
+	for _, tt := range []struct {
+		name, node, rollout string
+		revision            int64
+		want                bool
+	}{
+		{"assigned", "n", "w", 2, true},
+		{"gone back", "n", "w", 1, false},
+		{"of another rollout", "n", "other", 2, false},
+		{"not listed", "m", "w", 2, false},
+		{"of a person", "n", "", 0, false},
+	} {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: tt.node}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: sourceOf("new")}}
+		if tt.rollout != "" {
+			nc.Spec.ConfigSource.RolloutRef = &v1alpha1.RolloutReference{Name: tt.rollout, Revision: tt.revision}
+		}
+		s := failed(fleet.Pair{Config: nc})
+		assert.That(t, (s != nil) == tt.want && (s == nil || s.State == rollout.Failed && s.Reason == rollout.FailedTimeout), "%s: %+v", tt.name, s)
+	}
+	assert.Equal(t, failed(fleet.Pair{}), nil, "a Node without a NodeConfig")
+}
