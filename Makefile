@@ -175,18 +175,15 @@ deps:
 	    echo "could not install $${missing[*]}: tests that need a real node or a browser will be skipped"; \
 	fi
 
-# The tests of the dashboard load axe-core into the page. Nothing of it is served or released.
+# From npm: what the tests of the dashboard load into the page, and what lints Markdown. Nothing of it is served or released.
 AXE := bin/page/node_modules/axe-core/axe.min.js
-$(AXE): tools/page/package.json tools/page/package-lock.json | deps
-	@mkdir -p bin/page && cp $^ bin/page/
-	@if command -v npm >/dev/null && (cd bin/page && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
-	else echo "cannot get axe-core: the check of the dashboard's accessibility will be skipped"; fi
-
 MARKDOWNLINT := bin/markdown/node_modules/.bin/markdownlint-cli2
-$(MARKDOWNLINT): tools/markdown/package.json tools/markdown/package-lock.json | deps
-	@mkdir -p bin/markdown && cp $^ bin/markdown/
-	@if command -v npm >/dev/null && (cd bin/markdown && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
-	else mkdir -p $(@D); printf '#!/bin/sh\necho "cannot get markdownlint: Markdown is not checked"\n' >$@; chmod +x $@; fi
+$(AXE): tools/page/package.json tools/page/package-lock.json
+$(MARKDOWNLINT): tools/markdown/package.json tools/markdown/package-lock.json
+$(AXE) $(MARKDOWNLINT): | deps
+	@dir=$(firstword $(subst /node_modules/, ,$@)); mkdir -p $$dir && cp $^ $$dir/; \
+	if command -v npm >/dev/null && (cd $$dir && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
+	else echo "cannot get $(@F): what needs it will be skipped"; fi
 
 # The tests of the alerts need the programs of Prometheus. The package is only unpacked, because its installation would start
 # a server.
@@ -358,7 +355,7 @@ mutants: $(core) $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each d
 LINTED := . build/release tools/gitops
 lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint $(MARKDOWNLINT) ## run gofmt, go vet, golangci-lint, actionlint and markdownlint; run govulncheck if its database is reachable
 	@$(TOOLS)/actionlint
-	@$(MARKDOWNLINT) 2>&1 >/dev/null
+	@[ ! -x $(MARKDOWNLINT) ] || $(MARKDOWNLINT) 2>&1 >/dev/null
 	@for module in $(LINTED); do (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...); done
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) || { \
 	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database is not reachable"; \

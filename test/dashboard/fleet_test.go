@@ -165,7 +165,7 @@ func givenRollout(t *testing.T, name, pool string) {
 		ObservedGeneration: r.Generation, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Attempt: 1, StartTime: &now,
 		Message:        "revision 1: 1/3 steps done; waiting for approval",
 		UpdateRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name + "-1234567890", UID: "u1"}},
-		Nodes:          v1alpha1.RolloutCounts{Selected: 12, Updated: 1, Pending: 10, Failed: 1},
+		Nodes:          v1alpha1.RolloutCounts{Selected: 12, Members: 12, Updated: 1, Pending: 10, Failed: 1},
 		FailedNodes:    []v1alpha1.FailedNode{{Name: "seen-004", Reason: "CrashLooped", Message: "exit status 1"}},
 	}
 	assert.NoError(t, admin.Status().Update(t.Context(), r))

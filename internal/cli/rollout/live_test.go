@@ -45,7 +45,7 @@ func moving() *v1alpha1.NodeConfigRollout {
 		ObservedGeneration: 3, Phase: v1alpha1.RolloutProgressing, Message: "3 nodes are in flight", Attempt: 2, Step: 2,
 		StartTime:      ago(12 * time.Minute),
 		UpdateRevision: &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "workers-7f9c4d1a2b", UID: "u4", SHA256: "s4"}},
-		Nodes:          v1alpha1.RolloutCounts{Selected: 120, Pending: 56, Assigned: 1, Trial: 2, Updated: 61, Failed: 1, Unavailable: 4},
+		Nodes:          v1alpha1.RolloutCounts{Selected: 120, Members: 120, Pending: 56, Assigned: 1, Trial: 2, Updated: 61, Failed: 1, Unavailable: 4},
 	}
 	return r
 }
@@ -382,7 +382,7 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 		r.Spec.Template = fakeapi.Follow(rev.Namespace, rev.Name)
 		r.Status.Phase, r.Status.ObservedGeneration, r.Status.Message = v1alpha1.RolloutComplete, 1, "revision 2: 5 of 5 nodes updated"
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(rev)}
-		r.Status.Nodes = v1alpha1.RolloutCounts{Selected: 5, Updated: 5}
+		r.Status.Nodes = v1alpha1.RolloutCounts{Selected: 5, Members: 5, Updated: 5}
 		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeSucceeded}, {Revision: 1, Outcome: v1alpha1.OutcomeSucceeded}}
 	})
 	down := func(n *corev1.Node) {

@@ -345,7 +345,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if steps := describe.StepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
 		fmt.Fprintf(&b, ", %s steps done", steps)
 	}
-	if st.UpdateRevision != nil && st.Nodes.Selected > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts
+	if st.UpdateRevision != nil && st.Nodes.Members > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts
 		fmt.Fprintf(&b, ", %s updated", describe.UpdatedOf(&st.Nodes))
 		if n := inFlight(&st.Nodes); n > 0 {
 			fmt.Fprintf(&b, ", %d in flight", n)

@@ -350,6 +350,20 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 }
 
 // The caller releases the node's lock when Run has returned: another agent may then run the dry run of its kubelet.
+// The kernel does not end a process that waits for a disk.
+func TestADryRunThatDoesNotEndKeepsNoLock(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.killTakes = time.Hour })
+		w.assign("uid-stuck", conf{name: "stuck", hangs: true})
+		w.pass(time.Second)
+		w.stop()
+		if n := w.kubelet.get().checking; n != 1 {
+			t.Errorf("%d dry runs are in progress after the end of the agent, want the one that does not end", n)
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
 func TestNoDryRunOutlivesTheAgent(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.killTakes = 3 * time.Second })

@@ -76,8 +76,9 @@ type aside[T any] struct {
 	task  *task[T] // nil: none is being answered
 }
 
-// serve takes the answer to the request that was being answered. If id names another request, it forgets that answer and begins to
-// answer the new one, unless busy. answered is an earlier answer to the new request, or nil. An empty id means that there is no request.
+// serve takes the answer to the request that was being answered. If id names another request, serve forgets that answer, and begins
+// to answer the new request unless busy is set. An empty id means that there is no request. answered is an earlier answer to the new
+// request; nil: there is none.
 func (s *aside[T]) serve(ctx context.Context, all tasks, id string, answered *T, busy bool, answer func() func(context.Context) T) {
 	if s.task != nil && s.task.ended() {
 		s.id, s.answer, s.task = s.asked, &s.task.result, nil

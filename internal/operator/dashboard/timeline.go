@@ -95,7 +95,7 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 			states[f.Nodes[i].Name] = &plan.States[i]
 		}
 	} else {
-		total = describe.Members(&r.Status.Nodes)
+		total = int(r.Status.Nodes.Members)
 	}
 	var nodes []describe.TimelineNode
 	for i := range configs.Items {

@@ -36,7 +36,7 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u3"
 	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
 	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
-	r.Status.UpdateRevision.ConfigMapRef, r.Status.Attempt, r.Status.Nodes.Selected, r.Status.Nodes.Updated = ref, 1, 3, 1
+	r.Status.UpdateRevision.ConfigMapRef, r.Status.Attempt, r.Status.Nodes.Selected, r.Status.Nodes.Members, r.Status.Nodes.Updated = ref, 1, 3, 3, 1
 	r.Status.StartTime, r.Status.AttemptTime, r.Status.StepTime = new(metav1.NewTime(begun)), new(metav1.NewTime(begun)), new(metav1.NewTime(begun.Add(20*time.Minute)))
 	done := configOf("a", metav1.ConditionTrue, "AllChecksPassed")
 	done.Spec.ConfigSource = &v1alpha1.NodeConfigSource{

@@ -40,15 +40,7 @@ func StepsDone(r *v1alpha1.NodeConfigRollout) string {
 
 // UpdatedOf counts the nodes that have proven the revision and all that belong to the rollout, such as 812/5000.
 func UpdatedOf(n *v1alpha1.RolloutCounts) string {
-	return fmt.Sprintf("%d/%d", n.Updated, Members(n))
-}
-
-// Members returns how many nodes belong to a rollout, given the counts of its status.
-func Members(n *v1alpha1.RolloutCounts) int {
-	if n.Members > 0 {
-		return int(n.Members)
-	}
-	return max(0, int(n.Selected-n.Conflicted-n.Manual))
+	return fmt.Sprintf("%d/%d", n.Updated, n.Members)
 }
 
 // WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
