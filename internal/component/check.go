@@ -232,7 +232,7 @@ func (c *check) run(ctx context.Context) Verdict {
 	if message, compared := v.CheckProtected(c.h.Protected); message != "" || !compared {
 		return v
 	}
-	c.runtime = RuntimeEndpoint(Verdict{Effective: v.Local, Assumed: c.h.k.assumed(c.local)}.EffectiveOrAssumed())
+	c.runtime = RuntimeEndpoint(v.Local)
 	c.applyStage2(ctx, &v, c.runStage2(ctx))
 	return v
 }

@@ -70,12 +70,16 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
 			nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
 		}
+		if i == 9 { // healthy, and too late
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
+		}
 		f.setNode(n)
 		f.setConfig(nc)
 	}
 	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "gone"}})
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	r.Spec.AllNodes, r.Spec.Frozen, r.Status.Phase = true, true, v1alpha1.RolloutRollingBack
+	r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 7}
 	r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "n1", Reason: "NotReady"}, {Name: "n9", Reason: "Timeout"}, {Name: "removed", Reason: "Timeout"}}
 	f.setRollout(r)
 	f.agent = time.Minute
