@@ -5,6 +5,7 @@ package printable
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,14 @@ func Few(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return strings.Join(names, ", ")
+}
+
+// First joins the first words, and shows whether there are more. It is for a text that has their number, or the command that lists them.
+func First(words []string, most int, separator string) string {
+	if len(words) > most {
+		words = append(slices.Clip(words[:most]), "...")
+	}
+	return strings.Join(words, separator)
 }
 
 // Count returns a number with its noun, which takes an s in the plural.

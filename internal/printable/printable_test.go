@@ -124,3 +124,12 @@ func TestAJSONWriterKeepsJSON(t *testing.T) {
 		t.Errorf("got %q, want %q", got.String(), want)
 	}
 }
+
+func TestTheFirstWordsShowWhetherThereAreMore(t *testing.T) {
+	words := []string{"a", "b", "c"}
+	for most, want := range map[int]string{0: "...", 2: "a; b; ...", 3: "a; b; c", 9: "a; b; c"} {
+		assert.Equal(t, First(words, most, "; "), want, "the first", most)
+	}
+	assert.Equal(t, words[2], "c", "the words are as before")
+	assert.Equal(t, First(nil, 3, "; "), "", "of none")
+}

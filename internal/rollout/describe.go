@@ -208,12 +208,7 @@ func (in *Input) contentName(ref *v1alpha1.ConfigMapReference, rollout string, r
 const maxNames = 5
 
 // JoinNames returns the first names. The text before them has their number.
-func JoinNames(names []string) string {
-	if len(names) > maxNames {
-		names = append(slices.Clip(names[:maxNames]), "...")
-	}
-	return strings.Join(names, ", ")
-}
+func JoinNames(names []string) string { return printable.First(names, maxNames, ", ") }
 
 // noNodesMessage explains why the rollout has no nodes.
 func (d *planner) noNodesMessage() string {

@@ -4,13 +4,13 @@
 package describe
 
 import (
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // RowDrift says how the running kubelet of a node compares with what its agent started: the condition Drifted, and the details in
@@ -43,11 +43,8 @@ func (d *RowDrift) Drifted() bool { return d != nil && d.Status == string(metav1
 func (d *RowDrift) Differs(most int) string {
 	var out []string
 	say := func(kind string, names []string) {
-		if len(names) > most {
-			names = append(slices.Clone(names[:most]), "...")
-		}
 		if len(names) > 0 {
-			out = append(out, kind+" "+strings.Join(names, ", "))
+			out = append(out, kind+" "+printable.First(names, most, ", "))
 		}
 	}
 	say("running:", d.Fields)

@@ -111,13 +111,7 @@ func ofParts(f *Facts, of, do string) []Finding {
 }
 
 // firstFew joins the first three differences.
-func firstFew(words []string) string {
-	const most = 3
-	if len(words) > most {
-		words = append(slices.Clip(words[:most]), "...")
-	}
-	return strings.Join(words, "; ")
-}
+func firstFew(words []string) string { return printable.First(words, 3, "; ") }
 
 // compare returns what an object lacks, and the fields that only its CRD in the cluster has.
 func compare(want, got *unstructured.Unstructured) (lacks, more []string) {
