@@ -99,8 +99,8 @@ func (o *options) checkReplaceable() error {
 		return err
 	}
 	if !v.State.Current.IsLocal() || !v.State.LastKnownGood.IsLocal() {
-		return errors.New("this node has a configuration from the API, which its flags override too: add the fields of the flags to that configuration, " +
-			"or return the node to its local configuration first; nothing was changed")
+		return errors.New("this node has a configuration from the API, which its flags override too: add the fields of the flags to that " +
+			"configuration, or return the node to its local configuration first; nothing was changed")
 	}
 	return nil
 }
@@ -115,7 +115,8 @@ func flagsFile(ctx context.Context, host *agent.HostKubelet, dir string) (file s
 		return "", nil, err
 	}
 	if len(before) > 0 {
-		return "", nil, fmt.Errorf("%s replaces flags of the kubelet already, or is left over: remove it to replace them again; nothing was changed", before[0])
+		return "", nil, fmt.Errorf("%s replaces flags of the kubelet already, or is left over: remove it to replace them again; nothing was "+
+			"changed", before[0])
 	}
 	converted, err := host.DryRunner.ConvertFlags(ctx, "")
 	if err != nil {
@@ -170,7 +171,8 @@ func (o *options) checkSame(ctx context.Context, host *agent.HostKubelet, file s
 			}
 		}
 		if differs := payload.Diff(after.Effective, before.Effective); len(differs) > 0 {
-			return fmt.Errorf("%s is not equivalent to the flags: %s would be %s instead of %s; nothing was changed", file, differs[0].Field, differs[0].Value, differs[0].Local)
+			return fmt.Errorf("%s is not equivalent to the flags: %s would be %s instead of %s; nothing was changed", file, differs[0].Field,
+				differs[0].Value, differs[0].Local)
 		}
 		return nil
 	})

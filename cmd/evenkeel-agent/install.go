@@ -75,13 +75,16 @@ func (c *nodeChange) bind(f *pflag.FlagSet) {
 // bindRestart adds the flags of every restart of the kubelet.
 func (c *nodeChange) bindRestart(f *pflag.FlagSet) {
 	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
-	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to become healthy; after that, the change is rolled back")
-	f.BoolVar(&c.request.AllowPodLoss, "allow-pod-loss", false, "restart the kubelet even if it would then end pods, for example because a node label changed after they were scheduled")
+	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute,
+		"how long the kubelet has to become healthy; after that, the change is rolled back")
+	f.BoolVar(&c.request.AllowPodLoss, "allow-pod-loss", false,
+		"restart the kubelet even if it would then end pods, for example because a node label changed after they were scheduled")
 }
 
 // bindBinDir adds the flag of commands that install the agent.
 func (c *nodeChange) bindBinDir(f *pflag.FlagSet) {
-	f.StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin, or /opt/bin if that is read-only)")
+	f.StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, "+
+		"otherwise /usr/local/bin, or /opt/bin if that is read-only)")
 }
 
 func installCommand() *cobra.Command {
@@ -123,13 +126,16 @@ rolled back, 3 usage.`,
 		},
 	}
 	c.bind(cmd.Flags())
-	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
+	cmd.Flags().StringVar(&c.request.Turn, "turn", "",
+		"replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+
+			" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
 	c.bindBinDir(cmd.Flags())
 	return cmd
 }
 
 // run changes the node and, with --stay, keeps running until ctx ends.
-func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Host, context.Context, install.Request) (string, error)) error {
+func (c *nodeChange) run(ctx context.Context, out io.Writer,
+	do func(*install.Host, context.Context, install.Request) (string, error)) error {
 	if c.request.Timing.Timeout <= 0 {
 		return program.Usage("--timeout must be greater than 0, not %s", c.request.Timing.Timeout)
 	}
@@ -213,7 +219,8 @@ func parseAgentFlags(flags []string) (*options, error) {
 	case set.NArg() > 0:
 		return nil, program.Usage("flags of the agent: %q is not a flag", set.Arg(0))
 	case o.bootstrap || o.lockFile != "":
-		return nil, program.Usage("flags of the agent: install does not support --lock-file and --bootstrap, which are for nodes with a self-hosted kubelet")
+		return nil, program.Usage("flags of the agent: install does not support --lock-file and --bootstrap, which are for nodes with a " +
+			"self-hosted kubelet")
 	}
 	if err := o.check(); err != nil {
 		return nil, err

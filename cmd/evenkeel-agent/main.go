@@ -84,7 +84,8 @@ the node.`,
 		}
 		return program.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(),
+		onHostCommand(),
 		probeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
 	return root
 }

@@ -54,7 +54,8 @@ enter the host's namespaces (the message names the permission that is missing).`
   evenkeel-agent on-host -- /evenkeel-agent install --stay`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || !hostns.IsCommandLine(args) {
-				return program.Usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] -- KUBELET [its flags]; or that of a command of the agent: -- AGENT COMMAND [its arguments]")
+				return program.Usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] " +
+					"-- KUBELET [its flags]; or that of a command of the agent: -- AGENT COMMAND [its arguments]")
 			}
 			return o.run(cmd.Context(), args)
 		},

@@ -65,35 +65,55 @@ const (
 )
 
 func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "state directory: checkpoints, last-known-good, bad configurations; unset: dynamic configuration is off")
-	f.StringVar(&o.initConfigDir, "init-config-dir", "", "directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
-	f.StringVar(&o.flagsDropin, "flags-dropin", "", "drop-in that replaces flags of the kubelet, written by evenkeel-agent flags --apply; if it cannot be used, the flags stay")
+	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "",
+		"state directory: checkpoints, last-known-good, bad configurations; unset: dynamic configuration is off")
+	f.StringVar(&o.initConfigDir, "init-config-dir", "",
+		"directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
+	f.StringVar(&o.flagsDropin, "flags-dropin", "",
+		"drop-in that replaces flags of the kubelet, written by evenkeel-agent flags --apply; if it cannot be used, the flags stay")
 	f.StringVar(&o.nodeName, "node-name", "", "name of this node; if empty, the kubelet's --hostname-override, or else the host's name")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API; if empty, the kubelet's own")
-	f.BoolVar(&o.remoteConfig, "remote-config", true, "run configurations from the API; false: this node opts out and runs its local configuration")
-	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "advanced: source of the configuration: nodeconfig (usual), the one that this node's NodeConfig assigns, or configmap, the ConfigMap kubelet-<node-name>")
-	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs permission to read it: see evenkeel-agent rbac --help")
+	f.BoolVar(&o.remoteConfig, "remote-config", true,
+		"run configurations from the API; false: this node opts out and runs its local configuration")
+	f.StringVar(&o.configSource, "config-source", fromNodeConfig,
+		"advanced: source of the configuration: nodeconfig (usual), the one that this node's NodeConfig assigns, or configmap, the ConfigMap "+
+			"kubelet-<node-name>")
+	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace,
+		"namespace of the ConfigMap kubelet-<node-name>; the node needs permission to read it: see evenkeel-agent rbac --help")
 	o.bindProtected(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
-	f.DurationVar(&o.agent.Limits.TrialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy before its configuration becomes last-known-good")
+	f.DurationVar(&o.agent.Limits.TrialDuration, "config-trial-duration", 10*time.Minute,
+		"how long the kubelet must be observed healthy before its configuration becomes last-known-good")
 	f.IntVar(&o.agent.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.agent.SyncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the assigned configuration")
-	f.DurationVar(&o.agent.Limits.HealthTimeout, "health-timeout", 2*time.Minute, "how long the kubelet may be alive but not healthy in a trial")
-	f.DurationVar(&o.agent.Limits.ReadyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be NotReady in a trial; allow several renewals of its Lease (one every 10s)")
+	f.DurationVar(&o.agent.Limits.HealthTimeout, "health-timeout", 2*time.Minute,
+		"how long the kubelet may be alive but not healthy in a trial")
+	f.DurationVar(&o.agent.Limits.ReadyTimeout, "ready-timeout", 2*time.Minute,
+		"how long a node that was Ready may be NotReady in a trial; allow several renewals of its Lease (one every 10s)")
 	f.DurationVar(&o.agent.StopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
-	f.StringVar(&o.agent.APILoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
-	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
-	f.StringVar(&o.agent.StartupTaint, "startup-taint", v1alpha1.TaintUnconfigured, "key of the taint with which new nodes register (effect NoSchedule); a node with it and without workload pods counts as drained; as the controller's flag; empty: none")
-	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as the kubelet's flag does: only one agent or kubelet with this file runs; the others wait; the directory must exist")
+	f.StringVar(&o.agent.APILoss, "api-loss-rollback", "auto",
+		"go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
+	f.StringVar(&o.localInvalid, "local-invalid", "refuse",
+		"what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
+	f.StringVar(&o.agent.StartupTaint, "startup-taint", v1alpha1.TaintUnconfigured,
+		"key of the taint with which new nodes register (effect NoSchedule); a node with it and without workload pods counts as drained; as "+
+			"the controller's flag; empty: none")
+	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as the kubelet's flag does: only one "+
+		"agent or kubelet with this file runs; the others wait; the directory must exist")
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "exit with code 0 when another process opens --lock-file; for the bootstrap kubelet")
-	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp, "with --lock-file and without --bootstrap: how long no kubelet may be healthy before the agent releases the lock to a waiting agent (exit code 9); 0: never (default: twice the --health-timeout if that is longer)")
-	f.StringVar(&o.probeSocket, "probe-socket", "", "Unix socket that answers evenkeel-agent probe, also while the agent waits for the lock; empty: none")
+	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp,
+		"with --lock-file and without --bootstrap: how long no kubelet may be healthy before the agent releases the lock to a waiting agent "+
+			"(exit code 9); 0: never (default: twice the --health-timeout if that is longer)")
+	f.StringVar(&o.probeSocket, "probe-socket", "",
+		"Unix socket that answers evenkeel-agent probe, also while the agent waits for the lock; empty: none")
 	o.log.Bind(f)
 }
 
 func (o *options) bindProtected(f *pflag.FlagSet) {
 	o.given = f.Changed
-	f.StringVar(&o.protectedFields, "protected-fields", "", "fields that no payload may change from their local values: +maxPods,-tlsMinVersion changes the default list (docs/protected-fields.md), a list without signs replaces it, an empty list protects nothing (default: the default list)")
+	f.StringVar(&o.protectedFields, "protected-fields", "",
+		"fields that no payload may change from their local values: +maxPods,-tlsMinVersion changes the default list "+
+			"(docs/protected-fields.md), a list without signs replaces it, an empty list protects nothing (default: the default list)")
 }
 
 // protection returns the fields that --protected-fields protects.
@@ -122,7 +142,8 @@ func (o *options) check() error {
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
 		return program.Usage("--config-namespace is for --config-source=configmap only: a NodeConfig names the namespace itself")
 	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.agent.Limits.HealthTimeout:
-		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial must be able to roll back first", o.giveUp, o.agent.Limits.HealthTimeout)
+		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial must be able to roll back first", o.giveUp,
+			o.agent.Limits.HealthTimeout)
 	case o.agent.Limits.CrashLoopThreshold < 0 || o.agent.Limits.CrashLoopThreshold > 10:
 		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.agent.Limits.CrashLoopThreshold)
 	case o.agent.APILoss != "auto" && o.agent.APILoss != "on" && o.agent.APILoss != "off":
@@ -139,7 +160,8 @@ func (o *options) check() error {
 			return program.Usage("--%s must not be negative: %s", name, d)
 		}
 	}
-	for name, d := range map[string]time.Duration{"health-timeout": o.agent.Limits.HealthTimeout, "ready-timeout": o.agent.Limits.ReadyTimeout} {
+	for name, d := range map[string]time.Duration{"health-timeout": o.agent.Limits.HealthTimeout,
+		"ready-timeout": o.agent.Limits.ReadyTimeout} {
 		if d <= 0 {
 			return program.Usage("--%s must be greater than 0, not %s", name, d)
 		}
@@ -283,7 +305,8 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 
 // refuse returns the error of a node that has no fallback.
 func (o *options) refuse(invalid error, k *component.Kubelet) error {
-	return program.WithExitCode(exitLocalInvalid, fmt.Errorf("%w\nthe node has no other fallback: correct %s, or see --local-invalid", invalid, o.localFile(k)))
+	return program.WithExitCode(exitLocalInvalid,
+		fmt.Errorf("%w\nthe node has no other fallback: correct %s, or see --local-invalid", invalid, o.localFile(k)))
 }
 
 func (o *options) agentOptions(node string, service *handover.Service, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
@@ -331,7 +354,8 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 }
 
 // serve runs the agent, with its clients and server, until ctx ends or the agent gives up.
-func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, service *handover.Service, log *slog.Logger) error {
+func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap,
+	service *handover.Service, log *slog.Logger) error {
 	switch {
 	case o.dynamicConfigDir == "":
 		log.Warn("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")

@@ -49,6 +49,7 @@ Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 	}
 	cmd.Flags().StringVar(&dir, "dynamic-config-dir", "", "the agent's --dynamic-config-dir")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json (default: text)")
-	cmd.Flags().StringVar(&form, "effective", "", "also show the effective configuration, with upstream field names (flat) or in evenkeel's groups (grouped)")
+	cmd.Flags().StringVar(&form, "effective", "",
+		"also show the effective configuration, with upstream field names (flat) or in evenkeel's groups (grouped)")
 	return cmd
 }

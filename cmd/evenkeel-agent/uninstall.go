@@ -34,7 +34,8 @@ restored, 3 usage.`,
 		},
 	}
 	c.bind(cmd.Flags())
-	cmd.Flags().BoolVar(&c.request.Force, "force", false, "also remove an edited drop-in, or one that the kubelet needs to start; never roll back")
+	cmd.Flags().BoolVar(&c.request.Force, "force", false,
+		"also remove an edited drop-in, or one that the kubelet needs to start; never roll back")
 	cmd.Flags().BoolVar(&c.request.Purge, "purge", false, "also remove the agent's state directory")
 	return cmd
 }

@@ -52,22 +52,39 @@ type options struct {
 
 func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: $KUBECONFIG, else the pod's ServiceAccount")
-	f.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace, "namespace of the revisions' ConfigMaps and of the Lease; nodes need permission to read ConfigMaps there")
-	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on, which is updated last (default: $NODE_NAME)")
-	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease evenkeel-controller; if false, no other controller may run")
-	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long the Lease is valid without renewal; its holder stops after two thirds of this time")
+	f.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace,
+		"namespace of the revisions' ConfigMaps and of the Lease; nodes need permission to read ConfigMaps there")
+	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"),
+		"name of the node that this controller runs on, which is updated last (default: $NODE_NAME)")
+	f.BoolVar(&o.leaderElect, "leader-elect", true,
+		"work only while holding the Lease evenkeel-controller; if false, no other controller may run")
+	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration,
+		"how long the Lease is valid without renewal; its holder stops after two thirds of this time")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "address for /metrics; 0: none")
-	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics with TLS, only to clients that the API server knows and that may get /metrics; if false, with plain HTTP to everyone")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", true,
+		"serve /metrics with TLS, only to clients that the API server knows and that may get /metrics; if false, with plain HTTP to everyone")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
-	f.DurationVar(&o.agentTimeout, "agent-timeout", fleet.DefaultSettings.AgentTimeout.Duration, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back; should be at least 50s: an agent can take 47s to come back after an outage")
-	f.DurationVar(&o.notReadyGrace, "not-ready-grace", fleet.DefaultSettings.NotReadyGrace.Duration, "how long a node may be NotReady after an assignment before it counts as failed")
-	f.StringArrayVar(&o.prometheus, "prometheus-server", nil, "Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", fleet.DefaultSettings.AgentTimeout.Duration,
+		"how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back; should be at least "+
+			"50s: an agent can take 47s to come back after an outage")
+	f.DurationVar(&o.notReadyGrace, "not-ready-grace", fleet.DefaultSettings.NotReadyGrace.Duration,
+		"how long a node may be NotReady after an assignment before it counts as failed")
+	f.StringArrayVar(&o.prometheus, "prometheus-server", nil,
+		"Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
-	f.StringSliceVar(&o.maintenance, "maintenance", nil, "key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; may be repeated")
-	f.StringVar(&o.startupTaint.Key, "startup-taint", v1alpha1.TaintUnconfigured, "key of the taint with which kubelets register (effect NoSchedule), and which is removed when the node runs its configuration; empty: none")
-	f.DurationVar(&o.startupTaint.Times.Grace, "startup-grace", time.Minute, "how long a new node that no rollout selects keeps the startup taint: labels often arrive after the Node")
-	f.DurationVar(&o.startupTaint.Times.Deadline, "startup-deadline", 10*time.Minute, "when the startup taint is removed from a new node in any case; shorter than the time that the cluster's autoscaler gives a node to start")
-	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated; default: none")
+	f.StringSliceVar(&o.maintenance, "maintenance", nil,
+		"key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; "+
+			"may be repeated")
+	f.StringVar(&o.startupTaint.Key, "startup-taint", v1alpha1.TaintUnconfigured,
+		"key of the taint with which kubelets register (effect NoSchedule), and which is removed when the node runs its configuration; empty: "+
+			"none")
+	f.DurationVar(&o.startupTaint.Times.Grace, "startup-grace", time.Minute,
+		"how long a new node that no rollout selects keeps the startup taint: labels often arrive after the Node")
+	f.DurationVar(&o.startupTaint.Times.Deadline, "startup-deadline", 10*time.Minute,
+		"when the startup taint is removed from a new node in any case; shorter than the time that the cluster's autoscaler gives a node to "+
+			"start")
+	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be "+
+		"repeated; default: none")
 	o.log.Bind(f)
 }
 

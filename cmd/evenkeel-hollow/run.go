@@ -47,7 +47,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.Zones, "zones", 0, "number of zones: zone-0, zone-1, ...; 0: no zones")
 	f.StringArrayVar(&o.labels, "label", nil, "label of every Node, key=value; repeatable")
 	f.StringArrayVar(&o.faults, "fault", nil, "a fault, see above; repeatable")
-	f.DurationVar(&o.Limits.TrialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration before it is last-known-good")
+	f.DurationVar(&o.Limits.TrialDuration, "trial-duration", 5*time.Second,
+		"how long a kubelet must be healthy with a configuration before it is last-known-good")
 	f.DurationVar(&o.Limits.HealthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
 	f.IntVar(&o.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.LeasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")

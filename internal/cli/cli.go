@@ -83,9 +83,11 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
 	env.AddVerbosity(root.PersistentFlags())
-	command.AddTitled(root, "Change and watch nodes:", rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env),
+	command.AddTitled(root, "Change and watch nodes:", rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env),
+		node.AssignCommand(env),
 		node.NodesCommand(env), node.Command(env), dashboard.Command(env))
-	command.AddTitled(root, "Install and diagnose:", install.Command(env), install.UninstallCommand(env), doctor.Command(env), support.Command(env), version.Command(env))
+	command.AddTitled(root, "Install and diagnose:", install.Command(env), install.UninstallCommand(env), doctor.Command(env),
+		support.Command(env), version.Command(env))
 	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.UpgradeCommand(env), node.FlagsCommand(env))
 	for path, role := range map[string]string{
 		"rollout": "evenkeel-operator", "rollout list": "evenkeel-view", "rollout status": "evenkeel-view", "push": "evenkeel-operator",

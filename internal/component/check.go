@@ -117,7 +117,8 @@ func (h *DryRunner) runEmpty(ctx context.Context, apiVersion string) result {
 func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	if file, _ := h.k.sources(RunConfig{InitFile: initFile}); file != "" {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			return Verdict{Outcome: Rejected, Message: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its cluster?", file)}
+			return Verdict{Outcome: Rejected, Message: fmt.Sprintf("the kubelet's configuration file %s does not exist: has this node joined its "+
+				"cluster?", file)}
 		}
 	}
 	caps, err := h.probe(ctx)

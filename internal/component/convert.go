@@ -242,7 +242,8 @@ func (k *Kubelet) withFlags(flags []flag) *Kubelet {
 
 // of returns a DryRunner for the same binary with another command line. It shares the limit of parallel runs.
 func (h *DryRunner) of(k *Kubelet) *DryRunner {
-	return &DryRunner{Deadline: h.Deadline, Protected: h.Protected, k: k, apiVersions: h.apiVersions, scratch: h.scratch, log: h.log, slots: h.slots}
+	return &DryRunner{Deadline: h.Deadline, Protected: h.Protected, k: k, apiVersions: h.apiVersions, scratch: h.scratch, log: h.log,
+		slots: h.slots}
 }
 
 // UnknownFlags returns the names of the flags of this command line that another kubelet does not have, such as that of a

@@ -37,7 +37,8 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 	}
 	header := func(size int) []byte { return be.BigEndian.AppendUint32([]byte{0}, uint32(size)) } // not compressed, and the size
 	frame := append(header(len(message)), message...)
-	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/runtime.v1."+method, bytes.NewReader(frame)) // a valid URL
+	// a valid URL
+	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/runtime.v1."+method, bytes.NewReader(frame))
 	request.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
 	response, err := transport.RoundTrip(request)
 	if err != nil {

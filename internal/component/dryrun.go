@@ -38,7 +38,8 @@ var runtimeErrors = []string{
 // Messages that a kubelet logs only if it continues after the end of a stage. Each is logged before it serves
 // requests, writes to the node or touches a pod.
 var (
-	overrunStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen", "Starting to listen read-only"}
+	overrunStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen",
+		"Starting to listen read-only"}
 	overrunStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, overrunStage2...)
 )
 
@@ -167,7 +168,8 @@ func (h *DryRunner) run(ctx context.Context, spec dryRun) result {
 		out.holdsDump = mayBeDump
 	}
 	began := time.Now()
-	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline, confined: true}, out)
+	end := execute(ctx, process{path: id.Path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: h.Deadline, confined: true},
+		out)
 	a := h.read(spec, dir, out, end)
 	h.log.Debug("dry run", "stage", spec.stage, "outcome", a.outcome, "words", a.message, "took", time.Since(began))
 	return a
@@ -231,7 +233,8 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 	}
 	word := out.failureText()
 	// A panic, which may quote the payload, has another exit code.
-	if end.code == 1 && out.failures == 1 && (spec.stage == 1 && word == acceptedStage1 || spec.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
+	if end.code == 1 && out.failures == 1 && (spec.stage == 1 && word == acceptedStage1 ||
+		spec.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
 		a.outcome = Accepted
 		a.effective = h.effective(spec.shape.read(a.dumps), dir, spec)
 		return a

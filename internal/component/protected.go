@@ -68,7 +68,8 @@ func (v Verdict) CheckProtected(p payload.Protection) (message string, compared 
 	case p.Empty():
 		return "", true
 	case v.Local == nil:
-		return "the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid", false
+		return "the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local " +
+			"configuration is valid", false
 	}
 	return violationsMessage(p.Violations(v.Effective, v.Local, v.Hidden)), true
 }

@@ -28,7 +28,8 @@ func (c *check) runStage2(ctx context.Context) result {
 	}
 	if !safe {
 		if local := c.runLocal(ctx); local.outcome != Accepted {
-			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed || local.outcome == CouldNotTell && !local.overran
+			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed ||
+				local.outcome == CouldNotTell && !local.overran
 			return result{}
 		}
 	}
@@ -56,8 +57,9 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 	case c.stage2Unusable != "":
 		v.Message = clip("stage 2 of the dry run was not used: "+c.stage2Unusable, maxMessage)
 		if !c.runtimeDown {
-			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage cannot be used with this kubelet " +
-				"or with the local configuration; other errors appear only in the trial"})
+			v.Limits = append(v.Limits, Limit{LimitValidationOnly,
+				"the dry run only validates a configuration, because its second stage cannot be used with this kubelet " +
+					"or with the local configuration; other errors appear only in the trial"})
 		}
 		return
 	case a.outcome == Accepted:

@@ -29,12 +29,15 @@ type collector struct {
 func newCollector(f *cache, startupDeadline time.Duration, watchErrors, writeErrors *problems) *collector {
 	return &collector{
 		fleet: f, startupDeadline: startupDeadline, watchErrors: watchErrors, writeErrors: writeErrors,
-		nodes:          prometheus.NewDesc("evenkeel_nodes", "Nodes of the cluster, by status and reason of ConfigOK.", []string{"status", "reason"}, nil),
-		startup:        prometheus.NewDesc("evenkeel_startup_taint_nodes", "Nodes with the startup taint.", nil, nil),
-		startupOverdue: prometheus.NewDesc("evenkeel_startup_taint_overdue_nodes", "Nodes that have the startup taint although their deadline has passed.", nil, nil),
-		due:            prometheus.NewDesc("evenkeel_controller_due_rollouts", "Rollouts that are due to be planned.", nil, nil),
-		overdue:        prometheus.NewDesc("evenkeel_controller_overdue_seconds", "For how long the longest overdue rollout has been due.", nil, nil),
-		problems:       prometheus.NewDesc("evenkeel_controller_problems", "Problems that keep the controller from working: kinds it cannot watch, rollouts it cannot write.", []string{"kind"}, nil),
+		nodes: prometheus.NewDesc("evenkeel_nodes", "Nodes of the cluster, by status and reason of ConfigOK.",
+			[]string{"status", "reason"}, nil),
+		startup: prometheus.NewDesc("evenkeel_startup_taint_nodes", "Nodes with the startup taint.", nil, nil),
+		startupOverdue: prometheus.NewDesc("evenkeel_startup_taint_overdue_nodes",
+			"Nodes that have the startup taint although their deadline has passed.", nil, nil),
+		due:     prometheus.NewDesc("evenkeel_controller_due_rollouts", "Rollouts that are due to be planned.", nil, nil),
+		overdue: prometheus.NewDesc("evenkeel_controller_overdue_seconds", "For how long the longest overdue rollout has been due.", nil, nil),
+		problems: prometheus.NewDesc("evenkeel_controller_problems",
+			"Problems that keep the controller from working: kinds it cannot watch, rollouts it cannot write.", []string{"kind"}, nil),
 		attention: prometheus.NewDesc("evenkeel_attention", "Rollouts or nodes that need a person, by level and reason.",
 			[]string{"level", "reason", "rollout"}, nil),
 	}

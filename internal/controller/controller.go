@@ -131,11 +131,13 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		watches:      newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
 		startupTaint: o.Startup, log: o.Log, fleet: newCache(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
-	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key, c.settings.AgentTimeout.Duration
+	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key,
+		c.settings.AgentTimeout.Duration
 	c.watchErrors = c.newProblems("cannot watch", "what", func(string) { c.fleet.endOutage(time.Time{}) })
 	c.writeErrors = c.newProblems("cannot write", "rollout", func(string) {})
 	var err error
-	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit,
+		newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {
@@ -148,7 +150,8 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.metrics.expectEvaluations(c.settings.PrometheusServers)
 	c.measurements.metrics = c.metrics
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme),
+		authorizationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
@@ -226,7 +229,8 @@ func (c *Controller) serveProbes(address string) error {
 	if err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
-	return c.manager.Add(&manager.Server{Name: "probes", Listener: listener, Server: &http.Server{Handler: c.probes(), ReadHeaderTimeout: time.Minute}})
+	return c.manager.Add(&manager.Server{Name: "probes", Listener: listener,
+		Server: &http.Server{Handler: c.probes(), ReadHeaderTimeout: time.Minute}})
 }
 
 // probes answers the probes of the kubelet.

@@ -19,7 +19,8 @@ import (
 )
 
 // cache is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
-// concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from a watch or from
+// concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from
+// a watch or from
 // the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
 // they are added. They are shared and never changed.
 type cache struct {
@@ -428,7 +429,8 @@ func (f *cache) setRevision(cm *corev1.ConfigMap) {
 	if f.revisions[owner] == nil {
 		f.revisions[owner] = map[string]*corev1.ConfigMap{}
 	}
-	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || fleet.Older(cm.ResourceVersion, was.ResourceVersion)) {
+	if was := f.revisions[owner][cm.Name]; was != nil &&
+		(was.ResourceVersion == cm.ResourceVersion || fleet.Older(cm.ResourceVersion, was.ResourceVersion)) {
 		return
 	}
 	f.revisions[owner][cm.Name] = cm

@@ -35,15 +35,18 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)})
 	}
 	m := &meters{
-		nodes:     gauge("evenkeel_rollout_nodes", "Nodes that a rollout selects, by state.", "rollout", "state"),
-		phase:     gauge("evenkeel_rollout_phase", "1 for the current phase of a rollout, 0 for the other phases.", "rollout", "phase"),
-		halted:    gauge("evenkeel_rollout_halted", "1 if the rollout's revision is stopped, else 0.", "rollout"),
-		window:    gauge("evenkeel_rollout_next_window_timestamp_seconds", "When the next maintenance window of a rollout opens; 0: nodes may be assigned the revision now, or no window opens.", "rollout"),
-		preflight: gauge("evenkeel_rollout_preflight_nodes", "Nodes that were asked about the revision before the first restart, by answer.", "rollout", "answer"),
+		nodes:  gauge("evenkeel_rollout_nodes", "Nodes that a rollout selects, by state.", "rollout", "state"),
+		phase:  gauge("evenkeel_rollout_phase", "1 for the current phase of a rollout, 0 for the other phases.", "rollout", "phase"),
+		halted: gauge("evenkeel_rollout_halted", "1 if the rollout's revision is stopped, else 0.", "rollout"),
+		window: gauge("evenkeel_rollout_next_window_timestamp_seconds",
+			"When the next maintenance window of a rollout opens; 0: nodes may be assigned the revision now, or no window opens.", "rollout"),
+		preflight: gauge("evenkeel_rollout_preflight_nodes", "Nodes that were asked about the revision before the first restart, by answer.",
+			"rollout", "answer"),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evenkeel_controller_writes_total", Help: "Writes to the API server, by object and result.",
 		}, []string{"object", "result"}),
-		gates: gauge("evenkeel_rollout_gate", "1 for the result of a gate's last evaluation, 0 for the other results.", "rollout", "gate", "state"),
+		gates: gauge("evenkeel_rollout_gate", "1 for the result of a gate's last evaluation, 0 for the other results.", "rollout", "gate",
+			"state"),
 		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evenkeel_controller_gate_evaluations_total", Help: "Evaluations of gates, by Prometheus server and result.",
 		}, []string{"server", "result"}),
@@ -58,7 +61,8 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
 	}
 	for object, results := range map[string][]string{ // begin at 0, so that the first write is an increase
-		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"}, "node": {"ok", "error"},
+		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"}, "node": {"ok",
+			"error"},
 		"preflight": {"ok", "conflict", "error"},
 	} {
 		for _, result := range results {
@@ -72,7 +76,8 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	others = append(others, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var errs []error
-	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.released, m.evaluations, m.evaluation, build) {
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.released,
+		m.evaluations, m.evaluation, build) {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -122,7 +127,8 @@ func (m *meters) report(name string, result *rollout.Result) {
 	}
 }
 
-var gateStates = []v1alpha1.GateState{v1alpha1.GatePending, v1alpha1.GatePassing, v1alpha1.GateFailing, v1alpha1.GateEmpty, v1alpha1.GateError}
+var gateStates = []v1alpha1.GateState{v1alpha1.GatePending, v1alpha1.GatePassing, v1alpha1.GateFailing, v1alpha1.GateEmpty,
+	v1alpha1.GateError}
 
 // The results of evaluations, as a label.
 const (

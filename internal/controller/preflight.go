@@ -45,9 +45,10 @@ func (c *Controller) ask(ctx context.Context, nodes []string, request string) (f
 		if known == nil {
 			return nil
 		}
-		err := c.patchNodeConfig(context.WithoutCancel(ctx), "preflight", nodes[i], types.MergePatchType, map[string]any{"metadata": map[string]any{
-			"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationPreflight: request},
-		}})
+		err := c.patchNodeConfig(context.WithoutCancel(ctx), "preflight", nodes[i], types.MergePatchType,
+			map[string]any{"metadata": map[string]any{
+				"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationPreflight: request},
+			}})
 		switch {
 		case err == nil:
 			return nil
@@ -64,7 +65,8 @@ func (c *Controller) ask(ctx context.Context, nodes []string, request string) (f
 // askAbout asks the nodes that a plan names about the target.
 func (c *Controller) askAbout(ctx context.Context, in *planInput, result *rollout.Result) (finished bool, err error) {
 	attempt := result.Next.Attempt
-	request, err := fleet.PreflightRequestText(rollout.PreflightUID(in.UID, in.Target.Number, attempt), in.Target.ConfigMapRef, attempt, in.object.Spec.Trial, in.Now)
+	request, err := fleet.PreflightRequestText(rollout.PreflightUID(in.UID, in.Target.Number, attempt), in.Target.ConfigMapRef, attempt,
+		in.object.Spec.Trial, in.Now)
 	if err != nil {
 		return false, err
 	}
@@ -83,7 +85,8 @@ func namesOf(nodes []rollout.Node, indexes []int) []string {
 func (c *Controller) watchPreflights(ctx context.Context) {
 	failed := false
 	feed := &fleet.Feed{
-		API: c.watching, List: &v1alpha1.NodeConfigPreflightList{}, Set: fleet.Typed(c.fleet.setPreflight), Remove: fleet.Typed(c.fleet.deletePreflight),
+		API: c.watching, List: &v1alpha1.NodeConfigPreflightList{}, Set: fleet.Typed(c.fleet.setPreflight),
+		Remove: fleet.Typed(c.fleet.deletePreflight),
 		Known:  func() []client.Object { return c.fleet.known(kindPreflights) },
 		Synced: func() { failed = false },
 		Lost: func(err error) {
@@ -154,7 +157,8 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	st := o.Status.DeepCopy()
 	t := fleet.PreflightTemplateOf(o)
 	if t.Err != nil {
-		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, rollout.Cut(t.Err.Error(), v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
+		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, rollout.Cut(t.Err.Error(),
+			v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
 		return now, c.writePreflight(ctx, o, st)
 	}
 	if st.ConfigMapRef == nil {
@@ -212,11 +216,13 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 
 // storePreflight creates the ConfigMap with the configuration of a NodeConfigPreflight, or finds the one that was created
 // before a crash.
-func (c *Controller) storePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight, content payload.Payload) (*v1alpha1.ConfigMapReference, error) {
+func (c *Controller) storePreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight,
+	content payload.Payload) (*v1alpha1.ConfigMapReference, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.settings.Namespace, Name: "preflight-" + string(o.UID), Labels: map[string]string{v1alpha1.LabelPreflight: string(o.UID)},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfigPreflight", Name: o.Name, UID: o.UID}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfigPreflight", Name: o.Name,
+				UID: o.UID}},
 		},
 		Immutable: new(true),
 		Data:      map[string]string{content.Key: string(content.Data)},
@@ -239,7 +245,8 @@ func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigP
 	if equality.Semantic.DeepEqual(&o.Status, st) {
 		return nil
 	}
-	data, err := json.Marshal([]operation{{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st}})
+	data, err := json.Marshal([]operation{{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion},
+		{"add", "/status", st}})
 	if err != nil {
 		return fmt.Errorf("encode the status of NodeConfigPreflight %s: %w", o.Name, err)
 	}

@@ -74,7 +74,8 @@ func advise(what string, err error) error {
 		return fmt.Errorf("the API server does not serve %s: kubectl apply -f install.yaml (%w)", what, err)
 	case unknownField(err):
 		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
-		return fmt.Errorf("cannot %s: the API server's CRD is older than this controller: kubectl apply -f install.yaml (%s%s)", what, fieldUnknown, rollout.Cut(which, 200))
+		return fmt.Errorf("cannot %s: the API server's CRD is older than this controller: kubectl apply -f install.yaml (%s%s)", what,
+			fieldUnknown, rollout.Cut(which, 200))
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot `): // not so an admission webhook or a quota
 		return fmt.Errorf("the controller lacks permission: %s: kubectl apply -f install.yaml grants it (%w)", what, err)
 	}

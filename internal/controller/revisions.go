@@ -95,7 +95,8 @@ func (c *Controller) wholeRevision(ctx context.Context, known *corev1.ConfigMap)
 //
 // An existing ConfigMap with the revision's name is used, whoever created it, if it has the same content and is immutable. A
 // controller that was killed after it created the ConfigMap and before it recorded the UID thus finds it again.
-func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content payload.Payload, target v1alpha1.RolloutRevision) (types.UID, error) {
+func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, content payload.Payload,
+	target v1alpha1.RolloutRevision) (types.UID, error) {
 	key := client.ObjectKey{Namespace: target.ConfigMapRef.Namespace, Name: target.ConfigMapRef.Name}
 	have := c.fleet.revision(o.Name, key.Name)
 	var err error
@@ -117,7 +118,8 @@ func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 	return have.UID, nil
 }
 
-func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content payload.Payload, number int64) (*corev1.ConfigMap, error) {
+func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content payload.Payload,
+	number int64) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
@@ -137,7 +139,8 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 	if err != nil {
 		c.metrics.wrote("revision", "error")
 		if refused(err) && !apierrors.IsTooManyRequests(err) {
-			return nil, invalidTemplatef("cannot create ConfigMap %s for the revision: %w; kubectl apply -f install.yaml grants the permission", key, err)
+			return nil, invalidTemplatef("cannot create ConfigMap %s for the revision: %w; kubectl apply -f install.yaml grants the permission", key,
+				err)
 		}
 		return nil, fmt.Errorf("create ConfigMap %s: %w", key, err)
 	}
@@ -148,7 +151,8 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 }
 
 // adoptRevision reads a ConfigMap that has a revision's name, and uses it if it is the revision.
-func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content payload.Payload) (*corev1.ConfigMap, error) {
+func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey,
+	content payload.Payload) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.client.Get(ctx, key, cm); err != nil {
 		if known := c.fleet.revision(o.Name, key.Name); apierrors.IsNotFound(err) && known != nil {
@@ -171,7 +175,8 @@ func (c *Controller) adoptRevision(ctx context.Context, o *v1alpha1.NodeConfigRo
 func (c *Controller) setNumber(ctx context.Context, cm *corev1.ConfigMap, number int64) (*corev1.ConfigMap, error) {
 	got, err := c.patchRevision(ctx, cm, map[string]any{"labels": map[string]string{v1alpha1.LabelRevision: strconv.FormatInt(number, 10)}})
 	if err == nil {
-		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was", cm.Labels[v1alpha1.LabelRevision], "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
+		c.log.Info("revision is the target again", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", number, "was",
+			cm.Labels[v1alpha1.LabelRevision], "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
 	}
 	return got, err
 }
@@ -195,7 +200,8 @@ func (c *Controller) patchRevision(ctx context.Context, cm *corev1.ConfigMap, me
 
 // markStopped annotates the ConfigMap of a target that was stopped, and removes the annotation after a retry. The history in
 // the status does not suffice: it is short, and is deleted with the rollout.
-func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRollout, target v1alpha1.RolloutRevision, h *v1alpha1.RolloutHalt) error {
+func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRollout, target v1alpha1.RolloutRevision,
+	h *v1alpha1.RolloutHalt) error {
 	cm := c.fleet.revision(o.Name, target.ConfigMapRef.Name)
 	if cm == nil {
 		return nil
@@ -209,7 +215,8 @@ func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRoll
 	if stopped {
 		reason, attempt = rollout.Cut(rollout.StopMessage(h.Reason, h.Message), v1alpha1.MaxOutcomeMessage), strconv.FormatInt(h.Attempt, 10)
 	}
-	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: attempt}})
+	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: reason,
+		v1alpha1.AnnotationStoppedAttempt: attempt}})
 	return err
 }
 
@@ -222,7 +229,8 @@ func (c *Controller) deleteUnusedRevisions(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.metrics.wrote("revision", "ok")
-			c.log.Info("revision deleted: not in use", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", fleet.NumberOf(cm), "namespace", cm.Namespace, "name", cm.Name, "uid", cm.UID)
+			c.log.Info("revision deleted: not in use", "rollout", cm.Labels[v1alpha1.LabelRollout], "revision", fleet.NumberOf(cm), "namespace",
+				cm.Namespace, "name", cm.Name, "uid", cm.UID)
 			c.fleet.deleteRevision(cm)
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 			c.metrics.wrote("revision", "error")

@@ -52,7 +52,8 @@ func (n *templateSources) get(namespace, name string) (*corev1.ConfigMap, error)
 	what := fmt.Sprintf("spec.template.configMapRef: ConfigMap %s/%s", namespace, name)
 	switch {
 	case w != nil && apierrors.IsForbidden(w.err):
-		return nil, invalidTemplatef("%s cannot be read: %w; grant the controller's ServiceAccount get, list and watch on it, or use a ConfigMap in the controller's namespace", what, w.err)
+		return nil, invalidTemplatef("%s cannot be read: %w; grant the controller's ServiceAccount get, list and watch on it, or use a "+
+			"ConfigMap in the controller's namespace", what, w.err)
 	case w != nil && !w.read && w.err != nil:
 		return nil, fmt.Errorf("%s cannot be read: %w", what, w.err)
 	case w == nil || !w.read:

@@ -84,7 +84,8 @@ func (f *cache) dueStartup(times rollout.StartupTimes, complete bool) (due []sta
 		}
 		why, again := s.Release(now, times)
 		// Nodes could not report in an outage: the deadline is not over before agents have come back.
-		if back := f.outages.End(s.Created.Add(times.Deadline), 1, f.agent).Add(-1); complete && why == rollout.ReleasedAtDeadline && now.Before(back) {
+		if back := f.outages.End(s.Created.Add(times.Deadline), 1, f.agent).Add(-1); complete && why == rollout.ReleasedAtDeadline &&
+			now.Before(back) {
 			why, again = rollout.StartupKeep, back
 		}
 		if why == rollout.StartupKeep {
@@ -142,7 +143,8 @@ func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Tim
 	return earliest(next, r.retry)
 }
 
-var errNoStartupPermission = errors.New("the controller may not patch Nodes: grant it with kubectl apply -k config/startup-taint (or helm upgrade with --set startupTaint.enabled=true), or start nodes without the taint")
+var errNoStartupPermission = errors.New("the controller may not patch Nodes: grant it with kubectl apply -k config/startup-taint (or " +
+	"helm upgrade with --set startupTaint.enabled=true), or start nodes without the taint")
 
 // checkStartupPermission returns an error if the controller may not patch Nodes.
 func (c *Controller) checkStartupPermission(ctx context.Context) error {
@@ -232,7 +234,8 @@ func (c *Controller) reportStartup(node *corev1.Node, d startupDue) {
 		message = fmt.Sprintf("removed the taint %s: no rollout has selected the node within %s", key, c.startupTaint.Times.Grace)
 	default:
 		kind, reason = corev1.EventTypeWarning, "StartupDeadlineExceeded"
-		message = fmt.Sprintf("removed the taint %s after %s, although the node has not run the configuration of its rollout: run kubectl evenkeel node %s", key, c.startupTaint.Times.Deadline, d.name)
+		message = fmt.Sprintf("removed the taint %s after %s, although the node has not run the configuration of its rollout: run kubectl "+
+			"evenkeel node %s", key, c.startupTaint.Times.Deadline, d.name)
 	}
 	c.recorder.Eventf(node, nil, kind, reason, "StartupTaint", "%s", message)
 	c.log.Info(message, "node", d.name, "event", reason)

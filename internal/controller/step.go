@@ -118,7 +118,8 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 // inputOf returns the input of a rollout's plan, without nodes. It creates the ConfigMap of the target if there is
 // none. If the template is invalid, the target stays as it is.
 func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (in rollout.Input, err error) {
-	all := fleet.Objects{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name), StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
+	all := fleet.Objects{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name),
+		StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
 	if all.Template, err = c.template(ctx, r, o); err != nil {
 		return in, err
 	}
@@ -145,7 +146,8 @@ func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.N
 	if l := &in.LastSucceeded.ConfigMapRef; in.LastSucceededGone && r.reportedGone != l.UID {
 		r.reportedGone = l.UID
 		c.report(o, rollout.Event{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(
-			"ConfigMap %s/%s of revision %d is gone: nodes that run the revision keep it, but rollback to it is impossible", l.Namespace, l.Name, in.LastSucceeded.Number)})
+			"ConfigMap %s/%s of revision %d is gone: nodes that run the revision keep it, but rollback to it is impossible", l.Namespace, l.Name,
+			in.LastSucceeded.Number)})
 	}
 	return in, nil
 }
@@ -225,7 +227,8 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 }
 
 // patchStatus writes a rollout's status if the rollout has not changed, and returns the stored rollout.
-func (c *Controller) patchStatus(ctx context.Context, o *v1alpha1.NodeConfigRollout, st *v1alpha1.NodeConfigRolloutStatus) (*v1alpha1.NodeConfigRollout, error) {
+func (c *Controller) patchStatus(ctx context.Context, o *v1alpha1.NodeConfigRollout,
+	st *v1alpha1.NodeConfigRolloutStatus) (*v1alpha1.NodeConfigRollout, error) {
 	data, err := json.Marshal([]operation{
 		{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st},
 	})

@@ -58,7 +58,8 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 		for _, n := range of.amounts {
 			words = append(words, fmt.Sprint(n)+of.unit)
 		}
-		return fmt.Errorf("spec.strategy.steps must not go down, but go %s: a step says how many nodes shall be updated when it is done, not how many more", strings.Join(words, ", "))
+		return fmt.Errorf("spec.strategy.steps must not go down, but go %s: a step says how many nodes shall be updated when it is done, not "+
+			"how many more", strings.Join(words, ", "))
 	}
 	steps := len(s.Strategy.Steps)
 	if steps == 0 {
@@ -66,7 +67,8 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 	}
 	// Later, the approval may refer to an earlier revision and its steps.
 	if a := s.Approval; a != nil && r.Status.UpdateRevision == nil && int(a.Step) >= steps {
-		return fmt.Errorf("spec.approval.step is %d, but the last step is %d, counted from 0: set it to the step that waits, status.step", a.Step, steps-1)
+		return fmt.Errorf("spec.approval.step is %d, but the last step is %d, counted from 0: set it to the step that waits, status.step", a.Step,
+			steps-1)
 	}
 	return nil
 }

@@ -126,7 +126,8 @@ func TemplateOf(r *v1alpha1.NodeConfigRollout, source, pinned *corev1.ConfigMap)
 // pinnedTemplate returns the content of the pinned revision. Its own trial terms replace those of the spec.
 func pinnedTemplate(r *v1alpha1.NodeConfigRollout, cm *corev1.ConfigMap) Template {
 	gone := func(why string) Template {
-		return Template{Err: fmt.Errorf("%w: spec.pin names the revision with sha256 %s, but %s; no node moves until then: push a configuration, or pin another revision: "+
+		return Template{Err: fmt.Errorf("%w: spec.pin names the revision with sha256 %s, but %s; no node moves until then: push a "+
+			"configuration, or pin another revision: "+
 			"kubectl evenkeel rollout undo %s --to-revision N", errPinGone, r.Spec.Pin.SHA256, why, r.Name)}
 	}
 	if cm == nil {
@@ -148,7 +149,8 @@ func pinnedTemplate(r *v1alpha1.NodeConfigRollout, cm *corev1.ConfigMap) Templat
 
 func templateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Template {
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && source == nil {
-		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another one; nothing changes until then", ref.Namespace, ref.Name)}
+		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another one; nothing "+
+			"changes until then", ref.Namespace, ref.Name)}
 	}
 	var t Template
 	var err error
@@ -170,7 +172,8 @@ func targetOf(o Objects) (v1alpha1.RolloutRevision, error) {
 	}}
 	highest := highestNumber(r, o.Revisions, o.Assigned)
 	if highest >= v1alpha1.MaxNumber {
-		return target, fmt.Errorf("rollout %s has used the highest revision number, %d: create the rollout again under another name", r.Name, highest)
+		return target, fmt.Errorf("rollout %s has used the highest revision number, %d: create the rollout again under another name", r.Name,
+			highest)
 	}
 	target.Number = highest + 1
 	current := r.Status.UpdateRevision
@@ -196,7 +199,8 @@ func CheckRevision(cm *corev1.ConfigMap, rollout, sha256 string) error {
 	key := cm.Namespace + "/" + cm.Name
 	switch owner := cm.Labels[v1alpha1.LabelRollout]; {
 	case owner != rollout:
-		return fmt.Errorf("ConfigMap %s exists, and its label %s is %q: it is not a revision of this rollout; delete it, or give the rollout another name", key, v1alpha1.LabelRollout, owner)
+		return fmt.Errorf("ConfigMap %s exists, and its label %s is %q: it is not a revision of this rollout; delete it, or give the rollout "+
+			"another name", key, v1alpha1.LabelRollout, owner)
 	case PayloadDigest(cm) != sha256:
 		return fmt.Errorf("ConfigMap %s has the name of a revision, but another content; delete it, and the controller creates it again", key)
 	case !Immutable(cm):
@@ -207,7 +211,8 @@ func CheckRevision(cm *corev1.ConfigMap, rollout, sha256 string) error {
 
 // lastSucceeded returns the newest revision other than the target that succeeded, and whether its ConfigMap is gone: one of that name with
 // another UID may have another content.
-func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target *v1alpha1.ConfigMapReference) (r v1alpha1.RolloutRevision, gone bool) {
+func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap,
+	target *v1alpha1.ConfigMapReference) (r v1alpha1.RolloutRevision, gone bool) {
 	if r := st.CurrentRevision; r != nil && r.Number != 0 && r.ConfigMapRef.SHA256 != target.SHA256 {
 		return *r, !Holds(revisions[r.ConfigMapRef.Name], &r.ConfigMapRef)
 	}

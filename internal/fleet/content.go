@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// ContentOf returns the payload of a template, as the ConfigMap of a revision stores it. named is the ConfigMap of the template's configMapRef, if it has one. The
+// ContentOf returns the payload of a template, as the ConfigMap of a revision stores it. named is the ConfigMap of the template's
+// configMapRef, if it has one. The
 // error says what is wrong with the configuration.
 func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (payload.Payload, error) {
 	switch {
@@ -28,7 +29,8 @@ func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (payload.Pay
 	}
 	p, err := payload.FromConfigMap(named)
 	if err != nil && named.Namespace != v1alpha1.SystemNamespace { // the author of the rollout may not be allowed to read it
-		err = errors.New("it is not a valid configuration; the details are not shown, because it is outside of namespace " + v1alpha1.SystemNamespace + ": check it with kubectl evenkeel config validate FILE")
+		err = errors.New("it is not a valid configuration; the details are not shown, because it is outside of namespace " +
+			v1alpha1.SystemNamespace + ": check it with kubectl evenkeel config validate FILE")
 	}
 	if err != nil {
 		return payload.Payload{}, fmt.Errorf("ConfigMap %s/%s: %w", named.Namespace, named.Name, err)

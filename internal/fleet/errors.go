@@ -33,7 +33,8 @@ func Passing(err error) bool {
 		return false
 	}
 	text := err.Error()
-	return errors.As(err, &unreachable) || errors.As(err, &network) || strings.Contains(text, "stream error: ") || strings.Contains(text, "http2: ")
+	return errors.As(err, &unreachable) || errors.As(err, &network) || strings.Contains(text, "stream error: ") ||
+		strings.Contains(text, "http2: ")
 }
 
 // missing reports whether an object does not exist. A 404 without the API server's Status means that the address does not.
@@ -48,7 +49,8 @@ func notFound(ctx context.Context, c client.Reader, name string) error {
 		return fmt.Errorf("rollout %q does not exist", name)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("rollout %q does not exist, and there are no others: create one with: kubectl evenkeel push NAME -f FILE --selector LABELS", name)
+		return fmt.Errorf("rollout %q does not exist, and there are no others: create one with: kubectl evenkeel push NAME -f FILE --selector "+
+			"LABELS", name)
 	}
 	return fmt.Errorf("rollout %q does not exist; existing rollouts: %s", name, printable.Few(names))
 }

@@ -39,6 +39,7 @@ func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
 // It ends early when interrupted returns true.
 func (f *Fleet) Estimate(limit time.Duration, interrupted func() bool) rollout.Run {
 	return rollout.Simulate(f.Input, f.Nodes, rollout.Model{
-		TakeUp: min(AnswerTime, f.Input.Controller.AgentTimeout.Duration/2), Trial: f.TrialTime(0), Drain: f.DrainTime(), Approve: true, Limit: limit, Interrupted: interrupted,
+		TakeUp: min(AnswerTime, f.Input.Controller.AgentTimeout.Duration/2), Trial: f.TrialTime(0), Drain: f.DrainTime(), Approve: true,
+		Limit: limit, Interrupted: interrupted,
 	})
 }

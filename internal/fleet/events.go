@@ -37,7 +37,8 @@ func NodeEvents(ctx context.Context, c client.Reader, name string) ([]corev1.Eve
 // eventsOf lists Events of objects without a namespace, which are in the namespace default.
 func eventsOf(ctx context.Context, c client.Reader, of fields.Set) ([]corev1.Event, error) {
 	var out []corev1.Event
-	for e, err := range Pages[*corev1.Event](ctx, c, &corev1.EventList{}, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{Selector: of.AsSelector()}) {
+	for e, err := range Pages[*corev1.Event](ctx, c, &corev1.EventList{}, client.InNamespace(metav1.NamespaceDefault),
+		client.MatchingFieldsSelector{Selector: of.AsSelector()}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Events: %w", err)
 		}

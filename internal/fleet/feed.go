@@ -103,24 +103,25 @@ func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
 		f.Synced()
 	}
 	begin := true
-	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, func(e watch.EventType, o client.Object) {
-		if !synced.IsZero() {
-			f.apply(e, o)
-			return
-		}
-		deadline.Reset(syncTimeout)
-		switch e {
-		case watch.Bookmark:
-			if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				finish(o.GetResourceVersion())
+	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+		func(e watch.EventType, o client.Object) {
+			if !synced.IsZero() {
+				f.apply(e, o)
+				return
 			}
-		case watch.Deleted:
-			delete(exists, client.ObjectKeyFromObject(o))
-			f.Remove(o)
-		default:
-			add(o)
-		}
-	})
+			deadline.Reset(syncTimeout)
+			switch e {
+			case watch.Bookmark:
+				if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+					finish(o.GetResourceVersion())
+				}
+			case watch.Deleted:
+				delete(exists, client.ObjectKeyFromObject(o))
+				f.Remove(o)
+			default:
+				add(o)
+			}
+		})
 	// The API server does not stream lists, or its watch cache is seconds behind etcd: list the objects instead.
 	if synced.IsZero() && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
 		deadline.Reset(listTimeout)

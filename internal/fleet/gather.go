@@ -191,7 +191,8 @@ func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 func revisionsIn(ctx context.Context, c client.Reader, in *Objects) (map[string]*corev1.ConfigMap, error) {
 	found, err := listLabelled(ctx, c, in.Settings.Namespace, client.HasLabels{v1alpha1.LabelRollout})
 	if err != nil {
-		return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q and others in %s: %w", in.Rollout.Name, in.Settings.Namespace, err)
+		return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q and others in %s: %w", in.Rollout.Name, in.Settings.Namespace,
+			err)
 	}
 	maps.DeleteFunc(found, func(name string, cm *corev1.ConfigMap) bool {
 		elsewhere := cm.Labels[v1alpha1.LabelRollout] != in.Rollout.Name
@@ -232,7 +233,8 @@ func wentNotReady(node *corev1.Node, now time.Time) time.Time {
 }
 
 // inPlace replaces the stored rollout of the same name, or appends the rollout.
-func inPlace(r *v1alpha1.NodeConfigRollout, all []v1alpha1.NodeConfigRollout, now time.Time) (*v1alpha1.NodeConfigRollout, []v1alpha1.NodeConfigRollout) {
+func inPlace(r *v1alpha1.NodeConfigRollout, all []v1alpha1.NodeConfigRollout, now time.Time) (*v1alpha1.NodeConfigRollout,
+	[]v1alpha1.NodeConfigRollout) {
 	r = r.DeepCopy()
 	i := slices.IndexFunc(all, func(s v1alpha1.NodeConfigRollout) bool { return s.Name == r.Name })
 	switch {

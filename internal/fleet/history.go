@@ -141,7 +141,8 @@ func listLabelled(ctx context.Context, c client.Reader, namespace string, with c
 func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (payload.Payload, error) {
 	at := slices.IndexFunc(all, func(p Revision) bool { return p.Number == number })
 	if at < 0 {
-		return payload.Payload{}, fmt.Errorf("the status of rollout %q lists no revision %d; available revisions: %s", r.Name, number, Available(all))
+		return payload.Payload{}, fmt.Errorf("the status of rollout %q lists no revision %d; available revisions: %s", r.Name, number,
+			Available(all))
 	}
 	p := all[at]
 	what := fmt.Sprintf("ConfigMap %s/%s", p.namespace, cmp.Or(p.ConfigMap, "(unknown)"))
@@ -155,9 +156,11 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (pay
 	case p.sameName == nil:
 		return refuse("%s of revision %d of rollout %q was deleted", what, number, r.Name)
 	case p.sameName.UID != p.UID:
-		return refuse("%s of revision %d of rollout %q was deleted and created again: it has another UID than the rollout's status lists", what, number, r.Name)
+		return refuse("%s of revision %d of rollout %q was deleted and created again: it has another UID than the rollout's status lists", what,
+			number, r.Name)
 	case p.Object == nil:
-		return refuse("%s of revision %d of rollout %q was changed: its payload has another SHA-256 than the rollout's status lists", what, number, r.Name)
+		return refuse("%s of revision %d of rollout %q was changed: its payload has another SHA-256 than the rollout's status lists", what,
+			number, r.Name)
 	}
 	content, err := payload.FromConfigMap(p.Object)
 	if err != nil {

@@ -40,7 +40,8 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	info := node.Status.NodeInfo
 	n := rollout.Node{
 		Name: node.Name, Created: node.CreationTimestamp.Time,
-		MachineKind: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " + node.Labels[corev1.LabelInstanceTypeStable],
+		MachineKind: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " +
+			node.Labels[corev1.LabelInstanceTypeStable],
 	}
 	ready := ReadyCondition(node)
 	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue

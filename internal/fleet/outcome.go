@@ -11,9 +11,10 @@ import (
 
 // Succeeded reports whether a content was rolled out completely, as far as the status knows. An undo to it passes the pauses of the steps.
 func Succeeded(st *v1alpha1.NodeConfigRolloutStatus, sha256 string) bool {
-	return st.CurrentRevision != nil && st.CurrentRevision.ConfigMapRef.SHA256 == sha256 || slices.ContainsFunc(st.History, func(o v1alpha1.RolloutOutcome) bool {
-		return o.SHA256 == sha256 && o.Outcome == v1alpha1.OutcomeSucceeded
-	})
+	return st.CurrentRevision != nil && st.CurrentRevision.ConfigMapRef.SHA256 == sha256 ||
+		slices.ContainsFunc(st.History, func(o v1alpha1.RolloutOutcome) bool {
+			return o.SHA256 == sha256 && o.Outcome == v1alpha1.OutcomeSucceeded
+		})
 }
 
 // stoppedAsBad reports whether a revision failed or was aborted. An inconclusive stop does not blame the revision.

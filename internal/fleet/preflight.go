@@ -31,7 +31,8 @@ func preflightOf(nc *v1alpha1.NodeConfig) rollout.Preflight {
 }
 
 // PreflightRequestText returns a preflight request as the annotation stores it.
-func PreflightRequestText(uid string, ref v1alpha1.ConfigMapReference, attempt int64, trial *v1alpha1.TrialTerms, now time.Time) (string, error) {
+func PreflightRequestText(uid string, ref v1alpha1.ConfigMapReference, attempt int64, trial *v1alpha1.TrialTerms, now time.Time) (string,
+	error) {
 	text, err := json.Marshal(v1alpha1.PreflightRequest{
 		UID: uid, ConfigMapRef: ref, Trial: trial, Attempt: attempt, Time: metav1.NewTime(now.UTC()),
 	})
@@ -59,7 +60,8 @@ func PreflightTemplateOf(o *v1alpha1.NodeConfigPreflight) (t PreflightTemplate) 
 	if t.Nodes, _, t.Err = selectors(&v1alpha1.NodeConfigRolloutSpec{NodeSelection: s.NodeSelection}); t.Err != nil {
 		return t
 	}
-	if t.Content, t.Err = ContentOf(v1alpha1.RolloutTemplate{Kubelet: s.Template.Kubelet, KubeletDropIn: s.Template.KubeletDropIn}, nil); t.Err != nil {
+	if t.Content, t.Err = ContentOf(v1alpha1.RolloutTemplate{Kubelet: s.Template.Kubelet, KubeletDropIn: s.Template.KubeletDropIn},
+		nil); t.Err != nil {
 		return t
 	}
 	_, t.Err = payload.ResolveTrial(t.Content.Trial, s.Trial)

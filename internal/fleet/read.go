@@ -30,7 +30,8 @@ import (
 )
 
 // Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
-func Pages[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, options ...client.ListOption) iter.Seq2[T, error] {
+func Pages[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, options ...client.ListOption) iter.Seq2[T,
+	error] {
 	return func(yield func(T, error) bool) {
 		for token := ""; ; {
 			page := list.DeepCopyObject().(client.ObjectList)
@@ -56,7 +57,8 @@ func Pages[T client.Object](ctx context.Context, c client.Reader, list client.Ob
 }
 
 // Metadata yields the metadata of the objects of a list.
-func Metadata(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
+func Metadata(ctx context.Context, c client.Reader, kind schema.GroupVersionKind,
+	options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
 	return Pages[*metav1.PartialObjectMetadata](ctx, c, list, options...)

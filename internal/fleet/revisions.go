@@ -36,7 +36,8 @@ func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []v1alpha1.RolloutRevision
 		}
 	}
 	for _, h := range st.History {
-		add(v1alpha1.RolloutRevision{Number: h.Revision, ConfigMapRef: v1alpha1.ConfigMapReference{Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}})
+		add(v1alpha1.RolloutRevision{Number: h.Revision,
+			ConfigMapRef: v1alpha1.ConfigMapReference{Name: h.ConfigMap, UID: h.UID, SHA256: h.SHA256}})
 	}
 	slices.SortStableFunc(out, func(a, b v1alpha1.RolloutRevision) int { return cmp.Compare(b.Number, a.Number) })
 	return out

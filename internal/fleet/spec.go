@@ -25,10 +25,12 @@ var (
 
 // defaultSteps are the steps of a strategy without steps.
 func defaultSteps() []v1alpha1.RolloutStep {
-	return []v1alpha1.RolloutStep{{Nodes: new(intstr.FromInt32(1))}, {Nodes: new(intstr.FromString("10%"))}, {Nodes: new(intstr.FromString("100%"))}}
+	return []v1alpha1.RolloutStep{{Nodes: new(intstr.FromInt32(1))}, {Nodes: new(intstr.FromString("10%"))},
+		{Nodes: new(intstr.FromString("100%"))}}
 }
 
-// Complete returns the spec of a rollout with all defaults, and its windows. The error names the first invalid field; the CRD and the admission policy
+// Complete returns the spec of a rollout with all defaults, and its windows. The error names the first invalid field; the CRD and the
+// admission policy
 // refuse the same values. Amounts that are invalid become 0.
 func Complete(r *v1alpha1.NodeConfigRollout) (v1alpha1.NodeConfigRolloutSpec, []rollout.Window, error) {
 	s := r.Spec // what is changed is copied
@@ -133,7 +135,8 @@ func checkDrain(s *v1alpha1.NodeConfigRolloutSpec, c *v1alpha1.RolloutController
 	if !rollout.Drains(s) || c.Drain == nil || *c.Drain {
 		return nil
 	}
-	return fmt.Errorf("spec.strategy.drain is %s, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain "+
+	return fmt.Errorf("spec.strategy.drain is %s, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k "+
+		"config/drain "+
 		"(or helm upgrade with --set drain.enabled=true), or set drain to Never", s.Strategy.Drain)
 }
 
@@ -146,9 +149,11 @@ func checkServers(s *v1alpha1.NodeConfigRolloutSpec, c *v1alpha1.RolloutControll
 		switch server := s.Strategy.Gates[i].Prometheus.Server; {
 		case slices.Contains(c.PrometheusServers, server):
 		case len(c.PrometheusServers) == 0:
-			return fmt.Errorf("%s.prometheus.server: the controller has no Prometheus server: start it with --prometheus-server=%s=URL", gateField(i), server)
+			return fmt.Errorf("%s.prometheus.server: the controller has no Prometheus server: start it with --prometheus-server=%s=URL",
+				gateField(i), server)
 		default:
-			return fmt.Errorf("%s.prometheus.server: the controller has no Prometheus server %q, only %s: name one of these, or start it with --prometheus-server=%s=URL",
+			return fmt.Errorf("%s.prometheus.server: the controller has no Prometheus server %q, only %s: name one of these, or start it with "+
+				"--prometheus-server=%s=URL",
 				gateField(i), server, strings.Join(c.PrometheusServers, ", "), server)
 		}
 	}
@@ -157,7 +162,8 @@ func checkServers(s *v1alpha1.NodeConfigRolloutSpec, c *v1alpha1.RolloutControll
 
 // DefaultSettings are the defaults of the controller's flags.
 var DefaultSettings = v1alpha1.RolloutController{
-	Namespace: v1alpha1.SystemNamespace, AgentTimeout: metav1.Duration{Duration: time.Minute}, NotReadyGrace: metav1.Duration{Duration: 30 * time.Second},
+	Namespace: v1alpha1.SystemNamespace, AgentTimeout: metav1.Duration{Duration: time.Minute},
+	NotReadyGrace: metav1.Duration{Duration: 30 * time.Second},
 }
 
 // SettingsOf returns the settings that the controller published in a rollout, else in another one: one controller runs all

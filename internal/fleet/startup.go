@@ -31,7 +31,8 @@ func CheckStartupTaint(key string) error {
 		return nil
 	case len(validation.IsQualifiedName(key)) > 0:
 		return fmt.Errorf("must be the key of a taint, such as %s, not %q", v1alpha1.TaintUnconfigured, key)
-	case key == v1alpha1.TaintDraining, isMaintenanceTaint(key, nil), prefix == "node.kubernetes.io", prefix == "node.cloudprovider.kubernetes.io":
+	case key == v1alpha1.TaintDraining, isMaintenanceTaint(key, nil), prefix == "node.kubernetes.io",
+		prefix == "node.cloudprovider.kubernetes.io":
 		return fmt.Errorf("must not be %s: the taint has another meaning", key)
 	}
 	return nil

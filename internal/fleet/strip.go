@@ -52,9 +52,11 @@ func StripNode(n *corev1.Node) {
 	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady:
-			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status), LastTransitionTime: c.LastTransitionTime})
+			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status),
+				LastTransitionTime: c.LastTransitionTime})
 		case c.Status == corev1.ConditionTrue && slices.Contains(pressures, c.Type):
-			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue, LastTransitionTime: c.LastTransitionTime})
+			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue,
+				LastTransitionTime: c.LastTransitionTime})
 		case isMaintenanceCondition(&c, nil):
 			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
 		case c.Status == corev1.ConditionTrue && others < maxAnnouncements:

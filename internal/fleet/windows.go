@@ -68,7 +68,8 @@ func parseSchedule(s string) (cron.Schedule, error) {
 	}
 	times, err := cronFields.Parse(s)
 	if err != nil {
-		return nil, fmt.Errorf("is not in the cron format (minute, hour, day of the month, month and day of the week, such as 0 22 * * 1-5): %w", err)
+		return nil, fmt.Errorf("is not in the cron format (minute, hour, day of the month, month and day of the week, such as 0 22 * * 1-5): %w",
+			err)
 	}
 	if times.Next(leapYear).IsZero() {
 		return nil, errors.New("never opens: no month that it names has such a day; correct the day of the month or the month")

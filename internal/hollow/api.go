@@ -95,7 +95,8 @@ func (a *api) checkAccess(ctx context.Context, node string) error {
 	case apierrors.IsNotFound(err):
 		return errors.New("the API server does not serve NodeConfigs: apply install.yaml first")
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "impersonate"):
-		return fmt.Errorf("the kubeconfig's user may not act as nodes: grant it the verb impersonate on users (system:node:<name>) and groups (system:nodes, system:authenticated): %w", err)
+		return fmt.Errorf("the kubeconfig's user may not act as nodes: grant it the verb impersonate on users (system:node:<name>) and groups "+
+			"(system:nodes, system:authenticated): %w", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("nodes may not read NodeConfigs: apply install.yaml first: %w", err)
 	}
@@ -193,7 +194,8 @@ func newNode(name, zone string, labels map[string]string, taints []corev1.Taint)
 		all[key] = value
 	}
 	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"),
+		corev1.ResourcePods: resource.MustParse("110"),
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},

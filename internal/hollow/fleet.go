@@ -188,7 +188,8 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 		case there && !hollow:
 			return nil, errNotHollow(names[i])
 		case there && f.ownsDir: // the state of its agent is not available
-			return nil, fmt.Errorf("node %s exists, possibly from another evenkeel-hollow: choose another name prefix, or delete leftover nodes with: kubectl delete nodes -l %s=true", names[i], Label)
+			return nil, fmt.Errorf("node %s exists, possibly from another evenkeel-hollow: choose another name prefix, or delete leftover nodes "+
+				"with: kubectl delete nodes -l %s=true", names[i], Label)
 		}
 	}
 	done := 0

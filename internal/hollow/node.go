@@ -136,8 +136,10 @@ const syncTimeout = 15 * time.Second
 func (n *node) options(log *slog.Logger) agent.Options {
 	o := n.fleet.o
 	return agent.Options{
-		Limits: o.Limits, APILoss: "off", SyncTimeout: syncTimeout, UnansweredLimit: o.UnansweredLimit, StopGrace: time.Second, AgentVersion: o.Version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: n.bootID(), Log: log, Metrics: o.Metrics(n.name), Init: NoInit{},
+		Limits: o.Limits, APILoss: "off", SyncTimeout: syncTimeout, UnansweredLimit: o.UnansweredLimit, StopGrace: time.Second,
+		AgentVersion: o.Version,
+		Remote:       v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: n.bootID(), Log: log, Metrics: o.Metrics(n.name),
+		Init:      NoInit{},
 		Protected: n.fleet.protected, StartupTaint: v1alpha1.TaintUnconfigured,
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)

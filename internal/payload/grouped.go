@@ -182,7 +182,8 @@ func (f *flattener) group(g *group, value any) {
 		case g == topGroup && key == keyTrial:
 			f.trial = f.errs.trial(value)
 		case g == topGroup && key == keyUngrouped:
-			f.errs.add(ProblemGroup, path, "is only for output of fields without a group; use the upstream form ("+UpstreamAPIVersion+") to set them")
+			f.errs.add(ProblemGroup, path, "is only for output of fields without a group; use the upstream form ("+UpstreamAPIVersion+
+				") to set them")
 		default:
 			f.errs.add(ProblemGroup, path, unknown(key, slices.Concat(keys(g.fields), keys(g.groups)), g.path))
 		}

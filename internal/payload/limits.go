@@ -101,7 +101,8 @@ func tooManyValues(data []byte) *Error {
 	if separators <= maxSeparators {
 		return nil
 	}
-	return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxSeparators)}
+	return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and "+
+		"dashes", maxSeparators)}
 }
 
 // tooMuch rejects a decoded value that is nested too deep, or whose fields would be too large if listed with their

@@ -64,18 +64,21 @@ func ResolveTrial(own TrialSettings, spec *v1alpha1.TrialTerms) (TrialSettings, 
 		return own, nil
 	}
 	if given := own.given(); len(given) > 0 {
-		return TrialSettings{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them", strings.Join(given, ", "))
+		return TrialSettings{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them",
+			strings.Join(given, ", "))
 	}
 	t := TrialSettings{AllowPodLoss: spec.AllowPodLoss}
 	if d := spec.ConfigTrialDuration; d != nil {
 		if d.Duration <= 0 || d.Duration > MaxTrialDuration {
-			return TrialSettings{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s", d.Duration)
+			return TrialSettings{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s",
+				d.Duration)
 		}
 		t.Duration = &d.Duration
 	}
 	if n := spec.CrashLoopThreshold; n != nil {
 		if *n < 0 || *n > MaxCrashLoopThreshold {
-			return TrialSettings{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
+			return TrialSettings{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold,
+				*n)
 		}
 		t.CrashLoopThreshold = new(int(*n))
 	}

@@ -83,7 +83,8 @@ func (d *planner) countDisruptions(most int) {
 
 // mayBeDown reports whether pods of a node may be unready because of the target, and not yet in the numbers of the budgets.
 func (d *planner) mayBeDown(n *Node, s State) bool {
-	if d.assignedTarget(n) && s != Conflicted && s != Manual && d.age(n.Source.By().AssignedAt.Time) < d.in.Controller.AgentTimeout.Duration+showsInBudgets {
+	if d.assignedTarget(n) && s != Conflicted && s != Manual &&
+		d.age(n.Source.By().AssignedAt.Time) < d.in.Controller.AgentTimeout.Duration+showsInBudgets {
 		d.requeueAt(n.Source.By().AssignedAt.Time.Add(d.in.Controller.AgentTimeout.Duration + showsInBudgets))
 		return true
 	}
@@ -155,7 +156,8 @@ func (d *planner) exceeded(i int) string {
 		if taken > 0 {
 			flying = fmt.Sprintf(" (%d taken by nodes in flight)", taken)
 		}
-		return fmt.Sprintf("PodDisruptionBudget %s allows %s%s, and a restart of the kubelet on %s disrupts %s: wait, add replicas, or set spec.strategy.respectDisruptionBudgets: false",
+		return fmt.Sprintf("PodDisruptionBudget %s allows %s%s, and a restart of the kubelet on %s disrupts %s: wait, add replicas, or set "+
+			"spec.strategy.respectDisruptionBudgets: false",
 			b.Budget, printable.Count(allowed, "disruption"), flying, n.Name, printable.Count(b.Pods, "pod"))
 	}
 	return ""

@@ -37,8 +37,10 @@ func (d *planner) result() Result {
 	}
 	d.completeStatus(phase, message)
 	return Result{
-		Observations: d.observations, Next: d.next, GatesSince: d.gatesSince, Moves: d.moves, Ask: d.ask, Taints: d.drains.taints, Evict: d.drains.evict, HandOver: d.drains.handOver,
-		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts, Events: d.events,
+		Observations: d.observations, Next: d.next, GatesSince: d.gatesSince, Moves: d.moves, Ask: d.ask, Taints: d.drains.taints,
+		Evict: d.drains.evict, HandOver: d.drains.handOver,
+		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts,
+		Events:  d.events,
 		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read, RequeueAfter: d.requeueAfter,
 	}
 }
@@ -56,25 +58,30 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.in.Spec.Frozen:
-		return v1alpha1.RolloutFrozen, "spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + name
+		return v1alpha1.RolloutFrozen, "spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() +
+			"; continue with: kubectl evenkeel rollout unfreeze " + name
 	case d.counts.Members == 0:
 		return v1alpha1.RolloutNoNodes, d.noNodesMessage()
 	case d.complete:
 		return v1alpha1.RolloutComplete, revision + ": " + d.summary()
 	case d.in.Spec.Paused:
-		return v1alpha1.RolloutPaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", because(d.in.Spec.PausedReason), revision, d.summary(), name)
+		return v1alpha1.RolloutPaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s",
+			because(d.in.Spec.PausedReason), revision, d.summary(), name)
 	case d.asking:
 		return v1alpha1.RolloutWaiting, revision + ": " + d.preflightMessage()
 	case d.gates.onlyGates:
 		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
 	case s != nil && Approves(s):
-		return v1alpha1.RolloutAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), name, d.summary())
+		return v1alpha1.RolloutAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s",
+			revision, d.steps(), name, d.summary())
 	case d.pausing():
-		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(), d.pauseEnds(s).UTC().Format("15:04:05 MST"), d.summary())
+		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(),
+			d.pauseEnds(s).UTC().Format("15:04:05 MST"), d.summary())
 	case d.windowWait:
 		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s; %s", revision, d.summary(), d.windowMessage())
 	case d.stuck:
-		return v1alpha1.RolloutStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, seconds(d.in.Spec.ProgressDeadlineSeconds), d.summary(), d.waitSuffix())
+		return v1alpha1.RolloutStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, seconds(d.in.Spec.ProgressDeadlineSeconds),
+			d.summary(), d.waitSuffix())
 	}
 	return v1alpha1.RolloutProgressing, revision + ": " + d.summary() + d.waitSuffix()
 }
@@ -108,9 +115,11 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 	case !h.Rollback:
 		return v1alpha1.RolloutHalted, what + again
 	case d.goodIsGone():
-		return v1alpha1.RolloutHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.in.LastSucceeded.ConfigMapRef.Namespace, d.in.LastSucceeded.ConfigMapRef.Name, d.in.LastSucceeded.Number, again)
+		return v1alpha1.RolloutHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what,
+			d.in.LastSucceeded.ConfigMapRef.Namespace, d.in.LastSucceeded.ConfigMapRef.Name, d.in.LastSucceeded.Number, again)
 	case d.back.leaving > 0:
-		return v1alpha1.RolloutRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, printable.Count(d.back.leaving, "node"), d.back.moving, d.back.goingTo.words("to"))
+		return v1alpha1.RolloutRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, printable.Count(d.back.leaving, "node"),
+			d.back.moving, d.back.goingTo.words("to"))
 	}
 	gone := "; its nodes were rolled back"
 	if n := len(d.back.remaining); n > 0 {
@@ -118,7 +127,8 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 		if n == 1 {
 			still = "still runs it"
 		}
-		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", printable.Count(n, "node"), still, JoinNames(d.back.remaining))
+		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", printable.Count(n, "node"), still,
+			JoinNames(d.back.remaining))
 	}
 	if d.locate(); d.back.where != "" {
 		gone += "; " + d.back.where
@@ -216,7 +226,8 @@ func (d *planner) noNodesMessage() string {
 	if c.Selected == 0 {
 		return "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
 	}
-	return fmt.Sprintf("none of the %d selected nodes is available to this rollout: %d belong to other rollouts, %d were configured by a person, %d do not use their NodeConfig: kubectl evenkeel nodes", c.Selected, c.Conflicted, c.Manual, c.Skipped)
+	return fmt.Sprintf("none of the %d selected nodes is available to this rollout: %d belong to other rollouts, %d were configured by a "+
+		"person, %d do not use their NodeConfig: kubectl evenkeel nodes", c.Selected, c.Conflicted, c.Manual, c.Skipped)
 }
 
 // summary counts the nodes by state, and omits zero counts.
@@ -227,7 +238,8 @@ func (d *planner) summary() string {
 		n    int32
 		what string
 	}{
-		{c.Draining, "draining"}, {c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked, "blocked"}, {c.Skipped, "skipped"},
+		{c.Draining, "draining"}, {c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked,
+			"blocked"}, {c.Skipped, "skipped"},
 		{c.Stale, "with a silent agent"}, {c.Conflicted, "in other rollouts"}, {c.Manual, "set by hand"},
 	} {
 		if x.n > 0 {
@@ -273,7 +285,8 @@ func (d *planner) blocked() string {
 	if asks[DrainIgnoredPods] {
 		todo = append(todo, "move the pod away, or change drainOptions.ignoredPods (DrainIgnoredPods)")
 	}
-	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
+	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.counts.Blocked, "node"), strings.Join(names, ", "),
+		strings.Join(todo, "; "))
 }
 
 // budgetMessage says which budget is used up, and which nodes hold its places.
@@ -369,7 +382,8 @@ func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []meta
 	}
 	return append([]metav1.Condition{
 		condition(v1alpha1.ConditionProgressing, moving, reason, message),
-		condition(v1alpha1.ConditionAvailable, c.Unavailable <= c.Budget, budget, fmt.Sprintf("%d unavailable, %d allowed", c.Unavailable, c.Budget)),
+		condition(v1alpha1.ConditionAvailable, c.Unavailable <= c.Budget, budget,
+			fmt.Sprintf("%d unavailable, %d allowed", c.Unavailable, c.Budget)),
 		d.degraded(), halted,
 		condition(v1alpha1.ConditionComplete, complete, why, message),
 		condition(v1alpha1.ConditionJoiningStopped, d.joins.stopped, joining, d.joins.message),
@@ -428,7 +442,8 @@ func (d *planner) degraded() metav1.Condition {
 	case c.Blocked > 0:
 		return is("NodesBlocked", d.blocked())
 	case d.in.LastSucceededGone:
-		return is("RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.ConfigMapRef.Namespace, l.ConfigMapRef.Name, l.Number))
+		return is("RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.ConfigMapRef.Namespace,
+			l.ConfigMapRef.Name, l.Number))
 	case c.Stale > 0:
 		return is("AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", printable.Count(c.Stale, "node")))
 	}

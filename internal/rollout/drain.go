@@ -113,7 +113,8 @@ func (d *planner) canGiveUp(n *Node) bool {
 
 // beginDrain records that a node is to be drained.
 func (d *planner) beginDrain(i int) {
-	d.drains.taints = append(d.drains.taints, Taint{i, Drain{Rollout: d.in.DrainID, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Since: d.in.Now}})
+	d.drains.taints = append(d.drains.taints, Taint{i,
+		Drain{Rollout: d.in.DrainID, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Since: d.in.Now}})
 	d.drains.begun = append(d.drains.begun, d.nodes[i].Name)
 }
 
@@ -208,10 +209,12 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 	case r != nil && r.Refused != "":
 		return DrainRefused, "the node cannot be drained: " + r.Refused
 	case n.refuses() && n.Reason == v1alpha1.ReasonNeedsDrain && n.drained() && len(r.Ignored) > 0:
-		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s", strings.Join(r.Ignored, ", "), n.Error)
+		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s",
+			strings.Join(r.Ignored, ", "), n.Error)
 	case n.drained() && n.Ready && d.toAssign(n): // it is assigned the target now
 	case !d.in.Now.Before(d.drainEnds(n)):
-		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds), drainWaits(n))
+		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds),
+			drainWaits(n))
 	}
 	return "", ""
 }

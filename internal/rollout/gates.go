@@ -93,7 +93,8 @@ const (
 
 // gated reports whether gates matter now. They do in a preflight too: nodes can be in flight if it was turned on later.
 func (d *planner) gated() bool {
-	return len(d.in.Spec.Strategy.Gates) > 0 && d.in.Target.Number != 0 && (d.asking || !d.stopped()) && d.next.Halt == nil && !d.succeeded && d.counts.Members > 0
+	return len(d.in.Spec.Strategy.Gates) > 0 && d.in.Target.Number != 0 && (d.asking || !d.stopped()) && d.next.Halt == nil && !d.succeeded &&
+		d.counts.Members > 0
 }
 
 // stepReached reports whether gates decide now: the current step is done or approved; after the last step, whether all nodes

@@ -45,10 +45,12 @@ func (d *planner) checkStop() {
 	}
 	excused, where := d.outageFailures()
 	if d.failures-excused < limit {
-		d.halt(v1alpha1.HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the cause", printable.Count(excused, "node"), where), false)
+		d.halt(v1alpha1.HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the "+
+			"cause", printable.Count(excused, "node"), where), false)
 		return
 	}
-	d.halt(d.failureReason(), fmt.Sprintf("%s failed (limit %d): %s", printable.Count(d.failures, "node"), limit, d.examples(true)), d.rollsBack())
+	d.halt(d.failureReason(), fmt.Sprintf("%s failed (limit %d): %s", printable.Count(d.failures, "node"), limit, d.examples(true)),
+		d.rollsBack())
 }
 
 // failureReason is the reason of a stop because of failed nodes.
@@ -68,7 +70,8 @@ var remedies = map[string]string{
 	v1alpha1.HaltInconclusive:     "when the outage is over: kubectl evenkeel rollout retry NAME",
 	v1alpha1.HaltAborted:          "push a fixed configuration",
 	v1alpha1.HaltPreflightRefused: "push a fixed configuration, or correct the nodes, then: kubectl evenkeel rollout retry NAME --force",
-	v1alpha1.HaltGateFailed:       "push a fixed configuration, or correct what the gate measures, then: kubectl evenkeel rollout retry NAME --force",
+	v1alpha1.HaltGateFailed: "push a fixed configuration, or correct what the gate measures, then: kubectl evenkeel rollout retry " +
+		"NAME --force",
 }
 
 // Remedies returns what a person can do about a stop of a rollout with this reason. It failed on the node, if one is named.
@@ -101,7 +104,8 @@ func (d *planner) limit() int32 {
 
 func (d *planner) halt(reason, message string, rollback bool) {
 	d.next.Halt = &v1alpha1.RolloutHalt{
-		Attempt: d.next.Attempt, Reason: reason, Message: Cut(message, v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
+		Attempt: d.next.Attempt, Reason: reason, Message: Cut(message,
+			v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
 	}
 	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.in.Target.Number, reason, message)
 }

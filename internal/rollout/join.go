@@ -66,7 +66,8 @@ func (d *planner) join() {
 		}
 		d.assignRevision(i, Join, to)
 		m := d.moves[len(d.moves)-1].Source.By()
-		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Name, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
+		d.observations = append(d.observations, NewObservation{i,
+			Observation{Rollout: m.Name, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
 		d.countMove(i) // it needs no room in other budgets, but takes it
 		if to.Number == d.in.Target.Number {
 			d.assigned++
@@ -99,7 +100,8 @@ func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool
 			continue
 		}
 		same := n.Source.Content().SHA256 == to.ConfigMapRef.SHA256
-		doubt = doubt || same && n.Source.By().Attempt > 1 && n.LastKnownGood.Digest() != to.ConfigMapRef.SHA256 && !n.Created.After(n.Source.By().AssignedAt.Time)
+		doubt = doubt || same && n.Source.By().Attempt > 1 && n.LastKnownGood.Digest() != to.ConfigMapRef.SHA256 &&
+			!n.Created.After(n.Source.By().AssignedAt.Time)
 		if !n.joined() {
 			continue
 		}
@@ -127,7 +129,8 @@ func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool
 		names = append(names, "...")
 	}
 	d.joins.stopped = true
-	d.joins.message = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let others join: kubectl evenkeel rollout retry %s",
+	d.joins.message = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let "+
+		"others join: kubectl evenkeel rollout retry %s",
 		to.Number, printable.Count(failed, "node"), d.limit(), strings.Join(names, ", "), d.in.Name)
 	return flying, doubt
 }

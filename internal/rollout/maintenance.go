@@ -88,7 +88,8 @@ func (d *planner) withMaintenance(n *Node, want Observation) Observation {
 	switch {
 	case m == want.Maintenance:
 		return want
-	case want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision || want.Attempt != n.Source.By().Attempt && want.Blocked.IsZero():
+	case want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision ||
+		want.Attempt != n.Source.By().Attempt && want.Blocked.IsZero():
 		want = Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision}
 	}
 	want.Attempt, want.Maintenance = n.Source.By().Attempt, m
@@ -106,7 +107,8 @@ func (d *planner) isPassedOver(n *Node) bool {
 
 // isBeingEmptied reports whether a person has cordoned a node that was blocked because it must be drained.
 func (d *planner) isBeingEmptied(n *Node) bool {
-	return n.Maintenance == Cordoned && d.wasBlocked(n) && slices.Contains([]string{v1alpha1.ReasonNeedsDrain, DrainTimeout, DrainRefused, DrainIgnoredPods}, n.Observation.Reason)
+	return n.Maintenance == Cordoned && d.wasBlocked(n) &&
+		slices.Contains([]string{v1alpha1.ReasonNeedsDrain, DrainTimeout, DrainRefused, DrainIgnoredPods}, n.Observation.Reason)
 }
 
 // nextOfferWhenEmptied returns when a node that a person drains is offered the target: at once when it is cordoned, and then after

@@ -57,7 +57,8 @@ func (d *planner) takeBack() {
 // is gone, counts only if the node runs it.
 func (d *planner) previous(n *Node) *v1alpha1.PreviousSource {
 	p := n.Source.By().Previous
-	if p != nil && n.Active.Digest() != p.ConfigMapRef.SHA256 && (slices.Contains(d.in.Stopped, p.ConfigMapRef.Name) || d.isGone(p.Rollout, p.ConfigMapRef.UID)) {
+	if p != nil && n.Active.Digest() != p.ConfigMapRef.SHA256 &&
+		(slices.Contains(d.in.Stopped, p.ConfigMapRef.Name) || d.isGone(p.Rollout, p.ConfigMapRef.UID)) {
 		return nil
 	}
 	return p
@@ -187,7 +188,8 @@ func (d *planner) destination(n *Node) *v1alpha1.NodeConfigSource {
 		return d.source(l, 1, n.Source.By().Previous)
 	}
 	if d.previous(n) == nil {
-		return &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: d.reference(d.in.Name, d.in.Target.Number, d.next.Attempt, nil)}
+		return &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{},
+			RolloutRef: d.reference(d.in.Name, d.in.Target.Number, d.next.Attempt, nil)}
 	}
 	return d.previousSource(n)
 }
@@ -260,7 +262,8 @@ func (d *planner) assign() {
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.in.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.Content().UID != d.in.Target.ConfigMapRef.UID && (!d.closed() || n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256):
+		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) &&
+			n.Source.Content().UID != d.in.Target.ConfigMapRef.UID && (!d.closed() || n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256):
 			d.carryObservation(i)
 			d.assignRevision(i, Assign, d.in.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
@@ -293,7 +296,8 @@ func (d *planner) assign() {
 	case probing:
 		d.waitReason = "other nodes wait for the retried nodes"
 	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.succeeded && d.resting > 0:
-		d.waitReason = fmt.Sprintf("too many nodes are under maintenance (%d), NotReady or have a silent agent to continue without them", d.resting)
+		d.waitReason = fmt.Sprintf("too many nodes are under maintenance (%d), NotReady or have a silent agent to continue without them",
+			d.resting)
 	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.succeeded:
 		d.waitReason = "too many nodes are NotReady or have a silent agent to continue without them"
 	case len(candidates) == 0:
@@ -313,7 +317,8 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).Content().SHA256 != d.in.Target.ConfigMapRef.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] &&
+			d.previousSource(n).Content().SHA256 != d.in.Target.ConfigMapRef.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}
@@ -335,7 +340,8 @@ func (d *planner) takeBackBlocked(i int, reason, message string) {
 // observeBlocked records that a node cannot get the target because of its pods.
 func (d *planner) observeBlocked(i int, reason, message string) {
 	n := &d.nodes[i]
-	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason, Message: shortened(message, maxBlockedMessage)}
+	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason,
+		Message: shortened(message, maxBlockedMessage)}
 	if d.wasBlocked(n) {
 		m.Offers += n.Observation.Offers
 	}
@@ -351,10 +357,12 @@ func (d *planner) renew() {
 	renewed, over := 0, d.counts.Unavailable-d.counts.Budget
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.By().Name != d.in.Name || n.Source.By().Term == d.in.Term {
+		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.By().Name != d.in.Name ||
+			n.Source.By().Term == d.in.Term {
 			continue
 		}
-		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256 {
+		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) ||
+			!stopped && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256 {
 			continue // the assignment is no longer wanted
 		}
 		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.states[i]) {
@@ -410,7 +418,8 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 	}
-	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.states[i]) }) {
+	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates,
+		func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.states[i]) }) {
 		return 0
 	}
 	picked := 0

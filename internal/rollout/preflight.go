@@ -193,7 +193,8 @@ func (d *planner) preflight() {
 		started = was.StartTime.Time
 	}
 	q := Inquiry{
-		UID: PreflightUID(d.in.UID, revision, d.next.Attempt), Now: d.in.Now, Outages: d.in.Outages, Timeout: d.in.Controller.AgentTimeout.Duration, Room: d.in.PreflightRoom,
+		UID: PreflightUID(d.in.UID, revision, d.next.Attempt), Now: d.in.Now, Outages: d.in.Outages,
+		Timeout: d.in.Controller.AgentTimeout.Duration, Room: d.in.PreflightRoom,
 		TakesPart: func(n *Node) bool { return n.Owner == "" && n.OtherSource == "" && !n.manual() },
 		Runs:      func(n *Node) bool { return d.hasTarget(n) && d.proven(n) && n.OK != "False" },
 		Busy:      func(*Node) bool { return false }, // the newer request counts
@@ -217,7 +218,8 @@ func (d *planner) preflight() {
 // checkPreflight stops the target if too many nodes refuse it.
 func (d *planner) checkPreflight(r *v1alpha1.PreflightResult) {
 	if d.in.Spec.Strategy.Preflight == v1alpha1.PreflightRequire && r.Refused >= d.limit() {
-		message := fmt.Sprintf("%s refused it in the preflight (limit %d): %s; no node was assigned it in this attempt", printable.Count(r.Refused, "node"), d.limit(), refusalReasons(r))
+		message := fmt.Sprintf("%s refused it in the preflight (limit %d): %s; no node was assigned it in this attempt",
+			printable.Count(r.Refused, "node"), d.limit(), refusalReasons(r))
 		d.halt(v1alpha1.HaltPreflightRefused, message, false) // nothing to roll back
 	}
 }
@@ -237,7 +239,8 @@ func (n *Node) manual() bool { return n.Source != nil && n.Source.By().Name == "
 func (d *planner) preflightMessage() string {
 	r := d.next.Preflight
 	all := r.Accepted + r.Refused + r.Blocked + r.Unknown + r.Unanswered
-	return fmt.Sprintf("preflight of %s so far: %s; no node is assigned the revision until all agents have answered or had %s to do so", printable.Count(all, "node"), PreflightSummary(r), d.in.Controller.AgentTimeout.Duration)
+	return fmt.Sprintf("preflight of %s so far: %s; no node is assigned the revision until all agents have answered or had %s to do so",
+		printable.Count(all, "node"), PreflightSummary(r), d.in.Controller.AgentTimeout.Duration)
 }
 
 // PreflightSummary counts the answers in one sentence.

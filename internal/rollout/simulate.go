@@ -253,7 +253,8 @@ func (s *simulation) measure(gates []string) {
 // settled reports whether a rollout makes no more progress by itself when all nodes are idle.
 func settled(r Result) bool {
 	c := r.Counts
-	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Draining == 0 || r.Next.Phase == v1alpha1.RolloutComplete || r.Next.Phase == v1alpha1.RolloutAwaitingApproval || r.Next.Phase == v1alpha1.RolloutStuck ||
+	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Draining == 0 ||
+		r.Next.Phase == v1alpha1.RolloutComplete || r.Next.Phase == v1alpha1.RolloutAwaitingApproval || r.Next.Phase == v1alpha1.RolloutStuck ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
@@ -314,7 +315,8 @@ func (s *simulation) move(r Result) {
 			s.run.Touched++
 		}
 		batch := len(s.run.Batches) - 1
-		if batch < 0 || !s.run.Batches[batch].At.Equal(s.in.Now) || s.run.Batches[batch].Kind != move.Kind || s.run.Batches[batch].Step != r.Next.Step {
+		if batch < 0 || !s.run.Batches[batch].At.Equal(s.in.Now) || s.run.Batches[batch].Kind != move.Kind ||
+			s.run.Batches[batch].Step != r.Next.Step {
 			s.run.Batches = append(s.run.Batches, Batch{At: s.in.Now, Step: r.Next.Step, Kind: move.Kind})
 			batch++
 		}
@@ -390,7 +392,8 @@ func (s *simulation) answerPreflight(n *Node, a *agentModel) {
 	p := &n.Preflight
 	p.Answered, p.Verdict, p.Reason, p.Message = p.Asked, v1alpha1.PreflightAccepted, "", ""
 	if a.fate == blocks {
-		p.Verdict, p.Reason, p.Message = v1alpha1.PreflightRefused, v1alpha1.ReasonWouldEvictPods, "the simulated node has too many pods for the target"
+		p.Verdict, p.Reason, p.Message = v1alpha1.PreflightRefused, v1alpha1.ReasonWouldEvictPods, "the simulated node has too many pods for "+
+			"the target"
 	}
 }
 

@@ -20,7 +20,8 @@ const (
 
 // agentVerdicts are the reasons of ConfigOK with which a node says that the assigned configuration is bad, or revoked. Every other
 // reason says nothing about it, or only for now.
-var agentVerdicts = []string{v1alpha1.ReasonValidationFailed, v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI, v1alpha1.ReasonRevoked}
+var agentVerdicts = []string{v1alpha1.ReasonValidationFailed, v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy,
+	v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI, v1alpha1.ReasonRevoked}
 
 // deriveStates derives the state of each node, and counts nodes.
 func (d *planner) deriveStates() {
@@ -79,7 +80,8 @@ func (d *planner) stateOf(n *Node) NodeState {
 	case n.Owner != "":
 		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has the node", n.Owner)}
 	case n.manual():
-		return NodeState{State: Manual, Message: "a person set its configuration; remove spec.configSource of its NodeConfig to let the rollout manage the node"}
+		return NodeState{State: Manual, Message: "a person set its configuration; remove spec.configSource of its NodeConfig to let the " +
+			"rollout manage the node"}
 	case n.OtherSource == v1alpha1.RemoteConfigDisabled:
 		return NodeState{State: Skipped, Message: "its agent has opted out of remote configuration"}
 	case n.OtherSource != "":
@@ -117,7 +119,8 @@ func (d *planner) stateOf(n *Node) NodeState {
 	if d.wasBlocked(n) {
 		again := d.inWindow(d.nextOffer(n))
 		d.requeueAt(again)
-		return NodeState{Blocked, n.Observation.Reason, fmt.Sprintf("%s; the revision is offered again in its turn, not before %s", n.Observation.Message, again.UTC().Format(time.RFC3339))}
+		return NodeState{Blocked, n.Observation.Reason,
+			fmt.Sprintf("%s; the revision is offered again in its turn, not before %s", n.Observation.Message, again.UTC().Format(time.RFC3339))}
 	}
 	if d.closed() {
 		return NodeState{State: Pending, Message: "waiting for a maintenance window"}
@@ -144,25 +147,29 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
 		judged, is := d.judgedNotReadySince(n)
 		if !is {
-			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began earlier: no failure, and " + timeoutsWait}
+			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began earlier: no failure, and " +
+				timeoutsWait}
 		}
 		if end := d.deadline(judged, d.in.Controller.NotReadyGrace.Duration); d.in.Now.Before(end) {
 			d.requeueAt(end)
 			break
 		}
-		return NodeState{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after the revision was assigned", d.wentNotReady(n).UTC().Format(time.RFC3339))}
+		return NodeState{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after the revision was assigned",
+			d.wentNotReady(n).UTC().Format(time.RFC3339))}
 	}
 	switch {
 	case proven:
 		return d.soaking(n)
 	case n.stale():
-		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the revision was stopped"}
+		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the " +
+			"revision was stopped"}
 	case !answered:
 		switch _, over, excused := d.timeout(n, d.in.Controller.AgentTimeout.Duration); {
 		case n.Ready && excused:
 			return d.excused(n, "its agent has not answered yet")
 		case n.Ready && over:
-			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s", d.in.Controller.AgentTimeout.Duration)}
+			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s",
+				d.in.Controller.AgentTimeout.Duration)}
 		}
 		return NodeState{State: Assigned, Message: "its agent has not answered yet"}
 	}
@@ -173,7 +180,8 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case excused:
 		return d.excused(n, "its trial has not ended yet")
 	case late:
-		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(n.Source.By().AssignedAt.Time), n.Error)}
+		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s",
+			end.UTC().Format(time.RFC3339), end.Sub(n.Source.By().AssignedAt.Time), n.Error)}
 	case n.InTrial:
 		return NodeState{State: Trial, Message: "on trial"}
 	}
@@ -204,7 +212,8 @@ func (d *planner) soaking(n *Node) NodeState {
 			return NodeState{State: Updated}
 		}
 		d.requeueAt(end)
-		return NodeState{State: Soaking, Message: fmt.Sprintf("healthy since %s, soaks for %s", since.UTC().Format(time.RFC3339), seconds(d.in.Spec.SoakSeconds))}
+		return NodeState{State: Soaking, Message: fmt.Sprintf("healthy since %s, soaks for %s", since.UTC().Format(time.RFC3339),
+			seconds(d.in.Spec.SoakSeconds))}
 	}
 }
 
@@ -270,7 +279,8 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 		return n.Observation
 	case s == Draining: // what is recorded of the attempt before the drain still counts
 		return n.Observation
-	case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial || s == Skipped && n.Maintenance != ""): // Offers counts until the node accepts
+	// Offers counts until the node accepts
+	case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial || s == Skipped && n.Maintenance != ""):
 		return n.Observation
 	case s == Failed && n.Source.By().Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 		want.Failed = d.failedIn(n)
@@ -279,7 +289,8 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 	case d.observationApplies(n) && !want.Joined:
 		return Observation{}
 	case d.observationApplies(n):
-	case n.Observation.Rollout == d.in.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.in.Target.Number: // of an earlier revision
+	// of an earlier revision
+	case n.Observation.Rollout == d.in.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.in.Target.Number:
 		return Observation{}
 	default:
 		return n.Observation
@@ -307,7 +318,8 @@ func (d *planner) carryObservation(i int) {
 // countNode adds a node to the counts and budgets.
 func (d *planner) countNode(n *Node, s NodeState) {
 	c := &d.counts
-	*[...]*int32{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked, &c.Draining}[s.State]++
+	*[...]*int32{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual,
+		&c.Blocked, &c.Draining}[s.State]++
 	if s.State == Conflicted || s.State == Manual || n.OtherSource != "" {
 		return
 	}
@@ -364,7 +376,9 @@ func (d *planner) countNode(n *Node, s NodeState) {
 // refuses reports whether a node's guards refuse its assignment because of its pods. It accepts the assignment when its
 // pods have changed.
 func (n *Node) refuses() bool {
-	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == v1alpha1.ReasonWouldEvictPods || n.Reason == v1alpha1.ReasonRestartWouldEvictPods || n.Reason == v1alpha1.ReasonNeedsDrain) &&
+	return n.Observed == n.Generation && n.OK == "False" &&
+		(n.Reason == v1alpha1.ReasonWouldEvictPods || n.Reason == v1alpha1.ReasonRestartWouldEvictPods ||
+			n.Reason == v1alpha1.ReasonNeedsDrain) &&
 		isConfigMap(n.Source) && n.Active.Digest() != n.Source.Content().SHA256
 }
 
@@ -445,7 +459,8 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 // settledDown reports whether a node that counts as unavailable is Ready and has not begun to restart: the target failed there, its agent
 // rejects the assignment, or its pods prevent an earlier revision.
 func (d *planner) settledDown(n *Node, s State) bool {
-	return n.Ready && !n.InTrial && n.Observed == n.Generation && (s == Failed || s == Assigned && n.stale() || !d.hasBegun(n, s) && n.refuses())
+	return n.Ready && !n.InTrial && n.Observed == n.Generation &&
+		(s == Failed || s == Assigned && n.stale() || !d.hasBegun(n, s) && n.refuses())
 }
 
 // hasBegun reports whether a node has begun with the target, or is about to.
@@ -468,9 +483,11 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
 			answer := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
-			return n.Ready && n.Source.By().Name == d.in.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.in.Now.Before(answer))
+			return n.Ready && n.Source.By().Name == d.in.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) &&
+				(n.Observed == n.Generation || d.in.Now.Before(answer))
 		}
-		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.By().AssignedAt.Time) // it continues after its maintenance
+		// it continues after its maintenance
+		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.By().AssignedAt.Time)
 	}
 	return false
 }
@@ -495,7 +512,8 @@ const maxRollbackTrial = time.Hour
 // rollingBack reports whether a healthy node is being rolled back. A silent agent does not delay the others.
 func (d *planner) rollingBack(n *Node) bool {
 	h := d.next.Halt
-	if h == nil || !h.Rollback || !n.Ready || n.Source.By().Name != d.in.Name || !n.inFlight() || n.Source.By().AssignedAt.Time.Before(h.Time.Truncate(time.Second)) {
+	if h == nil || !h.Rollback || !n.Ready || n.Source.By().Name != d.in.Name || !n.inFlight() ||
+		n.Source.By().AssignedAt.Time.Before(h.Time.Truncate(time.Second)) {
 		return false
 	}
 	most := seconds(d.in.Spec.NodeTimeoutSeconds) + min(n.TrialLength, maxRollbackTrial)

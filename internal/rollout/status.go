@@ -66,7 +66,8 @@ func (d *planner) listDraining() {
 	var all []v1alpha1.DrainingNode
 	for i := range d.nodes {
 		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.in.DrainID && len(all) < v1alpha1.MaxFailedNodes {
-			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(n.Drain.Since), Message: Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
+			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(n.Drain.Since),
+				Message: Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
 		}
 	}
 	for _, t := range d.drains.taints { // what begins is shown before it begins

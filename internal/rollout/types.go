@@ -146,7 +146,8 @@ const (
 	Draining // its pods are being evicted
 )
 
-var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual", "Blocked", "Draining"}
+var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual",
+	"Blocked", "Draining"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -209,10 +210,11 @@ func (in *Input) NodesAssigned(step int32, nodes []string) Event {
 // Observation is what a plan remembers about one node and its assignment. A node cannot change it. It is valid only for the
 // source with the same Rollout, Revision and Attempt. It is stored as JSON.
 type Observation struct {
-	Rollout      string    `json:"rollout"`
-	Revision     int64     `json:"revision"`
-	Attempt      int64     `json:"attempt"`
-	HealthySince time.Time `json:"fineSince,omitzero"`        // when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
+	Rollout  string `json:"rollout"`
+	Revision int64  `json:"revision"`
+	Attempt  int64  `json:"attempt"`
+	// when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
+	HealthySince time.Time `json:"fineSince,omitzero"`
 	Failed       int64     `json:"failedInAttempt,omitempty"` // the attempt in which the node failed; 0: it has not
 	Joined       bool      `json:"joined,omitempty"`          // the node got the source as a new node
 
@@ -237,7 +239,8 @@ type NewObservation struct {
 type Result struct {
 	Observations []NewObservation
 	Next         v1alpha1.NodeConfigRolloutStatus
-	GatesSince   time.Time // since when the step has been done, in whole seconds: older measurements do not let the rollout continue; zero: it is not
+	// since when the step has been done, in whole seconds: older measurements do not let the rollout continue; zero: it is not
+	GatesSince   time.Time
 	Moves        []Move
 	Taints       []Taint
 	Evict        []int                 // indexes of nodes over which an eviction pass is due

@@ -240,7 +240,8 @@ func (d *planner) windowMessage() string {
 	case !w.next.IsZero():
 		return fmt.Sprintf("%s: waiting until %s", what, w.next.UTC().Format(time.RFC3339))
 	case !w.tried.IsZero():
-		return fmt.Sprintf("no window until %s is open long enough for %s: lengthen spec.strategy.windows, shorten spec.trial, or set finish: Anytime", w.tried.UTC().Format(time.RFC3339), trial)
+		return fmt.Sprintf("no window until %s is open long enough for %s: lengthen spec.strategy.windows, shorten spec.trial, or set finish: "+
+			"Anytime", w.tried.UTC().Format(time.RFC3339), trial)
 	}
 	return "no window opens again: correct spec.strategy.windows"
 }

@@ -27,7 +27,8 @@ func Forget(out io.Writer, dir, revision string) error {
 		found = found || b.Revision == revision
 	}
 	if !found {
-		return fmt.Errorf("no record of revision %s being bad in %s (kubelet %s); see evenkeel-agent status --dynamic-config-dir=%s", revision, dir, view.Version, dir)
+		return fmt.Errorf("no record of revision %s being bad in %s (kubelet %s); see evenkeel-agent status --dynamic-config-dir=%s", revision,
+			dir, view.Version, dir)
 	}
 	lock, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
 	if errors.Is(err, lockfile.ErrHeld) {

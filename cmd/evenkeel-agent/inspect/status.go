@@ -116,7 +116,8 @@ func (s Summary) Print(w io.Writer, form string) error {
 	line("Adopted", "%s%s", describe(s.Current.Config), since(s.Current.Since))
 	line("Last known good", "%s%s", describe(s.LastKnownGood.Config), since(s.LastKnownGood.Since))
 	if t := s.Trial; t != nil && t.Revision == s.Runs.Revision {
-		line("Trial", "%s: observed healthy for %s of %s, %s", t.Revision, t.Healthy.Duration.Round(time.Second), t.Terms.Duration.Duration, printable.Count(len(s.Startups), "counted start"))
+		line("Trial", "%s: observed healthy for %s of %s, %s", t.Revision, t.Healthy.Duration.Round(time.Second), t.Terms.Duration.Duration,
+			printable.Count(len(s.Startups), "counted start"))
 	}
 	for _, uid := range s.Revoked {
 		line("Revoked", "%s", uid)

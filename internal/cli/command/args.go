@@ -95,11 +95,13 @@ func FlagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w%s: see %s --help", err, didYouMean(similar), cmd.CommandPath())
 	case errors.As(err, &invalid):
 		if words := map[string]string{
-			"duration": "use a duration, such as 30s, 10m or 1h30m", "int": "use a whole number", "int32": "use a whole number", "int64": "use a whole number", "bool": "use true or false",
+			"duration": "use a duration, such as 30s, 10m or 1h30m", "int": "use a whole number", "int32": "use a whole number",
+			"int64": "use a whole number", "bool": "use true or false",
 		}[invalid.GetFlag().Value.Type()]; words != "" {
 			return fmt.Errorf("--%s: %q is not valid: %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), words, cmd.CommandPath())
 		}
-		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap(), cmd.CommandPath())
+		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap(),
+			cmd.CommandPath())
 	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }

@@ -131,7 +131,8 @@ func (e *Env) Confirm(ctx context.Context, question string, yes, stdinUsed bool)
 		return nil
 	}
 	if in, ok := e.In.(*os.File); stdinUsed || !ok || !term.IsTerminal(int(in.Fd())) {
-		return errors.New("cannot ask for confirmation: standard input is not a terminal; use --yes, or --dry-run to only look; nothing was written")
+		return errors.New("cannot ask for confirmation: standard input is not a terminal; use --yes, or --dry-run to only look; nothing was " +
+			"written")
 	}
 	fmt.Fprintf(e.Out, "%s [y/N] ", question)
 	answer, err := Interruptible(ctx, func() (string, error) { return bufio.NewReader(e.In).ReadString('\n') })
@@ -201,7 +202,8 @@ func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string,
 }
 
 // Complete completes a word with what names reads, within three seconds.
-func (e *Env) Complete(cmd *cobra.Command, names func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (e *Env) Complete(cmd *cobra.Command, names func(context.Context, client.Reader) ([]string, error)) ([]string,
+	cobra.ShellCompDirective) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

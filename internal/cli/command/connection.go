@@ -66,19 +66,24 @@ func (e *Env) RESTConfig() (*rest.Config, error) {
 	contexts := slices.Sorted(maps.Keys(raw.Contexts))
 	if given(e.Connection.Context) && raw.Contexts[*e.Connection.Context] == nil {
 		if len(contexts) == 0 {
-			return nil, fmt.Errorf("context %q does not exist, and the kubeconfig (%s) has no others: choose a kubeconfig with --kubeconfig or KUBECONFIG", *e.Connection.Context, files)
+			return nil, fmt.Errorf("context %q does not exist, and the kubeconfig (%s) has no others: choose a kubeconfig with --kubeconfig or "+
+				"KUBECONFIG", *e.Connection.Context, files)
 		}
-		return nil, fmt.Errorf("context %q does not exist in the kubeconfig (%s); existing contexts: %s", *e.Connection.Context, files, printable.Few(contexts))
+		return nil, fmt.Errorf("context %q does not exist in the kubeconfig (%s); existing contexts: %s", *e.Connection.Context, files,
+			printable.Few(contexts))
 	}
 	config, err := e.Connection.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the connection to the cluster cannot be set up: %w\ncorrect the kubeconfig (%s) or the connection flags; kubectl config view --minify shows what is used", err, files)
+		return nil, fmt.Errorf("the connection to the cluster cannot be set up: %w\ncorrect the kubeconfig (%s) or the connection flags; "+
+			"kubectl config view --minify shows what is used", err, files)
 	}
-	if chosen := given(e.Connection.Context) || given(e.Connection.APIServer) || given(e.Connection.ClusterName) || raw.CurrentContext != ""; !chosen && config.Host == clientcmd.ClusterDefaults.Server && os.Getenv("KUBERNETES_MASTER") == "" {
+	if chosen := given(e.Connection.Context) || given(e.Connection.APIServer) || given(e.Connection.ClusterName) ||
+		raw.CurrentContext != ""; !chosen && config.Host == clientcmd.ClusterDefaults.Server && os.Getenv("KUBERNETES_MASTER") == "" {
 		if len(contexts) == 0 {
 			return nil, fmt.Errorf("no kubeconfig was found (%s): it says which cluster to use; choose one with --kubeconfig or KUBECONFIG", files)
 		}
-		return nil, fmt.Errorf("the kubeconfig (%s) has no current context: choose one with --context (%s), or with kubectl config use-context", files, printable.Few(contexts))
+		return nil, fmt.Errorf("the kubeconfig (%s) has no current context: choose one with --context (%s), or with kubectl config use-context",
+			files, printable.Few(contexts))
 	}
 	if klog.V(levelBodies).Enabled() {
 		config.ContentType = runtime.ContentTypeJSON // in protobuf, the log would show hexadecimal dumps, in which credentials are not found

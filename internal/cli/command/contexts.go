@@ -69,7 +69,8 @@ func (e *Env) Contexts(names []string) ([]Context, error) {
 		}
 		if len(given) > 0 {
 			slices.Sort(given)
-			return nil, fmt.Errorf("%s cannot be used with several contexts: it would apply to all of them; write it into the kubeconfig", strings.Join(given, ", "))
+			return nil, fmt.Errorf("%s cannot be used with several contexts: it would apply to all of them; write it into the kubeconfig",
+				strings.Join(given, ", "))
 		}
 	}
 	return out, nil
@@ -79,7 +80,8 @@ func (e *Env) Contexts(names []string) ([]Context, error) {
 func (e *Env) connectionTo(context string) *genericclioptions.ConfigFlags {
 	f, c := genericclioptions.NewConfigFlags(false), e.Connection
 	f.CacheDir, f.KubeConfig, f.ClusterName, f.AuthInfoName, f.Namespace = c.CacheDir, c.KubeConfig, c.ClusterName, c.AuthInfoName, c.Namespace
-	f.APIServer, f.TLSServerName, f.Insecure, f.CertFile, f.KeyFile, f.CAFile = c.APIServer, c.TLSServerName, c.Insecure, c.CertFile, c.KeyFile, c.CAFile
+	f.APIServer, f.TLSServerName, f.Insecure, f.CertFile, f.KeyFile, f.CAFile = c.APIServer, c.TLSServerName, c.Insecure, c.CertFile,
+		c.KeyFile, c.CAFile
 	f.BearerToken, f.Impersonate, f.ImpersonateUID, f.ImpersonateGroup = c.BearerToken, c.Impersonate, c.ImpersonateUID, c.ImpersonateGroup
 	f.ImpersonateUserExtra, f.Username, f.Password, f.Timeout = c.ImpersonateUserExtra, c.Username, c.Password, c.Timeout
 	f.DisableCompression, f.ProxyURL, f.WrapConfigFn = c.DisableCompression, c.ProxyURL, c.WrapConfigFn

@@ -28,7 +28,8 @@ type TrialFlags struct {
 func (t *TrialFlags) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.duration, "trial-duration", "", "how long the kubelet must stay healthy on trial, such as 30m; empty: the agent's default")
-	f.StringVar(&t.threshold, "crash-loop-threshold", "", "how many unexpected restarts of the kubelet a trial tolerates, 0 to 10; empty: the agent's default")
+	f.StringVar(&t.threshold, "crash-loop-threshold", "",
+		"how many unexpected restarts of the kubelet a trial tolerates, 0 to 10; empty: the agent's default")
 	f.BoolVar(&t.podLoss, "allow-pod-loss", false, "let nodes adopt it even if their kubelets end pods because of it")
 	t.changed = f.Changed
 }
@@ -79,7 +80,8 @@ func ParseAmount(s string, least int) (intstr.IntOrString, error) {
 	number, percent := strings.CutSuffix(s, "%")
 	n, err := strconv.ParseInt(number, 10, 32)
 	if err != nil || int(n) < least || percent && n > 100 || number != strconv.FormatInt(n, 10) {
-		return intstr.IntOrString{}, fmt.Errorf("%q is neither a number from %d nor a percentage up to 100%%: use one such as 2 or 10%%", s, least)
+		return intstr.IntOrString{}, fmt.Errorf("%q is neither a number from %d nor a percentage up to 100%%: use one such as 2 or 10%%", s,
+			least)
 	}
 	if percent {
 		return intstr.FromString(s), nil

@@ -49,7 +49,8 @@ func unreadable(file string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("file %s does not exist: correct its name; - means standard input", file)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("file %s cannot be read, because you lack the permission: correct its mode or owner (ls -l %[1]s), or pipe it into -f -", file)
+		return fmt.Errorf("file %s cannot be read, because you lack the permission: correct its mode or owner (ls -l %[1]s), or pipe it into "+
+			"-f -", file)
 	}
 	if info, statErr := os.Stat(file); statErr == nil && info.IsDir() {
 		return fmt.Errorf("%s is a directory: use one file in it", file)

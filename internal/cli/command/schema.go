@@ -44,7 +44,8 @@ func (e *Env) CheckFields(p payload.Payload) error {
 		if f.similar != "" {
 			hint = " (did you mean " + f.similar + "?)"
 		}
-		fmt.Fprintf(e.ErrOut, "note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on the first node\n",
+		fmt.Fprintf(e.ErrOut, "note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on "+
+			"the first node\n",
 			printable.Line(s.shown(f.path)), hint)
 	}
 	switch set := payload.DefaultProtection().SetBy(p.Fields); len(set) {
@@ -65,7 +66,8 @@ func (e *Env) CheckFields(p payload.Payload) error {
 			}
 			names = append(names, name)
 		}
-		fmt.Fprintf(e.ErrOut, "note: protected fields: %s; a node refuses values that differ from its local configuration, unless its agent's --protected-fields allows them\n",
+		fmt.Fprintf(e.ErrOut, "note: protected fields: %s; a node refuses values that differ from its local configuration, unless its agent's "+
+			"--protected-fields allows them\n",
 			printable.Few(names))
 	}
 	return nil

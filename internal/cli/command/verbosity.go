@@ -26,7 +26,8 @@ const (
 func (e *Env) AddVerbosity(flags *pflag.FlagSet) {
 	var library flag.FlagSet
 	klog.InitFlags(&library)
-	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL", "one_output": "true", "v": "0"} {
+	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL",
+		"one_output": "true", "v": "0"} {
 		if err := library.Set(name, value); err != nil {
 			panic(err) // klog has these flags
 		}

@@ -37,7 +37,8 @@ func Command(env *command.Env) *cobra.Command {
   kubectl evenkeel config convert --form=grouped kubelet.yaml`,
 	})
 	command.AddTitled(cmd, "Compare and validate:", a.configDiffCommand(), a.configValidateCommand())
-	command.AddTitled(cmd, "Advanced: convert, and migrate kubeadm's configurations:", a.configConvertCommand(), a.configViewCommand(), a.configPrintCommand(), a.configUploadCommand())
+	command.AddTitled(cmd, "Advanced: convert, and migrate kubeadm's configurations:", a.configConvertCommand(), a.configViewCommand(),
+		a.configPrintCommand(), a.configUploadCommand())
 	return cmd
 }
 
@@ -112,7 +113,8 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 		fmt.Fprintln(a.Out, "no differences")
 	}
 	if d.NotCompared > 0 {
-		fmt.Fprintf(a.Out, "not compared: %s that only one of them has, because %s is compared with %s\n", printable.Count(d.NotCompared, "field"), max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
+		fmt.Fprintf(a.Out, "not compared: %s that only one of them has, because %s is compared with %s\n",
+			printable.Count(d.NotCompared, "field"), max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
 	}
 	return nil
 }

@@ -46,7 +46,8 @@ type upgradeFlags struct {
 }
 
 func (u *upgradeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().Var(&onceFlag{value: &u.config}, "config", "file with a ClusterConfiguration, component configurations, or both; - is standard input")
+	cmd.Flags().Var(&onceFlag{value: &u.config}, "config",
+		"file with a ClusterConfiguration, component configurations, or both; - is standard input")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 	u.components.add(cmd)
 }
@@ -182,7 +183,8 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 			string(r.Action), strings.ToLower(string(r.ManualUpgrade)),
 		})
 	}
-	if err := printing.Table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE"}, rows); err != nil {
+	if err := printing.Table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE"},
+		rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)
@@ -213,7 +215,8 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	}
 	switch {
 	case view:
-		fmt.Fprintln(a.Out, "Print the configuration of the cluster with: kubectl evenkeel config view upgradeable; migrate it, and pass it with --config.")
+		fmt.Fprintln(a.Out, "Print the configuration of the cluster with: kubectl evenkeel config view upgradeable; migrate it, and pass it "+
+			"with --config.")
 	case len(manual) > 0 && given != "":
 		fmt.Fprintf(a.Out, "Correct %s, and try again.\n", printable.Line(given))
 	case len(manual) > 0:
@@ -266,7 +269,8 @@ func checkComplete(p *kubeadm.Plan) error {
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New("a configuration must be migrated by hand first; nothing was written")}
 	}
 	for _, r := range p.NotValidated() {
-		return fmt.Errorf("unknown whether %s accepts its configuration: solve this, or omit the flag to store the configuration unvalidated; nothing was written", r.ValidatedBy)
+		return fmt.Errorf("unknown whether %s accepts its configuration: solve this, or omit the flag to store the configuration unvalidated; "+
+			"nothing was written", r.ValidatedBy)
 	}
 	return nil
 }

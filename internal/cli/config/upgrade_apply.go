@@ -77,7 +77,8 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&u.dryRun, "dry-run", false, "print the changes, and write nothing")
 	f.StringVar(&u.rollout.Name, "rollout", "", "name of a rollout for the kubelet's configuration")
-	f.BoolVar(&u.rollout.DropIn, "drop-in", true, "the rollout merges the configuration over each node's local one; false: it replaces the local one")
+	f.BoolVar(&u.rollout.DropIn, "drop-in", true,
+		"the rollout merges the configuration over each node's local one; false: it replaces the local one")
 	u.rollout.AddStrategyFlags(cmd)
 	f.Lookup("force").Usage = "store a configuration that loses fields that kubeadm sets, and roll out one that was stopped"
 	_ = cmd.RegisterFlagCompletionFunc("rollout", a.CompleteRollout)
@@ -194,7 +195,8 @@ func (a *app) showWrites(writes []kubeadm.Write, proxies bool) {
 	}
 	for _, w := range writes {
 		if proxies && w.Name() == "kube-proxy" {
-			fmt.Fprintln(a.ErrOut, "warning: running kube-proxies read kube-system/kube-proxy within minutes after a change, on all nodes, and restart by themselves")
+			fmt.Fprintln(a.ErrOut, "warning: running kube-proxies read kube-system/kube-proxy within minutes after a change, on all nodes, and "+
+				"restart by themselves")
 		}
 	}
 }
@@ -271,7 +273,8 @@ func (a *app) showDocument(name, key, old, now string) {
 		fmt.Fprintf(a.Out, "  %s: %s\n", printable.Line(key), printable.Line(c.String()))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.Out, "  %s: %d more fields with a zero value before or after (0s, null, \"\"), which means the component's default\n", printable.Line(key), silent)
+		fmt.Fprintf(a.Out, "  %s: %d more fields with a zero value before or after (0s, null, \"\"), which means the component's default\n",
+			printable.Line(key), silent)
 	}
 	if len(all) == 0 {
 		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", printable.Line(key))
@@ -363,7 +366,8 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, pl
 			}
 		}
 		if len(stay) > 0 {
-			fmt.Fprintf(a.Out, "note: the new configuration does not have %s any more: nodes keep their values, because the rollout is a drop-in\n", strings.Join(stay, ", "))
+			fmt.Fprintf(a.Out, "note: the new configuration does not have %s any more: nodes keep their values, because the rollout is a drop-in\n",
+				strings.Join(stay, ", "))
 		}
 	}
 	return change, nil

@@ -19,7 +19,8 @@ import (
 )
 
 func (a *app) configViewCommand() *cobra.Command {
-	cmd := command.Group(&cobra.Command{Use: "view", Short: "Print configurations of the cluster", Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet`})
+	cmd := command.Group(&cobra.Command{Use: "view", Short: "Print configurations of the cluster",
+		Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet`})
 	cmd.AddCommand(a.configViewUpgradeableCommand())
 	return cmd
 }
@@ -111,7 +112,8 @@ func nothingToMigrate(p *kubeadm.Plan, output string) string {
 }
 
 func (a *app) configPrintCommand() *cobra.Command {
-	cmd := command.Group(&cobra.Command{Use: "print", Short: "Print generated configurations", Example: `  kubectl evenkeel config print component-defaults`})
+	cmd := command.Group(&cobra.Command{Use: "print", Short: "Print generated configurations",
+		Example: `  kubectl evenkeel config print component-defaults`})
 	cmd.AddCommand(a.configPrintDefaultsCommand())
 	return cmd
 }

@@ -146,7 +146,8 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 	case follow > 1:
 		fmt.Fprintf(&out, "\n%d more findings follow from these: -o wide lists everything", follow)
 	}
-	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), fmt.Sprintf("%d with an agent", r.Agents), printable.Count(r.Rollouts, "rollout"), counts(r))
+	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), fmt.Sprintf("%d with an agent", r.Agents),
+		printable.Count(r.Rollouts, "rollout"), counts(r))
 	_, err := io.WriteString(w, out.String())
 	return err
 }

@@ -48,7 +48,8 @@ func (o *installFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
 	f.StringVar(&o.maxUnavailable, "max-unavailable", "1", "largest number of nodes in progress at the same time, such as 5 or 10%")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit for one node; it must be longer than a rollback on the node, which takes some minutes")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute,
+		"time limit for one node; it must be longer than a rollback on the node, which takes some minutes")
 	f.BoolVar(&o.retry, "retry", false, "try failed nodes again")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the nodes, and change nothing")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
@@ -93,7 +94,8 @@ Exit codes:
 	}
 	o.add(cmd)
 	cmd.Flags().BoolVar(&o.allNodes, "all-nodes", false, "select every node")
-	cmd.Flags().StringVar(&o.version, "agent-version", "", "version that the agents must report, if it is not the tag of the image; \"any\" accepts every version")
+	cmd.Flags().StringVar(&o.version, "agent-version", "",
+		"version that the agents must report, if it is not the tag of the image; \"any\" accepts every version")
 	return cmd
 }
 
@@ -156,7 +158,8 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 }
 
 // run asks for confirmation, runs an operation on the selected nodes, and prints their progress.
-func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, desired installer.Desired, names []string, selector labels.Selector, o installFlags) error {
+func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, desired installer.Desired, names []string,
+	selector labels.Selector, o installFlags) error {
 	nodes, err := op.Nodes(ctx, c, names, selector)
 	if err != nil {
 		return err
@@ -211,7 +214,8 @@ func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool)
 	if n == 0 {
 		return nil
 	}
-	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods keep running.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], printable.Count(n, "node"), p.Policy.MaxUnavailable)
+	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods keep running.",
+		strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], printable.Count(n, "node"), p.Policy.MaxUnavailable)
 	return a.Confirm(ctx, question, yes, false)
 }
 
@@ -240,14 +244,16 @@ func showWork(out io.Writer, p *installer.Pacer) {
 		Stage installer.Stage
 		words string
 	}{
-		{installer.ToDo, "to " + p.Policy.Operation.Verb}, {installer.Doing, "in progress"}, {installer.Done, p.Policy.Operation.Past + " already"},
+		{installer.ToDo, "to " + p.Policy.Operation.Verb}, {installer.Doing, "in progress"}, {installer.Done,
+			p.Policy.Operation.Past + " already"},
 		{installer.Failed, "failed before"}, {installer.Skipped, "skipped"},
 	} {
 		if n := len(p.Progress.In(s.Stage)); n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
 		}
 	}
-	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", printable.Count(len(p.Progress.Nodes), "node"), p.Policy.MaxUnavailable, p.Policy.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
+	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", printable.Count(len(p.Progress.Nodes), "node"), p.Policy.MaxUnavailable,
+		p.Policy.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
 	for _, n := range p.Progress.Nodes {
 		if s := n.State; s.Stage == installer.Skipped || s.Stage == installer.Failed || s.Stage == installer.Doing {
 			sayNode(out, p.Policy.Operation, n)

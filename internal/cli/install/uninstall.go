@@ -80,7 +80,8 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return err
 	}
 	if going := installer.ActiveRollouts(rollouts); len(going) > 0 && !o.force {
-		return fmt.Errorf("rollouts are in progress (%s): pause them first (kubectl evenkeel rollout pause %s), or use --force; nothing was changed",
+		return fmt.Errorf("rollouts are in progress (%s): pause them first (kubectl evenkeel rollout pause %s), or use --force; nothing was "+
+			"changed",
 			printable.Few(going), going[0])
 	}
 	out := a.Out
@@ -104,7 +105,8 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	if left, lookErr := installer.LabelledNodes(ctx, c); lookErr != nil {
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
-		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer remain until these are done; run the command again then",
+		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer remain until these are done; run the "+
+			"command again then",
 			printable.Count(len(left), "node"), v1alpha1.LabelAgent, printable.Few(left)))
 	}
 	if o.dryRun {
@@ -146,7 +148,8 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 }
 
 // uninstallCluster removes what runs in the cluster, after the last node.
-func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout, o uninstallFlags) error {
+func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout,
+	o uninstallFlags) error {
 	question := "Pause all rollouts, and delete evenkeel's controller and installer?"
 	if o.purge {
 		question = "Delete evenkeel's controller, installer, NodeConfigs and rollouts?"
@@ -158,7 +161,8 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 		return err
 	}
 	if !o.purge {
-		fmt.Fprintf(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -k config/controller; kubectl delete -k config/installer\n"+
+		fmt.Fprintf(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -k config/controller; kubectl delete -k "+
+			"config/installer\n"+
 			"the API remains, with NodeConfigs and rollouts; delete it with: kubectl evenkeel uninstall --purge\n")
 		return nil
 	}

@@ -64,7 +64,8 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 
   # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
-		Args:              command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl evenkeel push NAME -f FILE --selector LABELS"),
+		Args: command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl "+
+			"evenkeel push NAME -f FILE --selector LABELS"),
 		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.node = args[0]
@@ -84,9 +85,11 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 	f.BoolVar(&o.force, "force", false, "assign the configuration even if the node refuses it in the preflight")
 	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
-	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute, "stop waiting if the node's agent does not answer for this long, with exit code 3")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute,
+		"stop waiting if the node's agent does not answer for this long, with exit code 3")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -109,13 +112,15 @@ type assignOptions struct {
 func (o *assignOptions) check(timed bool) error {
 	switch {
 	case o.local && (o.file != "" || o.dropIn):
-		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local or the others")
+		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local " +
+			"or the others")
 	case o.local && o.force:
 		return errors.New("--local has no preflight: it cannot be used with --force")
 	case o.local && o.trial.Changed():
 		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
 	case !o.local && o.file == "":
-		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own configuration")
+		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own " +
+			"configuration")
 	case o.until != untilProven && o.until != untilTrial && o.until != untilAssigned:
 		return fmt.Errorf("--for must be proven, trial or assigned, not %q", o.until)
 	case timed && o.timeout <= 0:
@@ -188,7 +193,9 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	case o.local:
 		question = fmt.Sprintf("Return node %s to its local configuration?", o.node)
 	case refused && o.yes && !o.force:
-		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("node %s refuses the configuration (%s); %s; nothing was assigned", o.node, printable.Line(answer.Reason), it.afterRefusal(answer))}
+		return &command.Exit{Code: command.ExitHalted,
+			Err: fmt.Errorf("node %s refuses the configuration (%s); %s; nothing was assigned", o.node, printable.Line(answer.Reason),
+				it.afterRefusal(answer))}
 	case refused:
 		question = fmt.Sprintf("Node %s refuses this. Assign it anyway?", o.node)
 	}
@@ -248,13 +255,17 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 	it := &assignment{node: node, config: node.Config(), content: content}
 	switch nc := it.config; {
 	case nc == nil:
-		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
+		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was "+
+			"changed", o.node)
 	case !fleet.HasReported(nc):
-		return nil, fmt.Errorf("no agent has ever reported from node %s: install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
+		return nil, fmt.Errorf("no agent has ever reported from node %s: install one with: kubectl evenkeel install %[1]s; nothing was changed",
+			o.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
-		return nil, fmt.Errorf("the agent of node %s does not accept remote configuration (--remote-config=false, or no --dynamic-config-dir): it would ignore the assignment; nothing was changed", o.node)
+		return nil, fmt.Errorf("the agent of node %s does not accept remote configuration (--remote-config=false, or no --dynamic-config-dir): "+
+			"it would ignore the assignment; nothing was changed", o.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap:
-		return nil, fmt.Errorf("node %s follows its own ConfigMap, kubelet-%[1]s, and would ignore the assignment: edit that ConfigMap; nothing was changed", o.node)
+		return nil, fmt.Errorf("node %s follows its own ConfigMap, kubelet-%[1]s, and would ignore the assignment: edit that ConfigMap; "+
+			"nothing was changed", o.node)
 	}
 	if o.local {
 		return it, nil
@@ -302,7 +313,8 @@ func (a *app) follow(ctx context.Context, c client.WithWatch, o assignOptions, i
 		return nil
 	}
 	if outcome := describe.OutcomeOf(nc, source, nc.Generation); outcome.Stage == describe.StageProven {
-		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by, outcome.Words)))
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by,
+			outcome.Words)))
 		return nil
 	}
 	fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
@@ -319,7 +331,9 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 	}
 	nc := it.config
 	if it.stored != nil && slices.Contains(nc.Spec.Revoked, it.stored.UID) {
-		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name, it.stored.UID)}
+		return &command.Exit{Code: command.ExitHalted,
+			Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name,
+				it.stored.UID)}
 	}
 	for _, bad := range nc.Status.BadConfigs {
 		same := it.stored != nil && bad.UID == it.stored.UID
@@ -332,8 +346,10 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 		if !same || bad.Provisional {
 			continue
 		}
-		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration failed on node %s before: %s; the node would not try it again; nothing was changed\nto try it again, run on the node: evenkeel-agent forget %s",
-			nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
+		return &command.Exit{Code: command.ExitHalted,
+			Err: fmt.Errorf("this configuration failed on node %s before: %s; the node would not try it again; nothing was changed\nto try it "+
+				"again, run on the node: evenkeel-agent forget %s",
+				nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
 	}
 	return nil
 }
@@ -372,25 +388,29 @@ func (it *assignment) notes() []string {
 	for _, problem := range it.node.Problems {
 		notes = append(notes, fmt.Sprintf("node %s: %s", name, problem))
 	}
-	handOver := fmt.Sprintf("; to return the node to the rollout: kubectl patch nodeconfig %s --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/configSource\"}]'", name)
+	handOver := fmt.Sprintf("; to return the node to the rollout: kubectl patch nodeconfig %s --type=json -p '[{\"op\": \"remove\", "+
+		"\"path\": \"/spec/configSource\"}]'", name)
 	by := (*v1alpha1.RolloutReference)(nil)
 	if nc.Spec.ConfigSource != nil {
 		by = nc.Spec.ConfigSource.RolloutRef
 	}
 	switch rollout := it.node.Rollout; {
 	case by != nil && by.Name == rollout:
-		notes = append(notes, fmt.Sprintf("rollout %s has assigned revision %[3]d to node %[2]s; from now on it will not change the node%[4]s", rollout, name, by.Revision, handOver))
+		notes = append(notes, fmt.Sprintf("rollout %s has assigned revision %[3]d to node %[2]s; from now on it will not change the node%[4]s",
+			rollout, name, by.Revision, handOver))
 	case rollout != "":
 		notes = append(notes, fmt.Sprintf("rollout %s selects node %s; it does not change an assignment by a person%s", rollout, name, handOver))
 	}
 	if ref := assignedRef(nc); ref != nil && (nc.Status.Active == nil || nc.Status.Active.UID != ref.UID) {
-		notes = append(notes, fmt.Sprintf("node %s does not run its present assignment, ConfigMap %s/%s; this replaces it", name, ref.Namespace, ref.Name))
+		notes = append(notes, fmt.Sprintf("node %s does not run its present assignment, ConfigMap %s/%s; this replaces it", name, ref.Namespace,
+			ref.Name))
 	}
 	if cost := it.node.RestartCost(); cost != nil {
 		notes = append(notes, cost.String())
 	}
 	if it.content.Key == "" && nc.Status.LastKnownGood != nil {
-		notes = append(notes, fmt.Sprintf("node %s will forget its last-known-good configuration, ConfigMap %s/%s", name, nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
+		notes = append(notes, fmt.Sprintf("node %s will forget its last-known-good configuration, ConfigMap %s/%s", name,
+			nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
 	}
 	return notes
 }
@@ -421,7 +441,8 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 // withRole adds the role that grants the right to an error about a missing right.
 func withRole(err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; nothing was changed; the roles evenkeel-operator grant this (ClusterRole, and Role in %s)", err, v1alpha1.SystemNamespace)
+		return fmt.Errorf("%w; nothing was changed; the roles evenkeel-operator grant this (ClusterRole, and Role in %s)", err,
+			v1alpha1.SystemNamespace)
 	}
 	return err
 }

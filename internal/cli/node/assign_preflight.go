@@ -37,16 +37,19 @@ func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *
 	case answer == nil:
 		fmt.Fprintf(a.Out, "Preflight: node %s accepts this configuration\n", o.node)
 	case answer.Verdict == v1alpha1.PreflightRefused:
-		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("Preflight: node %s refuses this configuration (%s)", o.node, describe.JoinWords(answer.Reason, answer.Message))))
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("Preflight: node %s refuses this configuration (%s)", o.node,
+			describe.JoinWords(answer.Reason, answer.Message))))
 	default:
-		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("Preflight: node %s cannot tell whether it would accept this configuration (%s)", o.node, describe.JoinWords(answer.Reason, answer.Message))))
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("Preflight: node %s cannot tell whether it would accept this configuration (%s)", o.node,
+			describe.JoinWords(answer.Reason, answer.Message))))
 	}
 	return answer, nil
 }
 
 // preflight creates a NodeConfigPreflight for one node, waits for the answer, and deletes the object. It returns nil if the node
 // accepts the configuration. why says why there is no answer; it is empty if there is one.
-func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (answer *v1alpha1.PreflightRefusal, why string) {
+func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (answer *v1alpha1.PreflightRefusal,
+	why string) {
 	p, err := steer.NodePreflight(ctx, c, it.node.Pair(), it.content, it.trial)
 	if err != nil {
 		return nil, err.Error()
@@ -102,7 +105,8 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 // afterRefusal says what to do after a refusal in a preflight.
 func (it *assignment) afterRefusal(answer *v1alpha1.PreflightRefusal) string {
 	if describe.AboutPods(answer.Reason) {
-		return fmt.Sprintf("move its pods away first (kubectl drain %s), or use --force: the node then adopts it when its pods allow it", it.node.Name)
+		return fmt.Sprintf("move its pods away first (kubectl drain %s), or use --force: the node then adopts it when its pods allow it",
+			it.node.Name)
 	}
 	return "correct the configuration, or use --force to assign it anyway"
 }

@@ -21,7 +21,8 @@ const answerWithin = 5 * time.Second
 
 // awaitNode follows a node after its source was written, until the outcome is known or the time is up. already reports whether
 // an earlier command wrote the source.
-func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions, from *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, already bool) error {
+func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions, from *v1alpha1.NodeConfig,
+	source *v1alpha1.NodeConfigSource, already bool) error {
 	interrupted := ctx
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
@@ -81,8 +82,10 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 				if source.ConfigMapRef != nil {
 					back = "; to undo the assignment: kubectl evenkeel assign " + w.node + " --local"
 				}
-				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("the agent of node %s has not answered for %s: is it running? The configuration %s assigned; the node starts it when its agent runs%s",
-					w.node, describe.Span(w.agentTimeout), did, back)}
+				return &command.Exit{Code: command.ExitTimeout,
+					Err: fmt.Errorf("the agent of node %s has not answered for %s: is it running? The configuration %s assigned; the node starts it "+
+						"when its agent runs%s",
+						w.node, describe.Span(w.agentTimeout), did, back)}
 			}
 		}
 	}
@@ -100,7 +103,9 @@ func (w *assignOptions) outcome(o describe.Outcome) (done bool, err error) {
 	case describe.StageTrial:
 		return w.until == untilTrial, nil
 	case describe.StageRefused, describe.StageRolledBack, describe.StageStuck:
-		return true, &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("%s\nthe assignment stays until you assign another configuration, or --local; for details: kubectl evenkeel node %s", words, w.node)}
+		return true, &command.Exit{Code: command.ExitHalted,
+			Err: fmt.Errorf("%s\nthe assignment stays until you assign another configuration, or --local; for details: kubectl evenkeel node %s",
+				words, w.node)}
 	case describe.StageReplaced:
 		return true, fmt.Errorf("%s; for details: kubectl evenkeel node %s", words, w.node)
 	}

@@ -63,7 +63,8 @@ func (r *driftRows) notes(w io.Writer, n int) {
 		fmt.Fprintf(w, "No drift reported: %s compared\n", printable.Count(r.agents-r.silent, "node"))
 	}
 	if r.silent > 0 {
-		fmt.Fprintf(w, "note: agents that do not report drift: %d of %d; they are older, or started their kubelet seconds ago\n", r.silent, r.agents)
+		fmt.Fprintf(w, "note: agents that do not report drift: %d of %d; they are older, or started their kubelet seconds ago\n", r.silent,
+			r.agents)
 	}
 	if r.filesOnly > 0 {
 		words := fmt.Sprintf("note: on %d of %s, only files are compared: ", r.filesOnly, printable.Count(r.agents, "node"))

@@ -66,10 +66,12 @@ func (a *app) flags(ctx context.Context, node string, timeout time.Duration) err
 		return fmt.Errorf("read NodeConfig %s: %w", node, err)
 	}
 	if nc.Status.AgentVersion == "" {
-		return fmt.Errorf("no agent has reported from node %s: install one with kubectl evenkeel install, or run evenkeel-agent flags on the node", node)
+		return fmt.Errorf("no agent has reported from node %s: install one with kubectl evenkeel install, or run evenkeel-agent flags on the "+
+			"node", node)
 	}
 	request := string(uuid.NewUUID())
-	ask, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": nc.UID, "annotations": map[string]string{v1alpha1.AnnotationFlags: request}}})
+	ask, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": nc.UID,
+		"annotations": map[string]string{v1alpha1.AnnotationFlags: request}}})
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
@@ -96,12 +98,14 @@ func (a *app) withdraw(ctx context.Context, c client.Client, nc *v1alpha1.NodeCo
 	patch := fmt.Appendf(nil, `[{"op": "test", "path": %[1]q, "value": %[2]q}, {"op": "remove", "path": %[1]q}]`, path, request)
 	err := c.Patch(ctx, nc.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
-		fmt.Fprintf(a.ErrOut, "note: the annotation %s of NodeConfig %s stays: %s\n", v1alpha1.AnnotationFlags, nc.Name, printable.Line(describe.Brief(err)))
+		fmt.Fprintf(a.ErrOut, "note: the annotation %s of NodeConfig %s stays: %s\n", v1alpha1.AnnotationFlags, nc.Name,
+			printable.Line(describe.Brief(err)))
 	}
 }
 
 // awaitFlags waits for the answer to a request.
-func (a *app) awaitFlags(ctx context.Context, c client.WithWatch, node, request string, timeout time.Duration) (*v1alpha1.FlagsAnswer, error) {
+func (a *app) awaitFlags(ctx context.Context, c client.WithWatch, node, request string, timeout time.Duration) (*v1alpha1.FlagsAnswer,
+	error) {
 	interrupted := ctx
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -123,5 +127,6 @@ func (a *app) awaitFlags(ctx context.Context, c client.WithWatch, node, request 
 	if interrupted.Err() != nil {
 		return nil, errors.New("interrupted")
 	}
-	return nil, &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("the agent of node %s has not answered within %s: kubectl evenkeel node %s", node, timeout, node)}
+	return nil, &command.Exit{Code: command.ExitTimeout,
+		Err: fmt.Errorf("the agent of node %s has not answered within %s: kubectl evenkeel node %s", node, timeout, node)}
 }

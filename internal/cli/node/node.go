@@ -56,7 +56,8 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 		return printing.Encode(a.Out, output, v)
 	}
 	if v.AgentVersion != "" && v.AgentVersion != a.Program.Version {
-		fmt.Fprintf(a.ErrOut, "note: the version of the agent (%s) differs from the version of this program (%s)\n", printable.Line(v.AgentVersion), a.Program.Version)
+		fmt.Fprintf(a.ErrOut, "note: the version of the agent (%s) differs from the version of this program (%s)\n",
+			printable.Line(v.AgentVersion), a.Program.Version)
 	}
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))

@@ -83,7 +83,8 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 	f := cmd.Flags()
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
 	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, with their position in it")
-	f.BoolVar(&o.failed, "failed", false, "only nodes whose health is Failed, and with --rollout, nodes that failed in it for another reason, such as a timeout")
+	f.BoolVar(&o.failed, "failed", false, "only nodes whose health is Failed, and with --rollout, nodes that failed in it for another "+
+		"reason, such as a timeout")
 	f.BoolVar(&o.problems, "problems", false, "only nodes with any kind of problem")
 	f.BoolVar(&o.drift, "drift", false, "only nodes whose running kubelet or local files differ from what was started, and what differs")
 	f.BoolVarP(&o.watch, "watch", "w", false, "after listing the nodes, print each node that changes, until Ctrl-C")
@@ -175,13 +176,15 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		show(p, row)
 	}
 	if unread {
-		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
+		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are "+
+			"not shown")
 	}
 	return rows, nil
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, agentTimeout time.Duration, show func(fleet.Pair, describe.Row)) error {
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, agentTimeout time.Duration,
+	show func(fleet.Pair, describe.Row)) error {
 	r, err := fleet.Rollout(ctx, c, name)
 	if err != nil {
 		return err
@@ -221,7 +224,8 @@ type nodeRows struct {
 }
 
 func newNodeRows(w io.Writer, o nodesOptions) *nodeRows {
-	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, seen: o.seen, agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, seen: o.seen,
+		agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
 }
 
 func (r *nodeRows) add(row describe.Row) error {
@@ -314,7 +318,8 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, printable.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
+	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others,
+		printable.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
@@ -368,7 +373,8 @@ func (r *nodeRows) cells(row describe.Row) []string {
 		out = append(out, row.Place())
 	}
 	if r.format == printing.Wide {
-		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, printing.Cell(strings.Join(row.Problems, "; ")))
+		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode,
+			printing.Cell(strings.Join(row.Problems, "; ")))
 		if r.inRollout {
 			out = append(out, printing.Cell(row.Why))
 		}

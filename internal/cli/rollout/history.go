@@ -114,7 +114,8 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		if p.Gone {
 			name += " (gone)"
 		}
-		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
+		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime),
+			name}
 		if f == printing.Wide {
 			row = append(row, p.Message)
 		}
@@ -178,7 +179,8 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 	}
 	if to == 0 {
 		if r.Status.UpdateRevision == nil {
-			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase), name)
+			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase),
+				name)
 		}
 		to = r.Status.UpdateRevision.Number
 	}
@@ -191,7 +193,8 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n", to, fleet.Available(all))
+		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n",
+			to, fleet.Available(all))
 		return nil
 	}
 	if from != 0 {

@@ -15,7 +15,8 @@ import (
 )
 
 // editCommand returns a command that changes the spec of a rollout by edit, and prints what happens next.
-func (a *app) editCommand(use, long, examples string, edit func(ctx context.Context, c client.Client, args []string) (string, error)) *cobra.Command {
+func (a *app) editCommand(use, long, examples string,
+	edit func(ctx context.Context, c client.Client, args []string) (string, error)) *cobra.Command {
 	short, _, _ := strings.Cut(long, ".\n")
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, Example: examples, Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -39,7 +40,8 @@ func (a *app) simpleCommands() []*cobra.Command {
 	}{
 		{"pause", `Stop assigning the revision to more nodes.
 
-Nodes in flight finish, nodes that join still get a configuration, and a rollback continues. Use freeze to stop these too.`, nil, steer.Pause},
+Nodes in flight finish, nodes that join still get a configuration, and a rollback continues.
+Use freeze to stop these too.`, nil, steer.Pause},
 		{"resume", `Resume a paused rollout.
 
 A halt, a missing approval and a freeze stay.`, steer.Resume, nil},

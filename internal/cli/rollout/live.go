@@ -136,8 +136,10 @@ func (v view) counts() string {
 		words string
 		color func(string) string
 	}{
-		{n.Pending, "pending", nil}, {n.Draining, "draining", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
-		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "rolling back", v.style.Yellow}, {n.Skipped, "skipped", nil},
+		{n.Pending, "pending", nil}, {n.Draining, "draining", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking,
+			"soaking", nil},
+		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "rolling back", v.style.Yellow}, {n.Skipped,
+			"skipped", nil},
 		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "conflicted", nil}, {n.Manual, "manual", nil},
 		{n.Unavailable, "unavailable", v.style.Yellow},
 	} {
@@ -178,7 +180,8 @@ func (v view) gates() []string {
 func (v view) conditions() []string {
 	lines := []string{""}
 	for _, c := range v.rollout.Status.Conditions {
-		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason), printable.Line(c.Message)))
+		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason),
+			printable.Line(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
 		lines = append(lines, fmt.Sprintf("Last succeeded: revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name)))
@@ -193,7 +196,8 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		line := fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(describe.WithoutUIDs(n.Message)))
+		line := fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)),
+			printable.Line(describe.WithoutUIDs(n.Message)))
 		if v.gone[n.Name] {
 			line += "  (the node no longer exists)"
 		}
@@ -212,7 +216,8 @@ func (v view) draining() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  draining for %s  %s", printable.Line(n.Name), duration.HumanDuration(max(0, v.now.Sub(n.Since.Time))), printable.Line(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  draining for %s  %s", printable.Line(n.Name),
+			duration.HumanDuration(max(0, v.now.Sub(n.Since.Time))), printable.Line(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Draining) - len(v.rollout.Status.DrainingNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more draining nodes: kubectl evenkeel nodes --rollout %s", more, v.rollout.Name))

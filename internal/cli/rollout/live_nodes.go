@@ -93,7 +93,8 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for n, err := range fleet.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
+	for n, err := range fleet.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"),
+		client.MatchingLabelsSelector{Selector: selection.Nodes}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
 		}
@@ -164,7 +165,8 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 	}
 	n.state = nodeUpdated
 	mark := fleet.ObservationOf(nc) // the controller records since when the node is healthy
-	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.HealthySince.IsZero() && time.Since(mark.HealthySince) < soak {
+	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision &&
+		!mark.HealthySince.IsZero() && time.Since(mark.HealthySince) < soak {
 		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, must stay so for %s", soak)
 	}
 }

@@ -86,9 +86,11 @@ same --seed gives the same result.`,
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
 	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
 	f.StringVar(&o.stuckDrain, "stuck-drain-rate", "0%", "percentage of nodes whose drain never ends, if the rollout drains nodes")
-	f.DurationVar(&o.drain, "drain-duration", 0, "duration of a node's drain, if the rollout drains nodes (default: 2m, or half of drainOptions.timeoutSeconds)")
+	f.DurationVar(&o.drain, "drain-duration", 0, "duration of a node's drain, if the rollout drains nodes (default: 2m, or half of "+
+		"drainOptions.timeoutSeconds)")
 	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
-	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
+	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as "+
+		"agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
 	f.IntVar(&o.nodes, "nodes", 0, "simulate this many nodes instead of reading nodes from the cluster")
 	f.IntVar(&o.zones, "zones", 1, "number of zones of the simulated nodes")
@@ -220,7 +222,8 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: "+
+			"kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -302,7 +305,8 @@ func newPlanReport(ctx context.Context, f *fleet.Fleet, m rollout.Model) (*PlanR
 	m.Fail = min(m.Fail, m.Trial/2)
 	m.TakeUp = min(m.TakeUp, f.Input.Controller.AgentTimeout.Duration/2) // a healthy agent answers in time
 	v := &PlanReport{
-		Rollout: f.Input.Name, Revision: f.Input.Target.Number, New: f.Input.Target.ConfigMapRef.UID == fleet.UIDNotCreated, Batches: []batchView{},
+		Rollout: f.Input.Name, Revision: f.Input.Target.Number, New: f.Input.Target.ConfigMapRef.UID == fleet.UIDNotCreated,
+		Batches:      []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Input.Spec.Strategy.Steps, Gates: f.Input.Spec.Strategy.Gates,
 	}
 	if rollout.Drains(&f.Input.Spec) {
@@ -352,7 +356,8 @@ func (v *PlanReport) addSimulation(m rollout.Model) {
 }
 
 func batchOf(f *fleet.Fleet, run rollout.Run, b rollout.Batch) batchView {
-	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, int32(len(f.Input.Spec.Strategy.Steps))), Kind: b.Kind.String(), Zones: map[string]int{}}
+	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, int32(len(f.Input.Spec.Strategy.Steps))),
+		Kind: b.Kind.String(), Zones: map[string]int{}}
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
 		out.Zones[describe.Dash(f.Zones[i])]++
@@ -404,7 +409,8 @@ func (v *PlanReport) print(w io.Writer) {
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, printable.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if v.Asked > 0 {
-		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n", asked(v.Asked), v.Preflight)
+		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n",
+			asked(v.Asked), v.Preflight)
 	}
 	if len(v.Batches) == 0 {
 		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, printable.Line(v.Message))
@@ -418,7 +424,8 @@ func (v *PlanReport) print(w io.Writer) {
 		if v.EndTime != nil {
 			at = ", at " + v.EndTime.Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "If every node is healthy, it ends after about %s%s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), at, v.End, longSpan(v.TrialSeconds))
+		fmt.Fprintf(w, "If every node is healthy, it ends after about %s%s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), at, v.End,
+			longSpan(v.TrialSeconds))
 	}
 	if v.DrainSeconds > 0 {
 		fmt.Fprintf(w, "Nodes are drained; a drain is assumed to take %s (--drain-duration).\n", longSpan(v.DrainSeconds))
@@ -434,7 +441,8 @@ func (v *PlanReport) print(w io.Writer) {
 		if g.Every == v1alpha1.GateAlways {
 			always = ", also while nodes are updated"
 		}
-		fmt.Fprintf(w, "  %s: %s %s on %s%s\n", printable.Line(g.Name), printable.Line(g.Prometheus.Query), printable.Line(g.Prometheus.Passes), printable.Line(g.Prometheus.Server), always)
+		fmt.Fprintf(w, "  %s: %s %s on %s%s\n", printable.Line(g.Name), printable.Line(g.Prometheus.Query), printable.Line(g.Prometheus.Passes),
+			printable.Line(g.Prometheus.Server), always)
 	}
 	if v.RestartCost != nil {
 		fmt.Fprintf(w, "Note: %s.\n", v.RestartCost)
@@ -479,7 +487,8 @@ func (v *PlanReport) printBatches(w io.Writer) {
 		if b.Kind != rollout.Assign.String() {
 			number += " " + b.Kind
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, describe.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, describe.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes),
+			zoneCounts(b.Zones), someOf(b.Nodes))
 	}
 	tw.Flush()
 	fmt.Fprintln(w)

@@ -157,8 +157,9 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			case !open && interrupted.Err() != nil:
 				return fmt.Errorf("interrupted; the agents are still asked: kubectl get nodeconfigpreflight %s -o yaml", p.Name)
 			case !open:
-				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("timed out after %s: %s; the agents are still asked: kubectl get nodeconfigpreflight %s -o yaml",
-					o.timeout, printable.Line(describe.Dash(p.Status.Message)), p.Name)}
+				return &command.Exit{Code: command.ExitTimeout,
+					Err: fmt.Errorf("timed out after %s: %s; the agents are still asked: kubectl get nodeconfigpreflight %s -o yaml",
+						o.timeout, printable.Line(describe.Dash(p.Status.Message)), p.Name)}
 			case u.Last && ctx.Err() == nil:
 				return u.Err
 			case u.Err != nil:

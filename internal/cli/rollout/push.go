@@ -91,7 +91,8 @@ type Push struct {
 
 func (a *app) push(ctx context.Context, p Push) error {
 	if problems := validation.IsDNS1123Label(p.Name); len(problems) > 0 {
-		return fmt.Errorf("%q is not a valid name of a rollout: use at most 63 lower-case letters, digits and '-', such as workers-1, beginning and ending with a letter or digit", p.Name)
+		return fmt.Errorf("%q is not a valid name of a rollout: use at most 63 lower-case letters, digits and '-', such as workers-1, "+
+			"beginning and ending with a letter or digit", p.Name)
 	}
 	if p.File == "" {
 		return errors.New("push needs -f FILE with a kubelet configuration, or -f - for standard input")
@@ -125,7 +126,8 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if err := change.Write(ctx, a.Env, c); err != nil {
 		return err
 	}
-	if mode := change.desired.Spec.Strategy.Preflight; p.Changed("preflight") && (mode == v1alpha1.PreflightReport || mode == v1alpha1.PreflightRequire) {
+	if mode := change.desired.Spec.Strategy.Preflight; p.Changed("preflight") &&
+		(mode == v1alpha1.PreflightReport || mode == v1alpha1.PreflightRequire) {
 		return a.awaitPreflight(ctx, c, p.Name)
 	}
 	return nil
@@ -175,12 +177,14 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 	content, err := payload.Decode(key, data)
 	if err != nil {
 		if _, no := ParseManifest(data); no == nil {
-			return nil, fmt.Errorf("%[1]s is a NodeConfigRollout, not a kubelet configuration: use kubectl apply -f %[1]s; kubectl evenkeel rollout plan -f %[1]s shows what it would do; nothing was changed", p.File)
+			return nil, fmt.Errorf("%[1]s is a NodeConfigRollout, not a kubelet configuration: use kubectl apply -f %[1]s; kubectl evenkeel "+
+				"rollout plan -f %[1]s shows what it would do; nothing was changed", p.File)
 		}
 		return nil, command.Unusable(p.File, err, "changed")
 	}
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && !p.inline {
-		return nil, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that ConfigMap, or use --inline to put %s into the rollout in place of the reference",
+		return nil, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that ConfigMap, or use --inline to put %s into the rollout in place "+
+			"of the reference",
 			p.Name, ref.Namespace, ref.Name, p.File)
 	}
 	r.Spec.Pin = nil // what is pushed is the target
@@ -247,12 +251,14 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	plan.print(env.Out)
 	warnOfSelector(env, desired)
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
-		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps %s\n", stepsFlag(old.Spec.Strategy.Steps))
+		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps "+
+			"%s\n", stepsFlag(old.Spec.Strategy.Steps))
 	}
 	switch {
 	case old == nil:
 	case !fleet.Observed(old):
-		fmt.Fprintln(env.ErrOut, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is replaced")
+		fmt.Fprintln(env.ErrOut, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is "+
+			"replaced")
 	case unfinished(old) && plan.Revision != old.Status.UpdateRevision.Number:
 		st := &old.Status
 		fmt.Fprintf(env.ErrOut, "note: revision %d is replaced before its end (%s, %d of %s updated)\n",
@@ -267,7 +273,8 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 // unfinished reports whether a rollout's revision is on its way to more nodes.
 func unfinished(r *v1alpha1.NodeConfigRollout) bool {
 	switch r.Status.Phase {
-	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen:
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused,
+		v1alpha1.RolloutFrozen:
 		return r.Status.UpdateRevision != nil
 	}
 	return false
@@ -339,7 +346,8 @@ func (change *Change) show(ctx context.Context, env *command.Env, c client.Clien
 		case x.Path == "/spec/pin":
 			fmt.Fprintln(env.Out, "spec.pin, with which undo held an earlier revision in place of the template, is removed")
 		case x.Path != "/spec/template":
-			fmt.Fprintf(env.Out, "%s: %s -> %s\n", printable.Line(strings.ReplaceAll(x.Path[1:], "/", ".")), printable.Line(printing.Value(x.From)), printable.Line(printing.Value(x.Value)))
+			fmt.Fprintf(env.Out, "%s: %s -> %s\n", printable.Line(strings.ReplaceAll(x.Path[1:], "/", ".")), printable.Line(printing.Value(x.From)),
+				printable.Line(printing.Value(x.Value)))
 		}
 	}
 	return nil

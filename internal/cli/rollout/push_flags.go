@@ -21,7 +21,8 @@ import (
 )
 
 // StrategyFlags are the flags of AddStrategyFlags, and --drop-in.
-var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "preflight", "force", "inline",
+var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure",
+	"preflight", "force", "inline",
 	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
 // AddStrategyFlags adds the flags that say which nodes a rollout goes to, and how.
@@ -34,12 +35,14 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at the same time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "number of failed nodes that stops the rollout, such as 1 or 2%")
 	f.StringVar(&p.onFailure, "on-failure", "", "what happens at that number: pause or rollback")
-	f.StringVar(&p.preflight, "preflight", "", "ask all agents before the first restart: report, require (also stops the rollout at --max-failures refusals), or off")
+	f.StringVar(&p.preflight, "preflight", "", "ask all agents before the first restart: report, require (also stops the rollout at "+
+		"--max-failures refusals), or off")
 	f.Lookup("preflight").NoOptDefVal = "require"
 	p.trial.Add(cmd)
 	f.BoolVar(&p.force, "force", false, "roll out a configuration although an earlier revision with the same content was stopped")
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
-	_ = cmd.RegisterFlagCompletionFunc("preflight", cobra.FixedCompletions([]string{"report", "require", "off"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("preflight",
+		cobra.FixedCompletions([]string{"report", "require", "off"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -156,7 +159,8 @@ func checkGrowth(steps []v1alpha1.RolloutStep, members int32) error {
 	for i, later := range steps {
 		for _, earlier := range steps[:i] {
 			if earlier.Nodes != nil && later.Nodes != nil && nodes(later) < nodes(earlier) {
-				return fmt.Errorf("the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more",
+				return fmt.Errorf("the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it "+
+					"is done, not how many more",
 					words(later), words(earlier))
 			}
 		}

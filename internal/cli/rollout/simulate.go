@@ -42,7 +42,8 @@ func (o planOptions) model() (rollout.Model, error) {
 	for _, f := range []struct {
 		name, value string
 		to          *float64
-	}{{"fail-rate", o.failing, &m.Failing}, {"not-ready-rate", o.notReady, &m.Breaks}, {"silent-rate", o.silent, &m.Silent}, {"blocked-rate", o.blocked, &m.Blocked}, {"stuck-drain-rate", o.stuckDrain, &m.StuckDrain}} {
+	}{{"fail-rate", o.failing, &m.Failing}, {"not-ready-rate", o.notReady, &m.Breaks}, {"silent-rate", o.silent, &m.Silent},
+		{"blocked-rate", o.blocked, &m.Blocked}, {"stuck-drain-rate", o.stuckDrain, &m.StuckDrain}} {
 		if f.value == "" {
 			continue
 		}
@@ -54,7 +55,8 @@ func (o planOptions) model() (rollout.Model, error) {
 		*f.to = share / 100
 	}
 	if sum := m.Failing + m.Breaks + m.Silent + m.Blocked; sum > 1 {
-		return m, fmt.Errorf("the sum of --fail-rate, --not-ready-rate, --silent-rate and --blocked-rate is %.4g%%: it must be at most 100%%", 100*sum)
+		return m, fmt.Errorf("the sum of --fail-rate, --not-ready-rate, --silent-rate and --blocked-rate is %.4g%%: it must be at most 100%%",
+			100*sum)
 	}
 	return m, nil
 }

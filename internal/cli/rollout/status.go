@@ -83,7 +83,8 @@ per line.`,
 	cmd.Flags().BoolVarP(&w.watch, "watch", "w", false, "wait until the rollout is complete, stopped or waits for approval")
 	cmd.Flags().StringVar(&until, "for", "", "wait until: complete, paused, or step=N")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --for: stop waiting after this long, such as 30m, with exit code 3")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"complete", "paused", "step="}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"complete", "paused", "step="},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -126,7 +127,8 @@ func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
 		return err
 	}
 	if g.steps && g.step > len(steps) {
-		return fmt.Errorf("rollout %q has no step %d: it has %s, counted from 0; use step=%d to wait until all are done", r.Name, g.step, printable.Count(len(steps), "step"), len(steps))
+		return fmt.Errorf("rollout %q has no step %d: it has %s, counted from 0; use step=%d to wait until all are done", r.Name, g.step,
+			printable.Count(len(steps), "step"), len(steps))
 	}
 	return nil
 }

@@ -30,8 +30,9 @@ func (a *app) undoCommand() *cobra.Command {
 		Long: `Roll out the configuration of an older revision again.
 
 It becomes a new revision with the next number, and is rolled out by the same steps: limits, gates and the failure policy still
-apply. A revision that succeeded passes the pauses of the steps. --to-revision defaults to the last revision that succeeded, or to the one before it if that is
-the target already. A revision that failed needs --force. To take nodes off a revision at once, without steps, use abort --rollback.
+apply. A revision that succeeded passes the pauses of the steps. --to-revision defaults to the last revision that succeeded, or to
+the one before it if that is the target already. A revision that failed needs --force. To take nodes off a revision at once, without
+steps, use abort --rollback.
 
 The rollout's template does not change: undo sets spec.pin, which holds the older revision in place of the template. It ends
 when the template changes, by push or by a GitOps controller, or with "rollout unpin".`,
@@ -158,7 +159,8 @@ func refuseFailed(env *command.Env, name, failed string, force, dry bool) error 
 	if force || dry {
 		return nil
 	}
-	return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the failure is repaired", name)}
+	return &command.Exit{Code: command.ExitHalted,
+		Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the failure is repaired", name)}
 }
 
 // mostGroups is the largest number of groups of nodes whose changes are printed.

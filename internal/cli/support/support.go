@@ -67,7 +67,8 @@ Exit codes:
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context(), output) },
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, which must not exist yet; - is standard output (default evenkeel-support-CONTEXT-TIME.tar.gz)")
+	cmd.Flags().StringVarP(&output, "output", "o", "",
+		"file to write, which must not exist yet; - is standard output (default evenkeel-support-CONTEXT-TIME.tar.gz)")
 	_ = cmd.MarkFlagFilename("output", "gz")
 	return cmd
 }
@@ -94,7 +95,8 @@ func (a *app) run(ctx context.Context, output string) error {
 	var contents *support.Contents
 	var failed error // without the step of writing the file
 	collect := func(w io.Writer) error {
-		contents, failed = support.Collect(ctx, c, config, w, support.Options{Program: a.Program, Context: name, Dir: dir, Now: now, Most: support.MostBytes})
+		contents, failed = support.Collect(ctx, c, config, w,
+			support.Options{Program: a.Program, Context: name, Dir: dir, Now: now, Most: support.MostBytes})
 		return failed
 	}
 	if path == "-" {

@@ -122,7 +122,8 @@ func resultOf(value model.Value, warnings prometheusv1.Warnings) (Result, error)
 		case len(v) == 0:
 			return Result{NoData: true}, nil
 		case len(v) > 1:
-			return Result{}, fmt.Errorf("the result has %s instead of one: aggregate them, for example with sum or max", printable.Count(len(v), "element"))
+			return Result{}, fmt.Errorf("the result has %s instead of one: aggregate them, for example with sum or max",
+				printable.Count(len(v), "element"))
 		case v[0] == nil || v[0].Histogram != nil:
 			return Result{}, errors.New("the result is a histogram, not a number: use a function such as histogram_quantile")
 		}

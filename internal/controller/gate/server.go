@@ -39,7 +39,8 @@ func ParseServer(text string) (Server, error) {
 	settings := strings.Split(rest, ",")
 	s := Server{Name: name, URL: settings[0]}
 	if !serverName.MatchString(name) {
-		return s, fmt.Errorf("must be name=URL[,token-file=FILE][,ca-file=FILE], where the name has at most 63 lower-case letters, digits and dashes, not %q", text)
+		return s, fmt.Errorf("must be name=URL[,token-file=FILE][,ca-file=FILE], where the name has at most 63 lower-case letters, digits and "+
+			"dashes, not %q", text)
 	}
 	for _, setting := range settings[1:] {
 		key, file, _ := strings.Cut(setting, "=")
@@ -102,7 +103,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind == "text/html" && answer.StatusCode/100 != 3 {
 		_ = answer.Body.Close() // nobody reads a web page
-		return nil, fmt.Errorf("a proxy or a login page answers in its place (a web page, HTTP %d): --prometheus-server needs the address of the API, "+
+		return nil, fmt.Errorf("a proxy or a login page answers in its place (a web page, HTTP %d): --prometheus-server needs the address of "+
+			"the API, "+
 			"and a token-file if that asks for a login", answer.StatusCode)
 	}
 	answer.Body = &limitedBody{body: answer.Body, left: maxAnswer + 1}

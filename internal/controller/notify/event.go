@@ -23,11 +23,12 @@ type Kind string
 
 // The kinds of notifications.
 const (
-	Halted           = Kind(v1alpha1.ConditionHalted)         // the revision was stopped
-	RollingBack      = Kind(v1alpha1.RolloutRollingBack)      // nodes return from the stopped revision
-	RolledBack       = Kind(v1alpha1.RolloutRolledBack)       // all nodes that had the stopped revision have returned
-	Frozen           = Kind(v1alpha1.RolloutFrozen)           // no node moves, not even back
-	Blocked          = Kind("Blocked")                        // nodes refuse the revision because of their pods, and no other node is in progress
+	Halted      = Kind(v1alpha1.ConditionHalted)    // the revision was stopped
+	RollingBack = Kind(v1alpha1.RolloutRollingBack) // nodes return from the stopped revision
+	RolledBack  = Kind(v1alpha1.RolloutRolledBack)  // all nodes that had the stopped revision have returned
+	Frozen      = Kind(v1alpha1.RolloutFrozen)      // no node moves, not even back
+	// nodes refuse the revision because of their pods, and no other node is in progress
+	Blocked          = Kind("Blocked")
 	AwaitingApproval = Kind(v1alpha1.RolloutAwaitingApproval) // at a pause that ends with an approval
 	Complete         = Kind(v1alpha1.ConditionComplete)       // every node that can run the revision has proven it
 	Degraded         = Kind(v1alpha1.ConditionDegraded)       // the condition Degraded is True, and the revision was not stopped
@@ -84,7 +85,8 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 			data.FailedNodes = append(data.FailedNodes, n.Name)
 		}
 		out = append(out, Event{
-			SpecVersion: "1.0", ID: fmt.Sprintf("%s.%d", id, since.Unix()), Source: "/apis/" + v1alpha1.GroupVersion.String() + "/nodeconfigrollouts/" + r.Name,
+			SpecVersion: "1.0", ID: fmt.Sprintf("%s.%d", id, since.Unix()), Source: "/apis/" + v1alpha1.GroupVersion.String() +
+				"/nodeconfigrollouts/" + r.Name,
 			Type: typePrefix + strings.ToLower(string(kind)), Subject: r.Name, Time: since.UTC(), DataContentType: "application/json", Data: data,
 		})
 	}

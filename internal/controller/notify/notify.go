@@ -54,7 +54,8 @@ func New(receivers []Receiver, agent string, log *slog.Logger, registry promethe
 	}
 	for _, r := range receivers {
 		n.queues = append(n.queues, &queue{
-			client: client{receiver: r, agent: agent}, metrics: n.metrics, log: log.With("receiver", r.Name), wake: make(chan struct{}, 1), backoff: firstBackoff,
+			client: client{receiver: r, agent: agent}, metrics: n.metrics, log: log.With("receiver", r.Name), wake: make(chan struct{},
+				1), backoff: firstBackoff,
 		})
 	}
 	return n, nil

@@ -124,7 +124,8 @@ func (c *client) send(ctx context.Context, id string, body []byte) error {
 		return nil
 	case code >= 300 && code < 400:
 		return fmt.Errorf("the receiver answered %s: redirects are not followed, configure the final URL", status(code))
-	case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge, code == http.StatusUnsupportedMediaType, code == http.StatusUnprocessableEntity:
+	case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge, code == http.StatusUnsupportedMediaType,
+		code == http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %s", errRejected, status(code))
 	default:
 		return fmt.Errorf("the receiver answered %s", status(code))
@@ -150,7 +151,8 @@ func (c *client) connect() error {
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: requestTime,
-		MaxResponseHeaderBytes: mostHeaders, DisableCompression: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		MaxResponseHeaderBytes: mostHeaders, DisableCompression: true, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
 	if ca != nil {
 		pool := x509.NewCertPool()
@@ -160,7 +162,8 @@ func (c *client) connect() error {
 		transport.TLSClientConfig.RootCAs = pool
 	}
 	c.close()
-	c.ca, c.http = ca, &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.ca, c.http = ca, &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return nil
 }
 
@@ -186,7 +189,8 @@ func readKey(file string) ([]byte, error) {
 	encoded, prefixed := strings.CutPrefix(strings.TrimSpace(string(text)), "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !prefixed || err != nil || len(key) < minKey || len(key) > maxKey {
-		return nil, fmt.Errorf("%s must contain whsec_ and a key of %d to %d bytes in base64: create one with: echo whsec_$(openssl rand -base64 32)", file, minKey, maxKey)
+		return nil, fmt.Errorf("%s must contain whsec_ and a key of %d to %d bytes in base64: create one with: echo whsec_$(openssl rand "+
+			"-base64 32)", file, minKey, maxKey)
 	}
 	return key, nil
 }

@@ -114,7 +114,8 @@ func (a *Agent) collect() {
 	if a.disk.store == nil {
 		return
 	}
-	if err := a.disk.store.Collect(a.state.Current.Revision, a.state.LastKnownGood.Revision, a.state.Run.Config.Revision, a.assignment.config.Revision); err != nil {
+	if err := a.disk.store.Collect(a.state.Current.Revision, a.state.LastKnownGood.Revision, a.state.Run.Config.Revision,
+		a.assignment.config.Revision); err != nil {
 		a.o.Log.Warn("cannot remove unused files", "err", err)
 	}
 }
@@ -143,7 +144,8 @@ func (a *Agent) moveManagerState(ctx context.Context, action trial.Action, effec
 		a.o.Log.Error("cannot move the state of the CPU and memory managers away", "err", err)
 	}
 	for _, file := range moved {
-		a.reportEvent(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside", Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
+		a.reportEvent(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside",
+			Message: "the CPU or memory manager's state contradicted the configuration and was moved to " + file})
 	}
 }
 

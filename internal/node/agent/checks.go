@@ -85,7 +85,8 @@ func (c *checks) countUndecided(revision string, v component.Verdict) component.
 	}
 	if c.undecidedAlone[revision]++; c.undecidedAlone[revision] >= maxUndecidedAlone {
 		v.Outcome = component.Rejected
-		v.Message = fmt.Sprintf("%d dry runs ended without a verdict, while the local configuration passed each time: %s", maxUndecidedAlone, v.Message)
+		v.Message = fmt.Sprintf("%d dry runs ended without a verdict, while the local configuration passed each time: %s", maxUndecidedAlone,
+			v.Message)
 	}
 	return v
 }

@@ -124,7 +124,9 @@ func changedFiles(before, now map[string]string) []string {
 // compareConfigz returns the fields in which a kubelet's /configz differs from the configuration that was started, or why it was
 // not compared. That sentence has no numbers that change from one request to the next, because each change is written to the API.
 // err is the same with all details.
-func compareConfigz(ctx context.Context, effective component.Effective, ask func(context.Context, component.Effective) (component.Effective, error)) (fields []string, notCompared string, passing bool, err error) {
+func compareConfigz(ctx context.Context, effective component.Effective,
+	ask func(context.Context, component.Effective) (component.Effective,
+		error)) (fields []string, notCompared string, passing bool, err error) {
 	switch {
 	case ask == nil:
 		return nil, "the kubelet has no kubeconfig, so the agent has no credentials for its /configz", false, nil
@@ -160,7 +162,8 @@ func drifted(d *v1alpha1.Drift, config trial.Config) metav1.Condition {
 	var words []string
 	if n := len(d.Fields); n > 0 {
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.DriftConfigzDiffers
-		words = append(words, fmt.Sprintf("the running kubelet differs in %s from the configuration that the agent validated and started", few(d.Fields, "field")))
+		words = append(words, fmt.Sprintf("the running kubelet differs in %s from the configuration that the agent validated and started",
+			few(d.Fields, "field")))
 	}
 	if n := len(d.Files); n > 0 {
 		if c.Status = metav1.ConditionTrue; c.Reason == v1alpha1.DriftNone {

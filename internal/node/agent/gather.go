@@ -54,7 +54,8 @@ func (a *Agent) takeAnswer() {
 		answer.Cause == before.Cause && answer.Notice == before.Notice {
 		return
 	}
-	a.log(config).Info("new answer from the source", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause, "notice", answer.Notice)
+	a.log(config).Info("new answer from the source", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause,
+		"notice", answer.Notice)
 	local := answer.Kind == trial.Nil || a.state.RemovedBy(trial.Intent{Kind: answer.Kind, Config: config})
 	if local && answer.Kind != before.Kind {
 		a.validations.drop("") // the file may have been edited since the start

@@ -165,7 +165,8 @@ func (g guardInput) judge(ctx context.Context, nodes Nodes, kubelet Kubelet, c t
 	in := podguard.Input{Before: g.before, After: v.Effective}
 	if err := describe(ctx, nodes, kubelet, &in); err != nil {
 		_, unanswered := errors.AsType[unansweredError](err)
-		return judgement{refusal: cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), unanswered: unanswered}
+		return judgement{refusal: cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()),
+			unanswered: unanswered}
 	}
 	active := activeUIDs(in.Pods)
 	return judgement{refusal: g.refusal(in, len(active), c, v, allowPodLoss), pods: active}
@@ -181,7 +182,8 @@ func (g guardInput) refusal(in podguard.Input, active int, c trial.Config, v ver
 		return trial.Verdict{}
 	}
 	if v.Effective == nil { // of local, because every other one is refused without it
-		return cannotTell(c, "the kubelet did not print the configuration, so the loss of pods cannot be predicted; to return anyway, set trial.allowPodLoss")
+		return cannotTell(c, "the kubelet did not print the configuration, so the loss of pods cannot be predicted; to return anyway, set "+
+			"trial.allowPodLoss")
 	}
 	return predict(in, active)
 }
@@ -193,12 +195,14 @@ func predict(in podguard.Input, active int) trial.Verdict {
 	if in.Before != nil {
 		if lost := podguard.Predict(unchanged); len(lost) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
-				"any restart of the kubelet would end %d of the node's %s, and the configuration is not the cause: %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
+				"any restart of the kubelet would end %d of the node's %s, and the configuration is not the cause: %s; correct the cause, move the "+
+					"pods to other nodes, or set trial.allowPodLoss",
 				len(lost), printable.Count(active, "pod"), describeLosses(lost))}
 		}
 	}
 	if lost := podguard.Predict(in); len(lost) > 0 {
-		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %s: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
+		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %s: %s; move them to other nodes first, or set "+
+			"trial.allowPodLoss in the configuration",
 			len(lost), printable.Count(active, "pod"), describeLosses(lost)))
 	}
 	return trial.Verdict{}

@@ -118,7 +118,8 @@ func (h *HostKubelet) version(ctx context.Context) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !locks && !h.noLockFile {
-		h.Log.Warn("this kubelet does not support --lock-file: only agents prevent a second kubelet on this node", "version", version, "lock", h.LockFile)
+		h.Log.Warn("this kubelet does not support --lock-file: only agents prevent a second kubelet on this node", "version", version, "lock",
+			h.LockFile)
 	}
 	h.noLockFile = !locks
 	return version, nil

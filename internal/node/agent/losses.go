@@ -61,7 +61,8 @@ func (a *Agent) countLosses(ctx context.Context) {
 			s = a.p.Nodes.Snapshot(ctx)
 		}
 		if lost, _ := lostPods(s.Pods, active, nil); len(lost) > 0 {
-			message = fmt.Sprintf("the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"), printable.Few(lost))
+			message = fmt.Sprintf("the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"),
+				printable.Few(lost))
 		}
 		return message
 	}))

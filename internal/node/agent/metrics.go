@@ -55,24 +55,27 @@ func NewMetrics(node, version, commit string) *Metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "evenkeel_" + name, Help: help, Buckets: buckets})
 	}
 	m := &Metrics{
-		registry:        prometheus.NewRegistry(),
-		assigned:        source("assigned", "The assigned configuration."),
-		active:          source("active", "The running configuration."),
-		lastKnownGood:   source("last_known_good", "The configuration that a failed trial falls back to."),
-		failing:         gauge("node_config_error", "1 if ConfigOK is not True, else 0."),
-		restarts:        counter("kubelet_starts_total", "Starts of the kubelet, by cause.", "cause"),
-		rollbacks:       counter("rollbacks_total", "Failed trials, by reason.", "reason"),
-		validations:     counter("validations_total", "Dry runs of the kubelet, by verdict.", "verdict"),
-		validation:      histogram("validation_duration_seconds", "Duration of dry runs.", []float64{.05, .1, .2, .4, .8, 1.6, 3.2, 15}),
-		change:          histogram("change_duration_seconds", "Time from receiving an assignment until the kubelet is healthy with it.", []float64{.5, 1, 1.5, 2, 3, 5, 10, 30, 120}),
+		registry:      prometheus.NewRegistry(),
+		assigned:      source("assigned", "The assigned configuration."),
+		active:        source("active", "The running configuration."),
+		lastKnownGood: source("last_known_good", "The configuration that a failed trial falls back to."),
+		failing:       gauge("node_config_error", "1 if ConfigOK is not True, else 0."),
+		restarts:      counter("kubelet_starts_total", "Starts of the kubelet, by cause.", "cause"),
+		rollbacks:     counter("rollbacks_total", "Failed trials, by reason.", "reason"),
+		validations:   counter("validations_total", "Dry runs of the kubelet, by verdict.", "verdict"),
+		validation:    histogram("validation_duration_seconds", "Duration of dry runs.", []float64{.05, .1, .2, .4, .8, 1.6, 3.2, 15}),
+		change: histogram("change_duration_seconds", "Time from receiving an assignment until the kubelet is healthy with it.",
+			[]float64{.5, 1, 1.5, 2, 3, 5, 10, 30, 120}),
 		trialHealthy:    gauge("trial_healthy_seconds", "Observed health in the current trial; 0 without a trial."),
 		trialDuration:   gauge("trial_duration_seconds", "Required health in the current trial; 0 without a trial."),
 		trialStart:      gauge("trial_start_time_seconds", "Start of the current trial, in Unix time; 0 without a trial."),
 		restartsInTrial: gauge("trial_restarts", "Unexpected restarts in the current trial."),
 		kubeletHealthy:  gauge("kubelet_healthy", "1 if a kubelet runs and is healthy, else 0."),
 		node:            node,
-		info:            labeled("node_info", "The node, and how its agent works. Always 1.", "node", "run_mode", "remote_config", "kubelet_version"),
-		condition:       labeled("node_config_condition", "The condition ConfigOK, and the rollout of the assigned configuration. Always 1.", "node", "status", "reason", "rollout"),
+		info: labeled("node_info", "The node, and how its agent works. Always 1.", "node", "run_mode", "remote_config",
+			"kubelet_version"),
+		condition: labeled("node_config_condition", "The condition ConfigOK, and the rollout of the assigned configuration. Always 1.", "node",
+			"status", "reason", "rollout"),
 	}
 	build := labeled("build_info", "The program and its version. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-agent", version, commit).Set(1)
@@ -80,8 +83,10 @@ func NewMetrics(node, version, commit string) *Metrics {
 		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.info, m.condition, build)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase
-		m.restarts:    {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback), string(trial.CauseResume)},
-		m.rollbacks:   {string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady), string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonLostAPI)},
+		m.restarts: {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback),
+			string(trial.CauseResume)},
+		m.rollbacks: {string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady),
+			string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonLostAPI)},
 		m.validations: {component.Accepted.String(), component.Rejected.String(), component.CouldNotTell.String()},
 	} {
 		for _, label := range labels {

@@ -39,7 +39,8 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	if a.disk.waits(now) {
 		o.Storage = a.disk.failure
 	}
-	o.Limits.APILossRollback = a.o.APILoss == "on" || a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.validations.local.EffectiveOrAssumed())
+	o.Limits.APILossRollback = a.o.APILoss == "on" ||
+		a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.validations.local.EffectiveOrAssumed())
 	return o
 }
 
@@ -74,7 +75,8 @@ func (a *Agent) intent() trial.Intent {
 	case answer.ConfigMap == nil:
 		in.Config.Checkpoint = a.p.SavedConfigs.get(c.Revision).Checkpoint
 	case a.assignment.saveErr != nil:
-		return trial.Intent{Kind: trial.Unanswered, Config: c, Cause: fmt.Sprintf("cannot save ConfigMap %s/%s: %v", c.Namespace, c.Name, a.assignment.saveErr)}
+		return trial.Intent{Kind: trial.Unanswered, Config: c,
+			Cause: fmt.Sprintf("cannot save ConfigMap %s/%s: %v", c.Namespace, c.Name, a.assignment.saveErr)}
 	default:
 		in.Config.Checkpoint = a.assignment.saved.Checkpoint
 	}
@@ -94,8 +96,10 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 		}
 	}
 	if a.state.Trial != nil || a.kubelet.exit != nil || a.kubelet.process == nil {
-		ours, theirs := component.RuntimeEndpoint(a.validations.local.EffectiveOrAssumed()), component.RuntimeEndpoint(a.kubelet.verdict.EffectiveOrAssumed())
-		n.RuntimeDown = ours != "" && (ours == theirs || a.kubelet.verdict.EffectiveOrAssumed() == nil) && a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
+		ours, theirs := component.RuntimeEndpoint(a.validations.local.EffectiveOrAssumed()),
+			component.RuntimeEndpoint(a.kubelet.verdict.EffectiveOrAssumed())
+		n.RuntimeDown = ours != "" && (ours == theirs || a.kubelet.verdict.EffectiveOrAssumed() == nil) &&
+			a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
 	}
 	if a.kubelet.exit != nil || a.kubelet.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)

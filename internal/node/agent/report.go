@@ -88,7 +88,8 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 		if slices.Contains(refusals, st.Condition.Reason) && d.Action.Kind != trial.Refuse {
 			a.reportEvent(a.log(a.assignment.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
 		}
-		a.log(a.assignment.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
+		a.log(a.assignment.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message",
+			st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
 		if err := a.o.Init.Status(st.Condition.Message + ": " + st.Condition.Cause); err != nil {
 			a.o.Log.Debug("cannot notify the init system", "err", err)
 		}
@@ -105,7 +106,8 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 // unansweredLimit is the default of Options.UnansweredLimit.
 const unansweredLimit = 30 * time.Second
 
-// silenceFactor is how many times UnansweredLimit a report is held back while the API server is silent: it would arrive too late, and add to
+// silenceFactor is how many times UnansweredLimit a report is held back while the API server is silent: it would arrive too late, and add
+// to
 // the load.
 const silenceFactor = 10
 

@@ -52,7 +52,8 @@ func (a *Agent) listen(ctx context.Context, address string) (listener net.Listen
 		l, err := net.Listen("tcp", address)
 		switch {
 		case err != nil && before == nil:
-			a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it, retrying every second", "listen", address, "err", err)
+			a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it, retrying every second", "listen", address, "err",
+				err)
 		case err == nil && before != nil:
 			a.o.Log.Info("serving /healthz, /metrics and /configz", "listen", address)
 		}

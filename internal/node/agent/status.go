@@ -42,7 +42,8 @@ func (a *Agent) published(st trial.Status) trial.Status {
 			st.Bad[i].Detail = withheld
 		}
 	}
-	unread := slices.Contains([]string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment}, st.Condition.Reason)
+	unread := slices.Contains([]string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment},
+		st.Condition.Reason)
 	if a.readsForeign() && !unread && st.Error != "" {
 		st.Error = st.Condition.Reason + ": " + withheld
 		if st.Condition.Status != metav1.ConditionTrue {
@@ -109,7 +110,8 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 // is True. While ConfigOK is Unknown, the agent tries again by itself.
 func readiness(st trial.Status, generation int64) []metav1.Condition {
 	ready := metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: generation, Reason: st.Condition.Reason, Message: st.Condition.Cause,
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: generation, Reason: st.Condition.Reason,
+		Message: st.Condition.Cause,
 	}
 	other := ready
 	other.Status = metav1.ConditionTrue

@@ -122,7 +122,8 @@ func (a *Agent) logVerdict(ctx context.Context, uid string, v component.Verdict)
 	if ctx.Err() == nil && a.validations.logNew(uid, v.Outcome.String()+v.Message) {
 		level = slog.LevelInfo
 	}
-	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Message, "warnings", v.Warnings)
+	a.o.Log.Log(ctx, level, "validated", "uid", uid, "verdict", v.Outcome.String(), "stage", v.Stage, "words", v.Message, "warnings",
+		v.Warnings)
 	return v
 }
 

@@ -147,7 +147,8 @@ func (s *Store) ensureDir(dir string) error {
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		if err := s.fsys.Chmod(dir, dirMode); err != nil {
-			return fmt.Errorf("%s has mode %04o, which gives other users access, and it cannot be changed: chmod it to %04o: %w", dir, mode, dirMode, err)
+			return fmt.Errorf("%s has mode %04o, which gives other users access, and it cannot be changed: chmod it to %04o: %w", dir, mode, dirMode,
+				err)
 		}
 		s.log.Warn("removed other users' access to a directory", "directory", dir, "mode", fmt.Sprintf("%04o", mode))
 	}

@@ -64,7 +64,8 @@ func (a *Attempt) CheckTenure(now time.Time, healthy bool) error {
 	return fail(GaveUp, fmt.Errorf("%s: the agent that waits for the lock takes over the node", d.Reason))
 }
 
-// Ended records whether the attempt gave the node up, and returns the error for the process to end with. Only the agent that has the node's lock may call
+// Ended records whether the attempt gave the node up, and returns the error for the process to end with. Only the agent that has the
+// node's lock may call
 // Ended.
 func (a *Attempt) Ended(err error, now time.Time) error {
 	var failed *Error

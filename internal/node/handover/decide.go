@@ -110,7 +110,8 @@ func DecideTenure(t Tenure, f TenureFacts) Decision {
 		return Decision{Run, fmt.Sprintf("the kubelet is not healthy, for less than the limit of %s", f.Limit), t}
 	case !f.Waited:
 		t.CountedSince = f.Now
-		return Decision{Run, fmt.Sprintf("no kubelet was healthy for %s, but no other agent waits for the lock: the limit starts again", f.Limit), t}
+		return Decision{Run, fmt.Sprintf("no kubelet was healthy for %s, but no other agent waits for the lock: the limit starts again", f.Limit),
+			t}
 	}
 	return Decision{GiveUp, fmt.Sprintf("no kubelet was healthy for %s", f.Limit), t}
 }

@@ -122,7 +122,8 @@ func (h Holder) acquire(ctx context.Context) (*lockfile.Claim, error) {
 		return nil, fail(Unusable, fmt.Errorf("%s cannot be used: %w", h.Lock.Flag, err))
 	}
 	h.Service.Starting("has the lock")
-	h.Log.Info("this agent has the node's lock", "file", h.Lock.Path, "waited", time.Since(begin).Round(time.Millisecond), "bootstrap", h.Lock.Bootstrap)
+	h.Log.Info("this agent has the node's lock", "file", h.Lock.Path, "waited", time.Since(begin).Round(time.Millisecond), "bootstrap",
+		h.Lock.Bootstrap)
 	return claim, nil
 }
 

@@ -101,7 +101,8 @@ func checkDir(d *os.File) error {
 	}
 	switch {
 	case int(file.Uid) != os.Geteuid() || file.Mode&0o022 != 0:
-		return refuse("directory %s (owner %d, mode %#o): users other than %d can write to it, and so choose what runs here; use another directory", d.Name(), file.Uid, file.Mode&0o777, os.Geteuid())
+		return refuse("directory %s (owner %d, mode %#o): users other than %d can write to it, and so choose what runs here; use another "+
+			"directory", d.Name(), file.Uid, file.Mode&0o777, os.Geteuid())
 	case system.Flags&unix.ST_NOEXEC != 0:
 		return refuse("directory %s is on a file system of the host that is mounted noexec; use another directory", d.Name())
 	case system.Flags&unix.ST_RDONLY != 0:

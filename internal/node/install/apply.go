@@ -41,7 +41,8 @@ func (h *Host) resume(ctx context.Context, c *change, timing Timing) error {
 	}
 	begun := c.Begun.Format("2006-01-02 15:04:05Z")
 	changed := func(path string) error {
-		return fmt.Errorf("%s of %s was interrupted (begun %s), and %s was changed since by someone else: edit it as needed, remove %s, and run the command again",
+		return fmt.Errorf("%s of %s was interrupted (begun %s), and %s was changed since by someone else: edit it as needed, remove %s, and "+
+			"run the command again",
 			c.Operation, c.Unit, begun, path, h.store().path(c.Unit))
 	}
 	begins := c.desired()
@@ -55,7 +56,8 @@ func (h *Host) resume(ctx context.Context, c *change, timing Timing) error {
 	case !h.mayHaveRestarted(ctx, c):
 		return h.discard(ctx, c)
 	case c.Operation == installing:
-		c.Back, c.Reason = true, fmt.Sprintf("begun %s, and interrupted: the node was rebooted, or the installer killed, which took it back", begun)
+		c.Back, c.Reason = true, fmt.Sprintf("begun %s, and interrupted: the node was rebooted, or the installer killed, which took it back",
+			begun)
 	}
 	decided := c.Back
 	err = h.finish(ctx, c, timing, true)
@@ -123,7 +125,8 @@ func (h *Host) finish(ctx context.Context, c *change, timing Timing, resumed boo
 	restarted := h.mayHaveRestarted(ctx, c)
 	if err := h.converge(ctx, c, timing, resumed); err != nil {
 		// The record and the guard stay: the next run, or the guard, continues.
-		return fmt.Errorf("%s of %s: %s; %w, but the previous state does not become healthy either: %w", c.Operation, c.Unit, c.Reason, ErrTakenBack, err)
+		return fmt.Errorf("%s of %s: %s; %w, but the previous state does not become healthy either: %w", c.Operation, c.Unit, c.Reason,
+			ErrTakenBack, err)
 	}
 	if !restarted {
 		h.stopGuard(ctx, c)

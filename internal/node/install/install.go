@@ -155,7 +155,8 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 
 // interrupted is the error of a command that cannot complete an interrupted change.
 func (c *change) interrupted() error {
-	return fmt.Errorf("%s of %s was interrupted (begun %s): run it again, or uninstall, to complete it or take it back first", c.Operation, c.Unit, c.Begun.Format(time.RFC3339))
+	return fmt.Errorf("%s of %s was interrupted (begun %s): run it again, or uninstall, to complete it or take it back first", c.Operation,
+		c.Unit, c.Begun.Format(time.RFC3339))
 }
 
 // CommandLine returns the agent's flags and the kubelet's command line, with variables expanded, that Install would use. The
@@ -192,7 +193,8 @@ func (h *Host) checkTurn(ctx context.Context, r Request, p *plan) error {
 	case err != nil:
 		return fmt.Errorf("%w: the Node cannot be read, nothing was changed: %w", ErrNotItsTurn, err)
 	case turn != r.Turn:
-		return fmt.Errorf("%w: this node has another agent, or one with other flags, which stays until the node's turn: kubectl evenkeel install", ErrNotItsTurn)
+		return fmt.Errorf("%w: this node has another agent, or one with other flags, which stays until the node's turn: kubectl evenkeel install",
+			ErrNotItsTurn)
 	}
 	return nil
 }
@@ -245,7 +247,8 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 		return nil, err
 	}
 	if trial, err := readDropIn(h.FS, h.trial(u.Name)); err != nil || trial != nil {
-		return nil, cmp.Or(err, fmt.Errorf("%s is left over from an install without a record: remove it, systemctl daemon-reload && systemctl restart %s, and install again", h.trial(u.Name), u.Name))
+		return nil, cmp.Or(err, fmt.Errorf("%s is left over from an install without a record: remove it, systemctl daemon-reload && systemctl "+
+			"restart %s, and install again", h.trial(u.Name), u.Name))
 	}
 	p.flags = r.Flags
 	if p.from != nil {
@@ -253,7 +256,8 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 		case foreign:
 			return nil, fmt.Errorf("%s exists and was not written by evenkeel: rename it", p.path)
 		case edited:
-			return nil, fmt.Errorf("%s was edited after evenkeel wrote it: move the changes to a file of your own, such as 95-local.conf beside it, then evenkeel-agent uninstall --force, and install again", p.path)
+			return nil, fmt.Errorf("%s was edited after evenkeel wrote it: move the changes to a file of your own, such as 95-local.conf beside "+
+				"it, then evenkeel-agent uninstall --force, and install again", p.path)
 		}
 		if r.Keep {
 			if p.flags, err = flagsOf(*p.from); err != nil {
@@ -263,7 +267,8 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	} else if stale, err := h.needsReload(u); err != nil {
 		return nil, err
 	} else if stale {
-		return nil, fmt.Errorf("the files of %s changed after systemd read them: systemctl daemon-reload && systemctl restart %[1]s, check that the kubelet is healthy, and install again", u.Name)
+		return nil, fmt.Errorf("the files of %s changed after systemd read them: systemctl daemon-reload && systemctl restart %[1]s, check "+
+			"that the kubelet is healthy, and install again", u.Name)
 	}
 	files, err := h.filesOf(u)
 	if err != nil {
@@ -371,7 +376,8 @@ func (h *Host) checkHealthyBefore(ctx context.Context, u Unit, t Target) error {
 	case !state.Reachable:
 		return fmt.Errorf("cannot see whether node %s is Ready (%s): %s", t.Node, state.Cause, nothing)
 	case !state.Exists:
-		return fmt.Errorf("Node %s does not exist in the API: set the name under which the kubelet registers (-- --node-name=NAME): %s", t.Node, nothing)
+		return fmt.Errorf("Node %s does not exist in the API: set the name under which the kubelet registers (-- --node-name=NAME): %s", t.Node,
+			nothing)
 	case !state.Ready:
 		return fmt.Errorf("node %s is not Ready before the install: %s", t.Node, nothing)
 	}
@@ -386,10 +392,12 @@ func (r Request) checkPods(ctx context.Context, checked Checked) error {
 	}
 	lost, err := checked.Losses(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot tell whether the pods of node %s survive a restart of its kubelet (%w): %s; --allow-pod-loss restarts it anyway", checked.Target.Node, err, nothing)
+		return fmt.Errorf("cannot tell whether the pods of node %s survive a restart of its kubelet (%w): %s; --allow-pod-loss restarts it "+
+			"anyway", checked.Target.Node, err, nothing)
 	}
 	if lost != "" {
-		return fmt.Errorf("a restart of the kubelet would end pods of node %s: %s: %s; correct the cause, move the pods to other nodes, or use --allow-pod-loss", checked.Target.Node, lost, nothing)
+		return fmt.Errorf("a restart of the kubelet would end pods of node %s: %s: %s; correct the cause, move the pods to other nodes, or use "+
+			"--allow-pod-loss", checked.Target.Node, lost, nothing)
 	}
 	return nil
 }
@@ -403,8 +411,8 @@ func (h *Host) healthz(ctx context.Context, t Target) error {
 
 // volatileWarning says what a reboot does where the directory of unit files is in memory.
 func (h *Host) volatileWarning() string {
-	return h.UnitDir + " is in memory: after a reboot the node runs its plain kubelet. Install again at each boot, as the pod of the installer does, " +
-		"or add the output of --dry-run to what creates the directory"
+	return h.UnitDir + " is in memory: after a reboot the node runs its plain kubelet. Install again at each boot, as the pod of the " +
+		"installer does, or add the output of --dry-run to what creates the directory"
 }
 
 // describe returns the output of a dry run.

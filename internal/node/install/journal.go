@@ -18,7 +18,8 @@ const journalLines = 20
 func Journal(ctx context.Context, u Unit) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, "journalctl", "--unit="+u.Name, "--boot", "--lines="+strconv.Itoa(journalLines), "--no-pager", "--output=cat", "--quiet").Output()
+	text, err := exec.CommandContext(ctx, "journalctl", "--unit="+u.Name, "--boot", "--lines="+strconv.Itoa(journalLines), "--no-pager",
+		"--output=cat", "--quiet").Output()
 	if err != nil {
 		return ""
 	}

@@ -73,7 +73,8 @@ func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
-	return nil, fmt.Errorf("%w: %w; %w: this command works on nodes whose kubelet is a systemd service; run it on the node itself, as root", ErrNoSystemd, errs[0], errs[1])
+	return nil, fmt.Errorf("%w: %w; %w: this command works on nodes whose kubelet is a systemd service; run it on the node itself, as root",
+		ErrNoSystemd, errs[0], errs[1])
 }
 
 const (
@@ -313,7 +314,8 @@ func describeError(err error) error {
 	}
 	message := strings.TrimSpace(e.Error())
 	switch e.Name {
-	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.AuthFailed", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
+	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.AuthFailed",
+		"org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
 		return fmt.Errorf("denied by the policy of D-Bus, polkit or SELinux: %s", message)
 	}
 	return fmt.Errorf("%s (%s)", message, e.Name)

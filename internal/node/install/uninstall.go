@@ -83,7 +83,8 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	default:
 		with, checked, err := h.withoutAgent(ctx, u, *c.From)
 		if err != nil && !r.Force {
-			return "", fmt.Errorf("without evenkeel the kubelet of %s would not work, nothing was changed (--force uninstalls anyway): %w", u.Name, err)
+			return "", fmt.Errorf("without evenkeel the kubelet of %s would not work, nothing was changed (--force uninstalls anyway): %w", u.Name,
+				err)
 		}
 		if err == nil {
 			c.Target, agentDir = checked.Target, checked.Limits.StateDir

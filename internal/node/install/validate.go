@@ -84,7 +84,8 @@ func checkProgram(u Unit, argv []string, where string) error {
 	base := filepath.Base(program)
 	switch {
 	case isAgent(program):
-		return fmt.Errorf("%s already starts evenkeel-agent for the kubelet of %s: remove that line and run systemctl daemon-reload, or keep it", where, u.Name)
+		return fmt.Errorf("%s already starts evenkeel-agent for the kubelet of %s: remove that line and run systemctl daemon-reload, or keep it",
+			where, u.Name)
 	case productOf(base) != "":
 		return fmt.Errorf("%s runs %s: %s contains its kubelet and cannot be wrapped", u.Name, program, productOf(base))
 	case !filepath.IsAbs(program):
@@ -92,12 +93,14 @@ func checkProgram(u Unit, argv []string, where string) error {
 	case strings.ContainsAny(program, "$"):
 		return fmt.Errorf("%s runs %q, and a $ cannot be preserved: use another path for the kubelet in %s", u.Name, program, where)
 	case !strings.HasPrefix(base, "kubelet"):
-		return fmt.Errorf("%s runs %s, which is not a kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run `evenkeel-agent -- %s ...`, or the unit run the kubelet", u.Name, program, where, wrappedKubelet(argv))
+		return fmt.Errorf("%s runs %s, which is not a kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run "+
+			"`evenkeel-agent -- %s ...`, or the unit run the kubelet", u.Name, program, where, wrappedKubelet(argv))
 	}
 	if script, err := isScript(program); err != nil {
 		return fmt.Errorf("the kubelet of %s: %w", u.Name, err)
 	} else if script {
-		return fmt.Errorf("%s runs %s, which is a script (%s): evenkeel-agent must be given the kubelet itself; have the script exec `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
+		return fmt.Errorf("%s runs %s, which is a script (%s): evenkeel-agent must be given the kubelet itself; have the script exec "+
+			"`evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
 	}
 	return nil
 }

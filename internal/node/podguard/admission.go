@@ -11,7 +11,9 @@
 //   - because it is being resized, or an in-place resize is pending: the larger of spec, allocation and status counts;
 //   - because of overhead, which 1.36 and later count twice for some pods;
 //   - because a pod with a shortage of resources is one of several, of which the kubelet rejects only some;
-//   - because a usage is within a tenth of an eviction threshold, of a filesystem a fiftieth, or the pods use nearly as much as a lower limit allows;
+//   - because a usage is within a tenth of an eviction threshold, of a filesystem a fiftieth, or the pods use nearly as much as a lower
+//
+// limit allows;
 //   - because a device plugin may register again before admission;
 //   - because the topology of the machine is not known in detail: alignment, memory of several NUMA nodes, full-pcpus-only;
 //   - because a static pod of 1.33 or 1.34 may be admitted before the kubelet has seen the Node's labels.

@@ -114,7 +114,8 @@ func allocatable(config component.Effective, capacity amounts, ignoreEviction bo
 		}
 	}
 	hard := evictionHard(config)
-	for signal, name := range map[string]corev1.ResourceName{"memory.available": corev1.ResourceMemory, "nodefs.available": corev1.ResourceEphemeralStorage} {
+	for signal, name := range map[string]corev1.ResourceName{"memory.available": corev1.ResourceMemory,
+		"nodefs.available": corev1.ResourceEphemeralStorage} {
 		value, set := hard[signal]
 		if _, ok := a[name]; ok && set && !ignoreEviction {
 			a[name] = max(0, a[name]-threshold(value, capacity[name]))

@@ -53,13 +53,15 @@ func (n *node) devices(p *pod) *cause {
 				return because("UnexpectedAdmissionError", "container %s has %d devices of %s and a limit of %s", c.Name, count, name, limit.String())
 			}
 			if !n.running[p.uid][c.Name] {
-				return because("UnexpectedAdmissionError", "container %s needs %s and does not run; the device plugin registers only after the start", c.Name, name)
+				return because("UnexpectedAdmissionError", "container %s needs %s and does not run; the device plugin registers only after the start",
+					c.Name, name)
 			}
 			if count == 0 && limit.Sign() > 0 {
 				return because("OutOf"+string(name), "container %s needs %s and has no devices in the kubelet's checkpoint", c.Name, name)
 			}
 			if n.gates.minor < 35 && restarted(p, c.Name) {
-				return because("UnexpectedAdmissionError", "container %s needs %s and was restarted; the kubelet may look at its exited predecessor", c.Name, name)
+				return because("UnexpectedAdmissionError", "container %s needs %s and was restarted; the kubelet may look at its exited predecessor",
+					c.Name, name)
 			}
 		}
 	}

@@ -92,10 +92,12 @@ func cgroupDriver(in Input, config component.Effective) string {
 func userNamespaceChange(in Input) []string {
 	const field, length = "userNamespaces.idsPerPod", 65536
 	before, after := intOr(in.Before, field, length), intOr(in.After, field, length)
-	if before == after || !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool { return p != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers }) {
+	if before == after || !slices.ContainsFunc(in.Pods,
+		func(p *corev1.Pod) bool { return p != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers }) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s changes from %d to %d: the kubelet does not start with the user namespaces of present pods", field, before, after)}
+	return []string{fmt.Sprintf("%s changes from %d to %d: the kubelet does not start with the user namespaces of present pods", field, before,
+		after)}
 }
 
 const strictReservation = "strict-cpu-reservation"
@@ -202,13 +204,15 @@ func memoryStateRefused(in Input) string {
 		return ""
 	}
 	if in.Before != nil && in.Node != nil && memoryAddsUp(in, in.Before) && !memoryAddsUp(in, in.After) {
-		return "the kubelet would not start: reservedMemory must be the sum of kubeReserved, systemReserved and the eviction threshold of memory, and they no longer add up"
+		return "the kubelet would not start: reservedMemory must be the sum of kubeReserved, systemReserved and the eviction threshold of " +
+			"memory, and they no longer add up"
 	}
 	expected := reservedMemory(in.After)
 	for _, id := range slices.Sorted(maps.Keys(state.NUMA)) {
 		for _, name := range sorted(state.NUMA[id]) {
 			if was, is := state.NUMA[id][name].SystemReserved, expected[id][name]; was != uint64(is) {
-				return fmt.Sprintf("the kubelet would not start with %s: reservedMemory of %s on NUMA node %d changes from %d to %d bytes", MemoryStateFile, name, id, was, is)
+				return fmt.Sprintf("the kubelet would not start with %s: reservedMemory of %s on NUMA node %d changes from %d to %d bytes",
+					MemoryStateFile, name, id, was, is)
 			}
 		}
 	}

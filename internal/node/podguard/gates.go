@@ -28,7 +28,8 @@ const (
 // defaultVersionedKubernetesFeatureGates in pkg/features/kube_features.go of each version. A gate that was removed counts as
 // what the kubelet does without it.
 var gateStages = map[string][newestMinor - oldestMinor + 1]stage{
-	"ChangeContainerStatusOnKubeletRestart":   {locked, locked, deprecated, deprecated, deprecated, deprecated}, // 1.33 and 1.34: without a gate
+	// 1.33 and 1.34: without a gate
+	"ChangeContainerStatusOnKubeletRestart":   {locked, locked, deprecated, deprecated, deprecated, deprecated},
 	"DRAExtendedResource":                     {absent, alpha, alpha, beta, locked, locked},
 	"DRANodeAllocatableResources":             {absent, absent, absent, alpha, alpha, alpha},
 	"HugepageAwareEviction":                   {absent, absent, absent, absent, beta, beta},

@@ -104,7 +104,8 @@ func (n *node) features(p *pod) *cause {
 	if p.Spec.OS != nil && p.Spec.OS.Name != corev1.Linux {
 		return because("PodOSNotSupported", "the pod is for %s", p.Spec.OS.Name)
 	}
-	if s := p.Spec.SecurityContext; s != nil && s.SupplementalGroupsPolicy != nil && *s.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
+	if s := p.Spec.SecurityContext; s != nil && s.SupplementalGroupsPolicy != nil &&
+		*s.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
 		if f := n.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil || !*f.SupplementalGroupsPolicy {
 			return because("SupplementalGroupsPolicyNotSupported", "the container runtime does not support supplementalGroupsPolicy: Strict")
 		}
@@ -272,7 +273,8 @@ func (n *node) missingFeature(p *pod) string {
 	if name := "RestartAllContainersOnContainerExits"; !available(name, false) && hasAny(allContainers(p.Pod), restartsAll) {
 		return name
 	}
-	if name := "UserNamespacesHostNetworkSupport"; n.gates.minor >= 36 && p.Spec.HostNetwork && p.Spec.HostUsers != nil && !*p.Spec.HostUsers && !available(name, true) {
+	if name := "UserNamespacesHostNetworkSupport"; n.gates.minor >= 36 && p.Spec.HostNetwork && p.Spec.HostUsers != nil &&
+		!*p.Spec.HostUsers && !available(name, true) {
 		return name
 	}
 	if name := "VolumeBindMountOptions"; n.gates.minor >= 37 && !available(name, true) && hasAny(allContainers(p.Pod), hasMountOptions) {
@@ -324,7 +326,8 @@ func needsAppArmor(p *pod) bool {
 		return true
 	}
 	for name, value := range p.Annotations {
-		if strings.HasPrefix(name, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) && value != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
+		if strings.HasPrefix(name, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) &&
+			value != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
 			return true
 		}
 	}

@@ -207,7 +207,8 @@ func (n *node) resources(p *pod) *cause {
 		if !p.needs(s.resource) {
 			continue
 		}
-		message := fmt.Sprintf("%s: %s needed by all pods together, %s allocatable", s.resource, written(s.resource, s.need), written(s.resource, s.allocatable))
+		message := fmt.Sprintf("%s: %s needed by all pods together, %s allocatable", s.resource, written(s.resource, s.need),
+			written(s.resource, s.allocatable))
 		switch {
 		case !p.critical && s.hasCritical:
 			return because("OutOf"+string(s.resource), "%s; a critical pod may preempt others", message)

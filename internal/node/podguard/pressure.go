@@ -94,7 +94,8 @@ func pressureOf(in Input, g gates, capacity amounts) pressure {
 					divisor = marginDivisorFilesystem
 				}
 				if least := threshold(value, level.Capacity); least > 0 && level.Available < add(least, least/divisor) {
-					p.crossed = append(p.crossed, fmt.Sprintf("%s %s (%s, %s of %s available)", kind, name, value, s.written(level.Available), s.written(level.Capacity)))
+					p.crossed = append(p.crossed, fmt.Sprintf("%s %s (%s, %s of %s available)", kind, name, value, s.written(level.Available),
+						s.written(level.Capacity)))
 				}
 			}
 		}
@@ -107,7 +108,8 @@ func pressureOf(in Input, g gates, capacity amounts) pressure {
 }
 
 func hasCondition(n *corev1.Node, name corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == name && c.Status == corev1.ConditionTrue })
+	return slices.ContainsFunc(n.Status.Conditions,
+		func(c corev1.NodeCondition) bool { return c.Type == name && c.Status == corev1.ConditionTrue })
 }
 
 // kubepodsLimit returns the memory limit of the cgroup of all pods, in bytes: reservations count if the kubelet enforces
@@ -130,7 +132,8 @@ func kubepodsCrossed(in Input, capacity amounts) string {
 		return ""
 	}
 	if least := threshold(value, limit); least > 0 && limit-in.Usage.KubepodsWorkingSet < add(least, least/marginDivisor) {
-		return fmt.Sprintf("evictionHard memory.available for all pods (%s, %s of %s used)", value, mebibytes(in.Usage.KubepodsWorkingSet), mebibytes(limit))
+		return fmt.Sprintf("evictionHard memory.available for all pods (%s, %s of %s used)", value, mebibytes(in.Usage.KubepodsWorkingSet),
+			mebibytes(limit))
 	}
 	return ""
 }

@@ -124,7 +124,8 @@ func DecodeDevices(data []byte) (Devices, error) {
 				ids[id] = true
 			}
 		}
-		devices.Allocated = append(devices.Allocated, DeviceAllocation{Pod: entry.PodUID, Container: entry.ContainerName, Resource: entry.ResourceName, Count: len(ids)})
+		devices.Allocated = append(devices.Allocated,
+			DeviceAllocation{Pod: entry.PodUID, Container: entry.ContainerName, Resource: entry.ResourceName, Count: len(ids)})
 	}
 	return devices, nil
 }

@@ -189,7 +189,8 @@ func (n *node) topology(p *pod) *cause {
 		}
 	}
 	if e.byPod && (e.staticCPU || e.staticMemory) && n.exclusivePod(p) && resources.IsPodLevelResourcesSet(p.Pod) {
-		return because("UnexpectedAdmissionError", "the kubelet assigns CPUs and memory for pod-level resources again at each start, and may find none")
+		return because("UnexpectedAdmissionError", "the kubelet assigns CPUs and memory for pod-level resources again at each start, and may "+
+			"find none")
 	}
 	if e.staticCPU && e.fullCores && n.gates.minor < 37 {
 		if c := n.wholeCores(e, p); c != nil {
@@ -212,7 +213,8 @@ func (n *node) hinted(e exclusive, p *pod) bool {
 	if n.usesDevices(p) {
 		return true
 	}
-	return n.exclusivePod(p) && (e.staticMemory || e.staticCPU && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }))
+	return n.exclusivePod(p) && (e.staticMemory ||
+		e.staticCPU && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }))
 }
 
 // wholeCores applies the option full-pcpus-only of 1.33 to 1.36, which check running containers too: the shared pool must
@@ -233,7 +235,8 @@ func (n *node) wholeCores(e exclusive, p *pod) *cause {
 		cpus := p.ownsCPUs(c)
 		return cpus > 0 && (cpus%int64(e.threadsPerCore) != 0 || cpus > available)
 	}) {
-		return because("SMTAlignmentError", "with full-pcpus-only the kubelet also compares running containers with the %d CPUs of the shared pool", max(0, available))
+		return because("SMTAlignmentError", "with full-pcpus-only the kubelet also compares running containers with the %d CPUs of the shared "+
+			"pool", max(0, available))
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev
 	read := make(chan error, 1)
 	go func() { read <- c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n) }()
 	var pods []*corev1.Pod
-	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", name).String(), "limit": strconv.Itoa(podsPerPage)}
+	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", name).String(),
+		"limit": strconv.Itoa(podsPerPage)}
 	for more := true; more; {
 		page := &corev1.PodList{}
 		if err := c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, page); err != nil {

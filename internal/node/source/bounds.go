@@ -48,7 +48,8 @@ func boundStatus(s v1alpha1.NodeConfigStatus, hide func(string) string) v1alpha1
 	if f := s.Flags; f != nil {
 		f.Error = shorten(f.Error, v1alpha1.MaxFlagsError)
 		if size := printable.Size(f.Text, storedRune); size > v1alpha1.MaxFlagsText { // a drop-in without its middle would be another one
-			f.Error, f.Text = fmt.Sprintf("the answer has %d bytes, and %d are possible: run evenkeel-agent flags on the node", size, v1alpha1.MaxFlagsText), ""
+			f.Error, f.Text = fmt.Sprintf("the answer has %d bytes, and %d are possible: run evenkeel-agent flags on the node", size,
+				v1alpha1.MaxFlagsText), ""
 		}
 	}
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]

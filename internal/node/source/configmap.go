@@ -33,12 +33,15 @@ func NodeConfigMapOf(namespace, node string) (NodeConfigMap, error) {
 	name := "kubelet-" + node
 	switch {
 	case !labelPattern.MatchString(namespace):
-		return NodeConfigMap{}, fmt.Errorf("namespace %s: must be at most 63 lower-case letters, digits and dashes", oneLine(fmt.Sprintf("%q", namespace)))
+		return NodeConfigMap{}, fmt.Errorf("namespace %s: must be at most 63 lower-case letters, digits and dashes",
+			oneLine(fmt.Sprintf("%q", namespace)))
 	case !namePattern.MatchString(node) || len(name) > 253:
-		return NodeConfigMap{}, fmt.Errorf("node %s: the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots",
+		return NodeConfigMap{}, fmt.Errorf("node %s: the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, "+
+			"digits, dashes and dots",
 			oneLine(fmt.Sprintf("%q", node)))
 	case namespace == metav1.NamespaceSystem && (node == "config" || strings.HasPrefix(node, "config-1.")):
-		return NodeConfigMap{}, fmt.Errorf("node %s: ConfigMap %s/%s is kubeadm's, for all nodes, and not this node's own: use another namespace (--config-namespace), or the NodeConfig", node, namespace, name)
+		return NodeConfigMap{}, fmt.Errorf("node %s: ConfigMap %s/%s is kubeadm's, for all nodes, and not this node's own: use another "+
+			"namespace (--config-namespace), or the NodeConfig", node, namespace, name)
 	}
 	return NodeConfigMap{Namespace: namespace, Name: name, Node: node}, nil
 }
@@ -126,7 +129,8 @@ func (s *ConfigMapSource) compose() (Answer, bool) {
 	case v.object == nil:
 		s.found, s.digest = Answer{}, ""
 		return Answer{Kind: trial.Unassigned, Config: trial.Config{AssignedBy: s.own.String()}, Cause: fmt.Sprintf(
-			"%s does not exist, and the configuration of this node does not come from it, so the node keeps its configuration; create it; to return to the local configuration, delete it once the node runs it", s.own)}, true
+			"%s does not exist, and the configuration of this node does not come from it, so the node keeps its configuration; create it; to "+
+				"return to the local configuration, delete it once the node runs it", s.own)}, true
 	}
 	s.resolve(v.object, refresh)
 	return s.found, true
@@ -141,7 +145,8 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 		return
 	}
 	s.digest = digest
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID}, AssignedBy: s.own.String()}
+	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID},
+		AssignedBy: s.own.String()}
 	// A revision holds only the beginning of the digest.
 	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {
 		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(
@@ -195,6 +200,7 @@ func (s *ConfigMapSource) describeError(err error) string {
 	if noSuchResource(err) {
 		return fmt.Sprintf("%s cannot be read: the server does not know ConfigMaps (404): check that the kubeconfig names an API server", s.own)
 	}
-	return describeError(err, s.own.String(), fmt.Sprintf("apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, or config/configmap-source, which lets every node read that whole namespace",
+	return describeError(err, s.own.String(), fmt.Sprintf("apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, or "+
+		"config/configmap-source, which lets every node read that whole namespace",
 		s.own.Node, s.own.Namespace))
 }

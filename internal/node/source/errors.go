@@ -74,7 +74,8 @@ func describeError(err error, object, grant string) string {
 	var config *kubeconfigError
 	switch {
 	case errors.As(err, &config) && errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("%s cannot be read: kubeconfig %s does not exist yet, or a file that it names (%v); waiting for the kubelet to obtain its certificate",
+		return fmt.Sprintf("%s cannot be read: kubeconfig %s does not exist yet, or a file that it names (%v); waiting for the kubelet to "+
+			"obtain its certificate",
 			object, config.path, config.err)
 	case errors.As(err, &config):
 		return fmt.Sprintf("%s cannot be read: kubeconfig %s cannot be used: %v", object, config.path, config.err)
@@ -83,7 +84,8 @@ func describeError(err error, object, grant string) string {
 	case errors.Is(err, errNoAnswer), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%s cannot be read: the API server did not answer in time; retrying", object)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Sprintf("%s cannot be read: the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired", object)
+		return fmt.Sprintf("%s cannot be read: the API server does not accept this node's credentials (401): check whether the client "+
+			"certificate of its kubeconfig has expired", object)
 	case apierrors.IsForbidden(err):
 		return fmt.Sprintf("%s cannot be read: forbidden to this node (403): %s", object, grant)
 	case noSuchResource(err):

@@ -152,10 +152,12 @@ func (f *fetch) stale(cm *corev1.ConfigMap) string {
 		return ""
 	}
 	if newest := v1alpha1.TermOf(cm.Annotations); f.term != 0 && f.term < newest {
-		return fmt.Sprintf("%s was assigned by a controller that is no longer the leader (term %d, now %d); the leader assigns it again if it still applies", f.object(), f.term, newest)
+		return fmt.Sprintf("%s was assigned by a controller that is no longer the leader (term %d, now %d); the leader assigns it again if it "+
+			"still applies", f.object(), f.term, newest)
 	}
 	why, stopped := cm.Annotations[v1alpha1.AnnotationStopped]
-	if attempt, err := strconv.ParseInt(cm.Annotations[v1alpha1.AnnotationStoppedAttempt], 10, 64); !stopped || err == nil && f.attempt > attempt {
+	if attempt, err := strconv.ParseInt(cm.Annotations[v1alpha1.AnnotationStoppedAttempt], 10, 64); !stopped ||
+		err == nil && f.attempt > attempt {
 		return ""
 	}
 	return fmt.Sprintf("%s is a stopped revision of rollout %s (%s)", f.object(), f.rollout, oneLine(why))
@@ -171,10 +173,12 @@ func (f *fetch) check(cm *corev1.ConfigMap) Answer {
 		}
 	}
 	if f.ref.SHA256 != "" && f.ref.SHA256 != digest {
-		return invalid("%s (UID: %s) does not have the assigned payload: its sha256 is %s, not %s", f.object(), f.ref.UID, cmp.Or(digest, "none"), f.ref.SHA256)
+		return invalid("%s (UID: %s) does not have the assigned payload: its sha256 is %s, not %s", f.object(), f.ref.UID, cmp.Or(digest, "none"),
+			f.ref.SHA256)
 	}
 	if recorded := f.checkpoints.Payload(string(f.ref.UID)); recorded != "" && recorded != digest {
-		result := invalid("%s (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to change it",
+		result := invalid("%s (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to "+
+			"change it",
 			f.object(), f.ref.UID, recorded, cmp.Or(digest, "none"))
 		result.Changed = true
 		return result
@@ -221,7 +225,8 @@ func (f *fetch) notice(now, checkpointed *corev1.ConfigMap) string {
 	case now == nil:
 		return f.object() + " was deleted after this node adopted it; the node keeps the checkpointed content"
 	case now.UID != checkpointed.UID:
-		return fmt.Sprintf("%s was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", f.object(), now.UID)
+		return fmt.Sprintf("%s was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it",
+			f.object(), now.UID)
 	case content(now) != content(checkpointed):
 		return f.object() + " was edited after this node adopted it; the node keeps the checkpointed content: create a new ConfigMap to change it"
 	}

@@ -244,9 +244,11 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 		return trial.Config{}
 	}
 	ref := s.ConfigMapRef
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
+	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name,
+		UID: ref.UID}}
 	if r := s.RolloutRef; r != nil {
-		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: metav1.NewTime(boundTime(r.AssignedAt.UTC()))}
+		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt,
+			AssignedAt: metav1.NewTime(boundTime(r.AssignedAt.UTC()))}
 	}
 	return c
 }

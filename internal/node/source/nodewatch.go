@@ -336,7 +336,8 @@ func podOf(p *pod) Pod {
 	out.LimitsStorage = slices.ContainsFunc(p.Spec.Containers, limited) || slices.ContainsFunc(p.Spec.InitContainers, limited) ||
 		slices.ContainsFunc(p.Spec.Volumes, func(v volume) bool { return v.EmptyDir["sizeLimit"] != nil })
 	probed := func(c container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
-	out.Probed = slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed) // only sidecars may have probes
+	// only sidecars may have probes
+	out.Probed = slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed)
 	return out
 }
 

@@ -33,7 +33,8 @@ func preflightOf(nc *v1alpha1.NodeConfig) *Preflight {
 	}
 	text := nc.Annotations[v1alpha1.AnnotationPreflight]
 	var p Preflight
-	if text == "" || len(text) > maxRequest || json.Unmarshal([]byte(text), &p.PreflightRequest) != nil || p.UID == "" || len(p.UID) > v1alpha1.MaxPreflightUID {
+	if text == "" || len(text) > maxRequest || json.Unmarshal([]byte(text), &p.PreflightRequest) != nil || p.UID == "" ||
+		len(p.UID) > v1alpha1.MaxPreflightUID {
 		return nil
 	}
 	if a := nc.Status.Preflight; a != nil && a.UID == p.UID {

@@ -65,7 +65,8 @@ type Reporter struct {
 
 // NewReporter returns a reporter that writes nothing until Run. component names the agent in Events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
-	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents), hide: payload.MaskText}
+	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents),
+		hide: payload.MaskText}
 	r.status = statusWriter{client: client, node: node, now: time.Now, echo: echo{delay: echoDelay, interval: repairInterval, repair: r.again}}
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write, r.status.forget)
@@ -217,7 +218,8 @@ func (w *writer) run(ctx context.Context) {
 
 // equal reports whether two reports are equal, except for the progress of a trial.
 func (r Report) equal(other Report) bool {
-	return r.NodeConfigUID == other.NodeConfigUID && r.Condition == other.Condition && r.Configured == other.Configured && r.KubeletStart.Equal(other.KubeletStart) &&
+	return r.NodeConfigUID == other.NodeConfigUID && r.Condition == other.Condition && r.Configured == other.Configured &&
+		r.KubeletStart.Equal(other.KubeletStart) &&
 		equalStatus(r.Status, other.Status)
 }
 
@@ -256,7 +258,8 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		c.LastTransitionTime = now
-		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status && carries(old.LastTransitionTime) {
+		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status &&
+			carries(old.LastTransitionTime) {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}

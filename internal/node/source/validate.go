@@ -38,16 +38,21 @@ func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string
 		valid       bool
 		requirement string
 	}{
-		{"namespace", s.ConfigMapRef.Namespace, labelPattern.MatchString(s.ConfigMapRef.Namespace), "a DNS label of lower-case letters, digits and dashes"},
-		{"name", s.ConfigMapRef.Name, len(s.ConfigMapRef.Name) <= 253 && namePattern.MatchString(s.ConfigMapRef.Name), "a DNS name of lower-case letters, digits, dashes and dots"},
-		{"uid", string(s.ConfigMapRef.UID), uidPattern.MatchString(string(s.ConfigMapRef.UID)), "letters, digits, dots, dashes and underscores, beginning with a letter or digit"},
-		{"sha256", s.ConfigMapRef.SHA256, s.ConfigMapRef.SHA256 == "" || shaPattern.MatchString(s.ConfigMapRef.SHA256), "64 lower-case hexadecimal digits"},
+		{"namespace", s.ConfigMapRef.Namespace, labelPattern.MatchString(s.ConfigMapRef.Namespace),
+			"a DNS label of lower-case letters, digits and dashes"},
+		{"name", s.ConfigMapRef.Name, len(s.ConfigMapRef.Name) <= 253 && namePattern.MatchString(s.ConfigMapRef.Name),
+			"a DNS name of lower-case letters, digits, dashes and dots"},
+		{"uid", string(s.ConfigMapRef.UID), uidPattern.MatchString(string(s.ConfigMapRef.UID)),
+			"letters, digits, dots, dashes and underscores, beginning with a letter or digit"},
+		{"sha256", s.ConfigMapRef.SHA256, s.ConfigMapRef.SHA256 == "" || shaPattern.MatchString(s.ConfigMapRef.SHA256),
+			"64 lower-case hexadecimal digits"},
 	} {
 		if field.value == "" && !field.valid {
 			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be non-empty", field.name)
 		}
 		if !field.valid {
-			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be %s, but is %s", field.name, field.requirement, oneLine(fmt.Sprintf("%q", field.value)))
+			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be %s, but is %s", field.name, field.requirement,
+				oneLine(fmt.Sprintf("%q", field.value)))
 		}
 	}
 	return trial.Assigned, ""

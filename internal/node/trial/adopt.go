@@ -48,7 +48,8 @@ func (d *decider) adopt() bool {
 		g.Checkpoint = c.Checkpoint // downloaded again: a rollback needs the digest of the new file
 	}
 	if s.IsRevoked(c) {
-		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonRevoked, cause: fmt.Sprintf("refused current %s: it is revoked", c.UIDLabel())}
+		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonRevoked,
+			cause: fmt.Sprintf("refused current %s: it is revoked", c.UIDLabel())}
 		return true
 	}
 	if _, final := s.FinalEntry(c); final {
@@ -176,7 +177,8 @@ func (d *decider) adoptLocal() bool {
 		return d.requestVerdict(Config{})
 	}
 	if v.Outcome == Rejected {
-		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonLocalInvalid, cause: "failed to validate current " + d.localLabel(), detail: v.Message}
+		d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonLocalInvalid,
+			cause: "failed to validate current " + d.localLabel(), detail: v.Message}
 		return true
 	}
 	if v.Outcome == Refused {
@@ -213,7 +215,8 @@ func (d *decider) adoptRemoval() bool {
 		return true
 	}
 	if !good.Same(s.Current.Config) {
-		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of %s was taken back", label(good.Config, d.o.Local), s.Current.UIDLabel())
+		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of %s was taken back", label(good.Config, d.o.Local),
+			s.Current.UIDLabel())
 		s.Current = good
 		d.endTrial()
 		if d.needsTrial() {
@@ -240,7 +243,8 @@ func (d *decider) guardBlocker(c Config, v Verdict) blocker {
 		cause := fmt.Sprintf("could not validate current %s: %s", label(c, d.o.Local), v.Message)
 		return blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonCouldNotValidate, cause: cause, pods: true}
 	}
-	return blocker{status: metav1.ConditionFalse, reason: v.Guard, cause: fmt.Sprintf("refused current %s: %s", label(c, d.o.Local), v.Message), pods: v.Outcome == Refused}
+	return blocker{status: metav1.ConditionFalse, reason: v.Guard,
+		cause: fmt.Sprintf("refused current %s: %s", label(c, d.o.Local), v.Message), pods: v.Outcome == Refused}
 }
 
 // blockOnStorage delays an adoption until the disk accepts writes.
@@ -251,5 +255,6 @@ func (d *decider) blockOnStorage() bool {
 }
 
 func storageBlocker(why string) blocker {
-	return blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed, cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + why}
+	return blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
+		cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + why}
 }

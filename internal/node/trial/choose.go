@@ -102,7 +102,8 @@ func (d *decider) chooseConfig() bool {
 		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == v1alpha1.ReasonLocalInvalid // it would be merged with that
 		if v.Outcome == Unavailable || v.Outcome == Protected || invalidBase {
 			if s.Current.Same(c) && d.blocked.status == "" {
-				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Message}
+				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
+					cause: "failed to sync, desired config unclear, cause: " + v.Message}
 				if v.Guard != "" {
 					d.blocked = d.guardBlocker(c, v)
 				}
@@ -135,7 +136,8 @@ func (d *decider) resumeIfLast(last bool) {
 		d.next.Startups = []time.Time{d.o.Now}
 	}
 	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-	d.event(false, eventTrialResumed, "nothing else can run, because the local configuration is invalid: the trial of current %s continues", d.next.Current.UIDLabel())
+	d.event(false, eventTrialResumed, "nothing else can run, because the local configuration is invalid: the trial of current %s continues",
+		d.next.Current.UIDLabel())
 }
 
 // chooseAction derives the action from the choice.
@@ -147,7 +149,8 @@ func (d *decider) chooseAction() bool {
 	}
 	kind := Start
 	if d.o.Child.Alive {
-		if _, bad := s.BadEntry(run.Config); len(d.toValidate) > 0 && !bad { // wait for the verdict on the assigned configuration: one restart instead of two
+		// wait for the verdict on the assigned configuration: one restart instead of two
+		if _, bad := s.BadEntry(run.Config); len(d.toValidate) > 0 && !bad {
 			return true
 		}
 		kind = Restart
@@ -167,7 +170,8 @@ func (d *decider) chooseAction() bool {
 			d.startCause = CauseBoot
 		}
 		*run = Run{
-			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited, Retries: run.Retries,
+			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited,
+			Retries: run.Retries,
 			APISeen: adopted && d.o.Node.API,
 		}
 	} else {

@@ -138,7 +138,8 @@ func (d *decider) updateAPIClocks(gap time.Duration) {
 		return
 	}
 	run.APIAway += gap
-	if t := d.next.Trial; t != nil && d.onTrial() && run.APISeen && t.Baseline.API && !t.APILostEarly && !t.APIProbed && run.SinceStart <= apiLossWindow {
+	if t := d.next.Trial; t != nil && d.onTrial() && run.APISeen && t.Baseline.API && !t.APILostEarly && !t.APIProbed &&
+		run.SinceStart <= apiLossWindow {
 		d.editTrial(func(t *Trial) { t.APILostEarly = true })
 	}
 }

@@ -135,7 +135,8 @@ func (d *decider) recoverFromCrash() bool {
 	d.starting = !s.Run.Started
 	b, bad := s.BadEntry(s.Current.Config)
 	good := s.LastKnownGood.Same(s.Current.Config)
-	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOn(s.Current.Config, s.Trial.Local) || bad && !b.Provisional) {
+	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOn(s.Current.Config, s.Trial.Local) ||
+		bad && !b.Provisional) {
 		d.endTrial()
 		d.replaced = nil // it may be of long ago
 	}

@@ -40,7 +40,8 @@ func (d *decider) judgeFallback() {
 	case waits:
 		d.resumeTrial(fmt.Sprintf("%s is healthy", d.runningLabel()))
 	}
-	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= retryAfter<<min(run.Retries, maxRetryDoublings) {
+	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) &&
+		run.Waited >= retryAfter<<min(run.Retries, maxRetryDoublings) {
 		run.Retries++
 		d.resumeTrial(fmt.Sprintf("%s keeps failing", d.runningLabel())) // the configuration on trial may be the only one that works here
 	}
@@ -91,7 +92,8 @@ func (d *decider) judgeProbe() {
 	case run.Probing > apiLossWindow:
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.startCause = CauseResume
-		d.event(false, eventTrialResumed, "the API server is unreachable with last-known-good too: current %s is not the cause", d.next.Current.UIDLabel())
+		d.event(false, eventTrialResumed, "the API server is unreachable with last-known-good too: current %s is not the cause",
+			d.next.Current.UIDLabel())
 	}
 }
 
@@ -115,7 +117,8 @@ func (d *decider) currentFailure() (string, string) {
 // configuration: until its own crashes are forgotten or, if it had none, twice as long as the failed one ever ran. A
 // fallback that failed before needs the longer time.
 func (d *decider) stableTime() time.Duration {
-	if t := d.next.Trial; t != nil && t.LongestUptime.Duration > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 && d.next.Run.Retries == 0 {
+	if t := d.next.Trial; t != nil && t.LongestUptime.Duration > 0 && t.Fallback == NoFallback && d.next.Run.Crashes == 0 &&
+		d.next.Run.Retries == 0 {
 		return min(stableAfter, max(2*t.LongestUptime.Duration, time.Second))
 	}
 	return stableAfter
@@ -190,7 +193,8 @@ func (d *decider) reportDeadEnd(words, detail string) {
 		return
 	}
 	d.next.Run.DeadEnd = true
-	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; the agent keeps restarting it%s", label(d.next.Run.Config, d.o.Local), words, quoted(detail))
+	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; the agent keeps restarting it%s",
+		label(d.next.Run.Config, d.o.Local), words, quoted(detail))
 }
 
 // localCanRun reports whether local is not known to be invalid.

@@ -106,7 +106,8 @@ func (d *decider) judgeTrial() {
 		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
 	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
-	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback && !(d.next.LastKnownGood.Same(run.Config) && !d.localCanRun()):
+	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback &&
+		!(d.next.LastKnownGood.Same(run.Config) && !d.localCanRun()):
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.startCause = CauseRollback

@@ -31,7 +31,8 @@ func (d *decider) beginTrial() {
 		s.Run.Unhealthy, s.Run.NotReady = 0, 0 // it may run already; that time was before its trial
 	}
 	if s.LastKnownGood.Same(c) {
-		d.event(false, eventConfigOnTrial, "last-known-good %s has not passed a trial with this kubelet version and local configuration: it is on trial again; if it fails, the node goes back to %s",
+		d.event(false, eventConfigOnTrial, "last-known-good %s has not passed a trial with this kubelet version and local configuration: it is "+
+			"on trial again; if it fails, the node goes back to %s",
 			label(c, d.o.Local), d.fallbackLabel())
 	}
 }

@@ -104,7 +104,8 @@ func (d *decider) condition(st *Status) string {
 			set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs, "failed to sync, desired config unclear, cause: "+in.Cause)
 		}
 	default:
-		set(metav1.ConditionUnknown, cmp.Or(in.Reason, v1alpha1.ReasonSyncFailed), runs, "failed to sync, desired config unclear, cause: "+in.Cause)
+		set(metav1.ConditionUnknown, cmp.Or(in.Reason, v1alpha1.ReasonSyncFailed), runs,
+			"failed to sync, desired config unclear, cause: "+in.Cause)
 	}
 	return ""
 }

@@ -66,13 +66,18 @@ var actions = []action{
 		[]string{"pause"}, false, steer.Pause, true, false, ofRollout},
 	{verbResume, "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
 		[]string{"resume"}, false, func(string) steer.Change { return steer.Resume }, false, false, ofRevision},
-	{verbPromote, "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
+	{verbPromote, "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still " +
+		"apply.",
 		[]string{"promote"}, false, func(why string) steer.Change { return steer.Promote(false, why) }, true, true, ofStep},
 	{verbPromoteFull, "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
 		[]string{"promote", "--full"}, false, func(why string) steer.Change { return steer.Promote(true, why) }, true, true, ofStep},
 	{verbRetry, "Retry", "Nodes on which the revision failed try it again, a halt or an abort is lifted, and the rollout continues.",
-		[]string{"retry"}, false, func(string) steer.Change { return steer.Retry(context.Background(), nil, nil, true) }, false, true, ofRevision},
-	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps, without their pauses.",
+		[]string{"retry"}, false, func(string) steer.Change {
+			return steer.Retry(context.Background(), nil, nil,
+				true)
+		}, false, true, ofRevision},
+	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps, " +
+		"without their pauses.",
 		[]string{"undo"}, false, nil, false, true, ofRevision},
 	{verbAbort, "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
 		[]string{"abort"}, true, func(why string) steer.Change { return steer.Abort(false, why) }, true, true, ofRevision},
@@ -105,7 +110,8 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 			means += " " + printable.Line(why+".")
 		}
 		v := actionView{
-			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: cmp.Or(mayNot, not),
+			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause,
+			Not:     cmp.Or(mayNot, not),
 			Primary: mayNot == "" && a.verb == primary,
 		}
 		out = append(out, v)

@@ -76,8 +76,10 @@ const (
 
 func newCache(api client.WithWatch) *cache {
 	return &cache{
-		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{}, rollouts: map[string]*v1alpha1.NodeConfigRollout{},
-		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, objects: map[string]cachedObject{}, changed: make(chan struct{}, 1),
+		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{},
+		rollouts: map[string]*v1alpha1.NodeConfigRollout{},
+		listed:   map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, objects: map[string]cachedObject{},
+		changed: make(chan struct{}, 1),
 	}
 }
 

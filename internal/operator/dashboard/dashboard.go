@@ -64,7 +64,8 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	var err error
 	s.listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d of this machine is in use by another program: choose another with --port, or --port 0 for any free port", o.Port)
+		return nil, fmt.Errorf("port %d of this machine is in use by another program: choose another with --port, or --port 0 for any free port",
+			o.Port)
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on 127.0.0.1: %w", err)
 	}

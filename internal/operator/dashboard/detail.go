@@ -57,7 +57,8 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 	if err != nil {
 		return nil, err
 	}
-	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r), Revisions: []revisionView{{Note: "the local configuration of each node"}}}
+	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r),
+		Revisions: []revisionView{{Note: "the local configuration of each node"}}}
 	if d.MayNot, err = mayNot(ctx, c.api, name); err != nil {
 		return nil, err
 	}
@@ -85,7 +86,8 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		d.History = append(d.History, v)
 	}
 	for _, p := range slices.Backward(all) {
-		v := revisionView{Number: p.Number, Name: printable.Line(p.ConfigMap), Created: p.StartTime, Note: printable.Line(describe.JoinWords(p.Outcome, p.Reason))}
+		v := revisionView{Number: p.Number, Name: printable.Line(p.ConfigMap), Created: p.StartTime,
+			Note: printable.Line(describe.JoinWords(p.Outcome, p.Reason))}
 		if p.Object != nil {
 			v.Created = cmp.Or(v.Created, &p.Object.CreationTimestamp)
 		}
@@ -119,14 +121,16 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	case v1alpha1.PreflightReport:
 		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart"})
 	case v1alpha1.PreflightRequire:
-		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart; at " + maxFailures(r) + " refusals the rollout halts"})
+		out = append(out, describe.Line{Key: "Preflight",
+			Text: "all agents are asked before the first restart; at " + maxFailures(r) + " refusals the rollout halts"})
 	}
 	for _, g := range s.Strategy.Gates {
 		p, when := &g.Prometheus, "after each step"
 		if g.Every == v1alpha1.GateAlways {
 			when = "always"
 		}
-		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name), Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", p.Query, p.Passes, p.Server, when, g.Failures))})
+		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name),
+			Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", p.Query, p.Passes, p.Server, when, g.Failures))})
 	}
 	if s.SoakSeconds > 0 {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(time.Duration(s.SoakSeconds) * time.Second)})

@@ -151,7 +151,8 @@ func (t cellTuple) MarshalJSON() ([]byte, error) {
 		problem = 1
 	}
 	tuple := []any{
-		t.Name, t.zone, t.owner, numberOf(allWords.Health, string(t.Health)), numberOf(allWords.Position, string(t.Position)), numberOf(allWords.State, t.State),
+		t.Name, t.zone, t.owner, numberOf(allWords.Health, string(t.Health)), numberOf(allWords.Position,
+			string(t.Position)), numberOf(allWords.State, t.State),
 		t.kubelet, problem, t.Cause, t.Why,
 	}
 	for last := len(tuple) - 1; last > 0 && (tuple[last] == 0 || tuple[last] == ""); last-- {

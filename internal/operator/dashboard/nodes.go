@@ -43,7 +43,8 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n := describe.NodeOf(view, now)
-	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing, Log: c.logOf(r.Context(), "", n.Name, now)}
+	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing,
+		Log: c.logOf(r.Context(), "", n.Name, now)}
 	d.Commands = commandsOf(n.Rollout, n.Name)
 	if nc := view.Config; nc != nil {
 		for _, b := range nc.Status.BadConfigs {

@@ -76,8 +76,10 @@ type failedNode struct {
 func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
-		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(r), Urgency: describe.UrgencyOf(r).Rank, Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
-		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: describe.UpdatedOf(&st.Nodes), Paused: r.Spec.Paused, Version: r.ResourceVersion,
+		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(r), Urgency: describe.UrgencyOf(r).Rank,
+		Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
+		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: describe.UpdatedOf(&st.Nodes), Paused: r.Spec.Paused,
+		Version: r.ResourceVersion,
 	}
 	if len(st.FailedNodes) > 0 {
 		v.Commands = commandsOf(r.Name, st.FailedNodes[0].Name)
@@ -135,7 +137,8 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 	v.Counts, v.Failures.N = nil, n.Failed
 	for _, c := range []countView{
 		{rollout.Updated.String(), n.Updated}, {rollout.Soaking.String(), n.Soaking}, {rollout.Trial.String(), n.Trial},
-		{rollout.Assigned.String(), n.Assigned}, {rollout.Draining.String(), n.Draining}, {rollout.Pending.String(), n.Pending}, {rollout.Failed.String(), n.Failed},
+		{rollout.Assigned.String(), n.Assigned}, {rollout.Draining.String(), n.Draining}, {rollout.Pending.String(),
+			n.Pending}, {rollout.Failed.String(), n.Failed},
 		{rollout.Blocked.String(), n.Blocked}, {"Rolling back", n.RollingBack}, {rollout.Stale.String(), n.Stale},
 		{rollout.Skipped.String(), n.Skipped}, {rollout.Conflicted.String(), n.Conflicted}, {rollout.Manual.String(), n.Manual},
 	} {
@@ -168,7 +171,8 @@ func runBefore(f *fleet.Fleet, plan *rollout.Result) *int64 {
 	for i, s := range plan.States {
 		n := &f.Nodes[i]
 		known, is := f.Input.Contents[n.Active.Digest()]
-		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.Digest() == f.Input.Target.ConfigMapRef.SHA256 || !is && n.Active.Digest() != "" {
+		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.Digest() == f.Input.Target.ConfigMapRef.SHA256 ||
+			!is && n.Active.Digest() != "" {
 			continue
 		}
 		counts[known.Number]++

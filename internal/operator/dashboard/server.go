@@ -52,7 +52,8 @@ func (s *Server) handler() http.Handler {
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for key, value := range map[string]string{
-			"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+			"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy":            "no-referrer",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
 			w.Header().Set(key, value)
@@ -137,7 +138,8 @@ func fail(w http.ResponseWriter, code int, err error) {
 
 // unreachable reports whether an error means that the API server does not answer, rather than refuses.
 func unreachable(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || fleet.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
+	return errors.Is(err, context.DeadlineExceeded) ||
+		fleet.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
 // about is what the page shows of the server, and what the numbers in events mean.

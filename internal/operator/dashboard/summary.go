@@ -73,7 +73,8 @@ func (w *cache) rights() rights {
 	readOnly := w.rightsKnown && w.mayNotPatch != ""
 	switch {
 	case readOnly && !r.MayListNodes:
-		r.Words = "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes."
+		r.Words = "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to " +
+			"change rollouts and to list Nodes."
 	case readOnly:
 		r.Words = "Read only: the role evenkeel-operator allows to change rollouts."
 	case !r.MayListNodes:
@@ -85,7 +86,8 @@ func (w *cache) rights() rights {
 // mayNot says why the user is not allowed to change a rollout; empty if the user is. Without a name it is about every rollout.
 func mayNot(ctx context.Context, api client.Client, name string) (string, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts", Verb: "patch", Name: name},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts", Verb: "patch",
+			Name: name},
 	}}
 	if err := api.Create(ctx, review); err != nil {
 		return "", fmt.Errorf("check your permissions: %w", err)

@@ -35,19 +35,23 @@ func ofForeign(raw error, s metav1.Status) explanation {
 			}
 		}
 	}
-	if d := s.Details; s.Code == http.StatusNotFound && d != nil && d.Group == v1alpha1.GroupName && strings.TrimSpace(body) == "404 page not found" {
+	if d := s.Details; s.Code == http.StatusNotFound && d != nil && d.Group == v1alpha1.GroupName &&
+		strings.TrimSpace(body) == "404 page not found" {
 		return explanation{raw, fmt.Sprintf("the API server does not serve %s.%s: its CustomResourceDefinition is missing", d.Kind, d.Group),
 			"kubectl apply -f install.yaml creates it; if it exists, something else answers in place of the API server: " + checkServer}
 	}
 	if strings.Contains(body, "HTTP request to an HTTPS server") {
-		return explanation{raw, "the server expects https, and the kubeconfig or --server says http", "use https:// in the server's address; " + checkServer}
+		return explanation{raw, "the server expects https, and the kubeconfig or --server says http",
+			"use https:// in the server's address; " + checkServer}
 	}
 	if body == "unknown" { // the client library has not read it, because it is no text: it can be an API server's Status
 		if s.Code == http.StatusForbidden {
 			return explanation{raw, "the API server, or a proxy in front of it, refuses this user everything (HTTP 403 Forbidden)",
-				"log in, or choose another --context, --kubeconfig or --token, or omit --as, which needs the permission to impersonate; kubectl get --raw /api shows the answer"}
+				"log in, or choose another --context, --kubeconfig or --token, or omit --as, which needs the permission to impersonate; kubectl get " +
+					"--raw /api shows the answer"}
 		}
-		return explanation{raw, fmt.Sprintf("the API server, or a proxy in front of it, answered HTTP %d %s", s.Code, http.StatusText(int(s.Code))),
+		return explanation{raw, fmt.Sprintf("the API server, or a proxy in front of it, answered HTTP %d %s", s.Code,
+			http.StatusText(int(s.Code))),
 			retryLater + "kubectl get --raw /api shows the answer; " + checkServer}
 	}
 	if m := title.FindStringSubmatch(body); m != nil {
@@ -83,7 +87,8 @@ var undecodable = regexp.MustCompile(`serializer for \S* ?\S* ?doesn't exist|0-l
 // ofAnswer explains an answer that was understood as success, but cannot be decoded.
 func ofAnswer(err error) (explanation, bool) {
 	e := explanation{
-		what: "the answer is not from a Kubernetes API server: it is no object of the API; a proxy or a login page answers in its place, or the address is wrong",
+		what: "the answer is not from a Kubernetes API server: it is no object of the API; a proxy or a login page answers in its place, or " +
+			"the address is wrong",
 		next: "log in to the proxy, or go around it; " + checkServer,
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && strings.Contains(err.Error(), noise[0]) {

@@ -58,7 +58,8 @@ func explain(err error, version string, roles []string) (e explanation, ok bool)
 	case errors.Is(err, context.Canceled):
 		return explanation{next: "the command was interrupted: run it again"}, true
 	case meta.IsNoMatchError(err):
-		return explanation{beginning(err, "unable to retrieve the complete list of server APIs: ", "no matches for "), "the cluster does not serve " + v1alpha1.GroupVersion.String(),
+		return explanation{beginning(err, "unable to retrieve the complete list of server APIs: ", "no matches for "),
+			"the cluster does not serve " + v1alpha1.GroupVersion.String(),
 			"install evenkeel's API with: kubectl apply -f install.yaml\n" +
 				"if it is installed, the API server is overloaded or starting: run the command again in a minute\n" +
 				"or this is another cluster: kubectl config current-context; choose one with --context"}, true
@@ -78,7 +79,8 @@ func ofStatus(status apierrors.APIStatus, err error, version string, roles []str
 	foreign := apierrors.HasStatusCause(raw, metav1.CauseTypeUnexpectedServerResponse)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return explanation{raw, "the API server does not accept your credentials (401 Unauthorized): they are missing, have expired, or are of another cluster",
+		return explanation{raw, "the API server does not accept your credentials (401 Unauthorized): they are missing, have expired, or are of " +
+			"another cluster",
 			"log in again, or choose another --context, --kubeconfig or --token; kubectl auth whoami shows as whom you are logged in"}, true
 	case foreign:
 		return ofForeign(raw, s), true
@@ -89,13 +91,15 @@ func ofStatus(status apierrors.APIStatus, err error, version string, roles []str
 	case apierrors.IsTooManyRequests(err):
 		return explanation{next: "the API server is overloaded, or limits your requests: run the command again in a minute"}, true
 	case s.Code >= 500:
-		return explanation{next: "the API server has a problem of its own: run the command again in a minute; kubectl get --raw '/readyz?verbose' shows what is wrong"}, true
+		return explanation{next: "the API server has a problem of its own: run the command again in a minute; kubectl get --raw " +
+			"'/readyz?verbose' shows what is wrong"}, true
 	}
 	return explanation{}, false
 }
 
 // noise begins the errors of a client that finds out what a server serves. It says nothing to users.
-var noise = []string{"failed to get server groups: ", "failed to get API group resources: ", "unable to retrieve the complete list of server APIs: ", v1alpha1.GroupVersion.String() + ": "}
+var noise = []string{"failed to get server groups: ", "failed to get API group resources: ",
+	"unable to retrieve the complete list of server APIs: ", v1alpha1.GroupVersion.String() + ": "}
 
 // in returns the text of an error with what in place of the raw part.
 func (e explanation) in(text string) string {

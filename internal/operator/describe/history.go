@@ -31,5 +31,6 @@ func IgnoredConfigMaps(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s", v1alpha1.LabelRollout, r.Name, printable.Few(names))
+	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s", v1alpha1.LabelRollout,
+		r.Name, printable.Few(names))
 }

@@ -57,7 +57,8 @@ func nodeHealthOf(p fleet.Pair, maintenance []string, now time.Time) (h NodeHeal
 			h.Rollout, h.Revision, h.Assigned = s.RolloutRef.Name, s.RolloutRef.Revision, s.RolloutRef.AssignedAt.Time
 			h.First = s.RolloutRef.Previous == nil
 		}
-		if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK); c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonDeadEnd {
+		if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK); c != nil && c.Status == metav1.ConditionFalse &&
+			c.Reason == v1alpha1.ReasonDeadEnd {
 			h.Symptom, h.Since = "in a crash loop of the kubelet", c.LastTransitionTime.Time
 		}
 	}
@@ -119,7 +120,8 @@ func Suspicions(nodes []NodeHealth, rollouts []v1alpha1.NodeConfigRollout) []Sus
 		}
 	}
 	slices.SortFunc(out, func(a, b Suspicion) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Rollout, b.Rollout), cmp.Compare(b.Revision, a.Revision), cmp.Compare(a.Symptom, b.Symptom))
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Rollout, b.Rollout), cmp.Compare(b.Revision, a.Revision),
+			cmp.Compare(a.Symptom, b.Symptom))
 	})
 	return out
 }
@@ -195,17 +197,20 @@ func (s Suspicion) String() string {
 	fleet, revision, within := printable.Count(s.Of, "node"), fmt.Sprintf("%s/%d", s.Rollout, s.Revision), Span(s.Within)
 	switch {
 	case !s.Compared:
-		return fmt.Sprintf("%d of %s became %s within %s after they received %s; too few nodes run something else to compare", s.Nodes, fleet, s.Symptom, within, revision)
+		return fmt.Sprintf("%d of %s became %s within %s after they received %s; too few nodes run something else to compare", s.Nodes, fleet,
+			s.Symptom, within, revision)
 	case s.Others == 0:
 		return fmt.Sprintf("%d of %s are %s; all %d run %s, received at most %s earlier", s.Nodes, fleet, s.Symptom, s.Nodes, revision, within)
 	}
-	return fmt.Sprintf("%d of %s are %s; for %d of them the cause may be %s, received at most %s earlier", s.Nodes+s.Others, fleet, s.Symptom, s.Nodes, revision, within)
+	return fmt.Sprintf("%d of %s are %s; for %d of them the cause may be %s, received at most %s earlier", s.Nodes+s.Others, fleet, s.Symptom,
+		s.Nodes, revision, within)
 }
 
 // line returns the line of a summary.
 func (s Suspicion) line(rollouts []v1alpha1.NodeConfigRollout) SummaryLine {
-	l := SummaryLine{Level: LevelProblem, Reason: ReasonSuspected, Count: s.Nodes, Words: s.String(), Object: s.Rollout, Filter: "rollouts/" + s.Rollout,
-		Next: "kubectl evenkeel nodes --rollout " + s.Rollout + " --problems"}
+	l := SummaryLine{Level: LevelProblem, Reason: ReasonSuspected, Count: s.Nodes, Words: s.String(), Object: s.Rollout,
+		Filter: "rollouts/" + s.Rollout,
+		Next:   "kubectl evenkeel nodes --rollout " + s.Rollout + " --problems"}
 	for i := range rollouts {
 		r, target := &rollouts[i], rollouts[i].Status.UpdateRevision
 		if r.Name == s.Rollout && s.Compared && target != nil && target.Number == s.Revision && fleet.PreviousRevision(&r.Status) != 0 {

@@ -66,7 +66,8 @@ func EventEntry(e *corev1.Event, now time.Time) LogEntry {
 	if at.IsZero() || at.After(now) || at.Before(stored.Add(-oldestEvent)) {
 		at = stored
 	}
-	entry := LogEntry{Time: at.UTC(), Kind: corev1.EventTypeNormal, Reason: printable.Line(e.Reason), Message: printable.Line(e.Message), Source: SourceEvent}
+	entry := LogEntry{Time: at.UTC(), Kind: corev1.EventTypeNormal, Reason: printable.Line(e.Reason), Message: printable.Line(e.Message),
+		Source: SourceEvent}
 	if e.Type == corev1.EventTypeWarning {
 		entry.Kind = corev1.EventTypeWarning
 	}
@@ -92,7 +93,8 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 	s := nc.Spec.ConfigSource
 	mine := s != nil && s.ConfigMapRef != nil
 	if s != nil && s.RolloutRef != nil {
-		assigned, what = clampTime(s.RolloutRef.AssignedAt.Time, time.Time{}, now, now), fmt.Sprintf("revision %d of rollout %s", s.RolloutRef.Revision, s.RolloutRef.Name)
+		assigned, what = clampTime(s.RolloutRef.AssignedAt.Time, time.Time{}, now, now), fmt.Sprintf("revision %d of rollout %s",
+			s.RolloutRef.Revision, s.RolloutRef.Name)
 		mine = mine && (rollout == "" || s.RolloutRef.Name == rollout)
 	} else {
 		mine = mine && rollout == ""
@@ -105,13 +107,15 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 			return
 		}
 		out = append(out, LogEntry{
-			Time: clampTime(at.Time, assigned, now, now).UTC(), Node: printable.Line(nc.Name), Kind: kind, Reason: reason, Message: printable.Line(message), Source: SourceOutcome,
+			Time: clampTime(at.Time, assigned, now, now).UTC(), Node: printable.Line(nc.Name), Kind: kind, Reason: reason,
+			Message: printable.Line(message), Source: SourceOutcome,
 		})
 	}
 	uid := s.ConfigMapRef.UID
 	runs := st.Active != nil && st.Active.UID == uid
 	if all && !assigned.IsZero() {
-		add(&s.RolloutRef.AssignedAt, corev1.EventTypeNormal, reasonAssigned, fmt.Sprintf("%s was assigned (attempt %d)", what, s.RolloutRef.Attempt))
+		add(&s.RolloutRef.AssignedAt, corev1.EventTypeNormal, reasonAssigned,
+			fmt.Sprintf("%s was assigned (attempt %d)", what, s.RolloutRef.Attempt))
 	}
 	if all && runs && st.Trial != nil {
 		add(st.Trial.StartTime, corev1.EventTypeNormal, reasonOnTrial, what+" runs on trial")
@@ -129,7 +133,8 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 		}
 		add(b.Time, corev1.EventTypeWarning, reasonFailed, JoinWords(what+" failed", why))
 	} else if fails {
-		add(&c.LastTransitionTime, corev1.EventTypeWarning, reasonFailed, JoinWords(what+" was refused", JoinWords(c.Reason, cmp.Or(st.Error, c.Message))))
+		add(&c.LastTransitionTime, corev1.EventTypeWarning, reasonFailed,
+			JoinWords(what+" was refused", JoinWords(c.Reason, cmp.Or(st.Error, c.Message))))
 	}
 	return out
 }

@@ -71,7 +71,8 @@ func (v *Node) next(now time.Time) []string {
 	nc := v.view.Config
 	switch {
 	case v.view.Node == nil && !v.view.NodeUnread:
-		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless its configuration was assigned by hand")
+		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless its configuration was assigned by " +
+			"hand")
 		return out
 	case nc == nil || !fleet.HasReported(nc):
 		say("nothing until evenkeel-agent runs on the node and reports")
@@ -109,13 +110,16 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 	}
 	switch v.ConfigOK.Reason {
 	case v1alpha1.ReasonWouldEvictPods:
-		return "refused while the kubelet would end pods with the configuration: change it, move these pods away, or set trial.allowPodLoss in the payload"
+		return "refused while the kubelet would end pods with the configuration: change it, move these pods away, or set trial.allowPodLoss in " +
+			"the payload"
 	case v1alpha1.ReasonRestartWouldEvictPods:
-		return "refused while any restart of the kubelet would end pods, whatever the configuration: correct what the message names (labels, taints, pressure), or move these pods away"
+		return "refused while any restart of the kubelet would end pods, whatever the configuration: correct what the message names (labels, " +
+			"taints, pressure), or move these pods away"
 	case v1alpha1.ReasonNeedsDrain:
 		return "refused until the node is cordoned and drained: kubectl drain " + v.Name
 	case v1alpha1.ReasonProtectedFields:
-		return "refused while the configuration changes fields that this node protects: change the configuration, or the agent's --protected-fields"
+		return "refused while the configuration changes fields that this node protects: change the configuration, or the agent's " +
+			"--protected-fields"
 	case v1alpha1.ReasonRevoked:
 		return "nothing until another configuration is assigned: this one is revoked on the node"
 	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
@@ -128,8 +132,10 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 		return "the kubelet starts when the process that holds the lock file ends: fuser -v FILE on the node shows that process"
 	}
 	for _, b := range st.BadConfigs {
-		if src := v.view.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID && src.RolloutRef == nil {
-			return "the node keeps " + v.Active + " until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget " + b.Revision
+		if src := v.view.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID &&
+			src.RolloutRef == nil {
+			return "the node keeps " + v.Active + " until another configuration is assigned; to retry this one, run on the node: evenkeel-agent " +
+				"forget " + b.Revision
 		}
 	}
 	return ""
@@ -162,11 +168,13 @@ func (v *Node) nextOfRollout() []string {
 	case rollout.Updated.String():
 		return append(out, fmt.Sprintf("nothing: the node runs the target of rollout %s (%s)", v.Rollout, target))
 	case rollout.Failed.String():
-		out = append(out, fmt.Sprintf("rollout %s does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+		out = append(out, fmt.Sprintf("rollout %s does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry "+
+			"%s %s", v.Rollout, v.Rollout, v.Name))
 	case rollout.Draining.String():
 		out = append(out, fmt.Sprintf("rollout %s drains the node for %s: %s", v.Rollout, target, v.Why))
 	case rollout.Blocked.String():
-		out = append(out, fmt.Sprintf("rollout %s continues without the node: %s; once its pods have changed: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Why, v.Rollout, v.Name))
+		out = append(out, fmt.Sprintf("rollout %s continues without the node: %s; once its pods have changed: kubectl evenkeel rollout retry "+
+			"%s %s", v.Rollout, v.Why, v.Rollout, v.Name))
 	default:
 		out = append(out, fmt.Sprintf("rollout %s skips the node: %s", v.Rollout, v.Why))
 	}
@@ -210,7 +218,8 @@ func (v *Node) Lines(now time.Time) []Line {
 		case d.Since.IsZero() && d.Rollout != "":
 			line("Taint", "%s, which no rollout of this controller wrote: the controller removes it", v1alpha1.TaintDraining)
 		case d.Rollout != "":
-			line("Taint", "%s, since %s: keeps new pods away while the node is drained and updated", v1alpha1.TaintDraining, ago(metav1.NewTime(d.Since)))
+			line("Taint", "%s, since %s: keeps new pods away while the node is drained and updated", v1alpha1.TaintDraining,
+				ago(metav1.NewTime(d.Since)))
 		}
 	}
 	switch {
@@ -282,7 +291,8 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	}
 	if t := v.Trial; t != nil {
 		line("Trial", "%s of %s, healthy for %s as last reported, %d of %s", Span(time.Duration(t.ElapsedSeconds)*time.Second),
-			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, printable.Count(int(t.MostRestarts), "restart"))
+			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts,
+			printable.Count(int(t.MostRestarts), "restart"))
 	}
 	for _, b := range st.BadConfigs {
 		when := ""
@@ -302,7 +312,8 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	for _, uid := range v.view.Config.Spec.Revoked {
 		line("Revoked", "UID: %s", uid)
 	}
-	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
+	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion),
+		cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
 	if c := v.RestartCost(); c != nil && c.Nodes > 0 {
 		line("On restart", "%s unready until the next probe, as last counted", printable.Count(int(c.PodsUnready), "pod"))
 	}

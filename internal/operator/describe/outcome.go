@@ -116,9 +116,11 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 		return
 	}
 	if t := st.Trial; t != nil {
-		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", configName(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
+		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s",
+			configName(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
 		if t.Restarts > 0 {
-			o.Words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", printable.Count(int(t.Restarts), "time"), t.CrashLoopThreshold)
+			o.Words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", printable.Count(int(t.Restarts), "time"),
+				t.CrashLoopThreshold)
 		}
 		if st.Error != "" {
 			o.Words += ": " + printable.Line(st.Error)
@@ -126,7 +128,8 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 		return
 	}
 	if good := st.LastKnownGood; good != nil && (good.UID == ref.UID || good.SHA256 != "" && good.SHA256 == st.Active.SHA256) {
-		o.Stage, o.Reason, o.Words = StageProven, reason, "runs "+configName(nc, st.Active)+", which has passed its trial and is its last-known-good configuration"
+		o.Stage, o.Reason, o.Words = StageProven, reason, "runs "+configName(nc, st.Active)+
+			", which has passed its trial and is its last-known-good configuration"
 	}
 }
 
@@ -163,8 +166,10 @@ func sameSource(a, b *v1alpha1.NodeConfigSource) bool {
 	if (a.RolloutRef == nil) != (b.RolloutRef == nil) || (a.ConfigMapRef == nil) != (b.ConfigMapRef == nil) {
 		return false
 	}
-	if a.RolloutRef != nil && (a.RolloutRef.Name != b.RolloutRef.Name || a.RolloutRef.Revision != b.RolloutRef.Revision || a.RolloutRef.Attempt != b.RolloutRef.Attempt) {
+	if a.RolloutRef != nil && (a.RolloutRef.Name != b.RolloutRef.Name || a.RolloutRef.Revision != b.RolloutRef.Revision ||
+		a.RolloutRef.Attempt != b.RolloutRef.Attempt) {
 		return false
 	}
-	return a.ConfigMapRef == nil || a.ConfigMapRef.UID == b.ConfigMapRef.UID && a.ConfigMapRef.Namespace == b.ConfigMapRef.Namespace && a.ConfigMapRef.Name == b.ConfigMapRef.Name
+	return a.ConfigMapRef == nil || a.ConfigMapRef.UID == b.ConfigMapRef.UID && a.ConfigMapRef.Namespace == b.ConfigMapRef.Namespace &&
+		a.ConfigMapRef.Name == b.ConfigMapRef.Name
 }

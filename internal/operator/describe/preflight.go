@@ -27,7 +27,8 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 		out = append(out, line)
 		for i := range r.Refusals {
 			if g := &r.Refusals[i]; groups != nil && groups(g) {
-				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s %s (%s)", number(g.Nodes), g.Reason, namesOf(g.Examples, g.Nodes)), g.Message)))
+				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s %s (%s)", number(g.Nodes), g.Reason, namesOf(g.Examples, g.Nodes)),
+					g.Message)))
 			}
 		}
 	}
@@ -37,7 +38,8 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 	add(r.Blocked, "refuses because of its pods", "refuse because of their pods", nil, func(g *v1alpha1.PreflightRefusal) bool {
 		return g.Verdict != v1alpha1.PreflightUnknown && AboutPods(g.Reason)
 	})
-	add(r.Unknown, "cannot tell", "cannot tell", nil, func(g *v1alpha1.PreflightRefusal) bool { return g.Verdict == v1alpha1.PreflightUnknown })
+	add(r.Unknown, "cannot tell", "cannot tell", nil,
+		func(g *v1alpha1.PreflightRefusal) bool { return g.Verdict == v1alpha1.PreflightUnknown })
 	add(r.Unanswered, "did not answer", "did not answer", r.UnansweredNodes, nil)
 	return out
 }

@@ -50,7 +50,8 @@ func ofForbidden(s metav1.Status, needed []string) explanation {
 	case !ok && strings.Contains(s.Message, " cannot "):
 		return explanation{next: "ask an administrator for this permission; kubectl auth can-i --list shows your permissions"}
 	case !ok:
-		return explanation{next: "an admission policy or webhook of the cluster refused the request; permissions do not matter: correct what it names, or ask an administrator"}
+		return explanation{next: "an admission policy or webhook of the cluster refused the request; permissions do not matter: correct what " +
+			"it names, or ask an administrator"}
 	case r.user == "system:anonymous":
 		return explanation{next: "the request had no credentials: log in, or choose another --context, --kubeconfig or --token"}
 	case r.verb == "impersonate":

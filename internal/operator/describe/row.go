@@ -83,11 +83,13 @@ func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	row.RemoteConfig, row.RunMode, row.AgentVersion = string(st.RemoteConfig), string(st.RunMode), st.AgentVersion
 	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
-		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
+		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message,
+			Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
 	}
 	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {
-		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(fleet.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
+		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(fleet.TrialLength(t) / time.Second), Restarts: t.Restarts,
+			MostRestarts: t.CrashLoopThreshold}
 		if t.StartTime != nil {
 			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
 		}

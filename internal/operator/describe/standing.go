@@ -155,7 +155,8 @@ func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time
 	case st.RemoteConfig == v1alpha1.RemoteConfigDisabled:
 		return HealthOptedOut, "its agent does not take configurations from the API (--remote-config=false, or no --dynamic-config-dir)"
 	}
-	if at := assignedAt(nc); takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation && !at.IsZero() && now.Sub(at.Time) > agentTimeout {
+	if at := assignedAt(nc); takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation && !at.IsZero() &&
+		now.Sub(at.Time) > agentTimeout {
 		return HealthUnknown, fmt.Sprintf("the agent has not answered the assignment of %s", at.UTC().Format(time.RFC3339))
 	}
 	switch {

@@ -148,7 +148,8 @@ func SummaryOf(s Situation) Summary {
 				n, first = n+1, cmp.Or(first, r.Name)
 			}
 		}
-		add(SummaryLine{reason.level, "Rollouts" + OrUnknown(v1alpha1.RolloutPhase(reason.name)), n, printable.Count(n, "rollout") + " " + reason.words, first,
+		add(SummaryLine{reason.level, "Rollouts" + OrUnknown(v1alpha1.RolloutPhase(reason.name)), n,
+			printable.Count(n, "rollout") + " " + reason.words, first,
 			"kubectl evenkeel rollout status " + first, "rollouts/" + first})
 	}
 	for _, reason := range nodeReasons {
@@ -165,7 +166,8 @@ func SummaryOf(s Situation) Summary {
 	if s.Orphans == 1 {
 		have = "has"
 	}
-	add(SummaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans, Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), have)})
+	add(SummaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans,
+		Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), have)})
 	slices.SortStableFunc(out, func(a, b SummaryLine) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
 	return out
 }

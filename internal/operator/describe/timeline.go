@@ -72,7 +72,8 @@ func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, stat
 	var has bool
 	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && s.RolloutRef.Name == r.Name {
 		// A node that has the content with an earlier number, as after an undo, is not assigned it again.
-		has, n.Assigned = s.RolloutRef.Revision == u.Number || s.ConfigMapRef != nil && s.ConfigMapRef.SHA256 == u.ConfigMapRef.SHA256, s.RolloutRef.AssignedAt.Time
+		has, n.Assigned = s.RolloutRef.Revision == u.Number ||
+			s.ConfigMapRef != nil && s.ConfigMapRef.SHA256 == u.ConfigMapRef.SHA256, s.RolloutRef.AssignedAt.Time
 	}
 	st := &nc.Status
 	bad := slices.IndexFunc(st.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == u.ConfigMapRef.UID })
@@ -189,9 +190,11 @@ func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
 // are derived from the times at which nodes were assigned the revision and finished.
 func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, now time.Time) {
 	st := &r.Status
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionProgressing); c != nil && (r.Spec.Paused || r.Spec.Frozen) && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionProgressing); c != nil && (r.Spec.Paused || r.Spec.Frozen) &&
+		c.Status == metav1.ConditionFalse {
 		label := printable.Line(strings.TrimSuffix("paused: "+cmp.Or(r.Spec.PausedReason, r.Spec.FrozenReason), ": "))
-		t.Bands = append(t.Bands, TimelineBand{Kind: BandPause, Label: label, From: clampTime(c.LastTransitionTime.Time, t.Start, now, now).UTC()})
+		t.Bands = append(t.Bands, TimelineBand{Kind: BandPause, Label: label,
+			From: clampTime(c.LastTransitionTime.Time, t.Start, now, now).UTC()})
 	}
 	var stopped *time.Time
 	if h := st.Halt; h != nil {

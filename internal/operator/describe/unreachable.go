@@ -31,16 +31,19 @@ func ofConnection(err error) (e explanation, ok bool) {
 	var network *net.OpError
 	switch broken := beginning(err, "stream error: ", "http2: "); {
 	case broken != nil:
-		return explanation{broken, "the API server broke off its answer", "it is overloaded or restarting: run the command again in a minute"}, true
+		return explanation{broken, "the API server broke off its answer",
+			"it is overloaded or restarting: run the command again in a minute"}, true
 	case errors.As(err, &request):
 		e.raw = request
 	case errors.As(err, &network) && network.Op != "listen":
 		e.raw = network
 	case timeIsUp(err) && (errors.Is(err, io.EOF) || strings.HasSuffix(err.Error(), "EOF") || strings.HasSuffix(err.Error(), "reset by peer")):
-		return explanation{deadline(err), "the API server cannot be reached: it closed every connection before it answered, until the time was up",
+		return explanation{deadline(err), "the API server cannot be reached: it closed every connection before it answered, until the time " +
+			"was up",
 			"it may be restarting, or a proxy in front of it lost it: " + retryLater + checkServer}, true
 	case timeIsUp(err):
-		return explanation{deadline(err), "the API server did not answer in time", retryLater + "--request-timeout sets a longer limit; " + checkServer}, true
+		return explanation{deadline(err), "the API server did not answer in time",
+			retryLater + "--request-timeout sets a longer limit; " + checkServer}, true
 	default:
 		return e, false
 	}
@@ -53,7 +56,8 @@ func ofConnection(err error) (e explanation, ok bool) {
 	switch _, plugin, fails := strings.Cut(err.Error(), "getting credentials: "); {
 	case fails:
 		e.what = "the program that your kubeconfig names for credentials failed: " + plugin
-		e.next = "install it or log in with it again, or choose another --context or --kubeconfig: kubectl config view --minify shows its name (exec)"
+		e.next = "install it or log in with it again, or choose another --context or --kubeconfig: kubectl config view --minify shows its name " +
+			"(exec)"
 	case errors.As(err, &name):
 		e.what = fmt.Sprintf("the name of the API server, %s, cannot be resolved", name.Name)
 		e.next = "is this machine's network or VPN up? " + checkServer
@@ -89,7 +93,8 @@ func ofCertificate(err error, server string) (what, next string) {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return server + " answers in plain HTTP, and the kubeconfig says https: this is not the secure port of an API server", checkServer
 	case errors.As(err, &unknown):
-		return "the certificate of " + server + " is signed by an authority that your kubeconfig does not trust: the kubeconfig is old or of another cluster, or a proxy intercepts the connection",
+		return "the certificate of " + server + " is signed by an authority that your kubeconfig does not trust: the kubeconfig is old or of " +
+				"another cluster, or a proxy intercepts the connection",
 			"get a new kubeconfig of this cluster; certificate-authority in it must name the cluster's CA"
 	case errors.As(err, &hostname):
 		return fmt.Sprintf("the certificate of %s is not for this name: %s", server, strings.TrimPrefix(hostname.Error(), "x509: ")),
@@ -97,11 +102,14 @@ func ofCertificate(err error, server string) (what, next string) {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		c := invalid.Cert
 		return fmt.Sprintf("the certificate of %s is not valid now: it is valid from %s to %s, and this machine's time is %s",
-			server, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)), "correct this machine's clock if it is wrong; otherwise renew the API server's certificate (kubeadm certs renew)"
+				server, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)),
+			"correct this machine's clock if it is wrong; otherwise renew the API server's certificate (kubeadm certs renew)"
 	case errors.As(err, &invalid):
-		return fmt.Sprintf("the certificate of %s cannot be used: %s", server, strings.TrimPrefix(invalid.Error(), "x509: ")), "get a new kubeconfig of this cluster, or renew the API server's certificate"
+		return fmt.Sprintf("the certificate of %s cannot be used: %s", server,
+			strings.TrimPrefix(invalid.Error(), "x509: ")), "get a new kubeconfig of this cluster, or renew the API server's certificate"
 	case errors.As(err, &alert):
-		return fmt.Sprintf("%s refuses your client certificate or this version of TLS (%v)", server, alert), "log in again, or get a new kubeconfig of this cluster: the certificate in it may have expired"
+		return fmt.Sprintf("%s refuses your client certificate or this version of TLS (%v)", server,
+			alert), "log in again, or get a new kubeconfig of this cluster: the certificate in it may have expired"
 	}
 	return "", ""
 }

@@ -37,15 +37,19 @@ func controllerAlive(f *Facts) []Finding {
 	case l.Denied || l.Alive:
 		return nil
 	case !l.Found && len(f.Rollouts) == 0:
-		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: no controller runs, and no rollout needs one", Do: applyAll + " if you want rollouts; if it is already applied: " + look}}
+		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: no controller runs, and no rollout needs one",
+			Do: applyAll + " if you want rollouts; if it is already applied: " + look}}
 	case !l.Found:
 		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: "is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, rollouts neither proceed nor stop on failures"}}
+			Wrong: "is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, rollouts neither " +
+				"proceed nor stop on failures"}}
 	case l.Holder == "":
-		return []Finding{{Severity: Error, Object: object, Do: look, Wrong: "has no holder: no controller runs; rollouts neither proceed nor stop on failures"}}
+		return []Finding{{Severity: Error, Object: object, Do: look,
+			Wrong: "has no holder: no controller runs; rollouts neither proceed nor stop on failures"}}
 	default:
 		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: fmt.Sprintf("%s has not renewed it since %s: rollouts neither proceed nor stop on failures", l.Holder, l.Renewed.UTC().Format(time.RFC3339))}}
+			Wrong: fmt.Sprintf("%s has not renewed it since %s: rollouts neither proceed nor stop on failures", l.Holder,
+				l.Renewed.UTC().Format(time.RFC3339))}}
 	}
 }
 
@@ -98,7 +102,8 @@ func byReason(f *Facts, severity Severity, wrong, do string, selects func(*Node)
 }
 
 func deadEnd(f *Facts) []Finding {
-	return byReason(f, Error, "the running configuration keeps failing, and no other is left to fall back to", "journalctl -u kubelet on the node",
+	return byReason(f, Error, "the running configuration keeps failing, and no other is left to fall back to",
+		"journalctl -u kubelet on the node",
 		func(n *Node) bool { return n.Reason == v1alpha1.ReasonDeadEnd })
 }
 
@@ -110,7 +115,8 @@ func fallenBack(f *Facts) []Finding {
 func refused(f *Facts) []Finding {
 	refuses := func(pods bool) func(*Node) bool {
 		return func(n *Node) bool {
-			return n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !describe.IsTrialFailure(n.Reason) && describe.AboutPods(n.Reason) == pods
+			return n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !describe.IsTrialFailure(n.Reason) &&
+				describe.AboutPods(n.Reason) == pods
 		}
 	}
 	return append(
@@ -129,14 +135,16 @@ func limited(f *Facts) []Finding {
 	for _, g := range groupBy(f, func(n *Node) string {
 		return n.Limited
 	}) {
-		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel's features are limited with its kubelet (%s): %s", g.key, cut(g.nodes[0].Limits)),
+		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel's features are limited with its kubelet (%s): %s", g.key,
+			cut(g.nodes[0].Limits)),
 			"docs/kubelets.md, What is limited; on the node: evenkeel-agent check --self-test"))
 	}
 	return out
 }
 
 func trialStuck(f *Facts) []Finding {
-	return one(f, Warning, "its trial should have ended an hour ago", "look for something unstable on the node: the API server, the container runtime, the kubelet's health",
+	return one(f, Warning, "its trial should have ended an hour ago",
+		"look for something unstable on the node: the API server, the container runtime, the kubelet's health",
 		func(n *Node) bool {
 			return !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+trialGrace
 		})
@@ -176,7 +184,8 @@ func silent(f *Facts) []Finding {
 		}
 	}
 	if answered == 0 && others > 0 {
-		found[0].Wrong += fmt.Sprintf("; no agent that was asked since %s has answered: the other %s may be silent too", since.UTC().Format(time.RFC3339), printable.Count(others, "agent"))
+		found[0].Wrong += fmt.Sprintf("; no agent that was asked since %s has answered: the other %s may be silent too",
+			since.UTC().Format(time.RFC3339), printable.Count(others, "agent"))
 	}
 	return found
 }
@@ -225,14 +234,20 @@ func installation(f *Facts) []Finding {
 			wrong := fmt.Sprintf("is labelled %s=%s, but %s does not exist", v1alpha1.LabelAgent, label, set.Object)
 			const do = applyAll + ", then "
 			out = append(out, one(f, Warning, wrong, do+command, waits)...)
-			out = append(out, one(f, Note, wrong+": the node gets no upgrades", do+command, func(n *Node) bool { return labelled(n) && !waits(n) })...)
+			out = append(out, one(f, Note, wrong+": the node gets no upgrades", do+command,
+				func(n *Node) bool { return labelled(n) && !waits(n) })...)
 			continue
 		case known && set.Version != "" && f.Lease.Alive && f.Lease.Version != "" && set.Version != f.Lease.Version:
-			out = append(out, Finding{Severity: Note, Object: set.Object, Wrong: fmt.Sprintf("its image is %s, the controller is %s", set.Version, f.Lease.Version),
-				Do: applyAll + " of one version, then kubectl evenkeel install"})
+			out = append(out, Finding{Severity: Note, Object: set.Object,
+				Wrong: fmt.Sprintf("its image is %s, the controller is %s", set.Version, f.Lease.Version),
+				Do:    applyAll + " of one version, then kubectl evenkeel install"})
 		}
-		out = append(out, one(f, Warning, fmt.Sprintf("%s began more than %d minutes ago and has not finished", command, int(installTimeout.Minutes())),
-			command+" resumes it and prints what it waits for", func(n *Node) bool { return waits(n) && f.Now.Sub(n.LabelSince) > installTimeout })...)
+		out = append(out, one(f, Warning, fmt.Sprintf("%s began more than %d minutes ago and has not finished", command,
+			int(installTimeout.Minutes())),
+			command+" resumes it and prints what it waits for", func(n *Node) bool {
+				return waits(n) &&
+					f.Now.Sub(n.LabelSince) > installTimeout
+			})...)
 	}
 	return out
 }
@@ -244,14 +259,16 @@ func noAgent(f *Facts) []Finding {
 	// The check "install" reports labelled nodes.
 	bare := func(n *Node) bool { return !n.Reported && n.Label != v1alpha1.AgentInstall }
 	return append(
-		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install NAMES, or change the rollout's selector",
+		one(f, Warning, "a rollout selects it, but no agent has ever reported",
+			"kubectl evenkeel install NAMES, or change the rollout's selector",
 			func(n *Node) bool { return bare(n) && n.Selected && !n.Standing.New }),
 		one(f, Note, "no agent has ever reported, and no rollout selects it", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }
 
 // manual reports nodes that their rollouts skip, maybe since somebody forgot an experiment.
 func manual(f *Facts) []Finding {
-	return one(f, Note, "a person set its configuration, and its rollout skips it", "remove spec.configSource of its NodeConfig to let the rollout manage it",
+	return one(f, Note, "a person set its configuration, and its rollout skips it",
+		"remove spec.configSource of its NodeConfig to let the rollout manage it",
 		func(n *Node) bool { return n.Selected && n.Manual })
 }
 
@@ -271,7 +288,8 @@ func sources(f *Facts) []Finding {
 			return fmt.Sprintf("the assigned ConfigMap %s was deleted and created again", name)
 		}
 	}) {
-		out = append(out, of(Warning, g.nodes, g.key+"; nodes that run it keep it from their checkpoint, and no other node can get it", "push again, or assign an existing ConfigMap"))
+		out = append(out, of(Warning, g.nodes, g.key+"; nodes that run it keep it from their checkpoint, and no other node can get it",
+			"push again, or assign an existing ConfigMap"))
 	}
 	return out
 }
@@ -284,7 +302,8 @@ func rollouts(f *Facts) []Finding {
 			out = append(out, Finding{Severity: severity, Object: objectOf(r), Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
 		}
 		if words := fleet.SelfSelectionWarning(&r.Spec); words != "" {
-			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
+			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words,
+				Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
 		level := describe.UrgencyOf(r).Level
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
@@ -302,7 +321,8 @@ func rollouts(f *Facts) []Finding {
 			if f.Lease.Alive && f.Now.Sub(r.CreationTimestamp.Time) > rolloutTimeout {
 				say(Warning, "the controller has not processed it: see the controller's log")
 			}
-		case r.Status.Phase != v1alpha1.RolloutComplete && r.Status.Phase != v1alpha1.RolloutProgressing && r.Status.Phase != v1alpha1.RolloutWaiting:
+		case r.Status.Phase != v1alpha1.RolloutComplete && r.Status.Phase != v1alpha1.RolloutProgressing &&
+			r.Status.Phase != v1alpha1.RolloutWaiting:
 			say(Note, words)
 		}
 		if degraded != nil && degraded.Status == metav1.ConditionTrue {
@@ -324,10 +344,12 @@ func versions(f *Facts) []Finding {
 			words = append(words, fmt.Sprintf("%s on %d", g.key, len(g.nodes)))
 		}
 		others := slices.Concat(nodesOf(agents[1:])...)
-		return []Finding{of(Note, others, "runs a different agent version than most nodes: "+strings.Join(words, ", "), "kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress")}
+		return []Finding{of(Note, others, "runs a different agent version than most nodes: "+strings.Join(words, ", "),
+			"kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress")}
 	}
 	if v := f.Lease.Version; f.Lease.Alive && v != "" && v != agents[0].key {
-		return []Finding{{Severity: Note, Object: "the controller", Wrong: fmt.Sprintf("is %s, the agents are %s", v, agents[0].key), Do: "upgrade the older ones"}}
+		return []Finding{{Severity: Note, Object: "the controller", Wrong: fmt.Sprintf("is %s, the agents are %s", v, agents[0].key),
+			Do: "upgrade the older ones"}}
 	}
 	return nil
 }
@@ -349,6 +371,7 @@ func leftOver(f *Facts) []Finding {
 	if len(f.Orphans) == 1 {
 		have = "has"
 	}
-	return []Finding{{Severity: Note, Object: printable.Count(len(f.Orphans), "NodeConfig"), Wrong: have + " no Node: " + printable.Few(f.Orphans),
-		Do: "nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}}
+	return []Finding{{Severity: Note, Object: printable.Count(len(f.Orphans), "NodeConfig"),
+		Wrong: have + " no Node: " + printable.Few(f.Orphans),
+		Do:    "nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}}
 }

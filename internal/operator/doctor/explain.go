@@ -80,7 +80,9 @@ var explanations = []struct {
 	}},
 	{"a controller needs the API, its namespace and its permissions", func(cause, effect *Finding, all []Finding) bool {
 		return cause.Check == checkInstallation && effect.Check == "controller" && slices.ContainsFunc(all, func(f Finding) bool {
-			return f.Severity == Error && f.missing != "" && (f.Check == "controller-rights" || strings.HasPrefix(f.missing, "CustomResourceDefinition ") || strings.HasPrefix(f.missing, "Namespace "))
+			return f.Severity == Error && f.missing != "" &&
+				(f.Check == "controller-rights" || strings.HasPrefix(f.missing, "CustomResourceDefinition ") ||
+					strings.HasPrefix(f.missing, "Namespace "))
 		})
 	}},
 	{"an agent needs the role of nodes to report", func(cause, effect *Finding, all []Finding) bool {
@@ -111,7 +113,8 @@ func explain(found []Finding) {
 		effect := &found[i]
 		for _, e := range explanations {
 			at := slices.IndexFunc(found, func(cause Finding) bool {
-				return cause.ID != effect.ID && slices.Index(severities, cause.Severity) <= slices.Index(severities, effect.Severity) && e.explains(&cause, effect, found)
+				return cause.ID != effect.ID && slices.Index(severities, cause.Severity) <= slices.Index(severities, effect.Severity) &&
+					e.explains(&cause, effect, found)
 			})
 			if at >= 0 {
 				effect.ExplainedBy = found[at].ID

@@ -38,7 +38,8 @@ import (
 // Look gathers the facts. Objects that the user is not allowed to read become facts too. It returns an error if the API server
 // does not answer.
 func Look(ctx context.Context, c client.Reader) (*Facts, error) {
-	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{}, Installers: map[string]Installer{}}}
+	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{},
+		Installers: map[string]Installer{}}}
 	if err := l.rollouts(ctx); err != nil { // their status names the namespace of the Lease
 		return nil, err
 	}
@@ -71,7 +72,8 @@ func (l *look) denied(what string, err error) bool {
 // unserved reports whether the API server does not know a kind.
 func unserved(err error) bool {
 	var status apierrors.APIStatus
-	return meta.IsNoMatchError(err) || errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == ""
+	return meta.IsNoMatchError(err) || errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil &&
+		status.Status().Details.Name == ""
 }
 
 // Manifests returns the objects of the manifests, each with the part of the installation that it belongs to.
@@ -217,7 +219,8 @@ func (n *Node) setNode(node *corev1.Node) {
 
 // installers reads the DaemonSets that labelled nodes need.
 func (l *look) installers(ctx context.Context) error {
-	for label, name := range map[string]string{v1alpha1.AgentInstall: v1alpha1.InstallerName, v1alpha1.AgentUninstall: v1alpha1.UninstallerName} {
+	for label, name := range map[string]string{v1alpha1.AgentInstall: v1alpha1.InstallerName,
+		v1alpha1.AgentUninstall: v1alpha1.UninstallerName} {
 		if !slices.ContainsFunc(l.f.Nodes, func(n Node) bool { return n.Label == label }) {
 			continue
 		}
@@ -226,7 +229,8 @@ func (l *look) installers(ctx context.Context) error {
 		object := "DaemonSet " + v1alpha1.InstallNamespace + "/" + name
 		switch {
 		case err == nil:
-			l.f.Installers[label] = Installer{Object: object, Found: true, Version: describe.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
+			l.f.Installers[label] = Installer{Object: object, Found: true,
+				Version: describe.ImageVersion(set.Spec.Template.Spec.Containers[0].Image)}
 		case apierrors.IsNotFound(err):
 			l.f.Installers[label] = Installer{Object: object}
 		case !l.denied(object, err):
@@ -323,15 +327,16 @@ func (l *look) alive(ctx context.Context, first Lease) error {
 	if l.f.Lease.Alive = age >= 0 && age < first.Duration; l.f.Lease.Alive {
 		return nil
 	}
-	err := wait.PollUntilContextTimeout(ctx, time.Second, cmp.Or(min(first.Duration, time.Minute), time.Second), true, func(context.Context) (bool, error) {
-		now, err := l.lease(ctx) // not the context of the poll, so that a read is not cut off
-		if err != nil {
-			return false, err
-		}
-		l.f.Lease = now
-		l.f.Lease.Alive = now.Found && now.Holder != "" && !now.Renewed.Equal(first.Renewed)
-		return l.f.Lease.Alive, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, time.Second, cmp.Or(min(first.Duration, time.Minute), time.Second), true,
+		func(context.Context) (bool, error) {
+			now, err := l.lease(ctx) // not the context of the poll, so that a read is not cut off
+			if err != nil {
+				return false, err
+			}
+			l.f.Lease = now
+			l.f.Lease.Alive = now.Found && now.Holder != "" && !now.Renewed.Equal(first.Renewed)
+			return l.f.Lease.Alive, nil
+		})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return nil // no controller renewed it
 	}

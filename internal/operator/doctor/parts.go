@@ -66,7 +66,8 @@ func api(f *Facts) []Finding {
 
 // controllerRights compares the roles of the controller, if the cluster needs one.
 func controllerRights(f *Facts) []Finding {
-	needed := f.Lease.Found || len(f.Rollouts) > 0 || slices.ContainsFunc(f.Parts, func(p Part) bool { return p.Of == "controller" && p.Got != nil })
+	needed := f.Lease.Found || len(f.Rollouts) > 0 ||
+		slices.ContainsFunc(f.Parts, func(p Part) bool { return p.Of == "controller" && p.Got != nil })
 	if !needed {
 		return nil
 	}
@@ -302,7 +303,8 @@ func compareRules(want, got []rbacv1.PolicyRule) []string {
 
 func grants(r rbacv1.PolicyRule, group, resource, verb string, names []string) bool {
 	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
-	named := len(r.ResourceNames) == 0 || len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(r.ResourceNames, n) })
+	named := len(r.ResourceNames) == 0 || len(names) > 0 &&
+		!slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(r.ResourceNames, n) })
 	return has(r.APIGroups, group) && has(r.Resources, resource) && has(r.Verbs, verb) && named
 }
 

@@ -121,7 +121,8 @@ func (n *Node) counted() bool { return n.Standing.Kind().Level() == describe.Lev
 func others(f *Facts, found []Finding) int {
 	n := 0
 	for _, one := range found {
-		mentioned := one.ExplainedBy != "" || slices.Contains([]string{checkInstallation, "later"}, one.Check) || one.Check == "rollouts" && inTrouble(f, one) ||
+		mentioned := one.ExplainedBy != "" || slices.Contains([]string{checkInstallation, "later"}, one.Check) ||
+			one.Check == "rollouts" && inTrouble(f, one) ||
 			one.Severity == Error && slices.Contains([]string{"api", "controller-rights", "controller"}, one.Check) ||
 			len(one.nodes) > 0 && !slices.ContainsFunc(one.nodes, func(n *Node) bool { return !n.counted() })
 		if (one.Severity == Error || one.Severity == Warning) && !mentioned {
@@ -143,5 +144,6 @@ func objectOf(r *v1alpha1.NodeConfigRollout) string { return "NodeConfigRollout 
 
 // nothingRead reports whether the user may not read any object that doctor looks at.
 func nothingRead(f *Facts) bool {
-	return f.Lease.Denied && !f.HasConfig && len(f.Nodes) == 0 && len(f.Rollouts) == 0 && !slices.ContainsFunc(f.Parts, func(p Part) bool { return !p.Denied })
+	return f.Lease.Denied && !f.HasConfig && len(f.Nodes) == 0 && len(f.Rollouts) == 0 &&
+		!slices.ContainsFunc(f.Parts, func(p Part) bool { return !p.Denied })
 }

@@ -30,7 +30,8 @@ func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, erro
 			return w, err
 		}
 		if time.Now().After(deadline) {
-			return w, fmt.Errorf("kube-controller-manager has not observed the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace, m.DaemonSet)
+			return w, fmt.Errorf("kube-controller-manager has not observed the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace,
+				m.DaemonSet)
 		}
 		select {
 		case <-ctx.Done():

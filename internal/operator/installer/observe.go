@@ -50,7 +50,8 @@ func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, s
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("nodes not found: %s; see `kubectl get nodes`; nothing was changed", printable.Few(slices.Sorted(maps.Keys(missing))))
+		return nil, fmt.Errorf("nodes not found: %s; see `kubectl get nodes`; nothing was changed",
+			printable.Few(slices.Sorted(maps.Keys(missing))))
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return printable.CompareNatural(a.Name, b.Name) })
 	return nodes, nil
@@ -93,7 +94,8 @@ func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node
 		return Node{}, err
 	}
 	pods := &corev1.PodList{}
-	err = c.List(ctx, pods, append(o.itsPods(), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", name)})...)
+	err = c.List(ctx, pods, append(o.itsPods(), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName",
+		name)})...)
 	return nodeOf(p, pods.Items), err
 }
 
@@ -104,7 +106,8 @@ func nodeOf(p fleet.Pair, pods []corev1.Pod) Node {
 	n := Node{
 		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: fleet.IsReady(p.Node),
 		ControlPlane: controlPlane, SelfHosted: labels["evenkeel.dev/kubelet"] == "self-hosted", OS: labels[corev1.LabelOSStable],
-		Label: labels[v1alpha1.LabelAgent], Failure: p.Node.Annotations[v1alpha1.AnnotationAgentFailed], Turn: p.Node.Annotations[v1alpha1.AnnotationAgentTurn],
+		Label: labels[v1alpha1.LabelAgent], Failure: p.Node.Annotations[v1alpha1.AnnotationAgentFailed],
+		Turn: p.Node.Annotations[v1alpha1.AnnotationAgentTurn],
 	}
 	if p.Config != nil {
 		n.Reported, n.AgentVersion = fleet.HasReported(p.Config), p.Config.Status.AgentVersion

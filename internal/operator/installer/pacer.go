@@ -193,7 +193,8 @@ const mostWords = 500
 
 // SetLabel sets a node's label LabelAgent, or removes it if the value is empty, and does the same with the failure annotation.
 func SetLabel(ctx context.Context, c client.Client, node, value, failed string) error {
-	return patchNode(ctx, c, node, value, map[string]any{v1alpha1.AnnotationAgentFailed: orNone(printable.Truncate(printable.Line(failed), mostWords))})
+	return patchNode(ctx, c, node, value, map[string]any{v1alpha1.AnnotationAgentFailed: orNone(printable.Truncate(printable.Line(failed),
+		mostWords))})
 }
 
 // patchNode sets a node's label LabelAgent, or removes it if the value is empty. It removes annotations that are nil.

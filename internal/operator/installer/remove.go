@@ -67,7 +67,8 @@ func RemoveFromCluster(ctx context.Context, c client.Client, rollouts []v1alpha1
 		if r.Spec.Paused || purge {
 			continue
 		}
-		if err := c.Patch(ctx, &r, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true,"pausedReason":null}}`))); client.IgnoreNotFound(err) != nil {
+		if err := c.Patch(ctx, &r, client.RawPatch(types.MergePatchType,
+			[]byte(`{"spec":{"paused":true,"pausedReason":null}}`))); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("pause rollout %q: %w", r.Name, err)
 		}
 		done(fmt.Sprintf("rollout %s paused", r.Name))

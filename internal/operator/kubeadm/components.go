@@ -35,6 +35,7 @@ const (
 func Components() []Component {
 	return []Component{
 		{Name: "kubelet", Tier: Core, ConfigMap: "kubelet-config", Key: "kubelet", Group: "kubelet.config.k8s.io", Kind: "KubeletConfiguration"},
-		{Name: "kube-proxy", Tier: AddOn, ConfigMap: "kube-proxy", Key: "config.conf", Group: "kubeproxy.config.k8s.io", Kind: "KubeProxyConfiguration"},
+		{Name: "kube-proxy", Tier: AddOn, ConfigMap: "kube-proxy", Key: "config.conf", Group: "kubeproxy.config.k8s.io",
+			Kind: "KubeProxyConfiguration"},
 	}
 }

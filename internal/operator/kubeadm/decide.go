@@ -88,10 +88,12 @@ func newDecider(existing *Cluster, input *Input, o Options) (*decider, error) {
 	d := &decider{current: existing, input: input, options: o, cluster: cmp.Or(input.Cluster, existing.Configuration)}
 	switch {
 	case d.cluster == nil && existing.ConfigurationErr != nil:
-		return nil, fmt.Errorf("ConfigMap %s/%s: %w: repair it, or pass a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w: repair it, or pass a ClusterConfiguration with --config (upgrade plan, upgrade apply, "+
+			"config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap, existing.ConfigurationErr)
 	case d.cluster == nil:
-		return nil, fmt.Errorf("ConfigMap %s/%s not found: kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
+		return nil, fmt.Errorf("ConfigMap %s/%s not found: kubeadm did not create this cluster, or the ConfigMap was deleted; pass a "+
+			"ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap)
 	case input.Cluster != nil:
 		d.endpoint = input.Endpoint
@@ -131,14 +133,16 @@ func (d *decider) decide(c Component) (Change, error) {
 		change.Action, change.Why, change.Next = Keep, change.OriginReason, change.Current
 		return change, nil
 	case old != nil && d.input.Cluster != nil:
-		change.Action, change.Why = Regenerate, fmt.Sprintf("generated and not edited; now generated from the ClusterConfiguration in %s", d.input.File)
+		change.Action, change.Why = Regenerate, fmt.Sprintf("generated and not edited; now generated from the ClusterConfiguration in %s",
+			d.input.File)
 	case old != nil:
 		change.Action, change.Why = Regenerate, "generated and not edited"
 	case c.Tier == AddOn && d.cluster.ProxyDisabled:
 		change.Action, change.Why = Skip, "not installed: disabled in the ClusterConfiguration"
 		return change, nil
 	case c.Tier == AddOn && d.input.Cluster == nil && !d.options.Init && d.current.ProxyImage == "":
-		change.Action, change.Why = Skip, fmt.Sprintf("not installed: neither ConfigMap nor DaemonSet %s/%s exists", metav1.NamespaceSystem, c.Name)
+		change.Action, change.Why = Skip, fmt.Sprintf("not installed: neither ConfigMap nor DaemonSet %s/%s exists", metav1.NamespaceSystem,
+			c.Name)
 		return change, nil
 	default:
 		change.Action, change.Why = Generate, fmt.Sprintf("ConfigMap %s/%s does not exist", metav1.NamespaceSystem, c.ConfigMap)
@@ -211,10 +215,12 @@ func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document)
 			document.Place, metav1.NamespaceSystem, c.Component.ConfigMap, strings.Join(lost, ", "))
 	}
 	if len(missing) > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s lacks fields that a generated configuration has, and nothing adds them: %s (see config print component-defaults)",
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s lacks fields that a generated configuration has, and nothing adds them: %s (see config "+
+			"print component-defaults)",
 			document.Place, strings.Join(missing, ", ")))
 	} else if reflect.DeepEqual(derived, supplied) {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s equals the generated configuration: stored as user-supplied, it no longer changes at upgrades; without it, every upgrade generates a new one",
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s equals the generated configuration: stored as user-supplied, it no longer changes at "+
+			"upgrades; without it, every upgrade generates a new one",
 			document.Place))
 	}
 	return nil

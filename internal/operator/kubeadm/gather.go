@@ -26,7 +26,8 @@ type Cluster struct {
 	ConfigMaps       map[string]*corev1.ConfigMap // existing ones of kubeadm-config, coredns and those of Components, by name
 	ProxyImage       string                       // of the DaemonSet kube-proxy; "" if it does not exist
 	ProxyServer      string                       // host:port in kube-proxy's kubeconfig; "" if there is none
-	Endpoint         string                       // host:port of the API server's EndpointSlice; "" if there is none, or the user may not read it
+	// host:port of the API server's EndpointSlice; "" if there is none, or the user may not read it
+	Endpoint string
 }
 
 // Gather reads the state of a cluster. Missing objects are not an error.

@@ -92,7 +92,8 @@ func (p *Plan) Writes() []Write {
 // MakePlan decides what to store (see Decide) and lets the target version's binaries, by component name, validate it. The
 // configuration of a component without a binary stays unvalidated, and its row says so. An empty target means the version of the
 // binaries. A rejected configuration is not an error.
-func MakePlan(ctx context.Context, existing *Cluster, input *Input, target string, binaries map[string]component.Component, o Options) (*Plan, error) {
+func MakePlan(ctx context.Context, existing *Cluster, input *Input, target string, binaries map[string]component.Component,
+	o Options) (*Plan, error) {
 	changes, cluster, err := Decide(existing, input, o)
 	if err != nil {
 		return nil, err
@@ -139,7 +140,8 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 	if existing.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
 			Component: "coredns", Tier: AddOn, ConfigMap: CoreDNSConfigMap, CurrentVersion: CorefileKey,
-			Why: "not managed: the Corefile is never changed or validated (-o yaml shows it)", Corefile: existing.ConfigMaps[CoreDNSConfigMap].Data[CorefileKey],
+			Why:      "not managed: the Corefile is never changed or validated (-o yaml shows it)",
+			Corefile: existing.ConfigMaps[CoreDNSConfigMap].Data[CorefileKey],
 		})
 	}
 	if err := ctx.Err(); err != nil { // an interrupted validation is not a verdict
@@ -155,7 +157,8 @@ func checkReadable(input *Input, target string) error {
 	if err != nil || input.Cluster.APIVersion != kubeadmV1beta3 || v.LessThan(version.MajorMinor(1, 37)) {
 		return nil // without a target there is nothing to check
 	}
-	return fmt.Errorf("kubeadm %d.%d cannot read %s, the version of the ClusterConfiguration in %s: convert it to %s with \"kubeadm config migrate\" of 1.36",
+	return fmt.Errorf("kubeadm %d.%d cannot read %s, the version of the ClusterConfiguration in %s: convert it to %s with \"kubeadm config "+
+		"migrate\" of 1.36",
 		v.Major(), v.Minor(), kubeadmV1beta3, input.File, kubeadmV1beta4)
 }
 
@@ -167,7 +170,8 @@ func (g *Input) notes(existing *Cluster, stored bool) []string {
 	}
 	notes = append(notes, fmt.Sprintf("the ClusterConfiguration in %s replaces the cluster's", g.File))
 	if is, new := existing.Configuration.KubernetesVersion, g.Cluster.KubernetesVersion; is != "" && new != "" && is != new {
-		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays %s, not %s as in %s: kubeadm changes it when it upgrades the control plane", is, new, g.File))
+		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays %s, not %s as in %s: kubeadm changes it when it upgrades the control "+
+			"plane", is, new, g.File))
 	}
 	return notes
 }
@@ -185,7 +189,8 @@ func skewNote(from, to string) string {
 	case target.LessThan(current):
 		return fmt.Sprintf("%s is older than the cluster's version %s", to, from)
 	case target.Major() != current.Major() || target.Minor() > current.Minor()+1:
-		return fmt.Sprintf("%s is more than one minor version ahead of the cluster's version %s: kubeadm upgrades one minor version at a time", to, from)
+		return fmt.Sprintf("%s is more than one minor version ahead of the cluster's version %s: kubeadm upgrades one minor version at a time",
+			to, from)
 	}
 	return ""
 }

@@ -76,7 +76,8 @@ func OriginOf(cm *corev1.ConfigMap) (Origin, string) {
 		case !wellFormed.MatchString(signature):
 			return UserModified, fmt.Sprintf("its annotation %s is not a signature (sha256: and 64 hex digits)", annotation)
 		case signature != Signature(cm):
-			return UserModified, fmt.Sprintf("its annotation %s does not match its content: the content was edited after it was generated", annotation)
+			return UserModified, fmt.Sprintf("its annotation %s does not match its content: the content was edited after it was generated",
+				annotation)
 		default:
 			signed = true
 		}

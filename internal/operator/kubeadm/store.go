@@ -74,7 +74,8 @@ func withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // newUndoRecord returns the record of the writes, and the earlier records, the oldest first. If the newest record is of an
 // interrupted Store, it is continued, because undo must restore what that record saved.
-func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Write) (r *UndoRecord, earlier []corev1.ConfigMap, err error) {
+func newUndoRecord(ctx context.Context, c client.Client, why string, writes []Write) (r *UndoRecord, earlier []corev1.ConfigMap,
+	err error) {
 	if earlier, err = listUndoRecords(ctx, c); err != nil {
 		return nil, nil, err
 	}
@@ -188,7 +189,8 @@ func (w Write) explainError(err error) error {
 	case w.New == nil:
 		verb = "deleted"
 	case apierrors.IsInvalid(err) && w.Old.Immutable != nil && *w.Old.Immutable:
-		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run the command again", w.key(), err)
+		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run the command again",
+			w.key(), err)
 	default:
 		verb = "updated"
 	}

@@ -226,7 +226,8 @@ func (r *UndoRecord) encode() (*corev1.ConfigMap, error) {
 func decode(cm *corev1.ConfigMap) (*UndoRecord, error) {
 	key := client.ObjectKeyFromObject(cm)
 	if format := cm.Data[keyFormat]; format != recordFormat {
-		return nil, fmt.Errorf("record %s has format %q, this version supports %q: use the version of kubectl evenkeel that wrote it", key, format, recordFormat)
+		return nil, fmt.Errorf("record %s has format %q, this version supports %q: use the version of kubectl evenkeel that wrote it", key,
+			format, recordFormat)
 	}
 	r := &UndoRecord{Name: cm.Name, Why: cm.Data[keyWhy], progress: cm.Data[keyProgress], stored: cm}
 	var errs [2]error

@@ -26,7 +26,8 @@ func SaveApplied(before, after *v1alpha1.NodeConfigRollout) error {
 	if err != nil {
 		return err
 	}
-	applied := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeConfigRollout", "metadata": map[string]any{"name": after.Name}}
+	applied := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeConfigRollout",
+		"metadata": map[string]any{"name": after.Name}}
 	if before != nil {
 		after.Annotations = maps.Clone(before.Annotations)
 		stored, err := specMap(before)

@@ -22,7 +22,8 @@ import (
 )
 
 // ErrChanged is the error for a NodeConfig that was changed since it was read. Nothing was written.
-var ErrChanged = errors.New("the NodeConfig was changed in the meantime: nothing was assigned; run the command again to see the new changes")
+var ErrChanged = errors.New("the NodeConfig was changed in the meantime: nothing was assigned; run the command again to see the new " +
+	"changes")
 
 // ContentName returns the name of the ConfigMap for content that a person assigns. It is made of the name of the file and the
 // digest of the content, with a dot, which the names of rollouts' revisions never contain.
@@ -96,7 +97,8 @@ func SourceOf(cm *corev1.ConfigMap, content payload.Payload) *v1alpha1.NodeConfi
 
 // Assign writes the source of one node and the settings of its trial, which may be nil, and returns the stored NodeConfig. The
 // error is ErrChanged if the spec was changed since it was read; changes of the status do not matter.
-func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfig, error) {
+func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource,
+	trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfig, error) {
 	spec := nc.Spec
 	spec.ConfigSource, spec.Trial, spec.TakenBack = source, trial, nil
 	patch, err := json.Marshal([]Operation{

@@ -55,7 +55,8 @@ func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeCon
 	if err != nil {
 		return nil, err
 	}
-	return changes, c.Patch(ctx, after.DeepCopy(), client.RawPatch(types.JSONPatchType, data), client.FieldValidation(metav1.FieldValidationStrict))
+	return changes, c.Patch(ctx, after.DeepCopy(), client.RawPatch(types.JSONPatchType, data),
+		client.FieldValidation(metav1.FieldValidationStrict))
 }
 
 // differences returns the operations that turn the spec of before into that of after.

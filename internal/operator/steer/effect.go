@@ -115,9 +115,11 @@ func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
 	}
 	all, s := intstr.FromString("100%"), &p.Spec
 	p.Windows, p.RespectBudgets, s.Paused, s.Frozen, s.Rollback.MaxUnavailable = nil, false, false, false, &all
-	s.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, MaxJoining: s.Strategy.MaxJoining, Drain: s.Strategy.Drain, DrainOptions: s.Strategy.DrainOptions}
+	s.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, MaxJoining: s.Strategy.MaxJoining, Drain: s.Strategy.Drain,
+		DrainOptions: s.Strategy.DrainOptions}
 	run := rollout.Simulate(p, f.Nodes, rollout.Model{
-		TakeUp: min(fleet.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: f.DrainTime(), Approve: true, Limit: 24 * time.Hour,
+		TakeUp: min(fleet.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: f.DrainTime(), Approve: true,
+		Limit:       24 * time.Hour,
 		Interrupted: func() bool { return ctx.Err() != nil },
 	})
 	groups := map[Group]int{}

@@ -83,7 +83,8 @@ func Onward(change Change, force bool) Change {
 		before := r.DeepCopy()
 		words, err := change(r)
 		if why := TargetFailed(r); err == nil && why != "" && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
-			return "", fmt.Errorf("would roll out a configuration that failed before: %s; push another one, or use --force if the cause is repaired", why)
+			return "", fmt.Errorf("would roll out a configuration that failed before: %s; push another one, or use --force if the cause is repaired",
+				why)
 		}
 		return words, err
 	}
@@ -128,7 +129,8 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 		node = failed[0].Name
 	}
 	return fmt.Sprintf("%s at revision %d (%s): %s",
-		describe.PhaseWords(r.Status.Phase), r.Status.Target(), h.Reason, rollout.Remedies(r.Name, h.Reason, node, fleet.PreviousRevision(&r.Status) != 0))
+		describe.PhaseWords(r.Status.Phase), r.Status.Target(), h.Reason, rollout.Remedies(r.Name, h.Reason, node,
+			fleet.PreviousRevision(&r.Status) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
@@ -159,14 +161,16 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, e
 	case st.Phase == v1alpha1.RolloutComplete || step > last:
 		return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
 	case !full && steps[step].Pause == nil:
-		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
+		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full",
+			describe.OrUnknown(st.Phase), describe.StepName(steps, step))
 	}
 	target := step
 	if full {
 		target = last
 	}
 	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
-		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, describe.StepName(steps, min(int(p.Step), last))), nil
+		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision,
+			describe.StepName(steps, min(int(p.Step), last))), nil
 	}
 	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
 	words := fmt.Sprintf("promoted: revision %d passes %s", revision, describe.StepName(steps, target))
@@ -191,7 +195,8 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool, reason string) (string,
 	case st.Halt != nil && (st.Halt.Rollback || !rollback):
 		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", describe.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
 	case st.Phase == v1alpha1.RolloutComplete && !rollback:
-		return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name, orUndo(r))
+		return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name,
+			orUndo(r))
 	}
 	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, Reason: reason}
 	words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
@@ -239,7 +244,8 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 	plan := f.Plan()
 	why := map[string]string{}
 	for i, p := range all {
-		bad := p.Config != nil && slices.ContainsFunc(p.Config.Status.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == target.ConfigMapRef.UID })
+		bad := p.Config != nil && slices.ContainsFunc(p.Config.Status.BadConfigs,
+			func(b v1alpha1.BadConfig) bool { return b.UID == target.ConfigMapRef.UID })
 		switch s := plan.NodeState(i); {
 		case s.State == rollout.Conflicted || s.State == rollout.Manual:
 			why[p.Node.Name] = s.Message
@@ -263,7 +269,8 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; to list the failed nodes: kubectl evenkeel nodes --rollout %s --failed",
+		return nil, fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; to list the failed nodes: kubectl evenkeel "+
+			"nodes --rollout %s --failed",
 			target.Number, printable.Few(wrong), r.Name)
 	}
 	return undecided, nil
@@ -277,12 +284,14 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 	var checked int64 // the revision: reading the fleet again after a conflict would only lead to the next one
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if len(nodes) > v1alpha1.MaxRetryNodes {
-			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
+			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed",
+				printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
 		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
 		if why := Stopped(before); err == nil && why != "" && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
-			return "", fmt.Errorf("was stopped at revision %d (%s): name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes",
+			return "", fmt.Errorf("was stopped at revision %d (%s): name nodes on which it failed, and the others wait for them; or use --force "+
+				"to go on with all nodes",
 				before.Status.Target(), why)
 		}
 		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
@@ -318,7 +327,8 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	}
 	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionJoiningStopped)
 	if st.Halt == nil && !waiting && !aborted {
-		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and the rollout is %s; see kubectl evenkeel rollout status %s", revision, describe.OrUnknown(st.Phase), r.Name)
+		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and the rollout is %s; see kubectl evenkeel rollout "+
+			"status %s", revision, describe.OrUnknown(st.Phase), r.Name)
 	}
 	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
 	if aborted {

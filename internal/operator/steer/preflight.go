@@ -25,7 +25,8 @@ import (
 const preflightTTL = 60
 
 // NodePreflight returns a NodeConfigPreflight that asks one node about content. The error says why the node cannot be asked.
-func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content payload.Payload, trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfigPreflight, error) {
+func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content payload.Payload,
+	trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfigPreflight, error) {
 	switch {
 	case p.Node == nil:
 		return nil, errors.New("the Node does not exist")

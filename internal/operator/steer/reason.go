@@ -16,7 +16,8 @@ import (
 func Reason(text string) (string, error) {
 	reason := strings.TrimSpace(text)
 	if n := utf8.RuneCountInString(reason); n > v1alpha1.MaxReason {
-		return "", fmt.Errorf("the reason has %s, more than the limit of %d; nothing was changed", printable.Count(n, "character"), v1alpha1.MaxReason)
+		return "", fmt.Errorf("the reason has %s, more than the limit of %d; nothing was changed", printable.Count(n, "character"),
+			v1alpha1.MaxReason)
 	}
 	return reason, nil
 }

@@ -57,7 +57,8 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 	}
 	template, err := fleet.ContentIn(ctx, c, r.Spec.Template)
 	if err != nil {
-		return nil, fmt.Errorf("rollout %q cannot be undone, because its template is invalid and nothing rolls it out: %w; nothing was changed", name, err)
+		return nil, fmt.Errorf("rollout %q cannot be undone, because its template is invalid and nothing rolls it out: %w; nothing was changed",
+			name, err)
 	}
 	t := &Retarget{Known: r, Desired: r.DeepCopy(), Failed: failureOf(r, content.SHA256), target: target}
 	t.Words = pin(t.Desired, template, content, number)
@@ -93,12 +94,15 @@ func (t *Retarget) Changes() bool {
 // Write stores a prepared change, unless the template or the pin has changed since. Without force it refuses a content that failed.
 func (t *Retarget) Write(ctx context.Context, c client.Client, force bool) (string, error) {
 	if t.Failed != "" && !force && t.Changes() {
-		return "", fmt.Errorf("rollout %q: this configuration failed before: %s; use --force if the cause is repaired; nothing was changed", t.Known.Name, t.Failed)
+		return "", fmt.Errorf("rollout %q: this configuration failed before: %s; use --force if the cause is repaired; nothing was changed",
+			t.Known.Name, t.Failed)
 	}
 	return Edit(ctx, c, t.Known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		known := &t.Known.Spec
-		if r.UID != t.Known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Template) || !equality.Semantic.DeepEqual(r.Spec.Pin, known.Pin) {
-			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout diff %s, and run the command again if it is still needed", r.Name)
+		if r.UID != t.Known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Template) ||
+			!equality.Semantic.DeepEqual(r.Spec.Pin, known.Pin) {
+			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout diff %s, and run the "+
+				"command again if it is still needed", r.Name)
 		}
 		if err := atRevision(r, t.target); err != nil {
 			return "", err
@@ -120,7 +124,8 @@ func atRevision(r *v1alpha1.NodeConfigRollout, target int64) error {
 func nothingBefore(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
-		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
+		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase),
+			r.Name)
 	}
 	others := slices.DeleteFunc(slices.Clone(all), func(p fleet.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"

@@ -42,7 +42,8 @@ func (a *archive) add(name string, content []byte) error {
 
 // write adds a file regardless of the size.
 func (a *archive) write(name string, content []byte) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: a.dir + "/" + name, Size: int64(len(content)), Mode: 0o600, ModTime: a.time.Truncate(time.Second), Format: tar.FormatPAX}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: a.dir + "/" + name, Size: int64(len(content)), Mode: 0o600,
+		ModTime: a.time.Truncate(time.Second), Format: tar.FormatPAX}
 	if err := a.tar.WriteHeader(header); err != nil {
 		return fmt.Errorf("add %s: %w", name, err)
 	}

@@ -36,7 +36,8 @@ func logs(ctx context.Context, b *bundle) error {
 		return err
 	}
 	namespace := b.settings.Namespace
-	for pod, err := range fleet.Pages[*corev1.Pod](ctx, b.reader, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": controllerName}) {
+	for pod, err := range fleet.Pages[*corev1.Pod](ctx, b.reader, &corev1.PodList{}, client.InNamespace(namespace),
+		client.MatchingLabels{"app.kubernetes.io/name": controllerName}) {
 		if err != nil {
 			b.fail("the logs of the controller", err)
 			return nil

@@ -156,7 +156,8 @@ func maskNode(o map[string]any) map[string]any {
 			kept[name] = value
 		}
 	}
-	return maskObject(map[string]any{"apiVersion": o["apiVersion"], "kind": o["kind"], "metadata": o["metadata"], "spec": kept, "status": shown})
+	return maskObject(map[string]any{"apiVersion": o["apiVersion"], "kind": o["kind"], "metadata": o["metadata"], "spec": kept,
+		"status": shown})
 }
 
 // encode returns JSON with printable characters. Text that is too deep to be indented is one line.

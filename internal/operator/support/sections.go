@@ -46,7 +46,8 @@ var sections = []func(context.Context, *bundle) error{
 	events,
 	func(ctx context.Context, b *bundle) error {
 		namespace := b.settings.Namespace
-		return b.list(ctx, kind{corev1.SchemeGroupVersion.WithKind("ConfigMap"), "namespaces/" + namespace + "/configmaps", maskConfigMap}, client.InNamespace(namespace))
+		return b.list(ctx, kind{corev1.SchemeGroupVersion.WithKind("ConfigMap"), "namespaces/" + namespace + "/configmaps", maskConfigMap},
+			client.InNamespace(namespace))
 	},
 	func(ctx context.Context, b *bundle) error {
 		return b.list(ctx, kind{v1alpha1.GroupVersion.WithKind("NodeConfig"), "nodeconfigs", maskObject})

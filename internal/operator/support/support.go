@@ -173,7 +173,8 @@ your kubelet configurations, and messages and logs in which evenkeel may not rec
 // manifest returns the list of what a bundle contains and lacks.
 func (b *bundle) manifest() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "kubectl evenkeel support-bundle %s, context %s, %s\n\n", b.options.Program.Version, printable.Line(b.options.Context), b.options.Now.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&out, "kubectl evenkeel support-bundle %s, context %s, %s\n\n", b.options.Program.Version, printable.Line(b.options.Context),
+		b.options.Now.UTC().Format(time.RFC3339))
 	for _, e := range b.contents.Entries {
 		fmt.Fprintf(&out, "%-*s  %s, %s\n", b.contents.Width(), e.Name, e.What, size(e.Bytes))
 	}
