@@ -22,15 +22,16 @@ func TestLastErrorsAreOneLine(t *testing.T) {
 		"an error":               {"E" + header + `"Failed to start ContainerManager" err="no cgroup" pod="x"` + "\n", "Failed to start ContainerManager: no cgroup"},
 		"no err":                 {"E" + header + `"Pods are lost" pod="x"` + "\n", `"Pods are lost" pod="x"`},
 		"unstructured":           {"F" + header + "cannot go on: x\n", "cannot go on: x"},
-		"several":                {"E" + header + `"a" err="b"` + "\nE" + header + `"c" err="d"` + "\n", "a: b; c: d"},
-		"a repeated one":         {"E" + header + `"a" err="b"` + "\nE" + header + `"c" err="d"` + "\nE" + header + `"a" err="b"` + "\n", "c: d; a: b"},
+		"several":                {"E" + header + `"a" err="b"` + "\nE" + header + `"c" err="d"` + "\n", "c: d; a: b"},
+		"a repeated one":         {"E" + header + `"a" err="b"` + "\nE" + header + `"c" err="d"` + "\nE" + header + `"a" err="b"` + "\n", "a: b; c: d"},
+		"noise after the end":    {"E" + header + `"a" err="b"` + "\nF" + header + "cannot go on\nE" + header + `"c" err="d"` + "\n", "cannot go on; c: d; a: b"},
 		"an error of many lines": {"E" + header + "\"command failed\" err=<\n\ta:\n\t- b\n >\n", "a: - b"},
 		"a value of many lines":  {"E" + header + "\"a\" x=<\n\tb\n\tc\n >\n", `"a" x=b c`},
 		"a rest of an entry":     {"\tb\n >\nError: x\n", "x"},
 		"before the log":         {"Error: unknown flag: --x\n", "unknown flag: --x"},
 		"a panic":                {"panic: oh\n[signal SIGSEGV: x]\n", "panic: oh; [signal SIGSEGV: x]"},
 		"an observed panic":      {"E" + header + `"Observed a panic" panic="runtime error" stacktrace=<` + "\n", "Observed a panic: runtime error"},
-		"JSON":                   {`{"ts":1.5,"caller":"run.go:72","msg":"command failed","err":"a"}` + "\n" + `{"msg":"b","err":{"c":1}}` + "\n" + `{"msg":"d"}` + "\n", `a; b: {"c":1}; d`},
+		"JSON":                   {`{"ts":1.5,"caller":"run.go:72","msg":"command failed","err":"a"}` + "\n" + `{"msg":"b","err":{"c":1}}` + "\n" + `{"msg":"d"}` + "\n", `a; d; b: {"c":1}`},
 		"cut JSON":               {`{"msg":"a","err":"b`, `{"msg":"a","err":"b`},
 		"control characters":     {"Error: a\x1b[2J\xff\x00b\u202e\n", `a\x1b[2J?\x00b\u202e`},
 		"a token":                {"E" + header + `"a" err="Authorization: Bearer ` + token + ` refused"` + "\n", "a: Authorization: masked"},
@@ -42,7 +43,7 @@ func TestLastErrorsAreOneLine(t *testing.T) {
 }
 
 func TestTheOldestErrorsAreLeftOut(t *testing.T) {
-	for limit, want := range map[int]string{13: "aaa; bbb; ccc", 12: "bbb; ccc", 7: "ccc", 3: "ccc"} {
+	for limit, want := range map[int]string{13: "ccc; bbb; aaa", 12: "ccc; bbb", 7: "ccc", 3: "ccc"} {
 		assert.Equal(t, LastErrors([]byte("Error: aaa\nError: bbb\nError: ccc\n"), limit), want, "in", limit, "bytes")
 	}
 	assert.Equal(t, LastErrors([]byte("Error: old\nError: begin "+strings.Repeat("é", 100)+" end"), 20), "...é"+strings.Repeat("é", 5)+" end", "a long error became")
