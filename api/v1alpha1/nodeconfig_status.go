@@ -230,8 +230,9 @@ type PreflightAnswer struct {
 	Reason string `json:"reason,omitempty"`
 
 	// message explains the reason, in the kubelet's own words if the kubelet
-	// rejects the revision. An agent writes at most 1024 bytes. Written by the
-	// agent.
+	// rejects the revision. If the verdict is Accepted, it says which fields of the
+	// effective configuration change, as "maxPods: 110 -> 120". An agent writes at
+	// most 1024 bytes. Written by the agent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -368,12 +368,13 @@ type PreflightResult struct {
 	// be asked because they are NotReady or have no agent.
 	// +required
 	Unanswered int32 `json:"unanswered"`
-	// refusals groups the nodes that refuse the configuration or cannot tell, most
-	// nodes first.
+	// groups are the groups of nodes with the same answer: first those that refuse
+	// the configuration or cannot tell, then those for which it changes the same
+	// fields; most nodes first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
-	Refusals []PreflightRefusal `json:"refusals,omitempty"`
+	Groups []PreflightGroup `json:"groups,omitempty"`
 	// unansweredNodes names the first few nodes that have not answered.
 	// +optional
 	// +listType=atomic
@@ -381,17 +382,20 @@ type PreflightResult struct {
 	UnansweredNodes []string `json:"unansweredNodes,omitempty"`
 }
 
-// PreflightRefusal is a group of nodes that refuse a configuration, or cannot tell, for the same reason.
-type PreflightRefusal struct {
-	// verdict is Refused or Unknown.
+// PreflightGroup is a group of nodes that refuse a configuration, or cannot tell, for the same reason, or for which it changes the
+// same fields.
+type PreflightGroup struct {
+	// verdict is Accepted, Refused or Unknown.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Verdict PreflightVerdict `json:"verdict,omitempty"`
-	// reason is the reason in one word, as in the condition ConfigOK.
-	// +required
+	// reason is the reason in one word, as in the condition ConfigOK. Absent if the
+	// verdict is Accepted.
+	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	Reason string `json:"reason"`
-	// message is the explanation of the first of these nodes, in its own words.
+	Reason string `json:"reason,omitempty"`
+	// message is the explanation of the first of these nodes, in its own words. If
+	// the verdict is Accepted, it is what the configuration changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -138,9 +138,9 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	if p == nil || p.EndTime == nil || r.Status.Target() != 1 || p.Accepted != 1 || p.Refused != 1 || p.Unanswered != 1 {
 		t.Fatalf("status.preflight is %+v", p)
 	}
-	want := v1alpha1.PreflightRefusal{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods is wrong", Nodes: 1, Examples: []string{"q2"}}
-	assert.That(t, len(p.Refusals) == 1 && fmt.Sprint(p.Refusals[0]) == fmt.Sprint(want) && slices.Equal(p.UnansweredNodes, []string{"q3"}),
-		"the groups are %+v, silent are %v", p.Refusals, p.UnansweredNodes)
+	want := v1alpha1.PreflightGroup{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods is wrong", Nodes: 1, Examples: []string{"q2"}}
+	assert.That(t, len(p.Groups) == 1 && fmt.Sprint(p.Groups[0]) == fmt.Sprint(want) && slices.Equal(p.UnansweredNodes, []string{"q3"}),
+		"the groups are %+v, silent are %v", p.Groups, p.UnansweredNodes)
 	h := r.Status.Halt
 	assert.That(t, h.Reason == v1alpha1.HaltPreflightRefused && strings.Contains(h.Message, "1 ValidationFailed (q2)"), "halt is %+v", h)
 	for _, name := range []string{"q1", "q2", "q3"} {
@@ -266,7 +266,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if r := o.Status.Result; r.Accepted != 1 || r.Blocked != 1 || len(r.Refusals) != 1 || r.Refusals[0].Reason != v1alpha1.ReasonNeedsDrain {
+			if r := o.Status.Result; r.Accepted != 1 || r.Blocked != 1 || len(r.Groups) != 1 || r.Groups[0].Reason != v1alpha1.ReasonNeedsDrain {
 				return fmt.Errorf("the result is %+v", r)
 			}
 			cm := &corev1.ConfigMap{}

@@ -51,6 +51,25 @@ func Diff(effective, local map[string]any) []Difference {
 	return all
 }
 
+// Changes returns the fields in which a configuration differs from the one before, as "changes maxPods: 110 -> 120", sorted by path,
+// in at most limit bytes; what does not fit is counted. Secrets are masked.
+func Changes(after, before map[string]any, limit int) string {
+	all := Diff(after, before)
+	if len(all) == 0 {
+		return "changes nothing"
+	}
+	out := "changes"
+	for i, d := range all {
+		next := fmt.Sprintf(" %s: %s -> %s;", d.Field, d.Local, d.Value)
+		rest := fmt.Sprintf(" and %d more", len(all)-i)
+		if len(out)+len(next)+len(rest) > limit {
+			return out + rest
+		}
+		out += next
+	}
+	return strings.TrimSuffix(out, ";")
+}
+
 // compare calls differ for every different leaf of a and b, and reports whether there was one.
 func compare(path string, a, b any, differ func(path string, a, b any)) bool {
 	inA, mapA := mapping(a)

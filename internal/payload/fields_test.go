@@ -209,3 +209,16 @@ func anyFields(n *name) *rapid.Generator[map[string]any] {
 		return fields
 	})
 }
+
+func TestChangesNameTheFieldsThatFit(t *testing.T) {
+	before := map[string]any{"maxPods": int64(110), "evictionHard": map[string]any{"memory.available": "100Mi", "nodefs.available": "10%"}}
+	after := map[string]any{"maxPods": int64(120), "evictionHard": map[string]any{"memory.available": "100Mi"}}
+	for limit, want := range map[int]string{
+		1000: `changes evictionHard[nodefs.available]: "10%" -> unset; maxPods: 110 -> 120`,
+		70:   `changes evictionHard[nodefs.available]: "10%" -> unset; and 1 more`,
+		30:   `changes and 2 more`,
+	} {
+		assert.Equal(t, Changes(after, before, limit), want, limit)
+	}
+	assert.Equal(t, Changes(after, after, 1000), "changes nothing")
+}

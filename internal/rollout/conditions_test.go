@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -319,6 +320,23 @@ func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
 		_, ask, again := q.Evaluate(epoch, w.nodes)
 		assert.That(t, len(ask) > 0 != busy && again == want, "busy %t: %d are asked, again in %s, want %s", busy, len(ask), again, want)
 	}
+}
+
+// Nodes that accept are grouped by what changes there, and leave room for those that refuse.
+func TestAPreflightGroupsWhatChanges(t *testing.T) {
+	var nodes []Node
+	for i := range 30 {
+		p := Preflight{Asked: "u", Answered: "u", Verdict: v1alpha1.PreflightAccepted, Message: fmt.Sprintf("changes maxPods: 110 -> %d", 120+i%15)}
+		if i == 29 {
+			p.Verdict, p.Reason, p.Message = v1alpha1.PreflightRefused, "ValidationFailed", "no"
+		}
+		nodes = append(nodes, Node{Name: fmt.Sprint("n", i), Preflight: p})
+	}
+	everyone := func(*Node) bool { return true }
+	r, _, _ := Inquiry{UID: "u", Now: epoch, TakesPart: everyone}.Evaluate(epoch, nodes)
+	assert.Equal(t, len(r.Groups), maxPreflightGroups)
+	assert.Equal(t, r.Groups[0].Reason, "ValidationFailed", "the refusal is not first:", r.Groups)
+	assert.Equal(t, fmt.Sprintln(r.Accepted, r.Groups[1].Nodes, r.Groups[1].Message, r.Groups[1].Examples), "29 2 changes maxPods: 110 -> 120 [n0 n15]\n")
 }
 
 func TestAPreflightWithRefusalsEndsWithAWarning(t *testing.T) {

@@ -69,7 +69,7 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 			again = d
 		}
 	}
-	groups := map[[2]string]*v1alpha1.PreflightRefusal{}
+	groups := map[[3]string]*v1alpha1.PreflightGroup{}
 	pending, candidates := 0, []int(nil)
 	for i := range nodes {
 		n := &nodes[i]
@@ -114,27 +114,37 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 	case pending == 0:
 		wait(busyInterval)
 	}
-	r.Refusals = slices.SortedFunc(func(yield func(v1alpha1.PreflightRefusal) bool) {
+	rank := func(g v1alpha1.PreflightGroup) int { // no refusal is left out for what nodes accept
+		if g.Verdict == v1alpha1.PreflightAccepted {
+			return 1
+		}
+		return 0
+	}
+	r.Groups = slices.SortedFunc(func(yield func(v1alpha1.PreflightGroup) bool) {
 		for g := range maps.Values(groups) {
 			if !yield(*g) {
 				return
 			}
 		}
-	}, func(a, b v1alpha1.PreflightRefusal) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(a.Reason, b.Reason))
+	}, func(a, b v1alpha1.PreflightGroup) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict),
+			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
-	r.Refusals = slices.Clip(r.Refusals[:min(len(r.Refusals), maxPreflightGroups)])
+	r.Groups = slices.Clip(r.Groups[:min(len(r.Groups), maxPreflightGroups)])
 	return r, ask, again
 }
 
 // countAnswer counts the answer of a node.
-func countAnswer(r *v1alpha1.PreflightResult, groups map[[2]string]*v1alpha1.PreflightRefusal, n *Node) {
+func countAnswer(r *v1alpha1.PreflightResult, groups map[[3]string]*v1alpha1.PreflightGroup, n *Node) {
 	p := &n.Preflight
-	verdict := v1alpha1.PreflightUnknown
+	verdict, effects := v1alpha1.PreflightUnknown, ""
 	switch {
 	case p.Verdict == v1alpha1.PreflightAccepted:
 		r.Accepted++
-		return
+		if p.Message == "" { // an agent that cannot tell what changes
+			return
+		}
+		verdict, effects = v1alpha1.PreflightAccepted, p.Message
 	case p.Verdict == v1alpha1.PreflightRefused && aboutPods(p.Reason):
 		verdict = v1alpha1.PreflightRefused
 		r.Blocked++
@@ -144,10 +154,10 @@ func countAnswer(r *v1alpha1.PreflightResult, groups map[[2]string]*v1alpha1.Pre
 	default:
 		r.Unknown++
 	}
-	key := [2]string{string(verdict), p.Reason}
+	key := [3]string{string(verdict), p.Reason, effects}
 	g := groups[key]
 	if g == nil {
-		g = &v1alpha1.PreflightRefusal{Verdict: verdict, Reason: Cut(p.Reason, maxRefusalReason), Message: Cut(p.Message, maxRefusalMessage)}
+		g = &v1alpha1.PreflightGroup{Verdict: verdict, Reason: Cut(p.Reason, maxRefusalReason), Message: Cut(p.Message, maxRefusalMessage)}
 		groups[key] = g
 	}
 	g.Nodes++
@@ -269,7 +279,7 @@ func PreflightSummary(r *v1alpha1.PreflightResult) string {
 // refusalReasons counts the refusals for other reasons than pods, and names the first nodes of each.
 func refusalReasons(r *v1alpha1.PreflightResult) string {
 	var out []string
-	for _, g := range r.Refusals {
+	for _, g := range r.Groups {
 		if g.Verdict == v1alpha1.PreflightRefused && !aboutPods(g.Reason) {
 			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, JoinNames(g.Examples)))
 		}

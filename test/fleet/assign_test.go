@@ -67,7 +67,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--dry-run"},
 		"Node assign-0 runs its local configuration", "Changes:\n",
 		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n",
-		"Preflight: node assign-0 accepts this configuration\n", "dry run: nothing was assigned\n")
+		"Preflight: node assign-0 accepts this configuration: it changes maxPods: 110 -> 120\n", "dry run: nothing was assigned\n")
 	n := len(s.kept(t.Context(), "more-pods"))
 	assert.That(t, n == 0 && s.nodeConfig(node).Generation == 1, "a dry run left %d ConfigMaps", n)
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"},

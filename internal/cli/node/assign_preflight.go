@@ -23,7 +23,7 @@ const preflightWithin = time.Minute
 
 // ask asks the node's agent whether it would adopt the configuration, and prints the answer. Without an answer it prints why, and
 // returns nil: the assignment does not depend on it. The error says that the command was interrupted.
-func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (*v1alpha1.PreflightRefusal, error) {
+func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (*v1alpha1.PreflightGroup, error) {
 	if o.local {
 		return nil, nil
 	}
@@ -34,8 +34,13 @@ func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *
 	case why != "":
 		fmt.Fprintln(a.ErrOut, printable.Line(fmt.Sprintf("note: it is not known whether node %s would accept this: %s", o.node, why)))
 		return nil, nil
-	case answer == nil:
-		fmt.Fprintf(a.Out, "Preflight: node %s accepts this configuration\n", o.node)
+	case answer == nil || answer.Verdict == v1alpha1.PreflightAccepted:
+		words := fmt.Sprintf("Preflight: node %s accepts this configuration", o.node)
+		if answer != nil {
+			words += ": it " + answer.Message
+		}
+		fmt.Fprintln(a.Out, printable.Line(words))
+		answer = nil
 	case answer.Verdict == v1alpha1.PreflightRefused:
 		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("Preflight: node %s refuses this configuration (%s)", o.node,
 			describe.JoinWords(answer.Reason, answer.Message))))
@@ -48,7 +53,7 @@ func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *
 
 // preflight creates a NodeConfigPreflight for one node, waits for the answer, and deletes the object. It returns nil if the node
 // accepts the configuration. why says why there is no answer; it is empty if there is one.
-func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (answer *v1alpha1.PreflightRefusal,
+func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (answer *v1alpha1.PreflightGroup,
 	why string) {
 	p, err := steer.NodePreflight(ctx, c, it.node.Pair(), it.content, it.trial)
 	if err != nil {
@@ -103,7 +108,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 }
 
 // afterRefusal says what to do after a refusal in a preflight.
-func (it *assignment) afterRefusal(answer *v1alpha1.PreflightRefusal) string {
+func (it *assignment) afterRefusal(answer *v1alpha1.PreflightGroup) string {
 	if describe.AboutPods(answer.Reason) {
 		return fmt.Sprintf("move its pods away first (kubectl drain %s), or use --force: the node then adopts it when its pods allow it",
 			it.node.Name)

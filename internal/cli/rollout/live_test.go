@@ -363,7 +363,7 @@ func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 
 func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	r := moving()
-	r.Status.Preflight = &v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Refusals: []v1alpha1.PreflightRefusal{
+	r.Status.Preflight = &v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Groups: []v1alpha1.PreflightGroup{
 		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}
 	all := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
 	want := "\nAgents 7 accepted, 1 refused\n"

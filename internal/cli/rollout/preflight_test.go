@@ -23,7 +23,7 @@ func TestPreflightPrintsTheAnswersByReason(t *testing.T) {
 		out    []string
 	}{
 		{v1alpha1.PreflightResult{Accepted: 4988, Refused: 9, Unanswered: 3, UnansweredNodes: []string{"n1", "n2", "n3"},
-			Refusals: []v1alpha1.PreflightRefusal{{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 9, Examples: []string{"n4", "n5"}}}},
+			Groups: []v1alpha1.PreflightGroup{{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 9, Examples: []string{"n4", "n5"}}}},
 			command.ExitHalted, []string{"4,988 nodes accept\n", "9 nodes refuse\n", "9 ValidationFailed (n4, n5, ...): maxPods\n", "3 nodes did not answer: n1, n2, n3\n"}},
 		{v1alpha1.PreflightResult{Accepted: 2}, command.ExitComplete, []string{"2 nodes accept\n"}},
 		{v1alpha1.PreflightResult{Accepted: 2, Unanswered: 1, UnansweredNodes: []string{"n1"}}, command.ExitTimeout,
@@ -86,7 +86,7 @@ func TestPushWaitsForThePreflight(t *testing.T) {
 		now := metav1.Now()
 		r.Status.ObservedGeneration, r.Status.Phase, r.Status.Message = r.Generation, v1alpha1.RolloutHalted, "revision 1 was stopped (PreflightRefused)"
 		r.Status.Preflight = &v1alpha1.PreflightResult{StartTime: now, EndTime: &now, Refused: 1,
-			Refusals: []v1alpha1.PreflightRefusal{{Verdict: "Refused", Reason: "ValidationFailed", Nodes: 1, Examples: []string{"asks-1"}}}}
+			Groups: []v1alpha1.PreflightGroup{{Verdict: "Refused", Reason: "ValidationFailed", Nodes: 1, Examples: []string{"asks-1"}}}}
 		api.Report(r)
 		(<-push.Ended).Want(t, command.ExitHalted,
 			[]string{"First, 1 agent is asked whether the kubelet accepts the revision (preflight: Require)", "rollout asks created", "0 nodes accept\n", "1 node refuses\n", "1 ValidationFailed (asks-1)\n"},

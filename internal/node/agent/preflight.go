@@ -58,6 +58,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		Rollout: v1alpha1.RolloutReference{Attempt: r.Attempt},
 	}
 	state, guard, alive := a.state, a.guardInput(), a.kubelet.process != nil // a decision copies what it changes of the state
+	running := a.kubelet.verdict.Effective
 	return func(ctx context.Context) v1alpha1.PreflightAnswer {
 		begin := time.Now()
 		p, err := a.p.Preflights.PreflightPayload(ctx, ref)
@@ -95,8 +96,12 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		default:
 			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, out.Message)
 		}
+		accepted := v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
+		if running != nil && v.Effective != nil {
+			accepted.Message = payload.Changes(v.Effective, running, v1alpha1.MaxPreflightMessage)
+		}
 		if a.p.Nodes == nil {
-			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
+			return accepted
 		}
 		judged := guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
 		for judged.unanswered && time.Since(begin) < a.o.UnansweredLimit { // an overloaded API server answers later
@@ -109,7 +114,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		}
 		switch refusal := judged.refusal; refusal.Outcome {
 		case trial.NotValidated:
-			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
+			return accepted
 		case trial.Refused:
 			return refusedAnswer(refusal.Guard, refusal.Message)
 		default:

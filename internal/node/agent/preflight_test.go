@@ -153,7 +153,8 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 			verdict         v1alpha1.PreflightVerdict
 			reason, message string
 		}{
-			{conf{name: "good"}, v1alpha1.PreflightAccepted, "", ""},
+			{conf{name: "good"}, v1alpha1.PreflightAccepted, "", `changes hairpinMode: "" -> "good"`},
+			{conf{name: "more", maxPods: 200}, v1alpha1.PreflightAccepted, "", "; maxPods: 110 -> 200"},
 			{conf{name: "invalid", rejected: "maxPods: Invalid value"}, v1alpha1.PreflightRefused, v1alpha1.ReasonValidationFailed, "maxPods: Invalid value"},
 			{conf{name: "open", readOnlyPort: 10255}, v1alpha1.PreflightRefused, v1alpha1.ReasonProtectedFields, "readOnlyPort"},
 			{conf{name: "few", maxPods: 1}, v1alpha1.PreflightRefused, v1alpha1.ReasonWouldEvictPods, "default/a"},

@@ -15,9 +15,9 @@ import (
 // Preflight returns the answers of nodes that were asked about a configuration, one line for each group. A group of nodes that
 // refuse for the same reason has the message of the first node.
 func Preflight(r *v1alpha1.PreflightResult) []string {
-	out := []string{nodesThat(r.Accepted, "accepts", "accept")}
-	add := func(n int32, one, many string, names []string, groups func(g *v1alpha1.PreflightRefusal) bool) {
-		if n == 0 {
+	var out []string
+	add := func(n int32, one, many string, names []string, groups func(g *v1alpha1.PreflightGroup) bool) {
+		if n == 0 && one != "accepts" {
 			return
 		}
 		line := nodesThat(n, one, many)
@@ -25,21 +25,22 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 			line += ": " + namesOf(names, n)
 		}
 		out = append(out, line)
-		for i := range r.Refusals {
-			if g := &r.Refusals[i]; groups != nil && groups(g) {
-				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s %s (%s)", number(g.Nodes), g.Reason, namesOf(g.Examples, g.Nodes)),
-					g.Message)))
+		for i := range r.Groups {
+			if g := &r.Groups[i]; groups != nil && groups(g) {
+				head := strings.TrimSuffix(fmt.Sprintf("%s %s", number(g.Nodes), g.Reason), " ")
+				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s (%s)", head, namesOf(g.Examples, g.Nodes)), g.Message)))
 			}
 		}
 	}
-	add(r.Refused, "refuses", "refuse", nil, func(g *v1alpha1.PreflightRefusal) bool {
-		return g.Verdict != v1alpha1.PreflightUnknown && !AboutPods(g.Reason)
+	add(r.Accepted, "accepts", "accept", nil, func(g *v1alpha1.PreflightGroup) bool { return g.Verdict == v1alpha1.PreflightAccepted })
+	add(r.Refused, "refuses", "refuse", nil, func(g *v1alpha1.PreflightGroup) bool {
+		return g.Verdict == v1alpha1.PreflightRefused && !AboutPods(g.Reason)
 	})
-	add(r.Blocked, "refuses because of its pods", "refuse because of their pods", nil, func(g *v1alpha1.PreflightRefusal) bool {
-		return g.Verdict != v1alpha1.PreflightUnknown && AboutPods(g.Reason)
+	add(r.Blocked, "refuses because of its pods", "refuse because of their pods", nil, func(g *v1alpha1.PreflightGroup) bool {
+		return g.Verdict == v1alpha1.PreflightRefused && AboutPods(g.Reason)
 	})
 	add(r.Unknown, "cannot tell", "cannot tell", nil,
-		func(g *v1alpha1.PreflightRefusal) bool { return g.Verdict == v1alpha1.PreflightUnknown })
+		func(g *v1alpha1.PreflightGroup) bool { return g.Verdict == v1alpha1.PreflightUnknown })
 	add(r.Unanswered, "did not answer", "did not answer", r.UnansweredNodes, nil)
 	return out
 }

@@ -13,16 +13,18 @@ import (
 func TestAPreflightIsGroupedByReason(t *testing.T) {
 	r := &v1alpha1.PreflightResult{
 		Accepted: 4988, Refused: 9, Blocked: 1, Unknown: 1, Unanswered: 1200,
-		Refusals: []v1alpha1.PreflightRefusal{
+		Groups: []v1alpha1.PreflightGroup{
 			{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods\x1b is wrong", Nodes: 7, Examples: []string{"n1", "n2"}},
 			{Verdict: "Refused", Reason: "ProtectedFields", Message: "port", Nodes: 2, Examples: []string{"n3", "n4"}},
 			{Verdict: "Refused", Reason: "NeedsDrain", Message: "cpu_manager_state", Nodes: 1, Examples: []string{"n5"}},
+			{Verdict: "Accepted", Message: "changes maxPods: 110 -> 120", Nodes: 4000, Examples: []string{"n0"}},
 			{Verdict: "Unknown", Reason: "CouldNotValidate", Message: "the runtime is down", Nodes: 1, Examples: []string{"n6"}},
 		},
 		UnansweredNodes: []string{"n7", "n8", "n9"},
 	}
 	want := []string{
 		"4,988 nodes accept",
+		"  4,000 (n0, ...): changes maxPods: 110 -> 120",
 		"9 nodes refuse",
 		`  7 ValidationFailed (n1, n2, ...): maxPods\x1b is wrong`,
 		"  2 ProtectedFields (n3, n4): port",

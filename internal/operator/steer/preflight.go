@@ -76,12 +76,12 @@ func CreatePreflight(ctx context.Context, c client.Client, o *v1alpha1.NodeConfi
 
 // NodeAnswer returns the answer in a complete NodeConfigPreflight of one node; nil if the node accepts the configuration. why says
 // why there is no answer; it is empty if there is one.
-func NodeAnswer(o *v1alpha1.NodeConfigPreflight) (answer *v1alpha1.PreflightRefusal, why string) {
+func NodeAnswer(o *v1alpha1.NodeConfigPreflight) (answer *v1alpha1.PreflightGroup, why string) {
 	switch r := o.Status.Result; {
 	case r == nil:
 		return nil, o.Status.Message
-	case len(r.Refusals) > 0:
-		return &r.Refusals[0], ""
+	case len(r.Groups) > 0:
+		return &r.Groups[0], ""
 	case r.Accepted > 0:
 		return nil, ""
 	}
