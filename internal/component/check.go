@@ -173,7 +173,22 @@ func (h *DryRunner) startWithoutFlags(ctx context.Context, config configuration,
 // or if the file that it names as client CA is unusable. Stage 2 has side
 // effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
 // is unavailable, stage 1 alone accepts, and Message says why.
+// The message of a rejection holds all errors: see objections.
 func (h *DryRunner) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
+	judge := func(ctx context.Context, data []byte) Verdict {
+		candidate.Data = data
+		return h.judge(ctx, candidate, initFile)
+	}
+	data := candidate.Data
+	v := judge(ctx, data)
+	if errs := objections(ctx, v, data, judge); len(errs) > 0 {
+		v.Message = oneLine(strings.Join(errs, "; "))
+	}
+	return v
+}
+
+// judge is Check with the binary's first words.
+func (h *DryRunner) judge(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	caps, err := h.probe(ctx)
 	if err != nil {
 		return Verdict{Message: err.Error()}

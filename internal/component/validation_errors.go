@@ -6,12 +6,16 @@ package component
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // maxRounds limits how often ValidationErrors validates again.
@@ -21,13 +25,17 @@ const maxRounds = 20
 var rejectedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
 	`|cannot set feature gate (\S+) to \w+, feature is locked to \w+`)
 
-// ValidationErrors returns the verdict on a configuration and, if it is rejected, all errors. A binary reports only one
-// unknown feature gate at a time, so the reported gates are removed from a copy that is validated again, up to a
-// limit. Errors about gates come first, sorted by name. If a later validation gives no answer, the remaining errors
-// are missing.
+// ValidationErrors returns the verdict on a configuration and, if it is rejected, all errors: see objections.
 func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, []string) {
-	verdict := c.Validate(ctx, data)
-	v := verdict
+	v := c.Validate(ctx, data)
+	return v, objections(ctx, v, data, c.Validate)
+}
+
+// objections returns all errors about a configuration with a verdict; nil if it is not rejected. A binary reports only one unknown
+// feature gate at a time, so the reported gates are removed from a copy that is validated again, up to a limit. Errors about gates
+// come first, sorted by name. If a later validation gives no answer, the remaining errors are missing. An error that names no field
+// gets the name and the value of the field without which it does not occur.
+func objections(ctx context.Context, v Verdict, data []byte, validate func(context.Context, []byte) Verdict) []string {
 	var gates []string
 	var rest, strict string
 	for range maxRounds {
@@ -40,12 +48,14 @@ func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, [
 		}
 		refused, remaining := withoutRejectedGates(data, message)
 		if remaining == nil {
-			rest = message
+			if rest = message; rest != "" {
+				rest = culprit(ctx, message, data, validate) + rest
+			}
 			break
 		}
 		gates = append(gates, refused...)
 		data = remaining
-		v = c.Validate(ctx, data)
+		v = validate(ctx, data)
 	}
 	slices.Sort(gates)
 	for _, message := range []string{rest, strict} {
@@ -53,7 +63,71 @@ func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, [
 			gates = append(gates, message)
 		}
 	}
-	return verdict, gates
+	return gates
+}
+
+// culprit returns the field that an error is about and its value, as `evictionHard[memory.available]: "x": `. It returns "" if the
+// error names a field itself, or if there is no single field without which it does not occur.
+func culprit(ctx context.Context, message string, data []byte, validate func(context.Context, []byte) Verdict) string {
+	fields := decoded(data)
+	delete(fields, "apiVersion")
+	delete(fields, "kind")
+	type leaf struct{ field, key string }
+	var suspects []leaf
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if regexp.MustCompile(`(?i)\b` + regexp.QuoteMeta(field) + `\b`).MatchString(message) {
+			return ""
+		}
+		inner, _ := fields[field].(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(inner)) {
+			suspects = append(suspects, leaf{field, key})
+		}
+		if len(inner) == 0 {
+			suspects = append(suspects, leaf{field, ""})
+		}
+	}
+	caused := func(by []leaf) bool {
+		without := decoded(data)
+		for _, l := range by {
+			if inner, ok := without[l.field].(map[string]any); ok && l.key != "" {
+				delete(inner, l.key)
+			} else {
+				delete(without, l.field)
+			}
+		}
+		rest, _ := json.Marshal(without) // cannot fail: it was decoded from JSON
+		v := validate(ctx, rest)
+		left, _ := cutStrict(v.Message)
+		return v.Outcome == Accepted || v.Outcome == Rejected && left != message
+	}
+	for len(suspects) > 1 {
+		if half := suspects[:len(suspects)/2]; caused(half) {
+			suspects = half
+		} else {
+			suspects = suspects[len(half):]
+		}
+	}
+	if len(suspects) == 0 || !caused(suspects) {
+		return ""
+	}
+	var value any = fields[suspects[0].field]
+	if key := suspects[0].key; key != "" {
+		value = map[string]any{key: value.(map[string]any)[key]}
+	}
+	named := payload.Diff(map[string]any{suspects[0].field: value}, nil)
+	if len(named) != 1 {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s: ", named[0].Field, named[0].Value)
+}
+
+// decoded returns the fields of a configuration; nil if it cannot be decoded.
+func decoded(data []byte) (fields map[string]any) {
+	asJSON, err := yaml.YAMLToJSON(data)
+	if err != nil || kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &fields) != nil {
+		return nil
+	}
+	return fields
 }
 
 // cutStrict splits a rejection into the errors of lenient decoding and those of strict decoding.
@@ -71,14 +145,7 @@ func cutStrict(message string) (string, string) {
 // withoutRejectedGates returns the errors about single feature gates in a message, and the configuration without these
 // gates as JSON; nil if there are none to remove.
 func withoutRejectedGates(data []byte, message string) (refused []string, remaining []byte) {
-	asJSON, err := yaml.YAMLToJSON(data)
-	if err != nil {
-		return nil, nil
-	}
-	var fields map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &fields); err != nil {
-		return nil, nil
-	}
+	fields := decoded(data)
 	gates, _ := fields["featureGates"].(map[string]any)
 	for _, match := range rejectedGate.FindAllStringSubmatch(message, -1) {
 		name := match[1] + match[2] // one of them is empty

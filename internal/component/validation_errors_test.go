@@ -63,11 +63,53 @@ func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 			v, got := ValidationErrors(t.Context(), c, []byte(tt.data))
 			assert.NoDiff(t, cmp.Diff(tt.verdicts[0], v), "the verdict")
 			assert.NoDiff(t, cmp.Diff(tt.want, got), "the objections")
-			if last := c.asked[len(c.asked)-1]; last != tt.last || len(c.asked) != len(tt.verdicts) {
-				t.Errorf("asked %d times, last for %s; want %s", len(c.asked), last, tt.last)
-			}
+			last := c.asked[len(tt.verdicts)-1] // then it looks for the field that an error is about
+			assert.Equal(t, last, tt.last)
 		})
 	}
+}
+
+func TestAnErrorWithoutAFieldGetsItsName(t *testing.T) {
+	const words = "quantities must match the regular expression"
+	const data = `{"maxPods": 5, "evictionHard": {"memory.available": "banana", "nodefs.available": "10%"}, "a": 1, "featureGates": {"A": true}, "syncFrequency": "1s"}`
+	validate := func(message string, wrong func(f map[string]any) bool) func(context.Context, []byte) Verdict {
+		return func(_ context.Context, data []byte) Verdict {
+			if wrong(decoded(data)) {
+				return rejected(message)
+			}
+			return Verdict{Outcome: Accepted}
+		}
+	}
+	of := func(field, key string) func(f map[string]any) bool {
+		return func(f map[string]any) bool {
+			inner, _ := f[field].(map[string]any)
+			return f[field] != nil && (key == "" || inner[key] != nil)
+		}
+	}
+	for _, tt := range []struct {
+		name, message string
+		wrong         func(f map[string]any) bool
+		want          string
+	}{
+		{"a key of a mapping", words, of("evictionHard", "memory.available"), `evictionHard[memory.available]: "banana": ` + words},
+		{"a field", words, of("syncFrequency", ""), `syncFrequency: "1s": ` + words},
+		{"it names the field", "invalid MaxPods", of("maxPods", ""), "invalid MaxPods"},
+		{"it has no field", words, func(map[string]any) bool { return true }, words},
+		{"two of them", words, func(f map[string]any) bool { return f["a"] != nil || f["syncFrequency"] != nil }, words},
+		{"a secret", "no", of("staticPodURLHeader", "Token"), "staticPodURLHeader.Token: masked: no"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			data := data
+			if tt.name == "a secret" {
+				data = `{"staticPodURLHeader": {"Token": ["hidden"]}}`
+			}
+			judge := validate(tt.message, tt.wrong)
+			got := objections(t.Context(), judge(t.Context(), []byte(data)), []byte(data), judge)
+			assert.NoDiff(t, cmp.Diff([]string{tt.want}, got))
+		})
+	}
+	got := objections(t.Context(), rejected(words), []byte(": :"), validate(words, of("a", "")))
+	assert.NoDiff(t, cmp.Diff([]string{words}, got), "it cannot be decoded")
 }
 
 func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
