@@ -48,6 +48,10 @@ func (e *Env) CheckFields(p payload.Payload) error {
 			"the first node\n",
 			printable.Line(s.shown(f.path)), hint)
 	}
+	if left := unsetThresholds(p); len(left) > 0 {
+		fmt.Fprintf(e.ErrOut, "note: %s replaces all default thresholds, so these are unset: %s; set them too, or "+
+			"mergeDefaultEvictionSettings: true\n", printable.Line(p.Shown("evictionHard")), strings.Join(left, ", "))
+	}
 	switch set := payload.DefaultProtection().SetBy(p.Fields); len(set) {
 	case 0:
 	case 1:
@@ -71,6 +75,20 @@ func (e *Env) CheckFields(p payload.Payload) error {
 			printable.Few(names))
 	}
 	return nil
+}
+
+// unsetThresholds returns the default thresholds that a whole configuration removes by setting others; none if it sets none.
+func unsetThresholds(p payload.Payload) (left []string) {
+	set, _ := p.Fields["evictionHard"].(map[string]any)
+	if p.Key != payload.KeyKubelet || len(set) == 0 || p.Fields["mergeDefaultEvictionSettings"] == true {
+		return nil
+	}
+	for _, name := range []string{"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available", "nodefs.inodesFree"} {
+		if set[name] == nil {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // schema compares values with types.

@@ -151,3 +151,18 @@ func TestProtectedFieldsAreShownAsTheFileNamesThem(t *testing.T) {
 	notes, err := checkedAs(t, payload.GroupedAPIVersion, fmt.Sprintf("%s: {clusterDNS: [10.0.0.10]}", group))
 	assert.That(t, err == nil && slices.Contains(strings.Fields(notes), path), "%s: %v, %q", path, err, notes)
 }
+
+func TestThresholdsThatAConfigurationRemovesAreNamed(t *testing.T) {
+	const note = "note: evictionHard replaces all default thresholds, so these are unset: imagefs.available, imagefs.inodesFree, " +
+		"nodefs.available, nodefs.inodesFree; set them too, or mergeDefaultEvictionSettings: true\n"
+	for config, want := range map[string]string{
+		"evictionHard: {memory.available: 100Mi}":                                     note,
+		"evictionHard: {memory.available: 100Mi}\nmergeDefaultEvictionSettings: true": "",
+		"evictionHard: {}": "",
+		"evictionHard: {memory.available: 1Gi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%, imagefs.inodesFree: 1%}": "",
+	} {
+		notes, err := checked(t, config)
+		assert.NoError(t, err)
+		assert.Equal(t, notes, want, config)
+	}
+}

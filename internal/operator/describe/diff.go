@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Comparison is the output of `kubectl evenkeel config diff`.
@@ -114,8 +115,17 @@ func contentDiff(before, after payload.Payload, local string) string {
 	if kinds != "" {
 		fmt.Fprintln(&b, kinds)
 	}
+	var defaults []string
 	for _, c := range changes {
+		if c.A == Unset && (c.B == `"0s"` || c.B == `""`) { // a printed configuration is full of them
+			defaults = append(defaults, c.Field)
+			continue
+		}
 		fmt.Fprintln(&b, c)
+	}
+	if len(defaults) > 0 {
+		fmt.Fprintf(&b, "%s set to \"0s\" or \"\", which means the default: %s\n", printable.Count(len(defaults), "field"),
+			printable.Few(defaults))
 	}
 	return b.String()
 }

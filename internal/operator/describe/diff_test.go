@@ -24,6 +24,8 @@ func TestContentDiff(t *testing.T) {
 		{"from local", payload.Payload{}, whole("maxPods: 110\n"), "the local configuration of each node -> a whole configuration\nmaxPods: unset -> 110\n"},
 		{"nothing", whole("maxPods: 110\n"), whole("maxPods: 110 # the same\n"), ""},
 		{"a field", whole("maxPods: 110\n"), whole("maxPods: 120\n"), "maxPods: 110 -> 120\n"},
+		{"a printed configuration", payload.Payload{}, whole("maxPods: 110\nsyncFrequency: 0s\nclusterDomain: ''\n"), "the local configuration of each node -> " +
+			"a whole configuration\nmaxPods: unset -> 110\n2 fields set to \"0s\" or \"\", which means the default: clusterDomain, syncFrequency\n"},
 		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, merged over the local configuration of each node\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
