@@ -63,6 +63,8 @@ func (v Verdict) CheckProtected(p payload.Protection) (message string, compared 
 	switch {
 	case len(v.Violations) > 0:
 		return violationsMessage(v.Violations), true
+	case v.Effective == nil && v.Stage == 0: // the check ended before a run
+		return v.Message, false
 	case v.Effective == nil:
 		return "the kubelet did not print the effective configuration, so it cannot be compared with the local configuration", false
 	case p.Empty():

@@ -43,7 +43,9 @@ func TestNothingIsComparedWithoutBothEffectiveConfigurations(t *testing.T) {
 func TestAClientCAFileIsNotUsedIfTheLocalConfigurationCannotBeRead(t *testing.T) {
 	h := protectedDryRunner(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "/ca"}}}`)}, "")
-	assert.That(t, v.Outcome == CouldNotTell && strings.HasPrefix(v.Message, "the client CA file cannot be compared with that of the local configuration: "), "%s: %s", v.Outcome, v.Message)
+	words, compared := v.CheckProtected(h.Protected)
+	assert.That(t, !compared && v.Effective == nil && strings.HasPrefix(words, "the client CA file cannot be compared with that of the local configuration: "),
+		"%s: %q, compared %t", v.Outcome, words, compared)
 }
 
 func TestTheHealthEndpointOfAKubeletThatPrintsNothingIsThatOfItsFilesAndFlags(t *testing.T) {

@@ -263,14 +263,16 @@ func IsReady(node *corev1.Node) bool {
 
 // Renewal is when evenkeel-controller last renewed its Lease. Time is zero if there is no Lease, or if it cannot be read.
 type Renewal struct {
-	Time    time.Time
-	Missing bool // there is no Lease
+	Time     time.Time
+	Missing  bool // there is no Lease: no controller has ever led
+	Released bool // nobody holds the Lease
 }
 
 // ControllerRenewal reads the Lease of evenkeel-controller in a namespace.
 func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) Renewal {
 	lease, err := controllerLease(ctx, c, namespace)
-	r := Renewal{Missing: apierrors.IsNotFound(err)}
+	holder := lease.Spec.HolderIdentity
+	r := Renewal{Missing: apierrors.IsNotFound(err), Released: err == nil && (holder == nil || *holder == "")}
 	if err == nil && lease.Spec.RenewTime != nil {
 		r.Time = lease.Spec.RenewTime.Time
 	}

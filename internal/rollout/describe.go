@@ -152,7 +152,7 @@ func (c counter) words(preposition string) string {
 func (d *planner) locate() {
 	var nodes []*Node
 	for i, s := range d.states {
-		if n := &d.nodes[i]; s != Conflicted && s != Manual && n.OtherSource == "" && n.Reported {
+		if n := &d.nodes[i]; !n.outside(s) && n.Reported {
 			nodes = append(nodes, n)
 		}
 	}
@@ -305,7 +305,7 @@ func (d *planner) holders() string {
 	all, gone := 0, 0
 	for i, s := range d.states {
 		n := &d.nodes[i]
-		if s == Conflicted || s == Manual || n.OtherSource != "" || !d.countsUnavailable(n, s) {
+		if n.outside(s) || !d.countsUnavailable(n, s) {
 			continue
 		}
 		what, answers := d.holderOf(n, s)
@@ -365,7 +365,7 @@ func (d *planner) steps() string {
 
 func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
 	h, c, reason := d.next.Halt, d.counts, string(phase)
-	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutRollingBack || phase == v1alpha1.RolloutWaiting
+	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutRollingBack && !d.in.Spec.Frozen || phase == v1alpha1.RolloutWaiting
 	budget, joining, halted := "OverBudget", "NotStopped", condition(v1alpha1.ConditionHalted, false, "NotHalted", "")
 	if c.Unavailable <= c.Budget {
 		budget = "WithinBudget"

@@ -74,7 +74,7 @@ func (d *planner) announcedNotReady(n *Node) bool {
 // an earlier revision, and has not proven that.
 func (d *planner) recordsMaintenance(n *Node, s State) bool {
 	switch {
-	case s == Conflicted, s == Manual, n.OtherSource != "", d.returning(n):
+	case n.outside(s), d.returning(n):
 		return false
 	case d.hasTarget(n):
 		return !d.succeeded || !d.proven(n)

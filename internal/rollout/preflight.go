@@ -245,6 +245,9 @@ func isConfigMap(s *v1alpha1.NodeConfigSource) bool { return s != nil && s.Confi
 // manual reports whether a person set the node's configuration.
 func (n *Node) manual() bool { return n.Source != nil && n.Source.By().Name == "" }
 
+// outside reports whether a selected node in this state is no member: the rollout does not decide what it runs.
+func (n *Node) outside(s State) bool { return s == Conflicted || s == Manual || n.OtherSource != "" }
+
 // preflightMessage says how far a preflight is, and until when it lasts.
 func (d *planner) preflightMessage() string {
 	r := d.next.Preflight

@@ -320,7 +320,7 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	c := &d.counts
 	*[...]*int32{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual,
 		&c.Blocked, &c.Draining}[s.State]++
-	if s.State == Conflicted || s.State == Manual || n.OtherSource != "" {
+	if n.outside(s.State) {
 		return
 	}
 	c.Members++

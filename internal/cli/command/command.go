@@ -165,9 +165,11 @@ func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error
 	}
 }
 
-// WarnIfControllerSilent prints a note if evenkeel-controller does not renew its lease: the status is old then.
-func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings v1alpha1.RolloutController) {
-	if words := describe.ControllerSilent(fleet.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
+// WarnIfControllerSilent prints a note if no controller leads: the status is old then. needsLease: without a Lease none does.
+func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings v1alpha1.RolloutController, needsLease bool) {
+	lease := fleet.ControllerRenewal(ctx, c, settings.Namespace)
+	lease.Missing = lease.Missing && needsLease
+	if words := describe.NoController(lease, settings.Namespace, time.Now()); words != "" {
 		fmt.Fprintln(e.ErrOut, "note:", words)
 	}
 }

@@ -65,6 +65,6 @@ func TestTheListSaysWhatNeedsAPerson(t *testing.T) {
 	}
 	got := api.Run("rollout", "list")
 	got.Want(t, 0, []string{"back - RollingBack,Frozen ", "cold - Frozen ", "done - Complete "},
-		"note: no controller runs: namespace evenkeel-system has no Lease evenkeel-controller: kubectl evenkeel doctor\nnote: 1 rollout frozen while rolling back: kubectl evenkeel rollout status back\nnote: 1 rollout frozen before the end: kubectl evenkeel rollout status cold\n")
+		"note: no controller leads: namespace evenkeel-system has no Lease evenkeel-controller: kubectl evenkeel doctor\nnote: 1 rollout frozen while rolling back: kubectl evenkeel rollout status back\nnote: 1 rollout frozen before the end: kubectl evenkeel rollout status cold\n")
 	assert.That(t, !strings.Contains(got.Err, "done"), "a rollout that is well is mentioned: %s", got.Err)
 }

@@ -238,10 +238,10 @@ func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	return lines
 }
 
-// warnIfControllerSilent warns about a rollout's controller that does not renew its Lease.
+// warnIfControllerSilent warns if no controller leads. Without a Lease none does, unless a controller has processed the rollout.
 func (a *app) warnIfControllerSilent(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) {
 	if settings, err := fleet.Settings(ctx, c, r); err == nil {
-		a.WarnIfControllerSilent(ctx, c, settings)
+		a.WarnIfControllerSilent(ctx, c, settings, r.Status.Controller == nil)
 	}
 }
 

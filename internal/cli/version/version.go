@@ -87,7 +87,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 		if err != nil {
 			return fmt.Errorf("read the versions in the cluster (not needed with --client): %w", err)
 		}
-		a.WarnIfControllerSilent(ctx, c, settings)
+		a.WarnIfControllerSilent(ctx, c, settings, false)
 	}
 	if f != "" {
 		return printing.Encode(a.Out, f, v)

@@ -178,7 +178,7 @@ func (g guardInput) refusal(in podguard.Input, active int, c trial.Config, v ver
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
 			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}
 	}
-	if allowPodLoss {
+	if allowPodLoss || v.Effective == nil && active == 0 { // nothing can be lost
 		return trial.Verdict{}
 	}
 	if v.Effective == nil { // of local, because every other one is refused without it

@@ -36,6 +36,25 @@ func TestAKubeletWithoutADumpRunsTheLocalConfigurationOnly(t *testing.T) {
 	}
 }
 
+func TestALocalConfigurationWithoutADumpReturnsToAnEmptyNodeOnly(t *testing.T) {
+	for _, pods := range [][]string{nil, {"a"}} {
+		inGoodWorld(t, func(w *world) {
+			w.pods(pods...)
+			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{noDump: true}; s.identity = "inode-2" })
+			w.assignLocal()
+			w.pass(2 * time.Minute)
+			if len(pods) == 0 {
+				w.wantStarts("", "good", "")
+				return
+			}
+			w.wantStarts("", "good")
+			if got := w.configOK(); !strings.Contains(got, "the kubelet did not print the configuration, so the loss of pods cannot be predicted") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.assign("uid-alone", conf{name: "alone", alone: true})

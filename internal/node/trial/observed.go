@@ -66,8 +66,8 @@ type Intent struct {
 	TakenBack *v1alpha1.TakenBackAssignment
 }
 
-// takesBack reports whether a rollout took c back: a rollout assigned c, not later than the assignment that was taken
-// back.
+// takesBack reports whether a rollout took c back: any rollout assigned c, not later than the assignment that was taken back. A rollout can
+// have taken the node over, and taken its own assignment back, before the agent saw either.
 func (in Intent) takesBack(c Config) bool {
 	return in.TakenBack != nil && c.Rollout.Name != "" && !c.Rollout.AssignedAt.After(in.TakenBack.AssignedAt.Time)
 }

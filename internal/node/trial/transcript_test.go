@@ -4,6 +4,7 @@
 package trial
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -106,7 +107,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"unassigned": func(n *nodeSim, td *datadriven.TestData) {
 		n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: words(td, "by")}, Cause: "nothing is assigned"}
 		if td.HasArg("taken-back") {
-			n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 1, Attempt: 1}
+			n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: cmp.Or(words(td, "taken-back"), "workers"), Revision: 1, Attempt: 1}
 		}
 		if revoked := words(td, "revoked"); revoked != "" { // in the same update
 			n.revoked = &[]types.UID{types.UID(revoked)}

@@ -71,7 +71,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Level, l.Filter))
 	}
 	want := []string{
-		"1 no controller runs: namespace evenkeel-system has no Lease evenkeel-controller problem ",
+		"1 no controller leads: namespace evenkeel-system has no Lease evenkeel-controller problem ",
 		"2 2 rollouts halted problem rollouts/g-halted", "1 1 rollout stuck problem rollouts/h-stuck", "9 9 nodes failed problem ?health=Failed",
 		"2 2 rollouts waiting for approval notice rollouts/e-waiting", "1 1 rollout paused notice rollouts/b-paused",
 		"2 2 rollouts in progress ok rollouts/d-failing", "1 1 rollout complete ok rollouts/a-complete", "2 2 nodes healthy ok ?health=Healthy",
@@ -85,6 +85,7 @@ func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
 	lease := func(renewed time.Duration) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 		l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-renewed)))
+		l.Spec.HolderIdentity = new("pod-1")
 		return l
 	}
 	complete := inPhase("workers", v1alpha1.RolloutComplete, 0)
@@ -119,7 +120,7 @@ func TestAControllerWithAnotherClockLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 		behind := func() *metav1.MicroTime { return new(metav1.NewMicroTime(time.Now().Add(-time.Hour))) }
-		lease.Spec.RenewTime = behind()
+		lease.Spec.RenewTime, lease.Spec.HolderIdentity = behind(), new("pod-1")
 		s, _ := served(t, true, lease)
 		w := s.clusters[0].cache
 		known(w, inPhase("workers", v1alpha1.RolloutComplete, 0))

@@ -109,14 +109,18 @@ const silence = time.Minute
 // NoController says that a namespace has no Lease of evenkeel-controller, or that ControllerSilent; otherwise nothing.
 func NoController(lease fleet.Renewal, namespace string, now time.Time) string {
 	if lease.Missing {
-		return fmt.Sprintf("no controller runs: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
+		return fmt.Sprintf("no controller leads: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
 	}
 	return ControllerSilent(lease, namespace, now)
 }
 
-// ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing.
+// ControllerSilent returns a warning if no controller holds the Lease, or if its holder has not renewed it for some time, and otherwise
+// nothing. It returns nothing if there is no Lease: a controller can run without.
 func ControllerSilent(lease fleet.Renewal, namespace string, now time.Time) string {
-	if lease.Time.IsZero() || now.Sub(lease.Time) < silence {
+	switch {
+	case lease.Released:
+		return fmt.Sprintf("no controller leads: the Lease %s has no holder; kubectl -n %s get pods", v1alpha1.ControllerLease, namespace)
+	case lease.Time.IsZero() || now.Sub(lease.Time) < silence:
 		return ""
 	}
 	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",

@@ -5,7 +5,9 @@ package describe
 
 import (
 	"testing"
+	"time"
 
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -21,5 +23,30 @@ func TestTheVersionIsInTheImagesTag(t *testing.T) {
 		"evenkeel.dev/agent:vendor":                             "",
 	} {
 		assert.Equal(t, ImageVersion(image), want, image)
+	}
+}
+
+func TestThatNoControllerLeadsIsKnownAtOnceIfTheLeaseSaysSo(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		name           string
+		lease          fleet.Renewal
+		silent, leader string // what ControllerSilent and NoController say
+	}{
+		{"renewed just now", fleet.Renewal{Time: now}, "", ""},
+		{"renewed 59 s ago", fleet.Renewal{Time: now.Add(-59 * time.Second)}, "", ""},
+		{"renewed a minute ago", fleet.Renewal{Time: now.Add(-time.Minute)},
+			"evenkeel-controller has not renewed its lease for 60s: is it running? kubectl -n ns get pods", "the same"},
+		{"released just now", fleet.Renewal{Time: now, Released: true},
+			"no controller leads: the Lease evenkeel-controller has no holder; kubectl -n ns get pods", "the same"},
+		{"there is none", fleet.Renewal{Missing: true}, "", "no controller leads: namespace ns has no Lease evenkeel-controller"},
+		{"it cannot be read", fleet.Renewal{}, "", ""},
+	} {
+		silent, leader := ControllerSilent(tt.lease, "ns", now), NoController(tt.lease, "ns", now)
+		if tt.leader == "the same" {
+			tt.leader = tt.silent
+		}
+		assert.Equal(t, silent, tt.silent, tt.name)
+		assert.Equal(t, leader, tt.leader, tt.name)
 	}
 }

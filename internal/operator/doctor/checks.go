@@ -76,7 +76,7 @@ type group struct {
 
 // example returns the message of the first node.
 func (g group) example() string {
-	return cut(g.nodes[0].Message)
+	return cut(describe.WithoutUIDs(g.nodes[0].Message))
 }
 
 // cut returns one line of at most 200 bytes.
