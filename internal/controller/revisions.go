@@ -139,8 +139,7 @@ func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 	if err != nil {
 		c.metrics.wrote("revision", "error")
 		if refused(err) && !apierrors.IsTooManyRequests(err) {
-			return nil, invalidTemplatef("cannot create ConfigMap %s for the revision: %w; kubectl apply -f install.yaml grants the permission", key,
-				err)
+			return nil, invalidTemplatef("cannot create ConfigMap %s for the revision: %w", key, advise("create configmaps", err))
 		}
 		return nil, fmt.Errorf("create ConfigMap %s: %w", key, err)
 	}

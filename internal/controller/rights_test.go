@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -146,6 +148,50 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		assert.NoError(t, bare.Apply(t.Context(), rights))
 		c.fleet.scheduleAll()
 		awaitRollout(t, "lacks", completeAt(3))
+	})
+	t.Run("a quota of ConfigMaps that is used up", func(t *testing.T) {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "few"}}
+		assert.NoError(t, admin.Create(t.Context(), quota))
+		none := corev1.ResourceList{"count/configmaps": resource.MustParse("0")}
+		quota.Spec.Hard, quota.Status = none, corev1.ResourceQuotaStatus{Hard: none, Used: none} // no controller manager runs
+		assert.NoError(t, admin.Status().Update(t.Context(), quota))
+		eventually(t, func() error {
+			probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "probe"}}
+			return assert.Unless(apierrors.IsForbidden(c.client.Create(t.Context(), probe, client.DryRunAll)), "the quota is not in force")
+		})
+		edit(t, "lacks", use(9))
+		message := awaitRollout(t, "lacks", phase(v1alpha1.RolloutInvalid)).Status.Message
+		assert.OK(t, says(errors.New(message), "cannot create ConfigMap evenkeel-system/lacks-", "exceeded quota: few"))
+		assert.That(t, !strings.Contains(message, "install.yaml"), "a remedy that does not help: %s", message)
+		assert.NoError(t, admin.Delete(t.Context(), quota))
+		c.fleet.scheduleAll()
+		awaitRollout(t, "lacks", completeAt(4))
+	})
+	t.Run("a policy that refuses writes of NodeConfigs", func(t *testing.T) {
+		refuse := object("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "office-hours")
+		refuse.Object["spec"] = map[string]any{
+			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{"apiGroups": []any{v1alpha1.GroupVersion.Group}, "apiVersions": []any{"*"},
+				"operations": []any{"UPDATE"}, "resources": []any{"nodeconfigs"}}}},
+			"validations": []any{map[string]any{"expression": "false", "message": "only in office hours"}},
+		}
+		bind := object("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "office-hours")
+		bind.Object["spec"] = map[string]any{"policyName": "office-hours", "validationActions": []any{"Deny"}}
+		assert.NoError(t, admin.Create(t.Context(), refuse))
+		assert.NoError(t, admin.Create(t.Context(), bind))
+		eventually(t, func() error {
+			nc := nodeConfig(t, "e1")
+			nc.Labels = map[string]string{"a": "b"}
+			return assert.Unless(admin.Update(t.Context(), nc, client.DryRunAll) != nil, "the policy is not in force")
+		})
+		edit(t, "lacks", use(10))
+		st := awaitRollout(t, "lacks", func(st status) error {
+			return says(errors.New(st.Message), "writes to nodes fail: write the spec of NodeConfig e", "only in office hours")
+		}).Status
+		assert.That(t, !strings.Contains(st.Message, "install.yaml"), "a remedy that does not help: %s", st.Message)
+		degraded := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDegraded)
+		assert.That(t, degraded != nil && degraded.Status == "True" && degraded.Reason == "WriteFailed", "Degraded is %+v", degraded)
+		assert.NoError(t, admin.Delete(t.Context(), bind))
+		awaitRollout(t, "lacks", completeAt(5))
 	})
 }
 

@@ -190,7 +190,7 @@ func TestARolloutWithoutProgressIsStuck(t *testing.T) {
 		s.Strategy.MaxUnavailable, s.ProgressDeadlineSeconds = &none, 10
 	})
 	awaitRollout(t, "stuck", func(st status) error {
-		return assert.Unless(st.ProgressTime != nil, "its progress is not recorded yet")
+		return assert.Unless(st.ProgressTime != nil && st.Nodes.Pending == 1, "its node has not reported yet: %+v", st)
 	})
 	later(c, fleet.DefaultSettings.AgentTimeout.Duration+10*time.Second) // the controller has just begun
 	st := awaitRollout(t, "stuck", phase(v1alpha1.RolloutStuck)).Status

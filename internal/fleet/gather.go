@@ -152,7 +152,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 // machine; only the controller knows about later gaps. Without permission to read the Lease, there are none.
 func (f *Fleet) build(ctx context.Context, c client.Reader, in Objects) {
 	f.Input = Build(in)
-	if l, err := controllerLease(ctx, c, in.Settings.Namespace); err == nil && l.Spec.AcquireTime != nil {
+	if l, err := ControllerLease(ctx, c, in.Settings.Namespace); err == nil && l.Spec.AcquireTime != nil {
 		at := l.Spec.AcquireTime.Time
 		f.Input.Outages = rollout.Outages{{From: at, To: at}}
 	}

@@ -270,16 +270,17 @@ type Renewal struct {
 
 // ControllerRenewal reads the Lease of evenkeel-controller in a namespace.
 func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) Renewal {
-	lease, err := controllerLease(ctx, c, namespace)
-	holder := lease.Spec.HolderIdentity
-	r := Renewal{Missing: apierrors.IsNotFound(err), Released: err == nil && (holder == nil || *holder == "")}
-	if err == nil && lease.Spec.RenewTime != nil {
-		r.Time = lease.Spec.RenewTime.Time
+	lease, err := ControllerLease(ctx, c, namespace)
+	s := &lease.Spec
+	r := Renewal{Missing: apierrors.IsNotFound(err), Released: err == nil && (s.HolderIdentity == nil || *s.HolderIdentity == "")}
+	if err == nil && s.RenewTime != nil {
+		r.Time = s.RenewTime.Time
 	}
 	return r
 }
 
-func controllerLease(ctx context.Context, c client.Reader, namespace string) (*coordinationv1.Lease, error) {
+// ControllerLease reads the Lease of evenkeel-controller in a namespace.
+func ControllerLease(ctx context.Context, c client.Reader, namespace string) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	return lease, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -143,6 +144,18 @@ func TestAtLeastOneNodeRollsBackAtATime(t *testing.T) {
 	w.in.Spec.Rollback.MaxUnavailable = number(0)
 	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 	w.wantMoves(t, "GoBack n1")
+}
+
+// The time of the change says since when a person holds the rollback.
+func TestAFrozenRollbackDoesNotProgress(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		w := fleet(2)
+		w.assigned("n1", "n2")
+		w.in.Spec.Abort, w.in.Spec.Frozen = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}, frozen
+		next := w.plan().Next
+		assert.That(t, next.Phase == v1alpha1.RolloutRollingBack && meta.IsStatusConditionTrue(next.Conditions, v1alpha1.ConditionProgressing) != frozen,
+			"frozen %t: %s, %+v", frozen, next.Phase, next.Conditions)
+	}
 }
 
 // lastSucceeded makes revision 2 the target, after revision 1 has succeeded.

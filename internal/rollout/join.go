@@ -41,7 +41,7 @@ func (d *planner) join() {
 	d.joins.possible = true
 	flying, doubt := d.joiners(to)
 	s := &d.in.Spec.Strategy
-	budget, waiting, exempt := roundDown(cmp.Or(s.MaxJoining, s.MaxUnavailable), d.counts.Members), 0, 0
+	budget, exempt, waiting := roundDown(cmp.Or(s.MaxJoining, s.MaxUnavailable), d.counts.Members), 0, []string(nil)
 	d.joins.newcomers = map[int]bool{}
 	for i := range d.nodes {
 		n := &d.nodes[i]
@@ -55,7 +55,7 @@ func (d *planner) join() {
 			continue
 		}
 		if d.joins.stopped || !free && flying >= budget {
-			waiting++
+			waiting = append(waiting, n.Name)
 			d.joins.newcomers[i] = to.Number == d.in.Target.Number
 			continue
 		}
@@ -73,11 +73,17 @@ func (d *planner) join() {
 			d.assigned++
 		}
 	}
-	if waiting > 0 && !d.joins.stopped {
-		d.joins.message = fmt.Sprintf("%s to join: maxJoining is used up: %d of %d", printable.Count(waiting, "node"), flying, budget)
-	} else if waiting > 0 {
-		d.joins.message += fmt.Sprintf("; %s to join", printable.Count(waiting, "node"))
+	if len(waiting) == 0 {
+		return
 	}
+	words := fmt.Sprintf("%s to join (%s)", printable.Count(len(waiting), "node"), JoinNames(waiting))
+	if len(waiting) > maxNames {
+		words += ", listed by kubectl evenkeel nodes --rollout " + d.in.Name
+	}
+	if !d.joins.stopped {
+		words += fmt.Sprintf(": maxJoining is used up: %d of %d", flying, budget)
+	}
+	d.joins.message = strings.TrimPrefix(d.joins.message+"; "+words, "; ")
 }
 
 // joined reports whether a node got its source as a new node.
@@ -91,7 +97,6 @@ func (n *Node) joined() bool {
 // failed, or a node that got it after a retry has not proven it: then new nodes without workload pods count like the
 // others.
 func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool) {
-	const most = 3
 	failed, idle := int32(0), int32(0)
 	var names []string
 	for i := range d.nodes {
@@ -114,9 +119,8 @@ func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool
 		case reason == "":
 			flying++
 		case same && !n.Source.By().AssignedAt.Time.Before(TimeOf(d.next.AttemptTime).Truncate(time.Second)):
-			if failed++; failed <= most {
-				names = append(names, n.Name+" "+reason)
-			}
+			failed++
+			names = append(names, n.Name+" "+reason)
 		}
 	}
 	if doubt {
@@ -125,13 +129,10 @@ func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool
 	if failed < d.limit() {
 		return flying, doubt
 	}
-	if failed > most {
-		names = append(names, "...")
-	}
 	d.joins.stopped = true
 	d.joins.message = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let "+
 		"others join: kubectl evenkeel rollout retry %s",
-		to.Number, printable.Count(failed, "node"), d.limit(), strings.Join(names, ", "), d.in.Name)
+		to.Number, printable.Count(failed, "node"), d.limit(), printable.First(names, 3, ", "), d.in.Name)
 	return flying, doubt
 }
 

@@ -65,7 +65,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 	file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
 	for want, prepare := range map[string]func(*fakeapi.API){
-		"evenkeel-controller has not renewed its lease for 60m: is it running? kubectl -n evenkeel-system get pods\n": func(api *fakeapi.API) {
+		"evenkeel-controller has not renewed its lease for 60m, by the clock of this machine: is it running? kubectl -n evenkeel-system get pods\n": func(api *fakeapi.API) {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 			renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
 			lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("pod-1_42"), RenewTime: &renewed, LeaseDurationSeconds: new(int32(15))}

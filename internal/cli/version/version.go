@@ -12,7 +12,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,18 +114,14 @@ func (v *Report) ask(ctx context.Context, c client.Client) (v1alpha1.RolloutCont
 	if rollouts, err := fleet.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
 		settings = fleet.SettingsIn(rollouts.Items)
 	}
-	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: settings.Namespace, Name: v1alpha1.ControllerLease}, lease)
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return settings, nil
-	case err != nil:
-		return settings, err
+	lease, err := fleet.ControllerLease(ctx, c, settings.Namespace)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		err = nil
 	}
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		v.Controller = &Controller{lease.Labels[v1alpha1.LabelVersion]}
 	}
-	return settings, nil
+	return settings, err
 }
 
 func (v *Report) rows() [][]string {

@@ -99,7 +99,7 @@ func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
 		want   string
 	}{
 		{"all is well", complete, time.Second, false, ""},
-		{"nobody leads", complete, 2 * time.Minute, false, "evenkeel-controller has not renewed its lease for 2m: is it running? kubectl -n evenkeel-system get pods"},
+		{"nobody leads", complete, 2 * time.Minute, false, "evenkeel-controller has not renewed its lease for 2m, by the clock of this machine: is it running? kubectl -n evenkeel-system get pods"},
 		{"the API server does not answer", complete, time.Second, true, "the API server does not answer"},
 		{"whether somebody leads is not known then", complete, time.Hour, true, "the API server does not answer"},
 		{"a frozen rollback", held, time.Second, false, "1 rollout frozen while rolling back"},

@@ -36,7 +36,7 @@ func TestThatNoControllerLeadsIsKnownAtOnceIfTheLeaseSaysSo(t *testing.T) {
 		{"renewed just now", fleet.Renewal{Time: now}, "", ""},
 		{"renewed 59 s ago", fleet.Renewal{Time: now.Add(-59 * time.Second)}, "", ""},
 		{"renewed a minute ago", fleet.Renewal{Time: now.Add(-time.Minute)},
-			"evenkeel-controller has not renewed its lease for 60s: is it running? kubectl -n ns get pods", "the same"},
+			"evenkeel-controller has not renewed its lease for 60s, by the clock of this machine: is it running? kubectl -n ns get pods", "the same"},
 		{"released just now", fleet.Renewal{Time: now, Released: true},
 			"no controller leads: the Lease evenkeel-controller has no holder; kubectl -n ns get pods", "the same"},
 		{"there is none", fleet.Renewal{Missing: true}, "", "no controller leads: namespace ns has no Lease evenkeel-controller"},

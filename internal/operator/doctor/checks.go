@@ -33,6 +33,7 @@ func controllerAlive(f *Facts) []Finding {
 	namespace := fleet.SettingsIn(f.Rollouts).Namespace
 	object := "Lease " + namespace + "/" + v1alpha1.ControllerLease
 	look := fmt.Sprintf("kubectl -n %[1]s get pods; kubectl -n %[1]s logs deployment/evenkeel-controller", namespace)
+	wrong := ""
 	switch l := f.Lease; {
 	case l.Denied || l.Alive:
 		return nil
@@ -40,17 +41,13 @@ func controllerAlive(f *Facts) []Finding {
 		return []Finding{{Severity: Note, Object: object, Wrong: "is missing: no controller runs, and no rollout needs one",
 			Do: applyAll + " if you want rollouts; if it is already applied: " + look}}
 	case !l.Found:
-		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: "is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, rollouts neither " +
-				"proceed nor stop on failures"}}
+		wrong = "is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, "
 	case l.Holder == "":
-		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: "has no holder: no controller runs; rollouts neither proceed nor stop on failures"}}
+		wrong = "has no holder: no controller runs; "
 	default:
-		return []Finding{{Severity: Error, Object: object, Do: look,
-			Wrong: fmt.Sprintf("%s has not renewed it since %s: rollouts neither proceed nor stop on failures", l.Holder,
-				l.Renewed.UTC().Format(time.RFC3339))}}
+		wrong = fmt.Sprintf("%s has not renewed it since %s: ", l.Holder, l.Renewed.UTC().Format(time.RFC3339))
 	}
+	return []Finding{{Severity: Error, Object: object, Do: look, Wrong: wrong + "rollouts neither proceed nor stop on failures"}}
 }
 
 // groupBy groups nodes by a key, the largest group first. It leaves out nodes whose key is empty.

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -293,8 +292,8 @@ func (l *look) sources(ctx context.Context) error {
 
 // lease reads the controller's Lease.
 func (l *look) lease(ctx context.Context) (Lease, error) {
-	lease, namespace := &coordinationv1.Lease{}, fleet.SettingsIn(l.f.Rollouts).Namespace
-	err := l.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
+	namespace := fleet.SettingsIn(l.f.Rollouts).Namespace
+	lease, err := fleet.ControllerLease(ctx, l, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Lease{}, nil
