@@ -97,8 +97,7 @@ func (n *Node) joined() bool {
 // failed, or a node that got it after a retry has not proven it: then new nodes without workload pods count like the
 // others.
 func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool) {
-	failed, idle := int32(0), int32(0)
-	var names []string
+	idle, names := int32(0), []string(nil)
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		if n.Owner != "" || n.OtherSource != "" || n.Source.By().Name != d.in.Name || !isConfigMap(n.Source) {
@@ -119,20 +118,19 @@ func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool
 		case reason == "":
 			flying++
 		case same && !n.Source.By().AssignedAt.Time.Before(TimeOf(d.next.AttemptTime).Truncate(time.Second)):
-			failed++
 			names = append(names, n.Name+" "+reason)
 		}
 	}
 	if doubt {
 		flying += idle
 	}
-	if failed < d.limit() {
+	if len(names) < int(d.limit()) {
 		return flying, doubt
 	}
 	d.joins.stopped = true
 	d.joins.message = fmt.Sprintf("joining is stopped: revision %d failed on %s that joined (limit %d): %s; repair or remove them, or let "+
 		"others join: kubectl evenkeel rollout retry %s",
-		to.Number, printable.Count(failed, "node"), d.limit(), printable.First(names, 3, ", "), d.in.Name)
+		to.Number, printable.Count(len(names), "node"), d.limit(), printable.First(names, 3, ", "), d.in.Name)
 	return flying, doubt
 }
 
