@@ -365,7 +365,8 @@ func (d *planner) steps() string {
 
 func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
 	h, c, reason := d.next.Halt, d.counts, string(phase)
-	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutRollingBack && !d.in.Spec.Frozen || phase == v1alpha1.RolloutWaiting
+	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutWaiting ||
+		phase == v1alpha1.RolloutRollingBack && !d.in.Spec.Frozen
 	budget, joining, halted := "OverBudget", "NotStopped", condition(v1alpha1.ConditionHalted, false, "NotHalted", "")
 	if c.Unavailable <= c.Budget {
 		budget = "WithinBudget"

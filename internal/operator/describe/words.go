@@ -123,8 +123,8 @@ func ControllerSilent(lease fleet.Renewal, namespace string, now time.Time) stri
 	case lease.Time.IsZero() || now.Sub(lease.Time) < silence:
 		return ""
 	}
-	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s, by the clock of this machine: is it running? kubectl -n %s get pods",
-		Age(metav1.NewTime(lease.Time), now), namespace)
+	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s, by the clock of this machine: is it running? "+
+		"kubectl -n %s get pods", Age(metav1.NewTime(lease.Time), now), namespace)
 }
 
 // uidNote matches the UID that agents add to the name of a configuration.
