@@ -132,12 +132,6 @@ type NodeConfigStatus struct {
 	// +optional
 	Preflight *PreflightAnswer `json:"preflight,omitempty"`
 
-	// flags is the agent's answer to the request in the annotation
-	// evenkeel.dev/flags of this NodeConfig. Absent if it has answered none.
-	// Written by the agent.
-	// +optional
-	Flags *FlagsAnswer `json:"flags,omitempty"`
-
 	// drift is how the running kubelet and its local files compare with what the
 	// agent started. The agent compares them about 15 seconds after the first start
 	// of the kubelet and then at most every 10 minutes, and corrects nothing. The
@@ -162,39 +156,6 @@ type NodeConfigStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// AnnotationFlags is the annotation of a NodeConfig that asks the node's agent which flags of its kubelet can be fields of the
-// configuration. Its value names the request, in 1 to 128 characters. kubectl evenkeel flags writes it.
-const AnnotationFlags = "evenkeel.dev/flags"
-
-// Limits of a FlagsAnswer, in bytes. The CRD has them in characters.
-const (
-	MaxFlagsRequest = 128
-	MaxFlagsText    = 8192
-	MaxFlagsError   = 1024
-)
-
-// FlagsAnswer is an agent's answer to a request about the flags of its kubelet.
-type FlagsAnswer struct {
-	// request is the value of the annotation evenkeel.dev/flags. Written by the
-	// agent.
-	// +required
-	// +kubebuilder:validation:MaxLength=128
-	Request string `json:"request"`
-
-	// text is what evenkeel-agent flags prints on the node, without credentials:
-	// the flags, and a drop-in with the same meaning. At most 8192 bytes. Written
-	// by the agent.
-	// +optional
-	// +kubebuilder:validation:MaxLength=8192
-	Text string `json:"text,omitempty"`
-
-	// error is why there is no text, or why the drop-in is not equivalent to the
-	// flags. Absent if it is equivalent. At most 1024 bytes. Written by the agent.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Error string `json:"error,omitempty"`
 }
 
 // AnnotationPreflight is the annotation of a NodeConfig that asks the node's agent whether it would adopt a revision. Its

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -14,10 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/install"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -73,7 +70,7 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 				return program.Usage("flags takes only -- and the kubelet's command line")
 			}
 			return withHostKubelet(o, args, func(host *agent.HostKubelet) error {
-				return showFlags(cmd.Context(), cmd.OutOrStdout(), host, newer, false)
+				return showFlags(cmd.Context(), cmd.OutOrStdout(), host, newer)
 			})
 		},
 	}
@@ -86,31 +83,8 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 	return cmd
 }
 
-// publishedFlags returns what flags prints, without the values of flags and fields that can be secret.
-func publishedFlags(ctx context.Context, host *agent.HostKubelet) (string, error) {
-	hide := secretsOf(host)
-	var text strings.Builder
-	err := showFlags(ctx, &text, host, "", true)
-	if err != nil {
-		err = errors.New(hide(err.Error()))
-	}
-	return hide(text.String()), err
-}
-
-// secretsOf returns the secrets in a kubelet's command line and in its local configuration, as they are now.
-func secretsOf(host *agent.HostKubelet) func(string) string {
-	var configs []map[string]any
-	for path := range host.LocalFiles() {
-		if data, err := atomicfile.ReadBounded(path, 8<<20); err == nil && payload.CheckLimits(data) == nil {
-			config, _ := payload.DecodeMapping(data)
-			configs = append(configs, config)
-		}
-	}
-	return payload.SecretsOf(host.Args, configs...)
-}
-
-// showFlags prints how the flags of a kubelet can be converted; if published, without secret values.
-func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newer string, published bool) error {
+// showFlags prints how the flags of a kubelet can be converted.
+func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newer string) error {
 	var version string
 	var unknown []string
 	if newer != "" {
@@ -122,12 +96,6 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	converted, err := host.DryRunner.ConvertFlags(ctx, host.InitFile)
 	if err != nil {
 		return couldNotTell(err)
-	}
-	if published { // the caller hides what the drop-in has of these values
-		for i, f := range converted.Flags {
-			converted.Flags[i].Args = payload.MaskArguments(f.Args)
-		}
-		converted.Remaining = payload.MaskArguments(converted.Remaining)
 	}
 	var removed, kept []string
 	for _, f := range converted.Flags {

@@ -389,9 +389,6 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			intended.ShowTo(reporter)
 			all.Go(func() { intended.Run(background) })
 			parts.Source, parts.Preflights = intended, intended
-			parts.Flags = func(ctx context.Context) (string, error) {
-				return publishedFlags(ctx, host)
-			}
 		case v1alpha1.RemoteConfigConfigMap:
 			intended := source.NewConfigMapSource(client, own, parts.SavedConfigs, log)
 			intended.ShowTo(reporter)
@@ -499,4 +496,16 @@ func warnIfOlder(dir, ours string, log *slog.Logger) {
 		log.Warn("this kubelet is older than one that has run on this node: it validates the current configuration again; "+
 			"the records of the newer version are kept, but do not apply to this one", "version", ours, "newer", newest)
 	}
+}
+
+// secretsOf returns the secrets in a kubelet's command line and in its local configuration, as they are now.
+func secretsOf(host *agent.HostKubelet) func(string) string {
+	var configs []map[string]any
+	for path := range host.LocalFiles() {
+		if data, err := atomicfile.ReadBounded(path, 8<<20); err == nil && payload.CheckLimits(data) == nil {
+			config, _ := payload.DecodeMapping(data)
+			configs = append(configs, config)
+		}
+	}
+	return payload.SecretsOf(host.Args, configs...)
 }

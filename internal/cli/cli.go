@@ -88,7 +88,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 		node.NodesCommand(env), node.Command(env), dashboard.Command(env))
 	command.AddTitled(root, "Install and diagnose:", install.Command(env), install.UninstallCommand(env), doctor.Command(env),
 		support.Command(env), version.Command(env))
-	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.UpgradeCommand(env), node.FlagsCommand(env))
+	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.UpgradeCommand(env))
 	for path, role := range map[string]string{
 		"rollout": "evenkeel-operator", "rollout list": "evenkeel-view", "rollout status": "evenkeel-view", "push": "evenkeel-operator",
 		"assign": "evenkeel-operator", "preflight": "evenkeel-preflight", "install": "evenkeel-installer", "uninstall": "evenkeel-installer",

@@ -160,10 +160,6 @@ func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 		"error": {v1alpha1.MaxErrorLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.Error = text }, "an error or a message of more than 8192 bytes"},
 		"message": {v1alpha1.MaxErrorLength, func(s *v1alpha1.NodeConfigStatus, text string) { s.Conditions = conditions(2, text) },
 			"an error or a message of more than 8192 bytes"},
-		"flags": {v1alpha1.MaxFlagsText, func(s *v1alpha1.NodeConfigStatus, text string) {
-			s.Flags = &v1alpha1.FlagsAnswer{Request: "a", Text: text}
-		},
-			"an error or a message of more than 8192 bytes"},
 		"reason": {v1alpha1.MaxBadReasonLength, func(s *v1alpha1.NodeConfigStatus, text string) {
 			s.BadConfigs = []v1alpha1.BadConfig{{}, {Reason: text}}
 		},

@@ -159,7 +159,6 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 // replacesFlags replaces --max-pods=77 by a drop-in, without which the flag counts again.
 func (h *host) replacesFlags(dropins string) {
 	h.t.Helper()
-	h.Plugin(0, []string{"flags", h.Node.Name()}, "--max-pods=77 (maxPods)\n", "\nmaxPods: 77\n")
 	h.does(0, "replaces flags of the kubelet\n", "flags", "--apply", "--bin-dir="+h.bin)
 	h.commandLine("--max-pods=77", false)
 	h.Eventually("the drop-in replaces the flag", func(ctx context.Context) error {

@@ -11,7 +11,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -97,52 +96,4 @@ func TestAssignJudgesTheFieldsOfItsFile(t *testing.T) {
 		": maxPods must be a whole number from -2147483648 to 2147483647, not \"many\"; systemReserved.cpu must be text, in quotes, not 1; nothing was")
 	api.Run("assign", "a", "-f", fakeapi.File(t, fakeapi.Header+"authentication: {anonymous: {enabled: true}}\n"), "--drop-in", "--dry-run").Want(t, command.ExitComplete, nil,
 		"note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n")
-}
-
-func TestFlagsPrintsTheAgentsAnswerOrWhyThereIsNone(t *testing.T) {
-	const text = "# These flags of the kubelet can be removed:\n#   --max-pods=77 (maxPods)\nmaxPods: 77\n"
-	for _, tt := range []struct {
-		name    string
-		answer  func(api *fakeapi.API, nc *v1alpha1.NodeConfig, request string)
-		code    int
-		out     []string
-		words   string
-		request string // that is left
-	}{
-		{"an answer", func(api *fakeapi.API, nc *v1alpha1.NodeConfig, request string) {
-			nc.Status.Flags = &v1alpha1.FlagsAnswer{Request: request, Text: text}
-			api.Report(nc)
-		}, command.ExitComplete, []string{text}, "", ""},
-		{"an answer with an error", func(api *fakeapi.API, nc *v1alpha1.NodeConfig, request string) {
-			nc.Status.Flags = &v1alpha1.FlagsAnswer{Request: request, Text: text, Error: "the drop-in is not equivalent to the flags"}
-			api.Report(nc)
-		}, command.ExitError, []string{text}, "error: node a: the drop-in is not equivalent to the flags", ""},
-		{"no answer", func(*fakeapi.API, *v1alpha1.NodeConfig, string) {}, command.ExitTimeout, nil, "the agent of node a has not answered within 1m", ""},
-		{"another request", func(api *fakeapi.API, nc *v1alpha1.NodeConfig, _ string) {
-			nc.Annotations[v1alpha1.AnnotationFlags] = "another"
-			api.Write(nc)
-		}, command.ExitError, nil, "was removed or replaced by another one", "another"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := newAPI(t)
-				nc := api.AddNodeConfig("a", nil, nil)
-				r := api.Begin("flags", "a", "--timeout=1m")
-				synctest.Wait()
-				api.Read(nc)
-				request := nc.Annotations[v1alpha1.AnnotationFlags]
-				assert.Must(t, request != "", "nobody was asked: %s%s", r.Out, r.Err)
-				tt.answer(api, nc, request)
-				(<-r.Ended).Want(t, tt.code, tt.out, tt.words)
-				if err := api.Get(t.Context(), client.ObjectKey{Name: "a"}, nc); err != nil || nc.Annotations[v1alpha1.AnnotationFlags] != tt.request {
-					t.Errorf("the request %q is left, want %q: %v", nc.Annotations[v1alpha1.AnnotationFlags], tt.request, err)
-				}
-			})
-		})
-	}
-	api := newAPI(t)
-	api.Run("flags", "a").WantError(t, "node a has no NodeConfig: no agent has ever run there")
-	api.Run("flags", "a", "--timeout=0s").WantError(t, "--timeout must be longer than 0")
-	api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "" })
-	api.Run("flags", "a").WantError(t, "no agent has reported from node a")
 }

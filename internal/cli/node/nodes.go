@@ -28,7 +28,7 @@ import (
 type nodesOptions struct {
 	selector, rollout string
 	failed, problems  bool
-	drift, watch      bool
+	drift             bool
 	compared          *driftRows          // counts nodes; nil without --drift
 	seen              *describe.Situation // counts all nodes
 	output            printing.Format
@@ -58,8 +58,6 @@ minutes and correct nothing.
 
 Without permission to list Nodes, the command lists NodeConfigs.
 
-With -w it goes on until Ctrl-C: it prints a line for each node that changes; with -o json, one object per line.
-
 -o wide adds the versions of kubelet and agent, the source of the agent's configuration, and the agent's run mode: Host, a
 service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted, in a pod.`,
 		Example: `  # All nodes
@@ -73,10 +71,7 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
   kubectl evenkeel nodes --rollout workers --failed
 
   # Nodes on which somebody edited a file, or whose kubelet runs with something else
-  kubectl evenkeel nodes --drift
-
-  # Nodes that fail, as soon as they do
-  kubectl evenkeel nodes --failed -w`,
+  kubectl evenkeel nodes --drift`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.nodes(cmd.Context(), o) },
 	}
@@ -87,7 +82,6 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 		"reason, such as a timeout")
 	f.BoolVar(&o.problems, "problems", false, "only nodes with any kind of problem")
 	f.BoolVar(&o.drift, "drift", false, "only nodes whose running kubelet or local files differ from what was started, and what differs")
-	f.BoolVarP(&o.watch, "watch", "w", false, "after listing the nodes, print each node that changes, until Ctrl-C")
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.CompleteRollout(cmd, nil, so)
@@ -111,31 +105,18 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 		return err
 	}
 	if o.drift {
-		o.compared = &driftRows{}
+		o.compared = &driftRows{notCompared: map[string]int{}}
 	}
 	o.seen = &describe.Situation{}
-	if o.watch {
-		return a.watchNodes(ctx, c, o, selector)
-	}
 	rows, err := a.rows(ctx, c, o, selector)
 	if err != nil {
 		return err
 	}
-	out := newNodeRows(a.Out, o)
-	for _, row := range rows {
-		if err := out.add(row); err != nil {
-			return err
-		}
-	}
-	return out.end(a.ErrOut)
+	return a.printNodes(rows, o)
 }
 
 // rows returns the nodes that the flags select, in the natural order of their names.
 func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector) (rows []describe.Row, err error) {
-	if o.compared != nil {
-		*o.compared = driftRows{notCompared: map[string]int{}}
-	}
-	*o.seen = describe.Situation{}
 	settings := fleet.DefaultSettings
 	if all, err := fleet.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
 		o.seen.Rollouts, settings = all.Items, fleet.SettingsIn(all.Items)
@@ -205,81 +186,46 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, ag
 	return nil
 }
 
-// nodeRows prints nodes: a table page by page, or JSON or YAML when all nodes are read.
-type nodeRows struct {
-	w         io.Writer
-	format    printing.Format
-	inRollout bool
-	watched   bool // print rows as they come
-	table     *printing.Rows
-	n         int
-	// agents counts nodes by agent version.
-	agents map[string]int
-	// modes counts nodes by run mode.
-	modes map[string]int
-	// drift replaces the columns; nil without --drift.
-	drift *driftRows
-	seen  *describe.Situation
-	Items []describe.Row `json:"items"`
-}
-
-func newNodeRows(w io.Writer, o nodesOptions) *nodeRows {
-	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, seen: o.seen,
-		agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
-}
-
-func (r *nodeRows) add(row describe.Row) error {
-	r.n++
-	if row.AgentVersion != "" {
-		r.agents[row.AgentVersion]++
+// printNodes prints nodes, and notes about them.
+func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
+	if o.drift {
+		defer o.compared.notes(a.ErrOut, len(rows))
 	}
-	if row.RunMode != "" {
-		r.modes[row.RunMode]++
-	}
-	switch r.format {
+	switch o.output {
 	case printing.JSON, printing.YAML:
-		if r.watched {
-			return printing.One(r.w, r.format, row)
-		}
-		r.Items = append(r.Items, row)
-		return nil
+		return printing.Encode(a.Out, o.output, map[string][]describe.Row{"items": append([]describe.Row{}, rows...)})
 	case printing.Name:
-		_, err := fmt.Fprintf(r.w, "node/%s\n", row.Name)
-		return err
-	}
-	if r.table == nil {
-		r.table = printing.NewTable(r.w, r.header())
-	}
-	if err := r.table.Add(r.cells(row)); err != nil {
-		return err
-	}
-	if r.n%fleet.PageSize == 0 {
-		return r.table.Flush()
-	}
-	return nil
-}
-
-func (r *nodeRows) end(errOut io.Writer) error {
-	if r.drift != nil {
-		defer r.drift.notes(errOut, r.n)
-	}
-	if r.format == "" || r.format == printing.Wide {
-		defer summaryNote(errOut, describe.SummaryOf(*r.seen))
-	}
-	switch {
-	case r.watched && (r.format == printing.JSON || r.format == printing.YAML):
-	case r.format == printing.JSON || r.format == printing.YAML:
-		return printing.Encode(r.w, r.format, r)
-	case r.n == 0 && r.format != printing.Name && r.drift == nil:
-		fmt.Fprintln(errOut, "No nodes found")
-	case r.table != nil:
-		if err := r.table.Flush(); err != nil {
-			return err
-		}
-		for _, note := range []string{versionNote(r.agents), bootstrapNote(r.modes)} {
-			if note != "" {
-				fmt.Fprintln(errOut, note)
+		for _, row := range rows {
+			if _, err := fmt.Fprintf(a.Out, "node/%s\n", row.Name); err != nil {
+				return err
 			}
+		}
+		return nil
+	}
+	defer summaryNote(a.ErrOut, describe.SummaryOf(*o.seen))
+	if len(rows) == 0 {
+		if !o.drift {
+			fmt.Fprintln(a.ErrOut, "No nodes found")
+		}
+		return nil
+	}
+	agents, modes := map[string]int{}, map[string]int{}
+	table := make([][]string, len(rows))
+	for i, row := range rows {
+		table[i] = o.cells(row)
+		if row.AgentVersion != "" {
+			agents[row.AgentVersion]++
+		}
+		if row.RunMode != "" {
+			modes[row.RunMode]++
+		}
+	}
+	if err := printing.Table(a.Out, o.header(), table); err != nil {
+		return err
+	}
+	for _, note := range []string{versionNote(agents), bootstrapNote(modes)} {
+		if note != "" {
+			fmt.Fprintln(a.ErrOut, note)
 		}
 	}
 	return nil
@@ -296,14 +242,6 @@ func summaryNote(w io.Writer, s describe.Summary) {
 	if len(words) > 0 {
 		fmt.Fprintln(w, "note: "+strings.Join(words, ", "))
 	}
-}
-
-// flush writes rows that are still in the table.
-func (r *nodeRows) flush() error {
-	if r.table == nil {
-		return nil
-	}
-	return r.table.Flush()
 }
 
 // versionNote returns a note about agents whose version differs from most; "" if all have the same version.
@@ -335,26 +273,26 @@ func bootstrapNote(modes map[string]int) string {
 	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, printable.Count(all, "node"))
 }
 
-func (r *nodeRows) header() []string {
-	if r.drift != nil {
-		return r.drift.header(r.format)
+func (o nodesOptions) header() []string {
+	if o.drift {
+		return o.compared.header(o.output)
 	}
 	out := []string{"NAME", "HEALTH", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
-	if r.inRollout {
+	if o.rollout != "" {
 		out = append(out, "POSITION")
 	}
-	if r.format == printing.Wide {
+	if o.output == printing.Wide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
-		if r.inRollout {
+		if o.rollout != "" {
 			out = append(out, "WHY")
 		}
 	}
 	return out
 }
 
-func (r *nodeRows) cells(row describe.Row) []string {
-	if r.drift != nil {
-		return r.drift.cells(row, r.format)
+func (o nodesOptions) cells(row describe.Row) []string {
+	if o.drift {
+		return o.compared.cells(row, o.output)
 	}
 	ok := "no agent yet"
 	if row.ConfigOK.Status != "" {
@@ -369,13 +307,13 @@ func (r *nodeRows) cells(row describe.Row) []string {
 		since = describe.Age(*t, time.Now())
 	}
 	out := []string{row.Name, string(row.Health), row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
-	if r.inRollout {
+	if o.rollout != "" {
 		out = append(out, row.Place())
 	}
-	if r.format == printing.Wide {
+	if o.output == printing.Wide {
 		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode,
 			printing.Cell(strings.Join(row.Problems, "; ")))
-		if r.inRollout {
+		if o.rollout != "" {
 			out = append(out, printing.Cell(row.Why))
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 func newAPI(t *testing.T) *fakeapi.API {
 	t.Helper()
-	return fakeapi.New(t, NodesCommand, Command, AssignCommand, FlagsCommand)
+	return fakeapi.New(t, NodesCommand, Command, AssignCommand)
 }
 
 func TestNodesListsConfigurations(t *testing.T) {

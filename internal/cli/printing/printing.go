@@ -99,55 +99,21 @@ func sameYAML(document []byte) []byte {
 	return append(printable.YAML(indented.Bytes()), '\n')
 }
 
-// Table prints rows as kubectl does.
+// Table prints rows as kubectl does. An empty cell becomes "-".
 func Table(w io.Writer, header []string, rows [][]string) error {
-	t := NewTable(w, header)
-	t.begin()
+	out := printers.GetNewTabWriter(w)
+	fmt.Fprintln(out, strings.Join(header, "\t"))
 	for _, row := range rows {
-		if err := t.Add(row); err != nil {
-			return err
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			if cells[i] = printable.Line(cell); cell == "" {
+				cells[i] = "-"
+			}
 		}
+		fmt.Fprintln(out, strings.Join(cells, "\t"))
 	}
-	return t.Flush()
+	return out.Flush()
 }
-
-// Rows is a table that grows: its columns keep their widths.
-type Rows struct {
-	header []string
-	begun  bool
-	out    interface {
-		io.Writer
-		Flush() error
-	}
-}
-
-// NewTable returns a table that prints its header with the first row.
-func NewTable(w io.Writer, header []string) *Rows {
-	return &Rows{header: header, out: printers.GetNewTabWriter(w)}
-}
-
-func (t *Rows) begin() {
-	t.begun = true
-	fmt.Fprintln(t.out, strings.Join(t.header, "\t"))
-}
-
-// Add adds a row, which Flush prints. An empty cell becomes "-".
-func (t *Rows) Add(row []string) error {
-	if !t.begun {
-		t.begin()
-	}
-	cells := make([]string, len(row))
-	for i, cell := range row {
-		if cells[i] = printable.Line(cell); cell == "" {
-			cells[i] = "-"
-		}
-	}
-	_, err := fmt.Fprintln(t.out, strings.Join(cells, "\t"))
-	return err
-}
-
-// Flush prints the rows that were added.
-func (t *Rows) Flush() error { return t.out.Flush() }
 
 // Style colors text; the zero value does not.
 type Style bool
@@ -212,21 +178,6 @@ func Encode(w io.Writer, f Format, v any) error {
 func Line(object any) (string, error) {
 	line, err := json.Marshal(object)
 	return string(printable.JSON(line)), err
-}
-
-// One writes one value of a stream: a line of JSON, or a YAML document.
-func One(w io.Writer, f Format, v any) error {
-	if f == YAML {
-		if _, err := io.WriteString(w, "---\n"); err != nil {
-			return err
-		}
-		return Encode(w, f, v)
-	}
-	line, err := Line(v)
-	if err == nil {
-		_, err = fmt.Fprintln(w, line)
-	}
-	return err
 }
 
 // Document returns an object as a YAML document of a stream.

@@ -48,24 +48,16 @@ and what happens next. Running a command twice changes nothing.`,
 
 func (a *app) listCommand() *cobra.Command {
 	var f printing.Format
-	var watch bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List rollouts",
-		Long: `List rollouts.
-
-With -w it goes on until Ctrl-C: it prints a line for each rollout that changes; with -o json, one object per line.`,
 		Example: `  kubectl evenkeel rollout list
-  kubectl evenkeel rollout list -o wide
-  kubectl evenkeel rollout list -w`,
+  kubectl evenkeel rollout list -o wide`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.Client()
 			if err != nil {
 				return err
-			}
-			if watch {
-				return a.watchList(cmd.Context(), c, f)
 			}
 			list, err := fleet.Rollouts(cmd.Context(), c)
 			if err != nil {
@@ -74,7 +66,6 @@ With -w it goes on until Ctrl-C: it prints a line for each rollout that changes;
 			return a.printList(cmd.Context(), c, f, list)
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "after listing the rollouts, print each rollout that changes, until Ctrl-C")
 	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	return cmd
 }
@@ -118,9 +109,6 @@ func listHeader(f printing.Format) []string {
 	}
 	return header
 }
-
-// ageColumn is the column of a row that changes with time.
-const ageColumn = 6
 
 func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	st := &r.Status

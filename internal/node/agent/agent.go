@@ -48,7 +48,6 @@ type Agent struct {
 	node        node
 	guard       guard
 	preflight   aside[v1alpha1.PreflightAnswer]
-	flags       aside[v1alpha1.FlagsAnswer]
 	drift       drift
 	losses      []*task[string] // what restarts have cost
 	reports     reports
@@ -139,7 +138,6 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.gather()
 	a.reportLosses()
 	a.judgePreflight(ctx)
-	a.answerFlags(ctx)
 	a.saveDownload()
 	a.restartNodeWatch(ctx)
 	a.recountPods(ctx)

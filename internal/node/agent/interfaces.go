@@ -115,9 +115,6 @@ type InitSystem interface {
 // Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the node has no API.
 type Parts struct {
 	Preflights Preflights // nil: the node takes no requests
-	// Flags describes which flags of the kubelet can be fields of its configuration. Its text has no credentials. It is called
-	// beside the loop. nil: the node does not take such requests.
-	Flags func(ctx context.Context) (text string, err error)
 	// Configz reads the /configz of the running kubelet, which runs with effective. It is called beside the loop. nil: the agent has
 	// no credentials for it.
 	Configz      func(ctx context.Context, effective component.Effective) (component.Effective, error)

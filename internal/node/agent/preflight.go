@@ -14,14 +14,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Preflights returns requests that change nothing: to judge a configuration, and to examine the kubelet's flags.
+// Preflights returns requests to judge a configuration. They change nothing.
 type Preflights interface {
 	// Preflight returns the newest request; nil if there is none.
 	Preflight() *source.Preflight
 	// PreflightPayload downloads the payload of a request, and saves nothing.
 	PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error)
-	// FlagsRequest returns the newest request about the kubelet's flags; empty if there is none.
-	FlagsRequest() string
 }
 
 // judgePreflight takes the answer to the request that was judged, and begins to judge a new one.

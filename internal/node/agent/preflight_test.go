@@ -29,15 +29,9 @@ type simPreflights struct {
 	confs   map[types.UID]conf
 	err     error // of the download
 
-	flags    string // the request about flags
-	describe func(ctx context.Context) (string, error)
 }
 
 func (p *simPreflights) Preflight() *source.Preflight { return p.request }
-
-func (p *simPreflights) FlagsRequest() string { return p.flags }
-
-func (p *simPreflights) describeFlags(ctx context.Context) (string, error) { return p.describe(ctx) }
 
 func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
 	if p.err != nil {

@@ -69,7 +69,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 	status := nodeConfigStatus(public, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
-		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found,
+		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Drift: a.drift.found,
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
 	if a.isForeign(d.Status.Active.Namespace) {

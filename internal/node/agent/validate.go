@@ -78,7 +78,6 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	}
 	if a.validations.busy() {
 		a.preflight.stop()
-		a.flags.stop()
 	}
 }
 

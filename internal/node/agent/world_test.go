@@ -143,7 +143,6 @@ func (w *world) start() {
 	parts := Parts{Configz: w.configz, Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
 	if w.preflights != nil {
 		parts.Preflights = w.preflights
-		parts.Flags = w.preflights.describeFlags
 	}
 	if w.options != nil {
 		w.options(&o)

@@ -45,13 +45,6 @@ func boundStatus(s v1alpha1.NodeConfigStatus, hide func(string) string) v1alpha1
 	if p := s.Preflight; p != nil {
 		p.Message = shorten(p.Message, v1alpha1.MaxPreflightMessage)
 	}
-	if f := s.Flags; f != nil {
-		f.Error = shorten(f.Error, v1alpha1.MaxFlagsError)
-		if size := printable.Size(f.Text, storedRune); size > v1alpha1.MaxFlagsText { // a drop-in without its middle would be another one
-			f.Error, f.Text = fmt.Sprintf("the answer has %d bytes, and %d are possible: run evenkeel-agent flags on the node", size,
-				v1alpha1.MaxFlagsText), ""
-		}
-	}
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]
 	for i := range s.Conditions {
 		limit := maxReadiness
@@ -88,7 +81,7 @@ func boundNames(names []string, limit int) []string {
 func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
 	const limit = 200
 	s = *s.DeepCopy()
-	s.OverriddenFields, s.Preflight, s.Flags, s.Drift = nil, nil, nil, nil
+	s.OverriddenFields, s.Preflight, s.Drift = nil, nil, nil
 	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*limit) + "; " + shorten(s.Error, limit)
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, limit)

@@ -34,7 +34,6 @@ type NodeConfigSource struct {
 	assigned  assignment // the assignment that resolved belongs to
 	resolved  Answer     // of fetch; the zero value: there is none yet
 	preflight *Preflight // nil: none is requested
-	flags     string     // the request about the kubelet's flags; empty: none
 }
 
 // NewNodeConfigSource returns a source that has no answer until Run.
@@ -113,7 +112,6 @@ func (s *NodeConfigSource) see(object *v1alpha1.NodeConfig, err error) {
 	s.view.update(object, err)
 	if err == nil {
 		s.setPreflight(preflightOf(object))
-		s.setFlagsRequest(flagsRequestOf(object))
 	}
 	if object != nil {
 		if s.reporter != nil {

@@ -62,29 +62,6 @@ func (s *NodeConfigSource) setPreflight(p *Preflight) {
 	}
 }
 
-// flagsRequestOf returns the request about the kubelet's flags in a NodeConfig; empty if there is none that can be answered.
-func flagsRequestOf(nc *v1alpha1.NodeConfig) string {
-	if nc == nil || len(nc.Annotations[v1alpha1.AnnotationFlags]) > v1alpha1.MaxFlagsRequest {
-		return ""
-	}
-	return nc.Annotations[v1alpha1.AnnotationFlags]
-}
-
-// FlagsRequest returns the newest request about the kubelet's flags; empty if there is none. Changed signals a new one.
-func (s *NodeConfigSource) FlagsRequest() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.flags
-}
-
-// setFlagsRequest keeps the request of a NodeConfig. The caller holds mu.
-func (s *NodeConfigSource) setFlagsRequest(request string) {
-	if request != s.flags {
-		s.flags = request
-		signal(s.changed)
-	}
-}
-
 // PreflightPayload downloads the payload that a request names, and saves nothing. It retries until the API answers or ctx ends. A
 // *payload.Error says that the node would reject the payload; other errors say why an assignment of it could not be carried out.
 func (s *NodeConfigSource) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {

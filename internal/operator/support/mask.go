@@ -45,10 +45,6 @@ func mask(field string, value any) any {
 func maskMap(field string, fields map[string]any) map[string]any {
 	fields = payload.Mask(fields) // it copies
 	for name, value := range fields {
-		if text, ok := value.(string); ok && field == "flags" && name == "text" {
-			fields[name] = "left out, older agents do not mask it: " + printable.Count(len(text), "byte")
-			continue
-		}
 		if annotations, ok := value.(map[string]any); ok && name == "annotations" && field == "metadata" {
 			fields[name] = ownAnnotations(annotations)
 			continue
