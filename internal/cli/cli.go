@@ -46,11 +46,11 @@ func rootCommand(env *command.Env) *cobra.Command {
 Exit codes:
   0  success; "rollout status": complete, or in progress if -w is not set
   1  wrong usage, or the API server refuses the request or does not answer
-  2  the rollout is halted, rolled back, invalid or stuck; "upgrade": a configuration must be migrated by hand;
+  2  the rollout is halted, rolled back, invalid or stuck; "component": a configuration must be migrated by hand;
      "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back;
      "preflight": a node refuses
-  3  --timeout expired, or an agent does not answer; "upgrade plan": it is unknown whether a configuration must be migrated by hand
-  4  the rollout waits for approval ("rollout promote")
+  3  --timeout expired, or an agent does not answer; "component plan": it is unknown whether a configuration must be migrated by hand
+  4  the rollout waits for approval ("rollout approve")
 "config validate" and "doctor" have other exit codes.
 
 kubectl's connection flags work here too: --server, --token, --as, --request-timeout and others.
@@ -63,7 +63,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 
   # Watch the rollout, and approve the next steps
   kubectl evenkeel rollout status workers -w
-  kubectl evenkeel rollout promote workers
+  kubectl evenkeel rollout approve workers
 
   # Complete the names of rollouts in this shell
   source <(kubectl-evenkeel completion bash)`,
@@ -88,7 +88,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 		node.NodesCommand(env), node.Command(env), dashboard.Command(env))
 	command.AddTitled(root, "Install and diagnose:", install.Command(env), install.UninstallCommand(env), doctor.Command(env),
 		support.Command(env), version.Command(env))
-	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.UpgradeCommand(env))
+	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.ComponentCommand(env))
 	for path, role := range map[string]string{
 		"rollout": "evenkeel-operator", "rollout list": "evenkeel-view", "rollout status": "evenkeel-view", "push": "evenkeel-operator",
 		"assign": "evenkeel-operator", "preflight": "evenkeel-preflight", "install": "evenkeel-installer", "uninstall": "evenkeel-installer",

@@ -31,12 +31,12 @@ func TestTheHelpGroupsCommands(t *testing.T) {
 		"config --help": "Advanced: convert, and migrate kubeadm's configurations:\n  convert ",
 	} {
 		got := newAPI(t).Run(strings.Fields(line)...)
-		assert.That(t, strings.Contains(got.Out, want) && strings.Contains(got.Out, "  upgrade ") == (line == "--help"), "%s shows\n%s", line, got.Out)
+		assert.That(t, strings.Contains(got.Out, want) && strings.Contains(got.Out, "  component ") == (line == "--help"), "%s shows\n%s", line, got.Out)
 	}
 }
 
 func TestEveryCommandThatAsksTakesTheShortFlag(t *testing.T) {
-	for _, line := range []string{"push", "assign", "install", "uninstall", "upgrade apply", "upgrade undo", "config upload"} {
+	for _, line := range []string{"push", "assign", "install", "uninstall", "component apply", "component undo", "config upload"} {
 		got := newAPI(t).Run(append(strings.Fields(line), "--help")...)
 		assert.That(t, strings.Contains(got.Out, "-y, --yes"), "%s has no -y:\n%s", line, got.Out)
 	}

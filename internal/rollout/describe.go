@@ -72,7 +72,7 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	case d.gates.onlyGates:
 		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
 	case s != nil && Approves(s):
-		return v1alpha1.RolloutAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s",
+		return v1alpha1.RolloutAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout approve %s; %s",
 			revision, d.steps(), name, d.summary())
 	case d.pausing():
 		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(),

@@ -30,7 +30,7 @@ func small(t *testing.T) *browser {
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	b.shows("#fleet-words", "30 nodes in 3 zones")
-	b.shows("[data-rollout=waiting]", "Promote", "History")
+	b.shows("[data-rollout=waiting]", "Approve", "History")
 	return b
 }
 
@@ -54,7 +54,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 		assert.That(t, value[bool](b, `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`),
 			"the focus on %s is not seen", at)
 	}
-	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-promote", "menu-waiting", "health-Healthy", "health-NotReady", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
+	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-approve", "menu-waiting", "health-Healthy", "health-NotReady", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
 		assert.That(t, slices.Contains(stops, want), "%s is not come to: %q", want, stops)
 	}
 	// The map: arrows, zones, the next that is not fine.
@@ -88,7 +88,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	b.waits(`document.activeElement.id === "row-seen-017"`)
 
 	// The primary action: ask, cancel. Escape closes the menu of the others, and one of them is confirmed.
-	b.do(focus("[id='do-waiting-promote']"))
+	b.do(focus("[id='do-waiting-approve']"))
 	b.press(kb.Enter)
 	b.waits(`document.getElementById("confirm").open && document.activeElement.id === "confirm-no"`)
 	b.press(kb.Escape)
@@ -198,7 +198,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"heading evenkeel", "heading Rollouts", "heading Fleet", "heading Nodes", "heading seen-007", "listbox Map of the nodes", "searchbox Name",
-		"button Promote", "button More actions", "table Nodes", "progressbar Trial", "columnheader Health", "region Rollouts", "region Summary", "region Fleet", "main", "article waiting",
+		"button Approve", "button More actions", "table Nodes", "progressbar Trial", "columnheader Health", "region Rollouts", "region Summary", "region Fleet", "main", "article waiting",
 	} {
 		assert.That(t, slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }),
 			"there is no %q in:\n%s", want, strings.Join(all, "\n"))

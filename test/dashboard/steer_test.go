@@ -36,18 +36,18 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("[data-rollout=workers]", "Awaiting approval", "revision 1", "1 updated", "17 pending", "maxPods", "unset", "0 of 9 allowed")
 	b.shows("#legend", "Waiting\n17")
 
-	// Promote: cancelled, then confirmed.
-	b.take("promote")
-	b.shows("#confirm", "Promote: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout promote workers")
+	// Approve: cancelled, then confirmed.
+	b.take("approve")
+	b.shows("#confirm", "Approve: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout approve workers")
 	b.click("#confirm-no")
 	b.waits(`!document.getElementById("confirm").open`)
 	assert.Equal(t, rolloutNow(t, "workers").Spec.Approval, nil, "a cancelled action has written")
-	b.take("promote")
+	b.take("approve")
 	b.click("#confirm-yes")
-	b.shows("[data-rollout=workers] .done", "rollout workers promoted: revision 1 passes the pause after 1 node")
+	b.shows("[data-rollout=workers] .done", "rollout workers approved: revision 1 passes the pause after 1 node")
 	a := rolloutNow(t, "workers").Spec.Approval
 	assert.That(t, a != nil && a.Step == 1 && a.Revision == 1, "the approval is %+v", a)
-	if said := served.Said(); !strings.Contains(said, "rollout workers promoted") {
+	if said := served.Said(); !strings.Contains(said, "rollout workers approved") {
 		t.Errorf("the command does not log the action: %s", said)
 	}
 
@@ -71,14 +71,14 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	assert.That(t, !rolloutNow(t, "workers").Spec.Paused, "it is still paused")
 
 	// To the end.
-	b.take("promote-full")
+	b.take("approve-full")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Complete", "18 updated")
 
 	// A bad one fails on one node: the page says why, in the words of the command line.
 	push(t, "workers", 7)
 	b.shows("[data-rollout=workers]", "revision 2", "Awaiting approval", "1/5 steps done")
-	b.take("promote-full")
+	b.take("approve-full")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")
 	b.waits(`((a) => { a?.click(); return Boolean(a); })(document.getElementById("fail-workers-hollow-3"))`) // nodes in flight still move it
@@ -204,7 +204,7 @@ func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	assert.That(t, !rolloutNow(t, "readonly").Spec.Paused, "it was paused")
 	// Who is given the right need not load the page again.
 	userWith(t, "looker", "evenkeel-operator")
-	b.waits(`document.getElementById("do-readonly-promote")?.className === "primary" && document.getElementById("rights").textContent === ""`)
+	b.waits(`document.getElementById("do-readonly-approve")?.className === "primary" && document.getElementById("rights").textContent === ""`)
 	b.shows("#fleet-words", "12 nodes in 3 zones")
 }
 
@@ -236,9 +236,9 @@ func TestAConfirmationSaysWhichPodsARestartMakesUnready(t *testing.T) {
 	givenRollout(t, "workers", "seeded")
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
-	b.shows("[data-rollout=workers]", "Promote", "History")
+	b.shows("[data-rollout=workers]", "Approve", "History")
 	b.shows("#fleet-words", "3 nodes")
-	b.take("promote")
+	b.take("approve")
 	b.shows("#confirm", "passes its current pause", "3 nodes go from the local configuration to revision", "a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes")
 	b.click("#confirm-no")
 	b.take("pause") // it restarts nothing

@@ -27,7 +27,7 @@ func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	b.waits(`document.querySelector("#summary .calm") === null`)
 	b.shows("#fleet-words", "30 nodes") // as it was
 	since := b.text("#troubles strong")
-	b.click("[id='do-waiting-promote']")
+	b.click("[id='do-waiting-approve']")
 	b.click("#confirm-yes")
 	b.shows("#confirm-error", "the API server cannot be reached")
 	b.click("#confirm-no")
@@ -74,7 +74,7 @@ func TestAReadThatIsNotAnsweredIsNotTheLastOne(t *testing.T) {
 	  const own = new AbortController().signal, real = window.fetch, signals = [];
 	  window.fetch = async (_, o) => (signals.push(o.signal), new Response("{}"));
 	  await ask("feed", { signal: own });
-	  await ask("promote", { method: "POST" });
+	  await ask("approve", { method: "POST" });
 	  window.fetch = real;
 	  return [signals[0] === own, signals[1] === null].join();
 	})`), "true,true", "the stream and the change have their own signals")

@@ -69,7 +69,7 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 		n.Push("workers", map[string]any{"maxPods": 125}, "--selector=pool=workers", "--steps=1,pause,100%", "--max-unavailable=1")
 		n.RolloutEnds("workers", 4) // it needs approval
 		f.canary(t, 1)
-		n.Plugin(0, []string{"rollout", "promote", "workers"})
+		n.Plugin(0, []string{"rollout", "approve", "workers"})
 		n.RolloutEnds("workers", 0, "2 of 2 nodes updated")
 		f.has(t, 125)
 		good = source(n).ConfigMapRef.UID

@@ -58,7 +58,7 @@ func AddTitled(parent *cobra.Command, title string, cmds ...*cobra.Command) {
 func UnknownCommand(cmd *cobra.Command, name string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	similar := cmd.SuggestionsFor(name)
-	if len(similar) == 0 && cmd == cmd.Root() { // a subcommand of another noun, such as "promote"
+	if len(similar) == 0 && cmd == cmd.Root() { // a subcommand of another noun, such as "approve"
 		for _, noun := range cmd.Commands() {
 			for _, sub := range noun.Commands() {
 				if sub.Name() == name && sub.IsAvailableCommand() {

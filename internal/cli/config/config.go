@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package config has the commands about configuration files and about kubeadm's component configurations: "config" and
-// "upgrade" with their subcommands.
+// "component" with their subcommands.
 //
 // It must not decide how a component configuration is upgraded: internal/operator/kubeadm does.
 package config

@@ -33,7 +33,7 @@ func (a *app) configViewUpgradeableCommand() *cobra.Command {
 		Short: "Print the component configurations that must be migrated by hand before an upgrade",
 		Long: `Print the component configurations of the cluster that must be migrated by hand before an upgrade: a user supplied or
 changed them, and the binary of the target version does not accept them. The output are YAML documents with the reason in a
-comment. Pass the migrated documents to "upgrade apply --config". If there are none, standard output is empty, and standard error
+comment. Pass the migrated documents to "component apply --config". If there are none, standard output is empty, and standard error
 says so.
 
 Configurations without a binary or image of the target version are listed on standard error as unvalidated.`,
@@ -57,7 +57,7 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 	if err != nil {
 		return err
 	}
-	p, err := a.makePlan(ctx, c, target, upgradeFlags{components: components}, kubeadm.Options{})
+	p, err := a.makePlan(ctx, c, target, planFlags{components: components}, kubeadm.Options{})
 	if err != nil {
 		return err
 	}

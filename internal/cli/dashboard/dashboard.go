@@ -27,7 +27,7 @@ func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Serve a web page with the live state of the fleet and its rollouts",
-		Long: `Serve a web page with the live state of the fleet and its rollouts. On the page you can promote, pause, retry, undo and abort
+		Long: `Serve a web page with the live state of the fleet and its rollouts. On the page you can approve, pause, retry, undo and abort
 rollouts. With several --context, the page shows each of these clusters, also if some of them cannot be reached.
 
 The server listens on 127.0.0.1 only, and acts with your kubeconfig and your permissions. It answers only requests with the

@@ -93,21 +93,21 @@ func revisionFlag(cmd *cobra.Command, revision *int64) {
 	cmd.Flags().Int64Var(revision, "revision", 0, "only if this revision is being rolled out")
 }
 
-func (a *app) promoteCommand() *cobra.Command {
+func (a *app) approveCommand() *cobra.Command {
 	var full, force bool
 	var revision int64
 	var reason string
-	cmd := a.editCommand("promote NAME", `Approve the next steps of a rollout that waits at a pause.
+	cmd := a.editCommand("approve NAME", `Approve the next steps of a rollout that waits at a pause.
 
 The rollout continues after the pause that it has reached. With --full it continues after every later pause too, at any
-step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout promote workers
-  kubectl evenkeel rollout promote workers --full`,
+step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout approve workers
+  kubectl evenkeel rollout approve workers --full`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
 			why, err := steer.Reason(reason)
 			if err != nil {
 				return "", err
 			}
-			return steer.EditAndTell(ctx, c, args[0], revision, steer.Onward(steer.Promote(full, why), force))
+			return steer.EditAndTell(ctx, c, args[0], revision, steer.Onward(steer.Approve(full, why), force))
 		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	forceFlag(cmd, &force)

@@ -47,7 +47,7 @@ func TestPlanOfSimulatedNodes(t *testing.T) {
 		"3 100% 4m10s 4 zone-",
 		"4 100% 6m15s ",
 		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
-		"It waits for approval once (kubectl evenkeel rollout promote planned), which is not included.\n")
+		"It waits for approval once (kubectl evenkeel rollout approve planned), which is not included.\n")
 	var v PlanReport
 	assert.NoError(t, json.Unmarshal([]byte(api.Run("rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").Out), &v))
 	seen := map[string]bool{}

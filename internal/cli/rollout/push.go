@@ -41,13 +41,13 @@ without a flag do not change: for an existing rollout, -f is enough. A new rollo
 The file holds a KubeletConfiguration, upstream or grouped, in YAML or JSON. With --drop-in it is partial, and is merged
 over each node's local configuration. A rollout that was created with --drop-in keeps it, unless --drop-in=false is given.
 
-Steps are a comma-separated list of numbers of nodes, percentages, and pauses. "pause" waits for "rollout promote",
+Steps are a comma-separated list of numbers of nodes, percentages, and pauses. "pause" waits for "rollout approve",
 "pause:10m" waits for ten minutes.
 
 With --preflight, every node's agent judges the configuration before the first kubelet is restarted, and the command waits and
 prints the answers. The rollout then continues by itself; with --preflight=require (or --preflight alone) it stops instead if
 --max-failures nodes or more refuse, except for their pods, and the exit code is 2. The mode is stored in the rollout.`,
-		Example: `  # Create a rollout: one node, a pause of ten minutes, 10%, a pause until "promote", all nodes
+		Example: `  # Create a rollout: one node, a pause of ten minutes, 10%, a pause until "approve", all nodes
   kubectl evenkeel push workers -f kubelet.yaml --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause:10m,10%,pause,100%
 
   # Roll out another configuration to the same nodes, by the same steps

@@ -38,11 +38,11 @@ The commands that control a rollout write its spec, and evenkeel-controller acts
 and what happens next. Running a command twice changes nothing.`,
 		Example: `  kubectl evenkeel rollout list
   kubectl evenkeel rollout status workers -w
-  kubectl evenkeel rollout promote workers`,
+  kubectl evenkeel rollout approve workers`,
 	})
 	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
 	cmd.AddCommand(a.simpleCommands()...)
-	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand(), a.unpinCommand())
+	cmd.AddCommand(a.approveCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand(), a.unpinCommand())
 	return cmd
 }
 

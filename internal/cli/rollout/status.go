@@ -57,7 +57,7 @@ per line.`,
 
   # In a pipeline: wait for the canaries, check them, continue
   kubectl evenkeel rollout status workers --for=paused --timeout 30m
-  kubectl evenkeel rollout promote workers
+  kubectl evenkeel rollout approve workers
   kubectl evenkeel rollout status workers --for=complete --timeout 6h`,
 		Args:              oneRollout,
 		ValidArgsFunction: a.CompleteRollout,

@@ -53,8 +53,8 @@ const (
 const (
 	verbPause         = "pause"
 	verbResume        = "resume"
-	verbPromote       = "promote"
-	verbPromoteFull   = "promote-full"
+	verbApprove       = "approve"
+	verbApproveFull   = "approve-full"
 	verbRetry         = "retry"
 	verbUndo          = "undo"
 	verbAbort         = "abort"
@@ -66,11 +66,11 @@ var actions = []action{
 		[]string{"pause"}, false, steer.Pause, true, false, ofRollout},
 	{verbResume, "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
 		[]string{"resume"}, false, func(string) steer.Change { return steer.Resume }, false, false, ofRevision},
-	{verbPromote, "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still " +
+	{verbApprove, "Approve", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still " +
 		"apply.",
-		[]string{"promote"}, false, func(why string) steer.Change { return steer.Promote(false, why) }, true, true, ofStep},
-	{verbPromoteFull, "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
-		[]string{"promote", "--full"}, false, func(why string) steer.Change { return steer.Promote(true, why) }, true, true, ofStep},
+		[]string{"approve"}, false, func(why string) steer.Change { return steer.Approve(false, why) }, true, true, ofStep},
+	{verbApproveFull, "Approve to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
+		[]string{"approve", "--full"}, false, func(why string) steer.Change { return steer.Approve(true, why) }, true, true, ofStep},
 	{verbRetry, "Retry", "Nodes on which the revision failed try it again, a halt or an abort is lifted, and the rollout continues.",
 		[]string{"retry"}, false, func(string) steer.Change {
 			return steer.Retry(context.Background(), nil, nil,
@@ -125,7 +125,7 @@ func (a *action) forced(r *v1alpha1.NodeConfigRollout, not string) string {
 	if a.verb == verbRetry && steer.Stopped(r) != "" {
 		return "The revision was stopped: " + steer.Stopped(r)
 	}
-	if edited := r.DeepCopy(); (a.verb == verbResume || a.command[0] == verbPromote) && not == "" {
+	if edited := r.DeepCopy(); (a.verb == verbResume || a.command[0] == verbApprove) && not == "" {
 		if _, err := a.change("")(edited); err == nil && steer.TargetFailed(edited) != "" {
 			return "This configuration failed before: " + steer.TargetFailed(edited)
 		}
@@ -180,7 +180,7 @@ func primaryOf(r *v1alpha1.NodeConfigRollout) string {
 			wanted = []string{verbRetry}
 		}
 	case v1alpha1.RolloutAwaitingApproval:
-		wanted = []string{verbPromote}
+		wanted = []string{verbApprove}
 	case v1alpha1.RolloutPaused:
 		wanted = []string{verbResume}
 	}

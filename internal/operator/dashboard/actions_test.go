@@ -56,20 +56,20 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 		want   map[string]string // begins of the reasons; empty: offered
 	}{
 		{"at a pause", func(*v1alpha1.NodeConfigRollout) {}, "", map[string]string{
-			"pause": "", "resume": "workers is not paused, but waits for approval", "promote": "", "promote-full": "", "abort": "", "abort-rollback": ""}},
+			"pause": "", "resume": "workers is not paused, but waits for approval", "approve": "", "approve-full": "", "abort": "", "abort-rollback": ""}},
 		{"paused by a person", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused = true }, "", map[string]string{
 			"pause": "workers is paused already: nothing changes", "resume": ""}},
 		{"between pauses", func(r *v1alpha1.NodeConfigRollout) { r.Status.Step = 2 }, "", map[string]string{
-			"promote": "workers does not wait for approval: it is AwaitingApproval, at the step of 100%", "promote-full": ""}},
+			"approve": "workers does not wait for approval: it is AwaitingApproval, at the step of 100%", "approve-full": ""}},
 		{"halted", func(r *v1alpha1.NodeConfigRollout) {
 			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Reason: "TooManyFailures"}
-		}, "", map[string]string{"promote": "workers is halted at revision 3 (TooManyFailures)", "abort": "workers is halted at revision 3 already", "abort-rollback": ""}},
+		}, "", map[string]string{"approve": "workers is halted at revision 3 (TooManyFailures)", "abort": "workers is halted at revision 3 already", "abort-rollback": ""}},
 		{"not seen by the controller", func(r *v1alpha1.NodeConfigRollout) { r.Generation = 3 }, "", map[string]string{
-			"pause": "", "promote": "the controller has not observed this change yet", "abort": "the controller has not observed this change yet"}},
+			"pause": "", "approve": "the controller has not observed this change yet", "abort": "the controller has not observed this change yet"}},
 		{"without a revision", func(r *v1alpha1.NodeConfigRollout) { r.Status.UpdateRevision = nil }, "", map[string]string{
-			"pause": "", "promote": "workers has no revision", "abort": "workers has no revision"}},
+			"pause": "", "approve": "workers has no revision", "abort": "workers has no revision"}},
 		{"without the right", func(*v1alpha1.NodeConfigRollout) {}, "you have no right", map[string]string{
-			"pause": "you have no right", "promote": "you have no right", "abort": "you have no right", "abort-rollback": "you have no right"}},
+			"pause": "you have no right", "approve": "you have no right", "abort": "you have no right", "abort-rollback": "you have no right"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := waiting()
@@ -110,7 +110,7 @@ func TestAContentThatFailedBeforeIsNotRolledOutWithoutAWord(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		r.Spec.Paused = paused
 		for _, a := range new(cluster).offered(r, "") {
-			force := a.Verb == verbResume && paused || strings.HasPrefix(a.Verb, verbPromote) && !paused
+			force := a.Verb == verbResume && paused || strings.HasPrefix(a.Verb, verbApprove) && !paused
 			assert.Equal(t, strings.Contains(a.Command, " --force"), force, a.Verb, paused, a.Command)
 			assert.Equal(t, strings.HasSuffix(a.Means, " This configuration failed before: revision 2 was stopped (w-7 CrashLooped)."), force, a.Verb, paused, a.Means)
 		}
@@ -120,10 +120,10 @@ func TestAContentThatFailedBeforeIsNotRolledOutWithoutAWord(t *testing.T) {
 func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) bool{
 		"pause": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return s.Paused },
-		"promote": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
+		"approve": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
 			return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 1}
 		},
-		"promote-full": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
+		"approve-full": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
 			return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 2}
 		},
 		"retry": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
@@ -202,8 +202,8 @@ func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
 func TestAnActionWritesItsReason(t *testing.T) {
 	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) string{
 		"pause":          func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.PausedReason },
-		"promote":        func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
-		"promote-full":   func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
+		"approve":        func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
+		"approve-full":   func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
 		"abort":          func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Abort.Reason },
 		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Abort.Reason },
 	} {

@@ -6,7 +6,7 @@ package dashboard
 import "regexp"
 
 // verbs are the subcommands of `kubectl evenkeel rollout` that texts about rollouts and nodes advise to use.
-var verbs = []string{"abort", "diff", "promote", "resume", "retry", "status", "undo", "unfreeze"}
+var verbs = []string{"abort", "diff", "approve", "resume", "retry", "status", "undo", "unfreeze"}
 
 // plainRevision matches revisions of nodes that can be part of a command: a UID, or the name that the agent gives a ConfigMap.
 var plainRevision = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$`)

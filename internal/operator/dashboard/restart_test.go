@@ -46,7 +46,7 @@ func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 	known(s.clusters[0].cache, append(objects, r)...)
 	const begin = "a restart of the kubelet makes pods unready until their next probe: "
 	for verb, want := range map[string][]string{
-		"promote-full":   {"3 nodes go from the local configuration to revision 3, 1 node keeps revision 3", begin + "7 pods on 2 nodes (kubelet 1.34)"},
+		"approve-full":   {"3 nodes go from the local configuration to revision 3, 1 node keeps revision 3", begin + "7 pods on 2 nodes (kubelet 1.34)"},
 		"abort-rollback": {"1 node goes from revision 3 to the local configuration, 3 nodes keep the local configuration", begin + "5 pods on 1 node (kubelet 1.34)"},
 		"abort": {"3 nodes keep the local configuration, 1 node keeps revision 3",
 			"rolled back, 1 node goes from revision 3 to the local configuration, 3 nodes keep the local configuration"},

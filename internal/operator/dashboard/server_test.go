@@ -168,12 +168,12 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		{"/api/clusters/0/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
 		{"/api/clusters/0/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
 		{"/api/clusters/0/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
-		{"/api/clusters/0/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
-		{"/api/clusters/0/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
-		{"/api/clusters/0/rollouts/workers/promote", `{"step":1}`, 409, "has changed since the page was updated"},
+		{"/api/clusters/0/rollouts/workers/approve", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
+		{"/api/clusters/0/rollouts/workers/approve", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
+		{"/api/clusters/0/rollouts/workers/approve", `{"step":1}`, 409, "has changed since the page was updated"},
 		{"/api/clusters/0/rollouts/workers/abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
 		{"/api/clusters/0/rollouts/workers/resume", `{"revision":2}`, 409, "has changed since the page was updated"},
-		{"/api/clusters/0/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout promote workers"},
+		{"/api/clusters/0/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout approve workers"},
 	} {
 		if code, body := answer(s, asked(http.MethodPost, tt.path, tt.body)); code != tt.code || !strings.Contains(body, tt.says) {
 			t.Errorf("%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)

@@ -198,7 +198,7 @@ func TestEachRolloutHasOnePrimaryActionWhichIsNeverAnAbort(t *testing.T) {
 		make edits
 		want string
 	}{
-		{"awaiting approval", nil, "promote"},
+		{"awaiting approval", nil, "approve"},
 		{"halted, without an earlier revision", edits{halt(v1alpha1.HaltTooManyFailures)}, "retry"},
 		{"halted, after one that succeeded", edits{halt(v1alpha1.HaltTooManyFailures), before}, "undo"},
 		{"halted by an outage", edits{halt(v1alpha1.HaltInconclusive), before}, "retry"},
@@ -263,8 +263,8 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 	for _, a := range second.offered(waiting(), "") {
 		commands[a.Verb] = a.Command
 	}
-	assert.That(t, commands["promote-full"] == `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`,
-		"the command is %s, want %s", commands["promote-full"], `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`)
+	assert.That(t, commands["approve-full"] == `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`,
+		"the command is %s, want %s", commands["approve-full"], `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`)
 }
 
 // unlisted is an API server that lists nothing.

@@ -85,15 +85,15 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 			"0s:0/0 20:1/0 45:2/0 50:2/1 1h0:2/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-"},
 		{"complete", inSteps(3, minute(50)), complete, []TimelineNode{node(1, 20, rollout.Updated), node(31, 50, rollout.Updated)},
 			"0s:0/0 20:1/0 50:2/0 1h0:2/0; step 1 node 0s-20, pause pause 20-31, step 100% 31-50; end 50"},
-		{"promoted at once to all nodes", inSteps(3, begin), func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(1, minute(-5)) }, []TimelineNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
+		{"approved at once to all nodes", inSteps(3, begin), func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(1, minute(-5)) }, []TimelineNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
 			"0s:0/0 20:1/0 1h0:1/0; step all nodes 0s-"},
-		{"promoted at once, and halted", inSteps(3, begin), halted, []TimelineNode{node(0, 40, rollout.Failed)}, "0s:0/0 40:0/1 1h0:0/1; step all nodes 0s-40, halt TooManyFailures 40-"},
+		{"approved at once, and halted", inSteps(3, begin), halted, []TimelineNode{node(0, 40, rollout.Failed)}, "0s:0/0 40:0/1 1h0:0/1; step all nodes 0s-40, halt TooManyFailures 40-"},
 		{"complete, and halted by a node that joined", inSteps(3, minute(30)), func(r *v1alpha1.NodeConfigRollout) {
 			halted(r)
 			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeHalted, EndTime: new(metav1.NewTime(minute(40)))}}
 		}, []TimelineNode{node(1, 20, rollout.Updated), node(35, 40, rollout.Failed)},
 			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step all nodes 30-40, halt TooManyFailures 40-"},
-		{"promoted after the first node, and complete", inSteps(3, minute(10)), complete, []TimelineNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
+		{"approved after the first node, and complete", inSteps(3, minute(10)), complete, []TimelineNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
 		{"halted", inSteps(2, minute(30)), halted, []TimelineNode{node(1, 20, rollout.Updated), node(31, 40, rollout.Failed)},
 			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-40, halt TooManyFailures 40-"},
 		{"halted by failures whose time nobody reports", inSteps(0, minute(0)), halted, []TimelineNode{{Assigned: minute(1), State: rollout.Failed}},

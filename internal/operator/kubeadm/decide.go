@@ -88,12 +88,12 @@ func newDecider(existing *Cluster, input *Input, o Options) (*decider, error) {
 	d := &decider{current: existing, input: input, options: o, cluster: cmp.Or(input.Cluster, existing.Configuration)}
 	switch {
 	case d.cluster == nil && existing.ConfigurationErr != nil:
-		return nil, fmt.Errorf("ConfigMap %s/%s: %w: repair it, or pass a ClusterConfiguration with --config (upgrade plan, upgrade apply, "+
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w: repair it, or pass a ClusterConfiguration with --config (component plan, component apply, "+
 			"config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap, existing.ConfigurationErr)
 	case d.cluster == nil:
 		return nil, fmt.Errorf("ConfigMap %s/%s not found: kubeadm did not create this cluster, or the ConfigMap was deleted; pass a "+
-			"ClusterConfiguration with --config (upgrade plan, upgrade apply, config upload)",
+			"ClusterConfiguration with --config (component plan, component apply, config upload)",
 			metav1.NamespaceSystem, KubeadmConfigMap)
 	case input.Cluster != nil:
 		d.endpoint = input.Endpoint

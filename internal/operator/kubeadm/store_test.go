@@ -73,7 +73,7 @@ func TestStoreWritesNothingWithoutPermissionForAllWrites(t *testing.T) {
 		{"delete", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update", "create"}}, contents{"kubelet-config": "a2", "kube-proxy": ""},
 			"ConfigMap kube-system/kube-proxy cannot be deleted: "},
 		{"record", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update"}}, contents{"kube-proxy": "b2"},
-			"record kube-system/evenkeel-upgrade-00001 cannot be written: "},
+			"record kube-system/evenkeel-component-00001 cannot be written: "},
 		{"list", rbacv1.PolicyRule{Verbs: []string{"get", "update"}}, contents{"kube-proxy": "b2"}, "list the records of upgrades in kube-system: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,12 +218,12 @@ func TestAConflictKeepsWhatAnInterruptedApplySaved(t *testing.T) {
 func TestOfTwoConcurrentStoresOneFailsAndWritesNothing(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	writes := to(t, c, contents{"kubelet-config": "a2"})
-	slow := between(t, "evenkeel-upgrade-00001", func() error {
+	slow := between(t, "evenkeel-component-00001", func() error {
 		store(t, c, "theirs", contents{"kube-proxy": "b2"})
 		return nil
 	})
 	says(t, Store(t.Context(), slow, "ours", writes),
-		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 already exists", "run the command again")
+		"nothing was written: ConfigMap kube-system/evenkeel-component-00001 already exists", "run the command again")
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
 	recorded(t, c, "00001 theirs applied")
 	store(t, c, "ours", contents{"kubelet-config": "a2"})

@@ -86,16 +86,16 @@ func TestAnUndoThatConflictsWithAnotherRestoresNothing(t *testing.T) {
 	writes := assert.Value(r.Undo(t.Context(), c, false))(t)
 	assert.NoError(t, undo(t.Context(), c, false))
 	says(t, Restore(t.Context(), c, r, writes),
-		"nothing was restored: record kube-system/evenkeel-upgrade-00001 was changed by a concurrent apply or undo", "run the command again")
+		"nothing was restored: record kube-system/evenkeel-component-00001 was changed by a concurrent apply or undo", "run the command again")
 	has(t, c, contents{"kubelet-config": "a"})
 }
 
 func TestAnUndoThatCannotDeleteItsRecordExplainsTheConsequence(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
-	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
+	cut := between(t, "evenkeel-component-00001", func() error { return errors.New("gone") })
 	says(t, undo(t.Context(), cut, false),
-		"everything was restored, but undo record evenkeel-upgrade-00001 may still exist; the next undo then has nothing to do: gone")
+		"everything was restored, but undo record evenkeel-component-00001 may still exist; the next undo then has nothing to do: gone")
 	has(t, c, contents{"kubelet-config": "a"})
 	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a"})

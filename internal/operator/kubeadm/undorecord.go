@@ -26,8 +26,8 @@ import (
 // An undo record is a ConfigMap with this label, named by this prefix and a number. Its data describes the Store; its binaryData
 // holds the previous ConfigMaps as compressed JSON. Older records are kept, so that undo can be repeated.
 const (
-	LabelUndoRecord = "evenkeel.dev/upgrade-record"
-	recordPrefix    = "evenkeel-upgrade-"
+	LabelUndoRecord = "evenkeel.dev/component-record"
+	recordPrefix    = "evenkeel-component-"
 	recordFormat    = "1"
 	maxUndoRecords  = 10
 

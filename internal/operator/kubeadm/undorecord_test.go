@@ -35,12 +35,12 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 	for i := 1; i <= maxUndoRecords; i++ {
 		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
 	}
-	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
+	cut := between(t, "evenkeel-component-00001", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
-		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-upgrade-00001 cannot be deleted: gone")
+		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be deleted: gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
 	all, err := listUndoRecords(t.Context(), c)
-	if err != nil || len(all) != maxUndoRecords || all[0].Name != "evenkeel-upgrade-00003" {
+	if err != nil || len(all) != maxUndoRecords || all[0].Name != "evenkeel-component-00003" {
 		t.Errorf("%d records, the first is %s; %v", len(all), all[0].Name, err)
 	}
 }
@@ -50,7 +50,7 @@ func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
 	r := assert.Value(LatestUndoRecord(t.Context(), c))(t)
 	theirs := withoutServerFields(r.stored)
-	theirs.Name = "evenkeel-upgrade-copy"
+	theirs.Name = "evenkeel-component-copy"
 	assert.NoError(t, c.Create(t.Context(), theirs))
 	recorded(t, c, "00001 v1.37.0 applied")
 }
@@ -58,11 +58,11 @@ func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {
 func TestARecordWithoutItsLabelIsNamed(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
-	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = nil })
+	edit(t, c, "evenkeel-component-00001", func(cm *corev1.ConfigMap) { cm.Labels = nil })
 	says(t, Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "c"})),
-		"nothing was written: ConfigMap kube-system/evenkeel-upgrade-00001 already exists", "lacks the label evenkeel.dev/upgrade-record, add the label")
+		"nothing was written: ConfigMap kube-system/evenkeel-component-00001 already exists", "lacks the label evenkeel.dev/component-record, add the label")
 	has(t, c, contents{"kubelet-config": "b"})
-	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{LabelUndoRecord: ""} })
+	edit(t, c, "evenkeel-component-00001", func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{LabelUndoRecord: ""} })
 	store(t, c, "v1.38.0", contents{"kubelet-config": "c"})
 }
 
@@ -76,15 +76,15 @@ func zipped(t *testing.T, text string) []byte {
 }
 
 func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
-	const giveUp = "discard what it saved with: kubectl -n kube-system delete configmap evenkeel-upgrade-00001"
+	const giveUp = "discard what it saved with: kubectl -n kube-system delete configmap evenkeel-component-00001"
 	for _, tt := range []struct {
 		name  string
 		harm  func(*corev1.ConfigMap)
 		words []string
 	}{
 		{"another format", func(cm *corev1.ConfigMap) { cm.Data["format"] = "2" },
-			[]string{`record kube-system/evenkeel-upgrade-00001 has format "2", this version supports "1": use the version of kubectl evenkeel that wrote it`}},
-		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-upgrade-00001 is damaged", `"noon"`, giveUp}},
+			[]string{`record kube-system/evenkeel-component-00001 has format "2", this version supports "1": use the version of kubectl evenkeel that wrote it`}},
+		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-component-00001 is damaged", `"noon"`, giveUp}},
 		{"not there", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, []string{"is damaged (saved.json.gz: EOF)", giveUp}},
 		{"cut off", func(cm *corev1.ConfigMap) {
 			b := cm.BinaryData["saved.json.gz"]
@@ -101,7 +101,7 @@ func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := world(t, contents{"kubelet-config": "a"})
 			store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
-			edit(t, c, "evenkeel-upgrade-00001", tt.harm)
+			edit(t, c, "evenkeel-component-00001", tt.harm)
 			says(t, undo(t.Context(), c, false), tt.words...)
 			says(t, Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "c"})), append(tt.words, "nothing was written: ")...)
 			has(t, c, contents{"kubelet-config": "b"})

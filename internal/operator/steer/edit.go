@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package steer changes rollouts and assignments for an operator: pause, resume, freeze, promote, abort, retry, and assign. It
+// Package steer changes rollouts and assignments for an operator: pause, resume, freeze, approve, abort, retry, and assign. It
 // writes specs only, and returns a message that says what changed and what to do next. Repeating a change has no effect; a change
 // that cannot have an effect is an error.
 //

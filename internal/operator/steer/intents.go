@@ -71,7 +71,7 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
 	case fleet.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
-		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout promote %s", r.Name)
+		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout approve %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
 }
@@ -143,12 +143,12 @@ func orUndo(r *v1alpha1.NodeConfigRollout) string {
 	return ", or kubectl evenkeel rollout undo " + r.Name
 }
 
-// Promote lets a rollout pass the pause at which it waits; with full, every later pause as well.
-func Promote(full bool, reason string) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full, reason) }
+// Approve lets a rollout pass the pause at which it waits; with full, every later pause as well.
+func Approve(full bool, reason string) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return approve(r, full, reason) }
 }
 
-func promote(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, error) {
+func approve(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, error) {
 	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return "", err
@@ -173,9 +173,9 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, e
 			describe.StepName(steps, min(int(p.Step), last))), nil
 	}
 	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
-	words := fmt.Sprintf("promoted: revision %d passes %s", revision, describe.StepName(steps, target))
+	words := fmt.Sprintf("approved: revision %d passes %s", revision, describe.StepName(steps, target))
 	if full {
-		words = fmt.Sprintf("promoted: revision %d passes every pause", revision)
+		words = fmt.Sprintf("approved: revision %d passes every pause", revision)
 	}
 	return words + "; " + Next(r), nil
 }

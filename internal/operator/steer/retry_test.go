@@ -52,8 +52,8 @@ func TestAContentThatFailedBeforeContinuesOnlyByForce(t *testing.T) {
 	}{
 		"resume":                       {Resume, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused = true }, true},
 		"unfreeze":                     {Unfreeze, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Frozen = true }, true},
-		"promote":                      {Promote(false, ""), func(*v1alpha1.NodeConfigRollout) {}, true},
-		"promote, which has no effect": {Promote(false, ""), func(r *v1alpha1.NodeConfigRollout) { r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 4} }, false},
+		"approve":                      {Approve(false, ""), func(*v1alpha1.NodeConfigRollout) {}, true},
+		"approve, which has no effect": {Approve(false, ""), func(r *v1alpha1.NodeConfigRollout) { r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 4} }, false},
 		"resume while it is frozen":    {Resume, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused, r.Spec.Frozen = true, true }, false},
 		"unfreeze for a rollback": {Unfreeze, func(r *v1alpha1.NodeConfigRollout) {
 			r.Spec.Frozen, r.Status.Halt = true, &v1alpha1.RolloutHalt{Rollback: true}

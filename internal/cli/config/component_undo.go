@@ -14,22 +14,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-func (a *app) upgradeUndoCommand() *cobra.Command {
+func (a *app) componentUndoCommand() *cobra.Command {
 	var yes, dryRun, overwrite bool
 	cmd := &cobra.Command{
 		Use:   "undo",
-		Short: "Restore the ConfigMaps of the last upgrade apply",
-		Long: `Restore the content and the signatures of the ConfigMaps that the last "upgrade apply" or "config upload" changed, and
+		Short: "Restore the ConfigMaps of the last component apply",
+		Long: `Restore the content and the signatures of the ConfigMaps that the last "component apply" or "config upload" changed, and
 delete those that it created. Run it again to undo the change before: the last ten changes are kept.
 
 The command prints the changes and asks for confirmation. If somebody has changed a ConfigMap since, it refuses, unless
 --overwrite is given. It does not change a rollout of the kubelet's configuration: use kubectl evenkeel rollout undo NAME, or
 rollout abort --rollback for the first revision.`,
-		Example: `  kubectl evenkeel upgrade undo --dry-run
-  kubectl evenkeel upgrade undo`,
+		Example: `  kubectl evenkeel component undo --dry-run
+  kubectl evenkeel component undo`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upgradeUndo(cmd.Context(), yes, dryRun, overwrite)
+			return a.componentUndo(cmd.Context(), yes, dryRun, overwrite)
 		},
 	}
 	f := cmd.Flags()
@@ -39,7 +39,7 @@ rollout abort --rollback for the first revision.`,
 	return cmd
 }
 
-func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) error {
+func (a *app) componentUndo(ctx context.Context, yes, dryRun, overwrite bool) error {
 	c, err := a.Client()
 	if err != nil {
 		return err

@@ -27,26 +27,26 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// upgrade has the arguments and flags of "upgrade apply" and "config upload".
-type upgrade struct {
-	upgradeFlags
+// componentApply has the arguments and flags of "component apply" and "config upload".
+type componentApply struct {
+	planFlags
 	target      string
 	init, force bool
 	yes, dryRun bool
 	rollout     rollout.Push // without a name: no rollout
 }
 
-func (a *app) upgradeApplyCommand() *cobra.Command {
-	var u upgrade
+func (a *app) componentApplyCommand() *cobra.Command {
+	var u componentApply
 	cmd := &cobra.Command{
 		Use:   "apply VERSION",
 		Short: "Store the component configurations for another version of Kubernetes",
 		Long: `Store the component configurations for another version of Kubernetes.
 
-The command does what "upgrade plan" shows, with the same --config: generated configurations are generated again and signed;
+The command does what "component plan" shows, with the same --config: generated configurations are generated again and signed;
 configurations in --config are stored unsigned, as the user's; configurations that a user supplied or changed stay. While a
 configuration must be migrated by hand, it writes nothing and exits with code 2. It prints the changed fields and asks for
-confirmation. It is safe to run it again, also after an interruption. "upgrade undo" restores the previous content.
+confirmation. It is safe to run it again, also after an interruption. "component undo" restores the previous content.
 
 kubeadm gives kubelet-config to nodes that join or are upgraded; running kubelets do not read it. With --rollout, the new
 kubelet configuration is also rolled out by a NodeConfigRollout: step by step, with validation, trial and rollback on each
@@ -56,10 +56,10 @@ resolvConf.
 
 Running kube-proxies read the stored configuration within minutes, on all nodes.`,
 		Example: `  # Print the changes only
-  kubectl evenkeel upgrade apply v1.37.0 --dry-run
+  kubectl evenkeel component apply v1.37.0 --dry-run
 
   # Store the migrated kubelet configuration, and roll it out to the workers
-  kubectl evenkeel upgrade apply v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet \
+  kubectl evenkeel component apply v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet \
     --rollout workers --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause,10%,100%`,
 		Args: command.Args(1, 1, "needs the version of Kubernetes, such as v1.37.0: see its --help"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 			}
 			u.rollout.Changed = cmd.Flags().Changed
 			u.force = cmd.Flags().Lookup("force").Value.String() == "true"
-			return a.upgrade(cmd.Context(), u)
+			return a.applyComponents(cmd.Context(), u)
 		},
 	}
 	f := cmd.Flags()
@@ -86,11 +86,11 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 }
 
 func (a *app) configUploadCommand() *cobra.Command {
-	u := upgrade{init: true}
+	u := componentApply{init: true}
 	cmd := &cobra.Command{
 		Use:   "upload",
 		Short: "Store the component configurations of a new cluster",
-		Long: `Store the component configurations of a new cluster: like "upgrade apply" for the version of the cluster, also if
+		Long: `Store the component configurations of a new cluster: like "component apply" for the version of the cluster, also if
 kube-proxy is not installed yet.
 
 They are generated from the ClusterConfiguration of --config, or of the cluster's ConfigMap kubeadm-config, and signed;
@@ -98,7 +98,7 @@ component configurations in --config are stored unsigned, as the user's. The com
 confirmation. kubeadm's phases upload-config and addon create the roles with which joining nodes read the ConfigMaps.`,
 		Example: `  kubectl evenkeel config upload --config cluster.yaml --component-binary kubelet=/usr/bin/kubelet`,
 		Args:    noArguments,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.upgrade(cmd.Context(), u) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.applyComponents(cmd.Context(), u) },
 	}
 	f := cmd.Flags()
 	u.add(cmd)
@@ -108,7 +108,7 @@ confirmation. kubeadm's phases upload-config and addon create the roles with whi
 	return cmd
 }
 
-func (a *app) upgrade(ctx context.Context, u upgrade) error {
+func (a *app) applyComponents(ctx context.Context, u componentApply) error {
 	if err := u.check(); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if err != nil {
 		return err
 	}
-	plan, err := a.makePlan(ctx, c, u.target, u.upgradeFlags, kubeadm.Options{Init: u.init})
+	plan, err := a.makePlan(ctx, c, u.target, u.planFlags, kubeadm.Options{Init: u.init})
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		if err := kubeadm.Store(ctx, c, cmp.Or(plan.Target, plan.Current), writes); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Out, "stored: %s; restore the previous content with: kubectl evenkeel upgrade undo\n", names(writes))
+		fmt.Fprintf(a.Out, "stored: %s; restore the previous content with: kubectl evenkeel component undo\n", names(writes))
 	}
 	if change == nil {
 		return nil
@@ -170,7 +170,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 }
 
 // check validates the flags.
-func (u *upgrade) check() error {
+func (u *componentApply) check() error {
 	if u.init {
 		return nil
 	}
@@ -328,7 +328,7 @@ func question(writes []kubeadm.Write, name string, change *rollout.Change) strin
 
 // changeRollout rehearses and prints the change of the rollout that takes the kubelet's configuration to the nodes; nil if no
 // rollout was asked for, or if nothing changes.
-func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, plan *kubeadm.Plan) (*rollout.Change, error) {
+func (a *app) changeRollout(ctx context.Context, c client.Client, u *componentApply, plan *kubeadm.Plan) (*rollout.Change, error) {
 	p := u.rollout
 	if p.Name == "" {
 		return nil, nil

@@ -19,11 +19,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// UpgradeCommand returns "upgrade" and its subcommands.
-func UpgradeCommand(env *command.Env) *cobra.Command {
+// ComponentCommand returns "component" and its subcommands.
+func ComponentCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
 	cmd := command.Group(&cobra.Command{
-		Use: "upgrade", Short: "Upgrade kubeadm's component configurations to another version of Kubernetes",
+		Use: "component", Short: "Adapt kubeadm's component configurations to another version of Kubernetes",
 		Long: `Upgrade kubeadm's component configurations to another version of Kubernetes.
 
 kubeadm stores the configurations of kubelet and kube-proxy in ConfigMaps of kube-system. Configurations that were generated
@@ -31,21 +31,21 @@ and never changed are generated again. Configurations that a user supplied or ch
 of the target version does not accept them. The Corefile of CoreDNS is listed and never changed.
 
 Use kubeadm to upgrade the control plane, the DaemonSet of kube-proxy and the programs on the nodes.`,
-		Example: `  kubectl evenkeel upgrade plan v1.37.0 --component-binary kubelet=./kubelet --component-binary kube-proxy=./kube-proxy
-  kubectl evenkeel upgrade apply v1.37.0 --component-binary kubelet=./kubelet --component-binary kube-proxy=./kube-proxy
-  kubectl evenkeel upgrade undo`,
+		Example: `  kubectl evenkeel component plan v1.37.0 --component-binary kubelet=./kubelet --component-binary kube-proxy=./kube-proxy
+  kubectl evenkeel component apply v1.37.0 --component-binary kubelet=./kubelet --component-binary kube-proxy=./kube-proxy
+  kubectl evenkeel component undo`,
 	})
-	cmd.AddCommand(a.upgradePlanCommand(), a.upgradeApplyCommand(), a.upgradeUndoCommand())
+	cmd.AddCommand(a.componentPlanCommand(), a.componentApplyCommand(), a.componentUndoCommand())
 	return cmd
 }
 
-// upgradeFlags are the flags that the commands share.
-type upgradeFlags struct {
+// planFlags are the flags that the commands share.
+type planFlags struct {
 	config     string
 	components componentFlags
 }
 
-func (u *upgradeFlags) add(cmd *cobra.Command) {
+func (u *planFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var(&onceFlag{value: &u.config}, "config",
 		"file with a ClusterConfiguration, component configurations, or both; - is standard input")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
@@ -91,7 +91,7 @@ func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 }
 
 // makePlan reads the cluster, makes the plan and validates its result.
-func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u upgradeFlags, o kubeadm.Options) (*kubeadm.Plan, error) {
+func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u planFlags, o kubeadm.Options) (*kubeadm.Plan, error) {
 	given, err := a.given(ctx, u.config)
 	if err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u up
 	return kubeadm.MakePlan(ctx, have, given, target, judges, o)
 }
 
-func (a *app) upgradePlanCommand() *cobra.Command {
-	var u upgradeFlags
+func (a *app) componentPlanCommand() *cobra.Command {
+	var u planFlags
 	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "plan [VERSION]",
@@ -129,17 +129,17 @@ Exit codes:
   2  a configuration must be migrated by hand before the upgrade
   3  it is unknown whether one must be: its binary was not given, or gave no verdict`,
 		Example: `  # Plan an upgrade to 1.37
-  kubectl evenkeel upgrade plan v1.37.0 --component-binary kubelet=./kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.0
+  kubectl evenkeel component plan v1.37.0 --component-binary kubelet=./kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.0
 
   # Plan it with a new kubelet configuration
-  kubectl evenkeel upgrade plan v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet`,
+  kubectl evenkeel component plan v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet`,
 		Args: oneVersionAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := optionalVersion(args)
 			if err != nil {
 				return err
 			}
-			return a.upgradePlan(cmd.Context(), target, u, output)
+			return a.componentPlan(cmd.Context(), target, u, output)
 		},
 	}
 	u.add(cmd)
@@ -147,7 +147,7 @@ Exit codes:
 	return cmd
 }
 
-func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, output printing.Format) error {
+func (a *app) componentPlan(ctx context.Context, target string, u planFlags, output printing.Format) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
