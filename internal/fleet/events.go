@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// AgentComponent is the source of the Events that agents write.
-const AgentComponent = "evenkeel-agent"
+// agentComponent is the source of the Events that agents write.
+const agentComponent = "evenkeel-agent"
 
 // maxEvents is the number of Events that are read at most for one question: those of a large fleet would keep an API server busy.
 const maxEvents = 10_000
@@ -27,7 +27,7 @@ func RolloutEvents(ctx context.Context, c client.Reader, name string) ([]corev1.
 
 // NodeEvents returns Events that the agent of a node wrote; without a name, those of all nodes, at most 10,000.
 func NodeEvents(ctx context.Context, c client.Reader, name string) ([]corev1.Event, error) {
-	of := fields.Set{"involvedObject.kind": "Node", "source": AgentComponent}
+	of := fields.Set{"involvedObject.kind": "Node", "source": agentComponent}
 	if name != "" {
 		of["involvedObject.name"] = name
 	}

@@ -126,12 +126,12 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		}
 		n.WentNotReady = wentNotReady(p.Node, now)
 		n.Maintenance = MaintenanceOf(p.Node, in.Settings.Maintenance)
-		selection.Place(&n, p.Node, rollout.Holder(ClaimsOn(others, p.Node), &n))
+		selection.Place(&n, p.Node, rollout.Holder(claimsOn(others, p.Node), &n))
 		in.Now = Latest(in.Now, RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		f.Restarts = append(f.Restarts, p.Restart())
-		f.trial = max(f.trial, ReportedTrial(p.Config))
+		f.trial = max(f.trial, reportedTrial(p.Config))
 		if p.Config != nil && p.Config.Status.Active != nil {
 			f.active[n.Active.Digest()] = client.ObjectKey{Namespace: p.Config.Status.Active.Namespace, Name: p.Config.Status.Active.Name}
 		}

@@ -21,9 +21,9 @@ const MaxTrialLength = 168 * time.Hour
 // TrialLength returns the length of the trial that a node reports.
 func TrialLength(t *v1alpha1.Trial) time.Duration { return limitTrial(t.DurationSeconds) }
 
-// ReportedTrial returns the length of a trial that a node uses if nothing sets it; 0 if its agent does not report it. The NodeConfig
+// reportedTrial returns the length of a trial that a node uses if nothing sets it; 0 if its agent does not report it. The NodeConfig
 // may be nil.
-func ReportedTrial(nc *v1alpha1.NodeConfig) time.Duration {
+func reportedTrial(nc *v1alpha1.NodeConfig) time.Duration {
 	if nc == nil || nc.Status.DefaultTrialSeconds == nil {
 		return 0
 	}
@@ -68,7 +68,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	n.Preflight = preflightOf(nc)
 	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
 	n.Disrupts = disrupts(node, st)
-	n.Active, n.DefaultTrial = st.Active, ReportedTrial(nc)
+	n.Active, n.DefaultTrial = st.Active, reportedTrial(nc)
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = &l.ConfigRevision
 	}

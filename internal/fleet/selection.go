@@ -53,8 +53,8 @@ func (s Selection) Selects(node *corev1.Node) bool {
 	return s.Nodes != nil && s.Nodes.Matches(labels.Set(node.Labels))
 }
 
-// ClaimsOn returns the claims of the selections that select a node.
-func ClaimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
+// claimsOn returns the claims of the selections that select a node.
+func claimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
 	var out []rollout.Claim
 	for _, s := range all {
 		if s.Selects(node) {

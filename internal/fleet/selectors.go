@@ -23,8 +23,8 @@ var (
 	reservedNamespaces = []string{"kubernetes.io", "k8s.io"}
 )
 
-// NodeMaySet reports whether a node may set a label on its own Node if the API server runs NodeRestriction.
-func NodeMaySet(key string) bool {
+// nodeMaySet reports whether a node may set a label on its own Node if the API server runs NodeRestriction.
+func nodeMaySet(key string) bool {
 	namespace, _, prefixed := strings.Cut(key, "/")
 	within := func(all []string) bool {
 		return prefixed && slices.ContainsFunc(all, func(n string) bool { return namespace == n || strings.HasSuffix(namespace, "."+n) })
@@ -42,7 +42,7 @@ func SelfSelectionWarning(s *v1alpha1.NodeConfigRolloutSpec) string {
 	for _, e := range s.NodeSelector.MatchExpressions {
 		keys = append(keys, e.Key)
 	}
-	if s.AllNodes || len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool { return !NodeMaySet(key) }) {
+	if s.AllNodes || len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool { return !nodeMaySet(key) }) {
 		return ""
 	}
 	slices.Sort(keys)

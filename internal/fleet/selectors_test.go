@@ -16,11 +16,11 @@ import (
 
 func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 	for _, key := range kubelet.KubeletLabels() {
-		assert.That(t, NodeMaySet(key), "a node may set %s", key)
+		assert.That(t, nodeMaySet(key), "a node may set %s", key)
 	}
 	for _, namespace := range kubelet.KubeletLabelNamespaces() {
 		for _, key := range []string{namespace + "/x", "a." + namespace + "/x"} {
-			assert.That(t, NodeMaySet(key), "a node may set %s", key)
+			assert.That(t, nodeMaySet(key), "a node may set %s", key)
 		}
 	}
 	for key, want := range map[string]bool{
@@ -29,7 +29,7 @@ func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 		"node-role.kubernetes.io/worker": false, "kubernetes.io/anything": false, "k8s.io/x": false, "x.k8s.io/y": false,
 		"topology.kubernetes.io/rack": false, "xnode.kubernetes.io/x": false,
 	} {
-		assert.Equal(t, NodeMaySet(key), want, key)
+		assert.Equal(t, nodeMaySet(key), want, key)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 // Defaults of optional fields. The CRD has the same.
 var (
-	DefaultMaxUnavailable = intstr.FromString("10%")
+	defaultMaxUnavailable = intstr.FromString("10%")
 	DefaultMaxFailures    = intstr.FromInt32(1)
 )
 
@@ -44,7 +44,7 @@ func Complete(r *v1alpha1.NodeConfigRollout) (v1alpha1.NodeConfigRolloutSpec, []
 			*v = new(intstr.FromInt32(0))
 		}
 	}
-	amount("strategy.maxUnavailable", &s.Strategy.MaxUnavailable, &DefaultMaxUnavailable)
+	amount("strategy.maxUnavailable", &s.Strategy.MaxUnavailable, &defaultMaxUnavailable)
 	amount("strategy.maxJoining", &s.Strategy.MaxJoining, nil)
 	amount("strategy.maxUnavailablePerDomain", &s.Strategy.MaxUnavailablePerDomain, nil)
 	amount("failurePolicy.maxFailures", &s.FailurePolicy.MaxFailures, &DefaultMaxFailures)

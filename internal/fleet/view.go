@@ -75,7 +75,7 @@ func ViewNode(ctx context.Context, c client.Reader, name string) (*NodeView, err
 	if p.Node == nil {
 		return v, nil
 	}
-	claims := ClaimsOn(SelectionsOf(all), p.Node)
+	claims := claimsOn(SelectionsOf(all), p.Node)
 	n := NodeOf(p.Node, p.Config)
 	v.Owner = rollout.Holder(claims, &n)
 	if v.Owner != "" {

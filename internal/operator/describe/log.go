@@ -29,12 +29,12 @@ type LogEntry struct {
 
 // The sources of entries.
 const (
-	SourceEvent   = "Event"
-	SourceOutcome = "Outcome"
+	sourceEvent   = "Event"
+	sourceOutcome = "Outcome"
 )
 
-// MaxLogEntries is the number of entries that a log has at most.
-const MaxLogEntries = 500
+// maxLogEntries is the number of entries that a log has at most.
+const maxLogEntries = 500
 
 // Reasons of entries that outcomes give.
 const (
@@ -67,7 +67,7 @@ func EventEntry(e *corev1.Event, now time.Time) LogEntry {
 		at = stored
 	}
 	entry := LogEntry{Time: at.UTC(), Kind: corev1.EventTypeNormal, Reason: printable.Line(e.Reason), Message: printable.Line(e.Message),
-		Source: SourceEvent}
+		Source: sourceEvent}
 	if e.Type == corev1.EventTypeWarning {
 		entry.Kind = corev1.EventTypeWarning
 	}
@@ -108,7 +108,7 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 		}
 		out = append(out, LogEntry{
 			Time: clampTime(at.Time, assigned, now, now).UTC(), Node: printable.Line(nc.Name), Kind: kind, Reason: reason,
-			Message: printable.Line(message), Source: SourceOutcome,
+			Message: printable.Line(message), Source: sourceOutcome,
 		})
 	}
 	uid := s.ConfigMapRef.UID
@@ -139,7 +139,7 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 	return out
 }
 
-// MergeLog returns Events and the outcomes that no Event is about, the newest first, at most MaxLogEntries. left is the number of
+// MergeLog returns Events and the outcomes that no Event is about, the newest first, at most maxLogEntries. left is the number of
 // older entries that it omits.
 func MergeLog(events, outcomes []LogEntry) (log []LogEntry, left int) {
 	byNode := map[string][]LogEntry{}
@@ -158,8 +158,8 @@ func MergeLog(events, outcomes []LogEntry) (log []LogEntry, left int) {
 		}
 	}
 	slices.SortStableFunc(log, func(a, b LogEntry) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Node, b.Node)) })
-	if len(log) > MaxLogEntries {
-		log, left = log[:MaxLogEntries], len(log)-MaxLogEntries
+	if len(log) > maxLogEntries {
+		log, left = log[:maxLogEntries], len(log)-maxLogEntries
 	}
 	return log, left
 }

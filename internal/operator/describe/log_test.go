@@ -42,7 +42,7 @@ func TestAnEventHasTheTimeOfItsWriterUnlessThatCannotBeRight(t *testing.T) {
 	} {
 		e := EventEntry(tt.event, now)
 		got := fmt.Sprintf("%s %s %s %s: %s", at(e.Time), e.Node, e.Kind, e.Reason, e.Message)
-		assert.That(t, got == tt.want && e.Source == SourceEvent, "%s: %q, want %q", name, got, tt.want)
+		assert.That(t, got == tt.want && e.Source == sourceEvent, "%s: %q, want %q", name, got, tt.want)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestOutcomesAreWhatANodeConfigStillShows(t *testing.T) {
 		var got []string
 		for _, e := range Outcomes(tt.nc, tt.rollout, tt.all, minute(60)) {
 			got = append(got, fmt.Sprintf("%s %s %s: %s", at(e.Time), e.Kind, e.Reason, e.Message))
-			assert.That(t, e.Node == "n1" && e.Source == SourceOutcome, "%s: %+v", tt.name, e)
+			assert.That(t, e.Node == "n1" && e.Source == sourceOutcome, "%s: %+v", tt.name, e)
 		}
 		assert.That(t, slices.Equal(got, tt.want), "%s:\n%q, want\n%q", tt.name, got, tt.want)
 	}
@@ -110,10 +110,10 @@ func TestOutcomesAreWhatANodeConfigStillShows(t *testing.T) {
 
 func TestALogTellsEachThingOnceAndIsBounded(t *testing.T) {
 	event := func(n int, node, reason string) LogEntry {
-		return LogEntry{Time: minute(n), Node: node, Reason: reason, Source: SourceEvent}
+		return LogEntry{Time: minute(n), Node: node, Reason: reason, Source: sourceEvent}
 	}
 	outcome := func(n int, node, reason string) LogEntry {
-		return LogEntry{Time: minute(n).Add(20 * time.Second), Node: node, Reason: reason, Source: SourceOutcome}
+		return LogEntry{Time: minute(n).Add(20 * time.Second), Node: node, Reason: reason, Source: sourceOutcome}
 	}
 	log, left := MergeLog(
 		[]LogEntry{event(1, "", "RolloutStarted"), event(5, "n1", "ConfigRolledBack"), event(9, "n2", "ConfigLastKnownGood")},
@@ -125,10 +125,10 @@ func TestALogTellsEachThingOnceAndIsBounded(t *testing.T) {
 	want := []string{"n2 TrialPassed", "n1 TrialPassed", "n2 ConfigLastKnownGood", "n2 Failed", "n1 ConfigRolledBack", "RolloutStarted"}
 	assert.That(t, slices.Equal(got, want) && left == 0, "it is %q, and %d are left; want %q", got, left, want)
 	var many []LogEntry
-	for i := range MaxLogEntries + 7 {
+	for i := range maxLogEntries + 7 {
 		many = append(many, event(i, "", fmt.Sprint(i)))
 	}
-	if log, left = MergeLog(many, nil); len(log) != MaxLogEntries || left != 7 || log[0].Reason != fmt.Sprint(MaxLogEntries+6) {
+	if log, left = MergeLog(many, nil); len(log) != maxLogEntries || left != 7 || log[0].Reason != fmt.Sprint(maxLogEntries+6) {
 		t.Errorf("%d entries, and %d are left; the first is %+v", len(log), left, log[0])
 	}
 }

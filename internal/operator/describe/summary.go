@@ -177,8 +177,8 @@ var levels = []Level{LevelProblem, LevelNotice, LevelOK}
 // Reasons for which a rollout appears in a summary, beside its phase.
 const (
 	ReasonRollingBackFrozen = "RollingBackFrozen"
-	ReasonFrozenMidway      = "FrozenMidway"
-	ReasonDegraded          = v1alpha1.ConditionDegraded
+	reasonFrozenMidway      = "FrozenMidway"
+	reasonDegraded          = v1alpha1.ConditionDegraded
 
 	reasonUnknownPhase = "InUnknownPhase" // of a later version
 
@@ -198,8 +198,8 @@ var rolloutReasons = []struct {
 	{string(v1alpha1.RolloutRolledBack), LevelProblem, "rolled back"},
 	{string(v1alpha1.RolloutStuck), LevelProblem, "stuck"},
 	{string(v1alpha1.RolloutInvalid), LevelProblem, "invalid"},
-	{ReasonFrozenMidway, LevelProblem, "frozen before the end"},
-	{ReasonDegraded, LevelProblem, "degraded"},
+	{reasonFrozenMidway, LevelProblem, "frozen before the end"},
+	{reasonDegraded, LevelProblem, "degraded"},
 	{string(v1alpha1.RolloutAwaitingApproval), LevelNotice, "waiting for approval"},
 	{string(v1alpha1.RolloutPaused), LevelNotice, "paused"},
 	{string(v1alpha1.RolloutFrozen), LevelNotice, "frozen"},
@@ -219,13 +219,13 @@ func reasonsOf(r *v1alpha1.NodeConfigRollout) []string {
 	case Stopped(phase):
 		return []string{string(phase)}
 	case phase == v1alpha1.RolloutFrozen && n.Pending+n.Assigned+n.Trial+n.Soaking+n.Draining+n.Blocked > 0:
-		return []string{ReasonFrozenMidway}
+		return []string{reasonFrozenMidway}
 	case phase == v1alpha1.RolloutWaiting:
 		phase = v1alpha1.RolloutProgressing
 	}
 	var out []string
 	if meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionDegraded) {
-		out = append(out, ReasonDegraded)
+		out = append(out, reasonDegraded)
 	}
 	for _, known := range rolloutReasons {
 		if known.name == string(phase) {

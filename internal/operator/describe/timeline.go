@@ -48,9 +48,9 @@ type TimelineBand struct {
 
 // The kinds of bands.
 const (
-	BandStep  = "step"
-	BandPause = "pause"
-	BandHalt  = "halt"
+	bandStep  = "step"
+	bandPause = "pause"
+	bandHalt  = "halt"
 )
 
 // MaxPoints is about the number of points that a timeline has until the rollout is complete, and again after that.
@@ -193,13 +193,13 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionProgressing); c != nil && (r.Spec.Paused || r.Spec.Frozen) &&
 		c.Status == metav1.ConditionFalse {
 		label := printable.Line(strings.TrimSuffix("paused: "+cmp.Or(r.Spec.PausedReason, r.Spec.FrozenReason), ": "))
-		t.Bands = append(t.Bands, TimelineBand{Kind: BandPause, Label: label,
+		t.Bands = append(t.Bands, TimelineBand{Kind: bandPause, Label: label,
 			From: clampTime(c.LastTransitionTime.Time, t.Start, now, now).UTC()})
 	}
 	var stopped *time.Time
 	if h := st.Halt; h != nil {
 		stopped = new(clampTime(h.Time.Time, t.Start, now, now).UTC())
-		t.Bands = append(t.Bands, TimelineBand{Kind: BandHalt, Label: h.Reason, From: *stopped})
+		t.Bands = append(t.Bands, TimelineBand{Kind: bandHalt, Label: h.Reason, From: *stopped})
 	}
 	steps, err := StepsOf(r)
 	if err != nil {
@@ -209,9 +209,9 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 	current := min(max(int(st.Step), 0), len(steps))
 	begins := beginsOf(steps[:current], t, nodes, st)
 	for i := range min(current+1, len(steps)) {
-		band := TimelineBand{Kind: BandStep, Label: StepWords(steps[i]), From: begins[i].UTC()}
+		band := TimelineBand{Kind: bandStep, Label: StepWords(steps[i]), From: begins[i].UTC()}
 		if steps[i].Pause != nil {
-			band.Kind = BandPause
+			band.Kind = bandPause
 		}
 		if i < current {
 			band.To = new(begins[i+1].UTC())
@@ -230,7 +230,7 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 
 // addRest adds the time after the steps. An approval passes all of them at once, long before all nodes are updated.
 func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
-	band := TimelineBand{Kind: BandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
+	band := TimelineBand{Kind: bandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
 	for _, o := range st.History { // a stop after it was complete replaces this outcome
 		if o.Revision == st.Target() && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
 			t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
