@@ -27,7 +27,7 @@ func TestAMistypedCommandWithAFlagOfThatCommandIsNamed(t *testing.T) {
 
 func TestTheHelpGroupsCommands(t *testing.T) {
 	for line, want := range map[string]string{
-		"--help":        "Compare and migrate configurations:\n  config ",
+		"--help":        "Compare and migrate configurations:\n  component ",
 		"config --help": "Advanced: convert, and migrate kubeadm's configurations:\n  convert ",
 	} {
 		got := newAPI(t).Run(strings.Fields(line)...)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -32,7 +33,7 @@ func (c *Controller) report(o *v1alpha1.NodeConfigRollout, e rollout.Event) {
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", rollout.Cut(e.Message, maxNote))
+	c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", printable.Cut(e.Message, maxNote))
 	c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 }
 

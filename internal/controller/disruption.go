@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -127,7 +128,7 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 	budgets, err := c.readBudgets(ctx)
 	if err != nil {
 		c.log.Warn("cannot read PodDisruptionBudgets", "rollout", r.name, "err", err)
-		d.budgets = rollout.Budgets{Time: now, Error: rollout.Cut(err.Error(), maxReadError)}
+		d.budgets = rollout.Budgets{Time: now, Error: printable.Cut(err.Error(), maxReadError)}
 		return
 	}
 	d.budgets = rollout.Budgets{Time: now, Allowed: fleet.AllowedBy(budgets)}
@@ -137,7 +138,7 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 		var err error
 		if found.Pods, err = c.podsAt(ctx, name, budgets); err != nil {
 			c.log.Warn("cannot read the pods of a node", "rollout", r.name, "node", name, "err", err)
-			found.Error = rollout.Cut(err.Error(), maxReadError)
+			found.Error = printable.Cut(err.Error(), maxReadError)
 		}
 		read[k] = found
 	})

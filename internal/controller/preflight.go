@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -157,7 +158,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	st := o.Status.DeepCopy()
 	t := fleet.PreflightTemplateOf(o)
 	if t.Err != nil {
-		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, rollout.Cut(t.Err.Error(),
+		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, printable.Cut(t.Err.Error(),
 			v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
 		return now, c.writePreflight(ctx, o, st)
 	}
@@ -190,7 +191,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	if result.EndTime != nil {
 		st.Phase, st.EndTime = v1alpha1.PreflightComplete, result.EndTime
 	}
-	st.Message = rollout.Cut(st.Message, v1alpha1.MaxRolloutMessage)
+	st.Message = printable.Cut(st.Message, v1alpha1.MaxRolloutMessage)
 	decided := o.Status.Result == nil || st.EndTime != nil || st.Phase != o.Status.Phase
 	if due := c.preflightWritten.Add(countsInterval); !decided && c.fleet.now().Before(due) {
 		again = min(cmp.Or(again, countsInterval), countsInterval) // counts are written later
@@ -260,7 +261,7 @@ func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigP
 		if st.Phase == v1alpha1.PreflightInvalid || st.Result != nil && st.Result.Refused > 0 {
 			kind = corev1.EventTypeWarning
 		}
-		c.recorder.Eventf(o, nil, kind, "Preflight"+string(st.Phase), "Preflight", "%s", rollout.Cut(st.Message, maxNote))
+		c.recorder.Eventf(o, nil, kind, "Preflight"+string(st.Phase), "Preflight", "%s", printable.Cut(st.Message, maxNote))
 		c.log.Info(st.Message, "preflight", o.Name, "phase", st.Phase)
 	}
 	return nil

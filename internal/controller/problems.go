@@ -13,7 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // problems are errors that keep the controller from working, by their subject.
@@ -75,7 +75,7 @@ func advise(what string, err error) error {
 	case unknownField(err):
 		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
 		return fmt.Errorf("cannot %s: the API server's CRD is older than this controller: kubectl apply -f install.yaml (%s%s)", what,
-			fieldUnknown, rollout.Cut(which, 200))
+			fieldUnknown, printable.Cut(which, 200))
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot `): // not so an admission webhook or a quota
 		return fmt.Errorf("the controller lacks permission: %s: kubectl apply -f install.yaml grants it (%w)", what, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -212,7 +213,7 @@ func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRoll
 		return nil
 	}
 	if stopped {
-		reason, attempt = rollout.Cut(rollout.StopMessage(h.Reason, h.Message), v1alpha1.MaxOutcomeMessage), strconv.FormatInt(h.Attempt, 10)
+		reason, attempt = printable.Cut(rollout.StopMessage(h.Reason, h.Message), v1alpha1.MaxOutcomeMessage), strconv.FormatInt(h.Attempt, 10)
 	}
 	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: reason,
 		v1alpha1.AnnotationStoppedAttempt: attempt}})

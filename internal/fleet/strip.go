@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // StripMeta removes the metadata that no plan needs, and replaces the labels.
@@ -112,16 +112,16 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	}
 	st.AgentVersion, st.ComponentVersion = intern(st.AgentVersion), ""
 	st.OverriddenFields = nil
-	st.Error = rollout.Cut(st.Error, v1alpha1.MaxFailedMessage)
+	st.Error = printable.Cut(st.Error, v1alpha1.MaxFailedMessage)
 	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled
 	})
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		c.Type, c.Reason, c.Message = intern(c.Type), intern(c.Reason), intern(rollout.Cut(c.Message, v1alpha1.MaxFailedMessage))
+		c.Type, c.Reason, c.Message = intern(c.Type), intern(c.Reason), intern(printable.Cut(c.Message, v1alpha1.MaxFailedMessage))
 	}
 	if p := st.Preflight; p != nil {
-		p.UID, p.Reason, p.Message = intern(p.UID), intern(p.Reason), intern(rollout.Cut(p.Message, v1alpha1.MaxFailedMessage))
+		p.UID, p.Reason, p.Message = intern(p.UID), intern(p.Reason), intern(printable.Cut(p.Message, v1alpha1.MaxFailedMessage))
 	}
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}

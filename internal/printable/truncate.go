@@ -86,3 +86,19 @@ func columns(r rune) int {
 	}
 	return 1
 }
+
+// Cut returns at most the first characters of a text.
+func Cut(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most])
+}
+
+// Brief is Cut that shows whether something is missing.
+func Brief(s string, most int) string {
+	if short := Cut(s, most); short != s {
+		return short + "…"
+	}
+	return s
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Comparison is a condition for a number: Operator is <, <=, >, >=, == or !=.
@@ -165,10 +166,10 @@ func (d *planner) addMeasurement(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatu
 	was := is.State
 	passes, _ := ComparisonOf(g.Prometheus.Passes) // an invalid one makes the rollout Invalid
 	is.Time, is.Value = apiTime(m.Time), ""
-	query := "; query: " + shortened(strings.Join(strings.Fields(g.Prometheus.Query), " "), maxQueryShown)
+	query := "; query: " + printable.Brief(strings.Join(strings.Fields(g.Prometheus.Query), " "), maxQueryShown)
 	switch {
 	case m.Error != "":
-		is.State, is.Message = v1alpha1.GateError, shortened(m.Error, maxGateError)+query
+		is.State, is.Message = v1alpha1.GateError, printable.Brief(m.Error, maxGateError)+query
 	case m.NoData:
 		is.State, is.Message = v1alpha1.GateEmpty, "the result is empty or NaN"+query
 	default:

@@ -104,7 +104,7 @@ func (d *planner) limit() int32 {
 
 func (d *planner) halt(reason, message string, rollback bool) {
 	d.next.Halt = &v1alpha1.RolloutHalt{
-		Attempt: d.next.Attempt, Reason: reason, Message: Cut(message,
+		Attempt: d.next.Attempt, Reason: reason, Message: printable.Cut(message,
 			v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
 	}
 	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.in.Target.Number, reason, message)

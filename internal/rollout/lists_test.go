@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -82,10 +83,10 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 			return fmt.Sprint(len(w.plan().Next.DrainingNodes)), "10"
 		}},
 		"a node's message": {300, func(n int) (string, string) {
-			return shortened(strings.Repeat("é", n), maxBlockedMessage), strings.Repeat("é", 300) + "…"
+			return printable.Brief(strings.Repeat("é", n), maxBlockedMessage), strings.Repeat("é", 300) + "…"
 		}},
 		"an error of a gate": {maxGateError, func(n int) (string, string) {
-			return shortened(strings.Repeat("é", n), maxGateError), strings.Repeat("é", maxGateError) + "…"
+			return printable.Brief(strings.Repeat("é", n), maxGateError), strings.Repeat("é", maxGateError) + "…"
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -341,7 +341,7 @@ func (d *planner) takeBackBlocked(i int, reason, message string) {
 func (d *planner) observeBlocked(i int, reason, message string) {
 	n := &d.nodes[i]
 	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason,
-		Message: shortened(message, maxBlockedMessage)}
+		Message: printable.Brief(message, maxBlockedMessage)}
 	if d.wasBlocked(n) {
 		m.Offers += n.Observation.Offers
 	}

@@ -157,7 +157,9 @@ func countAnswer(r *v1alpha1.PreflightResult, groups map[[3]string]*v1alpha1.Pre
 	key := [3]string{string(verdict), p.Reason, effects}
 	g := groups[key]
 	if g == nil {
-		g = &v1alpha1.PreflightGroup{Verdict: verdict, Reason: Cut(p.Reason, maxRefusalReason), Message: Cut(p.Message, maxRefusalMessage)}
+		g = &v1alpha1.PreflightGroup{
+			Verdict: verdict, Reason: printable.Cut(p.Reason, maxRefusalReason), Message: printable.Cut(p.Message, maxRefusalMessage),
+		}
 		groups[key] = g
 	}
 	g.Nodes++

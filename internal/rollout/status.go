@@ -8,19 +8,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // completeStatus writes into the next status what follows from the decisions.
 func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 	st, in := &d.next, &d.in
 	st.ObservedGeneration, st.Controller = in.Generation, &in.Controller
-	st.Phase, st.Message = phase, Cut(message, v1alpha1.MaxRolloutMessage)
+	st.Phase, st.Message = phase, printable.Cut(message, v1alpha1.MaxRolloutMessage)
 	if in.Target.Number != 0 {
 		st.UpdateRevision = new(in.Target)
 		if d.succeeded {
@@ -35,7 +35,7 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 		return meta.FindStatusCondition(said, c.Type) == nil
 	})
 	for _, c := range said {
-		c.Message, c.ObservedGeneration, c.LastTransitionTime = Cut(c.Message, v1alpha1.MaxRolloutMessage), in.Generation, metav1.NewTime(in.Now)
+		c.Message, c.ObservedGeneration, c.LastTransitionTime = printable.Cut(c.Message, v1alpha1.MaxRolloutMessage), in.Generation, metav1.NewTime(in.Now)
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
 	d.recordOutcome()
@@ -54,7 +54,7 @@ func (d *planner) listFailed() {
 	var failed []v1alpha1.FailedNode
 	for _, i := range d.failed {
 		s := d.nodeState(&d.nodes[i])
-		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason, Message: Cut(s.Message, v1alpha1.MaxFailedMessage)})
+		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason, Message: printable.Cut(s.Message, v1alpha1.MaxFailedMessage)})
 	}
 	if d.next.Halt == nil || d.in.Status.Halt == nil || len(failed) >= len(d.next.FailedNodes) {
 		d.next.FailedNodes = failed
@@ -67,7 +67,7 @@ func (d *planner) listDraining() {
 	for i := range d.nodes {
 		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.in.DrainID && len(all) < v1alpha1.MaxFailedNodes {
 			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(n.Drain.Since),
-				Message: Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
+				Message: printable.Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
 		}
 	}
 	for _, t := range d.drains.taints { // what begins is shown before it begins
@@ -150,9 +150,9 @@ func (d *planner) recordOutcome() {
 func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
 	st := &d.next
 	add := func(words string) {
-		out.Message = Cut(strings.TrimPrefix(out.Message+"; "+words, "; "), v1alpha1.MaxOutcomeMessage)
+		out.Message = printable.Cut(strings.TrimPrefix(out.Message+"; "+words, "; "), v1alpha1.MaxOutcomeMessage)
 	}
-	out.Message = Cut(out.Message, v1alpha1.MaxOutcomeMessage)
+	out.Message = printable.Cut(out.Message, v1alpha1.MaxOutcomeMessage)
 	i := slices.IndexFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == out.Revision })
 	if i < 0 {
 		i = len(st.History)
@@ -173,20 +173,4 @@ func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
 	}
 	st.History[i] = out
 	slices.SortStableFunc(st.History, func(a, b v1alpha1.RolloutOutcome) int { return cmp.Compare(b.Revision, a.Revision) })
-}
-
-// Cut shortens a string to a number of characters.
-func Cut(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
-		return s
-	}
-	return string([]rune(s)[:most])
-}
-
-// shortened is Cut that shows whether something is missing.
-func shortened(s string, most int) string {
-	if short := Cut(s, most); short != s {
-		return short + "…"
-	}
-	return s
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -200,7 +199,14 @@ func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	text := "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"
 	template := assert.Value(templateOf("kubelet", []byte(text)))(t)
 	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
-	assert.That(t, same(template, payload.Payload{Key: "kubelet", Data: []byte(json)}), "JSON and YAML of one content differ")
-	assert.That(t, !same(template, payload.Payload{Key: "kubelet-dropin", Data: []byte(json)}), "a drop-in is the same as a whole configuration")
-	assert.That(t, !same(template, payload.Payload{Key: "kubelet", Data: []byte(strings.Replace(json, "5", "6", 1))}), "another content is the same")
+	for _, tt := range []struct {
+		key, text string
+		want      bool
+	}{
+		{"kubelet", json, true}, {"kubelet-dropin", json, false}, {"kubelet", strings.Replace(json, "5", "6", 1), false},
+	} {
+		other := assert.Value(templateOf(tt.key, []byte(tt.text)))(t)
+		assert.Equal(t, same(template, other), tt.want, "same configuration as the key %s with %s", tt.key, tt.text)
+	}
+	assert.That(t, !same(template, v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{}}), "a reference is the same as a configuration")
 }

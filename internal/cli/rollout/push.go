@@ -188,10 +188,12 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 			p.Name, ref.Namespace, ref.Name, p.File)
 	}
 	r.Spec.Pin = nil // what is pushed is the target
-	if !same(r.Spec.Template, content) {
-		if r.Spec.Template, err = templateOf(key, data); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.File, err)
-		}
+	template, err := templateOf(key, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.File, err)
+	}
+	if !same(r.Spec.Template, template) { // otherwise the stored bytes stay, so that nothing changes
+		r.Spec.Template = template
 	}
 	if err := p.ApplyFlags(&r.Spec); err != nil {
 		return nil, err

@@ -185,19 +185,17 @@ func showEffect(ctx context.Context, env *command.Env, c client.Client, e *steer
 	}
 }
 
-// same reports whether a template holds content.
-func same(t v1alpha1.RolloutTemplate, content payload.Payload) bool {
-	if t.ConfigMapRef != nil {
-		return false
-	}
-	has, err := fleet.ContentOf(t, nil)
-	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
+// same reports whether two templates hold the same configuration, whatever the order of its fields.
+func same(a, b v1alpha1.RolloutTemplate) bool {
+	return a.ConfigMapRef == nil && b.ConfigMapRef == nil && sameObject(a.Kubelet, b.Kubelet) && sameObject(a.KubeletDropIn, b.KubeletDropIn)
 }
 
-// sameData reports whether two documents in YAML or JSON have the same content.
-func sameData(a, b []byte) bool {
-	inA, errA := yaml.YAMLToJSON(a)
-	inB, errB := yaml.YAMLToJSON(b)
+func sameObject(a, b *runtime.RawExtension) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	inA, errA := yaml.YAMLToJSON(a.Raw)
+	inB, errB := yaml.YAMLToJSON(b.Raw)
 	return errA == nil && errB == nil && string(inA) == string(inB)
 }
 

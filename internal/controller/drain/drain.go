@@ -32,6 +32,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -98,7 +99,7 @@ func (a answers) first() string {
 }
 
 // cut limits a text: a server's answer may contain the text of an admission webhook.
-func cut(text string) string { return rollout.Cut(text, v1alpha1.MaxOutcomeMessage) }
+func cut(text string) string { return printable.Cut(text, v1alpha1.MaxOutcomeMessage) }
 
 func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 

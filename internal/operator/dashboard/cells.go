@@ -184,17 +184,8 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v
 	return true
 }
 
-// brief shortens a text for a table's cell.
-func brief(s string) string { return shorten(s, 160) }
-
-// shorten returns a text in one line, with at most so many characters and a mark where it was cut.
-func shorten(s string, most int) string {
-	s = printable.Line(s)
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
-}
+// brief returns the beginning of a text in one line, for a table's cell.
+func brief(s string) string { return printable.Brief(printable.Line(s), 160) }
 
 // cachedList is a list of ConfigMaps that is kept for some time.
 type cachedList struct {

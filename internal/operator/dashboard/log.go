@@ -75,7 +75,7 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 		v.add(fmt.Sprintf("%d older entries are not shown: choose a node", left))
 	}
 	for i := range v.Entries {
-		v.Entries[i].Message = shorten(v.Entries[i].Message, maxLogMessage)
+		v.Entries[i].Message = printable.Brief(printable.Line(v.Entries[i].Message), maxLogMessage)
 	}
 	return v
 }
