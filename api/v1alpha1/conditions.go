@@ -34,6 +34,24 @@ const (
 	DriftFilesUnchanged = "FilesUnchanged"
 )
 
+// ConditionPodsStarted is the type of a condition in NodeConfig.status. It says whether the node started pods with last-known-good in its
+// trial and within an hour after it, and is absent without a last-known-good configuration. While a trial lasts, it is present only if the
+// trial waits.
+const ConditionPodsStarted = "PodsStarted"
+
+// Reasons of PodsStarted.
+const (
+	// PodsStartObserved means that a pod was started in the trial. True.
+	PodsStartObserved = "PodsStarted"
+	// PodsStartUnknown means that no pod was started in the trial. Unknown.
+	PodsStartUnknown = "NoPodStarted"
+	// PodsStartRefused means that the kubelet or its runtime refused to start some pods in the trial, which waits or has waited for them.
+	// False.
+	PodsStartRefused = "PodsRefused"
+	// PodsStartFailed means that after the trial pods were refused and none started. False.
+	PodsStartFailed = ReasonPodsCannotStart
+)
+
 // Reasons of ConfigOK in NodeConfig.status. The Node's condition has a sentence as its reason instead. Each comment ends
 // with the status that goes with the reason.
 
@@ -108,6 +126,8 @@ const (
 	// ReasonWorkloadHarmed means that after adoption the node came under memory, disk or PID pressure, or the kubelet
 	// evicted or rejected pods that ran before, or pods ended for an unknown reason. False.
 	ReasonWorkloadHarmed = "WorkloadHarmed"
+	// ReasonPodsCannotStart means that after adoption the kubelet or its runtime refused to start pods, and none started. False.
+	ReasonPodsCannotStart = "PodsCannotStart"
 	// ReasonLostAPI means that the node lost its connection to the API soon after adoption, and regained it soon after it
 	// returned to last-known-good. False; Unknown while the node has returned and there is no verdict yet.
 	ReasonLostAPI = "LostAPI"
@@ -134,6 +154,6 @@ var ConfigOKReasons = []string{
 	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
 	ReasonSyncFailed, ReasonObjectChanged, ReasonStaleAssignment, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,
 	ReasonValidationFailed, ReasonWouldEvictPods, ReasonRestartWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
-	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonLostAPI,
+	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonPodsCannotStart, ReasonLostAPI,
 	ReasonRevoked, ReasonDeadEnd, ReasonLocalInvalid,
 }

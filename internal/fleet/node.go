@@ -79,6 +79,8 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {
 			n.OK, n.Reason = c.Status, c.Reason
 			n.Error = cmp.Or(st.Error, c.Message)
+		} else if c.Type == v1alpha1.ConditionPodsStarted {
+			n.PodStarts, n.PodsRefused = c.Reason, c.Message
 		}
 	}
 	for _, b := range st.BadConfigs {

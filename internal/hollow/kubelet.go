@@ -239,6 +239,8 @@ func (p *process) Exit() supervisor.Exit {
 // LastErrors implements agent.Process.
 func (p *process) LastErrors() string { return "" }
 
+func (p *process) PodRefusals() []component.PodRefusal { return nil }
+
 // Stop implements agent.Process.
 func (p *process) Stop(time.Duration) supervisor.Exit {
 	p.end(supervisor.Exit{Code: -1, Signal: "terminated", Stopped: true})

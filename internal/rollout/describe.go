@@ -246,7 +246,20 @@ func (d *planner) summary() string {
 			out += fmt.Sprintf(", %d %s", x.n, x.what)
 		}
 	}
+	if n := d.withoutStart(); n > 0 {
+		out += fmt.Sprintf("; no pod was started in the trial of %s", printable.Count(n, "node"))
+	}
 	return out
+}
+
+// withoutStart returns how many nodes passed the trial of the target without starting a pod.
+func (d *planner) withoutStart() (count int) {
+	for i := range d.nodes {
+		if n := &d.nodes[i]; d.assignedTarget(n) && d.proven(n) && n.PodStarts == v1alpha1.PodsStartUnknown {
+			count++
+		}
+	}
+	return count
 }
 
 // blocked names nodes that refuse the target because of their pods, and says what to do.

@@ -21,7 +21,8 @@ const (
 // agentVerdicts are the reasons of ConfigOK with which a node says that the assigned configuration is bad, or revoked. Every other
 // reason says nothing about it, or only for now.
 var agentVerdicts = []string{v1alpha1.ReasonValidationFailed, v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy,
-	v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI, v1alpha1.ReasonRevoked}
+	v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonPodsCannotStart, v1alpha1.ReasonLostAPI,
+	v1alpha1.ReasonRevoked}
 
 // deriveStates derives the state of each node, and counts nodes.
 func (d *planner) deriveStates() {
@@ -140,6 +141,8 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Blocked, n.Reason, n.Error}
 	case answered && n.OK == "False":
 		return NodeState{Failed, n.Reason, n.Error}
+	case proven && !d.succeeded && n.PodStarts == v1alpha1.PodsStartFailed && d.assignedTarget(n):
+		return NodeState{Failed, n.PodStarts, n.PodsRefused}
 	case d.succeeded && proven:
 		return NodeState{State: Updated} // a later failure is not caused by the rollout
 	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.By().AssignedAt.Time)):

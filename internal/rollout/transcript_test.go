@@ -219,7 +219,7 @@ func (w *world) setNode(name, value string) error {
 	n, a := w.node(name), w.agents[name]
 	verb, content, _ := strings.Cut(value, ":")
 	switch verb {
-	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "unsure", "well":
+	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "unsure", "starts-none", "starts-fail", "well":
 		a.does[content] = verb
 	case "maintenance", "cordon", "uncordon":
 		w.setMaintenance(n, map[string]string{"maintenance": content, "cordon": Cordoned}[verb])

@@ -125,6 +125,8 @@ type Node struct {
 	Reason        string                 // of ConfigOK
 	Provisional   bool                   // the verdict on Source may still change
 	Error         string
+	PodStarts     string // reason of PodsStarted; empty: it is True, or not reported
+	PodsRefused   string // of PodStarts
 }
 
 // State is the state of a node in the rollout.

@@ -50,7 +50,7 @@ type world struct {
 type agent struct {
 	silent  bool
 	back    time.Time         // until when it does not reach the API server
-	does    map[string]string // how a payload ends here: reject, unsure, evict, drain, crash, hang, notready; else well
+	does    map[string]string // how a payload ends here: reject, unsure, evict, drain, crash, hang, notready, starts-none, starts-fail; else well
 	bad     map[string]int64  // attempts by payload
 	adopted time.Time         // when the kubelet was restarted last for a change
 	started time.Time         // when the kubelet was started last, zero: long ago
@@ -328,6 +328,8 @@ func (a *agent) act(n *Node, now time.Time) {
 		a.fail(n, now, content, "CrashLooped")
 	default:
 		n.LastKnownGood, n.InTrial = n.Active, false
+		n.PodStarts = map[string]string{"starts-none": v1alpha1.PodsStartUnknown, "starts-fail": v1alpha1.PodsStartFailed}[a.does[content]]
+		n.PodsRefused = "pod shop/web: refused"
 	}
 }
 
@@ -372,6 +374,7 @@ func (a *agent) accept(n *Node, now time.Time) {
 			n.Ready, n.WentNotReady = false, now
 		}
 	}
+	n.PodStarts = ""
 	a.setConfigOK(n, now, "True", "AllChecksPassed", "")
 }
 

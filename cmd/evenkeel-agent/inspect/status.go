@@ -119,6 +119,9 @@ func (s Summary) Print(w io.Writer, form string) error {
 		line("Trial", "%s: observed healthy for %s of %s, %s", t.Revision, t.Healthy.Duration.Round(time.Second), t.Terms.Duration.Duration,
 			printable.Count(len(s.Startups), "counted start"))
 	}
+	if words := s.State.PodsWords(); words != "" {
+		line("Pods", "%s", words)
+	}
 	for _, uid := range s.Revoked {
 		line("Revoked", "%s", uid)
 	}

@@ -55,7 +55,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	}
 	a.preflight.stop() // it judged the kubelet that ran before
 	a.awaitReport(ctx, action)
-	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
+	a.kubelet.lease, a.kubelet.admitted, a.kubelet.pods = &leaseObserver{since: time.Now()}, false, podStarts{}
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
@@ -174,6 +174,7 @@ type kubelet struct {
 	config     trial.Config
 	verdict    verdict // on config, at that start
 	lease      *leaseObserver
+	pods       podStarts
 	started    time.Time
 	wasHealthy bool     // at the last decision
 	settled    []string // pods that this kubelet has not rejected: they had ended before its start in a trial, or were active lossDelay later

@@ -113,6 +113,9 @@ func (a *Agent) updateNode() {
 		}
 		a.node.counts = counts
 	}
+	if a.kubelet.process != nil && (a.state.Trial != nil || a.state.Run.AfterTrial > 0) {
+		a.kubelet.pods.update(a.kubelet.process.PodRefusals(), a.p.Nodes.Current(), a.node.watching, a.state.Trial)
+	}
 	if a.state.Trial != nil {
 		a.kubelet.lease.update(s)
 		if !a.kubelet.admitted && a.state.Run.HealthyFor >= lossDelay {

@@ -54,6 +54,8 @@ type Process interface {
 	Done() <-chan struct{}
 	Changed() <-chan struct{} // its health may have changed
 	Exit() supervisor.Exit    // after Done
+	// PodRefusals returns the last attempts to start pods that the kubelet or its runtime refused, as far as its log still has them.
+	PodRefusals() []component.PodRefusal
 	// LastErrors returns, after Done, the last errors that the kubelet logged, as one line without credentials; empty: none.
 	LastErrors() string
 	Stop(grace time.Duration) supervisor.Exit

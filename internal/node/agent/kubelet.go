@@ -244,7 +244,9 @@ func (h *HostKubelet) relayOutput() (*relay.Relay, *os.File) {
 // kubeletProcess is a running kubelet with its health and its log.
 type kubeletProcess struct {
 	*supervisor.Process
-	output          *relay.Relay  // nil: the log is not relayed
+	output          *relay.Relay // nil: the log is not relayed
+	reading         sync.Mutex   // held while output is read or closed
+	closed          bool
 	collected       chan struct{} // closed when lastErrors is set, after the exit
 	lastErrors      string
 	copied          chan struct{}     // closed when the log has been copied, after the exit
@@ -270,10 +272,25 @@ func (k *kubeletProcess) collect() {
 		close(k.collected)
 		return
 	}
-	defer k.output.Close()
+	defer func() {
+		k.reading.Lock()
+		defer k.reading.Unlock()
+		k.closed = true
+		k.output.Close()
+	}()
 	k.lastErrors = component.LastErrors(k.output.Lines(relayTimeout), maxLastErrors)
 	close(k.collected)
 	k.output.Drain(relayTimeout)
+}
+
+// PodRefusals implements Process.
+func (k *kubeletProcess) PodRefusals() []component.PodRefusal {
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	if k.output == nil || k.closed {
+		return nil
+	}
+	return component.PodRefusals(k.output.Kept())
 }
 
 // LastErrors implements Process.

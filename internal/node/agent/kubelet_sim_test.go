@@ -79,6 +79,7 @@ type kubeletState struct {
 	staticPods        bool
 	exitCode          int
 	lastErrors        string // before each exit
+	refusals          []component.PodRefusal
 	stopTakes         time.Duration
 
 	mended  bool            // the dry run rejects local no more
@@ -438,6 +439,8 @@ func (p *simProcess) Exit() supervisor.Exit {
 }
 
 func (p *simProcess) LastErrors() string { return p.kubelet.get().lastErrors }
+
+func (p *simProcess) PodRefusals() []component.PodRefusal { return p.kubelet.get().refusals }
 
 func (p *simProcess) Stop(time.Duration) supervisor.Exit {
 	select {

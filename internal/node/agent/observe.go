@@ -90,7 +90,8 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 		s := a.node.view.now(a.p.Nodes)
 		n.API, n.Pressure = s.Reachable, s.Pressure
 		n.Ready = s.Ready && (a.state.Trial == nil || a.kubelet.lease.renewed(s))
-		n.Pods = podUIDs(s.Pods, true)
+		n.Pods, n.Failing = podUIDs(s.Pods, true), failing(s.Pods)
+		n.Started, n.Refused, n.RefusedUnseen = a.kubelet.pods.started, a.kubelet.pods.refused, a.kubelet.pods.unseen
 		if t := a.state.Trial; t != nil {
 			n.LostPods, n.LossUnexplained = lostPods(s.Pods, t.Baseline.Pods, a.kubelet.settled)
 		}

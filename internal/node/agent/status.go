@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,6 +45,9 @@ func (a *Agent) published(st trial.Status) trial.Status {
 	}
 	unread := slices.Contains([]string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment},
 		st.Condition.Reason)
+	if a.readsForeign() && st.PodStarts.Refused != "" {
+		st.PodStarts.Refused = withheld
+	}
 	if a.readsForeign() && !unread && st.Error != "" {
 		st.Error = st.Condition.Reason + ": " + withheld
 		if st.Condition.Status != metav1.ConditionTrue {
@@ -73,6 +77,11 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, ObservedGeneration: out.ObservedGeneration,
 			Reason: limits[0].Reason, Message: strings.Join(words, "; "),
 		})
+	}
+	if p := st.PodStarts; p.Starts != "" {
+		c := podsStarted(p)
+		c.ObservedGeneration = out.ObservedGeneration
+		out.Conditions = append(out.Conditions, c)
 	}
 	if out.Drift != nil {
 		c := drifted(out.Drift, st.Active) // the last one: see source.Reporter, which adds it to a status that has none
@@ -104,6 +113,14 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		})
 	}
 	return out
+}
+
+// podsStarted returns the condition that says whether pods were started with the active configuration.
+func podsStarted(p trial.Promotion) metav1.Condition {
+	status := map[string]metav1.ConditionStatus{v1alpha1.PodsStartObserved: metav1.ConditionTrue, v1alpha1.PodsStartUnknown: metav1.ConditionUnknown}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionPodsStarted, Status: cmp.Or(status[p.Starts], metav1.ConditionFalse), Reason: p.Starts, Message: p.Words(),
+	}
 }
 
 // readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them

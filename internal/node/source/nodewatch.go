@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // NodeState is the state of a node in the API.
@@ -58,7 +60,13 @@ type Pod struct {
 	RestartsAlways                bool // restartPolicy: Always, and no containers with other policies let the pod end by itself
 	LimitsStorage                 bool // an emptyDir or a container has a limit of local storage: the kubelet evicts the pod that exceeds it
 	Ready                         bool
-	Probed                        bool // a container or a sidecar has a readiness or startup probe
+	Probed                        bool      // a container or a sidecar has a readiness or startup probe
+	StartProbe                    bool      // evenkeel created it to see whether the node can start pods
+	Owner                         types.UID // of the controlling owner, empty if there is none or it is the Node
+	// Started is when a container of the pod started last, as the runtime said; empty: none has started. Compare it with an earlier value
+	// only. Waiting means that a container has not started, or has to be started again.
+	Started string
+	Waiting bool
 }
 
 // NodeWatch watches a node, its Lease and its pods, between Start and Stop.
@@ -317,7 +325,20 @@ func podOf(p *pod) Pod {
 		Deleting: p.DeletionTimestamp != nil,
 	}
 	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-		out.OwnerKind = owner.Kind
+		if out.OwnerKind = owner.Kind; owner.Kind != "Node" { // the owner of all static pods
+			out.Owner = owner.UID
+		}
+	}
+	out.StartProbe = p.Namespace == v1alpha1.SystemNamespace && p.Labels[v1alpha1.LabelStartProbe] != ""
+	out.Waiting = len(p.Status.ContainerStatuses) == 0
+	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		out.Waiting = out.Waiting || c.State.Waiting != nil
+		for _, s := range []*containerStart{c.State.Running, c.State.Terminated, c.LastState.Terminated} {
+			// the runtime also reports a container that it could not start as ended, at the beginning of the epoch
+			if s != nil && s.Reason != "StartError" && s.Reason != "ContainerCannotRun" && !strings.HasPrefix(s.StartedAt, "1970-") {
+				out.Started = max(out.Started, s.StartedAt)
+			}
+		}
 	}
 	_, out.Static = p.Annotations["kubernetes.io/config.mirror"]
 	for _, c := range p.Status.Conditions {

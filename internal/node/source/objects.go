@@ -70,7 +70,26 @@ type pod struct {
 		Reason     string         `json:"reason,omitempty"`
 		Message    string         `json:"message,omitempty"`
 		Conditions []podCondition `json:"conditions,omitempty"`
+
+		ContainerStatuses     []containerStatus `json:"containerStatuses,omitempty"`
+		InitContainerStatuses []containerStatus `json:"initContainerStatuses,omitempty"`
 	} `json:"status"`
+}
+
+type containerStatus struct {
+	State struct {
+		Waiting    *struct{}       `json:"waiting,omitempty"`
+		Running    *containerStart `json:"running,omitempty"`
+		Terminated *containerStart `json:"terminated,omitempty"`
+	} `json:"state"`
+	LastState struct {
+		Terminated *containerStart `json:"terminated,omitempty"`
+	} `json:"lastState"`
+}
+
+type containerStart struct {
+	Reason    string `json:"reason,omitempty"`
+	StartedAt string `json:"startedAt,omitempty"`
 }
 
 type container struct {

@@ -147,7 +147,7 @@ func (d *decider) adoptSameContent(c Config) bool {
 			d.editTrial(func(t *Trial) { t.Revision = c.Revision })
 		case promoted:
 			d.endTrial()
-			d.recordPromotion(c, local)
+			d.recordPromotion(c, local, s.promotion(old))
 		default:
 			d.endTrial()
 			d.beginTrial()

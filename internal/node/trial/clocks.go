@@ -92,7 +92,8 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	run, n := &d.next.Run, d.o.Node
 	if t := d.next.Trial; t != nil && t.Baseline.Pending && d.onTrial() && run.Healthy && n.API && n.Ready {
 		d.editTrial(func(t *Trial) {
-			t.Baseline = Baseline{API: true, Ready: true, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)}
+			t.Baseline = Baseline{API: true, Ready: true, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods),
+				Failing: slices.Clone(n.Failing)}
 		})
 	}
 	notReady := d.mustBeReady() && !n.Ready

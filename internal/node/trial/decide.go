@@ -67,6 +67,7 @@ var steps = []func(*decider) bool{
 	(*decider).checkLocal,       // local must be valid at every start, whatever is assigned
 	(*decider).updateClocks,     // add the time since the last decision
 	(*decider).handleExit,       // an exit counts before health is judged
+	(*decider).updateStarts,     // which pods the node could start, and which it could not
 	(*decider).judge,            // pass, fail or continue the trial
 	(*decider).adopt,            // adopt a new assignment
 	(*decider).chooseConfig,     // choose what must run now
@@ -101,7 +102,7 @@ func (d *decider) decision() Decision {
 		}
 		return dec
 	}
-	dec.Watch = s.Trial != nil || d.isDoubted() || d.blocked.pods
+	dec.Watch = s.Trial != nil || d.isDoubted() || d.blocked.pods || d.next.Run.AfterTrial > 0 && d.observesRefusals()
 	dec.Wake = d.nextWake()
 	if len(d.toValidate) == 0 {
 		dec.Status = d.status()

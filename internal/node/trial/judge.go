@@ -83,6 +83,7 @@ func (d *decider) judge() bool {
 		d.judgeTrial()
 	} else {
 		d.judgeFallback()
+		d.judgeAfterTrial()
 	}
 	return true
 }
@@ -106,6 +107,8 @@ func (d *decider) judgeTrial() {
 		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
 	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
+	case d.cannotStart() && run.RefusedFor >= refusedAfter:
+		d.fail(v1alpha1.ReasonPodsCannotStart, "left the node unable to start pods: "+refusals(o.Node.Refused))
 	case t.APILostEarly && run.APIAway >= apiLossAfter && o.Limits.APILossRollback &&
 		!(d.next.LastKnownGood.Same(run.Config) && !d.localCanRun()):
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
@@ -113,7 +116,7 @@ func (d *decider) judgeTrial() {
 		d.startCause = CauseRollback
 		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current %s, and for %s: trying %s",
 			apiLossWindow, d.next.Current.UIDLabel(), apiLossAfter, d.fallbackLabel())
-	case run.Healthy && !d.clocksPaused() && t.Healthy.Duration+run.UnsavedHealthy >= t.Terms.Duration.Duration:
+	case run.Healthy && !d.clocksPaused() && t.Healthy.Duration+run.UnsavedHealthy >= t.Terms.Duration.Duration && !d.waitsForStarts():
 		d.promote()
 	case run.UnsavedHealthy >= healthySaveStep:
 		d.editTrial(func(t *Trial) { t.Healthy.Duration += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
@@ -135,9 +138,14 @@ func (d *decider) promote() {
 	if !s.LastKnownGood.Same(c) {
 		s.LastKnownGood = AdoptedConfig{c, d.o.Now}
 	}
-	d.recordPromotion(c, s.Trial.Local)
+	starts := d.startsOfTrial()
+	d.recordPromotion(c, s.Trial.Local, starts)
 	d.endTrial()
+	s.Run.AfterTrial = reportRefusals
 	d.event(false, eventConfigLastKnownGood, "%s became last-known-good after %s of observed health", c.UIDLabel(), terms.Duration.Duration)
+	if starts.Refused != "" {
+		d.event(true, eventPodsCannotStart, "%s became last-known-good although pods could not start: %s", c.UIDLabel(), starts.Refused)
+	}
 }
 
 // fail records a verdict on the configuration on trial and rolls back.

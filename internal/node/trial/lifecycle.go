@@ -41,7 +41,7 @@ func (d *decider) beginTrial() {
 // node is no reference for the one that replaces it.
 func (d *decider) baseline() Baseline {
 	n, run := d.o.Node, d.next.Run
-	b := Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)}
+	b := Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods), Failing: slices.Clone(n.Failing)}
 	if was := d.replaced; was != nil && !was.Pending {
 		b.Ready = b.Ready || was.Ready
 		return b // with the present pressure: what the replaced configuration was to blame for has ended its trial
@@ -60,7 +60,7 @@ func (d *decider) endTrial() {
 	}
 	d.next.Trial, d.next.Startups = nil, nil
 	run := &d.next.Run
-	run.UnsavedHealthy, run.NotReady, run.Relapsed, run.Waited, run.Retries = 0, 0, false, 0, 0
+	run.UnsavedHealthy, run.NotReady, run.Relapsed, run.Waited, run.Retries, run.RefusedFor, run.Refused = 0, 0, false, 0, 0, 0, ""
 	if run.Healthy {
 		run.Unhealthy = 0
 	}
@@ -142,9 +142,10 @@ func (d *decider) isPromotedOn(c Config, local string) bool {
 	})
 }
 
-func (d *decider) recordPromotion(c Config, local string) {
+// recordPromotion records that c passed its trial. starts is what is known about pods that it started.
+func (d *decider) recordPromotion(c Config, local string, starts Promotion) {
 	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool { return p.Revision == c.Revision && p.Local == local })
-	d.next.Promoted = append([]Promotion{{c.Revision, c.SHA256, d.o.Now, local}}, p...)
+	d.next.Promoted = append([]Promotion{{c.Revision, c.SHA256, d.o.Now, local, starts.Starts, starts.Refused}}, p...)
 	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxPromoted)]
 }
 
@@ -157,7 +158,7 @@ func (d *decider) fallbackLabel() string {
 }
 
 // provisional are failures that the node can have caused: last-known-good must prove that it does better.
-var provisional = []string{v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady}
+var provisional = []string{v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonPodsCannotStart}
 
 func (d *decider) markBad(c Config, failure, reason, detail string) {
 	b := BadConfig{

@@ -45,8 +45,9 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 			t.Errorf("%s with %q, promoted with %q: %t", c.payload, c.local, c.promoted, got)
 		}
 	}
-	d := &decider{next: State{Promoted: []Promotion{{"u", "p1", epoch, "a"}, {"v", "p1", epoch, "a"}, {"u", "p1", epoch, "b"}}}}
-	d.recordPromotion(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}}, "a")
+	d := &decider{next: State{Promoted: []Promotion{
+		{Revision: "u", SHA256: "p1", Local: "a"}, {Revision: "v", SHA256: "p1", Local: "a"}, {Revision: "u", SHA256: "p1", Local: "b"}}}}
+	d.recordPromotion(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}}, "a", Promotion{})
 	got := ""
 	for _, p := range d.next.Promoted {
 		got += p.Revision + p.Local + " "

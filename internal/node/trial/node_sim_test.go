@@ -258,7 +258,7 @@ func (n *nodeSim) observe() Observed {
 	}
 	node.Ready = node.Ready && n.clock-n.renewed <= nodeMonitorGracePeriod
 	if !n.last.Watch && (n.counted < 0 || n.clock-n.counted > snapshotLifetime) {
-		node = Node{RuntimeDown: node.RuntimeDown, ShuttingDown: node.ShuttingDown} // nobody looks at the Node
+		node = Node{RuntimeDown: node.RuntimeDown, ShuttingDown: node.ShuttingDown, RefusedUnseen: len(node.Refused) > 0} // nobody looks at the Node
 	}
 	o := Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
@@ -322,6 +322,9 @@ func (n *nodeSim) decide() {
 }
 
 func (n *nodeSim) carryOut(d Decision) {
+	if d.Action.Kind != None { // what a kubelet did with pods says nothing about the next one
+		n.node.Started, n.node.Refused = nil, nil
+	}
 	switch d.Action.Kind {
 	case None:
 		return

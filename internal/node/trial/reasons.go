@@ -11,6 +11,7 @@ const (
 	eventConfigOnTrial       = "ConfigOnTrial"
 	eventConfigRolledBack    = "ConfigRolledBack"
 	eventConfigLastKnownGood = "ConfigLastKnownGood"
+	eventPodsCannotStart     = "PodsCannotStart"
 	eventInconclusive        = "Inconclusive"
 	eventTrialResumed        = "TrialResumed"
 	eventAPILost             = "APILost"

@@ -79,6 +79,8 @@ type Promotion struct {
 	SHA256   string    `json:"sha256"`
 	Time     time.Time `json:"time"`
 	Local    string    `json:"localDigest,omitempty"` // the local configuration that it was merged with; empty: it is no drop-in
+	Starts   string    `json:"podStarts,omitempty"`   // a reason of PodsStarted; empty: an earlier agent did not look
+	Refused  string    `json:"podsRefused,omitempty"` // of Starts: the pods that were refused, and why
 }
 
 // Fallback is the reason why last-known-good runs although the configuration on trial is not bad.
@@ -113,7 +115,8 @@ type Trial struct {
 	Baseline      Baseline        `json:"baseline"`
 	Fallback      Fallback        `json:"fallback,omitempty"`
 	APILostEarly  bool            `json:"apiLostEarly,omitempty"`
-	APIProbed     bool            `json:"apiProbed,omitempty"` // there was an API probe in this trial; there is at most one
+	Started       []PodStart      `json:"podsStarted,omitempty"` // pods that started in the trial, at most one of three namespaces
+	APIProbed     bool            `json:"apiProbed,omitempty"`   // there was an API probe in this trial; there is at most one
 }
 
 // noteUptime records how long a kubelet ran in the trial.
@@ -127,6 +130,7 @@ type Baseline struct {
 	Ready    bool     `json:"ready"` // also if only a configuration on trial made the node not Ready, which the present one replaces
 	Pressure []string `json:"pressure,omitempty"`
 	Pods     []string `json:"podUIDs,omitempty"`
+	Failing  []string `json:"failingUIDs,omitempty"` // pods that did not run, and their owners
 	// Pending: the node was not Ready, and it is not known why. The baseline is taken when the node is Ready for the
 	// first time; no health counts before that.
 	Pending bool `json:"pending,omitempty"`
@@ -163,6 +167,11 @@ type Run struct {
 	APIAway        time.Duration // without a break
 	Probing        time.Duration // since the API probe began
 	Waited         time.Duration // since the trial became inconclusive
+
+	// Pods that cannot start: updateStarts. promote sets AfterTrial.
+	RefusedFor time.Duration // pods are refused, and none has started
+	Refused    string        // the pods that are refused, and why, as they were reported first; empty: none
+	AfterTrial time.Duration // remaining time in which refused pods are still reported
 
 	// How the fallback does: judge.
 	Retries int // how often the trial was resumed although its fallback failed

@@ -23,6 +23,7 @@ type Status struct {
 	Condition     Condition
 	Error         string
 	Trial         *Progress
+	PodStarts     Promotion // of the active configuration: Starts and Refused only; zero: nothing is known yet
 	Bad           []BadConfig
 }
 
@@ -54,8 +55,10 @@ func (d *decider) status() Status {
 	// A trial of last-known-good concerns this node only: a controller would take the node for late.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
 		healthy, restarts := t.Healthy.Duration+s.Run.UnsavedHealthy, max(0, len(s.Startups)-1)
+		healthy = min(healthy, max(t.Terms.Duration.Duration, 0)) // it may wait for pods
 		st.Trial = &Progress{t.StartTime, healthy, t.Terms.Duration.Duration, restarts, t.Terms.Threshold}
 	}
+	st.PodStarts = d.podStarts()
 	detail := d.condition(&st)
 	if w := s.Run.Waiting; st.Condition.Status == metav1.ConditionTrue && w > 0 && w >= d.o.Limits.HealthTimeout {
 		st.Condition.Status, st.Condition.Reason = metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock

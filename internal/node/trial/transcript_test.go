@@ -188,6 +188,8 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"shutdown":  func(n *nodeSim, td *datadriven.TestData) { n.node.ShuttingDown = !td.HasArg("cancelled") },
 	"pressure":  func(n *nodeSim, td *datadriven.TestData) { n.node.Pressure = keys(td) },
 	"pods":      func(n *nodeSim, td *datadriven.TestData) { n.node.Pods = keys(td) },
+	"starts":    func(n *nodeSim, td *datadriven.TestData) { n.node.Started = podStarts(td) },
+	"refuses":   func(n *nodeSim, td *datadriven.TestData) { n.node.Refused = podStarts(td) },
 	"lost-pods": func(n *nodeSim, td *datadriven.TestData) { n.node.LostPods = keys(td) },
 	"storage": func(n *nodeSim, td *datadriven.TestData) {
 		n.diskFails = words(td, "fails")
@@ -307,6 +309,9 @@ func (n *nodeSim) describe() []string {
 	}
 	c := d.Status.Condition
 	lines = append(lines, fmt.Sprintf("ConfigOK: %s | %s | %s (%s)", c.Status, c.Message, c.Cause, c.Reason))
+	if p := d.Status.PodStarts; p.Starts != "" && p.Starts != v1alpha1.PodsStartUnknown {
+		lines = append(lines, strings.TrimSpace("pods: "+p.Starts+" "+p.Refused))
+	}
 	if d.Status.Error != "" {
 		lines = append(lines, "error: "+d.Status.Error)
 	}
@@ -319,6 +324,19 @@ func words(td *datadriven.TestData, key string) string {
 		return ""
 	}
 	return strings.Join(arg.Vals, ", ")
+}
+
+// podStarts returns the pods that a command names: namespace/name, of which kube-system is trusted, and evenkeel-system has a probe.
+func podStarts(td *datadriven.TestData) (pods []PodStart) {
+	for _, key := range keys(td) {
+		namespace, name, named := strings.Cut(key, "/")
+		if named {
+			probe := namespace == v1alpha1.SystemNamespace
+			pods = append(pods, PodStart{Namespace: namespace, Name: name, Trusted: probe || namespace == "kube-system", Probe: probe,
+				Words: "RunContainerError: refused"})
+		}
+	}
+	return pods
 }
 
 func keys(td *datadriven.TestData) []string {

@@ -294,6 +294,9 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts,
 			printable.Count(int(t.MostRestarts), "restart"))
 	}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionPodsStarted); c != nil {
+		line("Pods", "%s: %s", c.Reason, c.Message)
+	}
 	for _, b := range st.BadConfigs {
 		when := ""
 		if b.Time != nil {

@@ -96,6 +96,9 @@ func (r *Relay) watch(cmd *exec.Cmd) {
 // Input returns the file that the child writes to. It is valid until Close.
 func (r *Relay) Input() *os.File { return r.in }
 
+// Kept returns the last lines, at most maxText bytes, without those that the child has just written. Call it before Close.
+func (r *Relay) Kept() []byte { return r.shared.lines() }
+
 // Lines returns the last lines, at most maxText bytes, of a child that has exited. It waits for at most this time until
 // everything that the child wrote has been read. Descendants of the child that keep the file open do not matter.
 func (r *Relay) Lines(wait time.Duration) []byte {

@@ -1,0 +1,94 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package component
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// attemptLine returns what a kubelet logs about a failed attempt to start a pod.
+func attemptLine(pod, err string) string {
+	return fmt.Sprintf("E1128 10:00:00.123456     123 pod_workers.go:1301] \"Error syncing pod, skipping\" err=%q pod=%q podUID=\"u\"\n", err, pod)
+}
+
+// syncError returns the error of an attempt to start a pod, as the kubelet words it.
+func syncError(action, reason, message string) string {
+	return fmt.Sprintf("failed to %q for %q with %s: %q", action, "web_shop(u)", reason, message)
+}
+
+func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
+	for _, c := range []struct{ err, want string }{
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", `runc create failed: can't get final child's PID from pipe: EOF`),
+			"CreatePodSandboxError: runc create failed: can't get final child's PID from pipe: EOF"},
+		{syncError("StartContainer", "RunContainerError", "error during container init: can't start thread"),
+			"RunContainerError: error during container init: can't start thread"},
+		{"[" + syncError("StartContainer", "CreateContainerError", "context deadline exceeded") + ", " +
+			syncError("StartContainer", "CrashLoopBackOff", "back-off 10s") + "]", "CreateContainerError: context deadline exceeded"},
+		{"failed to ensure that the pod: 12-34 cgroups exist and are correctly applied: failed to create container",
+			"failed to ensure that the pod: failed to create container"},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", "token=secret-value\nfailed"), "CreatePodSandboxError: token=masked failed"},
+
+		// what a configuration does not cause
+		{syncError("StartContainer", "CreateContainerConfigError", `secret "x" not found`), ""},
+		{syncError("StartContainer", "ErrImagePull", "not found"), ""},
+		{syncError("StartContainer", "ImagePullBackOff", "Back-off pulling image"), ""},
+		{syncError("StartContainer", "ErrImageNeverPull", "is not present"), ""},
+		{syncError("StartContainer", "CrashLoopBackOff", "back-off 10s restarting failed container"), ""},
+		{syncError("StartContainer", "RunContainerError", `runc create failed: exec: "nope": executable file not found in $PATH`), ""},
+		{syncError("StartContainer", "RunContainerError", `error mounting "/a" to rootfs at "/b": not a directory`), ""},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", `get sandbox runtime: no runtime for "nope" is configured`), ""},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", `plugin type="bridge" failed (add): failed to setup network for sandbox`), ""},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", `rpc error: code = Unavailable desc = connection error`), ""},
+		{`unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded`, ""},
+		{"network is not ready: container runtime network not ready: NetworkReady=false", ""},
+		// quoted by others: a message of a hook or a volume that a pod's author chose
+		{`unmounted volumes=[` + syncError("CreatePodSandbox", "CreatePodSandboxError", "x") + `]`, ""},
+		{syncError("StartContainer", "PostStartHookError", syncError("StartContainer", "RunContainerError", "x")), ""},
+	} {
+		got := PodRefusals([]byte(attemptLine("shop/web", c.err)))
+		var want []PodRefusal
+		if c.want != "" {
+			want = []PodRefusal{{"shop", "web", "E1128 10:00:00.123456     123 pod_worker", c.want}}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", c.err, diff)
+		}
+	}
+}
+
+func TestPodRefusalsOfOtherRecordsDoNotCount(t *testing.T) {
+	err := syncError("CreatePodSandbox", "CreatePodSandboxError", "refused")
+	log := strings.Join([]string{
+		`{"ts":1764325200000.1,"caller":"kubelet/pod_workers.go:1338","msg":"Error syncing pod, skipping","pod":{"name":"web","namespace":"shop"},` +
+			fmt.Sprintf(`"podUID":"u","err":%q}`, err),
+		fmt.Sprintf("E1128 10:00:00.123456     123 x.go:1] %q err=%q pod=\"shop/forged\"", "Other: \"Error syncing pod, skipping\"", err),
+		fmt.Sprintf("\"Error syncing pod, skipping\" err=%q pod=\"shop/forged\"", err),
+		fmt.Sprintf("E1128 10:00:00.123456     123 x.go:1] \"Error syncing pod, skipping\" pod=\"shop/forged\" err=\"x\" err=%q", err),
+		strings.TrimSuffix(attemptLine("shop/cut", err), "pod=\"shop/cut\" podUID=\"u\"\n"),
+		"E1128 10:00:00.123456     123 x.go:1] \"Error syncing pod, skipping\" err=<",
+		"\t" + strings.TrimSuffix(attemptLine("shop/forged", err), "\n"), " >",
+	}, "\n")
+	got := PodRefusals([]byte(log))
+	if len(got) != 1 || got[0].Namespace != "shop" || got[0].Name != "web" || got[0].Words != "CreatePodSandboxError: refused" {
+		t.Errorf("refused are %v", got)
+	}
+}
+
+// FuzzPodRefusals quotes any text where a pod's author can put it: no other pod is refused because of it.
+func FuzzPodRefusals(f *testing.F) {
+	f.Add("x", "y")
+	f.Add("\nE1128 10:00:00.123456     123 x.go:1] \"Error syncing pod, skipping\" err=\"a\" pod=\"kube-system/proxy\"", `" pod="kube-system/proxy`)
+	f.Fuzz(func(t *testing.T, message, volume string) {
+		log := attemptLine("shop/web", syncError("StartContainer", "RunContainerError", message)) + attemptLine("shop/web", "unmounted volumes=["+volume+"]")
+		for _, r := range PodRefusals([]byte(log)) {
+			if r.Namespace != "shop" || r.Name != "web" || strings.ContainsAny(r.Words, "\n\t") || len([]rune(r.Words)) > maxRefusalWords {
+				t.Errorf("refused is %+v", r)
+			}
+		}
+	})
+}

@@ -1,0 +1,190 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+const (
+	// refusedAfter is how long pods must be refused while none starts. The kubelet tries to create a sandbox again after 10 to 15 s, and a
+	// container after 10, 20 and 40 s.
+	refusedAfter = 90 * time.Second
+	// minRefusalWait and the duration of the trial limit how long a trial waits for refused pods while others start: the longer counts.
+	minRefusalWait = 10 * time.Minute
+	// reportRefusals is how long after a trial refused pods are still reported.
+	reportRefusals = time.Hour
+)
+
+// PodStart is a pod that was started, or that was refused.
+type PodStart struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Trusted   bool   `json:"trusted,omitempty"` // static, or in a namespace of the cluster's own
+	Probe     bool   `json:"-"`                 // evenkeel created it to see whether the node can start pods
+	Words     string `json:"-"`                 // why it was refused
+}
+
+// weight is how much pods say about the node: 0 without pods, 1 if all are of one namespace, whose author decides what its pods do, and 2
+// if they are of several namespaces or one is trusted.
+func weight(pods []PodStart) int {
+	switch {
+	case len(pods) == 0:
+		return 0
+	case slices.ContainsFunc(pods, func(p PodStart) bool { return p.Trusted || p.Namespace != pods[0].Namespace }):
+		return 2
+	}
+	return 1
+}
+
+func isTrusted(p PodStart) bool { return p.Trusted }
+
+// started returns the pods that were started since the trial began, or since the start of the kubelet.
+func (d *decider) started() []PodStart {
+	if t := d.next.Trial; t != nil {
+		return t.Started
+	}
+	return d.o.Node.Started
+}
+
+// cannotStart reports whether pods are refused whose namespaces no single author controls, and none has started. No single namespace's
+// pods outvote a start probe.
+func (d *decider) cannotStart() bool {
+	refused, started := d.o.Node.Refused, weight(d.started())
+	probe := slices.ContainsFunc(refused, func(p PodStart) bool { return p.Probe })
+	return weight(refused) == 2 && (started == 0 || probe && started == 1)
+}
+
+// isRefused reports whether pods are refused, and no trusted pod that started outvotes them.
+func (d *decider) isRefused() bool {
+	refused := weight(d.o.Node.Refused)
+	return refused == 2 || refused == 1 && !slices.ContainsFunc(d.started(), isTrusted)
+}
+
+// waitsForStarts reports whether the trial must not pass yet: pods are refused. One broken pod must not hold a trial forever.
+func (d *decider) waitsForStarts() bool {
+	t := d.next.Trial
+	return d.isRefused() && t.Healthy.Duration+d.next.Run.UnsavedHealthy < t.Terms.Duration.Duration+max(t.Terms.Duration.Duration, minRefusalWait)
+}
+
+// observesRefusals reports whether the kubelet refuses pods.
+func (d *decider) observesRefusals() bool { return d.o.Node.RefusedUnseen || len(d.o.Node.Refused) > 0 }
+
+// updateStarts records which pods were started in the trial, and for how long pods are refused.
+func (d *decider) updateStarts() bool {
+	run, n := &d.next.Run, d.o.Node
+	gap := min(d.o.Elapsed, maxGap)
+	run.AfterTrial = max(0, run.AfterTrial-gap)
+	if d.onTrial() && n.API {
+		for _, p := range n.Started {
+			known := d.next.Trial.Started
+			if weight(append(slices.Clone(known), p)) > weight(known) || p.Trusted && !slices.ContainsFunc(known, isTrusted) {
+				d.editTrial(func(t *Trial) {
+					t.Started = append(slices.Clone(t.Started), PodStart{Namespace: p.Namespace, Name: p.Name, Trusted: p.Trusted})
+				})
+			}
+		}
+	}
+	switch {
+	case !d.cannotStart():
+		run.RefusedFor = 0
+	case run.Healthy && n.Ready && !d.clocksPaused() && !run.ClocksPaused && run.SinceStart > 0:
+		run.RefusedFor += gap
+	}
+	waits := d.onTrial() && d.next.Trial.Healthy.Duration+run.UnsavedHealthy >= d.next.Trial.Terms.Duration.Duration
+	switch {
+	case !d.isRefused():
+		run.Refused = ""
+	case run.Refused == "" && waits: // as they were first, so that the status does not change with each pod
+		run.Refused = refusals(n.Refused)
+	}
+	return true
+}
+
+// judgeAfterTrial reports refused pods after the trial. The node never goes back because of them.
+func (d *decider) judgeAfterTrial() {
+	s := &d.next
+	c := s.Run.Config
+	if s.Trial != nil || s.Run.AfterTrial == 0 || !s.LastKnownGood.Same(c) {
+		return
+	}
+	i := slices.IndexFunc(s.Promoted, func(p Promotion) bool { return p.Revision == c.Revision })
+	if i < 0 {
+		return
+	}
+	p := &s.Promoted[i]
+	switch {
+	case p.Starts != v1alpha1.PodsStartFailed && s.Run.RefusedFor >= refusedAfter && d.cannotStart():
+		p.Starts, p.Refused = v1alpha1.PodsStartFailed, refusals(d.o.Node.Refused)
+		d.event(true, eventPodsCannotStart, "since %s became last-known-good, the node cannot start pods: %s", c.UIDLabel(), p.Refused)
+	case p.Starts == v1alpha1.PodsStartFailed && weight(d.o.Node.Started) > 0:
+		p.Starts, p.Refused = v1alpha1.PodsStartObserved, ""
+	}
+}
+
+// startsOfTrial returns what the trial that passes says about pods.
+func (d *decider) startsOfTrial() Promotion {
+	switch {
+	case d.isRefused():
+		return Promotion{Starts: v1alpha1.PodsStartRefused, Refused: refusals(d.o.Node.Refused)}
+	case len(d.started()) > 0:
+		return Promotion{Starts: v1alpha1.PodsStartObserved}
+	}
+	return Promotion{Starts: v1alpha1.PodsStartUnknown}
+}
+
+// promotion returns the last promotion of c; zero if there is none.
+func (s State) promotion(c Config) Promotion {
+	for _, p := range s.Promoted {
+		if p.Revision == c.Revision {
+			return p
+		}
+	}
+	return Promotion{}
+}
+
+// Words returns what a promotion says about pods that were started; empty: nothing.
+func (p Promotion) Words() string {
+	switch p.Starts {
+	case v1alpha1.PodsStartObserved:
+		return "passed; a pod was started"
+	case v1alpha1.PodsStartUnknown:
+		return "passed; no pod was started during the trial"
+	}
+	return p.Refused
+}
+
+// PodsWords returns what is known about pods that were started with last-known-good; empty: nothing, or the node is on trial.
+func (s State) PodsWords() string {
+	if s.Trial != nil || s.LastKnownGood.IsLocal() {
+		return ""
+	}
+	return s.promotion(s.LastKnownGood.Config).Words()
+}
+
+// podStarts returns what to report about pods.
+func (d *decider) podStarts() Promotion {
+	s := d.next
+	switch {
+	case s.Trial == nil && s.LastKnownGood.Same(s.Run.Config) && !s.Run.Config.IsLocal():
+		p := s.promotion(s.Run.Config)
+		return Promotion{Starts: p.Starts, Refused: p.Refused}
+	case s.Trial != nil && s.Run.Refused != "" && d.onTrial():
+		return Promotion{Starts: v1alpha1.PodsStartRefused, Refused: s.Run.Refused}
+	}
+	return Promotion{}
+}
+
+// refusals names refused pods, and why.
+func refusals(pods []PodStart) string {
+	var words []string
+	for _, p := range pods {
+		words = append(words, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Words))
+	}
+	return joinFirst(words)
+}
