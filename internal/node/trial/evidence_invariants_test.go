@@ -21,6 +21,7 @@ type evidence struct {
 	ran    time.Duration      // what runs now
 	well   time.Duration      // the kubelet, without a break
 	was    bool               // well at the last decision
+	refuse time.Duration      // pods were refused, without a break
 }
 
 func newEvidence(n *randomNode) *evidence {
@@ -45,6 +46,9 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 		e.well = 0
 	}
 	e.was = now && d.Action.Kind == None
+	if e.refuse += min(o.Elapsed, maxGap); len(o.Node.Refused) == 0 {
+		e.refuse = 0
+	}
 	e.harmIsNew(before, o, d)
 	e.promotedIfReady(before, o, d)
 	e.mostlyWell(before, o, d, now)
@@ -107,6 +111,8 @@ func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 		case b.Failure == v1alpha1.ReasonWorkloadHarmed:
 			e.n.must(e.ran > 0, "WorkloadHarmed for %s, which has not run yet", b.Revision)
 			e.n.must(len(o.Node.LostPods) > 0 || !known || node.API, "WorkloadHarmed for %s, but the earlier pressure is not known", b.Revision)
+		case b.Failure == v1alpha1.ReasonPodsCannotStart:
+			e.n.must(e.refuse >= 90*time.Second, "pods were refused for %s only", e.refuse)
 		case b.Failure == v1alpha1.ReasonNotReady && known:
 			e.n.must(node.Ready, "NotReady for %s, but the node was %+v before", b.Revision, node)
 		case b.Failure == v1alpha1.ReasonLostAPI && known:

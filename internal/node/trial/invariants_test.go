@@ -272,6 +272,17 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 		case v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed:
 			n.must(len(o.Node.LostPods) == 0 || len(o.Node.Pressure) > 0 || b.Failure == v1alpha1.ReasonNotReady || !terms.AllowPodLoss, "pods were lost, as was allowed")
 			n.must(!first && !outage && o.Node.API, "called %s at a start or in an outage: %+v", b.Failure, o.Node)
+		case v1alpha1.ReasonPodsCannotStart:
+			n.must(!first && !outage && o.Node.API && o.Node.Ready, "pods cannot start at a start or in an outage: %+v", o.Node)
+			names := map[string]bool{}
+			trusted := false
+			for _, p := range o.Node.Refused {
+				names[p.Namespace], trusted = true, trusted || p.Trusted
+			}
+			n.must(len(names) > 1 || trusted, "pods of one namespace failed a trial: %+v", o.Node.Refused)
+			for _, p := range o.Node.Started {
+				n.must(names[v1alpha1.SystemNamespace] && !p.Trusted, "pods cannot start, but one has: %+v", o.Node.Started)
+			}
 		case v1alpha1.ReasonLostAPI:
 			n.must(!first && o.Node.API && before.Trial != nil && before.Trial.APIProbed, "lost the API: %+v", o.Node)
 		}

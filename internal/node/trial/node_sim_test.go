@@ -438,7 +438,8 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 // changes nothing.
 func (n *nodeSim) checkFixedPoint(o Observed) {
 	o.Elapsed, o.Forget, o.Child.Exited = 0, nil, false
-	o.Node.LostPods = n.node.LostPods // they depend on the State: those that ran when the trial began
+	o.Node.Started, o.Node.Refused = n.node.Started, n.node.Refused // of the kubelet that runs now
+	o.Node.LostPods = n.node.LostPods                               // they depend on the State: those that ran when the trial began
 	if n.last.Action.Kind != None {
 		o.Child = Child{Alive: true}
 	}
@@ -497,6 +498,7 @@ func (s State) deepCopy() State {
 	if s.Trial != nil {
 		t := *s.Trial
 		t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(t.Baseline.Pressure), slices.Clone(t.Baseline.Pods)
+		t.Baseline.Failing, t.Started = slices.Clone(t.Baseline.Failing), slices.Clone(t.Started)
 		c.Trial = &t
 	}
 	return c

@@ -52,7 +52,7 @@ func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	}
 	for _, what := range []string{
 		"ConfigChanged", "ConfigRejected", "ConfigRolledBack", "ConfigLastKnownGood", "DeadEnd", "Inconclusive", "TrialResumed", "APILost",
-		"Forgotten", string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady), string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonLostAPI), string(v1alpha1.ReasonValidationFailed),
+		"Forgotten", string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady), string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonPodsCannotStart), string(v1alpha1.ReasonLostAPI), string(v1alpha1.ReasonValidationFailed),
 		"Refuse", "inherited", "died between persist and action", "torn write", "lifted", "revoked what ran",
 		"ConfigOnTrial", "last-known-good on trial", "last-known-good gives way",
 		notReadyAtBegin, harmBeforeRun, apiLostAgain, failedWhileValidating, localBecameInvalid, downloadedAgain, unknownBoot, fourBad, onlyTrialWorks,
@@ -244,6 +244,15 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.node.LostPods = []string{"pod"}
 			}
 		}),
+		"pods": n.change(func() {
+			list := func(label string) (pods []PodStart) {
+				for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "kube-system/1", "evenkeel-system/1"}), 0, 3).Draw(n.r, label) {
+					pods = append(pods, podStart(name))
+				}
+				return pods
+			}
+			n.node.Started, n.node.Refused = list("started"), list("refused")
+		}),
 		"api-loss": func(*rapid.T) { // rare by chance: adopted, lost soon, away for long
 			n.change(n.repairAll)(n.r)
 			assign(n.r)
@@ -259,7 +268,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.pass(5 * time.Second)
 			assign(n.r)
 			n.pass(5 * time.Second)
-			switch rapid.IntRange(0, 3).Draw(n.r, "how") {
+			switch rapid.IntRange(0, 4).Draw(n.r, "how") {
 			case 0:
 				n.healthy = false
 			case 1:
@@ -269,6 +278,8 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 					uids := []types.UID{n.state.Run.Config.UID}
 					n.revoked = &uids
 				})(n.r)
+			case 4:
+				n.node.Refused = []PodStart{podStart("a/1"), podStart("b/1")}
 			case 3:
 				n.healthy = false
 				for range 2*n.limits.CrashLoopThreshold + 2 {
@@ -277,6 +288,9 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				}
 			}
 			n.pass(65 * time.Second)
+			if len(n.node.Refused) > 0 {
+				n.pass(30 * time.Second)
+			}
 			if coin("last-known-good does better") {
 				n.change(n.repairAll)(n.r)
 			}

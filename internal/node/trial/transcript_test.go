@@ -326,17 +326,21 @@ func words(td *datadriven.TestData, key string) string {
 	return strings.Join(arg.Vals, ", ")
 }
 
-// podStarts returns the pods that a command names: namespace/name, of which kube-system is trusted, and evenkeel-system has a probe.
+// podStarts returns the pods that a command names.
 func podStarts(td *datadriven.TestData) (pods []PodStart) {
 	for _, key := range keys(td) {
-		namespace, name, named := strings.Cut(key, "/")
-		if named {
-			probe := namespace == v1alpha1.SystemNamespace
-			pods = append(pods, PodStart{Namespace: namespace, Name: name, Trusted: probe || namespace == "kube-system", Probe: probe,
-				Words: "RunContainerError: refused"})
+		if strings.Contains(key, "/") {
+			pods = append(pods, podStart(key))
 		}
 	}
 	return pods
+}
+
+// podStart returns a pod, namespace/name, of which kube-system is trusted, and evenkeel-system has a probe.
+func podStart(name string) PodStart {
+	namespace, pod, _ := strings.Cut(name, "/")
+	probe := namespace == v1alpha1.SystemNamespace
+	return PodStart{Namespace: namespace, Name: pod, Trusted: probe || namespace == "kube-system", Probe: probe, Words: "RunContainerError: refused"}
 }
 
 func keys(td *datadriven.TestData) []string {
