@@ -34,6 +34,9 @@ var othersFault = regexp.MustCompile(`(?i)\bexec: \\*"|no command specified|runt
 	`no matching entries in (passwd|group)|no users found|seccomp|apparmor|selinux|sysctl|cdi device|capabilit|oom-kill|` +
 	`no space left on device|code = unavailable|connection refused|transport: `)
 
+// noise is what the words of each refusal begin with.
+var noise = regexp.MustCompile(`^(Failed to create sandbox for pod "[^"]*": )?(rpc error: code = Unknown desc = )?`)
+
 // PodRefusals returns the last attempt to start each pod that a kubelet or its runtime refused, from lines of the kubelet's log.
 func PodRefusals(log []byte) []PodRefusal {
 	var found []PodRefusal
@@ -93,5 +96,5 @@ func refusalWords(err string) string {
 	if othersFault.MatchString(rest) {
 		return ""
 	}
-	return printable.Columns(printable.Line(payload.MaskText(head[1]+head[2]+": "+rest)), maxRefusalWords)
+	return printable.Columns(printable.Line(payload.MaskText(head[1]+head[2]+": "+noise.ReplaceAllString(rest, ""))), maxRefusalWords)
 }

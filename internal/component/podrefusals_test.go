@@ -23,7 +23,7 @@ func syncError(action, reason, message string) string {
 
 func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 	for _, c := range []struct{ err, want string }{
-		{syncError("CreatePodSandbox", "CreatePodSandboxError", `runc create failed: can't get final child's PID from pipe: EOF`),
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", `Failed to create sandbox for pod "web_shop(u)": rpc error: code = Unknown desc = runc create failed: can't get final child's PID from pipe: EOF`),
 			"CreatePodSandboxError: runc create failed: can't get final child's PID from pipe: EOF"},
 		{syncError("StartContainer", "RunContainerError", "error during container init: can't start thread"),
 			"RunContainerError: error during container init: can't start thread"},

@@ -440,7 +440,14 @@ func (p *simProcess) Exit() supervisor.Exit {
 
 func (p *simProcess) LastErrors() string { return p.kubelet.get().lastErrors }
 
-func (p *simProcess) PodRefusals() []component.PodRefusal { return p.kubelet.get().refusals }
+// PodRefusals says that the kubelet tries to start the pods every ten seconds.
+func (p *simProcess) PodRefusals() []component.PodRefusal {
+	refusals := slices.Clone(p.kubelet.get().refusals)
+	for i := range refusals {
+		refusals[i].Attempt = time.Now().Truncate(10 * time.Second).String()
+	}
+	return refusals
+}
 
 func (p *simProcess) Stop(time.Duration) supervisor.Exit {
 	select {

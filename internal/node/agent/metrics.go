@@ -71,7 +71,7 @@ func NewMetrics(node, version, commit string) *Metrics {
 		trialDuration:   gauge("trial_duration_seconds", "Required health in the current trial; 0 without a trial."),
 		trialStart:      gauge("trial_start_time_seconds", "Start of the current trial, in Unix time; 0 without a trial."),
 		restartsInTrial: gauge("trial_restarts", "Unexpected restarts in the current trial."),
-		podStarts:       labeled("trial_pods_started", "What the last trial showed about starting pods: a reason of PodsStarted. Always 1.", "reason"),
+		podStarts:       labeled("trial_pods_started", "What the last trial showed about starting pods. Always 1.", "reason"),
 		kubeletHealthy:  gauge("kubelet_healthy", "1 if a kubelet runs and is healthy, else 0."),
 		node:            node,
 		info: labeled("node_info", "The node, and how its agent works. Always 1.", "node", "run_mode", "remote_config",
@@ -82,13 +82,14 @@ func NewMetrics(node, version, commit string) *Metrics {
 	build := labeled("build_info", "The program and its version. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-agent", version, commit).Set(1)
 	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
-		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.podStarts, m.info, m.condition, build)
+		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.podStarts, m.info,
+		m.condition, build)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase
 		m.restarts: {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback),
 			string(trial.CauseResume)},
 		m.rollbacks: {string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady),
-			string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonPodsCannotStart), string(v1alpha1.ReasonLostAPI)},
+			v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonPodsCannotStart, v1alpha1.ReasonLostAPI},
 		m.validations: {component.Accepted.String(), component.Rejected.String(), component.CouldNotTell.String()},
 	} {
 		for _, label := range labels {

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -155,4 +158,83 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
 		t.Errorf("the heap has grown by %d bytes", grown)
 	}
+}
+
+// refuse binds pods to the node which the kubelet cannot start.
+func (w *world) refuse(names ...string) {
+	var refusals []component.PodRefusal
+	w.api.set(func(api *simAPI) {
+		for _, name := range names {
+			p := pod(name, "")
+			api.pods, p.Phase = append(api.pods, p), "Pending"
+			refusals = append(refusals, component.PodRefusal{Namespace: p.Namespace, Name: p.Name, Words: "CreatePodSandboxError: refused"})
+		}
+	})
+	w.kubelet.set(func(s *kubeletState) { s.refusals = refusals })
+}
+
+func (w *world) podsStarted() string {
+	c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionPodsStarted)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+}
+
+func TestATrialInWhichNoPodCanStartIsRolledBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a")
+		w.start()
+		w.runs("")
+		w.assign("uid-it", good)
+		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
+		w.pass(3 * time.Second)
+		w.refuse("shop/web", "blog/web")
+		w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.pass(time.Second)
+		w.wantStarts("", good.name, "")
+		const words = "left the node unable to start pods: pod blog/web: CreatePodSandboxError: refused, pod shop/web: CreatePodSandboxError: refused"
+		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonPodsCannotStart || !strings.Contains(c.Message, words) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a")
+		w.start()
+		w.runs("")
+		w.assign("uid-it", good)
+		w.promoted("uid-it")
+		w.pass(time.Second)
+		if got := w.podsStarted(); got != "Unknown NoPodStarted: passed; no pod was started during the trial" {
+			t.Errorf("after the trial: %q", got)
+		}
+		if got := counted(t, w, `evenkeel_trial_pods_started{reason="NoPodStarted"}`); got != "1" {
+			t.Errorf("the metric is %q", got)
+		}
+		w.refuse("shop/web", "blog/web")
+		w.pass(3 * time.Minute)
+		if got := w.podsStarted(); !strings.HasPrefix(got, "False PodsCannotStart: pod blog/web: CreatePodSandboxError: refused, ") {
+			t.Errorf("three minutes later: %q", got)
+		}
+		w.wantEvent("Warning PodsCannotStart: since (UID: uid-it) became last-known-good, the node cannot start pods: pod blog/web")
+		var more []string
+		for i := range 100 {
+			more = append(more, fmt.Sprintf("shop/another-%d", i))
+		}
+		w.refuse(more...)
+		w.pass(5 * time.Minute)
+		w.wantStarts("", good.name)
+		said := map[string]bool{}
+		for _, r := range w.reporter.all() { // the number of pods is not written
+			if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionPodsStarted); c != nil {
+				said[c.Message] = true
+			}
+		}
+		if len(said) != 2 {
+			t.Errorf("a flood of pods was reported as %q", said)
+		}
+	})
 }

@@ -117,7 +117,9 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 
 // podsStarted returns the condition that says whether pods were started with the active configuration.
 func podsStarted(p trial.Promotion) metav1.Condition {
-	status := map[string]metav1.ConditionStatus{v1alpha1.PodsStartObserved: metav1.ConditionTrue, v1alpha1.PodsStartUnknown: metav1.ConditionUnknown}
+	status := map[string]metav1.ConditionStatus{
+		v1alpha1.PodsStartObserved: metav1.ConditionTrue, v1alpha1.PodsStartUnknown: metav1.ConditionUnknown,
+	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionPodsStarted, Status: cmp.Or(status[p.Starts], metav1.ConditionFalse), Reason: p.Starts, Message: p.Words(),
 	}

@@ -102,7 +102,8 @@ func (d *decider) decision() Decision {
 		}
 		return dec
 	}
-	dec.Watch = s.Trial != nil || d.isDoubted() || d.blocked.pods || d.next.Run.AfterTrial > 0 && d.observesRefusals()
+	refuses := d.o.Node.RefusedUnseen || len(d.o.Node.Refused) > 0
+	dec.Watch = s.Trial != nil || d.isDoubted() || d.blocked.pods || s.Run.AfterTrial > 0 && refuses
 	dec.Wake = d.nextWake()
 	if len(d.toValidate) == 0 {
 		dec.Status = d.status()

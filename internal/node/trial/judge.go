@@ -116,12 +116,17 @@ func (d *decider) judgeTrial() {
 		d.startCause = CauseRollback
 		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current %s, and for %s: trying %s",
 			apiLossWindow, d.next.Current.UIDLabel(), apiLossAfter, d.fallbackLabel())
-	case run.Healthy && !d.clocksPaused() && t.Healthy.Duration+run.UnsavedHealthy >= t.Terms.Duration.Duration && !d.waitsForStarts():
+	case run.Healthy && !d.clocksPaused() && d.observedHealth() >= t.Terms.Duration.Duration && !d.waitsForStarts():
 		d.promote()
 	case run.UnsavedHealthy >= healthySaveStep:
 		d.editTrial(func(t *Trial) { t.Healthy.Duration += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
 		run.UnsavedHealthy = 0
 	}
+}
+
+// observedHealth returns for how long the trial has seen the kubelet healthy.
+func (d *decider) observedHealth() time.Duration {
+	return d.next.Trial.Healthy.Duration + d.next.Run.UnsavedHealthy
 }
 
 // inAll returns words for a time in a bad state that was interrupted.

@@ -41,7 +41,8 @@ func (d *decider) beginTrial() {
 // node is no reference for the one that replaces it.
 func (d *decider) baseline() Baseline {
 	n, run := d.o.Node, d.next.Run
-	b := Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods), Failing: slices.Clone(n.Failing)}
+	b := Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods),
+		Failing: slices.Clone(n.Failing)}
 	if was := d.replaced; was != nil && !was.Pending {
 		b.Ready = b.Ready || was.Ready
 		return b // with the present pressure: what the replaced configuration was to blame for has ended its trial

@@ -68,12 +68,9 @@ func (d *decider) isRefused() bool {
 
 // waitsForStarts reports whether the trial must not pass yet: pods are refused. One broken pod must not hold a trial forever.
 func (d *decider) waitsForStarts() bool {
-	t := d.next.Trial
-	return d.isRefused() && t.Healthy.Duration+d.next.Run.UnsavedHealthy < t.Terms.Duration.Duration+max(t.Terms.Duration.Duration, minRefusalWait)
+	duration := d.next.Trial.Terms.Duration.Duration
+	return d.isRefused() && d.observedHealth() < duration+max(duration, minRefusalWait)
 }
-
-// observesRefusals reports whether the kubelet refuses pods.
-func (d *decider) observesRefusals() bool { return d.o.Node.RefusedUnseen || len(d.o.Node.Refused) > 0 }
 
 // updateStarts records which pods were started in the trial, and for how long pods are refused.
 func (d *decider) updateStarts() bool {
@@ -96,7 +93,7 @@ func (d *decider) updateStarts() bool {
 	case run.Healthy && n.Ready && !d.clocksPaused() && !run.ClocksPaused && run.SinceStart > 0:
 		run.RefusedFor += gap
 	}
-	waits := d.onTrial() && d.next.Trial.Healthy.Duration+run.UnsavedHealthy >= d.next.Trial.Terms.Duration.Duration
+	waits := d.onTrial() && d.observedHealth() >= d.next.Trial.Terms.Duration.Duration
 	switch {
 	case !d.isRefused():
 		run.Refused = ""
