@@ -234,7 +234,7 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 			}
 		}
 		if len(said) != 2 {
-			t.Errorf("a flood of pods was reported as %q", said)
+			t.Errorf("a flood of pods was reported as %v", said)
 		}
 	})
 }
