@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -157,9 +158,7 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 	m.info.Reset()
 	m.info.WithLabelValues(m.node, string(reported.RunMode), string(reported.RemoteConfig), reported.ComponentVersion).Set(1)
 	m.podStarts.Reset()
-	if st.PodStarts.Starts != "" {
-		m.podStarts.WithLabelValues(st.PodStarts.Starts).Set(1)
-	}
+	m.podStarts.WithLabelValues(cmp.Or(st.PodStarts.Starts, "Unknown")).Set(1)
 	m.trialStart.Set(0)
 	var p trial.Progress
 	if st.Trial != nil {
