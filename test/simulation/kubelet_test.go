@@ -182,8 +182,11 @@ var _ agent.Process = (*process)(nil)
 func (p *process) Done() <-chan struct{}    { return p.done }
 func (p *process) Changed() <-chan struct{} { return p.changed }
 func (p *process) LastErrors() string       { return "" }
-func (p *process) Waiting() bool            { return false }
-func (p *process) Watch(bool)               {}
+
+func (p *process) PodRefusals() []component.PodRefusal { return nil }
+
+func (p *process) Waiting() bool { return false }
+func (p *process) Watch(bool)    {}
 
 func (p *process) Exit() supervisor.Exit {
 	return locked(&p.m.mu, func() supervisor.Exit { return p.exit })
