@@ -50,7 +50,7 @@ const recorder = `#!/bin/sh
 real='%s' dir='%s' state='%s' revision=local
 for arg; do
 	case $arg in
-	--version | --exit-on-lock-contention | --node-ip=0.0.0.0,::) exec "$real" "$@" ;;
+	--version | --exit-on-lock-contention | --allowed-unsafe-sysctls=*evenkeel.dryrun-*) exec "$real" "$@" ;;
 	*/rendered/*) revision=${arg#*/rendered/} revision=${revision%%%%/*} ;;
 	esac
 done

@@ -249,7 +249,7 @@ func (c *check) run(ctx context.Context) Verdict {
 		return v
 	}
 	c.runtime = RuntimeEndpoint(v.Local)
-	c.applyStage2(ctx, &v, c.runStage2(ctx))
+	c.applyStage2(ctx, &v, c.runStage2(ctx, &v))
 	return v
 }
 

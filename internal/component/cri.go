@@ -35,10 +35,8 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
-	header := func(size int) []byte { return be.BigEndian.AppendUint32([]byte{0}, uint32(size)) } // not compressed, and the size
-	frame := append(header(len(message)), message...)
 	// a valid URL
-	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/runtime.v1."+method, bytes.NewReader(frame))
+	request, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/runtime.v1."+method, bytes.NewReader(frame(message)))
 	request.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -57,10 +55,15 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 		return nil, fmt.Errorf("%w: %s", errors.ErrUnsupported, text)
 	case code != "" && code != "0":
 		return nil, fmt.Errorf("%s (gRPC code %s)", cmp.Or(text, "no reason was given"), code)
-	case code == "" || !bytes.HasPrefix(answer, header(len(answer)-5)):
+	case code == "" || len(answer) < 5 || !bytes.Equal(answer, frame(answer[5:])):
 		return nil, fmt.Errorf("HTTP status %s with %d bytes is no answer of gRPC", response.Status, len(answer))
 	}
 	return answer[5:], nil
+}
+
+// frame returns a message as gRPC sends it: not compressed, and behind its size.
+func frame(m Message) []byte {
+	return append(be.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...)
 }
 
 // Message is an encoded message of the CRI, a string or, as protobuf encodes it, a number.

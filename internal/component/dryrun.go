@@ -5,6 +5,7 @@ package component
 
 import (
 	"context"
+	"encoding/csv"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -20,27 +21,29 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Errors that end a run. They are compared with the beginning of an error: what the kubelet quotes from a payload always
-// follows words of its own.
+// Errors that end a run. Stage 2 ends at a sysctl, which the candidate cannot know.
 const (
 	acceptedStage1 = "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
-	acceptedStage2 = `failed to run Kubelet: bad --node-ip "0.0.0.0,::": `
+	acceptedStage2 = `failed to run Kubelet: failed to create kubelet: the sysctls %q are not known to be namespaced`
 )
 
-// runtimeErrors begin the errors of a kubelet whose container runtime fails. Connecting has its own error; the first call
-// after that, for the runtime's cgroup driver, returns a plain gRPC error. Stage 2 uses gRPC for nothing else.
+// runtimeErrors begin the errors of a kubelet whose container runtime fails: what the kubelet quotes from a payload always follows
+// words of its own. Connecting has its own error; the first call after that, for the runtime's cgroup driver, returns a plain gRPC
+// error. Stage 2 uses gRPC for nothing else but the runtime's version.
 var runtimeErrors = []string{
 	"failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint ",
 	"failed to run Kubelet: validate service connection: validate CRI v1 image API for endpoint ",
 	"failed to run Kubelet: rpc error: code = ",
+	"failed to run Kubelet: failed to create kubelet: get remote runtime typed version failed: ",
 }
 
 // Messages that a kubelet logs only if it continues after the end of a stage. Each is logged before it serves
 // requests, writes to the node or touches a pod.
 var (
-	overrunStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen",
+	overrunStage2 = []string{"No API server defined - no node status update will be sent", "Started kubelet", "Starting to listen",
 		"Starting to listen read-only"}
-	overrunStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, overrunStage2...)
+	overrunStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service", "Using root directory",
+		"Adding static pod path"}, overrunStage2...)
 )
 
 // Flags of each stage, and the node's flags that are removed because they name paths outside the scratch directory,
@@ -51,19 +54,20 @@ var (
 		"bootstrap-kubeconfig", "v",
 	}
 	flagsStage1 = []string{"--exit-on-lock-contention"}
-	// Stage 2 acts on the configuration. Its dump is not used, so flags can keep it away from files, the image service
-	// and a lower OOM score.
+	// Stage 2 acts on the configuration. Its dump is not used, so flags can keep it away from files, static pods, the network of pods,
+	// programs of volume plugins, and a lower OOM score.
 	flagsStage2 = []string{
-		"--node-ip=0.0.0.0,::", "--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow",
-		"--rotate-certificates=false", "--client-ca-file=", "--image-service-endpoint=", "--oom-score-adj=1000",
+		"--authentication-token-webhook=false", "--authorization-mode=AlwaysAllow", "--rotate-certificates=false", "--client-ca-file=",
+		"--tls-cert-file=", "--tls-private-key-file=", "--image-service-endpoint=", "--oom-score-adj=1000", "--pod-manifest-path=",
+		"--manifest-url=", "--pod-cidr=",
 	}
-	droppedStage2 = []string{
-		"node-ip", "authentication-token-webhook", "authorization-mode", "rotate-certificates", "client-ca-file",
-		"image-service-endpoint", "oom-score-adj",
-	}
+	droppedStage2 = []string{"experimental-mounter-path"}
 )
 
-const runtimeFlag = "container-runtime-endpoint"
+const (
+	runtimeFlag = "container-runtime-endpoint"
+	sysctlsFlag = "allowed-unsafe-sysctls"
+)
 
 const (
 	dryRunDeadline = 15 * time.Second
@@ -121,7 +125,8 @@ type dryRun struct {
 	withFlags    bool       // with the node's flags
 	withoutFlags bool       // without the node's flags, to compare with the run that has them
 	shape        *dumpShape // how to find the dump; nil: do not search for it
-	runtime      string     // for stage 2: replaces the configuration's runtime endpoint, unless empty
+	runtime      string     // for stage 2: the endpoint of the runtime that answers, instead of the configuration's
+	sysctls      []any      // for stage 2: allowedUnsafeSysctls
 }
 
 // result is the result of a dry run.
@@ -154,6 +159,14 @@ func (h *DryRunner) run(ctx context.Context, spec dryRun) result {
 	id, err := h.k.Identity()
 	if err != nil {
 		return result{message: err.Error()}
+	}
+	if spec.stage == 2 {
+		standIn, stop, err := startStandIn(spec.runtime, dir)
+		if err != nil {
+			return result{message: fmt.Sprintf("no stand-in of the container runtime for the dry run: %v", err)}
+		}
+		defer stop()
+		spec.runtime = standIn
 	}
 	args, err := h.arguments(spec, dir)
 	if err != nil {
@@ -190,11 +203,13 @@ func (h *DryRunner) arguments(spec dryRun, dir string) ([]string, error) {
 	args = append(args, h.k.configFlags(run)...)
 	dropped := droppedAlways
 	if spec.stage == 2 {
-		args = append(args, flagsStage2...)
+		added := append(flagsStage2[:len(flagsStage2):len(flagsStage2)], "--"+runtimeFlag+"="+spec.runtime,
+			"--volume-plugin-dir="+filepath.Join(dir, "plugins"), "--"+sysctlsFlag+"="+stopAfter(spec.sysctls, dir))
+		args = append(args, added...)
 		dropped = append(dropped[:len(dropped):len(dropped)], droppedStage2...)
-		if spec.runtime != "" {
-			args = append(args, "--"+runtimeFlag+"="+spec.runtime)
-			dropped = append(dropped, runtimeFlag)
+		for _, f := range added {
+			name, _, _ := strings.Cut(f[len("--"):], "=")
+			dropped = append(dropped, name)
 		}
 	} else {
 		args = append(args, flagsStage1...)
@@ -205,6 +220,23 @@ func (h *DryRunner) arguments(spec dryRun, dir string) ([]string, error) {
 		args = append(args, only(h.k.flags, cgroupFlag)...)
 	}
 	return args, nil
+}
+
+// stopSysctl is the sysctl at which stage 2 ends. Its name is that of the run's directory, which is random.
+func stopSysctl(dir string) string { return "evenkeel." + filepath.Base(dir) }
+
+// stopAfter returns the value of the kubelet's flag for allowed sysctls: those of the configuration, which the kubelet judges in this
+// order, and the one at which it stops.
+func stopAfter(sysctls []any, dir string) string {
+	var names []string
+	for _, name := range sysctls {
+		names = append(names, fmt.Sprint(name))
+	}
+	var text strings.Builder
+	w := csv.NewWriter(&text)
+	_ = w.Write(append(names, stopSysctl(dir))) // a strings.Builder takes everything
+	w.Flush()
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 func writeFiles(dir string, files map[string][]byte) error {
@@ -234,7 +266,7 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 	word := out.failureText()
 	// A panic, which may quote the payload, has another exit code.
 	if end.code == 1 && out.failures == 1 && (spec.stage == 1 && word == acceptedStage1 ||
-		spec.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
+		spec.stage == 2 && word == fmt.Sprintf(acceptedStage2, stopSysctl(dir))) {
 		a.outcome = Accepted
 		a.effective = h.effective(spec.shape.read(a.dumps), dir, spec)
 		return a
@@ -264,6 +296,7 @@ func cleanMessage(message, dir string) string {
 	file, conf := filepath.Join(dir, wholeFile), filepath.Join(dir, dropinDir)
 	for _, wrapping := range []string{
 		"failed to run Kubelet: ",
+		"failed to create kubelet: ",
 		"panic: failed to merge global and in-flight KubeletConfiguration while setting defaults, error: ",
 		"failed to validate kubelet configuration, error: ",
 		fmt.Sprintf("failed to load kubelet config file, path: %s, error: ", file),

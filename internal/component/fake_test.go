@@ -32,6 +32,7 @@ for a in "$@"; do case "$a" in
 --config=*) file="${a#--config=}"; config=$(cat "$file");;
 --config-dir=*) dropins=$(cat "${a#--config-dir=}"/*.conf);;
 --root-dir=*) root="${a#--root-dir=}";;
+--allowed-unsafe-sysctls=*) sysctl="${a##*[=,]}";;
 --exit-on-lock-contention) stage=1;;
 esac; done
 log() { echo "I1121 07:10:36.358684   21610 server.go:72] $1" >&2; }
@@ -47,7 +48,7 @@ dump() {
 accept() {
   [ -n "$dumped" ] || dump '{"MaxPods": 110}'
   [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
-  end "failed to run Kubelet: bad --node-ip \\\"0.0.0.0,::\\\": dual-stack node IP cannot include '0.0.0.0' or '::'"
+  end "failed to run Kubelet: failed to create kubelet: the sysctls \\\"$sysctl\\\" are not known to be namespaced"
 }
 case "$config$LENIENT" in *evenkeelUnknownField*lenient) ;; *evenkeelUnknownField*) end "strict decoding error: unknown field";; esac
 `
@@ -207,9 +208,9 @@ func TestAKubeletThatIgnoresTheExitFlagIsKilled(t *testing.T) {
 func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 	dir := t.TempDir()
 	pids, count := filepath.Join(dir, "pids"), filepath.Join(dir, "count")
-	h := dryRunner(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
+	h := dryRunner(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"No API server defined - no node status update will be sent" path="/x"'; wait`))
 	for _, want := range []string{
-		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("Using root directory") and was killed`,
+		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("No API server defined - no node status update will be sent") and was killed`,
 		`stage 2 of the dry run was not used: this kubelet continues past the end of stage 2`,
 	} {
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 1, want)

@@ -28,15 +28,16 @@ const logHeader = "1127 12:00:00.000000     123 server.go:1] "
 // kubeletWords are what a payload can quote from a kubelet's log to deceive whoever reads that log: the messages and errors
 // that evenkeel recognizes, alone, as whole records in both formats, and behind line breaks and quotes.
 func kubeletWords() []string {
-	words := slices.Concat(overrunStage1, runtimeErrors, []string{acceptedStage1, acceptedStage2, refusedOnCgroupV1})
-	for _, begin := range slices.Concat(runtimeErrors, []string{acceptedStage1, acceptedStage2}) {
+	accepted := []string{acceptedStage1, fmt.Sprintf(acceptedStage2, stopSysctl("/none"))}
+	words := slices.Concat(overrunStage1, runtimeErrors, accepted, []string{refusedOnCgroupV1})
+	for _, begin := range slices.Concat(runtimeErrors, accepted) {
 		words = append(words, strings.TrimPrefix(begin, "failed to run Kubelet: "))
 	}
 	var lines []string
 	for _, mark := range overrunStage1 {
 		lines = append(lines, "I"+logHeader+`"`+mark+`"`, `{"ts":1,"caller":"a.go:1","msg":"`+mark+`","v":0}`)
 	}
-	for _, end := range slices.Concat(runtimeErrors, []string{acceptedStage1, acceptedStage2 + "x"}) {
+	for _, end := range slices.Concat(runtimeErrors, accepted) {
 		lines = append(lines, "E"+logHeader+fmt.Sprintf(`"command failed" err=%q`, end), fmt.Sprintf(`{"ts":1,"msg":"command failed","err":%q}`, end))
 	}
 	lines = append(lines, "Error: x", "panic: x", "I"+logHeader+`"Using lenient decoding as strict decoding failed" err="x"`, "Flag --x has been deprecated, This parameter should be set via the config file", `Started kubelet","msg":"Started kubelet`)
@@ -68,7 +69,7 @@ func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
 			}
 			fields["kubeReserved"] = map[string]any{text: text}
 			dump, err := yaml.Marshal(fields)
-			end := map[int]string{1: acceptedStage1, 2: acceptedStage2 + "x"}[stage]
+			end := map[int]string{1: acceptedStage1, 2: fmt.Sprintf(acceptedStage2, stopSysctl("/none"))}[stage]
 			for _, last := range []string{words + text, end} {
 				var log bytes.Buffer
 				w := logWriter{log: &log, json: inJSON}
@@ -143,12 +144,12 @@ func (w logWriter) object(pairs ...any) {
 func TestAForgedEndAcceptsNothing(t *testing.T) {
 	h := NewDryRunner(&Kubelet{}, t.TempDir(), slogDiscard())
 	genuine := "E" + logHeader + `"command failed" err="failed to run Kubelet: no good"` + "\n"
-	for stage, end := range map[int]string{1: acceptedStage1, 2: acceptedStage2 + "x"} {
+	for stage, end := range map[int]string{1: acceptedStage1, 2: fmt.Sprintf(acceptedStage2, stopSysctl("/none"))} {
 		forged := "E" + logHeader + fmt.Sprintf(`"command failed" err=%q`, end) + "\n"
 		for log, want := range map[string]Outcome{forged: Accepted, genuine + forged: Rejected, forged + genuine: Rejected, forged + forged: Rejected} {
 			out := &outputReader{onOverrun: func(string) {}}
 			_, _ = out.Write([]byte(log))
-			a := h.read(dryRun{stage: stage}, t.TempDir(), out, exitStatus{code: 1})
+			a := h.read(dryRun{stage: stage}, "/none", out, exitStatus{code: 1})
 			assert.Equal(t, a.outcome, want, log)
 		}
 	}
@@ -171,12 +172,38 @@ func TestAKubeletThatContinuesAfterStage1IsRecognizedInBothFormats(t *testing.T)
 			h := dryRunner(t, &Kubelet{Path: path})
 			dir, err := h.makeScratch()
 			assert.NoError(t, err)
-			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(noRuntime(t) + more))}, dir)
+			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(more)), runtime: "unix:///none"}, dir)
 			assert.NoError(t, err)
 			out := &outputReader{overrunMarks: overrunStage1}
 			end := execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: time.Minute, confined: true}, out)
 			assert.Equal(t, out.overrun, "Standalone mode, no API client", path, more, end)
 			removeScratch(dir, slogDiscard())
+		}
+	}
+}
+
+// Without the sysctl at which it stops, a kubelet continues past the end of stage 2. It is killed, and has not started its container
+// manager, because its runtime reports no status.
+func TestAKubeletThatContinuesAfterStage2IsRecognizedInBothFormats(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ek")
+	assert.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	startCRI(t, filepath.Join(dir, "sock"))
+	for _, path := range realKubelets(t) {
+		for _, more := range []string{"", "logging: {format: json, verbosity: 0}\n"} {
+			h := dryRunner(t, &Kubelet{Path: path})
+			scratch, err := h.makeScratch()
+			assert.NoError(t, err)
+			endpoint, stop, err := startStandIn("unix://"+filepath.Join(dir, "sock"), scratch)
+			assert.NoError(t, err)
+			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(more)), runtime: endpoint}, scratch)
+			assert.NoError(t, err)
+			args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--"+sysctlsFlag) })
+			out := &outputReader{overrunMarks: overrunStage2}
+			end := execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(scratch, "tmp")), deadline: time.Minute, confined: true}, out)
+			assert.That(t, slices.Contains(overrunStage2[:2], out.overrun) && end.err != nil, "%s %s: %+v, after %q", path, more, end, out.overrun)
+			stop()
+			removeScratch(scratch, slogDiscard())
 		}
 	}
 }

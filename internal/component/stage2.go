@@ -5,15 +5,16 @@ package component
 
 import "context"
 
-// stage2 describes a run with the local configuration's runtime, so that an endpoint that only the candidate names is
-// never used.
-func (c *check) stage2(config configuration) dryRun {
-	return dryRun{stage: 2, config: config, withFlags: true, runtime: c.runtime}
+// stage2 describes a run of the configuration with this dump. It has the local configuration's runtime, so that an endpoint that only
+// the candidate names is never used.
+func (c *check) stage2(config configuration, dump Effective) dryRun {
+	sysctls, _ := dump["allowedUnsafeSysctls"].([]any)
+	return dryRun{stage: 2, config: config, withFlags: true, runtime: c.runtime, sysctls: sysctls}
 }
 
 // runStage2 runs the candidate up to the point before the kubelet starts, if the same binary stopped there with the
 // local configuration.
-func (c *check) runStage2(ctx context.Context) result {
+func (c *check) runStage2(ctx context.Context, v *Verdict) result {
 	h := c.h
 	h.mu.Lock()
 	safe, unsafe := h.stage2Safe == c.id, h.stage2Unsafe == c.id
@@ -27,19 +28,19 @@ func (c *check) runStage2(ctx context.Context) result {
 		return result{}
 	}
 	if !safe {
-		if local := c.runLocal(ctx); local.outcome != Accepted {
+		if local := c.runLocal(ctx, v); local.outcome != Accepted {
 			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed ||
 				local.outcome == CouldNotTell && !local.overran
 			return result{}
 		}
 	}
-	return h.run(ctx, c.stage2(c.candidate))
+	return h.run(ctx, c.stage2(c.candidate, v.Effective))
 }
 
 // runLocal runs the local configuration, and stores whether the binary stopped at the end of stage 2. A candidate's run is no
 // proof of that: its author may know how to make it look as if the kubelet continued.
-func (c *check) runLocal(ctx context.Context) result {
-	a := c.h.run(ctx, c.stage2(c.local))
+func (c *check) runLocal(ctx context.Context, v *Verdict) result {
+	a := c.h.run(ctx, c.stage2(c.local, v.Local))
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	switch {
@@ -72,7 +73,7 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 	}
 	// The local configuration, tested now, shows whether the candidate or the node is the cause.
 	if !c.localPassed || a.runtimeFailed {
-		local := c.runLocal(ctx)
+		local := c.runLocal(ctx, v)
 		switch {
 		case local.outcome == Accepted:
 		case local.runtimeFailed:
@@ -84,14 +85,14 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 			return
 		}
 	}
-	c.applySecondRun(ctx, v, a, c.h.run(ctx, c.stage2(c.candidate)))
+	c.applySecondRun(ctx, v, a, c.h.run(ctx, c.stage2(c.candidate, v.Effective)))
 }
 
 // applyUndecided reports that a run of the candidate gave no answer. If it ended by itself, the local configuration is
 // tested again: the runtime may have hung, or the binary may have continued, with every configuration.
 func (c *check) applyUndecided(ctx context.Context, v *Verdict, a result) {
 	v.Outcome, v.Stage, v.Message = CouldNotTell, 2, a.message
-	v.CandidateOnly = a.ownFailure && c.runLocal(ctx).outcome == Accepted
+	v.CandidateOnly = a.ownFailure && c.runLocal(ctx, v).outcome == Accepted
 }
 
 // applySecondRun decides with a second run on a candidate that stage 2 rejected while the local configuration passed:

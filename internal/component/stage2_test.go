@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -72,24 +74,38 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 		{"a cgroup that is not there", "cgroupRoot: /nonexistent\n", 2, `invalid configuration: cgroup ["nonexistent"] has some missing paths: `},
 		{"a runtime that is none", "containerRuntimeEndpoint: unix:///etc/hostname\n", 2,
 			"containerRuntimeEndpoint: /etc/hostname is not a socket"},
+		{"a soft threshold without a grace period", "evictionSoft: {memory.available: 200Mi}\n", 2, "grace period must be specified for the soft eviction threshold memory.available"},
+		{"a negative grace period", "evictionSoft: {memory.available: 200Mi}\nevictionSoftGracePeriod: {memory.available: -1s}\n", 2, "invalid eviction grace period specified: -1s, must be a positive value"},
+		{"a soft threshold above everything", "evictionSoft: {memory.available: 110%}\nevictionSoftGracePeriod: {memory.available: 1s}\n", 2, "eviction percentage threshold memory.available must be <= 100%"},
+		{"a misspelt signal", "evictionSoft: {memory.avail: 200Mi}\nevictionSoftGracePeriod: {memory.avail: 1s}\n", 2, "unsupported eviction signal memory.avail"},
+		{"a minimum reclaim", "evictionMinimumReclaim: {memory.available: banana}\n", 2, "quantities must match the regular expression"},
+		{"a size of logs", "containerLogMaxSize: 10MB\n", 2, "failed to initialize container log manager: failed to parse container log max size \"10MB\""},
+		{"a period of syncs", "syncFrequency: -1s\n", 2, "invalid sync frequency -1"},
+		{"a sysctl that has no namespace", "allowedUnsafeSysctls: [kernel.pid_max]\n", 2, `the sysctls "kernel.pid_max" are not known to be namespaced`},
+		{"the name of a sysctl", "allowedUnsafeSysctls: ['a\"b', net.core.somaxconn]\n", 2, `sysctl "a\"b" must have at most 253 characters`},
+		{"sysctls", "allowedUnsafeSysctls: [net.core.somaxconn, 'kernel.msg*']\n", 2, ""},
 		{"JSON logging and a bad value", "logging: {format: json}\ncpuManagerPolicy: nope\n", 2, `unknown policy: "nope"`},
 	}
 	before := nodeState(t)
-	h := dryRunner(t, kubeletWith(t, endpoint, "--node-ip=127.0.0.1", "--hostname-override=n1"))
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			data := tt.data
-			if !strings.Contains(data, "containerRuntimeEndpoint") {
-				data += endpoint
-			}
-			v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
-			if tt.message == "" {
-				checkVerdict(t, v, Accepted, 2, "")
-			} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Message, tt.message) {
-				t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
-			}
-			assert.That(t, v.Effective != nil || v.Stage <= 0, "no effective configuration")
-		})
+	for _, path := range realKubelets(t) {
+		k := kubeletWith(t, endpoint, "--node-ip=127.0.0.1", "--hostname-override=n1")
+		k.Path = path
+		h := dryRunner(t, k)
+		for _, tt := range tests {
+			t.Run(filepath.Base(filepath.Dir(path))+" "+tt.name, func(t *testing.T) {
+				data := tt.data
+				if !strings.Contains(data, "containerRuntimeEndpoint") {
+					data += endpoint
+				}
+				v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
+				if tt.message == "" {
+					checkVerdict(t, v, Accepted, 2, "")
+				} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Message, tt.message) {
+					t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
+				}
+				assert.That(t, v.Effective != nil || v.Stage <= 0, "no effective configuration")
+			})
+		}
 	}
 	assert.NoDiff(t, cmp.Diff(before, nodeState(t)), "the dry runs left something on the node")
 }
@@ -126,13 +142,20 @@ func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 		servers = append(servers, s)
 	}
 	tools, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	plugins, mounter := filepath.Join(tools, "plugins"), filepath.Join(tools, "mounter")
+	for _, dir := range []string{filepath.Join(plugins, "evenkeel.test~driver"), filepath.Join(mounter, "rootfs", "etc")} {
+		assert.NoError(t, os.MkdirAll(dir, 0o700))
+	}
+	write(t, filepath.Join(plugins, "evenkeel.test~driver", "driver"), "#!/bin/sh\necho a volume plugin >>"+log+"\n", 0o755)
 	for _, tool := range []string{"mount", "umount", "iptables", "ip6tables", "iptables-save", "iptables-restore", "nft",
 		"ip", "sysctl", "modprobe", "systemd-run", "systemctl", "losetup", "mkfs.ext4", "du", "nsenter"} {
 		write(t, filepath.Join(tools, tool), "#!/bin/sh\necho "+tool+" \"$@\" >>"+log+"\nexit 1\n", 0o755)
 	}
-	h := dryRunner(t, kubeletWith(t, local))
+	h := dryRunner(t, kubeletWith(t, local, "--experimental-mounter-path="+mounter))
 	t.Setenv("PATH", tools)
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local)}, ""), Accepted, 2, "")
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local + "volumePluginDir: " + plugins + "\npodCIDR: 192.0.2.0/24\nclusterDNS: [192.0.2.1]\n")}, ""),
+		Accepted, 2, "")
+	assert.That(t, len(assert.Value(os.ReadDir(filepath.Join(mounter, "rootfs", "etc")))(t)) == 0, "the dry run wrote into the directory of the mounter")
 	for _, s := range servers {
 		health := NewHealth(s.URL + "/healthz")
 		assert.NoError(t, health.Healthz(context.Background()), s.URL)
@@ -195,4 +218,33 @@ func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 	v := h.Check(context.Background(), Candidate{Data: config(endpoint)}, "")
 	assert.That(t, v.Outcome == Accepted && v.Stage == 1 && strings.HasPrefix(v.Message, "stage 2 of the dry run was not used: validate service connection: "),
 		"got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
+}
+
+// Whatever a kubelet asks a stand-in, the runtime hears only what a starting kubelet must know.
+func TestAStandInPassesOnNothingThatChangesTheRuntime(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ek")
+	assert.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	real, deep := startCRI(t, filepath.Join(dir, "crio.sock")), filepath.Join(dir, strings.Repeat("long", 30))
+	assert.NoError(t, os.Mkdir(deep, 0o700))
+	endpoint, stop, err := startStandIn("unix://"+filepath.Join(dir, "crio.sock"), deep)
+	assert.NoError(t, err)
+	for method, want := range map[string]error{
+		"RuntimeService/Version": nil, "RuntimeService/RuntimeConfig": nil, "ImageService/ImageFsInfo": nil, "RuntimeService/Status": errors.ErrUnsupported,
+		"RuntimeService/UpdateRuntimeConfig": errors.ErrUnsupported, "RuntimeService/StopPodSandbox": errors.ErrUnsupported, "": errors.ErrUnsupported,
+	} {
+		answer, err := CallRuntime(t.Context(), endpoint, method, nil)
+		assert.That(t, errors.Is(err, want) && (method != "RuntimeService/Version" || string(answer.Get(2)) == "test"), "%s: %q, %v", method, answer, err)
+	}
+	real.version = status.Error(codes.Internal, "50% broken")
+	_, err = CallRuntime(t.Context(), endpoint, "RuntimeService/Version", nil)
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "50% broken"), "got %v", err)
+	assert.That(t, strings.HasSuffix(endpoint, "/crio.sock"), "the stand-in is at %s", endpoint)
+	stop()
+	assert.That(t, assert.Err(CallRuntime(t.Context(), endpoint, "RuntimeService/Version", nil)) != nil, "it answers after its end")
+	_, _, err = startStandIn("unix:///x", filepath.Join(dir, "none"))
+	assert.That(t, errors.Is(err, fs.ErrNotExist), "got %v", err)
+	write(t, filepath.Join(deep, "runtime.sock"), "", 0o600)
+	_, _, err = startStandIn("unix:///x", deep)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "listen unix runtime.sock"), "got %v", err)
 }
