@@ -31,7 +31,7 @@ func (o Outcome) String() string {
 type Verdict struct {
 	Outcome Outcome
 	// Stage is the last stage of the dry run: 0 none; 1 the configuration was decoded and validated; 2 the component
-	// was initialized, up to before its start.
+	// was initialized, up to before its start; 3 the agent compared the configuration with this machine, and rejected it.
 	Stage int
 	// Message is the component's error for Rejected, the reason for CouldNotTell, and why stage 2 did not run for
 	// Accepted at stage 1. Its length is limited.

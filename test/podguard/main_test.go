@@ -31,6 +31,7 @@ import (
 
 var (
 	pairsFlag    = flag.Int("pairs", 12, "number of pairs, spread over the kubelets")
+	configsFlag  = flag.Int("configs", 20, "number of configurations that started kubelets are compared with, spread over them")
 	seedFlag     = flag.Uint64("seed", 1, "seed of the first pair")
 	kubeletsFlag = flag.String("kubelets", "oldest,newest", "versions of kubelets, such as v1.33.13; oldest, newest; or all")
 )

@@ -5,10 +5,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,7 +155,22 @@ func (h *HostKubelet) LocalFiles() map[string]string { return h.Kubelet.LocalFil
 
 // Check implements Kubelet.
 func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
-	return h.DryRunner.Check(ctx, candidate(p), h.InitFile)
+	v := h.DryRunner.Check(ctx, candidate(p), h.InitFile)
+	if message, compared := v.CheckProtected(h.DryRunner.Protected); v.Outcome != component.Accepted || message != "" || !compared {
+		return v
+	}
+	version, err := h.Version(ctx)
+	in := podguard.Input{Minor: minorOf(version), Before: v.Local}
+	if err = errors.Join(err, h.machine().Measure(ctx, &in)); err != nil || v.Local == nil {
+		return v
+	}
+	// What is wrong with the local configuration too is not the candidate's fault.
+	local := podguard.Unusable(in, v.Local)
+	reasons := slices.DeleteFunc(podguard.Unusable(in, v.Effective), func(reason string) bool { return slices.Contains(local, reason) })
+	if len(reasons) > 0 {
+		v.Outcome, v.Stage, v.Message = component.Rejected, 3, strings.Join(reasons, "; ")
+	}
+	return v
 }
 
 // Files implements Kubelet.

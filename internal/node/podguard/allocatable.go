@@ -69,7 +69,10 @@ func isHugePages(name corev1.ResourceName) bool {
 
 // capacity returns what the starting kubelet will measure: the smaller of the Node's and the machine's.
 func capacity(in Input) amounts {
-	c := amountsOf(in.Node.Status.Capacity)
+	c := amounts{}
+	if in.Node != nil {
+		c = amountsOf(in.Node.Status.Capacity)
+	}
 	for name, q := range in.Machine.Capacity {
 		measured := amount(name, q)
 		if known, ok := c[name]; !ok || measured < known {
@@ -103,6 +106,10 @@ func reserved(config component.Effective, name corev1.ResourceName) int64 {
 	return sum
 }
 
+// evictionSignals are the signals whose hard thresholds are not allocatable.
+var evictionSignals = map[string]corev1.ResourceName{"memory.available": corev1.ResourceMemory,
+	"nodefs.available": corev1.ResourceEphemeralStorage}
+
 // allocatable returns the allocatable that a kubelet with the configuration computes from the capacity, without the
 // resources of device plugins (pkg/kubelet/nodestatus/setters.go, MachineInfo).
 func allocatable(config component.Effective, capacity amounts, ignoreEviction bool) amounts {
@@ -114,8 +121,7 @@ func allocatable(config component.Effective, capacity amounts, ignoreEviction bo
 		}
 	}
 	hard := evictionHard(config)
-	for signal, name := range map[string]corev1.ResourceName{"memory.available": corev1.ResourceMemory,
-		"nodefs.available": corev1.ResourceEphemeralStorage} {
+	for signal, name := range evictionSignals {
 		value, set := hard[signal]
 		if _, ok := a[name]; ok && set && !ignoreEviction {
 			a[name] = max(0, a[name]-threshold(value, capacity[name]))

@@ -62,10 +62,21 @@ func (m Machine) Describe(ctx context.Context, in *podguard.Input) error {
 	return nil
 }
 
+// Measure sets the fields of in that podguard.Unusable needs. An error means that the container runtime does not answer.
+func (m Machine) Measure(ctx context.Context, in *podguard.Input) (err error) {
+	in.Machine.OnlineCPUs = m.cpus(onlineCPUs)
+	m.capacity(in)
+	in.Machine.IgnoreEviction = m.IgnoreEviction
+	in.Machine.CgroupDriver, err = cgroupDriver(ctx, component.RuntimeEndpoint(in.Before))
+	return err
+}
+
+const onlineCPUs = "/sys/devices/system/cpu/online"
+
 // StateFiles sets the fields of in that podguard.StateConflicts needs: the state of the CPU and memory managers, and the CPUs
 // that are online.
 func (m Machine) StateFiles(in *podguard.Input) error {
-	in.Machine.OnlineCPUs = m.cpus("/sys/devices/system/cpu/online")
+	in.Machine.OnlineCPUs = m.cpus(onlineCPUs)
 	return errors.Join(
 		read(filepath.Join(m.KubeletDir, podguard.CPUStateFile), &in.CPUState, podguard.DecodeCPUState),
 		read(filepath.Join(m.KubeletDir, podguard.MemoryStateFile), &in.MemoryState, podguard.DecodeMemoryState))

@@ -217,6 +217,9 @@ func TestTheContainerRuntimeIsAsked(t *testing.T) {
 	if _, err := describe(nil); err == nil || !strings.Contains(err.Error(), "the container runtime does not report its cgroup driver: starting (gRPC code 14)") {
 		t.Error(err)
 	}
+	measured := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": "unix://" + socket}}
+	assert.ErrorHas(t, Machine{IgnoreEviction: true}.Measure(t.Context(), &measured), "does not report its cgroup driver: starting")
+	assert.That(t, measured.Machine.IgnoreEviction && len(measured.Machine.Capacity) > 1, "measured %+v", measured.Machine)
 	in = podguard.Input{After: component.Effective{"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}}
 	assert.ErrorHas(t, newMachine(t, nil).Describe(t.Context(), &in), "is not a unix socket")
 }

@@ -34,17 +34,24 @@ const (
 	entryValue             = 2
 )
 
-// askRuntime asks the container runtime for its cgroup driver and the filesystem of the images and, if device plugins are in
-// use, for the running containers.
-func (m Machine) askRuntime(ctx context.Context, endpoint string, in *podguard.Input) error {
+// cgroupDriver returns the container runtime's cgroup driver; empty: it does not report one.
+func cgroupDriver(ctx context.Context, endpoint string) (string, error) {
 	config, err := component.CallRuntime(ctx, endpoint, "RuntimeService/RuntimeConfig", nil)
 	linux := config.All(configResponseLinux)
 	switch {
-	case errors.Is(err, errors.ErrUnsupported):
+	case errors.Is(err, errors.ErrUnsupported) || err == nil && len(linux) == 0:
+		return "", nil
 	case err != nil:
-		return fmt.Errorf("the container runtime does not report its cgroup driver: %w", err)
-	case len(linux) > 0:
-		in.Machine.CgroupDriver = map[string]string{"": "systemd", "\x01": "cgroupfs"}[string(linux[0].Get(linuxCgroupDriver))] // 0 and 1
+		return "", fmt.Errorf("the container runtime does not report its cgroup driver: %w", err)
+	}
+	return map[string]string{"": "systemd", "\x01": "cgroupfs"}[string(linux[0].Get(linuxCgroupDriver))], nil // 0 and 1
+}
+
+// askRuntime asks the container runtime for its cgroup driver and the filesystem of the images and, if device plugins are in
+// use, for the running containers.
+func (m Machine) askRuntime(ctx context.Context, endpoint string, in *podguard.Input) (err error) {
+	if in.Machine.CgroupDriver, err = cgroupDriver(ctx, endpoint); err != nil {
+		return err
 	}
 	// A runtime that cannot tell leaves the Node's conditions to be used.
 	if images, err := component.CallRuntime(ctx, endpoint, "ImageService/ImageFsInfo", nil); err == nil {

@@ -1,0 +1,65 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podguard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// Unusable returns why the kubelet does not start with a configuration on this machine although it accepts it, or why it could run no
+// pod: each with the fields and their values. It uses Minor and Machine.
+func Unusable(in Input, config component.Effective) (reasons []string) {
+	total := capacity(in)
+	left := allocatable(config, total, in.Machine.IgnoreEviction)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		// Of ephemeral storage, a node may have none for pods: many pods need none.
+		if total[name] > 0 && (left[name] == 0 && name != corev1.ResourceEphemeralStorage || reserved(config, name) > total[name]) {
+			has := resource.NewQuantity(total[name], resource.BinarySI)
+			if name == corev1.ResourceCPU {
+				has = resource.NewMilliQuantity(total[name], resource.DecimalSI)
+			}
+			reasons = append(reasons, fmt.Sprintf("%s: no %s is left for pods, because this machine has %s", reservations(config, name), name, has))
+		}
+	}
+	if driver := cgroupDriver(in, config); driver != "cgroupfs" && driver != "systemd" {
+		reasons = append(reasons, fmt.Sprintf("cgroupDriver: %q is neither cgroupfs nor systemd", driver))
+	} else if runtime := in.Machine.CgroupDriver; runtime != "" && driver != runtime {
+		reasons = append(reasons, fmt.Sprintf("cgroupDriver: %q, but the container runtime uses %q", driver, runtime))
+	}
+	if config.String("systemCgroups") == "/" {
+		reasons = append(reasons, `systemCgroups: "/": the kubelet refuses the root cgroup when it starts its container manager`)
+	}
+	// Only a kubelet with access to the API server compares this field, and a dry run has none (pkg/kubelet/kubelet.go, NewMainKubelet).
+	const strategy = "configMapAndSecretChangeDetectionStrategy"
+	if value := textOr(config, strategy, "Watch"); !slices.Contains([]string{"Get", "Cache", "Watch"}, value) {
+		reasons = append(reasons, fmt.Sprintf("%s: %q is none of Get, Cache and Watch", strategy, value))
+	}
+	return reasons
+}
+
+// reservations names what the configuration holds back of a resource.
+func reservations(config component.Effective, name corev1.ResourceName) string {
+	var parts []string
+	if cpus := config.String("reservedSystemCPUs"); name == corev1.ResourceCPU && cpus != "" {
+		return fmt.Sprintf("reservedSystemCPUs: %q", cpus)
+	}
+	for _, field := range []string{"kubeReserved", "systemReserved"} {
+		if value, ok := texts(config, field); ok && value[string(name)] != "" {
+			parts = append(parts, fmt.Sprintf("%s[%s]: %q", field, name, value[string(name)]))
+		}
+	}
+	for signal, resource := range evictionSignals {
+		if value := evictionHard(config)[signal]; resource == name && value != "" {
+			parts = append(parts, fmt.Sprintf("evictionHard[%s]: %q", signal, value))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
