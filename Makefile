@@ -19,7 +19,7 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets programs cli-programs image release deps demo check test test-all shards matrix podguard e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image release deps demo check test test-all shards matrix podguard dryrun e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -300,6 +300,10 @@ SEED ?= 1
 VERSIONS ?= all
 podguard: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
 	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/podguard -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
+
+CONFIGS ?= 2000
+dryrun: tools $(KUBELETS) deps ## compare the dry runs of CONFIGS random configurations (default: 2000) with started kubelets (takes an hour)
+	@$(AS_ROOT) go test -timeout 180m -count=1 -v ./test/podguard -run TestTheDryRunAgrees -kubelets=$(VERSIONS) -seed=$(SEED) -configs=$(CONFIGS)
 
 NODES ?= 5000
 bench-page: tools deps build ## measure the dashboard with NODES nodes (default: 5000) and 30 changes per second (takes 3 minutes); no limit fails it

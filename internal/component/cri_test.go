@@ -47,6 +47,19 @@ func (c *cri) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*run
 	return &runtimeapi.ImageFsInfoResponse{}, nil
 }
 
+// What no dry run asks: stand-ins know none of these.
+func (c *cri) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{}, nil
+}
+
+func (c *cri) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+	return &runtimeapi.StopPodSandboxResponse{}, nil
+}
+
+func (c *cri) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
 // startCRI starts a container runtime at a socket.
 func startCRI(t testing.TB, socket string) *cri {
 	t.Helper()
