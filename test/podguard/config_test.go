@@ -72,6 +72,8 @@ func TestEachOftenMadeMistakeIsFoundBeforeTheRestart(t *testing.T) {
 			{`kubeReserved: {cpu: 5k}`, "stage 3"},
 			{`kubeReserved: {ephemeral-storage: 5000Ti}`, "stage 3"},
 			{`systemCgroups: /`, "stage 3"},
+			{`maxPods: 70000`, "stage 3"},
+			{`evictionHard: {nodefs.available: 5000Ti}`, "stage 3"},
 			{`{memoryManagerPolicy: Static, reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]}`, "stage 2"},
 			{fmt.Sprintf("{cpuManagerPolicy: static, reservedSystemCPUs: 0-%d}", runtime.NumCPU()-1), "useless, stage 3"},
 			// They have no effect, or the one that they say.
@@ -188,7 +190,10 @@ func oneLine(changed map[string]any) string {
 // notStarted are fields whose values name files, addresses and programs of the machine, or change it beyond the test's node.
 var notStarted = []string{"address", "authentication", "authorization", "cgroupRoot", "containerRuntimeEndpoint", "healthzBindAddress", "healthzPort",
 	"imageServiceEndpoint", "maxOpenFiles", "oomScoreAdj", "podLogsDir", "port", "readOnlyPort", "staticPodPath", "staticPodURL", "tlsCertFile",
-	"tlsPrivateKeyFile", "tracing", "volumePluginDir", "failCgroupV1", "makeIPTablesUtilChains", "enableServer", "clientCertificateKeyAlgorithm"}
+	"tlsPrivateKeyFile", "tracing", "volumePluginDir", "failCgroupV1", "makeIPTablesUtilChains", "enableServer", "clientCertificateKeyAlgorithm",
+	"containerLogMaxWorkers", // the kubelet starts as many goroutines
+	// With these, a kubelet moves or limits all processes of the machine.
+	"kubeletCgroups", "systemCgroups", "kubeReservedCgroup", "systemReservedCgroup", "enforceNodeAllocatable"}
 
 // valuesOf has those of one kind of field.
 var valuesOf = map[reflect.Type][]any{
@@ -238,9 +243,6 @@ var special = map[string]func(*rand.Rand) any{
 	"registerWithTaints": func(r *rand.Rand) any {
 		return []any{map[string]any{"key": pick(r, []any{"a", "a b", ""}), "value": "b", "effect": pick(r, []any{"NoSchedule", "NoExecute", "Nope"})}}
 	},
-	"enforceNodeAllocatable": func(r *rand.Rand) any {
-		return pick(r, []any{[]string{"pods"}, []string{}, []string{"none"}, []string{"pods", "none"}, []string{"pods", "system-reserved"}, []string{"kube-reserved"}, []string{"pod"}})
-	},
 	"cgroupDriver":          enum("cgroupfs", "systemd", "systmd", "Systemd", ""),
 	"cpuManagerPolicy":      enum("none", "static", "Static", "nope", ""),
 	"memoryManagerPolicy":   enum("None", "Static", "static", "BestEffort", ""),
@@ -258,10 +260,6 @@ var special = map[string]func(*rand.Rand) any{
 	"tlsCurvePreferences":                       func(r *rand.Rand) any { return []any{pick(r, []any{23, 29, 1, -1})} },
 	"containerLogMaxSize":                       enum("10Mi", "10MB", "10", "-1", "0", "banana", "1Gi", ""),
 	"resolvConf":                                enum("/etc/resolv.conf", "", "/nonexistent", "/etc"),
-	"kubeReservedCgroup":                        enum("/nonexistent", "banana", ""),
-	"systemReservedCgroup":                      enum("/nonexistent", "banana", ""),
-	"kubeletCgroups":                            enum("/nonexistent", "banana", ""),
-	"systemCgroups":                             enum("/", "/nonexistent", "banana", ""),
 	"configMapAndSecretChangeDetectionStrategy": enum("Watch", "Cache", "Get", "watch", "Foo", ""),
 	"imagePullCredentialsVerificationPolicy":    enum("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify", "Never"),
 	"preloadedImagesVerificationAllowlist":      func(r *rand.Rand) any { return []any{pick(r, []any{"registry.k8s.io/*", "a b", ""})} },
@@ -287,9 +285,9 @@ var together = [][]string{
 	{"evictionSoft", "evictionSoftGracePeriod", "evictionHard"}, {"cpuManagerPolicy", "reservedSystemCPUs", "kubeReserved"},
 	{"cpuManagerPolicy", "kubeReserved", "cpuManagerPolicyOptions", "featureGates"}, {"memoryManagerPolicy", "reservedMemory", "kubeReserved"},
 	{"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions"}, {"kubeReserved", "systemReserved", "evictionHard"},
-	{"enforceNodeAllocatable", "systemReservedCgroup", "systemReserved", "kubeReservedCgroup", "kubeReserved"}, {"imageGCHighThresholdPercent", "imageGCLowThresholdPercent"},
+	{"imageGCHighThresholdPercent", "imageGCLowThresholdPercent"},
 	{"imageMinimumGCAge", "imageMaximumGCAge"}, {"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"},
-	{"failSwapOn", "memorySwap.swapBehavior", "featureGates"}, {"serializeImagePulls", "maxParallelImagePulls"}, {"systemCgroups", "cgroupsPerQOS", "cgroupDriver", "enforceNodeAllocatable"},
+	{"failSwapOn", "memorySwap.swapBehavior", "featureGates"}, {"serializeImagePulls", "maxParallelImagePulls"},
 	{"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"}, {"evictionHard", "mergeDefaultEvictionSettings"},
 }
 

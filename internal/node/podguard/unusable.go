@@ -14,14 +14,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
+const userNamespaces = "featureGates.UserNamespacesSupport"
+
 // Unusable returns why the kubelet does not start with a configuration on this machine although it accepts it, or why it could run no
 // pod: each with the fields and their values. It uses Minor and Machine.
 func Unusable(in Input, config component.Effective) (reasons []string) {
 	total := capacity(in)
 	left := allocatable(config, total, in.Machine.IgnoreEviction)
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		held := reserved(config, name)
+		for signal, of := range evictionSignals {
+			if value := evictionHard(config)[signal]; of == name && !in.Machine.IgnoreEviction {
+				held = add(held, threshold(value, total[name]))
+			}
+		}
 		// Of ephemeral storage, a node may have none for pods: many pods need none.
-		if total[name] > 0 && (left[name] == 0 && name != corev1.ResourceEphemeralStorage || reserved(config, name) > total[name]) {
+		if total[name] > 0 && (left[name] == 0 && name != corev1.ResourceEphemeralStorage || held > total[name]) {
 			has := resource.NewQuantity(total[name], resource.BinarySI)
 			if name == corev1.ResourceCPU {
 				has = resource.NewMilliQuantity(total[name], resource.DecimalSI)
@@ -33,6 +41,13 @@ func Unusable(in Input, config component.Effective) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("cgroupDriver: %q is neither cgroupfs nor systemd", driver))
 	} else if runtime := in.Machine.CgroupDriver; runtime != "" && driver != runtime {
 		reasons = append(reasons, fmt.Sprintf("cgroupDriver: %q, but the container runtime uses %q", driver, runtime))
+	}
+	// User namespaces have the IDs below 2^32 that no other user of the host has; up to 1.34 even without the feature gate
+	// (pkg/kubelet/userns, MakeUserNsManager).
+	ids := max(1, intOr(config, "userNamespaces.idsPerPod", 65536))
+	if most := (1<<32 - ids) / ids; intOr(config, "maxPods", 110) > most && (in.Minor < 35 || boolOr(config, userNamespaces, true)) {
+		reasons = append(reasons, fmt.Sprintf("maxPods: %d: there are user IDs for the user namespaces of %d pods", intOr(config, "maxPods", 110),
+			most))
 	}
 	if config.String("systemCgroups") == "/" {
 		reasons = append(reasons, `systemCgroups: "/": the kubelet refuses the root cgroup when it starts its container manager`)
