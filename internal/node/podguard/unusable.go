@@ -46,7 +46,7 @@ func Unusable(in Input, config component.Effective) (reasons []string) {
 	// (pkg/kubelet/userns, MakeUserNsManager).
 	ids := max(1, intOr(config, "userNamespaces.idsPerPod", 65536))
 	if most := (1<<32 - ids) / ids; intOr(config, "maxPods", 110) > most && (in.Minor < 35 || boolOr(config, userNamespaces, true)) {
-		reasons = append(reasons, fmt.Sprintf("maxPods: %d: there are user IDs for the user namespaces of %d pods", intOr(config, "maxPods", 110),
+		reasons = append(reasons, fmt.Sprintf("maxPods: %d is above %d, for which there are user IDs", intOr(config, "maxPods", 110),
 			most))
 	}
 	if config.String("systemCgroups") == "/" {
