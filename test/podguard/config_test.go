@@ -73,6 +73,8 @@ func TestEachOftenMadeMistakeIsFoundBeforeTheRestart(t *testing.T) {
 			{`kubeReserved: {ephemeral-storage: 5000Ti}`, "stage 3"},
 			{`systemCgroups: /`, "stage 3"},
 			{`maxPods: 70000`, "stage 3"},
+			{`tlsCipherSuites: [TLS_AES_128_GCM_SHA256]`, "stage 3"},
+			{`{tlsCipherSuites: [TLS_AES_128_GCM_SHA256], tlsMinVersion: VersionTLS13}`, "right and accepted"},
 			{`evictionHard: {nodefs.available: 5000Ti}`, "stage 3"},
 			{`{memoryManagerPolicy: Static, reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]}`, "stage 2"},
 			{fmt.Sprintf("{cpuManagerPolicy: static, reservedSystemCPUs: 0-%d}", runtime.NumCPU()-1), "useless, stage 3"},

@@ -52,6 +52,13 @@ func Unusable(in Input, config component.Effective) (reasons []string) {
 	if config.String("systemCgroups") == "/" {
 		reasons = append(reasons, `systemCgroups: "/": the kubelet refuses the root cgroup when it starts its container manager`)
 	}
+	// HTTP/2 needs one of two cipher suites unless TLS is 1.3 (net/http2, ConfigureServer).
+	if suites := list(config, "tlsCipherSuites"); len(suites) > 0 && config.String("tlsMinVersion") != "VersionTLS13" &&
+		!slices.ContainsFunc(suites, func(s any) bool {
+			return s == "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256" || s == "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+		}) {
+		reasons = append(reasons, fmt.Sprintf("tlsCipherSuites: %q has no cipher suite with which the kubelet can serve HTTP/2", suites))
+	}
 	// Only a kubelet with access to the API server compares this field, and a dry run has none (pkg/kubelet/kubelet.go, NewMainKubelet).
 	const strategy = "configMapAndSecretChangeDetectionStrategy"
 	if value := textOr(config, strategy, "Watch"); !slices.Contains([]string{"Get", "Cache", "Watch"}, value) {
