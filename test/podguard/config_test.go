@@ -126,7 +126,10 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 	v := host.Check(n.t.Context(), payload.Payload{Key: payload.KeyKubelet, Upstream: data})
 	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), data, 0o644))
 	last, starts := n.starts()
-	for strings.Contains(last, "device-plugins/kubelet.sock") && !starts { // another kubelet of this machine has just taken the socket of all
+	for range 10 {
+		if starts || !strings.Contains(last, "device-plugins/kubelet.sock") { // another kubelet has just taken the machine's only one
+			break
+		}
 		last, starts = n.starts()
 	}
 	line = fmt.Sprintf("%s: %s at stage %d (%.300s); it starts: %t: %.300s", oneLine(changed), v.Outcome, v.Stage, v.Message, starts, last)
