@@ -72,6 +72,7 @@ func culprit(ctx context.Context, message string, data []byte, validate func(con
 	fields := decoded(data)
 	delete(fields, "apiVersion")
 	delete(fields, "kind")
+	delete(fields, cgroupField) // without it, a host with cgroup v1 has another error
 	type leaf struct{ field, key string }
 	var suspects []leaf
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
