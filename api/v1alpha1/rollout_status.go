@@ -159,6 +159,12 @@ type RolloutController struct {
 	// +optional
 	Drain *bool `json:"drain,omitempty"`
 
+	// startProbe reports whether the controller makes start probes for this rollout:
+	// it may create pods in its namespace, and there is an image. Absent if it has
+	// not asked, because the rollout needs none.
+	// +optional
+	StartProbe *bool `json:"startProbe,omitempty"`
+
 	// maintenance lists the keys of taints and the types of Node conditions,
 	// besides those that evenkeel knows, with which others announce that they work
 	// on a node.

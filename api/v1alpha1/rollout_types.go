@@ -414,6 +414,23 @@ type RolloutStrategy struct {
 	// +optional
 	Preflight PreflightMode `json:"preflight,omitempty"`
 
+	// startProbe decides on which nodes the controller starts and stops one small
+	// pod under the revision before they count as updated. FirstStep means the
+	// nodes that are assigned the revision before the first step is done. All means
+	// all nodes until the rollout is complete. A node whose pod the kubelet cannot
+	// start has failed with PodsCannotStart. Requires the rights of
+	// config/controller, and an image. Defaults to FirstStep.
+	// +optional
+	StartProbe StartProbeMode `json:"startProbe,omitempty"`
+
+	// startProbeImage is the image of that pod. Its program must run until it is
+	// told to stop, as a user that is not root, such as registry.k8s.io/pause:3.10.
+	// Defaults to the image of the evenkeel-agent pod of the node; a node without
+	// such a pod is then updated without a start probe.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	StartProbeImage string `json:"startProbeImage,omitempty"`
+
 	// gates are metrics that must pass for the rollout to continue.
 	// +optional
 	// +listType=map
@@ -533,6 +550,22 @@ const (
 	// PreflightRequire stops the revision if too many nodes refuse it.
 	PreflightRequire PreflightMode = "Require"
 )
+
+// StartProbeMode decides on which nodes a pod is started before they count as updated.
+// +kubebuilder:validation:Enum=FirstStep;All;Never
+type StartProbeMode string
+
+const (
+	// StartProbeFirstStep starts a pod on the nodes that are assigned the revision before the first step is done.
+	StartProbeFirstStep StartProbeMode = "FirstStep"
+	// StartProbeAll starts a pod on each node.
+	StartProbeAll StartProbeMode = "All"
+	// StartProbeNever starts no pod.
+	StartProbeNever StartProbeMode = "Never"
+)
+
+// LabelStartProbe is the label of the pods of start probes. Its value is the name of the rollout, or assign.
+const LabelStartProbe = "evenkeel.dev/start-probe"
 
 // RolloutGate is a metric that must pass for a rollout to continue.
 type RolloutGate struct {

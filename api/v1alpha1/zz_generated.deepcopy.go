@@ -973,6 +973,11 @@ func (in *RolloutController) DeepCopyInto(out *RolloutController) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.StartProbe != nil {
+		in, out := &in.StartProbe, &out.StartProbe
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Maintenance != nil {
 		in, out := &in.Maintenance, &out.Maintenance
 		*out = make([]string, len(*in))

@@ -70,6 +70,7 @@ var templates = []template{
 	{file: "controller-node-taints.yaml", source: "controller/node-taints.yaml", values: []value{
 		{"expression: \"'evenkeel.dev/unconfigured'\"", "expression: \"'{{ .Values.startupTaint.key }}'\""},
 	}},
+	{file: "controller-start-probe.yaml", source: "controller/start-probe.yaml"},
 	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: slices.Concat(image("controller"), []value{
 		secrets("evenkeel-controller"),
 		{"  replicas: 2\n", "  replicas: {{ .Values.controller.replicas }}\n"},
@@ -83,6 +84,7 @@ var templates = []template{
 	{file: "startup-taint-rbac.yaml", source: "startup-taint/rbac.yaml", when: ".Values.startupTaint.enabled"},
 	{file: "installer-namespace.yaml", source: "installer/namespace.yaml", when: ".Values.installer.enabled"},
 	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},
+	{file: "installer-start-probe-rbac.yaml", source: "installer/start-probe-rbac.yaml", when: ".Values.installer.enabled"},
 	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: slices.Concat(image("agent"), []value{
 		secrets("evenkeel-installer"), resources("installer", small),
 		{"        # [\"--\", \"--config-trial-duration=20m\"].\n", "        # [\"--\", \"--config-trial-duration=20m\"].\n        {{- with .Values.installer.agentFlags }}\n        args: {{ toJson (prepend . \"--\") }}\n        {{- end }}\n"},

@@ -86,6 +86,6 @@ the node.`,
 	})
 	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(),
 		onHostCommand(),
-		probeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
+		probeCommand(), startProbeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
 	return root
 }

@@ -54,12 +54,13 @@ func (c *Controller) reportDeleted() bool {
 	return len(deleted) > 0
 }
 
-// cleanUp deletes unused revisions and orphaned NodeConfigs, and ends drains without a rollout.
+// cleanUp deletes unused revisions, orphaned NodeConfigs and old start probes, and ends drains without a rollout.
 func (c *Controller) cleanUp(ctx context.Context, now time.Time) {
 	if !c.watches.complete() {
 		return
 	}
-	if err := errors.Join(c.deleteUnusedRevisions(ctx), c.deleteOrphans(ctx, now), c.releaseOrphans(ctx)); err != nil && ctx.Err() == nil {
+	err := errors.Join(c.deleteUnusedRevisions(ctx), c.deleteOrphans(ctx, now), c.releaseOrphans(ctx), c.removeOldProbes(ctx, now))
+	if err != nil && ctx.Err() == nil {
 		c.log.Warn("cannot clean up; retrying", "err", err)
 	}
 }

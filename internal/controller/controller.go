@@ -94,8 +94,10 @@ type Controller struct {
 	term          int64 // of this leader; 0: without an election
 
 	kubernetes   kubernetes.Interface // to drain nodes
-	passes       sync.WaitGroup       // eviction passes
+	passes       sync.WaitGroup       // eviction passes, and passes over start probes
 	drainChecked time.Time            // when the permissions for drains were checked; of the loop
+
+	startProbes probePermission
 
 	measurements measurements
 
@@ -284,6 +286,7 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Event"), meta.RESTScopeNamespace)
 	m.Add(policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), meta.RESTScopeNamespace)
 	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
 	return m, nil

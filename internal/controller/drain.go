@@ -66,7 +66,7 @@ func (c *Controller) drain(ctx context.Context, in *planInput, result *rollout.R
 			}
 			report.Time = began
 			c.log.Debug("eviction pass", "node", name, "left", report.Left, "waiting", report.Waiting, "refused", report.Refused)
-			c.fleet.endPass(name, report)
+			c.fleet.endPass(name, func(n *nodeEntry) { n.drainReport = &report })
 		})
 	}
 	return nil

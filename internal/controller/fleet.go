@@ -55,7 +55,9 @@ type nodeEntry struct {
 	// maintenanceSince is when maintenance of the node was first seen; zero: there is none.
 	maintenanceSince time.Time
 	drainReport      *rollout.DrainReport // of the last eviction pass of this leader
-	draining         bool                 // an eviction pass is running
+	draining         bool                 // a pass is running: over the pods to evict, or over the start probe
+	probe            *rollout.ProbeReport // of the last pass of this leader over the start probe
+	probed           time.Time            // when that pass ended
 	claims           []rollout.Claim      // of the rollouts that select the node
 	holder           string               // the one among them that has the node
 	// startup is what the last plan of the rollout startupOf has for the node, if the node has the startup taint.
@@ -215,7 +217,7 @@ func (f *cache) deleteNode(name string) {
 	for _, r := range f.rollouts {
 		f.selectNode(r, name, n)
 	}
-	n.observed, n.wentNotReady, n.maintenanceSince, n.drainReport = rollout.Node{}, time.Time{}, time.Time{}, nil
+	n.observed, n.wentNotReady, n.maintenanceSince, n.drainReport, n.probe = rollout.Node{}, time.Time{}, time.Time{}, nil, nil
 	f.removeIfEmpty(name)
 }
 
@@ -245,7 +247,7 @@ func (f *cache) deleteConfig(name string, uid types.UID) {
 	f.removeIfEmpty(name)
 }
 
-// beginPass notes that an eviction pass over a node begins. It returns false if one is running.
+// beginPass notes that a pass over a node begins. It returns false if one is running.
 func (f *cache) beginPass(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -257,16 +259,33 @@ func (f *cache) beginPass(name string) bool {
 	return true
 }
 
-// endPass keeps the result of an eviction pass.
-func (f *cache) endPass(name string, report rollout.DrainReport) {
+// endPass keeps the result of a pass.
+func (f *cache) endPass(name string, keep func(*nodeEntry)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
 	if n == nil {
 		return
 	}
-	n.draining, n.drainReport = false, &report
+	n.draining = false
+	keep(n)
 	f.refresh(n)
+}
+
+// beginProbe begins a pass over a node's start probe like beginPass, and returns the node's NodeConfig and the report of the pass before. It
+// returns false if the pass is not due.
+func (f *cache) beginProbe(name, key string) (*v1alpha1.NodeConfig, rollout.ProbeReport, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil || n.config == nil || n.draining || f.now().Before(n.probed.Add(time.Second)) {
+		return nil, rollout.ProbeReport{}, false
+	}
+	n.draining = true
+	if n.probe == nil || n.probe.Key != key {
+		return n.config, rollout.ProbeReport{}, true
+	}
+	return n.config, *n.probe, true
 }
 
 func (f *cache) removeIfEmpty(name string) {
@@ -297,7 +316,7 @@ func (f *cache) refresh(n *nodeEntry) {
 	if observed.Drain.Rollout == "" {
 		n.drainReport = nil
 	}
-	observed.DrainReport = n.drainReport
+	observed.DrainReport, observed.ProbeReport = n.drainReport, n.probe
 	same := reflect.DeepEqual(&observed, &n.observed)
 	if !same {
 		f.schedulePreflights(f.now().Add(f.tick))

@@ -33,6 +33,7 @@ func Plan(in Input, nodes []Node) Result {
 	d.assign()             // assign the target to the next nodes, or begin to drain them, within the budgets
 	d.drain()              // evict pods, give up, and release nodes
 	d.renew()              // assignments of earlier leaders that agents reject
+	d.startProbes()        // start and stop a pod on nodes that run the target
 	d.startup()            // what new nodes with the startup taint can expect
 	d.checkDeadline()      // is the rollout stuck?
 	return d.result()
@@ -49,8 +50,9 @@ type planner struct {
 	back       retreat // deriveStates counts, goBack continues, describe words it
 	joins      joining // join
 	drains     draining
-	window     windowState // checkWindows
-	disruption disruption  // assign
+	probes     startProbing // startProbes
+	window     windowState  // checkWindows
+	disruption disruption   // assign
 	waiting
 }
 

@@ -134,6 +134,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	// An agent that cannot read its NodeConfig for the moment reports generation 0. It continues the trial that it has begun.
 	continues := n.Observed == 0 && n.InTrial && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
 	answered, proven := n.Observed == n.Generation || continues, d.proven(n) && n.OK != "False"
+	probe, why := d.probed(n)
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
 		return NodeState{State: Trial, Message: "the node's verdict is provisional: " + n.Error}
@@ -143,8 +144,10 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Failed, n.Reason, n.Error}
 	case proven && !d.succeeded && n.PodStarts == v1alpha1.PodsStartFailed && d.assignedTarget(n):
 		return NodeState{Failed, n.PodStarts, n.PodsRefused}
+	case probe == ProbeFailed:
+		return NodeState{Failed, v1alpha1.ReasonPodsCannotStart, why}
 	case d.succeeded && proven:
-		return NodeState{State: Updated} // a later failure is not caused by the rollout
+		return d.afterProbe(n, NodeState{State: Updated}) // a later failure is not caused by the rollout
 	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.By().AssignedAt.Time)):
 		return NodeState{State: Skipped, Message: "NotReady before the revision was assigned, or created again since"}
 	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
@@ -162,7 +165,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	}
 	switch {
 	case proven:
-		return d.soaking(n)
+		return d.afterProbe(n, d.soaking(n))
 	case n.stale():
 		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the " +
 			"revision was stopped"}
@@ -186,7 +189,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s",
 			end.UTC().Format(time.RFC3339), end.Sub(n.Source.By().AssignedAt.Time), n.Error)}
 	case n.InTrial:
-		return NodeState{State: Trial, Message: "on trial"}
+		return d.afterProbe(n, NodeState{State: Trial, Message: "on trial"})
 	}
 	return NodeState{State: Trial, Message: "its agent has answered without a verdict: " + n.Error}
 }
@@ -263,6 +266,9 @@ func (d *planner) updateObservations() {
 		want := d.observedResult(n, s)
 		if d.recordsMaintenance(n, s) {
 			want = d.withMaintenance(n, want)
+		}
+		if s != Conflicted && s != Manual {
+			want = d.withProbe(n, want)
 		}
 		if want != n.Observation {
 			d.observations = append(d.observations, NewObservation{i, want})

@@ -178,6 +178,8 @@ func (w *world) setPolicy(key, value string) error {
 		p.Spec.Strategy.Drain = map[string]v1alpha1.DrainMode{"never": v1alpha1.DrainNever, "when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
 	case "drain-timeout":
 		p.Spec.Strategy.DrainOptions.TimeoutSeconds = parseSeconds(value)
+	case "start-probe":
+		p.Controller.StartProbe, p.Spec.Strategy.StartProbe = new(true), v1alpha1.StartProbeMode(value)
 	case "preflight":
 		p.Spec.Strategy.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
 	case "room":
@@ -223,6 +225,8 @@ func (w *world) setNode(name, value string) error {
 		a.does[content] = verb
 	case "maintenance", "cordon", "uncordon":
 		w.setMaintenance(n, map[string]string{"maintenance": content, "cordon": Cordoned}[verb])
+	case "probe":
+		a.probe = ProbeResult(content)
 	case "stays":
 		a.stays = content
 	case "refused":

@@ -98,6 +98,7 @@ type Node struct {
 	MaintenanceSince time.Time
 	Drain            Drain
 	DrainReport      *DrainReport // of the last eviction pass; nil: none is known
+	ProbeReport      *ProbeReport // of the last pass over its start probe; nil: none is known
 	Preflight        Preflight
 	Disruptions      *Disruptions // nil: not known
 	Startup          bool         // has the startup taint
@@ -222,6 +223,9 @@ type Observation struct {
 
 	Maintenance Maintenance `json:"maintenance,omitzero"` // of the node, since the source was assigned
 
+	Probe        ProbeResult `json:"startProbe,omitempty"`
+	ProbeMessage string      `json:"startProbeMessage,omitempty"` // why; empty if it passed
+
 	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
 	// of the rollout, whatever the node's source is.
 	Blocked time.Time `json:"blockedAt,omitzero"` // when it was taken back; zero: it was not
@@ -245,6 +249,7 @@ type Result struct {
 	GatesSince   time.Time
 	Moves        []Move
 	Taints       []Taint
+	Probe        []int                 // indexes of nodes over whose start probes a pass is due
 	Evict        []int                 // indexes of nodes over which an eviction pass is due
 	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
 	Startup      []Startup             // of nodes with the startup taint that this rollout has

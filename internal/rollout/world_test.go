@@ -55,10 +55,11 @@ type agent struct {
 	adopted time.Time         // when the kubelet was restarted last for a change
 	started time.Time         // when the kubelet was started last, zero: long ago
 
-	pods    int    // that an eviction ends
-	stays   string // why they cannot be evicted now; empty: they can
-	refused string // why the node must not be drained
-	ignored bool   // a pod stays that a drain leaves alone
+	probe   ProbeResult // of start probes; empty: they pass, Waiting: no result
+	pods    int         // that an eviction ends
+	stays   string      // why they cannot be evicted now; empty: they can
+	refused string      // why the node must not be drained
+	ignored bool        // a pod stays that a drain leaves alone
 }
 
 // isEmpty reports whether a node is drained, as its agent sees it.
@@ -139,6 +140,7 @@ func (w *world) plan() Result {
 	w.ask(r)
 	w.write(r.Moves)
 	w.drain(r)
+	w.probe(r)
 	w.evaluate(r.Measure)
 	w.last = r
 	return r
@@ -179,6 +181,23 @@ func (w *world) drain(r Result) {
 	}
 }
 
+// probe makes passes over start probes: the pod is Ready after one, and gone after the next.
+func (w *world) probe(r Result) {
+	for _, i := range r.Probe {
+		n := &w.nodes[i]
+		report := ProbeReport{Key: w.in.ProbeKey(n), Stopping: true, Message: "its pod was Ready, and stops"}
+		switch result := w.agents[n.Name].probe; {
+		case result == "Waiting":
+			report.Stopping, report.Message = false, "its pod was created"
+		case result != "":
+			report.Result, report.Message = result, "the runtime's words"
+		case n.ProbeReport != nil && n.ProbeReport.Stopping && n.ProbeReport.Key == report.Key:
+			report = ProbeReport{Key: report.Key, Result: ProbePassed}
+		}
+		n.ProbeReport = &report
+	}
+}
+
 // record keeps what a plan remembers of nodes.
 func (w *world) record(r Result) {
 	for _, m := range r.Observations {
@@ -209,7 +228,7 @@ func (w *world) setMaintenance(n *Node, what string) {
 func (w *world) forgetObservations() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		n.DrainReport, n.WentNotReady = nil, time.Time{}
+		n.DrainReport, n.ProbeReport, n.WentNotReady = nil, nil, time.Time{}
 		if !n.Ready {
 			n.WentNotReady = w.now
 		}
@@ -319,6 +338,7 @@ func (a *agent) act(n *Node, now time.Time) {
 		a.accept(n, now)
 	}
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
+		n.TrialHealthy = n.InTrial
 		return
 	}
 	switch content := n.Active.Digest(); a.does[content] {
@@ -447,7 +467,10 @@ func (w *world) describe(r Result) []string {
 	for _, i := range r.Evict {
 		taints["Evict"] = append(taints["Evict"], w.nodes[i].Name)
 	}
-	for _, verb := range []string{"Drain", "HandOver", "Evict", "Release"} {
+	for _, i := range r.Probe {
+		taints["Probe"] = append(taints["Probe"], w.nodes[i].Name)
+	}
+	for _, verb := range []string{"Drain", "HandOver", "Evict", "Probe", "Release"} {
 		if len(taints[verb]) > 0 {
 			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(taints[verb], " ")))
 		}

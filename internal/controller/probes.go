@@ -1,0 +1,98 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/startprobe"
+)
+
+// A start probe has no state in the controller that matters: the pod is in the API, and its result in the node's observation. A leader that
+// does not know whether a pod that is gone was Ready creates it again.
+
+// removalTime is how long pods are still looked for after the last rollout that needed start probes.
+const removalTime = 20 * time.Minute
+
+// probePermission is what the controller needs for start probes, as it was found last. Only the goroutine that runs loop uses it.
+type probePermission struct {
+	may, agents bool      // it may create pods; a pod of the agent runs
+	asked       time.Time // zero: never
+}
+
+// mayProbe reports whether the controller can make start probes for a rollout; nil: the rollout needs none. It asks from time to time.
+func (c *Controller) mayProbe(ctx context.Context, o *v1alpha1.NodeConfigRollout) (*bool, error) {
+	s, st := &o.Spec.Strategy, &o.Status
+	done := st.CurrentRevision != nil && st.CurrentRevision.Number == st.Target() && st.ObservedGeneration == o.Generation
+	if s.StartProbe == v1alpha1.StartProbeNever || done {
+		return nil, nil
+	}
+	if err := c.askForProbes(ctx); err != nil {
+		return nil, err
+	}
+	return new(c.startProbes.may && (c.startProbes.agents || s.StartProbeImage != "")), nil
+}
+
+// askForProbes finds out from time to time whether the controller can make start probes.
+func (c *Controller) askForProbes(ctx context.Context) (err error) {
+	now, was := c.fleet.now(), c.startProbes
+	if !was.asked.IsZero() && now.Before(was.asked.Add(permissionInterval)) {
+		return nil
+	}
+	found, image := probePermission{asked: now}, ""
+	found.may, err = c.may(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Namespace: c.settings.Namespace})
+	if err == nil && found.may {
+		image, err = startprobe.AgentImage(ctx, c.client, "")
+	}
+	if err != nil {
+		return err
+	}
+	if found.agents = image != ""; !found.may && (was.may || was.asked.IsZero()) {
+		c.log.Info("no start probes: the controller may not create pods", "namespace", c.settings.Namespace)
+	}
+	c.startProbes = found
+	return nil
+}
+
+// passProbes begins the passes over start probes that are due. They run beside the loop: their results make the rollout due.
+func (c *Controller) passProbes(ctx context.Context, in *planInput, result *rollout.Result) {
+	for _, i := range result.Probe {
+		n := &in.nodes[i]
+		config, before, due := c.fleet.beginProbe(n.Name, in.ProbeKey(n))
+		if !due {
+			continue
+		}
+		probe := startprobe.Probe{Namespace: c.settings.Namespace, Node: n.Name, Config: config, For: in.Name, Key: in.ProbeKey(n),
+			Image: in.Spec.Strategy.StartProbeImage}
+		c.passes.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, passTimeout)
+			defer cancel()
+			report := before
+			if err := c.stillLeads(); err == nil {
+				report = startprobe.Pass(ctx, c.client, probe, before, c.fleet.now())
+			}
+			c.log.Debug("start probe", "node", probe.Node, "result", report.Result, "message", report.Message)
+			c.fleet.endPass(probe.Node, func(n *nodeEntry) { n.probe, n.probed = &report, c.fleet.now() })
+		})
+	}
+}
+
+// removeOldProbes deletes the pods of start probes that were left behind: once for those of an earlier leader, and while rollouts need start
+// probes.
+func (c *Controller) removeOldProbes(ctx context.Context, now time.Time) error {
+	if c.startProbes.asked.IsZero() {
+		if err := c.askForProbes(ctx); err != nil {
+			return err
+		}
+	}
+	if !c.startProbes.may || now.Sub(c.startProbes.asked) > removalTime {
+		return nil
+	}
+	return startprobe.RemoveOld(ctx, c.client, c.settings.Namespace, now)
+}

@@ -1,0 +1,145 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package startprobe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
+)
+
+// agents are where pods of the agent's image run.
+var agents = []client.ObjectKey{
+	{Namespace: v1alpha1.InstallNamespace, Name: v1alpha1.InstallerName},
+	{Namespace: "kube-system", Name: "evenkeel-kubelet"},
+}
+
+// Pass does what is due for a probe: it creates the pod, deletes it when it is Ready, and judges it. before is the report of the pass before;
+// zero: there is none, or it is not known any more, and a pod that is gone is created again. now is the API server's time. A pod that failed
+// stays, so that the node's agent and people see it; RemoveOld deletes it.
+func Pass(ctx context.Context, c client.Client, p Probe, before rollout.ProbeReport, now time.Time) rollout.ProbeReport {
+	report, err := pass(ctx, c, &p, before, now)
+	switch {
+	case err == nil:
+	case fleet.Passing(err) || ctx.Err() != nil:
+		report = rollout.ProbeReport{Stopping: before.Stopping, Message: printable.Line(err.Error())}
+	default:
+		report = rollout.ProbeReport{Result: rollout.ProbeUnknown, Message: printable.Line(err.Error())}
+	}
+	report.Key, report.Message = p.Key, rollout.Cut(report.Message, v1alpha1.MaxOutcomeMessage)
+	return report
+}
+
+func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeReport, now time.Time) (rollout.ProbeReport, error) {
+	pod := &corev1.Pod{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.name()}, pod)
+	switch {
+	case apierrors.IsNotFound(err) && before.Stopping:
+		return rollout.ProbeReport{Result: rollout.ProbePassed}, nil
+	case apierrors.IsNotFound(err):
+		return create(ctx, c, p)
+	case err != nil:
+		return rollout.ProbeReport{}, fmt.Errorf("read the pod: %w", err)
+	case pod.Labels[v1alpha1.LabelStartProbe] == "" || pod.Spec.NodeName != p.Node:
+		return rollout.ProbeReport{}, fmt.Errorf("pod %s/%s is not a start probe of the node", pod.Namespace, pod.Name)
+	case pod.DeletionTimestamp == nil && isReady(pod):
+		if err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return rollout.ProbeReport{}, fmt.Errorf("delete the pod: %w", err)
+		}
+		return rollout.ProbeReport{Stopping: true, Message: "its pod was Ready, and stops"}, nil
+	}
+	stopping := pod.DeletionTimestamp != nil && (before.Stopping || hasRun(pod))
+	if pod.DeletionTimestamp != nil && now.Before(pod.DeletionTimestamp.Time) {
+		return rollout.ProbeReport{Stopping: stopping, Message: "its pod stops"}, nil
+	}
+	events, err := eventsOf(ctx, c, pod)
+	if err != nil {
+		return rollout.ProbeReport{}, err
+	}
+	report := judge(pod, events, p.Image == "", now)
+	report.Stopping = stopping
+	return report, nil
+}
+
+// create creates the pod.
+func create(ctx context.Context, c client.Client, p *Probe) (rollout.ProbeReport, error) {
+	image := p.Image
+	if image == "" {
+		var err error
+		if image, err = AgentImage(ctx, c, p.Node); err != nil {
+			return rollout.ProbeReport{}, err
+		} else if image == "" {
+			return rollout.ProbeReport{}, fmt.Errorf("no pod of evenkeel-agent runs on node %s: name an image that the node has", p.Node)
+		}
+	}
+	if err := c.Create(ctx, p.Pod(image)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return rollout.ProbeReport{}, fmt.Errorf("create the pod: %w", err)
+	}
+	return rollout.ProbeReport{Message: "its pod was created"}, nil
+}
+
+// AgentImage returns the image of the agent's pod on a node, or on any node if that is empty. It returns an empty image if there is no such
+// pod, or if the client may not list the pods.
+func AgentImage(ctx context.Context, c client.Reader, node string) (string, error) {
+	for _, agent := range agents {
+		pods := &corev1.PodList{}
+		options := []client.ListOption{client.InNamespace(agent.Namespace), client.MatchingLabels{"app.kubernetes.io/name": agent.Name}, client.Limit(1)}
+		if node != "" {
+			options = append(options, client.MatchingFields{"spec.nodeName": node})
+		}
+		err := c.List(ctx, pods, options...)
+		switch {
+		case apierrors.IsForbidden(err):
+		case err != nil:
+			return "", fmt.Errorf("list the pods in %s: %w", agent.Namespace, err)
+		case len(pods.Items) > 0 && len(pods.Items[0].Spec.Containers) > 0:
+			return pods.Items[0].Spec.Containers[0].Image, nil
+		}
+	}
+	return "", nil
+}
+
+// eventsOf returns the Events of a pod.
+func eventsOf(ctx context.Context, c client.Reader, pod *corev1.Pod) ([]corev1.Event, error) {
+	events := &corev1.EventList{}
+	err := c.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxEvents),
+		client.MatchingFieldsSelector{Selector: fields.Set{"involvedObject.uid": string(pod.UID)}.AsSelector()})
+	if err != nil {
+		return nil, fmt.Errorf("list the Events of the pod: %w", err)
+	}
+	return events.Items, nil
+}
+
+const (
+	maxEvents = 100
+	maxAge    = 10 * time.Minute // of a pod: no probe takes longer
+)
+
+// RemoveOld deletes the pods of probes that were left behind, such as by a rollout that was stopped.
+func RemoveOld(ctx context.Context, c client.Client, namespace string, now time.Time) error {
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelStartProbe}); err != nil {
+		return fmt.Errorf("list start probes: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp != nil || now.Sub(pod.CreationTimestamp.Time) < maxAge {
+			continue
+		}
+		if err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
+		}
+	}
+	return nil
+}
