@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"internal/payload", "internal/node/trial", "internal/rollout"},
 	{"internal/component", "internal/controller/gate", "internal/fleet", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/supervisor/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/podguard"},
-	{"internal/node/podguard/machine"},
+	{"internal/node/podguard/machine", "internal/startprobe"},
 	{"internal/program", "internal/controller/drain", "internal/operator/kubeadm", "internal/node/agent", "internal/node/install"},
 	{"internal/operator/describe"},
 	{"internal/controller/notify"},

@@ -44,6 +44,6 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 	assert.Equal(t, len(pods.Items), 0, "pods of start probes that are left")
 
 	n.Push("probed", map[string]any{"maxPods": 106, "podPidsLimit": 2})
-	n.RolloutEnds("probed", 2, "PodsCannotStart", "pod evenkeel-start-probe-")
+	n.RolloutEnds("probed", 2, "PodsCannotStart")
 	n.KubeletHas("maxPods", 106.0)
 }
