@@ -17,7 +17,8 @@ const (
 const (
 	// LabelAgent is the label whose value schedules a pod of the installer or of the uninstaller on the node.
 	LabelAgent = "evenkeel.dev/agent"
-	// LabelStartProbe is the label of a pod in SystemNamespace that shows whether its node can start pods.
+	// LabelStartProbe is the label of a pod in SystemNamespace that shows whether its node can start pods. Its value is the name of the
+	// rollout, or assign.
 	LabelStartProbe = "evenkeel.dev/start-probe"
 	// AnnotationAgentFailed is the annotation with the reason of a failure, if LabelAgent is AgentInstallFailed or
 	// AgentUninstallFailed.

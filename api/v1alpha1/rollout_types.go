@@ -564,9 +564,6 @@ const (
 	StartProbeNever StartProbeMode = "Never"
 )
 
-// LabelStartProbe is the label of the pods of start probes. Its value is the name of the rollout, or assign.
-const LabelStartProbe = "evenkeel.dev/start-probe"
-
 // RolloutGate is a metric that must pass for a rollout to continue.
 type RolloutGate struct {
 	// name is the name of the gate in this rollout.

@@ -34,6 +34,9 @@ var othersFault = regexp.MustCompile(`(?i)\bexec: \\*"|no command specified|runt
 	`no matching entries in (passwd|group)|no users found|seccomp|apparmor|selinux|sysctl|cdi device|capabilit|oom-kill|` +
 	`no space left on device|code = unavailable|connection refused|transport: `)
 
+// OthersFault reports whether an error of a kubelet or its runtime about a pod has another cause than the kubelet's configuration.
+func OthersFault(words string) bool { return othersFault.MatchString(words) }
+
 // noise is what the words of each refusal begin with.
 var noise = regexp.MustCompile(`^(Failed to create sandbox for pod "[^"]*": )?(rpc error: code = Unknown desc = )?`)
 
@@ -93,7 +96,7 @@ func refusalWords(err string) string {
 	if quoted, e := strconv.QuotedPrefix(rest); e == nil {
 		rest, _ = strconv.Unquote(quoted)
 	}
-	if othersFault.MatchString(rest) {
+	if OthersFault(rest) {
 		return ""
 	}
 	return printable.Columns(printable.Line(payload.MaskText(head[1]+head[2]+": "+noise.ReplaceAllString(rest, ""))), maxRefusalWords)

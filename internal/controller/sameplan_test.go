@@ -75,10 +75,13 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		n.MaintenanceSince = n.MaintenanceSince.Truncate(time.Second)
 	}
 	c := d.controller(api, shown.Input.Now)
+	c.startProbes.asked, c.startProbes.may, c.startProbes.agents = shown.Input.Now, d.chance(2, "may create pods"), true
 	r := c.fleet.rollouts["r"]
 	wants, err := c.inputOf(t.Context(), r, r.object)
 	assert.NoError(t, err)
 	nodes, _ := c.fleet.planNodes(r, r.object.Generation, nil)
+
+	shown.Input.Controller.StartProbe = wants.Controller.StartProbe // as in the status since its last plan
 
 	if shown.Input.Target.ConfigMapRef.UID == fleet.UIDNotCreated { // the controller has made it
 		assert.Must(t, wants.Target.ConfigMapRef.UID != fleet.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")

@@ -11,9 +11,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// FailedPods is the reason of a failure that the start probe found.
-const FailedPods = "PodsCannotStart"
-
 // ProbeResult is the result of a start probe.
 type ProbeResult string
 

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -29,15 +30,9 @@ var (
 	containerReasons = []string{"RunContainerError", "CreateContainerError"}
 )
 
-// innocent are parts of errors that the node's configuration does not cause: networks, images, disks, a runtime that is down, and programs
-// that the image does not have.
-var innocent = []string{"network", "cni", "failed to pull", "sandbox image", "no space left", "read-only file system",
-	"input/output error", "code = unavailable", "connection refused", "error while dialing", "transport is closing", "executable file not found", "exec format error", "exec: \""}
-
-// isInnocent reports whether an error has another cause than the configuration.
+// isInnocent reports whether an error has another cause than the configuration. Images are not the kubelet's refusals elsewhere.
 func isInnocent(message string) bool {
-	message = strings.ToLower(message)
-	return slices.ContainsFunc(innocent, func(part string) bool { return strings.Contains(message, part) })
+	return component.OthersFault(message) || strings.Contains(message, "sandbox image") || strings.Contains(message, "failed to pull")
 }
 
 // judge returns what a pod that is not Ready, or does not stop, and its Events show. own reports whether the pod's image is that of the

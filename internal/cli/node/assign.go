@@ -46,6 +46,11 @@ If the node refuses in the preflight, the command asks whether to assign the con
 unless --force is given. Without the ClusterRole evenkeel-preflight, or without an answer within 30 seconds, it continues
 without a preflight and says why.
 
+With --start-probe, the command also starts and stops one pod in evenkeel-system on the node while the configuration is on trial. It
+needs the rights to create, read and delete pods there, and to list Events. Name an IMAGE that the node has and whose program runs until
+it is told to stop, such as --start-probe=registry.k8s.io/pause:3.10, if no pod of evenkeel-agent runs on the node. The exit code is 1
+if the kubelet cannot start the pod, which then stays for up to five minutes.
+
 A rollout that selects the node no longer changes it. For many nodes use "push".
 
 The exit code is 0 when the configuration has passed its trial, 2 when the node refused it or rolled back, and 3 when
@@ -61,6 +66,9 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 
   # Return to the node's own configuration
   kubectl evenkeel assign worker-17 --local
+
+  # Also prove that the node can still start pods
+  kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --start-probe
 
   # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
@@ -83,6 +91,9 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes and the node's answer, and assign nothing")
 	f.BoolVar(&o.force, "force", false, "assign the configuration even if the node refuses it in the preflight")
+	f.StringVar(&o.startProbe, "start-probe", "", "start and stop a pod on the node while the configuration is on trial; IMAGE is that of the "+
+		"node's evenkeel-agent pod if it is not given")
+	f.Lookup("start-probe").NoOptDefVal = agentImage
 	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute,
@@ -102,7 +113,7 @@ const (
 
 // assignOptions has the arguments and flags of "assign".
 type assignOptions struct {
-	node, file, until                 string
+	node, file, until, startProbe     string
 	dropIn, local, yes, dryRun, force bool
 	trial                             command.TrialFlags
 	timeout                           time.Duration // 0: no limit
@@ -114,6 +125,8 @@ func (o *assignOptions) check(timed bool) error {
 	case o.local && (o.file != "" || o.dropIn):
 		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local " +
 			"or the others")
+	case o.startProbe != "" && (o.local || o.until == untilAssigned):
+		return errors.New("--start-probe needs a configuration that runs on trial: it cannot be used with --local or --for=assigned")
 	case o.local && o.force:
 		return errors.New("--local has no preflight: it cannot be used with --force")
 	case o.local && o.trial.Changed():
@@ -217,6 +230,16 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	}
 	if o.until == untilAssigned {
 		return nil
+	}
+	if o.startProbe != "" {
+		trial := o
+		trial.until = untilTrial
+		if err := a.awaitNode(ctx, c, trial, stored, source, false); err != nil {
+			return err
+		}
+		if err := a.probe(ctx, c, o, stored, source); err != nil {
+			return err
+		}
 	}
 	return a.awaitNode(ctx, c, o, stored, source, false)
 }
