@@ -65,7 +65,7 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 		"it stops for long":            {change: stops, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "it stops"},
 
 		"no CNI":               {events: event(sandbox, 9, "failed to setup network for sandbox: no networks found in /etc/cni/net.d"), age: time.Minute},
-		"no CNI for long":      {events: event(sandbox, 9, "plugin type=\"bridge\" failed (add): network unreachable"), age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "network unreachable"},
+		"no CNI for long":      {events: event(sandbox, 9, "failed to setup network for sandbox: plugin type=\"bridge\" failed (add): network unreachable"), age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "network unreachable"},
 		"no sandbox image":     {events: event(sandbox, 9, "failed to get sandbox image \"pause:3.10\": failed to pull image"), age: time.Minute},
 		"the runtime is down":  {events: event(sandbox, 9, "rpc error: code = Unavailable desc = connection error"), age: time.Minute},
 		"the disk is full":     {events: event(sandbox, 9, "mkdir: no space left on device"), age: time.Minute},
