@@ -272,8 +272,8 @@ func (f *cache) endPass(name string, keep func(*nodeEntry)) {
 	f.refresh(n)
 }
 
-// beginProbe begins a pass over a node's start probe like beginPass, and returns the node's NodeConfig and the report of the pass before. It
-// returns false if the pass is not due.
+// beginProbe begins a pass over a node's start probe like beginPass, and returns the node's NodeConfig and the report of the pass
+// before. It returns false if the pass is not due.
 func (f *cache) beginProbe(name, key string) (*v1alpha1.NodeConfig, rollout.ProbeReport, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

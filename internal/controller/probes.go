@@ -83,8 +83,8 @@ func (c *Controller) passProbes(ctx context.Context, in *planInput, result *roll
 	}
 }
 
-// removeOldProbes deletes the pods of start probes that were left behind: once for those of an earlier leader, and while rollouts need start
-// probes.
+// removeOldProbes deletes the pods of start probes that were left behind: once for those of an earlier leader, and while rollouts need
+// start probes.
 func (c *Controller) removeOldProbes(ctx context.Context, now time.Time) error {
 	if c.startProbes.asked.IsZero() {
 		if err := c.askForProbes(ctx); err != nil {

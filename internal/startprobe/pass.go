@@ -25,9 +25,9 @@ var agents = []client.ObjectKey{
 	{Namespace: "kube-system", Name: "evenkeel-kubelet"},
 }
 
-// Pass does what is due for a probe: it creates the pod, deletes it when it is Ready, and judges it. before is the report of the pass before;
-// zero: there is none, or it is not known any more, and a pod that is gone is created again. now is the API server's time. A pod that failed
-// stays, so that the node's agent and people see it; RemoveOld deletes it.
+// Pass does what is due for a probe: it creates the pod, deletes it when it is Ready, and judges it. before is the report of the pass
+// before; zero: there is none, or it is not known any more, and a pod that is gone is created again. now is the API server's time. A pod
+// that failed stays, so that the node's agent and people see it; RemoveOld deletes it.
 func Pass(ctx context.Context, c client.Client, p Probe, before rollout.ProbeReport, now time.Time) rollout.ProbeReport {
 	report, err := pass(ctx, c, &p, before, now)
 	switch {
@@ -94,7 +94,8 @@ func create(ctx context.Context, c client.Client, p *Probe) (rollout.ProbeReport
 func AgentImage(ctx context.Context, c client.Reader, node string) (string, error) {
 	for _, agent := range agents {
 		pods := &corev1.PodList{}
-		options := []client.ListOption{client.InNamespace(agent.Namespace), client.MatchingLabels{"app.kubernetes.io/name": agent.Name}, client.Limit(1)}
+		options := []client.ListOption{client.InNamespace(agent.Namespace), client.Limit(1),
+			client.MatchingLabels{"app.kubernetes.io/name": agent.Name}}
 		if node != "" {
 			options = append(options, client.MatchingFields{"spec.nodeName": node})
 		}

@@ -43,8 +43,8 @@ func (p *Probe) name() string {
 	return "evenkeel-start-probe-" + hex.EncodeToString(sum[:8])
 }
 
-// Pod returns the pod with an image. It has no volume, no token and no rights, and the restricted profile of the Pod Security Standards. An image of the
-// agent is on the node, and its command waits for SIGTERM.
+// Pod returns the pod with an image. It has no volume, no token and no rights, and the restricted profile of the Pod Security Standards.
+// An image of the agent is on the node, and its command waits for SIGTERM.
 func (p *Probe) Pod(image string) *corev1.Pod {
 	no, yes := false, true
 	container := corev1.Container{

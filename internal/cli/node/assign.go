@@ -91,8 +91,8 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes and the node's answer, and assign nothing")
 	f.BoolVar(&o.force, "force", false, "assign the configuration even if the node refuses it in the preflight")
-	f.StringVar(&o.startProbe, "start-probe", "", "start and stop a pod on the node while the configuration is on trial; IMAGE is that of the "+
-		"node's evenkeel-agent pod if it is not given")
+	f.StringVar(&o.startProbe, "start-probe", "", "start and stop a pod on the node while the configuration is on trial; without a value, "+
+		"with the image of the node's evenkeel-agent pod")
 	f.Lookup("start-probe").NoOptDefVal = agentImage
 	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")

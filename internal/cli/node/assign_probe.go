@@ -24,7 +24,8 @@ const agentImage = "agent"
 const probeInterval = time.Second
 
 // probe starts and stops a pod on the node as soon as its kubelet runs the configuration, and prints the result.
-func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, stored *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) error {
+func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, stored *v1alpha1.NodeConfig,
+	source *v1alpha1.NodeConfigSource) error {
 	image := o.startProbe
 	if image == agentImage {
 		image = ""
