@@ -32,7 +32,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 	}
 	p := startprobe.Probe{Namespace: v1alpha1.SystemNamespace, Node: o.node, Config: stored, For: "assign", Image: image,
 		Key: fmt.Sprintf("%s/%d/%d", source.Content().UID, stored.Generation, time.Now().UnixNano())}
-	report, began := rollout.ProbeReport{}, time.Time{}
+	report, began, ahead := rollout.ProbeReport{}, time.Time{}, clockOffset(stored, time.Now())
 	for report.Result == "" {
 		nc := &v1alpha1.NodeConfig{}
 		if err := c.Get(ctx, client.ObjectKey{Name: o.node}, nc); err != nil && !fleet.Passing(err) {
@@ -45,7 +45,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 			if began.IsZero() {
 				began = time.Now()
 			}
-			report = startprobe.Pass(ctx, c, p, report, time.Now())
+			report = startprobe.Pass(ctx, c, p, report, time.Now().Add(ahead))
 		}
 		select {
 		case <-ctx.Done():
@@ -63,4 +63,19 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		fmt.Fprintf(a.ErrOut, "note: no result of the start probe: %s\n", report.Message)
 	}
 	return nil
+}
+
+// clockOffset returns how far the API server's clock is ahead of now, when an object that was just written was returned; 0 if the object
+// does not say when it was written.
+func clockOffset(written client.Object, now time.Time) time.Duration {
+	var last time.Time
+	for _, f := range written.GetManagedFields() {
+		if f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	if last.IsZero() {
+		return 0
+	}
+	return last.Sub(now)
 }
