@@ -46,4 +46,10 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 	n.Push("probed", map[string]any{"maxPods": 106, "podPidsLimit": 2})
 	n.RolloutEnds("probed", 2, "PodsCannotStart")
 	n.KubeletHas("maxPods", 106.0)
+
+	assign := func(code int, fields map[string]any, words ...string) {
+		n.Plugin(code, []string{"assign", "probed", "-f", n.File(n.DropIn(fields)), "--drop-in", "--yes", "--start-probe=" + localcluster.SleepImage}, words...)
+	}
+	assign(0, map[string]any{"maxPods": 107}, "node probed started and stopped a pod within")
+	assign(1, map[string]any{"maxPods": 107, "podPidsLimit": 2}, "cannot be started or stopped", "can't get final child's PID")
 }
