@@ -120,7 +120,7 @@ func (d *planner) withProbe(n *Node, want Observation) Observation {
 	if want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision || want.Attempt != n.Source.By().Attempt {
 		want = Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision, Attempt: n.Source.By().Attempt, Joined: n.joined()}
 	}
-	want.Probe, want.ProbeMessage = result, Cut(message, maxBlockedMessage)
+	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)
 	if result == ProbePassed {
 		want.ProbeMessage = ""
 	}

@@ -37,7 +37,7 @@ func Pass(ctx context.Context, c client.Client, p Probe, before rollout.ProbeRep
 	default:
 		report = rollout.ProbeReport{Result: rollout.ProbeUnknown, Message: printable.Line(err.Error())}
 	}
-	report.Key, report.Message = p.Key, rollout.Cut(report.Message, v1alpha1.MaxOutcomeMessage)
+	report.Key, report.Message = p.Key, printable.Cut(report.Message, v1alpha1.MaxOutcomeMessage)
 	return report
 }
 
