@@ -131,7 +131,7 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 	for _, tt := range []verdictTest{
 		{"an unset field", pruned + `;; esac; accept`, Accepted, 2, ""},
 		{"an unset field and an unknown one", pruned + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
-		{"an unset field, and not to be decoded even without", pruned + `end "failed to load kubelet config file, path: $file, error: no good then";; esac; accept`, Rejected, 1, "no good then"},
+		{"an unset field, and not to be decoded even without", pruned + `end "failed to load kubelet config file, path: $file, error: no good then";; esac; accept`, Rejected, 1, "b.d: [1]: no good then"},
 		{"accepted in both stages", `case "$config$dropins" in LOCALOWNOURS|LOCALOWN|OURS|*no-runtime*) accept;; esac; end "$config$dropins"`, Accepted, 2, ""},
 		{"unknown field", `case "$config" in OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
 		{"unknown field and another error", `case "$config" in OURS) ` + lenient + `; end "no good";; esac; accept`, Rejected, 1, "unknown field x"},

@@ -36,7 +36,8 @@ func (c *check) checkClientCA() (v Verdict, final bool) {
 	}
 	local, err := c.localClientCA()
 	if err != nil && !c.h.Protected.Empty() {
-		return Verdict{Outcome: Accepted, Message: oneLine("the client CA file cannot be compared with that of the local configuration: " + err.Error())}, true
+		return Verdict{Outcome: Accepted, Message: oneLine("the client CA file cannot be compared with that of the local configuration: " +
+			err.Error())}, true
 	}
 	for _, name := range files {
 		if filepath.Clean(name) == local {

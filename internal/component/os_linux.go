@@ -26,18 +26,19 @@ func dieWithParent(cmd *exec.Cmd) {
 }
 
 // confine gives a process an empty network namespace, if permitted, because a configuration can name endpoints. Unix
-// sockets stay reachable.
+// sockets stay reachable. It also gets its own mounts: a kubelet that continues mounts its root directory, which could not be
+// removed then.
 func confine(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 && mayUnshare() {
-		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNET
+		cmd.SysProcAttr.Cloneflags, cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNET, unix.CLONE_NEWNS
 	}
 }
 
-// mayUnshare reports whether this process may create network namespaces; root in a container may not.
+// mayUnshare reports whether this process may create these namespaces; root in a container may not.
 var mayUnshare = sync.OnceValue(func() bool {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Path = "/nonexistent" // cloned, but never executed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Unshareflags: unix.CLONE_NEWNS}
 	return errors.Is(cmd.Start(), fs.ErrNotExist)
 })
 

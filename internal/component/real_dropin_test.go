@@ -264,7 +264,7 @@ func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	h := dryRunner(t, kubeletWith(t, endpoint, "--config-dir="+own))
 	checkVerdict(t, h.Check(context.Background(), laidOver("maxPods: 77\n"), ""), Accepted, 2, "")
 	v := h.Check(context.Background(), laidOver("evictionHard: {nodefs.available: banana}\n"), "")
-	assert.That(t, v.Outcome == Rejected && v.Stage == 2 && strings.HasPrefix(v.Message, "quantities must match the regular expression"), "got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
+	assert.That(t, v.Outcome == Rejected && v.Stage == 2 && strings.HasPrefix(v.Message, `evictionHard[nodefs.available]: "banana": quantities must match the regular expression`), "got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	mustBeFields(t, v.Effective, map[string]string{"evictionHard[nodefs.available]": "banana", "evictionHard[memory.available]": "5%"})
 	// The node's own drop-ins are below the candidate in stage 2, too.
 	assert.NoError(t, os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600))

@@ -25,6 +25,9 @@ const maxRounds = 20
 var rejectedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
 	`|cannot set feature gate (\S+) to \w+, feature is locked to \w+`)
 
+// namesName matches an error about a name that is in the configuration.
+var namesName = regexp.MustCompile(`unknown field|feature gate`)
+
 // ValidationErrors returns the verdict on a configuration and, if it is rejected, all errors: see objections.
 func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, []string) {
 	v := c.Validate(ctx, data)
@@ -48,7 +51,7 @@ func objections(ctx context.Context, v Verdict, data []byte, validate func(conte
 		}
 		refused, remaining := withoutRejectedGates(data, message)
 		if remaining == nil {
-			if rest = message; rest != "" {
+			if rest = message; rest != "" && !namesName.MatchString(rest) {
 				rest = culprit(ctx, message, data, validate) + rest
 			}
 			break

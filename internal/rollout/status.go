@@ -35,7 +35,8 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 		return meta.FindStatusCondition(said, c.Type) == nil
 	})
 	for _, c := range said {
-		c.Message, c.ObservedGeneration, c.LastTransitionTime = printable.Cut(c.Message, v1alpha1.MaxRolloutMessage), in.Generation, metav1.NewTime(in.Now)
+		c.Message, c.ObservedGeneration, c.LastTransitionTime = printable.Cut(c.Message,
+			v1alpha1.MaxRolloutMessage), in.Generation, metav1.NewTime(in.Now)
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
 	d.recordOutcome()
@@ -54,7 +55,8 @@ func (d *planner) listFailed() {
 	var failed []v1alpha1.FailedNode
 	for _, i := range d.failed {
 		s := d.nodeState(&d.nodes[i])
-		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason, Message: printable.Cut(s.Message, v1alpha1.MaxFailedMessage)})
+		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason,
+			Message: printable.Cut(s.Message, v1alpha1.MaxFailedMessage)})
 	}
 	if d.next.Halt == nil || d.in.Status.Halt == nil || len(failed) >= len(d.next.FailedNodes) {
 		d.next.FailedNodes = failed

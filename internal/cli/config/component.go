@@ -129,7 +129,7 @@ Exit codes:
   2  a configuration must be migrated by hand before the upgrade
   3  it is unknown whether one must be: its binary was not given, or gave no verdict`,
 		Example: `  # Plan an upgrade to 1.37
-  kubectl evenkeel component plan v1.37.0 --component-binary kubelet=./kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.0
+  kubectl evenkeel component plan v1.37.0 --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.0
 
   # Plan it with a new kubelet configuration
   kubectl evenkeel component plan v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet`,
