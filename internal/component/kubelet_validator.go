@@ -54,6 +54,15 @@ func (k *kubeletValidator) validate(ctx context.Context, data []byte) (result, s
 		return result{message: err.Error()}, ""
 	}
 	a, unchecked := k.validateOnHost(ctx, caps, data)
+	if a.outcome == Accepted {
+		if errs := textErrors(a.effective); len(errs) > 0 {
+			return result{outcome: Rejected, message: oneLine(strings.Join(errs, "; "))}, ""
+		}
+		if unchecked != "" {
+			unchecked += "; "
+		}
+		unchecked += notJudged
+	}
 	if a.effective != nil {
 		a.effective["apiVersion"], a.effective["kind"] = caps.apiVersion, payload.KubeletKind
 	}

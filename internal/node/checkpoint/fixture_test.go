@@ -54,10 +54,11 @@ func full() trial.State {
 		Bad: []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c")}, Time: noon,
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: v1alpha1.ReasonCrashLooped, Attempt: 2, Provisional: true}},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
-		Promoted: []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was"}},
+		Promoted: []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was", Starts: v1alpha1.PodsStartRefused, Refused: "pod a/b: no"}},
 		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: lasting(30 * time.Minute), Threshold: 2, AllowPodLoss: true},
 			StartTime: noon, Healthy: lasting(63 * time.Second), Unhealthy: lasting(20 * time.Second), NotReady: lasting(10 * time.Second), LongestUptime: lasting(7 * time.Second), BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
-			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pending: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}}},
+			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pending: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}, Failing: []string{"pod-2"}},
+			Started: []trial.PodStart{{Namespace: "a", Name: "b", Trusted: true}}},
 	}
 }
 

@@ -298,8 +298,9 @@ func TestFixtureSetsEverySavedField(t *testing.T) {
 			walk(path, v.Index(0))
 		case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
 			for i := range v.NumField() {
-				if name := v.Type().Field(i).Name; name != "Term" && name != "Previous" { // of a rollout's reference, which are not recorded
-					walk(path+"."+name, v.Field(i))
+				f := v.Type().Field(i) // Term and Previous of a rollout's reference are not recorded
+				if f.Name != "Term" && f.Name != "Previous" && f.Tag.Get("json") != "-" {
+					walk(path+"."+f.Name, v.Field(i))
 				}
 			}
 		}
