@@ -25,7 +25,9 @@ const dump = `dump '{"MaxPods":110,"FailCgroupV1":false}'
 
 func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 	const notPrinted = "[the kubelet did not print the configuration with its defaults]"
-	const notJudged = "[not checked: failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it]"
+	const onNode = "[not checked: " + notJudged + "]"
+	const onOtherHost = "[not checked: failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it; " +
+		notJudged + "]"
 	for _, tt := range []struct {
 		name, body string
 		outcome    Outcome
@@ -33,8 +35,8 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 		message    string
 		warnings   string
 	}{
-		{"accepted", dump + `accept`, Accepted, 1, "", "[]"},
-		{"accepted, but not printed", `quiet; accept`, Accepted, 1, "", notPrinted},
+		{"accepted", dump + `accept`, Accepted, 1, "", onNode},
+		{"accepted, but not printed", `quiet; accept`, Accepted, 1, "", "[not checked: " + notJudged + " " + notPrinted[1:]},
 		{"refused", dump + `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good", "[]"},
 		{"unknown field", dump + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
 			Rejected, 1, "unknown field x", "[]"},
@@ -42,7 +44,7 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 			"no good (but an empty configuration does not pass the dry run either: no luck)", "[]"},
 		{"killed by somebody", `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
 		{"no kubelet at all", `end "no luck"`, CouldNotTell, 0, "the dry run does not work with this kubelet: no luck", "[]"},
-		{"accepted, were it not for the host", dump + cgroupV1 + `accept`, Accepted, 1, "", notJudged},
+		{"accepted, were it not for the host", dump + cgroupV1 + `accept`, Accepted, 1, "", onOtherHost},
 		{"refused, host or not", cgroupV1 + `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good", "[]"},
 		{"unknown field, host or not", cgroupV1 + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
 			Rejected, 1, "unknown field x", "[]"},
