@@ -82,7 +82,7 @@ func (d *decider) updateClocks() bool {
 		}
 	}
 	d.updateNodeClocks(gap, was)
-	if run.ReadyFor >= stableAfter {
+	if run.ReadyFor >= stableAfter && !d.cannotStart() {
 		run.Retries = 0
 	}
 	return true

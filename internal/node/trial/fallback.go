@@ -54,10 +54,19 @@ func (d *decider) inDoubt(b BadConfig) bool { return b.Provisional && !b.matches
 // isDoubted reports whether there is a verdict in doubt.
 func (d *decider) isDoubted() bool { return slices.ContainsFunc(d.next.Bad, d.inDoubt) }
 
-// isProof reports whether what runs has been healthy for stableTime, and Ready too if a verdict in doubt is about that.
+// isProof reports whether what runs has been healthy for stableTime and can start pods, and has been Ready for long enough if a verdict in
+// doubt is about that or about pods.
 func (d *decider) isProof() bool {
-	needsReady := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return d.inDoubt(b) && b.Failure == v1alpha1.ReasonNotReady })
-	return d.isStable() && (!needsReady || d.next.Run.ReadyFor >= d.stableTime())
+	var ready time.Duration
+	for _, b := range d.next.Bad {
+		switch {
+		case d.inDoubt(b) && b.Failure == v1alpha1.ReasonNotReady:
+			ready = max(ready, d.stableTime())
+		case d.inDoubt(b) && b.Failure == v1alpha1.ReasonPodsCannotStart:
+			ready = max(ready, refusedAfter+time.Second) // the kubelet had the time to be refused, too
+		}
+	}
+	return d.isStable() && d.next.Run.ReadyFor >= ready && !d.cannotStart()
 }
 
 // confirmVerdicts makes the verdicts in doubt final if what runs proves them. That may be no fallback: the configurations may not be
@@ -109,6 +118,8 @@ func (d *decider) currentFailure() (string, string) {
 		return v1alpha1.ReasonNotHealthy, fmt.Sprintf("not healthy for %s", l.HealthTimeout)
 	case run.NotReady >= l.ReadyTimeout && run.NotReady > 0:
 		return v1alpha1.ReasonNotReady, fmt.Sprintf("the node is not ready for %s", l.ReadyTimeout)
+	case d.cannotStart() && run.RefusedFor >= refusedAfter:
+		return v1alpha1.ReasonPodsCannotStart, "the node cannot start pods"
 	}
 	return "", ""
 }

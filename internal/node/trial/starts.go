@@ -44,9 +44,9 @@ func weight(pods []PodStart) int {
 
 func isTrusted(p PodStart) bool { return p.Trusted }
 
-// started returns the pods that were started since the trial began, or since the start of the kubelet.
+// started returns the pods that were started since the trial began; if its configuration does not run, since the start of the kubelet.
 func (d *decider) started() []PodStart {
-	if t := d.next.Trial; t != nil {
+	if t := d.next.Trial; t != nil && d.runsTrial() {
 		return t.Started
 	}
 	return d.o.Node.Started
