@@ -119,7 +119,7 @@ func (d *decider) judgeAfterTrial() {
 	case p.Starts != v1alpha1.PodsStartFailed && s.Run.RefusedFor >= refusedAfter && d.cannotStart():
 		p.Starts, p.Refused = v1alpha1.PodsStartFailed, refusals(d.o.Node.Refused)
 		d.event(true, eventPodsCannotStart, "since %s became last-known-good, the node cannot start pods: %s", c.UIDLabel(), p.Refused)
-	case p.Starts == v1alpha1.PodsStartFailed && weight(d.o.Node.Started) > 0:
+	case p.Starts == v1alpha1.PodsStartFailed && weight(d.o.Node.Started) > 0 && !d.cannotStart():
 		p.Starts, p.Refused = v1alpha1.PodsStartObserved, ""
 	}
 }
