@@ -174,6 +174,9 @@ func (d *decider) chooseAction() bool {
 			Retries: run.Retries,
 			APISeen: adopted && d.o.Node.API,
 		}
+		if s.promotion(d.choice).refused() {
+			run.AfterTrial = reportRefusals
+		}
 	} else {
 		if d.startCause = CauseCrash; run.Crashes == 0 {
 			d.startCause = CauseBoot // it was stopped, and its binary is another one

@@ -15,8 +15,8 @@ const (
 	// refusedAfter is how long pods must be refused while none starts. The kubelet tries to create a sandbox again after 10 to 15 s, and a
 	// container after 10, 20 and 40 s.
 	refusedAfter = 90 * time.Second
-	// minRefusalWait and the duration of the trial limit how long a trial waits for refused pods while others start: the longer counts.
-	minRefusalWait = 10 * time.Minute
+	// maxRefusalWait is how much longer a trial takes while pods are refused. The controller waits for 15 minutes more than the duration.
+	maxRefusalWait = 10 * time.Minute
 	// reportRefusals is how long after a trial refused pods are still reported.
 	reportRefusals = time.Hour
 )
@@ -69,14 +69,13 @@ func (d *decider) isRefused() bool {
 // waitsForStarts reports whether the trial must not pass yet: pods are refused. One broken pod must not hold a trial forever.
 func (d *decider) waitsForStarts() bool {
 	duration := d.next.Trial.Terms.Duration.Duration
-	return d.isRefused() && d.observedHealth() < duration+max(duration, minRefusalWait)
+	return d.isRefused() && d.observedHealth() < duration+maxRefusalWait
 }
 
 // updateStarts records which pods were started in the trial, and for how long pods are refused.
 func (d *decider) updateStarts() bool {
 	run, n := &d.next.Run, d.o.Node
 	gap := min(d.o.Elapsed, maxGap)
-	run.AfterTrial = max(0, run.AfterTrial-gap)
 	if d.onTrial() && n.API {
 		for _, p := range n.Started {
 			known := d.next.Trial.Started
@@ -103,11 +102,12 @@ func (d *decider) updateStarts() bool {
 	return true
 }
 
-// judgeAfterTrial reports refused pods after the trial. The node never goes back because of them.
+// judgeAfterTrial reports refused pods after the trial, as long as somebody looks. The node never goes back because of them.
 func (d *decider) judgeAfterTrial() {
 	s := &d.next
 	c := s.Run.Config
-	if s.Trial != nil || s.Run.AfterTrial == 0 || !s.LastKnownGood.Same(c) {
+	s.Run.AfterTrial = max(0, s.Run.AfterTrial-d.o.Elapsed)
+	if s.Trial != nil || !s.LastKnownGood.Same(c) {
 		return
 	}
 	i := slices.IndexFunc(s.Promoted, func(p Promotion) bool { return p.Revision == c.Revision })
@@ -116,6 +116,9 @@ func (d *decider) judgeAfterTrial() {
 	}
 	p := &s.Promoted[i]
 	switch {
+	case p.refused() && s.Run.AfterTrial == 0: // nobody looks any more
+		p.Starts, p.Refused = v1alpha1.PodsStartUnknown, ""
+	case s.Run.AfterTrial == 0:
 	case p.Starts != v1alpha1.PodsStartFailed && s.Run.RefusedFor >= refusedAfter && d.cannotStart():
 		p.Starts, p.Refused = v1alpha1.PodsStartFailed, refusals(d.o.Node.Refused)
 		d.event(true, eventPodsCannotStart, "since %s became last-known-good, the node cannot start pods: %s", c.UIDLabel(), p.Refused)
@@ -143,6 +146,11 @@ func (s State) promotion(c Config) Promotion {
 		}
 	}
 	return Promotion{}
+}
+
+// refused reports whether a promotion says that pods were refused.
+func (p Promotion) refused() bool {
+	return p.Starts == v1alpha1.PodsStartFailed || p.Starts == v1alpha1.PodsStartRefused
 }
 
 // Words returns what a promotion says about pods that were started; empty: nothing.

@@ -168,7 +168,7 @@ type Run struct {
 	Probing        time.Duration // since the API probe began
 	Waited         time.Duration // since the trial became inconclusive
 
-	// Pods that cannot start: updateStarts. promote sets AfterTrial.
+	// Pods that cannot start: updateStarts. AfterTrial: promote, chooseAction and judgeAfterTrial.
 	RefusedFor time.Duration // pods are refused, and none has started
 	Refused    string        // the pods that are refused, and why, as they were reported first; empty: none
 	AfterTrial time.Duration // remaining time in which refused pods are still reported
