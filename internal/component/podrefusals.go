@@ -12,11 +12,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// PodRefusal is a failed attempt of a kubelet to start a pod.
+// PodRefusal is the last error of a kubelet with a pod.
 type PodRefusal struct {
 	Namespace, Name string
-	Attempt         string // differs from that of other attempts
-	Words           string // of the kubelet or the runtime, in one line without credentials, at most 200 columns
+	// Attempt differs from that of other attempts; empty: the log has only back-offs. Seen is of the last record, which can be a back-off.
+	Attempt, Seen string
+	Words         string // of the kubelet or the runtime, in one line without credentials, at most 200 columns; empty: no refusal
+	Timeout       bool   // the runtime took too long, which a shorter runtimeRequestTimeout or a runtime that hangs causes
 }
 
 const maxRefusalWords = 200
@@ -29,18 +31,32 @@ var refusalHeads = regexp.MustCompile(`^\[?failed to "(?:CreatePodSandbox|StartC
 
 // othersFault are words of runtimes (containerd and CRI-O) about what a configuration of the kubelet does not cause: what the pod asks
 // for, the network plugin, a full disk, and a runtime that does not answer.
-var othersFault = regexp.MustCompile(`(?i)\bexec: \\*"|no command specified|runtime ?class|runtime ?handler|no runtime for |` +
-	`\bcni\b|network for sandbox|pod network sandbox|cni network|error mounting|failed to mount|mkdir |unable to find (user|group)|` +
-	`no matching entries in (passwd|group)|no users found|seccomp|apparmor|selinux|sysctl|cdi device|capabilit|oom-kill|` +
-	`no space left on device|code = unavailable|connection refused|transport: `)
+// Short words count only outside of names that a pod's author chose.
+var othersFault = regexp.MustCompile(`(?i)\bexec: \\*"|executable file .* not found|no command specified|chdir to cwd|` +
+	`runtime ?class|runtime ?handler|no runtime for |is not a shared mount|failed to generate spec: failed to stat|` +
+	`\bcni\b|network for sandbox|pod network sandbox|cni network|error mounting|failed to mount|unable to find (user|group)|` +
+	`no matching entries in (passwd|group)|no users found|cdi device|oom-kill|(^|[\s(:])mkdir /|` +
+	`(^|[\s(:])(seccomp|apparmor|selinux|sysctls?|capability|capabilities)([\s:,.)]|$)|` +
+	`no space left on device|read-only file system|too many open files|code = unavailable|connection refused|transport: `)
+
+// timedOut are the words of a request to the runtime that took too long, and reserved those of the next one while it still goes on.
+var (
+	timedOut = regexp.MustCompile(`(?i)deadline ?exceeded`)
+	reserved = regexp.MustCompile(`(?i)failed to reserve (sandbox|container) name`)
+)
 
 // OthersFault reports whether an error of a kubelet or its runtime about a pod has another cause than the kubelet's configuration.
-func OthersFault(words string) bool { return othersFault.MatchString(words) }
+func OthersFault(words string) bool {
+	return othersFault.MatchString(words) || reserved.MatchString(words)
+}
 
 // noise is what the words of each refusal begin with.
 var noise = regexp.MustCompile(`^(Failed to create sandbox for pod "[^"]*": )?(rpc error: code = Unknown desc = )?`)
 
-// PodRefusals returns the last attempt to start each pod that a kubelet or its runtime refused, from lines of the kubelet's log.
+// backOff is the error of a kubelet that waits before it tries again.
+var backOff = regexp.MustCompile(`^\[?failed to "StartContainer" for "[^"]*" with CrashLoopBackOff: `)
+
+// PodRefusals returns the last error with each pod, from lines of the kubelet's log.
 func PodRefusals(log []byte) []PodRefusal {
 	var found []PodRefusal
 	at := map[string]int{}
@@ -60,17 +76,20 @@ func PodRefusals(log []byte) []PodRefusal {
 			}
 		}
 		namespace, name, ok := podName(values["pod"])
-		words := refusalWords(values["err"])
-		if !ok || words == "" {
+		if !ok {
 			continue
 		}
-		refusal := PodRefusal{namespace, name, strings.ToValidUTF8(line[:min(len(line), 40)], ""), words}
-		if i, known := at[namespace+"/"+name]; known {
-			found[i] = refusal
-			continue
+		i, known := at[namespace+"/"+name]
+		if !known {
+			i = len(found)
+			at[namespace+"/"+name] = i
+			found = append(found, PodRefusal{Namespace: namespace, Name: name})
 		}
-		at[namespace+"/"+name] = len(found)
-		found = append(found, refusal)
+		found[i].Seen = strings.ToValidUTF8(line[:min(len(line), 40)], "")
+		if !backOff.MatchString(values["err"]) {
+			found[i].Attempt = found[i].Seen
+			found[i].Words, found[i].Timeout = refusalWords(values["err"])
+		}
 	}
 	return found
 }
@@ -86,18 +105,20 @@ func podName(value string) (namespace, name string, ok bool) {
 	return namespace, name, ok && namespace != "" && name != ""
 }
 
-// refusalWords returns the words of an error that refuses a pod; empty if it does not, or if the configuration cannot be the cause.
-func refusalWords(err string) string {
+// refusalWords returns the words of an error that refuses a pod, and whether the runtime took too long; empty if it does not refuse it, or
+// if the configuration cannot be the cause.
+func refusalWords(err string) (words string, timeout bool) {
 	head := refusalHeads.FindStringSubmatch(err)
 	if head == nil {
-		return ""
+		return "", false
 	}
 	rest := err[len(head[0]):]
 	if quoted, e := strconv.QuotedPrefix(rest); e == nil {
 		rest, _ = strconv.Unquote(quoted)
 	}
-	if OthersFault(rest) {
-		return ""
+	if othersFault.MatchString(rest) {
+		return "", false
 	}
-	return printable.Columns(printable.Line(payload.MaskText(head[1]+head[2]+": "+noise.ReplaceAllString(rest, ""))), maxRefusalWords)
+	words = printable.Columns(printable.Line(payload.MaskText(head[1]+head[2]+": "+noise.ReplaceAllString(rest, ""))), maxRefusalWords)
+	return words, timedOut.MatchString(rest) || reserved.MatchString(rest)
 }

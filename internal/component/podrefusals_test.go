@@ -5,6 +5,7 @@ package component
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,8 +28,10 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 			"CreatePodSandboxError: runc create failed: can't get final child's PID from pipe: EOF"},
 		{syncError("StartContainer", "RunContainerError", "error during container init: can't start thread"),
 			"RunContainerError: error during container init: can't start thread"},
-		{"[" + syncError("StartContainer", "CreateContainerError", "context deadline exceeded") + ", " +
-			syncError("StartContainer", "CrashLoopBackOff", "back-off 10s") + "]", "CreateContainerError: context deadline exceeded"},
+		{"[" + syncError("StartContainer", "CreateContainerError", "refused") + ", " +
+			syncError("StartContainer", "CrashLoopBackOff", "back-off 10s") + "]", "CreateContainerError: refused"},
+		{syncError("StartContainer", "RunContainerError", `cannot start container "sysctl" of "selinux-mkdir_capabilities-x": EOF`),
+			`RunContainerError: cannot start container "sysctl" of "selinux-mkdir_capabilities-x": EOF`},
 		{"failed to ensure that the pod: 12-34 cgroups exist and are correctly applied: failed to create container",
 			"failed to ensure that the pod: failed to create container"},
 		{syncError("CreatePodSandbox", "CreatePodSandboxError", "token=secret-value\nfailed"), "CreatePodSandboxError: token=masked failed"},
@@ -38,8 +41,15 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 		{syncError("StartContainer", "ErrImagePull", "not found"), ""},
 		{syncError("StartContainer", "ImagePullBackOff", "Back-off pulling image"), ""},
 		{syncError("StartContainer", "ErrImageNeverPull", "is not present"), ""},
-		{syncError("StartContainer", "CrashLoopBackOff", "back-off 10s restarting failed container"), ""},
 		{syncError("StartContainer", "RunContainerError", `runc create failed: exec: "nope": executable file not found in $PATH`), ""},
+		{syncError("StartContainer", "RunContainerError", "executable file `nope` not found in $PATH: No such file or directory"), ""},
+		{syncError("StartContainer", "RunContainerError", `OCI runtime create failed: chdir to cwd ("/root") set in config.json failed: permission denied`), ""},
+		{syncError("StartContainer", "CreateContainerError", `failed to generate container "c" spec: failed to generate spec: failed to stat "/a": no such file`), ""},
+		{syncError("StartContainer", "CreateContainerError", `path "/a" is mounted on "/" but it is not a shared mount`), ""},
+		{syncError("StartContainer", "RunContainerError", "unable to apply caps: can't set capabilities: operation not permitted"), ""},
+		{syncError("StartContainer", "RunContainerError", `sysctl "kernel.x" is not in a separate kernel namespace`), ""},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", "mkdir /run/x: read-only file system"), ""},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", "pipe2: too many open files"), ""},
 		{syncError("StartContainer", "RunContainerError", `error mounting "/a" to rootfs at "/b": not a directory`), ""},
 		{syncError("CreatePodSandbox", "CreatePodSandboxError", `get sandbox runtime: no runtime for "nope" is configured`), ""},
 		{syncError("CreatePodSandbox", "CreatePodSandboxError", `plugin type="bridge" failed (add): failed to setup network for sandbox`), ""},
@@ -51,10 +61,8 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 		{syncError("StartContainer", "PostStartHookError", syncError("StartContainer", "RunContainerError", "x")), ""},
 	} {
 		got := PodRefusals([]byte(attemptLine("shop/web", c.err)))
-		var want []PodRefusal
-		if c.want != "" {
-			want = []PodRefusal{{"shop", "web", "E1128 10:00:00.123456     123 pod_worker", c.want}}
-		}
+		const record = "E1128 10:00:00.123456     123 pod_worker"
+		want := []PodRefusal{{Namespace: "shop", Name: "web", Attempt: record, Seen: record, Words: c.want}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s:\n%s", c.err, diff)
 		}
@@ -73,9 +81,43 @@ func TestPodRefusalsOfOtherRecordsDoNotCount(t *testing.T) {
 		"E1128 10:00:00.123456     123 x.go:1] \"Error syncing pod, skipping\" err=<",
 		"\t" + strings.TrimSuffix(attemptLine("shop/forged", err), "\n"), " >",
 	}, "\n")
-	got := PodRefusals([]byte(log))
+	got := slices.DeleteFunc(PodRefusals([]byte(log)), func(r PodRefusal) bool { return r.Words == "" })
 	if len(got) != 1 || got[0].Namespace != "shop" || got[0].Name != "web" || got[0].Words != "CreatePodSandboxError: refused" {
 		t.Errorf("refused are %v", got)
+	}
+}
+
+func TestTheLastErrorOfAPodCounts(t *testing.T) {
+	refused := syncError("StartContainer", "RunContainerError", "refused")
+	backOff := syncError("StartContainer", "CrashLoopBackOff", "back-off 10s restarting failed container")
+	for name, c := range map[string]struct {
+		errs []string
+		want PodRefusal
+	}{
+		"a back-off after it":   {[]string{refused, backOff}, PodRefusal{Attempt: "0", Seen: "1", Words: "RunContainerError: refused"}},
+		"a back-off alone":      {[]string{backOff}, PodRefusal{Seen: "0"}},
+		"another error after":   {[]string{refused, "unmounted volumes=[v]"}, PodRefusal{Attempt: "1", Seen: "1"}},
+		"another error before":  {[]string{"unmounted volumes=[v]", refused}, PodRefusal{Attempt: "1", Seen: "1", Words: "RunContainerError: refused"}},
+		"the runtime is silent": {[]string{syncError("StartContainer", "CreateContainerError", "code = DeadlineExceeded")}, PodRefusal{Attempt: "0", Seen: "0", Words: "CreateContainerError: code = DeadlineExceeded", Timeout: true}},
+		"and still works":       {[]string{syncError("CreatePodSandbox", "CreatePodSandboxError", `failed to reserve sandbox name "a": name is reserved for "b"`)}, PodRefusal{Attempt: "0", Seen: "0", Words: `CreatePodSandboxError: failed to reserve sandbox name "a": name is reserved for "b"`, Timeout: true}},
+	} {
+		log := ""
+		for i, err := range c.errs {
+			log += strings.Replace(attemptLine("shop/web", err), "00.123456     123 ", fmt.Sprintf("00.12345%d     123 ", i), 1)
+		}
+		record := func(i string) string {
+			if i == "" {
+				return ""
+			}
+			return "E1128 10:00:00.12345" + i + "     123 pod_worker"
+		}
+		want := PodRefusal{"shop", "web", record(c.want.Attempt), record(c.want.Seen), c.want.Words, c.want.Timeout}
+		if diff := cmp.Diff([]PodRefusal{want}, PodRefusals([]byte(log))); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	if !OthersFault("failed to reserve container name") {
+		t.Error("a name that is still reserved is the configuration's fault")
 	}
 }
 

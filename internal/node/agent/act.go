@@ -55,7 +55,9 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	}
 	a.preflight.stop() // it judged the kubelet that ran before
 	a.awaitReport(ctx, action)
-	a.kubelet.lease, a.kubelet.admitted, a.kubelet.pods = &leaseObserver{since: time.Now()}, false, podStarts{}
+	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
+	before, after := a.verdictFor(a.state.LastKnownGood.Config), a.verdictFor(action.Config)
+	a.kubelet.pods = podStarts{hasty: shorterTimeout(before.Effective, after.Effective)}
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)

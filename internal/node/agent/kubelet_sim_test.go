@@ -445,6 +445,7 @@ func (p *simProcess) PodRefusals() []component.PodRefusal {
 	refusals := slices.Clone(p.kubelet.get().refusals)
 	for i := range refusals {
 		refusals[i].Attempt = time.Now().Truncate(10 * time.Second).String()
+		refusals[i].Seen = refusals[i].Attempt
 	}
 	return refusals
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,25 +21,74 @@ import (
 const (
 	// minRefusals is how often a pod must be refused to count: the first time can be a short outage.
 	minRefusals = 2
-	// maxRefused limits how many refused pods are remembered, and maxStarted how many of those that were started.
-	maxRefused, maxStarted = 64, 16
+	// maxRefused limits how many refused pods are remembered, maxOfNamespace those of one namespace, and maxStarted how many of those that
+	// were started. Refused pods of the cluster's own are always remembered.
+	maxRefused, maxOfNamespace, maxStarted = 64, 4, 16
+	// forgottenAfter is how long a pod counts as refused without another attempt or back-off: longer than a kubelet waits between them.
+	forgottenAfter = 90 * time.Second
 )
 
 // podStarts is which pods the kubelet that was started last could start, and which it could not.
 type podStarts struct {
 	base     map[types.UID]string // when the containers of each pod had started before this kubelet; nil: not known yet
 	attempts map[string]attempts  // by namespace/name
+	hasty    bool                 // this kubelet has a shorter timeout for requests to the runtime than the one that it replaced
 
 	started, refused []trial.PodStart
-	unseen           bool           // there are refusals, but nobody watches the pods
+	unseen           bool           // there are refusals that nobody has judged, and nobody watches the pods
 	before           trial.Baseline // of the last trial with this kubelet
 }
 
 // attempts are the failed ones to start a pod.
 type attempts struct {
-	count int
-	last  string
-	words string // of the first one: those of later ones can differ
+	count      int
+	last, seen string // see PodRefusal
+	at         time.Time
+	words      string // of the first one: those of later ones can differ
+	judged     bool   // together with the pod
+}
+
+// note notes what the log says now about a pod.
+func (p *podStarts) note(r component.PodRefusal, static bool, now time.Time) {
+	name := r.Namespace + "/" + r.Name
+	a, known := p.attempts[name]
+	switch {
+	case known && a.seen == r.Seen:
+	case known && (r.Attempt == "" || r.Attempt == a.last): // a back-off
+		a.seen, a.at = r.Seen, now
+		p.attempts[name] = a
+	case r.Words == "" || r.Timeout && !p.hasty: // another error
+		delete(p.attempts, name)
+	case known || isOwn(r.Namespace) || static || p.hasRoom(r.Namespace):
+		p.attempts[name] = attempts{a.count + 1, r.Attempt, r.Seen, now, cmp.Or(a.words, r.Words), a.judged}
+	}
+}
+
+// hasRoom reports whether a pod that is new can be remembered.
+func (p *podStarts) hasRoom(namespace string) bool {
+	same := 0
+	for name := range p.attempts {
+		if strings.HasPrefix(name, namespace+"/") {
+			same++
+		}
+	}
+	return len(p.attempts) < maxRefused && same < maxOfNamespace
+}
+
+// isOwn reports whether a pod is one of the cluster's own.
+func isOwn(namespace string) bool {
+	return namespace == "kube-system" || namespace == v1alpha1.SystemNamespace
+}
+
+// shorterTimeout reports whether after has a shorter timeout for requests to the runtime than before.
+func shorterTimeout(before, after component.Effective) bool {
+	timeout := func(e component.Effective) time.Duration {
+		value, _ := e.Field("runtimeRequestTimeout")
+		text, _ := value.(string)
+		d, _ := time.ParseDuration(text)
+		return d
+	}
+	return timeout(after) > 0 && timeout(after) < timeout(before)
 }
 
 // update notes what the kubelet's log says about refused pods and, if the node's pods are watched, which of them count. t is nil after
@@ -50,13 +100,23 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 	if p.attempts == nil {
 		p.attempts = map[string]attempts{}
 	}
-	for _, r := range log {
-		name := r.Namespace + "/" + r.Name
-		if a, known := p.attempts[name]; a.last != r.Attempt && (known || len(p.attempts) < maxRefused) {
-			p.attempts[name] = attempts{a.count + 1, r.Attempt, cmp.Or(a.words, r.Words)}
-		}
+	now := time.Now()
+	static := map[string]bool{}
+	for i := range s.Pods {
+		static[s.Pods[i].Namespace+"/"+s.Pods[i].Name] = s.Pods[i].Static
 	}
-	if p.unseen = !watched && len(p.attempts) > 0; !watched {
+	for _, r := range log {
+		p.note(r, static[r.Namespace+"/"+r.Name], now)
+	}
+	p.unseen = false
+	for name, a := range p.attempts {
+		if now.Sub(a.at) > forgottenAfter {
+			a = attempts{last: a.last, seen: a.seen}
+		}
+		p.attempts[name] = a
+		p.unseen = p.unseen || !watched && a.count >= minRefusals && !a.judged
+	}
+	if !watched {
 		p.refused = nil
 	}
 	if !s.Complete || !s.Reachable {
@@ -77,14 +137,21 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		}
 		start := trial.PodStart{
 			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe,
-			Trusted: pod.Static || pod.Namespace == "kube-system" || pod.Namespace == v1alpha1.SystemNamespace,
+			Trusted: pod.Static || isOwn(pod.Namespace),
 		}
-		switch a := p.attempts[name]; {
-		case pod.Started != p.base[pod.UID]:
+		a, known := p.attempts[name]
+		a.judged = a.count >= minRefusals
+		switch {
+		case pod.Started > p.base[pod.UID]: // times of one clock in RFC 3339; that of a failed start is missing
+			p.base[pod.UID] = pod.Started
 			p.addStarted(start)
+			a = attempts{last: a.last, seen: a.seen}
 		case a.count >= minRefusals && isActive(*pod) && !pod.Deleting && !p.failedBefore(pod):
 			start.Words = a.words
 			p.refused = append(p.refused, start)
+		}
+		if known {
+			p.attempts[name] = a
 		}
 	}
 	maps.DeleteFunc(p.attempts, func(name string, _ attempts) bool { return !names[name] })
@@ -104,12 +171,13 @@ func (p *podStarts) addStarted(start trial.PodStart) {
 // failedBefore reports whether a pod, or one of the same owner, did not run before the trial, or whether that is not known.
 func (p *podStarts) failedBefore(pod *source.Pod) bool {
 	b := p.before
-	return !b.API || b.Pending || slices.Contains(b.Failing, string(pod.UID)) ||
+	return !b.API || b.Pending || b.Failing == nil || slices.Contains(b.Failing, string(pod.UID)) ||
 		pod.Owner != "" && slices.Contains(b.Failing, string(pod.Owner))
 }
 
 // failing returns the UIDs of active pods with a container that does not run, and of their owners.
-func failing(pods []source.Pod) (uids []string) {
+func failing(pods []source.Pod) []string {
+	uids := []string{} // nil: not known
 	for i := range pods {
 		if p := &pods[i]; p.Waiting && isActive(*p) {
 			uids = append(uids, string(p.UID))

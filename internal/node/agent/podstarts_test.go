@@ -4,11 +4,14 @@
 package agent
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,7 +44,7 @@ func (s *starting) update(refused ...string) string {
 	for _, name := range refused {
 		s.clock++
 		namespace, pod, _ := strings.Cut(name, "/")
-		log = append(log, component.PodRefusal{Namespace: namespace, Name: pod, Attempt: fmt.Sprint(s.clock), Words: fmt.Sprintf("words %d", s.clock)})
+		log = append(log, component.PodRefusal{Namespace: namespace, Name: pod, Attempt: fmt.Sprint(s.clock), Seen: fmt.Sprint(s.clock), Words: fmt.Sprintf("words %d", s.clock)})
 	}
 	s.pods.update(log, s.state, true, s.trial)
 	var words []string
@@ -67,8 +70,8 @@ func TestAPodCountsAsRefusedAfterTwoAttempts(t *testing.T) {
 			t.Errorf("attempt %d: %q", i, got)
 		}
 	}
-	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same"}}, s.state, true, s.trial)
-	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same"}}, s.state, true, s.trial)
+	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
+	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
 	if got := s.update(); got != "shop/new refused (words 1)" {
 		t.Errorf("after the log was read twice: %q", got)
 	}
@@ -127,7 +130,10 @@ func TestRefusalsThatNobodyWatchesAreReportedAsSuch(t *testing.T) {
 	if p.update(nil, source.NodeState{}, false, nil); p.unseen {
 		t.Error("unseen without a refusal")
 	}
-	if p.update([]component.PodRefusal{{Namespace: "shop", Name: "web", Attempt: "1"}}, source.NodeState{}, false, nil); !p.unseen || len(p.refused) > 0 {
+	for _, attempt := range []string{"1", "2"} {
+		p.update([]component.PodRefusal{{Namespace: "shop", Name: "web", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
+	}
+	if !p.unseen || len(p.refused) > 0 {
 		t.Errorf("unseen %t, refused %v", p.unseen, p.refused)
 	}
 }
@@ -137,7 +143,7 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 	s := beganWith()
 	var names []string
 	for i := range 500 {
-		name := fmt.Sprintf("shop/flood-%03d", i)
+		name := fmt.Sprintf("shop-%03d/flood", i)
 		names = append(names, name)
 		s.state.Pods = append(s.state.Pods, pod(name, ""))
 	}
@@ -157,6 +163,143 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
 		t.Errorf("the heap has grown by %d bytes", grown)
+	}
+}
+
+// Nothing says for pods that did not count once whether the next attempt must be watched: otherwise the watch would go on and off.
+func TestAPodThatWasJudgedIsNotUnseenAgain(t *testing.T) {
+	before := pod("shop/failed", "")
+	s := beganWith(before)
+	s.update("shop/failed")
+	s.update("shop/failed")
+	for i := range 3 {
+		attempt := fmt.Sprintf("later %d", i)
+		s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "failed", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
+		if s.pods.unseen {
+			t.Errorf("attempt %d is unseen", i)
+		}
+	}
+}
+
+// The kubelet reports a container that could not be started without a time, or shows the one before it.
+func TestARefusedRestartIsNoStart(t *testing.T) {
+	for _, started := range []string{"", "2026-11-28T09:00:00Z"} {
+		s := beganWith(pod("shop/web", "2026-11-28T10:00:00Z"))
+		s.state.Pods[0] = pod("shop/web", started)
+		s.update("shop/web")
+		if got := s.update("shop/web"); got != "shop/web refused (words 1)" {
+			t.Errorf("started %q: %q", started, got)
+		}
+	}
+}
+
+func TestRefusalsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refused = "shop/new refused (words 1)"
+		for name, c := range map[string]struct {
+			after time.Duration
+			log   component.PodRefusal
+			want  string
+		}{
+			"nothing new in the log":             {forgottenAfter, component.PodRefusal{Attempt: "2", Seen: "2", Words: "words 2"}, refused},
+			"nothing new for long":               {forgottenAfter + 1, component.PodRefusal{Attempt: "2", Seen: "2", Words: "words 2"}, ""},
+			"a back-off":                         {forgottenAfter + 1, component.PodRefusal{Attempt: "2", Seen: "3", Words: "words 2"}, refused},
+			"only a back-off is left in the log": {forgottenAfter + 1, component.PodRefusal{Seen: "3"}, refused},
+			"another attempt":                    {forgottenAfter + 1, component.PodRefusal{Attempt: "3", Seen: "3", Words: "words 3"}, refused},
+			"another error":                      {time.Second, component.PodRefusal{Attempt: "3", Seen: "3"}, ""},
+			"a runtime that hangs":               {time.Second, component.PodRefusal{Attempt: "3", Seen: "3", Words: "timeout", Timeout: true}, ""},
+		} {
+			s := beganWith()
+			s.state.Pods = append(s.state.Pods, pod("shop/new", ""))
+			s.update("shop/new")
+			s.update("shop/new")
+			time.Sleep(c.after)
+			c.log.Namespace, c.log.Name = "shop", "new"
+			s.pods.update([]component.PodRefusal{c.log}, s.state, true, s.trial)
+			if got := s.update(); got != c.want {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+	})
+}
+
+func TestAPodThatStartedMustBeRefusedTwiceAgain(t *testing.T) {
+	s := beganWith(pod("shop/web", "1"))
+	s.update("shop/web")
+	s.update("shop/web")
+	s.state.Pods[0] = pod("shop/web", "2")
+	for i, want := range []string{"shop/web started", "shop/web started", "shop/web refused (words 3), shop/web started"} {
+		attempts := []string{"shop/web"}
+		if got := s.update(attempts[:min(i, 1)]...); got != want {
+			t.Errorf("%d: %q", i, got)
+		}
+	}
+}
+
+func TestTimeoutsCountWithAShorterTimeoutOnly(t *testing.T) {
+	of := func(timeout any) component.Effective { return component.Effective{"runtimeRequestTimeout": timeout} }
+	for _, c := range []struct {
+		before, after component.Effective
+		want          bool
+	}{
+		{of("2m0s"), of("60ms"), true},
+		{of("2m0s"), of("2m0s"), false},
+		{of("60ms"), of("2m0s"), false},
+		{of("2m0s"), of("0s"), false}, // the default
+		{nil, of("60ms"), false},
+		{of("2m0s"), nil, false},
+	} {
+		if got := shorterTimeout(c.before, c.after); got != c.want {
+			t.Errorf("%v, then %v: %t", c.before, c.after, got)
+		}
+	}
+	s := beganWith()
+	s.pods.hasty = true
+	s.state.Pods = append(s.state.Pods, pod("shop/new", ""))
+	for _, attempt := range []string{"1", "2"} {
+		s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "new", Attempt: attempt, Seen: attempt, Words: "timeout", Timeout: true}}, s.state, true, s.trial)
+	}
+	if got := s.update(); got != "shop/new refused (timeout)" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Namespaces with many refused pods leave room for others.
+func TestTheClustersOwnRefusedPodsAlwaysCount(t *testing.T) {
+	s := beganWith()
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("shop/web-%d", i), fmt.Sprintf("shop-%d/web", i))
+	}
+	names = append(names, "kube-system/proxy", "evenkeel-system/probe", "ops/static")
+	for _, name := range names {
+		p := pod(name, "")
+		p.Static = name == "ops/static"
+		s.state.Pods = append(s.state.Pods, p)
+	}
+	s.update(names...)
+	got := s.update(names...)
+	if n := strings.Count(got, "shop/"); n != maxOfNamespace || strings.Count(got, "shop-") != maxRefused-n {
+		t.Errorf("%d pods of one namespace: %s", n, got)
+	}
+	for _, name := range names[200:] {
+		if !strings.Contains(got, name) {
+			t.Errorf("%s is not among %s", name, got)
+		}
+	}
+}
+
+// An earlier agent did not note which pods failed before the trial.
+func TestWithoutNotesNoPodCounts(t *testing.T) {
+	s := beganWith(pod("shop/runs", "1"))
+	s.trial.Baseline.Failing = nil
+	if got := s.update("shop/runs") + s.update("shop/runs"); got != "" {
+		t.Errorf("refused are %q", got)
+	}
+	data, err := json.Marshal(trial.Baseline{Failing: failing(nil)})
+	var b trial.Baseline
+	if err = errors.Join(err, json.Unmarshal(data, &b)); err != nil || b.Failing == nil {
+		t.Errorf("what an agent noted without failing pods is read as %#v: %v", b.Failing, err)
 	}
 }
 

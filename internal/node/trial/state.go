@@ -130,7 +130,7 @@ type Baseline struct {
 	Ready    bool     `json:"ready"` // also if only a configuration on trial made the node not Ready, which the present one replaces
 	Pressure []string `json:"pressure,omitempty"`
 	Pods     []string `json:"podUIDs,omitempty"`
-	Failing  []string `json:"failingUIDs,omitempty"` // pods that did not run, and their owners
+	Failing  []string `json:"failingUIDs"` // pods that did not run, and their owners; null: not known
 	// Pending: the node was not Ready, and it is not known why. The baseline is taken when the node is Ready for the
 	// first time; no health counts before that.
 	Pending bool `json:"pending,omitempty"`
