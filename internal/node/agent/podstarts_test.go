@@ -336,7 +336,7 @@ func TestATrialInWhichNoPodCanStartIsRolledBack(t *testing.T) {
 		w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
 		w.pass(time.Second)
 		w.wantStarts("", good.name, "")
-		const words = "left the node unable to start pods: pod blog/web: CreatePodSandboxError: refused, pod shop/web: CreatePodSandboxError: refused"
+		const words = "left the node unable to start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, pod shop/web: CreatePodSandboxError: refused"
 		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonPodsCannotStart || !strings.Contains(c.Message, words) {
 			t.Errorf("%+v", c)
 		}
@@ -359,10 +359,10 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 		}
 		w.refuse("shop/web", "blog/web")
 		w.pass(3 * time.Minute)
-		if got := w.podsStarted(); !strings.HasPrefix(got, "False PodsCannotStart: pod blog/web: CreatePodSandboxError: refused, ") {
+		if got := w.podsStarted(); !strings.HasPrefix(got, "False PodsCannotStart: the node cannot start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, ") {
 			t.Errorf("three minutes later: %q", got)
 		}
-		w.wantEvent("Warning PodsCannotStart: since (UID: uid-it) became last-known-good, the node cannot start pods: pod blog/web")
+		w.wantEvent("Warning PodsCannotStart: since (UID: uid-it) became last-known-good, the node cannot start pods: 2 refused, pod blog/web")
 		var more []string
 		for i := range 100 {
 			more = append(more, fmt.Sprintf("shop/another-%d", i))

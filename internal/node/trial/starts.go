@@ -6,6 +6,7 @@ package trial
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -160,8 +161,12 @@ func (p Promotion) Words() string {
 		return "passed; a pod was started"
 	case v1alpha1.PodsStartUnknown:
 		return "passed; no pod was started during the trial"
+	case v1alpha1.PodsStartRefused:
+		return "the node cannot start some pods: " + p.Refused
+	case v1alpha1.PodsStartFailed:
+		return "the node cannot start pods: " + p.Refused
 	}
-	return p.Refused
+	return ""
 }
 
 // PodsWords returns what is known about pods that were started with last-known-good; empty: nothing, or the node is on trial.
@@ -185,11 +190,15 @@ func (d *decider) podStarts() Promotion {
 	return Promotion{}
 }
 
-// refusals names refused pods, and why.
+// refusals says how many pods were refused, and names three, and why.
 func refusals(pods []PodStart) string {
 	var words []string
-	for _, p := range pods {
+	for _, p := range pods[:min(len(pods), 3)] {
 		words = append(words, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Words))
 	}
-	return joinFirst(words)
+	example := ""
+	if len(words) < len(pods) {
+		example = "for example "
+	}
+	return fmt.Sprintf("%d refused, %s%s", len(pods), example, strings.Join(words, ", "))
 }
