@@ -243,6 +243,7 @@ func (d *planner) assignRevision(i int, kind MoveKind, to v1alpha1.RolloutRevisi
 	attempt := int64(1)
 	if to.Number == d.in.Target.Number {
 		attempt = d.next.Attempt
+		d.noteRefusal(i)
 	}
 	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.ConfigMapRef.UID)})
 }

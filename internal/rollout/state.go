@@ -142,7 +142,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		return NodeState{Blocked, n.Reason, n.Error}
 	case answered && n.OK == "False":
 		return NodeState{Failed, n.Reason, n.Error}
-	case proven && !d.succeeded && n.PodStarts == v1alpha1.PodsStartFailed && d.assignedTarget(n):
+	case proven && !d.succeeded && n.PodStarts == v1alpha1.PodsStartFailed && d.assignedTarget(n) && !d.refusedBefore(n):
 		return NodeState{Failed, n.PodStarts, n.PodsRefused}
 	case probe == ProbeFailed:
 		return NodeState{Failed, v1alpha1.ReasonPodsCannotStart, why}
@@ -270,6 +270,9 @@ func (d *planner) updateObservations() {
 		if s != Conflicted && s != Manual {
 			want = d.withProbe(n, want)
 		}
+		if n.PodStarts == v1alpha1.PodsStartFailed && d.refusedBefore(n) {
+			want = d.withRefusal(n, want, n.Observation.RefusedBefore)
+		}
 		if want != n.Observation {
 			d.observations = append(d.observations, NewObservation{i, want})
 		}
@@ -305,6 +308,37 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 		return n.Observation
 	}
 	return want
+}
+
+// refusedBefore reports whether a node's report that it cannot start pods is about the time before its assignment. The agent starts no
+// trial for a content that it runs already, and keeps the report.
+func (d *planner) refusedBefore(n *Node) bool {
+	by := n.Source.By()
+	return n.Observation.Rollout == d.in.Name && n.Observation.RefusedBefore == assignmentOf(by.Revision, by.Attempt)
+}
+
+func assignmentOf(revision, attempt int64) string { return fmt.Sprintf("%d/%d", revision, attempt) }
+
+// withRefusal adds to an observation before which assignment a node reported that it cannot start pods.
+func (d *planner) withRefusal(n *Node, want Observation, assignment string) Observation {
+	if want.Rollout != d.in.Name {
+		want = Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision, Attempt: n.Source.By().Attempt, Joined: n.joined()}
+	}
+	want.RefusedBefore = assignment
+	return want
+}
+
+// noteRefusal records that a node which is assigned the target now has reported that it cannot start pods.
+func (d *planner) noteRefusal(i int) {
+	n := &d.nodes[i]
+	if n.PodStarts != v1alpha1.PodsStartFailed || !d.proven(n) {
+		return
+	}
+	at := slices.IndexFunc(d.observations, func(o NewObservation) bool { return o.Node == i })
+	if at < 0 {
+		at, d.observations = len(d.observations), append(d.observations, NewObservation{i, n.Observation})
+	}
+	d.observations[at].Observation = d.withRefusal(n, d.observations[at].Observation, assignmentOf(d.in.Target.Number, d.next.Attempt))
 }
 
 // carryObservation keeps the soak time of a node that had the target before and gets it again. If nothing was recorded, the

@@ -226,6 +226,9 @@ type Observation struct {
 	Probe        ProbeResult `json:"startProbe,omitempty"`
 	ProbeMessage string      `json:"startProbeMessage,omitempty"` // why; empty if it passed
 
+	// RefusedBefore is the assignment, as revision/attempt, before which the node already reported that it cannot start pods.
+	RefusedBefore string `json:"podsRefusedBefore,omitempty"`
+
 	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
 	// of the rollout, whatever the node's source is.
 	Blocked time.Time `json:"blockedAt,omitzero"` // when it was taken back; zero: it was not

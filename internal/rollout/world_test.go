@@ -348,8 +348,7 @@ func (a *agent) act(n *Node, now time.Time) {
 		a.fail(n, now, content, "CrashLooped")
 	default:
 		n.LastKnownGood, n.InTrial = n.Active, false
-		n.PodStarts = map[string]string{"starts-none": v1alpha1.PodsStartUnknown, "starts-fail": v1alpha1.PodsStartFailed}[a.does[content]]
-		n.PodsRefused = "pod shop/web: refused"
+		a.setPodStarts(n)
 	}
 }
 
@@ -394,8 +393,16 @@ func (a *agent) accept(n *Node, now time.Time) {
 			n.Ready, n.WentNotReady = false, now
 		}
 	}
-	n.PodStarts = ""
+	a.setPodStarts(n)
 	a.setConfigOK(n, now, "True", "AllChecksPassed", "")
+}
+
+// setPodStarts reports what the last trial of the active configuration showed: another assignment of the same content changes nothing.
+func (a *agent) setPodStarts(n *Node) {
+	if n.PodStarts = ""; n.Active != nil && !n.InTrial {
+		n.PodStarts = map[string]string{"starts-none": v1alpha1.PodsStartUnknown, "starts-fail": v1alpha1.PodsStartFailed}[a.does[n.Active.Digest()]]
+		n.PodsRefused = "pod shop/web: refused"
+	}
 }
 
 func (a *agent) fail(n *Node, now time.Time, content, reason string) {
