@@ -4,7 +4,7 @@
 // Package startprobe starts and stops one small pod on a node, which shows whether the node's kubelet can start pods with its present
 // configuration.
 //
-// It must not know rollouts, nor why the pod is started.
+// It knows of rollouts only how they take a result (rollout.ProbeReport), and must not know why the pod is started.
 package startprobe
 
 import (
@@ -62,8 +62,10 @@ func (p *Probe) Pod(image string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.name(),
 			Labels: map[string]string{v1alpha1.LabelStartProbe: p.For, "app.kubernetes.io/part-of": "evenkeel"},
+			Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+			// A drain deletes a pod that has a controller.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfig", Name: p.Config.Name,
-				UID: p.Config.UID}},
+				UID: p.Config.UID, Controller: &yes}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: p.Node, Containers: []corev1.Container{container}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -118,6 +119,15 @@ func TestTheControllerCreatesNoOtherPods(t *testing.T) {
 		return create("evenkeel-system", nil) == nil, nil
 	})
 	assert.NoError(t, err, "a start probe: %v", create("evenkeel-system", nil))
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "test-start-probe"}, Value: 999_999_999}
+	assert.NoError(t, assert.Err(admin.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{})))
+	t.Cleanup(func() {
+		assert.OK(t, admin.SchedulingV1().PriorityClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{}))
+	})
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) {
+		return create("evenkeel-system", func(p *corev1.Pod) { p.Spec.PriorityClassName = class.Name }) == nil, nil
+	})
+	assert.NoError(t, err, "with the priority that a default PriorityClass may set")
 	yes := true
 	for what, change := range map[string]func(*corev1.Pod){
 		"hostNetwork": func(p *corev1.Pod) { p.Spec.HostNetwork = true },

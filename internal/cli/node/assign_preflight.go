@@ -52,7 +52,7 @@ func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *
 }
 
 // preflight creates a NodeConfigPreflight for one node, waits for the answer, and deletes the object. It returns nil if the node
-// accepts the configuration. why says why there is no answer; it is empty if there is one.
+// accepts the configuration and says nothing about it. why says why there is no answer; it is empty if there is one.
 func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (answer *v1alpha1.PreflightGroup,
 	why string) {
 	p, err := steer.NodePreflight(ctx, c, it.node.Pair(), it.content, it.trial)

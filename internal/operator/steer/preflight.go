@@ -74,8 +74,8 @@ func CreatePreflight(ctx context.Context, c client.Client, o *v1alpha1.NodeConfi
 	return nil
 }
 
-// NodeAnswer returns the answer in a complete NodeConfigPreflight of one node; nil if the node accepts the configuration. why says
-// why there is no answer; it is empty if there is one.
+// NodeAnswer returns the answer in a complete NodeConfigPreflight of one node; nil if the node accepts the configuration and says nothing
+// about it. why says why there is no answer; it is empty if there is one.
 func NodeAnswer(o *v1alpha1.NodeConfigPreflight) (answer *v1alpha1.PreflightGroup, why string) {
 	switch r := o.Status.Result; {
 	case r == nil:
