@@ -253,10 +253,13 @@ func (d *planner) summary() string {
 	return out
 }
 
-// withoutStart returns how many nodes passed the trial of the target without starting a pod.
+// withoutStart returns how many nodes passed the trial of the target without starting a pod, also not a start probe.
 func (d *planner) withoutStart() (count int) {
 	for i := range d.nodes {
 		if n := &d.nodes[i]; d.assignedTarget(n) && d.proven(n) && n.PodStarts == v1alpha1.PodsStartUnknown {
+			if result, _ := d.probed(n); result == ProbePassed {
+				continue
+			}
 			count++
 		}
 	}

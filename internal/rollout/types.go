@@ -225,6 +225,7 @@ type Observation struct {
 
 	Probe        ProbeResult `json:"startProbe,omitempty"`
 	ProbeMessage string      `json:"startProbeMessage,omitempty"` // why; empty if it passed
+	Probing      Probing     `json:"startProbing,omitzero"`       // while there is no result
 
 	// RefusedBefore is the assignment, as revision/attempt, before which the node already reported that it cannot start pods.
 	RefusedBefore string `json:"podsRefusedBefore,omitempty"`
