@@ -4,6 +4,7 @@
 package startprobe
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,22 +65,29 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 		"it stops, after a bad start":  {change: stops, events: event(sandbox, 3, "runc create failed"), age: time.Minute, words: "it stops"},
 		"it stops for long":            {change: stops, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "it stops"},
 
-		"no CNI":               {events: event(sandbox, 9, "failed to setup network for sandbox: no networks found in /etc/cni/net.d"), age: time.Minute},
-		"no CNI for long":      {events: event(sandbox, 9, "failed to setup network for sandbox: plugin type=\"bridge\" failed (add): network unreachable"), age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "network unreachable"},
-		"no sandbox image":     {events: event(sandbox, 9, "failed to get sandbox image \"pause:3.10\": failed to pull image"), age: time.Minute},
-		"the runtime is down":  {events: event(sandbox, 9, "rpc error: code = Unavailable desc = connection error"), age: time.Minute},
-		"the disk is full":     {events: event(sandbox, 9, "mkdir: no space left on device"), age: time.Minute},
-		"no image":             {change: waits("ErrImageNeverPull", "image is not present"), age: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
-		"an image is pulled":   {change: waits("ImagePullBackOff", "back-off"), users: true, age: time.Minute, words: "ImagePullBackOff"},
-		"not the program's":    {change: ended("StartError", 128, `exec: "/pause": executable file not found in $PATH`), users: true, age: time.Minute},
-		"the program ends":     {change: ended("Completed", 0, ""), users: true, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 0"},
-		"the program fails":    {change: ended("Error", 2, "usage"), users: true, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 2: usage"},
-		"an older agent":       {change: ended("Error", 3, "unknown command"), age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 3: unknown command"},
-		"a wrong user":         {change: waits("CreateContainerConfigError", "image will run as root"), users: true, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "run as root"},
-		"no room for a pod":    {change: rejected("OutOfpods", "Node didn't have enough resource"), age: time.Second, want: rollout.ProbeUnknown, words: "OutOfpods: Node didn't"},
-		"no CPU":               {change: rejected("OutOfcpu", ""), age: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
-		"evicted for the disk": {change: rejected("Evicted", "DiskPressure"), age: time.Second, want: rollout.ProbeUnknown, words: "Evicted: DiskPressure"},
-		"too late":             {change: rejected("DeadlineExceeded", ""), age: 5 * time.Minute, want: rollout.ProbeUnknown},
+		"one among innocents":   {events: slices.Concat(event(sandbox, 2, "plugin type=\"bridge\" failed (add): failed to setup network for sandbox: no route"), event(sandbox, 1, "runc create failed")), age: time.Minute, words: "runc create failed"},
+		"innocent at last":      {events: slices.Concat(event(sandbox, 3, "runc create failed"), event(sandbox, 1, "no space left on device")), age: time.Minute, want: rollout.ProbeFailed, words: "runc create failed"},
+		"one bad start of many": {change: waits("RunContainerError", "unable to start container process"), events: slices.Concat(event("Failed", 2, "Error: no space left on device"), event("Failed", 1, "Error: unable to start")), age: time.Minute, words: "unable to start"},
+		"images are no starts":  {change: waits("CreateContainerError", "unable to start"), events: slices.Concat(event("Failed", 2, "Error: ErrImagePull"), event("Failed", 2, "Failed to pull image \"a\"")), age: time.Minute, want: rollout.ProbeFailed, words: "unable to start"},
+		"an innocent start":     {change: waits("RunContainerError", "no space left on device"), events: event(sandbox, 1, "runc create failed"), age: time.Minute, words: "runc create failed"},
+		"it started before":     {change: waits("RunContainerError", "unable to start"), events: event("Started", 2, "Started container"), age: time.Minute, words: "unable to start"},
+		"it is killed":          {change: func(p *corev1.Pod) { stops(p); rejected("", "")(p) }, age: time.Minute, words: "it stops"},
+		"no CNI":                {events: event(sandbox, 9, "failed to setup network for sandbox: no networks found in /etc/cni/net.d"), age: time.Minute},
+		"no CNI for long":       {events: event(sandbox, 9, "failed to setup network for sandbox: plugin type=\"bridge\" failed (add): network unreachable"), age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "network unreachable"},
+		"no sandbox image":      {events: event(sandbox, 9, "failed to get sandbox image \"pause:3.10\": failed to pull image"), age: time.Minute},
+		"the runtime is down":   {events: event(sandbox, 9, "rpc error: code = Unavailable desc = connection error"), age: time.Minute},
+		"the disk is full":      {events: event(sandbox, 9, "mkdir: no space left on device"), age: time.Minute},
+		"no image":              {change: waits("ErrImageNeverPull", "image is not present"), age: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
+		"an image is pulled":    {change: waits("ImagePullBackOff", "back-off"), users: true, age: time.Minute, words: "ImagePullBackOff"},
+		"not the program's":     {change: ended("StartError", 128, `exec: "/pause": executable file not found in $PATH`), users: true, age: time.Minute},
+		"the program ends":      {change: ended("Completed", 0, ""), users: true, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 0"},
+		"the program fails":     {change: ended("Error", 2, "usage"), users: true, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 2: usage"},
+		"an older agent":        {change: ended("Error", 3, "unknown command"), age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 3: unknown command"},
+		"a wrong user":          {change: waits("CreateContainerConfigError", "image will run as root"), users: true, age: 3 * time.Minute, want: rollout.ProbeUnknown, words: "run as root"},
+		"no room for a pod":     {change: rejected("OutOfpods", "Node didn't have enough resource"), age: time.Second, want: rollout.ProbeUnknown, words: "OutOfpods: Node didn't"},
+		"no CPU":                {change: rejected("OutOfcpu", ""), age: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
+		"evicted for the disk":  {change: rejected("Evicted", "DiskPressure"), age: time.Second, want: rollout.ProbeUnknown, words: "Evicted: DiskPressure"},
+		"too late":              {change: rejected("DeadlineExceeded", ""), age: 5 * time.Minute, want: rollout.ProbeUnknown},
 	} {
 		t.Run(what, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", CreationTimestamp: metav1.Time{Time: created}}}

@@ -54,10 +54,9 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 	case pod.Labels[v1alpha1.LabelStartProbe] == "" || pod.Spec.NodeName != p.Node:
 		return rollout.ProbeReport{}, fmt.Errorf("pod %s/%s is not a start probe of the node", pod.Namespace, pod.Name)
 	case pod.DeletionTimestamp == nil && isReady(pod):
-		if err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return rollout.ProbeReport{}, fmt.Errorf("delete the pod: %w", err)
-		}
-		return rollout.ProbeReport{Stopping: true, Message: "its pod was Ready, and stops"}, nil
+		return rollout.ProbeReport{Stopping: true, Message: "its pod was Ready, and stops"}, remove(ctx, c, pod)
+	case pod.DeletionTimestamp == nil && isLate(pod):
+		return rollout.ProbeReport{Message: "its pod had reached its deadline, and is created again"}, remove(ctx, c, pod)
 	}
 	stopping := pod.DeletionTimestamp != nil && (before.Stopping || hasRun(pod))
 	if pod.DeletionTimestamp != nil && now.Before(pod.DeletionTimestamp.Time) {
@@ -70,6 +69,14 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 	report := judge(pod, events, p.Image == "", now)
 	report.Stopping = stopping
 	return report, nil
+}
+
+// remove deletes the pod.
+func remove(ctx context.Context, c client.Client, pod *corev1.Pod) error {
+	if err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
+	}
+	return nil
 }
 
 // create creates the pod.
@@ -138,8 +145,8 @@ func RemoveOld(ctx context.Context, c client.Client, namespace string, now time.
 		if pod.DeletionTimestamp != nil || now.Sub(pod.CreationTimestamp.Time) < maxAge {
 			continue
 		}
-		if err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
+		if err := remove(ctx, c, pod); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func (p *Probe) Pod(image string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.name(),
-			Labels: map[string]string{v1alpha1.LabelStartProbe: p.For, "app.kubernetes.io/part-of": "evenkeel"},
+			Labels:      map[string]string{v1alpha1.LabelStartProbe: p.For, "app.kubernetes.io/part-of": "evenkeel"},
 			Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
 			// A drain deletes a pod that has a controller.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfig", Name: p.Config.Name,
