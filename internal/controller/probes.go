@@ -27,37 +27,37 @@ type probePermission struct {
 }
 
 // mayProbe reports whether the controller can make start probes for a rollout; nil: the rollout needs none. It asks from time to time.
-func (c *Controller) mayProbe(ctx context.Context, o *v1alpha1.NodeConfigRollout) (*bool, error) {
+func (c *Controller) mayProbe(ctx context.Context, o *v1alpha1.NodeConfigRollout) *bool {
 	s, st := &o.Spec.Strategy, &o.Status
 	done := st.CurrentRevision != nil && st.CurrentRevision.Number == st.Target() && st.ObservedGeneration == o.Generation
 	if s.StartProbe == v1alpha1.StartProbeNever || done {
-		return nil, nil
-	}
-	if err := c.askForProbes(ctx); err != nil {
-		return nil, err
-	}
-	return new(c.startProbes.may && (c.startProbes.agents || s.StartProbeImage != "")), nil
-}
-
-// askForProbes finds out from time to time whether the controller can make start probes.
-func (c *Controller) askForProbes(ctx context.Context) (err error) {
-	now, was := c.fleet.now(), c.startProbes
-	if !was.asked.IsZero() && now.Before(was.asked.Add(permissionInterval)) {
 		return nil
 	}
-	found, image := probePermission{asked: now}, ""
-	found.may, err = c.may(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Namespace: c.settings.Namespace})
-	if err == nil && found.may {
+	c.askForProbes(ctx)
+	return new(c.startProbes.may && (c.startProbes.agents || s.StartProbeImage != ""))
+}
+
+// askForProbes finds out from time to time whether the controller can make start probes. An error keeps the answer before: no rollout and
+// no rollback depends on it.
+func (c *Controller) askForProbes(ctx context.Context) {
+	now, was := c.fleet.now(), c.startProbes
+	if !was.asked.IsZero() && now.Before(was.asked.Add(permissionInterval)) {
+		return
+	}
+	c.startProbes.asked = now
+	may, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Namespace: c.settings.Namespace})
+	image := ""
+	if err == nil && may {
 		image, err = startprobe.AgentImage(ctx, c.client, "")
 	}
 	if err != nil {
-		return err
+		c.log.Warn("cannot find out whether start probes are possible", "error", err)
+		return
 	}
-	if found.agents = image != ""; !found.may && (was.may || was.asked.IsZero()) {
+	if !may && (was.may || was.asked.IsZero()) {
 		c.log.Info("no start probes: the controller may not create pods", "namespace", c.settings.Namespace)
 	}
-	c.startProbes = found
-	return nil
+	c.startProbes.may, c.startProbes.agents = may, image != ""
 }
 
 // passProbes begins the passes over start probes that are due. They run beside the loop: their results make the rollout due.
@@ -87,9 +87,7 @@ func (c *Controller) passProbes(ctx context.Context, in *planInput, result *roll
 // start probes.
 func (c *Controller) removeOldProbes(ctx context.Context, now time.Time) error {
 	if c.startProbes.asked.IsZero() {
-		if err := c.askForProbes(ctx); err != nil {
-			return err
-		}
+		c.askForProbes(ctx)
 	}
 	if !c.startProbes.may || now.Sub(c.startProbes.asked) > removalTime {
 		return nil

@@ -121,9 +121,7 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (in rollout.Input, err error) {
 	all := fleet.Objects{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name),
 		StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
-	if all.Settings.StartProbe, err = c.mayProbe(ctx, o); err != nil {
-		return in, err
-	}
+	all.Settings.StartProbe = c.mayProbe(ctx, o)
 	if all.Template, err = c.template(ctx, r, o); err != nil {
 		return in, err
 	}
