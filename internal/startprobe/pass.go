@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,9 +72,18 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 	return report, nil
 }
 
+// Remove deletes the pod of a probe, if it exists.
+func Remove(ctx context.Context, c client.Client, p Probe) error {
+	return remove(ctx, c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.name()}})
+}
+
 // remove deletes the pod.
 func remove(ctx context.Context, c client.Client, pod *corev1.Pod) error {
-	if err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
+	options := []client.DeleteOption{}
+	if pod.UID != "" {
+		options = append(options, client.Preconditions{UID: &pod.UID})
+	}
+	if err := c.Delete(ctx, pod, options...); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
 	}
 	return nil

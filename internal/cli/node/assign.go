@@ -47,9 +47,10 @@ unless --force is given. Without the ClusterRole evenkeel-preflight, or without 
 without a preflight and says why.
 
 With --start-probe, the command also starts and stops one pod in evenkeel-system on the node while the configuration is on trial. It
-needs the rights to create, read and delete pods there, and to list Events. Name an IMAGE that the node has and whose program runs until
+needs the rights to create, get and delete pods there, to list Events there, and without an IMAGE to list pods where evenkeel-agent
+runs (evenkeel-install or kube-system). Name an IMAGE that the node has and whose program runs until
 it is told to stop, such as --start-probe=registry.k8s.io/pause:3.10, if no pod of evenkeel-agent runs on the node. The exit code is 1
-if the kubelet cannot start the pod, which then stays for up to five minutes.
+if the kubelet cannot start the pod, and 3 if the probe has no result. The command deletes the pod in any case.
 
 A rollout that selects the node no longer changes it. For many nodes use "push".
 
@@ -231,17 +232,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if o.until == untilAssigned {
 		return nil
 	}
-	if o.startProbe != "" {
-		trial := o
-		trial.until = untilTrial
-		if err := a.awaitNode(ctx, c, trial, stored, source, false); err != nil {
-			return err
-		}
-		if err := a.probe(ctx, c, o, stored, source); err != nil {
-			return err
-		}
-	}
-	return a.awaitNode(ctx, c, o, stored, source, false)
+	return a.probeAndAwait(ctx, c, o, stored, source, false)
 }
 
 // contentFor reads and decodes the file to assign; it returns the zero value for --local.
@@ -338,13 +329,16 @@ func (a *app) follow(ctx context.Context, c client.WithWatch, o assignOptions, i
 	if outcome := describe.OutcomeOf(nc, source, nc.Generation); outcome.Stage == describe.StageProven {
 		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by,
 			outcome.Words)))
+		if o.startProbe != "" && !o.dryRun {
+			return a.probe(ctx, c, o, nc, source)
+		}
 		return nil
 	}
 	fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
 	if o.dryRun || o.until == untilAssigned {
 		return nil
 	}
-	return a.awaitNode(ctx, c, o, nc, source, true)
+	return a.probeAndAwait(ctx, c, o, nc, source, true)
 }
 
 // checkVerdicts returns an error if the node would not run the content because it is revoked or failed there before.

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/internal/startprobe"
 )
@@ -22,6 +23,22 @@ const agentImage = "agent"
 
 // probeInterval is the time between two looks at the pod of a start probe.
 const probeInterval = time.Second
+
+// probeAndAwait follows a node after its source was written, with a start probe if one is wanted.
+func (a *app) probeAndAwait(ctx context.Context, c client.WithWatch, o assignOptions, stored *v1alpha1.NodeConfig,
+	source *v1alpha1.NodeConfigSource, already bool) error {
+	if o.startProbe != "" {
+		trial := o
+		trial.until = untilTrial
+		if err := a.awaitNode(ctx, c, trial, stored, source, already); err != nil {
+			return err
+		}
+		if err := a.probe(ctx, c, o, stored, source); err != nil {
+			return err
+		}
+	}
+	return a.awaitNode(ctx, c, o, stored, source, already)
+}
 
 // probe starts and stops a pod on the node as soon as its kubelet runs the configuration, and prints the result.
 func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, stored *v1alpha1.NodeConfig,
@@ -33,36 +50,55 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 	p := startprobe.Probe{Namespace: v1alpha1.SystemNamespace, Node: o.node, Config: stored, For: "assign", Image: image,
 		Key: fmt.Sprintf("%s/%d/%d", source.Content().UID, stored.Generation, time.Now().UnixNano())}
 	report, began, ahead := rollout.ProbeReport{}, time.Time{}, clockOffset(stored, time.Now())
+	defer func() {
+		if began.IsZero() || report.Result == rollout.ProbePassed {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleet.ObserveTimeout)
+		defer cancel()
+		if err := startprobe.Remove(ctx, c, p); err != nil {
+			fmt.Fprintf(a.ErrOut, "note: the pod of the start probe ends by itself: %s\n", printable.Line(err.Error()))
+		}
+	}()
 	for report.Result == "" {
 		nc := &v1alpha1.NodeConfig{}
-		if err := c.Get(ctx, client.ObjectKey{Name: o.node}, nc); err != nil && !fleet.Passing(err) {
+		err := c.Get(ctx, client.ObjectKey{Name: o.node}, nc)
+		switch {
+		case err != nil && !fleet.Passing(err) && ctx.Err() == nil:
 			return fmt.Errorf("read NodeConfig %s: %w", o.node, err)
-		}
-		switch t := nc.Status.Trial; {
-		case nc.Generation > stored.Generation, !began.IsZero() && nc.Status.Active.Digest() != source.Content().SHA256 && nc.Name != "":
+		case err != nil:
+		case nc.Generation > stored.Generation, nc.Status.ObservedGeneration == nc.Generation && !runs(nc, source):
 			return nil // the node went back, or was assigned something else: awaitNode says so
-		case t == nil || t.HealthySeconds > 0: // the kubelet has started
+		case runs(nc, source) && (nc.Status.Trial == nil || nc.Status.Trial.HealthySeconds > 0): // the kubelet has started
 			if began.IsZero() {
 				began = time.Now()
 			}
 			report = startprobe.Pass(ctx, c, p, report, time.Now().Add(ahead))
 		}
+		if report.Result != "" {
+			break
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("interrupted; the trial continues, and the pod of the start probe ends by itself")
+			return fmt.Errorf("interrupted; the trial continues")
 		case <-time.After(probeInterval):
 		}
 	}
 	switch report.Result {
 	case rollout.ProbePassed:
 		fmt.Fprintf(a.Out, "node %s started and stopped a pod within %s\n", o.node, time.Since(began).Round(time.Second))
+		return nil
 	case rollout.ProbeFailed:
 		return &command.Exit{Code: command.ExitError, Err: fmt.Errorf("node %s: %s; if the pods of the node are refused as well, the node rolls "+
 			"back by itself: kubectl evenkeel node %[1]s", o.node, report.Message)}
-	default:
-		fmt.Fprintf(a.ErrOut, "note: no result of the start probe: %s\n", report.Message)
 	}
-	return nil
+	return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("no result of the start probe on node %s: %s; the trial continues: "+
+		"kubectl evenkeel node %[1]s", o.node, report.Message)}
+}
+
+// runs reports whether a node's kubelet runs a source.
+func runs(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) bool {
+	return nc.Status.Active != nil && nc.Status.Active.UID == source.Content().UID
 }
 
 // clockOffset returns how far the API server's clock is ahead of now, when an object that was just written was returned; 0 if the object
