@@ -334,7 +334,7 @@ func TestAPreflightGroupsWhatChanges(t *testing.T) {
 	}
 	everyone := func(*Node) bool { return true }
 	r, _, _ := Inquiry{UID: "u", Now: epoch, TakesPart: everyone}.Evaluate(epoch, nodes)
-	assert.Equal(t, len(r.Groups), maxPreflightGroups)
+	assert.Equal(t, len(r.Groups), MaxPreflightGroups)
 	assert.Equal(t, r.Groups[0].Reason, "ValidationFailed", "the refusal is not first:", r.Groups)
 	assert.Equal(t, fmt.Sprintln(r.Accepted, r.Groups[1].Nodes, r.Groups[1].Message, r.Groups[1].Examples), "29 2 changes maxPods: 110 -> 120 [n0 n15]\n")
 }

@@ -22,7 +22,7 @@ import (
 const MaxUnanswered = 500
 
 const (
-	maxPreflightGroups = 10 // of a result; the same limits as in the API
+	MaxPreflightGroups = 10 // of a result; the same limits as in the API
 	maxPreflightNames  = 10 // of a group
 	maxRefusalReason   = 64 // in characters
 	maxRefusalMessage  = 1024
@@ -130,7 +130,7 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict),
 			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
-	r.Groups = slices.Clip(r.Groups[:min(len(r.Groups), maxPreflightGroups)])
+	r.Groups = slices.Clip(r.Groups[:min(len(r.Groups), MaxPreflightGroups)])
 	return r, ask, again
 }
 

@@ -123,7 +123,9 @@ func (d *planner) probeTime(n *Node) Probing {
 }
 
 // probeEnds returns when a start probe is given up. Outages do not count.
-func (d *planner) probeEnds(n *Node, p Probing) time.Time { return d.ends(p.Since, d.probeLength(n)-p.Total) }
+func (d *planner) probeEnds(n *Node, p Probing) time.Time {
+	return d.ends(p.Since, d.probeLength(n)-p.Total)
+}
 
 // probeLength returns how long a node's start probe may take.
 func (d *planner) probeLength(n *Node) time.Duration {

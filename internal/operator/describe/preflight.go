@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // Preflight returns the answers of nodes that were asked about a configuration, one line for each group. A group of nodes that
@@ -32,7 +33,17 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 			}
 		}
 	}
-	add(r.Accepted, "accepts", "accept", nil, func(g *v1alpha1.PreflightGroup) bool { return g.Verdict == v1alpha1.PreflightAccepted })
+	more := r.Accepted
+	add(r.Accepted, "accepts", "accept", nil, func(g *v1alpha1.PreflightGroup) bool {
+		if g.Verdict != v1alpha1.PreflightAccepted {
+			return false
+		}
+		more -= g.Nodes
+		return true
+	})
+	if more > 0 && len(r.Groups) >= rollout.MaxPreflightGroups { // the others are not listed
+		out = append(out, fmt.Sprintf("  and %s, with other changes", printable.Count(more, "more node")))
+	}
 	add(r.Refused, "refuses", "refuse", nil, func(g *v1alpha1.PreflightGroup) bool {
 		return g.Verdict == v1alpha1.PreflightRefused && !AboutPods(g.Reason)
 	})

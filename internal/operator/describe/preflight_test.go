@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 func TestAPreflightIsGroupedByReason(t *testing.T) {
@@ -39,5 +40,16 @@ func TestAPreflightIsGroupedByReason(t *testing.T) {
 	}
 	if got, want := PreflightLine(r), "4,988 accepted, 9 refused, 1 blocked by pods, 1 cannot tell, 1,200 unanswered"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNodesOfGroupsThatAreNotListedAreCounted(t *testing.T) {
+	r := &v1alpha1.PreflightResult{Accepted: 30}
+	for range rollout.MaxPreflightGroups {
+		r.Groups = append(r.Groups, v1alpha1.PreflightGroup{Verdict: v1alpha1.PreflightAccepted, Message: "changes maxPods", Nodes: 2, Examples: []string{"a", "b"}})
+	}
+	got := Preflight(r)
+	if last := got[len(got)-1]; last != "  and 10 more nodes, with other changes" {
+		t.Errorf("the last line is %q", last)
 	}
 }
