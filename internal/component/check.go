@@ -172,7 +172,7 @@ func (h *DryRunner) startWithoutFlags(ctx context.Context, config configuration,
 // candidate is rejected if the local configuration (initFile, see CheckLocal) passes the same stage at the same time,
 // or if the file that it names as client CA is unusable. Stage 2 has side
 // effects, so it runs only if stage 1 accepts and no protected field differs from the local configuration. If stage 2
-// is unavailable, stage 1 alone accepts, and Message says why.
+// is unavailable, stage 1 alone accepts, and Message says why; if it rejects the local configuration, there is no verdict.
 // The message of a rejection holds all errors: see objections.
 func (h *DryRunner) Check(ctx context.Context, candidate Candidate, initFile string) Verdict {
 	judge := func(ctx context.Context, data []byte) Verdict {
@@ -214,6 +214,7 @@ type check struct {
 
 	stage2Unusable string // why stage 2 is unavailable
 	runtimeDown    bool   // stage 2 is unavailable because the container runtime is unreachable
+	localFails     bool   // stage 2 is unavailable because it rejected the local configuration
 	localPassed    bool   // the local configuration passed stage 2 during this check
 }
 

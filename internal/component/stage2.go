@@ -31,6 +31,7 @@ func (c *check) runStage2(ctx context.Context, v *Verdict) result {
 		if local := c.runLocal(ctx, v); local.outcome != Accepted {
 			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed ||
 				local.outcome == CouldNotTell && !local.overran
+			c.localFails = local.outcome == Rejected && !local.runtimeFailed
 			return result{}
 		}
 	}
@@ -57,10 +58,12 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 	switch {
 	case c.stage2Unusable != "":
 		v.Message = clip("stage 2 of the dry run was not used: "+c.stage2Unusable, maxMessage)
-		if !c.runtimeDown {
-			v.Limits = append(v.Limits, Limit{LimitValidationOnly,
-				"the dry run only validates a configuration, because its second stage cannot be used with this kubelet " +
-					"or with the local configuration; other errors appear only in the trial"})
+		switch {
+		case c.localFails: // the candidate may fail in the same way, and the node cannot go back to the local configuration
+			v.Outcome = CouldNotTell
+		case !c.runtimeDown:
+			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage " +
+				"cannot be used with this kubelet; other errors appear only in the trial"})
 		}
 		return
 	case a.outcome == Accepted:
