@@ -26,21 +26,26 @@ func dieWithParent(cmd *exec.Cmd) {
 }
 
 // confine gives a process an empty network namespace, if permitted, because a configuration can name endpoints. Unix
-// sockets stay reachable. It also gets its own mounts: a kubelet that continues mounts its root directory, which could not be
-// removed then.
+// sockets stay reachable. It has no mounts of its own: a copy of the host's would keep volumes in use that the host unmounts.
 func confine(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 && mayUnshare() {
-		cmd.SysProcAttr.Cloneflags, cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNET, unix.CLONE_NEWNS
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNET
 	}
 }
 
-// mayUnshare reports whether this process may create these namespaces; root in a container may not.
+// mayUnshare reports whether this process may create network namespaces; root in a container may not.
 var mayUnshare = sync.OnceValue(func() bool {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Path = "/nonexistent" // cloned, but never executed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Unshareflags: unix.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	return errors.Is(cmd.Start(), fs.ErrNotExist)
 })
+
+// unmount detaches everything that is mounted on a directory; nothing, if it is a link.
+func unmount(dir string) {
+	for unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+	}
+}
 
 // limitMemory limits the data segment of a process, in bytes, and makes it the first choice of the OOM killer, if
 // permitted. It returns nil if the process has exited.

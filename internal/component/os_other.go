@@ -17,6 +17,7 @@ import (
 func newProcessGroup(*exec.Cmd)                {}
 func dieWithParent(*exec.Cmd)                  {}
 func confine(*exec.Cmd)                        {}
+func unmount(string)                           {}
 func limitMemory(int, uint64) error            { return nil }
 func keepDescriptors()                         {}
 func sigkilled(*exec.ExitError) bool           { return false }

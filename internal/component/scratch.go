@@ -79,8 +79,9 @@ func (h *DryRunner) makeScratch() (string, error) {
 	return dir, nil
 }
 
-// removeScratch removes the directory of a finished dry run.
+// removeScratch removes the directory of a finished dry run. A kubelet that continued has mounted its root directory on itself.
 func removeScratch(dir string, log *slog.Logger) {
+	unmount(filepath.Join(dir, "root"))
 	if err := os.RemoveAll(dir); err != nil {
 		log.Warn("could not remove the scratch directory of a dry run", "dir", dir, "err", err)
 	}
@@ -92,9 +93,7 @@ func removeLeftovers(parent string, log *slog.Logger) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, "dryrun-*"))
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
-			if err := os.RemoveAll(dir); err != nil {
-				log.Warn("could not remove an old scratch directory", "dir", dir, "err", err)
-			}
+			removeScratch(dir, log)
 		}
 	}
 }

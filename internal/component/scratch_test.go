@@ -5,10 +5,13 @@ package component
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +32,34 @@ func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
 		"%s: %s\n%s", first.Outcome, first.Message, second.Message)
 	left, _ := filepath.Glob(h.scratch + "/*")
 	assert.That(t, len(left) == 0, "left: %v", left)
+}
+
+// mountedScratch returns a scratch directory whose root directory a kubelet that continued has mounted on itself, twice.
+func mountedScratch(t *testing.T, h *DryRunner) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	dir, err := h.makeScratch()
+	assert.NoError(t, err)
+	root := filepath.Join(dir, "root")
+	t.Cleanup(func() { unmount(root) })
+	for range 2 {
+		assert.NoError(t, unix.Mount(root, root, "", unix.MS_BIND, ""))
+	}
+	return dir
+}
+
+func TestARootDirectoryThatAKubeletMountedIsRemoved(t *testing.T) {
+	h := dryRunner(t, fake(t, "accept"))
+	dir := mountedScratch(t, h)
+	removeScratch(dir, h.log)
+	assert.That(t, errors.Is(assert.Err(os.Stat(dir)), fs.ErrNotExist), "%s is left", dir)
+
+	dir = mountedScratch(t, h)
+	assert.NoError(t, os.Chtimes(dir, time.Time{}, time.Now().Add(-2*time.Hour)))
+	removeLeftovers(h.scratch, h.log)
+	assert.That(t, errors.Is(assert.Err(os.Stat(dir)), fs.ErrNotExist), "%s is left", dir)
 }
 
 func TestAMissingLocalFileNeedsNoDryRun(t *testing.T) {
