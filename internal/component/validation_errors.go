@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -18,8 +20,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// maxRounds limits how often ValidationErrors validates again.
-const maxRounds = 20
+// Limits of what objections validates again for better words.
+const (
+	maxCopies   = 12
+	copiesLimit = 30 * time.Second // in all; a run that is cut short gives no answer
+)
 
 // rejectedGate matches an error about one feature gate and captures the name.
 var rejectedGate = regexp.MustCompile(`unrecognized feature gate: ([^\s,;\]]+)` +
@@ -39,12 +44,18 @@ func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, [
 // come first, sorted by name. If a later validation gives no answer, the remaining errors are missing. An error that names no field
 // gets the name and the value of the field without which it does not occur.
 func objections(ctx context.Context, v Verdict, data []byte, validate func(context.Context, []byte) Verdict) []string {
+	ctx, cancel := context.WithTimeout(ctx, copiesLimit)
+	defer cancel()
+	copies := 0
+	again := func(data []byte) Verdict {
+		if copies++; copies > maxCopies || ctx.Err() != nil {
+			return Verdict{}
+		}
+		return validate(ctx, data)
+	}
 	var gates []string
 	var rest, strict string
-	for range maxRounds {
-		if v.Outcome != Rejected {
-			break
-		}
+	for v.Outcome == Rejected {
 		message, unknownFields := cutStrict(v.Message)
 		if strict == "" { // the copy has other line numbers and no duplicate keys
 			strict = unknownFields
@@ -52,13 +63,13 @@ func objections(ctx context.Context, v Verdict, data []byte, validate func(conte
 		refused, remaining := withoutRejectedGates(data, message)
 		if remaining == nil {
 			if rest = message; rest != "" && !namesName.MatchString(rest) {
-				rest = culprit(ctx, message, data, validate) + rest
+				rest = culprit(v, message, data, again) + rest
 			}
 			break
 		}
 		gates = append(gates, refused...)
 		data = remaining
-		v = validate(ctx, data)
+		v = again(data)
 	}
 	slices.Sort(gates)
 	for _, message := range []string{rest, strict} {
@@ -69,9 +80,10 @@ func objections(ctx context.Context, v Verdict, data []byte, validate func(conte
 	return gates
 }
 
-// culprit returns the field that an error is about and its value, as `evictionHard[memory.available]: "x": `. It returns "" if the
-// error names a field itself, or if there is no single field without which it does not occur.
-func culprit(ctx context.Context, message string, data []byte, validate func(context.Context, []byte) Verdict) string {
+// culprit returns the field that the error of a rejection is about and its value, as `evictionHard[memory.available]: "x": `. It
+// returns "" if the error names a field itself, or if there is no single field without which the same stage accepts. A field that
+// has the value of the local configuration, which passed, is not the cause.
+func culprit(rejection Verdict, message string, data []byte, validate func([]byte) Verdict) string {
 	fields := decoded(data)
 	delete(fields, "apiVersion")
 	delete(fields, "kind")
@@ -84,9 +96,11 @@ func culprit(ctx context.Context, message string, data []byte, validate func(con
 		}
 		inner, _ := fields[field].(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(inner)) {
-			suspects = append(suspects, leaf{field, key})
+			if !rejection.isLocal(field, key) {
+				suspects = append(suspects, leaf{field, key})
+			}
 		}
-		if len(inner) == 0 {
+		if len(inner) == 0 && !rejection.isLocal(field) {
 			suspects = append(suspects, leaf{field, ""})
 		}
 	}
@@ -100,9 +114,9 @@ func culprit(ctx context.Context, message string, data []byte, validate func(con
 			}
 		}
 		rest, _ := json.Marshal(without) // cannot fail: it was decoded from JSON
-		v := validate(ctx, rest)
-		left, _ := cutStrict(v.Message)
-		return v.Outcome == Accepted || v.Outcome == Rejected && left != message
+		// Without a protected field, a later stage does not run, or nothing does: that proves nothing.
+		v := validate(rest)
+		return v.Outcome == Accepted && v.Stage >= rejection.Stage && len(v.Violations) == 0
 	}
 	for len(suspects) > 1 {
 		if half := suspects[:len(suspects)/2]; caused(half) {
@@ -123,6 +137,17 @@ func culprit(ctx context.Context, message string, data []byte, validate func(con
 		return ""
 	}
 	return fmt.Sprintf("%s: %s: ", named[0].Field, named[0].Value)
+}
+
+// isLocal reports whether a field, or a key of it, is known to have the value of the local configuration.
+func (v Verdict) isLocal(names ...string) bool {
+	var path []segment
+	for _, name := range names {
+		path = append(path, segment{name: name})
+	}
+	value, set := v.Effective.field(path)
+	local, setToo := v.Local.field(path)
+	return set && setToo && reflect.DeepEqual(value, local)
 }
 
 // decoded returns the fields of a configuration; nil if it cannot be decoded.

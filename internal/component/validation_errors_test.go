@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -77,7 +78,7 @@ func TestAnErrorWithoutAFieldGetsItsName(t *testing.T) {
 			if wrong(decoded(data)) {
 				return rejected(message)
 			}
-			return Verdict{Outcome: Accepted}
+			return Verdict{Outcome: Accepted, Stage: 1}
 		}
 	}
 	of := func(field, key string) func(f map[string]any) bool {
@@ -112,6 +113,53 @@ func TestAnErrorWithoutAFieldGetsItsName(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff([]string{words}, got), "it cannot be decoded")
 }
 
+// Without a protected field, stage 2 does not run, so that the error of another field does not occur either.
+func TestOnlyACopyThatPassesTheSameStageNamesAField(t *testing.T) {
+	const words = "quantities must match"
+	data := []byte(`{"address": "192.0.2.1", "syncFrequency": "1s"}`)
+	rejection := Verdict{Outcome: Rejected, Stage: 2, Message: words}
+	for _, tt := range []struct {
+		name      string
+		protected Verdict // without address
+		passes    string  // the field without which stage 2 accepts
+		effective Effective
+		want      string
+		copies    int
+	}{
+		{"accepted at stage 1", Verdict{Outcome: Accepted, Stage: 1}, "", nil, words, 2},
+		{"a protected difference", Verdict{Outcome: Accepted, Stage: 2, Violations: []payload.Difference{{}}}, "", nil, words, 2},
+		{"another error", Verdict{Outcome: Rejected, Stage: 2, Message: "other"}, "", nil, words, 2},
+		{"the other field", Verdict{Outcome: Accepted, Stage: 1}, "syncFrequency", nil, `syncFrequency: "1s": ` + words, 2},
+		{"it has the local value", Verdict{Outcome: Accepted, Stage: 2}, "syncFrequency", Effective{"address": "192.0.2.1", "syncFrequency": "5s"},
+			`syncFrequency: "1s": ` + words, 1},
+	} {
+		v, copies := rejection, 0
+		v.Effective, v.Local = tt.effective, Effective{"address": "192.0.2.1", "syncFrequency": "1m"}
+		got := objections(t.Context(), v, data, func(_ context.Context, data []byte) Verdict {
+			copies++
+			switch fields := decoded(data); {
+			case fields["address"] == nil:
+				return tt.protected
+			case tt.passes != "" && fields[tt.passes] == nil:
+				return Verdict{Outcome: Accepted, Stage: 2}
+			}
+			return rejection
+		})
+		assert.NoDiff(t, cmp.Diff([]string{tt.want}, got), tt.name)
+		assert.Equal(t, copies, tt.copies, tt.name)
+	}
+}
+
+func TestNoCopyIsValidatedAfterTheCheckWasCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := objections(ctx, rejected("no"), []byte(`{"a": 1}`), func(context.Context, []byte) Verdict {
+		t.Error("validated")
+		return Verdict{Outcome: Accepted, Stage: 1}
+	})
+	assert.NoDiff(t, cmp.Diff([]string{"no"}, got))
+}
+
 func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
 	var data strings.Builder
 	data.WriteString("featureGates:\n")
@@ -121,7 +169,7 @@ func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
 		c.verdicts = append(c.verdicts, rejected(fmt.Sprintf("unrecognized feature gate: Gate%02d", i)))
 	}
 	_, message := ValidationErrors(t.Context(), c, []byte(data.String()))
-	assert.That(t, len(message) == maxRounds && len(c.asked) == maxRounds+1, "%d objections after %d rounds", len(message), len(c.asked))
+	assert.That(t, len(message) == maxCopies+1 && len(c.asked) == maxCopies+1, "%d objections after %d rounds", len(message), len(c.asked))
 }
 
 func TestEveryFeatureGateThatARealComponentRejectsIsNamed(t *testing.T) {
