@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor/relay"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // watchdog is the interval within which a kubelet must send WATCHDOG=1.
@@ -161,16 +161,31 @@ func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Ve
 	}
 	version, err := h.Version(ctx)
 	in := podguard.Input{Minor: minorOf(version), Before: v.Local}
-	if err = errors.Join(err, h.machine().Measure(ctx, &in)); err != nil || v.Local == nil {
+	if err != nil || v.Local == nil {
 		return v
 	}
-	// What is wrong with the local configuration too is not the candidate's fault.
-	local := podguard.Unusable(in, v.Local)
-	reasons := slices.DeleteFunc(podguard.Unusable(in, v.Effective), func(reason string) bool { return slices.Contains(local, reason) })
-	if len(reasons) > 0 {
-		v.Outcome, v.Stage, v.Message = component.Rejected, 3, strings.Join(reasons, "; ")
+	if err := h.machine().Measure(ctx, &in); err != nil {
+		v.Warnings = append(v.Warnings, "the cgroup driver was not compared: "+err.Error())
+	}
+	if words := newReasons(podguard.Unusable(in, v.Effective), podguard.Unusable(in, v.Local)); words != "" {
+		v.Outcome, v.Stage, v.Message = component.Rejected, 3, words
 	}
 	return v
+}
+
+// maxReasons limits the message of a rejection, in bytes, like that of a dry run.
+const maxReasons = 2000
+
+// newReasons returns why a candidate is unusable, in words. A fault that the local configuration has too, perhaps with a worse value,
+// is not the candidate's.
+func newReasons(candidate, local []podguard.Reason) string {
+	var words []string
+	for _, reason := range candidate {
+		if !slices.ContainsFunc(local, func(l podguard.Reason) bool { return l.Key == reason.Key }) {
+			words = append(words, reason.Words)
+		}
+	}
+	return printable.Truncate(strings.Join(words, "; "), maxReasons)
 }
 
 // Files implements Kubelet.

@@ -21,7 +21,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -242,5 +244,54 @@ func eventually(t *testing.T, what string, so func() bool) {
 			t.Fatalf("never: %s", what)
 		case <-tick.C:
 		}
+	}
+}
+
+func TestACandidateIsNotRefusedForAFaultOfTheLocalConfiguration(t *testing.T) {
+	long := strings.Repeat("x", 2*maxReasons)
+	for _, tt := range []struct{ candidate, local []podguard.Reason }{
+		{nil, []podguard.Reason{{Key: "memory", Words: "all of it"}}},
+		{[]podguard.Reason{{Key: "memory", Words: "less"}}, []podguard.Reason{{Key: "memory", Words: "all of it"}}},
+	} {
+		if got := newReasons(tt.candidate, tt.local); got != "" {
+			t.Errorf("%v is refused: %s", tt.candidate, got)
+		}
+	}
+	got := newReasons([]podguard.Reason{{Key: "cpu", Words: "no cpu"}, {Key: "memory", Words: "less"}, {Key: "maxPods", Words: "many"}},
+		[]podguard.Reason{{Key: "memory", Words: "all of it"}})
+	if got != "no cpu; many" {
+		t.Errorf("got %s", got)
+	}
+	if got := newReasons([]podguard.Reason{{Key: "a", Words: long}}, nil); len(got) > maxReasons || got == "" {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func TestAConfigurationIsComparedWithTheMachineWithoutARuntime(t *testing.T) {
+	h := hostKubelet(t)
+	h.Kubelet, _ = component.ParseKubelet([]string{"/nonexistent"})
+	kubeletScript(t, h, `[ "$1" = --version ] && { echo Kubernetes v1.36.3; exit; }
+stage=2
+for a in "$@"; do case "$a" in
+--config=*) config=$(cat "${a#--config=}");;
+--allowed-unsafe-sysctls=*) sysctl="${a##*[=,]}";;
+--exit-on-lock-contention) stage=1;;
+esac; done
+end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
+case "$config" in *evenkeelUnknownField*) end "strict decoding error: unknown field";; esac
+endpoint=$(echo "$config" | sed -n 's/.*"containerRuntimeEndpoint":"\([^"]*\)".*/\1/p')
+case "$config" in *many*) pods=99999999;; *) pods=110;; esac
+echo 'I1121 07:10:36.358684   21610 server.go:72] "KubeletConfiguration" configuration=<' >&2
+printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s","HealthzPort":10248,"MaxPods":%s}\n >\n' "${endpoint:-unix:///nonexistent/runtime.sock}" $pods >&2
+[ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
+end "failed to run Kubelet: failed to create kubelet: the sysctls \\\"$sysctl\\\" are not known to be namespaced"`)
+	h.DryRunner = component.NewDryRunner(h.Kubelet, t.TempDir(), h.Log)
+	v := h.Check(t.Context(), payload.Payload{Upstream: []byte("maxPods: 110")})
+	if v.Outcome != component.Accepted || v.Stage != 2 || !strings.Contains(fmt.Sprint(v.Warnings), "the cgroup driver was not compared: ") {
+		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
+	}
+	v = h.Check(t.Context(), payload.Payload{Upstream: []byte("many")})
+	if want := "maxPods: 99999999 is above 65535, for which there are user IDs"; v.Outcome != component.Rejected || v.Stage != 3 || v.Message != want {
+		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
 	}
 }

@@ -32,7 +32,10 @@ func TestAMachineOnWhichAConfigurationIsUnusable(t *testing.T) {
 		{"a threshold above the storage", `{"evictionHard":{"nodefs.available":"500Gi"}}`, "",
 			`evictionHard[nodefs.available]: "500Gi": no ephemeral-storage is left for pods, because this machine has 100Gi`},
 		{"an unknown cgroup driver", `{"cgroupDriver":"systmd"}`, "", `cgroupDriver: "systmd" is neither cgroupfs nor systemd`},
-		{"the runtime decides on the cgroup driver", `{"cgroupDriver":"systmd"}`, "systemd", ""},
+		{"an unknown cgroup driver, although the runtime decides", `{"cgroupDriver":"systmd"}`, "systemd", `cgroupDriver: "systmd" is neither cgroupfs nor systemd`},
+		{"the runtime decides on the cgroup driver", `{"cgroupDriver":"cgroupfs"}`, "systemd", ""},
+		{"storage that is not isolated", `{"localStorageCapacityIsolation":false,"kubeReserved":{"ephemeral-storage":"200Gi"}}`, "", ""},
+		{"a long value", `{"cgroupDriver":"` + strings.Repeat("x", 200) + `"}`, "", `cgroupDriver: "` + strings.Repeat("x", 99) + `… is neither cgroupfs nor systemd`},
 		{"another cgroup driver than the runtime's", `{"cgroupDriver":"cgroupfs","featureGates":{"KubeletCgroupDriverFromCRI":false}}`, "systemd",
 			`cgroupDriver: "cgroupfs", but the container runtime uses "systemd"`},
 		{"the runtime's cgroup driver", `{"cgroupDriver":"systemd","featureGates":{"KubeletCgroupDriverFromCRI":false}}`, "systemd", ""},
@@ -49,7 +52,11 @@ func TestAMachineOnWhichAConfigurationIsUnusable(t *testing.T) {
 	} {
 		in := Input{Minor: 33, Machine: Machine{CgroupDriver: tt.driver, Capacity: corev1.ResourceList{
 			"cpu": resource.MustParse("2"), "memory": resource.MustParse("4Gi"), "ephemeral-storage": resource.MustParse("100Gi")}}}
-		assert.Equal(t, strings.Join(Unusable(in, config(t, tt.config)), "; "), tt.want, tt.name)
+		var words []string
+		for _, reason := range Unusable(in, config(t, tt.config)) {
+			words = append(words, reason.Words)
+		}
+		assert.Equal(t, strings.Join(words, "; "), tt.want, tt.name)
 		in.Machine.Capacity = nil
 		if strings.Contains(tt.want, "is left for pods") { // nothing is known of a machine that cannot be measured
 			assert.Equal(t, len(Unusable(in, config(t, tt.config))), 0, tt.name)
