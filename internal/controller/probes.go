@@ -51,7 +51,7 @@ func (c *Controller) askForProbes(ctx context.Context) {
 		image, err = startprobe.AgentImage(ctx, c.client, "")
 	}
 	if err != nil {
-		c.log.Warn("cannot find out whether start probes are possible", "error", err)
+		c.log.Warn("cannot find out whether start probes are possible", "err", err)
 		return
 	}
 	if !may && (was.may || was.asked.IsZero()) {

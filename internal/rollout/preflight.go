@@ -21,11 +21,13 @@ import (
 // MaxUnanswered is how many preflight requests may be unanswered in the fleet at the same time.
 const MaxUnanswered = 500
 
+// MaxPreflightGroups is how many groups a result has at most, as in the API.
+const MaxPreflightGroups = 10
+
 const (
-	MaxPreflightGroups = 10 // of a result; the same limits as in the API
-	maxPreflightNames  = 10 // of a group
-	maxRefusalReason   = 64 // in characters
-	maxRefusalMessage  = 1024
+	maxPreflightNames = 10 // of a group
+	maxRefusalReason  = 64 // in characters
+	maxRefusalMessage = 1024
 )
 
 // PreflightUID returns the UID of the requests about an attempt at a revision. It is the same for all nodes, and for every
