@@ -76,7 +76,7 @@ func (s *show) badRollout(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
 	s.title("The change that crashes kubelets, for all of them")
-	must.OK(s.push(ctx, "bad", "kubeReserved: {cpu: \"1000\"}\nmaxPods: 130\n"))
+	must.OK(s.push(ctx, "bad", "kubeReserved: {ephemeral-storage: 100Ti}\nmaxPods: 130\n"))
 	must.OK(s.kubectl(ctx, 2, "evenkeel", "rollout", "status", rollout, "-w"))
 	r := must.Get(s.GetRollout(ctx, rollout))
 	if r.Status.UpdateRevision == nil {

@@ -82,8 +82,8 @@ func (s *show) rejected(ctx context.Context, reason, name, fields string, flags 
 func (s *show) crashLoop(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
-	s.title("A value that no dry run detects: the kubelet crashes, because more processors are reserved than the node has")
-	must.OK(s.assign(ctx, 2, "crash", "maxPods: 140\nkubeReserved: {cpu: \"1000\"}\n"))
+	s.title("A value that no dry run detects: the kubelet crashes, because more storage is reserved than the node has")
+	must.OK(s.assign(ctx, 2, "crash", "maxPods: 140\nkubeReserved: {ephemeral-storage: 100Ti}\n"))
 	must.Get(s.until(ctx, "False", "CrashLooped"))
 	must.OK(s.capacity(ctx, 120))
 	return s.verdict(ctx, outcome{bad: true}, "rolled back by itself")

@@ -184,7 +184,7 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 	must.OK(m.PutFile(ctx, newPath, 0o755, append(agent, 0)))
 	r.good = must.Get(l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods)))
 	// The dry run passes, and the kubelet exits when it has started.
-	r.bad = must.Get(l.create(ctx, "bad", "kubeReserved: {memory: 100Ti}"))
+	r.bad = must.Get(l.create(ctx, "bad", "kubeReserved: {ephemeral-storage: 100Ti}"))
 	o := l.observe(ctx, r)
 	defer o.stop()
 	during := func(what moment, do func() error) error {

@@ -104,7 +104,7 @@ func changes(ctx context.Context, l *lab) error {
 }
 
 // crashes is a configuration that passes the dry run: the kubelet compares it with the machine only when it starts.
-const crashes = "kubeReserved: {memory: 512Gi}"
+const crashes = "kubeReserved: {ephemeral-storage: 100Ti}"
 
 func rollsBack(ctx context.Context, l *lab) (err error) {
 	defer must.Catch(&err)

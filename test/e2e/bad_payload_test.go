@@ -116,7 +116,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 
 // crashesAtItsStart passes both stages of the dry run, and makes the kubelet
 // exit as soon as it has started.
-var crashesAtItsStart = map[string]any{"kubeReserved": map[string]string{"memory": "100Ti"}}
+var crashesAtItsStart = map[string]any{"kubeReserved": map[string]string{"ephemeral-storage": "100Ti"}}
 
 // TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial: these pass both stages of the
 // dry run.

@@ -192,9 +192,9 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 }
 
 // overReserved is a configuration that every dry run accepts and with which the kubelet ends when it starts its container
-// manager. The pod guard allows it, because no pod here requests CPUs.
+// manager. The pod guard allows it, because no pod here requests storage.
 func overReserved(maxPods int) map[string]any {
-	return map[string]any{"maxPods": maxPods, "kubeReserved": map[string]string{"cpu": "1000"}}
+	return map[string]any{"maxPods": maxPods, "kubeReserved": map[string]string{"ephemeral-storage": "100Ti"}}
 }
 
 // rights gives the node what `rbac` prints.

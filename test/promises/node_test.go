@@ -112,8 +112,8 @@ func TestAConfigurationThatCannotBeFoundChangesNothing(t *testing.T) {
 	steady.End(t)
 }
 
-// crashing passes every dry run, and the kubelet ends with it as soon as it has compared it with the node's memory.
-var crashing = map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}}
+// crashing passes every dry run, and the kubelet ends with it as soon as it has compared it with the node's storage.
+var crashing = map[string]any{"kubeReserved": map[string]any{"ephemeral-storage": "100Ti"}}
 
 func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 	n := node(t, 0)

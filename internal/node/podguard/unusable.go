@@ -33,18 +33,15 @@ func Unusable(in Input, config component.Effective) (reasons []Reason) {
 	}
 	total := capacity(in)
 	left := allocatable(config, total, in.Machine.IgnoreEviction)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		if name == corev1.ResourceEphemeralStorage && !boolOr(config, "localStorageCapacityIsolation", true) {
-			continue // the kubelet neither measures nor compares it
-		}
+	// Ephemeral storage is left to the kubelet: it ends if more is reserved than there is, and many pods need none.
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		held := reserved(config, name)
 		for signal, of := range evictionSignals {
 			if value := evictionHard(config)[signal]; of == name && !in.Machine.IgnoreEviction {
 				held = add(held, threshold(value, total[name]))
 			}
 		}
-		// Of ephemeral storage, a node may have none for pods: many pods need none.
-		if total[name] > 0 && (left[name] == 0 && name != corev1.ResourceEphemeralStorage || held > total[name]) {
+		if total[name] > 0 && (left[name] == 0 || held > total[name]) {
 			has := resource.NewQuantity(total[name], resource.BinarySI)
 			if name == corev1.ResourceCPU {
 				has = resource.NewMilliQuantity(total[name], resource.DecimalSI)
