@@ -72,6 +72,7 @@ var steps = []func(*decider) bool{
 	(*decider).adopt,            // adopt a new assignment
 	(*decider).chooseConfig,     // choose what must run now
 	(*decider).chooseAction,     // and how to get there
+	(*decider).recordStarts,     // a trial that began without a restart has started pods already
 	(*decider).confirmVerdicts,  // last: what runs then may prove earlier verdicts
 }
 

@@ -73,20 +73,27 @@ func (d *decider) waitsForStarts() bool {
 	return d.isRefused() && d.observedHealth() < duration+maxRefusalWait
 }
 
+// recordStarts records which pods were started in the trial; again at the end, for a trial that began without a restart.
+func (d *decider) recordStarts() bool {
+	if !d.onTrial() || !d.o.Node.API || d.action.Kind != None {
+		return true
+	}
+	for _, p := range d.o.Node.Started {
+		known := d.next.Trial.Started
+		if weight(append(slices.Clone(known), p)) > weight(known) || p.Trusted && !slices.ContainsFunc(known, isTrusted) {
+			d.editTrial(func(t *Trial) {
+				t.Started = append(slices.Clone(t.Started), PodStart{Namespace: p.Namespace, Name: p.Name, Trusted: p.Trusted})
+			})
+		}
+	}
+	return true
+}
+
 // updateStarts records which pods were started in the trial, and for how long pods are refused.
 func (d *decider) updateStarts() bool {
 	run, n := &d.next.Run, d.o.Node
 	gap := min(d.o.Elapsed, maxGap)
-	if d.onTrial() && n.API {
-		for _, p := range n.Started {
-			known := d.next.Trial.Started
-			if weight(append(slices.Clone(known), p)) > weight(known) || p.Trusted && !slices.ContainsFunc(known, isTrusted) {
-				d.editTrial(func(t *Trial) {
-					t.Started = append(slices.Clone(t.Started), PodStart{Namespace: p.Namespace, Name: p.Name, Trusted: p.Trusted})
-				})
-			}
-		}
-	}
+	d.recordStarts()
 	switch {
 	case !d.cannotStart():
 		run.RefusedFor = 0
