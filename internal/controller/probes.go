@@ -26,12 +26,16 @@ type probePermission struct {
 	asked       time.Time // zero: never
 }
 
-// mayProbe reports whether the controller can make start probes for a rollout; nil: the rollout needs none. It asks from time to time.
+// mayProbe reports whether the controller can make start probes for a rollout; nil: the rollout needs none. It asks from time to time
+// until the rollout is complete, and keeps the last answer then, so that a complete rollout's status is not written again.
 func (c *Controller) mayProbe(ctx context.Context, o *v1alpha1.NodeConfigRollout) *bool {
 	s, st := &o.Spec.Strategy, &o.Status
-	done := st.CurrentRevision != nil && st.CurrentRevision.Number == st.Target() && st.ObservedGeneration == o.Generation
-	if s.StartProbe == v1alpha1.StartProbeNever || done {
+	if s.StartProbe == v1alpha1.StartProbeNever {
 		return nil
+	}
+	done := st.CurrentRevision != nil && st.CurrentRevision.Number == st.Target() && st.ObservedGeneration == o.Generation
+	if done && st.Controller != nil {
+		return st.Controller.StartProbe
 	}
 	c.askForProbes(ctx)
 	return new(c.startProbes.may && (c.startProbes.agents || s.StartProbeImage != ""))

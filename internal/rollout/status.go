@@ -20,11 +20,6 @@ import (
 func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 	st, in := &d.next, &d.in
 	st.ObservedGeneration, st.Controller = in.Generation, &in.Controller
-	if was := in.Status.Controller; in.Controller.StartProbe == nil && was != nil && d.succeeded { // nobody asked: it needs no probe any more
-		said := in.Controller
-		said.StartProbe = was.StartProbe
-		st.Controller = &said
-	}
 	st.Phase, st.Message = phase, printable.Cut(message, v1alpha1.MaxRolloutMessage)
 	if in.Target.Number != 0 {
 		st.UpdateRevision = new(in.Target)
