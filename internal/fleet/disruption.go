@@ -124,8 +124,12 @@ func isReset(p *corev1.Pod) bool {
 	probed := func(c corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
 	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded &&
 		(slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed)) &&
-		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady &&
-				c.Status == corev1.ConditionTrue
-		})
+		PodReady(p)
+}
+
+// PodReady reports whether a pod is Ready.
+func PodReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }

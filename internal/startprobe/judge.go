@@ -141,13 +141,6 @@ func waiting(pod *corev1.Pod) *corev1.ContainerStateWaiting {
 	return nil
 }
 
-// isReady reports whether a pod is Ready.
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
 // isLate reports whether a pod that was started reached its deadline: nobody looked at it in time.
 func isLate(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == "DeadlineExceeded" &&

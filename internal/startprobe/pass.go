@@ -23,7 +23,7 @@ import (
 // agents are where pods of the agent's image run.
 var agents = []client.ObjectKey{
 	{Namespace: v1alpha1.InstallNamespace, Name: v1alpha1.InstallerName},
-	{Namespace: "kube-system", Name: "evenkeel-kubelet"},
+	{Namespace: metav1.NamespaceSystem, Name: "evenkeel-kubelet"},
 }
 
 // Pass does what is due for a probe: it creates the pod, deletes it when it is Ready, and judges it. before is the report of the pass
@@ -54,7 +54,7 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 		return rollout.ProbeReport{}, fmt.Errorf("read the pod: %w", err)
 	case pod.Labels[v1alpha1.LabelStartProbe] == "" || pod.Spec.NodeName != p.Node:
 		return rollout.ProbeReport{}, fmt.Errorf("pod %s/%s is not a start probe of the node", pod.Namespace, pod.Name)
-	case pod.DeletionTimestamp == nil && isReady(pod):
+	case pod.DeletionTimestamp == nil && fleet.PodReady(pod):
 		return rollout.ProbeReport{Stopping: true, Message: "its pod was Ready, and stops"}, remove(ctx, c, pod)
 	case pod.DeletionTimestamp == nil && isLate(pod):
 		return rollout.ProbeReport{Message: "its pod had reached its deadline, and is created again"}, remove(ctx, c, pod)

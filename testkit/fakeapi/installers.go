@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/installer"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -136,10 +137,10 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 		i.mu.Lock()
 		play := i.plays[pod.Spec.NodeName]
 		i.mu.Unlock()
-		if !installer.PodReady(pod) {
+		if !fleet.PodReady(pod) {
 			busy++
 		}
-		if installer.PodReady(pod) == play.Ready && play.Ready || play.Unseen {
+		if fleet.PodReady(pod) == play.Ready && play.Ready || play.Unseen {
 			continue
 		}
 		must.OK(client.IgnoreNotFound(i.report(ctx, pod, play)))

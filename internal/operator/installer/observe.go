@@ -123,7 +123,7 @@ func nodeOf(p fleet.Pair, pods []corev1.Pod) Node {
 func podOf(pod *corev1.Pod) Pod {
 	st := &pod.Status
 	p := Pod{
-		Name: pod.Name, UID: string(pod.UID), Revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey], Ready: PodReady(pod),
+		Name: pod.Name, UID: string(pod.UID), Revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey], Ready: fleet.PodReady(pod),
 		Phase: string(st.Phase), Message: st.Message,
 	}
 	for _, c := range st.Conditions {
@@ -146,11 +146,4 @@ func podOf(pod *corev1.Pod) Pod {
 		}
 	}
 	return p
-}
-
-// PodReady reports whether a pod is ready.
-func PodReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
