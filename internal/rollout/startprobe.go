@@ -174,7 +174,7 @@ func (d *planner) withProbe(n *Node, want Observation) Observation {
 		return want
 	}
 	if want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision || want.Attempt != n.Source.By().Attempt {
-		want = Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision, Attempt: n.Source.By().Attempt, Joined: n.joined()}
+		want = d.newObservation(n)
 	}
 	want.Probing = p
 	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)

@@ -232,6 +232,12 @@ func (d *planner) observationApplies(n *Node) bool {
 	return m.Rollout == d.in.Name && m.Revision == n.Source.By().Revision && m.Attempt == n.Source.By().Attempt
 }
 
+// newObservation returns an observation about a node's assignment, without a result.
+func (d *planner) newObservation(n *Node) Observation {
+	by := n.Source.By()
+	return Observation{Rollout: d.in.Name, Revision: by.Revision, Attempt: by.Attempt, Joined: n.joined()}
+}
+
 // resultObserved reports whether a node's observation has a result of the current source: healthy or failed.
 func (d *planner) resultObserved(n *Node) bool {
 	return d.observationApplies(n) && (!n.Observation.HealthySince.IsZero() || n.Observation.Failed > 0)
@@ -285,7 +291,7 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 	if d.succeeded || !d.hasTarget(n) || s == Conflicted || s == Manual {
 		return n.Observation
 	}
-	want := Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision, Attempt: n.Source.By().Attempt, Joined: n.joined()}
+	want := d.newObservation(n)
 	switch {
 	case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 		return n.Observation
@@ -322,7 +328,7 @@ func assignmentOf(revision, attempt int64) string { return fmt.Sprintf("%d/%d", 
 // withRefusal adds to an observation before which assignment a node reported that it cannot start pods.
 func (d *planner) withRefusal(n *Node, want Observation, assignment string) Observation {
 	if want.Rollout != d.in.Name {
-		want = Observation{Rollout: d.in.Name, Revision: n.Source.By().Revision, Attempt: n.Source.By().Attempt, Joined: n.joined()}
+		want = d.newObservation(n)
 	}
 	want.RefusedBefore = assignment
 	return want

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -77,15 +78,13 @@ func (p *podStarts) hasRoom(namespace string) bool {
 
 // isOwn reports whether a pod is one of the cluster's own.
 func isOwn(namespace string) bool {
-	return namespace == "kube-system" || namespace == v1alpha1.SystemNamespace
+	return namespace == metav1.NamespaceSystem || namespace == v1alpha1.SystemNamespace
 }
 
 // shorterTimeout reports whether after has a shorter timeout for requests to the runtime than before.
 func shorterTimeout(before, after component.Effective) bool {
 	timeout := func(e component.Effective) time.Duration {
-		value, _ := e.Field("runtimeRequestTimeout")
-		text, _ := value.(string)
-		d, _ := time.ParseDuration(text)
+		d, _ := time.ParseDuration(e.String("runtimeRequestTimeout"))
 		return d
 	}
 	return timeout(after) > 0 && timeout(after) < timeout(before)
