@@ -20,9 +20,8 @@ import (
 
 // cache is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
 // concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from
-// a watch or from
-// the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
-// they are added. They are shared and never changed.
+// a watch or from the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped
+// when they are added. They are shared and never changed.
 type cache struct {
 	mu   sync.Mutex
 	now  func() time.Time

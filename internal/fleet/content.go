@@ -16,8 +16,7 @@ import (
 )
 
 // ContentOf returns the payload of a template, as the ConfigMap of a revision stores it. named is the ConfigMap of the template's
-// configMapRef, if it has one. The
-// error says what is wrong with the configuration.
+// configMapRef, if it has one. The error says what is wrong with the configuration.
 func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (payload.Payload, error) {
 	switch {
 	case t.Kubelet != nil:

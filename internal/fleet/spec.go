@@ -30,8 +30,7 @@ func defaultSteps() []v1alpha1.RolloutStep {
 }
 
 // Complete returns the spec of a rollout with all defaults, and its windows. The error names the first invalid field; the CRD and the
-// admission policy
-// refuse the same values. Amounts that are invalid become 0.
+// admission policy refuse the same values. Amounts that are invalid become 0.
 func Complete(r *v1alpha1.NodeConfigRollout) (v1alpha1.NodeConfigRolloutSpec, []rollout.Window, error) {
 	s := r.Spec // what is changed is copied
 	var err error

@@ -107,8 +107,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 const unansweredLimit = 30 * time.Second
 
 // silenceFactor is how many times UnansweredLimit a report is held back while the API server is silent: it would arrive too late, and add
-// to
-// the load.
+// to the load.
 const silenceFactor = 10
 
 // isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. Never

@@ -65,8 +65,7 @@ func (a *Attempt) CheckTenure(now time.Time, healthy bool) error {
 }
 
 // Ended records whether the attempt gave the node up, and returns the error for the process to end with. Only the agent that has the
-// node's lock may call
-// Ended.
+// node's lock may call Ended.
 func (a *Attempt) Ended(err error, now time.Time) error {
 	var failed *Error
 	gaveUp := errors.As(err, &failed) && failed.Failure == GaveUp
