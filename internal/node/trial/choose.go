@@ -183,6 +183,7 @@ func (d *decider) chooseAction() bool {
 		}
 		run.Config, run.Local = d.choice, d.o.LocalDigest
 		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Relapsed, run.Healthy = 0, 0, 0, 0, 0, false, false
+		run.RefusedFor, run.Refused = 0, "" // the new kubelet has refused no pod yet
 	}
 	d.restoreUnhealthyTime()
 	if s.OnTrial(d.choice) {
