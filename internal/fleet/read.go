@@ -219,7 +219,7 @@ func Rollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeC
 }
 
 // Unobserved describes a rollout whose status is older than its spec.
-const Unobserved = "the controller has not observed this change yet; is evenkeel-controller running?"
+const Unobserved = "the controller has not observed this change yet; if this stays so: kubectl evenkeel doctor"
 
 // Observed reports whether a rollout's status is for its newest spec.
 func Observed(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }

@@ -94,7 +94,7 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		return nil
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(a.ErrOut, "rollout %s has no revisions yet; is evenkeel-controller running?\n", r.Name)
+		fmt.Fprintf(a.ErrOut, "rollout %s has no revisions yet; if this stays so: kubectl evenkeel doctor\n", r.Name)
 		return nil
 	}
 	header := []string{"REVISION", "OUTCOME", "REASON", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}

@@ -133,7 +133,7 @@ func TestTheViewMarksOldData(t *testing.T) {
 	v := view{rollout: r, now: noon, trouble: "connection refused"}
 	check(t, v.lines(unlimited)[:3], `
 workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
-the controller has not observed this change yet; is evenkeel-controller running?
+the controller has not observed this change yet; if this stays so: kubectl evenkeel doctor
 the API server does not answer, this view is old: connection refused
 `)
 }

@@ -50,7 +50,7 @@ func TestPreflightWithoutAControllerSaysSo(t *testing.T) {
 	file := fakeapi.File(t, fakeapi.Header)
 	synctest.Test(t, func(t *testing.T) {
 		newAPI(t).Run("preflight", "-f", file, "--all-nodes", "--timeout", "1m").Want(t, command.ExitTimeout, nil,
-			"is evenkeel-controller running?", "timed out after 1m", "kubectl get nodeconfigpreflight preflight-")
+			"if this stays so: kubectl evenkeel doctor", "timed out after 1m", "kubectl get nodeconfigpreflight preflight-")
 	})
 }
 
