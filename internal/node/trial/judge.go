@@ -116,7 +116,8 @@ func (d *decider) judgeTrial() {
 		d.startCause = CauseRollback
 		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current %s, and for %s: trying %s",
 			apiLossWindow, d.next.Current.UIDLabel(), apiLossAfter, d.fallbackLabel())
-	case run.Healthy && !d.clocksPaused() && d.observedHealth() >= t.Terms.Duration.Duration && !d.waitsForStarts():
+	case run.Healthy && !d.clocksPaused() && (o.Node.Ready || !d.mustBeReady()) && d.observedHealth() >= t.Terms.Duration.Duration &&
+		!d.waitsForStarts():
 		d.promote()
 	case run.UnsavedHealthy >= healthySaveStep:
 		d.editTrial(func(t *Trial) { t.Healthy.Duration += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
