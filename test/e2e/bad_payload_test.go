@@ -55,9 +55,9 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		{"unknown field", one(config(map[string]any{"maxPodz": 3})), `strict decoding error: unknown field "maxPodz"`},
 		{"value out of range", one(config(map[string]any{"imageGCHighThresholdPercent": 101})), `invalid configuration: imageGCHighThresholdPercent`},
 		{"a mebibyte of unknown fields", one(whole + fields.String()), `strict decoding error: unknown field "unknownField000000"`},
-		{"only this host: a threshold that is no quantity", one(config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})), `quantities must match the regular expression`},
-		{"only this host: CPUs that it does not have", one(config(map[string]any{"reservedSystemCPUs": "0-99"})), `reserved-cpus: 0-99 is not a subset of online-cpus: `},
-		{"only this host: a cgroup that is missing", one(config(map[string]any{"cgroupRoot": "/evenkeel-not-there"})), `invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
+		{"only this host: a threshold that is no quantity", one(config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})), `evictionHard[memory.available]: "banana": quantities must match the regular expression`},
+		{"only this host: CPUs that it does not have", one(config(map[string]any{"reservedSystemCPUs": "0-99"})), `reservedSystemCPUs: "0-99": reserved-cpus: 0-99 is not a subset of online-cpus: `},
+		{"only this host: a cgroup that is missing", one(config(map[string]any{"cgroupRoot": "/evenkeel-not-there"})), `cgroupRoot: "/evenkeel-not-there": invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)

@@ -147,7 +147,7 @@ func (n *node) checks(t *testing.T) {
 		{"refused", 1, config(map[string]any{"readOnlyPort": 10255}), "-", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
 		{"a protected field that this node frees", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=-readOnlyPort", n.Kubelet, "accepted\n"},
 		{"a flag that overrides", 0, good, "-", append(slices.Clone(n.Kubelet), "--max-pods=50"), "overridden by a flag of the kubelet: maxPods\naccepted\n"},
-		{"rejected on this host only", 1, config(map[string]any{"reservedSystemCPUs": "0-99"}), "-", n.Kubelet, `evenkeel-agent: rejected: reserved-cpus: 0-99 is not a subset of online-cpus: `},
+		{"rejected on this host only", 1, config(map[string]any{"reservedSystemCPUs": "0-99"}), "-", n.Kubelet, `evenkeel-agent: rejected: reservedSystemCPUs: "0-99": reserved-cpus: 0-99 is not a subset of online-cpus: `},
 		{"local fails in the same way", 2, config(map[string]any{"imageGCHighThresholdPercent": 102}), "-", broken, "evenkeel-agent: could not tell: invalid configuration: imageGCHighThresholdPercent"},
 		{"no such kubelet", 3, good, "-", []string{"/not/there"}, "evenkeel-agent: there is no kubelet at /not/there"},
 	} {

@@ -103,7 +103,8 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 	n.LastKnownGood(good)
 	t.Log(n.podsStarted(v1alpha1.PodsStartObserved)) // the program that exits was started
 
-	bad := n.groupedConfigMap("starts-bad", nil, map[string]any{"podPidsLimit": 2})
+	// The trial is long enough for a busy machine to refuse pods in it, and ends when they are refused.
+	bad := n.groupedConfigMap("starts-bad", map[string]any{"configTrialDuration": "10m"}, map[string]any{"podPidsLimit": 2})
 	n.adopts(bad)
 	n.bindPods("web", plain, metav1.NamespaceDefault, "starts-shop")
 	const want = "left the node unable to start pods: 2 refused, "
