@@ -365,11 +365,12 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint $(MARKDOWN
 	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database is not reachable"; \
 	  else echo "$$out" >&2; exit 1; fi; }
 
-generate: tools ## generate CRDs, deep copies and the API reference from the API types, the PrometheusRule from the rules, and the chart from the manifests
+generate: tools ## generate CRDs, deep copies and the API reference from the API types, the table of fields, the PrometheusRule from the rules, and the chart from the manifests
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 	go generate ./build/rules
+	go run ./build/fields
 	go run ./build/chart
 
 clean: ## remove all built files (Go's caches stay)

@@ -15,7 +15,18 @@ type Field struct {
 	Protected string // why the field is protected by default; empty: it is not
 	Limit     *Limit // allowed values of a protected field; nil: none
 	Since     int    // minor version of the first kubelet with the field, if the upstream type of this build lacks it
+	Effect    string // what a new value acts on, if a restart of the kubelet is not enough; empty: it is
 }
+
+// What a new value of a field acts on, if a restart of the kubelet is not enough.
+const (
+	newPods       = "acts on new pods only"
+	newContainers = "acts on containers that start afterwards"
+	registration  = "acts only when a node registers: existing nodes keep what they have"
+	emptyNode     = "needs a drained node, unless no pod uses what it changes"
+	eachGate      = "each gate decides: at the restart, or for new pods"
+	notUsed       = "no kubelet since 1.33 uses it"
+)
 
 // Limit describes which values of a protected field are allowed. Allows gets decoded JSON values, nil if unset or
 // unknown, and allows only numbers.
@@ -50,15 +61,16 @@ var Fields = []Field{
 	{Path: "authorization.mode", Group: "security", Protected: "AlwaysAllow lets every caller run commands in every pod"},
 	{Path: "authorization.webhook.cacheAuthorizedTTL", Group: "security", Protected: "how long a revoked permission stays valid"},
 	{Path: "authorization.webhook.cacheUnauthorizedTTL", Group: "security", Protected: "how long a denial is cached"},
-	{Path: "cgroupDriver", Group: "resources.cgroups"},
-	{Path: "cgroupRoot", Group: "resources.cgroups",
+	{Path: "cgroupDriver", Group: "resources.cgroups", Effect: emptyNode},
+	{Path: "cgroupRoot", Group: "resources.cgroups", Effect: emptyNode,
 		Protected: "the parent cgroup of all pods: with another one, pods escape the limits that the node sets on it"},
-	{Path: "cgroupsPerQOS", Group: "resources.cgroups", Protected: "off: pods have no cgroup of their own, and podPidsLimit has no effect"},
+	{Path: "cgroupsPerQOS", Group: "resources.cgroups", Effect: emptyNode,
+		Protected: "off: pods have no cgroup of their own, and podPidsLimit has no effect"},
 	{Path: "clientCertificateKeyAlgorithm", Group: "security",
 		Protected: "the kind of key in the node's credentials, from their next renewal on", Since: 38},
-	{Path: "clusterDNS", Group: "networking", Protected: "the pods' DNS servers decide where their traffic goes"},
-	{Path: "clusterDomain", Group: "networking", Protected: "completes the DNS names that pods look up, which decides where their traffic " +
-		"goes"},
+	{Path: "clusterDNS", Group: "networking", Effect: newPods, Protected: "the pods' DNS servers decide where their traffic goes"},
+	{Path: "clusterDomain", Group: "networking", Effect: newPods,
+		Protected: "completes the DNS names that pods look up, which decides where their traffic goes"},
 	{Path: "configMapAndSecretChangeDetectionStrategy", Group: "cluster"},
 	{Path: "containerLogMaxFiles", Group: "logging"},
 	{Path: "containerLogMaxSize", Group: "logging"},
@@ -66,13 +78,13 @@ var Fields = []Field{
 	{Path: "containerLogMonitorInterval", Group: "logging"},
 	{Path: "containerRuntimeEndpoint", Group: "runtime", Protected: "the runtime at this endpoint runs every pod and receives its secrets"},
 	{Path: "contentType", Group: "cluster"},
-	{Path: "cpuCFSQuota", Group: "resources"},
-	{Path: "cpuCFSQuotaPeriod", Group: "resources"},
-	{Path: "cpuManagerPolicy", Group: "resources.managers"},
-	{Path: "cpuManagerPolicyOptions", Group: "resources.managers"},
+	{Path: "cpuCFSQuota", Group: "resources", Effect: newPods},
+	{Path: "cpuCFSQuotaPeriod", Group: "resources", Effect: newPods},
+	{Path: "cpuManagerPolicy", Group: "resources.managers", Effect: emptyNode},
+	{Path: "cpuManagerPolicyOptions", Group: "resources.managers", Effect: emptyNode},
 	{Path: "cpuManagerReconcilePeriod", Group: "resources.managers"},
 	{Path: "crashLoopBackOff.maxContainerRestartPeriod", Group: "runtime"},
-	{Path: "defaultPodSysctls", Group: "security", Protected: "sets kernel parameters of all pods, bypassing admission"},
+	{Path: "defaultPodSysctls", Group: "security", Effect: newPods, Protected: "sets kernel parameters of all pods, bypassing admission"},
 	{Path: "enableContentionProfiling", Group: "debugging"},
 	{Path: "enableControllerAttachDetach", Group: "storage"},
 	{Path: "enableDebugFlagsHandler", Group: "debugging", Protected: "lets callers change how much the kubelet logs"},
@@ -92,9 +104,9 @@ var Fields = []Field{
 	{Path: "evictionSoftGracePeriod", Group: "resources.eviction"},
 	{Path: "failCgroupV1", Group: "resources.cgroups"},
 	{Path: "failSwapOn", Group: "resources"},
-	{Path: "featureGates", Group: "experimental"},
+	{Path: "featureGates", Group: "experimental", Effect: eachGate},
 	{Path: "fileCheckFrequency", Group: "staticPods"},
-	{Path: "hairpinMode", Group: "networking"},
+	{Path: "hairpinMode", Group: "networking", Effect: notUsed},
 	{Path: "healthzBindAddress", Group: "server", Protected: "can expose a port without authentication to the network"},
 	{Path: "healthzPort", Group: "server", Protected: "health checks use this port and would trust any other program that listens there"},
 	{Path: "httpCheckFrequency", Group: "staticPods"},
@@ -104,8 +116,8 @@ var Fields = []Field{
 	{Path: "imageMinimumGCAge", Group: "images"},
 	{Path: "imagePullCredentialsVerificationPolicy", Group: "images", Protected: "lets pods use images that they could not pull"},
 	{Path: "imageServiceEndpoint", Group: "runtime", Protected: "the image service at this endpoint decides what an image contains"},
-	{Path: "iptablesDropBit", Group: "networking"},
-	{Path: "iptablesMasqueradeBit", Group: "networking"},
+	{Path: "iptablesDropBit", Group: "networking", Effect: notUsed},
+	{Path: "iptablesMasqueradeBit", Group: "networking", Effect: notUsed},
 	{Path: "kernelMemcgNotification", Group: "resources.eviction"},
 	{Path: "kubeAPIBurst", Group: "cluster"},
 	{Path: "kubeAPIQPS", Group: "cluster"},
@@ -131,10 +143,10 @@ var Fields = []Field{
 	{Path: "maxOpenFiles", Group: "resources"},
 	{Path: "maxParallelImagePulls", Group: "images"},
 	{Path: "maxPods", Group: "resources"},
-	{Path: "memoryManagerPolicy", Group: "resources.managers"},
-	{Path: "memoryReservationPolicy", Group: "resources"},
-	{Path: "memorySwap.swapBehavior", Group: "resources"},
-	{Path: "memoryThrottlingFactor", Group: "resources"},
+	{Path: "memoryManagerPolicy", Group: "resources.managers", Effect: emptyNode},
+	{Path: "memoryReservationPolicy", Group: "resources", Effect: newPods},
+	{Path: "memorySwap.swapBehavior", Group: "resources", Effect: newContainers},
+	{Path: "memoryThrottlingFactor", Group: "resources", Effect: newContainers},
 	{Path: "mergeDefaultEvictionSettings", Group: "resources.eviction"},
 	{Path: "nodeLeaseDurationSeconds", Group: "node"},
 	{Path: "nodeStatusMaxImages", Group: "node"},
@@ -142,31 +154,32 @@ var Fields = []Field{
 	{Path: "nodeStatusUpdateFrequency", Group: "node"},
 	{Path: "oomScoreAdj", Group: "resources"},
 	{Path: "podCIDR", Group: "networking", Protected: "the addresses of pods, which firewalls and network policies match"},
-	{Path: "podLogsDir", Group: "logging", Protected: "a directory where the kubelet writes as root"},
-	{Path: "podPidsLimit", Group: "resources", Protected: "without a limit one pod can use up the process IDs of the node",
+	{Path: "podLogsDir", Group: "logging", Effect: newContainers, Protected: "a directory where the kubelet writes as root"},
+	{Path: "podPidsLimit", Group: "resources", Effect: newPods, Protected: "without a limit one pod can use up the process IDs of the node",
 		Limit: tighterPIDs},
 	{Path: "podsPerCore", Group: "resources"},
 	{Path: "port", Group: "server", Protected: "firewalls match the port of the kubelet's API"},
 	{Path: "preloadedImagesVerificationAllowlist", Group: "images", Protected: "lets pods use images that they could not pull"},
 	{Path: "protectKernelDefaults", Group: "security", Protected: "off: the kubelet changes the node's kernel settings"},
-	{Path: "providerID", Group: "node", Protected: "the node's cloud instance, which decides about its disks, routes and deletion"},
+	{Path: "providerID", Group: "node", Effect: registration,
+		Protected: "the node's cloud instance, which decides about its disks, routes and deletion"},
 	{Path: "qosReserved", Group: "resources.reservations"},
 	{Path: "readOnlyPort", Group: "server", Protected: "shows all pods without authentication"},
-	{Path: "registerNode", Group: "node"},
-	{Path: "registerWithTaints.effect", Group: "node", Protected: "keeps pods without a toleration off a new node"},
-	{Path: "registerWithTaints.key", Group: "node", Protected: "keeps pods without a toleration off a new node"},
-	{Path: "registerWithTaints.timeAdded", Group: "node", Protected: "keeps pods without a toleration off a new node"},
-	{Path: "registerWithTaints.value", Group: "node", Protected: "keeps pods without a toleration off a new node"},
+	{Path: "registerNode", Group: "node", Effect: registration},
+	{Path: "registerWithTaints.effect", Group: "node", Effect: registration, Protected: "keeps pods without a toleration off a new node"},
+	{Path: "registerWithTaints.key", Group: "node", Effect: registration, Protected: "keeps pods without a toleration off a new node"},
+	{Path: "registerWithTaints.timeAdded", Group: "node", Effect: registration, Protected: "keeps pods without a toleration off a new node"},
+	{Path: "registerWithTaints.value", Group: "node", Effect: registration, Protected: "keeps pods without a toleration off a new node"},
 	{Path: "registryBurst", Group: "images"},
 	{Path: "registryPullQPS", Group: "images"},
-	{Path: "reservedMemory.limits", Group: "resources.reservations"},
-	{Path: "reservedMemory.numaNode", Group: "resources.reservations"},
-	{Path: "reservedSystemCPUs", Group: "resources.reservations"},
-	{Path: "resolvConf", Group: "networking", Protected: "a file, read as root, with the DNS servers of pods"},
+	{Path: "reservedMemory.limits", Group: "resources.reservations", Effect: emptyNode},
+	{Path: "reservedMemory.numaNode", Group: "resources.reservations", Effect: emptyNode},
+	{Path: "reservedSystemCPUs", Group: "resources.reservations", Effect: emptyNode},
+	{Path: "resolvConf", Group: "networking", Effect: newPods, Protected: "a file, read as root, with the DNS servers of pods"},
 	{Path: "rotateCertificates", Group: "security", Protected: "whether the node's credentials are renewed"},
-	{Path: "runOnce", Group: "runtime"},
+	{Path: "runOnce", Group: "runtime", Effect: notUsed},
 	{Path: "runtimeRequestTimeout", Group: "runtime"},
-	{Path: "seccompDefault", Group: "security", Protected: "off: pods without a seccomp profile run unconfined"},
+	{Path: "seccompDefault", Group: "security", Effect: newContainers, Protected: "off: pods without a seccomp profile run unconfined"},
 	{Path: "serializeImagePulls", Group: "images"},
 	{Path: "serverCertificateKeyAlgorithm", Group: "security",
 		Protected: "the kind of key that authenticates the kubelet's API, from its next certificate on", Since: 38},
@@ -176,11 +189,11 @@ var Fields = []Field{
 	{Path: "shutdownGracePeriodByPodPriority.priority", Group: "node"},
 	{Path: "shutdownGracePeriodByPodPriority.shutdownGracePeriodSeconds", Group: "node"},
 	{Path: "shutdownGracePeriodCriticalPods", Group: "node"},
-	{Path: "singleProcessOOMKill", Group: "resources"},
+	{Path: "singleProcessOOMKill", Group: "resources", Effect: newContainers},
 	{Path: "staticPodPath", Group: "staticPods", Protected: "static pods can be root on the node, bypassing admission"},
 	{Path: "staticPodURL", Group: "staticPods", Protected: "static pods can be root on the node, bypassing admission"},
 	{Path: "staticPodURLHeader", Group: "staticPods", Protected: "can change the pods that the server returns, and contains credentials"},
-	{Path: "streamingConnectionIdleTimeout", Group: "server"},
+	{Path: "streamingConnectionIdleTimeout", Group: "server", Effect: notUsed},
 	{Path: "syncFrequency", Group: "runtime"},
 	{Path: "systemCgroups", Group: "resources.cgroups",
 		Protected: "moves the node's other processes into another cgroup, with the limits of that cgroup"},
@@ -197,7 +210,7 @@ var Fields = []Field{
 	{Path: "topologyManagerScope", Group: "resources.managers"},
 	{Path: "tracing.endpoint", Group: "debugging", Protected: "who receives traces of the kubelet"},
 	{Path: "tracing.samplingRatePerMillion", Group: "debugging", Protected: "how much is traced"},
-	{Path: "userNamespaces.idsPerPod", Group: "security"},
+	{Path: "userNamespaces.idsPerPod", Group: "security", Effect: emptyNode},
 	{Path: "volumePluginDir", Group: "storage", Protected: "programs in this directory run as root"},
 	{Path: "volumeStatsAggPeriod", Group: "storage"},
 }
@@ -236,6 +249,21 @@ var goNames = map[string]string{"ResolverConfig": "resolvConf"}
 func IsStruct(path string) bool {
 	field := lookupField(path)
 	return field != nil && field.inner != nil
+}
+
+// Effect returns what a new value of the field at a path acts on, if a restart of the kubelet is not enough; otherwise, and for a field
+// that is not in Fields, nothing.
+func Effect(path string) string {
+	field := lookupField(path)
+	if field == nil {
+		return ""
+	}
+	for _, f := range Fields {
+		if f.Path == field.path || strings.HasPrefix(f.Path, field.path+".") {
+			return f.Effect
+		}
+	}
+	return ""
 }
 
 // Canonical replaces the Go field names of a printed configuration with the API's JSON names. Unknown names stay, and

@@ -204,7 +204,8 @@ func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) 
 	kinds, changes := describe.ContentChanges(sides[0], sides[1])
 	v.Kinds = printable.Line(kinds)
 	for _, c := range changes {
-		v.Fields = append(v.Fields, describe.Difference{Field: printable.Line(c.Field), A: printable.Line(c.A), B: printable.Line(c.B)})
+		c.Field, c.A, c.B = printable.Line(c.Field), printable.Line(c.A), printable.Line(c.B)
+		v.Fields = append(v.Fields, c)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type Comparison struct {
 // Compare fills in the differences.
 func (d *Comparison) Compare(form string) {
 	d.Differences = []Difference{}
-	for _, c := range Changes(d.A.Fields, d.B.Fields) {
+	for _, c := range kubeletChanges(d.A.Fields, d.B.Fields) {
 		if d.A.Extent < d.B.Extent && c.A == Unset || d.B.Extent < d.A.Extent && c.B == Unset {
 			d.NotCompared++
 			continue
@@ -45,9 +45,17 @@ type Difference struct {
 	Field string `json:"field"`
 	A     string `json:"a"` // JSON, "unset" or "masked"
 	B     string `json:"b"`
+	// Effect says what a changed field of a kubelet's configuration acts on, if a restart is not enough.
+	Effect string `json:"effect,omitempty"`
 }
 
-func (c Difference) String() string { return fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B) }
+func (c Difference) String() string {
+	line := fmt.Sprintf("%s: %s -> %s", c.Field, c.A, c.B)
+	if c.Effect != "" {
+		line += " (" + c.Effect + ")"
+	}
+	return line
+}
 
 // Unset is the value that payload.Diff shows for a field that a configuration does not set.
 const Unset = "unset"
@@ -57,6 +65,15 @@ func Changes(a, b map[string]any) []Difference {
 	var out []Difference
 	for _, d := range payload.Diff(fieldsOf(a), fieldsOf(b)) {
 		out = append(out, Difference{Field: d.Field, A: d.Value, B: d.Local})
+	}
+	return out
+}
+
+// kubeletChanges is Changes for a kubelet's configurations, with the effects.
+func kubeletChanges(a, b map[string]any) []Difference {
+	out := Changes(a, b)
+	for i := range out {
+		out[i].Effect = payload.Effect(out[i].Field)
 	}
 	return out
 }
@@ -140,7 +157,7 @@ func contentChanges(before, after payload.Payload, local string) (kinds string, 
 	if before.Key != after.Key {
 		kinds = contentKind(before, local) + " -> " + contentKind(after, local)
 	}
-	return kinds, append(Changes(before.Fields, after.Fields), trialChanges(before.Trial, after.Trial)...)
+	return kinds, append(kubeletChanges(before.Fields, after.Fields), trialChanges(before.Trial, after.Trial)...)
 }
 
 func contentKind(c payload.Payload, local string) string {

@@ -294,7 +294,7 @@ export class Rollouts {
       !f ? h("p", { class: "muted" }, "Reading …") : f.error ? h("p", { class: "error" }, f.error)
         : f.fields?.length ? h("div", { class: "scroll" }, h("table", { class: "compact diff", "aria-label": "Changes, field by field" },
           h("thead", {}, h("tr", {}, ["Field", from ? `Revision ${from}` : "Local", to ? `Revision ${to}` : "Local"].map((t) => h("th", { scope: "col" }, t)))),
-          h("tbody", {}, f.fields.map((x) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, x.field)), h("td", {}, h("code", { class: "minus" }, x.a || "unset")), h("td", {}, h("code", { class: "plus" }, x.b || "unset")))))))
+          h("tbody", {}, f.fields.map((x) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, x.field), x.effect && h("div", { class: "muted small" }, x.effect)), h("td", {}, h("code", { class: "minus" }, x.a || "unset")), h("td", {}, h("code", { class: "plus" }, x.b || "unset")))))))
           : h("p", { class: "muted" }, f.kinds ? "" : "No field differs."),
       f?.kinds && h("p", { class: "muted small" }, f.kinds),
     ];
