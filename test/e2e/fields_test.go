@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -50,18 +52,20 @@ func TestFieldsActAsTheTableSays(t *testing.T) {
 		"maxPods": 57, "kubeReserved": map[string]any{"cpu": "123m"}, "systemReserved": map[string]any{"ephemeral-storage": "11Mi"},
 		"evictionHard": map[string]any{"memory.available": "123Mi"}, "nodeStatusMaxImages": 0, "readOnlyPort": port(),
 		"healthzPort": port(), "tlsMinVersion": "VersionTLS13", "enableSystemLogHandler": false, "enableProfilingHandler": false,
-		"enableControllerAttachDetach": false, "maxOpenFiles": 54321, "staticPodPath": filepath.Join(dir, "manifests"),
+		"enableControllerAttachDetach": false, "maxOpenFiles": 12345, "staticPodPath": filepath.Join(dir, "manifests"),
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}},
 		"kubeAPIQPS":     7, "kubeAPIBurst": 13, "syncFrequency": "17s", "containerLogMaxFiles": 9, "imageGCHighThresholdPercent": 91,
 
 		"podPidsLimit": 4321, "cpuCFSQuota": false, "seccompDefault": true, "clusterDNS": []string{"192.0.2.53"},
 		"clusterDomain": "changed.example", "resolvConf": filepath.Join(dir, "resolv.conf"), "podLogsDir": filepath.Join(dir, "logs"),
 
-		"registerWithTaints": []any{map[string]any{"key": "changed", "effect": "NoSchedule"}}, "providerID": "changed://1", "registerNode": false,
+		"registerWithTaints": []any{map[string]any{"key": "changed", "effect": "NoSchedule"}}, "providerID": "changed://1",
 
 		"hairpinMode": "hairpin-veth", "iptablesDropBit": 11, "iptablesMasqueradeBit": 12, "streamingConnectionIdleTimeout": "1h0m0s",
 	}
-	cm := n.ConfigMap("fields", changes)
+	dropIn := maps.Clone(changes)
+	dropIn["apiVersion"], dropIn["kind"] = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	cm := n.CreateMap("fields", map[string]string{payload.KeyKubeletDropin: string(assert.Value(yaml.Marshal(dropIn))(t))})
 	n.AssignMap(cm)
 	n.LastKnownGood(cm)
 	n.fieldPods("new")
@@ -147,7 +151,6 @@ func (n *node) fieldFacts() map[string]string {
 		"staticPodPath":                strconv.FormatBool(static),
 		"registerWithTaints":           fmt.Sprint("taints ", obj.Spec.Taints),
 		"providerID":                   "ID " + obj.Spec.ProviderID,
-		"registerNode":                 string(obj.UID),
 	}
 }
 
