@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -111,7 +110,7 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 		if slices.Contains(unknown, f.Name) {
 			note = strings.TrimPrefix(note+"; kubelet "+version+" does not have this flag", "; ")
 		}
-		line := commandLine(f.Args)
+		line := printable.Shell(f.Args...)
 		if note != "" {
 			line += " (" + note + ")"
 		}
@@ -124,7 +123,7 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	var text strings.Builder
 	comment(&text, "These flags of the kubelet can be removed:", removed)
 	comment(&text, "These flags stay:", kept)
-	comment(&text, "The remaining command line:", []string{commandLine(converted.Remaining)})
+	comment(&text, "The remaining command line:", []string{printable.Shell(converted.Remaining...)})
 	var differences []string
 	for _, d := range converted.Differences {
 		differences = append(differences, fmt.Sprintf("%s: %s instead of %s", d.Field, d.Value, d.Local))
@@ -155,18 +154,4 @@ func comment(out *strings.Builder, title string, lines []string) {
 	for _, line := range lines {
 		fmt.Fprintf(out, "#   %s\n", strings.ReplaceAll(printable.Text(line), "\n", `\n`))
 	}
-}
-
-// plainWord is a word that a shell does not change.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
-
-// commandLine returns words as a shell takes them.
-func commandLine(words []string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		if quoted[i] = word; !plainWord.MatchString(word) {
-			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
 }

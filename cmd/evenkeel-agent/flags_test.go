@@ -85,12 +85,6 @@ func TestFlagsNeedsTheCommandLineOfAKubelet(t *testing.T) {
 	wantUsage(t, err, "unknown flag: --max-pods; see evenkeel-agent flags --help")
 }
 
-func TestACommandLineIsPrintedForAShell(t *testing.T) {
-	got := commandLine([]string{"/usr/bin/kubelet", "--v=2", "", "--a=b c", "$x"})
-	want := "/usr/bin/kubelet --v=2 '' '--a=b c' '$x'"
-	assert.That(t, got == want, "got %s, want %s", got, want)
-}
-
 func TestAValueWithANewlineStaysInTheComment(t *testing.T) {
 	var out strings.Builder
 	comment(&out, "Flags:", []string{"--a=b\nmaxPods: 1"})

@@ -5,6 +5,7 @@ package printable
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,10 +27,31 @@ func First(words []string, most int, separator string) string {
 	return strings.Join(words, separator)
 }
 
+// Verb returns the form of a verb that follows a number of things.
+func Verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
 // Count returns a number with its noun, which takes an s in the plural.
 func Count[N ~int | ~int32 | ~int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+var shellWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// Shell joins words to a command line, and quotes those that a shell would change.
+func Shell(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		if quoted[i] = word; !shellWord.MatchString(word) {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }

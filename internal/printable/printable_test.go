@@ -133,3 +133,8 @@ func TestTheFirstWordsShowWhetherThereAreMore(t *testing.T) {
 	assert.Equal(t, words[2], "c", "the words are as before")
 	assert.Equal(t, First(nil, 3, "; "), "", "of none")
 }
+
+func TestShellQuotesWhatAShellWouldChange(t *testing.T) {
+	got := Shell("/usr/bin/kubelet", "--v=2", "", "--a=b c", "$x", "it's")
+	assert.Equal(t, got, `/usr/bin/kubelet --v=2 '' '--a=b c' '$x' 'it'\''s'`)
+}

@@ -140,11 +140,9 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 			fmt.Fprintf(&out, "         -> %s\n", printable.Line(f.Do))
 		}
 	}
-	switch {
-	case follow == 1:
-		out.WriteString("\n1 more finding follows from these: -o wide lists everything")
-	case follow > 1:
-		fmt.Fprintf(&out, "\n%d more findings follow from these: -o wide lists everything", follow)
+	if follow > 0 {
+		fmt.Fprintf(&out, "\n%s %s from these: -o wide lists everything", printable.Count(follow, "more finding"),
+			printable.Verb(follow, "follows", "follow"))
 	}
 	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), fmt.Sprintf("%d with an agent", r.Agents),
 		printable.Count(r.Rollouts, "rollout"), counts(r))

@@ -128,20 +128,9 @@ func (c *cluster) probe(ctx context.Context) error {
 func (c *cluster) command(words ...string) string {
 	all := append([]string{"kubectl evenkeel"}, words...)
 	if c.Named {
-		all = append(all, "--context "+shellWord(c.Context))
+		all = append(all, "--context "+printable.Shell(c.Context))
 	}
 	return printable.Line(strings.Join(all, " "))
-}
-
-// shellWord quotes a word for a shell, where necessary.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // readTimeout is how long the API server may take for an answer: a browser has six connections to all clusters of the page.

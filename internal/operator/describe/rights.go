@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/config"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // right is a permission that the API server found missing.
@@ -124,11 +125,11 @@ func (r right) alone() string {
 	}
 	kind, in := "clusterrole", ""
 	if r.namespace != "" {
-		kind, in = "role", " -n "+shellWord(r.namespace)
+		kind, in = "role", " -n "+printable.Shell(r.namespace)
 	}
 	name := strings.NewReplacer("/", "-", ".", "-").Replace("evenkeel-" + r.verb + "-" + r.resource)
 	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n", kind, name, in, r.verb, resource) +
-		fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, shellWord(bindingName(name, r.user)), in, kind, name, subject(r.user))
+		fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, printable.Shell(bindingName(name, r.user)), in, kind, name, subject(r.user))
 }
 
 // role is a ClusterRole, or the Role of a namespace.
@@ -145,7 +146,8 @@ func (r role) bind(user string) string {
 		in = " -n " + r.Namespace
 	}
 	kind := strings.ToLower(r.Kind)
-	return fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, shellWord(bindingName(r.Name, user)), in, kind, r.Name, subject(user))
+	return fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, printable.Shell(bindingName(r.Name, user)), in, kind, r.Name,
+		subject(user))
 }
 
 // bindingName returns the name of a binding: all characters but / and % are allowed.
@@ -155,19 +157,9 @@ func bindingName(role, user string) string {
 
 func subject(user string) string {
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		return "--serviceaccount=" + shellWord(account)
+		return "--serviceaccount=" + printable.Shell(account)
 	}
-	return "--user=" + shellWord(user)
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@:.,+=-]+$`)
-
-// shellWord quotes a word for a shell if it has special characters.
-func shellWord(s string) string {
-	if plainWord.MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return "--user=" + printable.Shell(user)
 }
 
 // roles returns evenkeel's roles for people, as the manifests say, the least powerful first.

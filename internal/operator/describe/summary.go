@@ -162,12 +162,8 @@ func SummaryOf(s Situation) Summary {
 		add(SummaryLine{Level: reason.level, Reason: "Nodes" + reason.name, Count: n, Words: printable.Count(n, "node") + " " + reason.words,
 			Next: "kubectl evenkeel nodes --problems", Filter: reason.filter})
 	}
-	have := "have"
-	if s.Orphans == 1 {
-		have = "has"
-	}
 	add(SummaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans,
-		Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), have)})
+		Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), printable.Verb(s.Orphans, "has", "have"))})
 	slices.SortStableFunc(out, func(a, b SummaryLine) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
 	return out
 }

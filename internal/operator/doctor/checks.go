@@ -340,7 +340,10 @@ func versions(f *Facts) []Finding {
 		for _, g := range agents[:min(len(agents), 5)] {
 			words = append(words, fmt.Sprintf("%s on %d", g.key, len(g.nodes)))
 		}
-		others := slices.Concat(nodesOf(agents[1:])...)
+		var others []*Node
+		for _, g := range agents[1:] {
+			others = append(others, g.nodes...)
+		}
 		return []Finding{of(Note, others, "runs a different agent version than most nodes: "+strings.Join(words, ", "),
 			"kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress")}
 	}
@@ -351,24 +354,12 @@ func versions(f *Facts) []Finding {
 	return nil
 }
 
-func nodesOf(groups []group) [][]*Node {
-	var out [][]*Node
-	for _, g := range groups {
-		out = append(out, g.nodes)
-	}
-	return out
-}
-
 // leftOver reports NodeConfigs without a Node, which no number counts.
 func leftOver(f *Facts) []Finding {
 	if len(f.Orphans) == 0 {
 		return nil
 	}
-	have := "have"
-	if len(f.Orphans) == 1 {
-		have = "has"
-	}
 	return []Finding{{Severity: Note, Object: printable.Count(len(f.Orphans), "NodeConfig"),
-		Wrong: have + " no Node: " + printable.Few(f.Orphans),
+		Wrong: printable.Verb(len(f.Orphans), "has", "have") + " no Node: " + printable.Few(f.Orphans),
 		Do:    "nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}}
 }

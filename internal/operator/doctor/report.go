@@ -102,16 +102,10 @@ func aboutInstallation(found []Finding) []string {
 		}
 	}
 	if differ > 0 {
-		words = append(words, fmt.Sprintf("%s of the installation %s missing or outdated", printable.Count(differ, "object"), are(differ)))
+		words = append(words, fmt.Sprintf("%s of the installation %s missing or outdated", printable.Count(differ, "object"),
+			printable.Verb(differ, "is", "are")))
 	}
 	return words
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }
 
 // counted reports whether a headline counts a node among the problems.
