@@ -10,6 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // ReadFile returns the content of a file, or of standard input if file is "-", and the name of the file for messages. It returns an
@@ -41,6 +43,26 @@ func (e *Env) ReadFile(ctx context.Context, file string, limit int64) (data []by
 		return nil, name, err
 	}
 	return data, name, nil
+}
+
+// ReadPayload reads a kubelet configuration, which is partial if dropIn is true, and checks the types of its fields.
+func (e *Env) ReadPayload(ctx context.Context, file string, dropIn bool, nothing string) (payload.Payload, error) {
+	data, _, err := e.ReadFile(ctx, file, payload.MaxSize)
+	if err != nil {
+		return payload.Payload{}, err
+	}
+	key := payload.KeyKubelet
+	if dropIn {
+		key = payload.KeyKubeletDropin
+	}
+	p, err := payload.Decode(key, data)
+	if err == nil {
+		err = e.CheckFields(p)
+	}
+	if err != nil {
+		return payload.Payload{}, Unusable(file, err, nothing)
+	}
+	return p, nil
 }
 
 // unreadable returns the error for a file that cannot be read.

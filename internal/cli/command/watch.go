@@ -6,6 +6,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -13,6 +14,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/fleet"
 )
+
+// Limited returns a context that ends after a time, unless that is 0.
+func Limited(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	if after == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, after)
+}
 
 // Update is a newer version of a watched object, or an error. Nothing follows an update with Last.
 type Update[T client.Object] struct {

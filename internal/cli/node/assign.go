@@ -156,15 +156,15 @@ type assignment struct {
 }
 
 func (a *app) assign(ctx context.Context, o assignOptions) error {
-	content, err := a.contentFor(ctx, o)
-	if err != nil {
-		return err
-	}
 	trial, err := o.trial.Merge(nil)
 	if err != nil {
 		return err
 	}
+	var content payload.Payload
 	if !o.local {
+		if content, err = a.ReadPayload(ctx, o.file, o.dropIn, "changed"); err != nil {
+			return err
+		}
 		if _, err := payload.ResolveTrial(content.Trial, trial); err != nil {
 			return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 		}
@@ -233,29 +233,6 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		return nil
 	}
 	return a.probeAndAwait(ctx, c, o, stored, source, false)
-}
-
-// contentFor reads and decodes the file to assign; it returns the zero value for --local.
-func (a *app) contentFor(ctx context.Context, o assignOptions) (payload.Payload, error) {
-	if o.local {
-		return payload.Payload{}, nil
-	}
-	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize)
-	if err != nil {
-		return payload.Payload{}, err
-	}
-	key := payload.KeyKubelet
-	if o.dropIn {
-		key = payload.KeyKubeletDropin
-	}
-	decoded, err := payload.Decode(key, data)
-	if err != nil {
-		return payload.Payload{}, command.Unusable(o.file, err, "changed")
-	}
-	if err := a.CheckFields(decoded); err != nil {
-		return payload.Payload{}, command.Unusable(o.file, err, "changed")
-	}
-	return decoded, nil
 }
 
 // gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is
@@ -391,7 +368,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		}
 	}
 	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
-	a.PrintDiff(describe.NodeContentDiff(before, it.content))
+	a.PrintDiff(describe.ContentDiff(before, it.content, describe.LocalOfOne))
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}
@@ -407,18 +384,15 @@ func (it *assignment) notes() []string {
 	}
 	handOver := fmt.Sprintf("; to return the node to the rollout: kubectl patch nodeconfig %s --type=json -p '[{\"op\": \"remove\", "+
 		"\"path\": \"/spec/configSource\"}]'", name)
-	by := (*v1alpha1.RolloutReference)(nil)
-	if nc.Spec.ConfigSource != nil {
-		by = nc.Spec.ConfigSource.RolloutRef
-	}
+	by := nc.Spec.ConfigSource.By()
 	switch rollout := it.node.Rollout; {
-	case by != nil && by.Name == rollout:
+	case rollout != "" && by.Name == rollout:
 		notes = append(notes, fmt.Sprintf("rollout %s has assigned revision %[3]d to node %[2]s; from now on it will not change the node%[4]s",
 			rollout, name, by.Revision, handOver))
 	case rollout != "":
 		notes = append(notes, fmt.Sprintf("rollout %s selects node %s; it does not change an assignment by a person%s", rollout, name, handOver))
 	}
-	if ref := assignedRef(nc); ref != nil && (nc.Status.Active == nil || nc.Status.Active.UID != ref.UID) {
+	if ref := nc.Spec.ConfigSource.Content(); ref.Name != "" && (nc.Status.Active == nil || nc.Status.Active.UID != ref.UID) {
 		notes = append(notes, fmt.Sprintf("node %s does not run its present assignment, ConfigMap %s/%s; this replaces it", name, ref.Namespace,
 			ref.Name))
 	}
@@ -430,13 +404,6 @@ func (it *assignment) notes() []string {
 			nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
 	}
 	return notes
-}
-
-func assignedRef(nc *v1alpha1.NodeConfig) *v1alpha1.ConfigMapReference {
-	if nc.Spec.ConfigSource == nil {
-		return nil
-	}
-	return nc.Spec.ConfigSource.ConfigMapRef
 }
 
 // rehearse sends both writes as dry runs, so that a missing right is known before the question.

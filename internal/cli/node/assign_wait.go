@@ -24,12 +24,7 @@ const answerWithin = 5 * time.Second
 func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions, from *v1alpha1.NodeConfig,
 	source *v1alpha1.NodeConfigSource, already bool) error {
 	interrupted := ctx
-	if w.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.timeout)
-		defer cancel()
-	}
-	follow, stop := context.WithCancel(ctx)
+	ctx, stop := command.Limited(ctx, w.timeout)
 	defer stop()
 	silent, late := time.NewTimer(w.agentTimeout), time.NewTimer(answerWithin)
 	defer silent.Stop()
@@ -37,7 +32,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 
 	updates := command.Watched[*v1alpha1.NodeConfig]{
 		List: &v1alpha1.NodeConfigList{}, Name: from.Name, What: "NodeConfig " + from.Name, Deleted: "the node keeps its configuration",
-	}.Follow(follow, c)
+	}.Follow(ctx, c)
 	generation, last, troubled := from.Generation, "", false
 	for o := describe.OutcomeOf(from, source, generation); ; {
 		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == describe.StageReplaced) && words != last {

@@ -197,7 +197,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 
 func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	text := "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"
-	template := assert.Value(templateOf("kubelet", []byte(text)))(t)
+	template := assert.Value(steer.TemplateOf("kubelet", []byte(text)))(t)
 	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
 	for _, tt := range []struct {
 		key, text string
@@ -205,7 +205,7 @@ func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	}{
 		{"kubelet", json, true}, {"kubelet-dropin", json, false}, {"kubelet", strings.Replace(json, "5", "6", 1), false},
 	} {
-		other := assert.Value(templateOf(tt.key, []byte(tt.text)))(t)
+		other := assert.Value(steer.TemplateOf(tt.key, []byte(tt.text)))(t)
 		assert.Equal(t, same(template, other), tt.want, "same configuration as the key %s with %s", tt.key, tt.text)
 	}
 	assert.That(t, !same(template, v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{}}), "a reference is the same as a configuration")

@@ -133,77 +133,59 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 }
 
 func (a *app) diffCommand() *cobra.Command {
-	var from, to int64
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "diff NAME",
-		Short: "Compare two revisions, field by field",
-		Long: `Compare two revisions of a rollout, field by field.
+		Short: "Compare what nodes run with what they are going to run, field by field",
+		Long: `Compare what nodes run with what they are going to run, field by field.
 
-Without --from and --to it compares what nodes run with what they are going to run. If no node changes its configuration, and with
-one of the flags, --from defaults to the last revision that succeeded, and --to to the revision that is being rolled out.`,
+If no node changes its configuration, it compares the last revision that succeeded with the one that is being rolled out. For other
+revisions use "config diff".`,
 		Example: `  kubectl evenkeel rollout diff workers
-  kubectl evenkeel rollout diff workers --from 3 --to 5`,
+  kubectl evenkeel config diff rollout/workers@3 rollout/workers@5`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, flag := range []string{"from", "to"} {
-				if n, _ := cmd.Flags().GetInt64(flag); cmd.Flags().Changed(flag) && n < 1 {
-					return fmt.Errorf("--%s must be a number from 1, not %d", flag, n)
-				}
-			}
-			return a.diffRevisions(cmd.Context(), args[0], from, to)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.diff(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().Int64Var(&from, "from", 0, "number of the older revision")
-	cmd.Flags().Int64Var(&to, "to", 0, "number of the newer revision")
-	return cmd
 }
 
-// diffRevisions compares two revisions of a rollout. from 0 is the current revision, and to 0 is the update revision.
-func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) error {
+func (a *app) diff(ctx context.Context, name string) error {
 	c, r, err := a.load(ctx, name)
-	if err != nil {
-		return err
-	}
-	all, err := fleet.Revisions(ctx, c, r)
 	if err != nil {
 		return err
 	}
 	if !fleet.Observed(r) {
 		fmt.Fprintf(a.ErrOut, "note: %s\n", fleet.Unobserved)
 	}
-	if from == 0 && to == 0 && r.Status.UpdateRevision != nil {
-		if e, err := steer.Foresee(ctx, c, r); err == nil && len(e.Moves) > 0 {
-			showEffect(ctx, a.Env, c, e)
-			return nil
-		}
+	to, from := r.Status.UpdateRevision, r.Status.CurrentRevision
+	if to == nil {
+		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase),
+			name)
 	}
-	if to == 0 {
-		if r.Status.UpdateRevision == nil {
-			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase),
-				name)
-		}
-		to = r.Status.UpdateRevision.Number
-	}
-	var before, after payload.Payload
-	if after, err = fleet.ContentAt(r, all, to); err != nil {
-		return err
-	}
-	older := "local (no revision has succeeded)"
-	if from == 0 && r.Status.CurrentRevision != nil {
-		from = r.Status.CurrentRevision.Number
-	}
-	if from == to {
-		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n",
-			to, fleet.Available(all))
+	if e, err := steer.Foresee(ctx, c, r); err == nil && len(e.Moves) > 0 {
+		showEffect(ctx, a.Env, c, e)
 		return nil
 	}
-	if from != 0 {
-		older = fmt.Sprintf("revision %d", from)
-		if before, err = fleet.ContentAt(r, all, from); err != nil {
+	all, err := fleet.Revisions(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	after, err := fleet.ContentAt(r, all, to.Number)
+	if err != nil {
+		return err
+	}
+	older, before := "local (no revision has succeeded)", payload.Payload{}
+	switch {
+	case from == nil:
+	case from.Number == to.Number:
+		fmt.Fprintf(a.Out, "revision %[1]d has succeeded, and no other revision is being rolled out; compare it with an older one (%[2]s): "+
+			"kubectl evenkeel config diff rollout/%[3]s@NUMBER rollout/%[3]s@%[1]d\n", to.Number, fleet.Available(all), name)
+		return nil
+	default:
+		older = fmt.Sprintf("revision %d", from.Number)
+		if before, err = fleet.ContentAt(r, all, from.Number); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to)
-	a.PrintDiff(describe.ContentDiff(before, after))
+	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to.Number)
+	a.PrintDiff(describe.ContentDiff(before, after, describe.LocalOfEach))
 	return nil
 }

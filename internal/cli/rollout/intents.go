@@ -9,10 +9,90 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 )
+
+// intent is a command that changes the spec of a rollout, and what its flags say.
+type intent struct {
+	name, long, examples string
+	flags                []string
+	change               func(i *intent) steer.Change
+	// whatever: the status of the rollout does not matter. quiet: nothing says which nodes change.
+	whatever, quiet bool
+
+	reason                string
+	revision              int64
+	force, full, rollback bool
+}
+
+// intents returns the commands that change the spec of one rollout as a whole.
+func intents() []*intent {
+	return []*intent{
+		{name: "pause", whatever: true, quiet: true, long: `Stop assigning the revision to more nodes.
+
+Nodes in flight finish, nodes that join still get a configuration, and a rollback continues.
+Use freeze to stop these too.`, examples: `  kubectl evenkeel rollout pause workers
+  kubectl evenkeel rollout pause workers --reason "incident 4711"`,
+			flags: []string{"reason"}, change: func(i *intent) steer.Change { return steer.Pause(i.reason) }},
+		{name: "resume", whatever: true, long: `Resume a paused rollout.
+
+A halt, a missing approval and a freeze stay.`, examples: `  kubectl evenkeel rollout resume workers`,
+			flags: []string{"force"}, change: func(i *intent) steer.Change { return steer.Onward(steer.Resume, i.force) }},
+		{name: "freeze", whatever: true, quiet: true, long: `Stop all writes to nodes, including a rollback and nodes that join.
+
+Use unfreeze to continue.`, examples: `  kubectl evenkeel rollout freeze workers
+  kubectl evenkeel rollout freeze workers --reason "incident 4711"`,
+			flags: []string{"reason"}, change: func(i *intent) steer.Change { return steer.Freeze(i.reason) }},
+		{name: "unfreeze", whatever: true, long: `End a freeze.
+
+A pause stays.`, examples: `  kubectl evenkeel rollout unfreeze workers`,
+			flags: []string{"force"}, change: func(i *intent) steer.Change { return steer.Onward(steer.Unfreeze, i.force) }},
+		{name: "approve", long: `Approve the next steps of a rollout that waits at a pause.
+
+The rollout continues after the pause that it has reached. With --full it continues after every later pause too, at any
+step; budgets and the failure policy still apply.`, examples: `  kubectl evenkeel rollout approve workers
+  kubectl evenkeel rollout approve workers --full`,
+			flags:  []string{"full", "force", "revision", "reason"},
+			change: func(i *intent) steer.Change { return steer.Onward(steer.Approve(i.full, i.reason), i.force) }},
+		{name: "abort", long: `Stop a revision permanently.
+
+Nodes that run it keep it. With --rollback they return to the last revision that succeeded; this also works on a rollout
+that has stopped or is complete.`, examples: `  kubectl evenkeel rollout abort workers
+  kubectl evenkeel rollout abort workers --rollback --reason "wrong eviction threshold"`,
+			flags:  []string{"rollback", "revision", "reason"},
+			change: func(i *intent) steer.Change { return steer.Abort(i.rollback, i.reason) }},
+	}
+}
+
+// command returns the command of an intent.
+func (i *intent) command(a *app) *cobra.Command {
+	cmd := a.editCommand(i.name+" NAME", i.long, i.examples, func(ctx context.Context, c client.Client, args []string) (string, error) {
+		var err error
+		if i.reason, err = steer.Reason(i.reason); err != nil {
+			return "", err
+		}
+		if i.quiet {
+			return steer.Edit(ctx, c, args[0], i.change(i))
+		}
+		if i.whatever {
+			i.revision = steer.AnyStatus
+		}
+		return steer.EditAndTell(ctx, c, args[0], i.revision, i.change(i))
+	})
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.StringVar(&i.reason, "reason", "", "why, for other people: shown in the rollout's status")
+	all.BoolVar(&i.force, "force", false, "continue, although the configuration failed before")
+	all.Int64Var(&i.revision, "revision", 0, "only if this revision is being rolled out")
+	all.BoolVar(&i.full, "full", false, "also continue after every later pause")
+	all.BoolVar(&i.rollback, "rollback", false, "return the nodes to the last revision that succeeded")
+	for _, name := range i.flags {
+		cmd.Flags().AddFlag(all.Lookup(name))
+	}
+	return cmd
+}
 
 // editCommand returns a command that changes the spec of a rollout by edit, and prints what happens next.
 func (a *app) editCommand(use, long, examples string,
@@ -28,114 +108,6 @@ func (a *app) editCommand(use, long, examples string,
 			return a.print(edit(cmd.Context(), c, args))
 		},
 	}
-}
-
-// simpleCommands returns the commands that change the spec whatever the status is.
-func (a *app) simpleCommands() []*cobra.Command {
-	var all []*cobra.Command
-	for _, s := range []struct {
-		name, long string
-		change     steer.Change
-		request    func(reason string) steer.Change // with --reason
-	}{
-		{"pause", `Stop assigning the revision to more nodes.
-
-Nodes in flight finish, nodes that join still get a configuration, and a rollback continues.
-Use freeze to stop these too.`, nil, steer.Pause},
-		{"resume", `Resume a paused rollout.
-
-A halt, a missing approval and a freeze stay.`, steer.Resume, nil},
-		{"freeze", `Stop all writes to nodes, including a rollback and nodes that join.
-
-Use unfreeze to continue.`, nil, steer.Freeze},
-		{"unfreeze", `End a freeze.
-
-A pause stays.`, steer.Unfreeze, nil},
-	} {
-		var reason string
-		var force bool
-		example := "  kubectl evenkeel rollout " + s.name + " workers"
-		if s.request != nil {
-			example += "\n" + example + ` --reason "incident 4711"`
-		}
-		cmd := a.editCommand(s.name+" NAME", s.long, example, func(ctx context.Context, c client.Client, args []string) (string, error) {
-			if s.request == nil {
-				return steer.EditAndTell(ctx, c, args[0], steer.AnyStatus, steer.Onward(s.change, force))
-			}
-			why, err := steer.Reason(reason)
-			if err != nil {
-				return "", err
-			}
-			return steer.Edit(ctx, c, args[0], s.request(why))
-		})
-		if s.request != nil {
-			reasonFlag(cmd, &reason)
-		} else {
-			forceFlag(cmd, &force)
-		}
-		all = append(all, cmd)
-	}
-	return all
-}
-
-// reasonFlag adds --reason to a command whose request the rollout shows.
-func reasonFlag(cmd *cobra.Command, reason *string) {
-	cmd.Flags().StringVar(reason, "reason", "", "why, for other people: shown in the rollout's status")
-}
-
-// forceFlag adds --force to a command after which a rollout continues.
-func forceFlag(cmd *cobra.Command, force *bool) {
-	cmd.Flags().BoolVar(force, "force", false, "continue, although the configuration failed before")
-}
-
-// revisionFlag adds --revision to a command that changes the state of the revision that is being rolled out.
-func revisionFlag(cmd *cobra.Command, revision *int64) {
-	cmd.Flags().Int64Var(revision, "revision", 0, "only if this revision is being rolled out")
-}
-
-func (a *app) approveCommand() *cobra.Command {
-	var full, force bool
-	var revision int64
-	var reason string
-	cmd := a.editCommand("approve NAME", `Approve the next steps of a rollout that waits at a pause.
-
-The rollout continues after the pause that it has reached. With --full it continues after every later pause too, at any
-step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout approve workers
-  kubectl evenkeel rollout approve workers --full`,
-		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			why, err := steer.Reason(reason)
-			if err != nil {
-				return "", err
-			}
-			return steer.EditAndTell(ctx, c, args[0], revision, steer.Onward(steer.Approve(full, why), force))
-		})
-	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
-	forceFlag(cmd, &force)
-	revisionFlag(cmd, &revision)
-	reasonFlag(cmd, &reason)
-	return cmd
-}
-
-func (a *app) abortCommand() *cobra.Command {
-	var rollback bool
-	var revision int64
-	var reason string
-	cmd := a.editCommand("abort NAME", `Stop a revision permanently.
-
-Nodes that run it keep it. With --rollback they return to the last revision that succeeded; this also works on a rollout
-that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
-  kubectl evenkeel rollout abort workers --rollback --reason "wrong eviction threshold"`,
-		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			why, err := steer.Reason(reason)
-			if err != nil {
-				return "", err
-			}
-			return steer.EditAndTell(ctx, c, args[0], revision, steer.Abort(rollback, why))
-		})
-	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
-	revisionFlag(cmd, &revision)
-	reasonFlag(cmd, &reason)
-	return cmd
 }
 
 func (a *app) retryCommand() *cobra.Command {

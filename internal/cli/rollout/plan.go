@@ -165,12 +165,9 @@ func (a *app) checkSteps(ctx context.Context, o planOptions, r *v1alpha1.NodeCon
 		if err != nil {
 			return err
 		}
-		stored := &v1alpha1.NodeConfigRollout{}
-		switch err := c.Get(ctx, client.ObjectKey{Name: r.Name}, stored); {
-		case client.IgnoreNotFound(err) != nil:
-			return fmt.Errorf("read rollout %q: %w", r.Name, err)
-		case err == nil && equality.Semantic.DeepEqual(stored.Spec.Strategy.Steps, r.Spec.Strategy.Steps):
-			return nil
+		stored, err := Push{Name: r.Name}.Stored(ctx, c)
+		if err != nil || stored != nil && equality.Semantic.DeepEqual(stored.Spec.Strategy.Steps, r.Spec.Strategy.Steps) {
+			return err
 		}
 	}
 	return fmt.Errorf("file %s: spec.strategy.steps: %w", o.file, shrinks)
@@ -409,8 +406,8 @@ func (v *PlanReport) print(w io.Writer) {
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, printable.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if v.Asked > 0 {
-		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n",
-			asked(v.Asked), v.Preflight)
+		fmt.Fprintf(w, "First, %s %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n",
+			printable.Count(v.Asked, "agent"), printable.Verb(v.Asked, "is", "are"), v.Preflight)
 	}
 	if len(v.Batches) == 0 {
 		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, printable.Line(v.Message))
@@ -450,16 +447,9 @@ func (v *PlanReport) print(w io.Writer) {
 	if len(v.PassedOver) > 0 {
 		fmt.Fprintln(w, "\nExcluded:")
 		for _, p := range v.PassedOver {
-			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), printable.Line(p.Why))
+			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, printable.First(p.Nodes, mostNames, ", "), printable.Line(p.Why))
 		}
 	}
-}
-
-func asked(n int) string {
-	if n == 1 {
-		return "1 agent is"
-	}
-	return printable.Count(n, "agent") + " are"
 }
 
 func (v *PlanReport) excluded() (n int) {
@@ -469,8 +459,10 @@ func (v *PlanReport) excluded() (n int) {
 	return n
 }
 
-// mostBatches is the largest number of batches in the table.
-const mostBatches = 20
+const (
+	mostBatches = 20 // in the table
+	mostNames   = 3  // of the nodes of a batch
+)
 
 func (v *PlanReport) printBatches(w io.Writer) {
 	fmt.Fprintln(w)
@@ -488,7 +480,7 @@ func (v *PlanReport) printBatches(w io.Writer) {
 			number += " " + b.Kind
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, describe.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes),
-			zoneCounts(b.Zones), someOf(b.Nodes))
+			zoneCounts(b.Zones), printable.First(b.Nodes, mostNames, ", "))
 	}
 	tw.Flush()
 	fmt.Fprintln(w)
@@ -503,15 +495,6 @@ func zoneCounts(zones map[string]int) string {
 		out = append(out, fmt.Sprintf("%s:%d", z, zones[z]))
 	}
 	return strings.Join(out, " ")
-}
-
-// someOf returns the first names.
-func someOf(names []string) string {
-	const most = 3
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + ", ..."
-	}
-	return strings.Join(names, ", ")
 }
 
 func longSpan(seconds int64) string { return describe.Span(time.Duration(seconds) * time.Second) }

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -82,52 +83,41 @@ could not tell, or --timeout has expired.`,
 	return cmd
 }
 
-// object returns the NodeConfigPreflight for the flags and a file's content.
-func (o *inquiry) object(data []byte) (*v1alpha1.NodeConfigPreflight, payload.Payload, error) {
+// object returns the NodeConfigPreflight for the flags and a configuration.
+func (o *inquiry) object(content payload.Payload) (*v1alpha1.NodeConfigPreflight, error) {
 	p := &v1alpha1.NodeConfigPreflight{}
 	p.GenerateName = "preflight-"
 	p.Spec.AllNodes = o.allNodes
 	if !o.allNodes {
 		selector, err := metav1.ParseToLabelSelector(o.selector)
 		if err != nil {
-			return nil, payload.Payload{}, fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
+			return nil, fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
 		}
 		p.Spec.NodeSelector = v1alpha1.Selector(*selector)
 	}
-	key := payload.KeyKubelet
-	if o.dropIn {
-		key = payload.KeyKubeletDropin
-	}
-	decoded, err := payload.Decode(key, data)
+	template, err := steer.TemplateOf(content.Key, content.Data)
 	if err != nil {
-		return nil, decoded, command.Unusable(o.file, err, "written")
-	}
-	template, err := templateOf(key, data)
-	if err != nil {
-		return nil, decoded, fmt.Errorf("%s: %w", o.file, err)
+		return nil, fmt.Errorf("%s: %w", o.file, err)
 	}
 	p.Spec.Template = v1alpha1.PreflightTemplate{Kubelet: template.Kubelet, KubeletDropIn: template.KubeletDropIn}
 	if o.podLoss {
 		p.Spec.Trial = &v1alpha1.TrialTerms{AllowPodLoss: true}
 	}
 	if t := fleet.PreflightTemplateOf(p); t.Err != nil {
-		return nil, decoded, fmt.Errorf("%w; nothing was written", t.Err)
+		return nil, fmt.Errorf("%w; nothing was written", t.Err)
 	}
-	return p, decoded, nil
+	return p, nil
 }
 
 // preflight asks nodes about a configuration, waits, and prints their answers.
 func (a *app) preflight(ctx context.Context, o inquiry) error {
-	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize)
+	content, err := a.ReadPayload(ctx, o.file, o.dropIn, "written")
 	if err != nil {
 		return err
 	}
-	p, decoded, err := o.object(data)
+	p, err := o.object(content)
 	if err != nil {
 		return err
-	}
-	if err := a.CheckFields(decoded); err != nil {
-		return command.Unusable(o.file, err, "written")
 	}
 	c, err := a.Client()
 	if err != nil {
@@ -138,16 +128,11 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	}
 	fmt.Fprintf(a.ErrOut, "nodeconfigpreflight %s created; waiting for the agents\n", p.Name)
 	interrupted := ctx
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.timeout)
-		defer cancel()
-	}
-	follow, stop := context.WithCancel(ctx)
+	ctx, stop := command.Limited(ctx, o.timeout)
 	defer stop()
 	updates := command.Watched[*v1alpha1.NodeConfigPreflight]{
 		List: &v1alpha1.NodeConfigPreflightList{}, Name: p.Name, What: "NodeConfigPreflight " + p.Name, Deleted: "its answers are lost",
-	}.Follow(follow, c)
+	}.Follow(ctx, c)
 	late := time.After(fleet.ObserveTimeout)
 	last := ""
 	for {

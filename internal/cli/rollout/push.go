@@ -188,7 +188,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 			p.Name, ref.Namespace, ref.Name, p.File)
 	}
 	r.Spec.Pin = nil // what is pushed is the target
-	template, err := templateOf(key, data)
+	template, err := steer.TemplateOf(key, data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.File, err)
 	}
@@ -341,7 +341,7 @@ func (change *Change) show(ctx context.Context, env *command.Env, c client.Clien
 			}
 		}
 		fmt.Fprintln(env.Out, "No node changes its configuration now. Changes of the template:")
-		env.PrintDiff(describe.ContentDiff(before, change.content))
+		env.PrintDiff(describe.ContentDiff(before, change.content, describe.LocalOfEach))
 	}
 	for _, x := range changes {
 		switch {

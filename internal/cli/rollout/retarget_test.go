@@ -181,5 +181,4 @@ func TestADiffComparesWhatNodesRunWithTheTarget(t *testing.T) {
 	api.Report(nc)
 	api.Run("rollout", "diff", "undone").Want(t, command.ExitComplete, []string{
 		"1 node goes from revision 1 to revision 3:\n", "maxPods: unset -> 120\n", "podPidsLimit: 5 -> unset\n", "2 nodes keep revision 3\n"})
-	api.Run("rollout", "diff", "undone", "--to", "2").Want(t, command.ExitComplete, []string{"revision 3 -> revision 2\n"})
 }

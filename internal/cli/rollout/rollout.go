@@ -41,8 +41,10 @@ and what happens next. Running a command twice changes nothing.`,
   kubectl evenkeel rollout approve workers`,
 	})
 	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
-	cmd.AddCommand(a.simpleCommands()...)
-	cmd.AddCommand(a.approveCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand(), a.unpinCommand())
+	for _, i := range intents() {
+		cmd.AddCommand(i.command(a))
+	}
+	cmd.AddCommand(a.retryCommand(), a.undoCommand(), a.unpinCommand())
 	return cmd
 }
 

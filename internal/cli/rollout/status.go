@@ -252,12 +252,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 		return err
 	}
 	interrupted := ctx
-	if w.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.timeout)
-		defer cancel()
-	}
-	follow, stop := context.WithCancel(ctx)
+	ctx, stop := command.Limited(ctx, w.timeout)
 	defer stop()
 	r, err := fleet.Rollout(ctx, c, name)
 	if err == nil {
@@ -267,14 +262,14 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
 	a.warnIfControllerSilent(ctx, c, r)
-	out := a.follower(follow, c, f)
+	out := a.follower(ctx, c, f)
 	var late <-chan time.Time
 	if fleet.Observed(r) {
 		out.show(r)
 	} else {
 		late = time.After(fleet.ObserveTimeout) // the controller answers soon
 	}
-	for updates := watchRollout(follow, c, name); ; {
+	for updates := watchRollout(ctx, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
 			out.end()
 			if code == command.ExitComplete {

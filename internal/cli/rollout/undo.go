@@ -17,7 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -197,17 +196,4 @@ func sameObject(a, b *runtime.RawExtension) bool {
 	inA, errA := yaml.YAMLToJSON(a.Raw)
 	inB, errB := yaml.YAMLToJSON(b.Raw)
 	return errA == nil && errB == nil && string(inA) == string(inB)
-}
-
-// templateOf returns a template that holds a payload.
-func templateOf(key string, data []byte) (v1alpha1.RolloutTemplate, error) {
-	object, err := yaml.YAMLToJSON(data)
-	if err != nil {
-		return v1alpha1.RolloutTemplate{}, fmt.Errorf("convert the configuration to JSON: %w", err)
-	}
-	raw := &runtime.RawExtension{Raw: object}
-	if key == payload.KeyKubeletDropin {
-		return v1alpha1.RolloutTemplate{KubeletDropIn: raw}, nil
-	}
-	return v1alpha1.RolloutTemplate{Kubelet: raw}, nil
 }

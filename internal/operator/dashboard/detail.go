@@ -201,7 +201,7 @@ func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) 
 			return err
 		}
 	}
-	kinds, changes := describe.ContentChanges(sides[0], sides[1])
+	kinds, changes := describe.ContentChanges(sides[0], sides[1], describe.LocalOfEach)
 	v.Kinds = printable.Line(kinds)
 	for _, c := range changes {
 		c.Field, c.A, c.B = printable.Line(c.Field), printable.Line(c.A), printable.Line(c.B)

@@ -110,24 +110,15 @@ func trialChanges(a, b payload.TrialSettings) []Difference {
 	return out
 }
 
-// Local words of the configuration without a payload.
+// Words of the configuration that a zero payload means.
 const (
-	localOfEach = "the local configuration of each node"
-	localOfOne  = "the node's local configuration"
+	LocalOfEach = "the local configuration of each node"
+	LocalOfOne  = "the node's local configuration"
 )
 
 // ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero payload means local.
-func ContentDiff(before, after payload.Payload) string {
-	return contentDiff(before, after, localOfEach)
-}
-
-// NodeContentDiff is ContentDiff for one node.
-func NodeContentDiff(before, after payload.Payload) string {
-	return contentDiff(before, after, localOfOne)
-}
-
-func contentDiff(before, after payload.Payload, local string) string {
-	kinds, changes := contentChanges(before, after, local)
+func ContentDiff(before, after payload.Payload, local string) string {
+	kinds, changes := ContentChanges(before, after, local)
 	var b strings.Builder
 	if kinds != "" {
 		fmt.Fprintln(&b, kinds)
@@ -149,11 +140,7 @@ func contentDiff(before, after payload.Payload, local string) string {
 
 // ContentChanges returns the fields that differ on nodes. kinds says how a drop-in and a whole configuration or the local one
 // differ; it is empty if both are of one kind. A zero payload means local.
-func ContentChanges(before, after payload.Payload) (kinds string, changes []Difference) {
-	return contentChanges(before, after, localOfEach)
-}
-
-func contentChanges(before, after payload.Payload, local string) (kinds string, changes []Difference) {
+func ContentChanges(before, after payload.Payload, local string) (kinds string, changes []Difference) {
 	if before.Key != after.Key {
 		kinds = contentKind(before, local) + " -> " + contentKind(after, local)
 	}

@@ -29,7 +29,7 @@ func TestContentDiff(t *testing.T) {
 		{"a kind", whole("maxPods: 110\n"), dropin, "a whole configuration -> a drop-in, merged over the local configuration of each node\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, ContentDiff(tt.before, tt.after), tt.want, "the changes")
+			assert.Equal(t, ContentDiff(tt.before, tt.after, LocalOfEach), tt.want, "the changes")
 		})
 	}
 }

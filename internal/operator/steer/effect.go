@@ -203,5 +203,5 @@ func (e *Effect) Diff(ctx context.Context, c client.Reader, g Group) (string, er
 	if err != nil {
 		return "", err
 	}
-	return describe.ContentDiff(before, after), nil
+	return describe.ContentDiff(before, after, describe.LocalOfEach), nil
 }

@@ -26,18 +26,16 @@ type Change func(*v1alpha1.NodeConfigRollout) (string, error)
 
 // Pause stops assigning the revision to further nodes.
 func Pause(reason string) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return pause(r, reason) }
-}
-
-func pause(r *v1alpha1.NodeConfigRollout, reason string) (string, error) {
-	if r.Spec.Paused {
-		return "is paused already: nothing changes", nil
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if r.Spec.Paused {
+			return "is paused already: nothing changes", nil
+		}
+		r.Spec.Paused, r.Spec.PausedReason = true, reason
+		if Halted(r) {
+			return "paused; the rollout is " + HaltWords(r), nil
+		}
+		return "paused: nodes in flight finish, no others begin; continue with: kubectl evenkeel rollout resume " + r.Name, nil
 	}
-	r.Spec.Paused, r.Spec.PausedReason = true, reason
-	if Halted(r) {
-		return "paused; the rollout is " + HaltWords(r), nil
-	}
-	return "paused: nodes in flight finish, no others begin; continue with: kubectl evenkeel rollout resume " + r.Name, nil
 }
 
 // Freeze stops all assignments, including those of rollbacks and to nodes that join.
@@ -145,68 +143,64 @@ func orUndo(r *v1alpha1.NodeConfigRollout) string {
 
 // Approve lets a rollout pass the pause at which it waits; with full, every later pause as well.
 func Approve(full bool, reason string) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return approve(r, full, reason) }
-}
-
-func approve(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, error) {
-	steps, err := describe.StepsOf(r)
-	if err != nil {
-		return "", err
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		steps, err := describe.StepsOf(r)
+		if err != nil {
+			return "", err
+		}
+		st := &r.Status
+		revision, step, last := st.UpdateRevision.Number, int(st.Step), len(steps)-1
+		switch {
+		case st.Halt != nil:
+			return "", haltedError(r)
+		case st.Phase == v1alpha1.RolloutComplete || step > last:
+			return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
+		case !full && steps[step].Pause == nil:
+			return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full",
+				describe.OrUnknown(st.Phase), describe.StepName(steps, step))
+		}
+		target := step
+		if full {
+			target = last
+		}
+		if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
+			return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision,
+				describe.StepName(steps, min(int(p.Step), last))), nil
+		}
+		r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
+		words := fmt.Sprintf("approved: revision %d passes %s", revision, describe.StepName(steps, target))
+		if full {
+			words = fmt.Sprintf("approved: revision %d passes every pause", revision)
+		}
+		return words + "; " + Next(r), nil
 	}
-	st := &r.Status
-	revision, step, last := st.UpdateRevision.Number, int(st.Step), len(steps)-1
-	switch {
-	case st.Halt != nil:
-		return "", haltedError(r)
-	case st.Phase == v1alpha1.RolloutComplete || step > last:
-		return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
-	case !full && steps[step].Pause == nil:
-		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full",
-			describe.OrUnknown(st.Phase), describe.StepName(steps, step))
-	}
-	target := step
-	if full {
-		target = last
-	}
-	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
-		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision,
-			describe.StepName(steps, min(int(p.Step), last))), nil
-	}
-	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
-	words := fmt.Sprintf("approved: revision %d passes %s", revision, describe.StepName(steps, target))
-	if full {
-		words = fmt.Sprintf("approved: revision %d passes every pause", revision)
-	}
-	return words + "; " + Next(r), nil
 }
 
 // Abort stops the revision permanently; with rollback, its nodes return to the last succeeded revision.
 func Abort(rollback bool, reason string) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback, reason) }
-}
-
-func abort(r *v1alpha1.NodeConfigRollout, rollback bool, reason string) (string, error) {
-	st := &r.Status
-	revision := st.UpdateRevision.Number
-	there := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
-	switch {
-	case there && (r.Spec.Abort.Rollback || !rollback):
-		return fmt.Sprintf("has the abort of revision %d already: nothing changes", revision), nil
-	case st.Halt != nil && (st.Halt.Rollback || !rollback):
-		return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", describe.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
-	case st.Phase == v1alpha1.RolloutComplete && !rollback:
-		return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name,
-			orUndo(r))
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		st := &r.Status
+		revision := st.UpdateRevision.Number
+		there := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
+		switch {
+		case there && (r.Spec.Abort.Rollback || !rollback):
+			return fmt.Sprintf("has the abort of revision %d already: nothing changes", revision), nil
+		case st.Halt != nil && (st.Halt.Rollback || !rollback):
+			return fmt.Sprintf("is %s at revision %d already (%s): nothing changes", describe.PhaseWords(st.Phase), revision, st.Halt.Reason), nil
+		case st.Phase == v1alpha1.RolloutComplete && !rollback:
+			return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name,
+				orUndo(r))
+		}
+		r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, Reason: reason}
+		words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
+		if rollback {
+			words = fmt.Sprintf("aborted: revision %d stops, and its nodes roll back; ", revision)
+		}
+		if r.Spec.Frozen && rollback {
+			return words + Next(r), nil
+		}
+		return words + "push a fixed configuration" + orUndo(r), nil
 	}
-	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, Reason: reason}
-	words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
-	if rollback {
-		words = fmt.Sprintf("aborted: revision %d stops, and its nodes roll back; ", revision)
-	}
-	if r.Spec.Frozen && rollback {
-		return words + Next(r), nil
-	}
-	return words + "push a fixed configuration" + orUndo(r), nil
 }
 
 // pin makes the revision with this number and content the target in place of the template, which can have the same content.

@@ -21,6 +21,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
+// TemplateOf returns a template that holds a payload.
+func TemplateOf(key string, data []byte) (v1alpha1.RolloutTemplate, error) {
+	object, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return v1alpha1.RolloutTemplate{}, fmt.Errorf("convert the configuration to JSON: %w", err)
+	}
+	raw := &runtime.RawExtension{Raw: object}
+	if key == payload.KeyKubeletDropin {
+		return v1alpha1.RolloutTemplate{KubeletDropIn: raw}, nil
+	}
+	return v1alpha1.RolloutTemplate{Kubelet: raw}, nil
+}
+
 // preflightTTL is how long a NodeConfigPreflight of one node is kept after the answer, in seconds, if its creator does not delete it.
 const preflightTTL = 60
 
@@ -44,19 +57,15 @@ func NodePreflight(ctx context.Context, c client.Reader, p fleet.Pair, content p
 	if len(same.Items) != 1 {
 		return nil, fmt.Errorf("several nodes have the label %s=%s, by which a preflight selects one", corev1.LabelHostname, name)
 	}
-	object, err := yaml.YAMLToJSON(content.Data)
+	template, err := TemplateOf(content.Key, content.Data)
 	if err != nil {
-		return nil, fmt.Errorf("convert the configuration to JSON: %w", err)
+		return nil, err
 	}
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{GenerateName: "assign-"}, Spec: v1alpha1.NodeConfigPreflightSpec{
 		NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{corev1.LabelHostname: name}}},
 		Trial:         trial, TTLSecondsAfterFinished: new(int32(preflightTTL)),
+		Template: v1alpha1.PreflightTemplate{Kubelet: template.Kubelet, KubeletDropIn: template.KubeletDropIn},
 	}}
-	if content.Key == payload.KeyKubeletDropin {
-		o.Spec.Template.KubeletDropIn = &runtime.RawExtension{Raw: object}
-	} else {
-		o.Spec.Template.Kubelet = &runtime.RawExtension{Raw: object}
-	}
 	return o, nil
 }
 
