@@ -34,10 +34,8 @@ type cache struct {
 	listed map[string]bool
 	// failing has the kinds that cannot be read now.
 	failing map[string]failure
-	// configMaps has the ConfigMaps of revisions; see cachedReader.
-	configMaps map[string]cachedList
-	// objects has the controller's Lease and ConfigMaps of templates, by type and name; see cachedReader.
-	objects map[string]cachedObject
+	// answers has the controller's Lease, and ConfigMaps of templates and revisions; see cachedReader.
+	answers map[string]kept
 	// mayNotPatch is why the user may not change rollouts, once that is known; empty: the user may.
 	rightsKnown bool
 	mayNotPatch string
@@ -78,7 +76,7 @@ func newCache(api client.WithWatch) *cache {
 	return &cache{
 		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{},
 		rollouts: map[string]*v1alpha1.NodeConfigRollout{},
-		listed:   map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, objects: map[string]cachedObject{},
+		listed:   map[string]bool{}, failing: map[string]failure{}, answers: map[string]kept{},
 		changed: make(chan struct{}, 1),
 	}
 }

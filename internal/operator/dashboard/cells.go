@@ -15,6 +15,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -187,18 +188,11 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v
 // brief returns the beginning of a text in one line, for a table's cell.
 func brief(s string) string { return printable.Brief(printable.Line(s), 160) }
 
-// cachedList is a list of ConfigMaps that is kept for some time.
-type cachedList struct {
-	until time.Time
-	of    string // the version of the rollout
-	list  []corev1.ConfigMap
-	err   error
-}
-
-// cachedObject is the answer to a read of the controller's Lease, or of the ConfigMap of a template, which is kept for some time.
-type cachedObject struct {
+// kept is an answer of the API server that is kept for some time.
+type kept struct {
 	until  time.Time
-	object client.Object
+	of     string // what it depends on
+	object runtime.Object
 	err    error
 }
 
@@ -209,39 +203,47 @@ type cachedReader struct{ *cache }
 // cacheDuration is how long ConfigMaps and Leases are cached.
 const cacheDuration = 15 * time.Second
 
+// read returns the answer with this id, and reads it first if it is too old, or depends on something else now.
+func (r cachedReader) read(ctx context.Context, id, of string, read func() (runtime.Object, error)) (runtime.Object, error) {
+	r.mu.Lock()
+	was, known := r.answers[id]
+	r.mu.Unlock()
+	if known && was.of == of && time.Now().Before(was.until) {
+		return was.object, was.err
+	}
+	got := kept{of: of}
+	got.object, got.err = read()
+	if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
+		return got.object, got.err
+	}
+	if known && got.err != nil && unreachable(got.err) && (was.err == nil || !unreachable(was.err)) {
+		got.object, got.err = was.object, was.err
+	}
+	got.until = time.Now().Add(cacheDuration)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.answers, func(_ string, a kept) bool { return time.Since(a.until) > 4*cacheDuration }) // nobody asks for it
+	r.answers[id] = got
+	return got.object, got.err
+}
+
 func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	switch object.(type) {
 	case *coordinationv1.Lease, *corev1.ConfigMap:
 	default:
 		return r.cache.Get(ctx, key, object, options...)
 	}
-	id := fmt.Sprintf("%T %s", object, key)
-	r.mu.Lock()
-	got, known := r.objects[id]
-	r.mu.Unlock()
-	if !known || time.Now().After(got.until) {
-		was := got
-		got = cachedObject{object: object.DeepCopyObject().(client.Object)}
-		got.err = r.api.Get(ctx, key, got.object, options...)
-		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
-			return got.err
-		}
-		if known && got.err != nil && unreachable(got.err) && (was.err == nil || !unreachable(was.err)) {
-			got = was
-		}
-		got.until = time.Now().Add(cacheDuration)
-		r.mu.Lock()
-		maps.DeleteFunc(r.objects, func(_ string, o cachedObject) bool { return time.Since(o.until) > 4*cacheDuration }) // nobody asks for it
-		r.objects[id] = got
-		r.mu.Unlock()
-	}
+	got, err := r.read(ctx, fmt.Sprintf("%T %s", object, key), "", func() (runtime.Object, error) {
+		got := object.DeepCopyObject().(client.Object)
+		return got, r.api.Get(ctx, key, got, options...)
+	})
 	switch to := object.(type) {
 	case *coordinationv1.Lease:
-		got.object.(*coordinationv1.Lease).DeepCopyInto(to)
+		got.(*coordinationv1.Lease).DeepCopyInto(to)
 	case *corev1.ConfigMap:
-		got.object.(*corev1.ConfigMap).DeepCopyInto(to)
+		got.(*corev1.ConfigMap).DeepCopyInto(to)
 	}
-	return got.err
+	return err
 }
 
 func (r cachedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -252,10 +254,6 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, options 
 	o := client.ListOptions{}
 	o.ApplyOptions(options)
 	name, _ := o.LabelSelector.RequiresExactMatch(v1alpha1.LabelRollout)
-	if o.Continue != "" { // more revisions than fit in a page are not cached
-		return r.api.List(ctx, list, options...)
-	}
-	key := o.Namespace + "/" + name
 	r.mu.Lock()
 	of := ""
 	for _, n := range slices.Sorted(maps.Keys(r.rollouts)) {
@@ -264,27 +262,16 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, options 
 			of += fmt.Sprint(now.Generation, now.Status.UpdateRevision, now.Status.CurrentRevision)
 		}
 	}
-	m, known := r.configMaps[key]
 	r.mu.Unlock()
-	if !known || m.of != of || time.Now().After(m.until) {
-		was := m
-		m = cachedList{}
-		m.err = r.api.List(ctx, configMaps, options...)
-		for i := range configMaps.Items {
-			fleet.StripRevision(&configMaps.Items[i])
+	got, err := r.read(ctx, fmt.Sprintf("list %s/%s %s", o.Namespace, name, o.Continue), of, func() (runtime.Object, error) {
+		got := &corev1.ConfigMapList{}
+		err := r.api.List(ctx, got, options...)
+		for i := range got.Items {
+			fleet.StripRevision(&got.Items[i])
 		}
-		m.list = configMaps.Items
-		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
-			return m.err
-		}
-		if known && was.err == nil && m.err != nil && unreachable(m.err) {
-			m = was
-		}
-		m.until, m.of = time.Now().Add(cacheDuration), of
-		r.mu.Lock()
-		r.configMaps[key] = m
-		r.mu.Unlock()
-	}
-	configMaps.Items = slices.Clone(m.list)
-	return m.err
+		return got, err
+	})
+	found := got.(*corev1.ConfigMapList)
+	configMaps.ListMeta, configMaps.Items = found.ListMeta, slices.Clone(found.Items)
+	return err
 }

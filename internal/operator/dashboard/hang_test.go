@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -82,9 +84,35 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			read(fmt.Sprint("c", i))
 			time.Sleep(cacheDuration)
 		}
-		n := len(r.objects)
+		n := len(r.answers)
 		assert.That(t, n <= 10, "%d objects are kept", n)
 	})
+}
+
+func TestCachedRevisionsHaveAllTheirPages(t *testing.T) {
+	s, _ := served(t, true)
+	reads := 0
+	r := cachedReader{s.clusters[0].cache}
+	r.api = interceptor.NewClient(r.api, interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			reads++
+			o := client.ListOptions{}
+			if o.ApplyOptions(options); o.Continue == "" {
+				list.SetContinue("second")
+			}
+			list.(*corev1.ConfigMapList).Items = []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "page " + o.Continue}}}
+			return nil
+		},
+	})
+	for range 2 {
+		var names []string
+		for cm, err := range fleet.Pages[*corev1.ConfigMap](t.Context(), r, &corev1.ConfigMapList{}, client.HasLabels{v1alpha1.LabelRollout}) {
+			assert.OK(t, err)
+			names = append(names, cm.Name)
+		}
+		assert.Equal(t, strings.Join(names, ", "), "page , page second")
+	}
+	assert.Equal(t, reads, 2)
 }
 
 func TestReadsEndIfTheAPIServerHangs(t *testing.T) {
