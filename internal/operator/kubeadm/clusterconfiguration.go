@@ -20,16 +20,24 @@ import (
 // ClusterConfiguration holds the fields of kubeadm's ClusterConfiguration (v1beta3 or v1beta4) from which component
 // configurations are derived, with kubeadm's defaults for fields that are not set.
 type ClusterConfiguration struct {
-	APIVersion           string // kubeadm.k8s.io/v1beta4
-	KubernetesVersion    string // "" if not set
-	ControlPlaneEndpoint string // host or host:port; "" if not set
-	CertificatesDir      string
-	ServiceSubnet        string // one CIDR, or two separated by a comma
-	PodSubnet            string // the same; "" if not set
-	DNSDomain            string
-	ProxyDisabled        bool
-	Document             []byte   // as read
-	Unknown              []string // paths of fields that are not in knownFields
+	APIVersion           string `json:"apiVersion"` // kubeadm.k8s.io/v1beta4
+	Kind                 string `json:"kind"`
+	KubernetesVersion    string `json:"kubernetesVersion"`    // "" if not set
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"` // host or host:port; "" if not set
+	CertificatesDir      string `json:"certificatesDir"`
+	Networking           `json:"networking"`
+	Proxy                struct {
+		Disabled bool `json:"disabled"`
+	} `json:"proxy"`
+	Document []byte   `json:"-"` // as read
+	Unknown  []string `json:"-"` // paths of fields that are not in knownFields
+}
+
+// Networking has the addresses of a cluster.
+type Networking struct {
+	ServiceSubnet string `json:"serviceSubnet"` // one CIDR, or two separated by a comma
+	PodSubnet     string `json:"podSubnet"`     // the same; "" if not set
+	DNSDomain     string `json:"dnsDomain"`
 }
 
 // knownFields are the fields of both versions, by the path of their parent. A misspelled field would change what is derived.
@@ -51,40 +59,18 @@ const (
 // parseClusterConfiguration parses a document of the kind ClusterConfiguration. The error names the field that is wrong.
 // Fields from which nothing is derived are not checked: kubeadm does that.
 func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
-	read := struct {
-		APIVersion           string `json:"apiVersion"`
-		Kind                 string `json:"kind"`
-		KubernetesVersion    string `json:"kubernetesVersion"`
-		ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
-		CertificatesDir      string `json:"certificatesDir"`
-		Networking           struct {
-			ServiceSubnet string `json:"serviceSubnet"`
-			PodSubnet     string `json:"podSubnet"`
-			DNSDomain     string `json:"dnsDomain"`
-		} `json:"networking"`
-		Proxy struct {
-			Disabled bool `json:"disabled"`
-		} `json:"proxy"`
-	}{}
-	all, err := decodeInto(document, &read)
+	cc := &ClusterConfiguration{Document: document}
+	all, err := decodeInto(document, cc)
 	if err != nil {
 		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
 	}
-	if !slices.Contains([]string{kubeadmV1beta3, kubeadmV1beta4}, read.APIVersion) || read.Kind != "ClusterConfiguration" {
+	if !slices.Contains([]string{kubeadmV1beta3, kubeadmV1beta4}, cc.APIVersion) || cc.Kind != kindClusterConfiguration {
 		return nil, fmt.Errorf("%s %q is not a ClusterConfiguration of %s or %s; convert older versions with \"kubeadm config migrate\"",
-			read.Kind, read.APIVersion, kubeadmV1beta3, kubeadmV1beta4)
+			cc.Kind, cc.APIVersion, kubeadmV1beta3, kubeadmV1beta4)
 	}
-	cc := &ClusterConfiguration{
-		APIVersion:           read.APIVersion,
-		KubernetesVersion:    read.KubernetesVersion,
-		ControlPlaneEndpoint: read.ControlPlaneEndpoint,
-		CertificatesDir:      cmp.Or(read.CertificatesDir, "/etc/kubernetes/pki"),
-		ServiceSubnet:        cmp.Or(read.Networking.ServiceSubnet, "10.96.0.0/12"),
-		PodSubnet:            read.Networking.PodSubnet,
-		DNSDomain:            cmp.Or(read.Networking.DNSDomain, "cluster.local"),
-		ProxyDisabled:        read.Proxy.Disabled && read.APIVersion == kubeadmV1beta4,
-		Document:             document,
-	}
+	cc.CertificatesDir = cmp.Or(cc.CertificatesDir, "/etc/kubernetes/pki")
+	cc.ServiceSubnet, cc.DNSDomain = cmp.Or(cc.ServiceSubnet, "10.96.0.0/12"), cmp.Or(cc.DNSDomain, "cluster.local")
+	cc.Proxy.Disabled = cc.Proxy.Disabled && cc.APIVersion == kubeadmV1beta4
 	for _, path := range slices.Sorted(maps.Keys(knownFields)) {
 		within := all
 		if path != "" {

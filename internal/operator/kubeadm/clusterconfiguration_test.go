@@ -22,13 +22,16 @@ networking: {serviceSubnet: "10.96.0.0/16,fd00:10::/112", podSubnet: "10.244.0.0
 proxy: {disabled: true}
 `
 	everything := ClusterConfiguration{
-		APIVersion: "kubeadm.k8s.io/v1beta4", KubernetesVersion: "v1.37.2", ControlPlaneEndpoint: "api.example.org:443", CertificatesDir: "/srv/pki",
-		ServiceSubnet: "10.96.0.0/16,fd00:10::/112", PodSubnet: "10.244.0.0/16,fd00:20::/56", DNSDomain: "example.org", ProxyDisabled: true,
+		APIVersion: "kubeadm.k8s.io/v1beta4", Kind: "ClusterConfiguration", KubernetesVersion: "v1.37.2",
+		ControlPlaneEndpoint: "api.example.org:443", CertificatesDir: "/srv/pki",
+		Networking: Networking{"10.96.0.0/16,fd00:10::/112", "10.244.0.0/16,fd00:20::/56", "example.org"},
 	}
+	everything.Proxy.Disabled = true
 	inV1beta3 := everything
-	inV1beta3.APIVersion, inV1beta3.ProxyDisabled = "kubeadm.k8s.io/v1beta3", false
+	inV1beta3.APIVersion, inV1beta3.Proxy.Disabled = "kubeadm.k8s.io/v1beta3", false
 	nothing := ClusterConfiguration{
-		APIVersion: "kubeadm.k8s.io/v1beta4", CertificatesDir: "/etc/kubernetes/pki", ServiceSubnet: "10.96.0.0/12", DNSDomain: "cluster.local",
+		APIVersion: "kubeadm.k8s.io/v1beta4", Kind: "ClusterConfiguration", CertificatesDir: "/etc/kubernetes/pki",
+		Networking: Networking{"10.96.0.0/12", "", "cluster.local"},
 	}
 	odd := func(unknown ...string) ClusterConfiguration {
 		cc := nothing
@@ -76,7 +79,7 @@ func TestInvalidFieldsOfAClusterConfigurationAreNamed(t *testing.T) {
 		{"a port out of range", "controlPlaneEndpoint: api.example.org:65536", `controlPlaneEndpoint "api.example.org:65536"` + endpoint},
 		{"port 0", "controlPlaneEndpoint: api.example.org:0", `controlPlaneEndpoint "api.example.org:0"` + endpoint},
 		{"a number", "networking: {dnsDomain: 5}", "networking.dnsDomain of type string"},
-		{"a list", "networking: [serviceSubnet]", "networking of type struct"},
+		{"a list", "networking: [serviceSubnet]", "networking of type kubeadm.Networking"},
 		{"a key that is there twice", "certificatesDir: /a\ncertificatesDir: /b", `key "certificatesDir" already set in map`},
 		{"a second document", "---\nkind: x", "another document follows without a line --- between them"},
 	} {

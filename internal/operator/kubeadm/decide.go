@@ -137,7 +137,7 @@ func (d *decider) decide(c Component) (Change, error) {
 			d.input.File)
 	case old != nil:
 		change.Action, change.Why = Regenerate, "generated and not edited"
-	case c.Tier == AddOn && d.cluster.ProxyDisabled:
+	case c.Tier == AddOn && d.cluster.Proxy.Disabled:
 		change.Action, change.Why = Skip, "not installed: disabled in the ClusterConfiguration"
 		return change, nil
 	case c.Tier == AddOn && d.input.Cluster == nil && !d.options.Init && d.current.ProxyImage == "":
@@ -160,9 +160,9 @@ func (d *decider) decide(c Component) (Change, error) {
 func (d *decider) proxyWarnings(old *corev1.ConfigMap) []string {
 	_, inFile := d.input.Configs["kube-proxy"]
 	switch {
-	case d.cluster.ProxyDisabled && (old != nil || inFile):
+	case d.cluster.Proxy.Disabled && (old != nil || inFile):
 		return []string{"disabled in the ClusterConfiguration but configured: kubeadm ignores the configuration"}
-	case !d.options.Init && !d.cluster.ProxyDisabled && d.current.ProxyImage == "" && (old != nil || inFile || d.input.Cluster != nil):
+	case !d.options.Init && !d.cluster.Proxy.Disabled && d.current.ProxyImage == "" && (old != nil || inFile || d.input.Cluster != nil):
 		return []string{"DaemonSet kube-system/kube-proxy, which reads the configuration, does not exist"}
 	}
 	return nil

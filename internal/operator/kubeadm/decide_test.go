@@ -139,7 +139,7 @@ func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
 	assert.NoError(t, err)
 	text := write.New.Data[KubeadmConfigKey]
 	assert.That(t, strings.Contains(text, "kubernetesVersion: v1.37.2\n") && strings.Contains(text, "clusterName: new\n"), "%s", text)
-	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
+	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{Networking: Networking{ServiceSubnet: "10.96.0.0/16"}}, Endpoint: "192.0.2.10:6443"}, Options{})
 	assert.That(t, err != nil && err.Error() == "the ClusterConfiguration in new.yaml has no kubernetesVersion, and neither has ConfigMap kube-system/kubeadm-config: add the field", "%v", err)
 }
 

@@ -57,8 +57,8 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 			cc := assert.Value(parseClusterConfiguration([]byte(tt.cluster)))(t)
 			stored := assert.Value(parseClusterConfiguration([]byte(uploaded[KubeadmConfigMap].Data[KubeadmConfigKey])))(t)
 			// The phase alone does not look at it; a whole init or upgrade leaves the phase out.
-			assert.That(t, cc.ProxyDisabled == tt.noProxy && stored.ProxyDisabled == tt.noProxy,
-				"proxy.disabled is read as %v, and %v of what kubeadm stores; want %v", cc.ProxyDisabled, stored.ProxyDisabled, tt.noProxy)
+			assert.That(t, cc.Proxy.Disabled == tt.noProxy && stored.Proxy.Disabled == tt.noProxy,
+				"proxy.disabled is read as %v, and %v of what kubeadm stores; want %v", cc.Proxy.Disabled, stored.Proxy.Disabled, tt.noProxy)
 			for _, c := range Components() {
 				theirs := uploaded[c.ConfigMap]
 				ours := assert.Value(generate(c, cc, net.JoinHostPort(tt.address, port)))(t)
