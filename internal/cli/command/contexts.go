@@ -28,18 +28,18 @@ func (e *Env) CurrentContext() (Context, error) {
 	if raw, err := e.Connection.ToRawKubeConfigLoader().RawConfig(); err == nil {
 		c.Name = raw.CurrentContext
 	}
-	if name := e.Connection.Context; name != nil && *name != "" {
-		c.Name = *name
+	if given(e.Connection.Context) {
+		c.Name = *e.Connection.Context
 	}
 	return c, nil
 }
 
 // ofOneCluster are the connection flags that are about a single cluster or its credentials. They must not be used with several.
 func ofOneCluster(f *genericclioptions.ConfigFlags) map[string]bool {
-	is := func(s *string) bool { return s != nil && *s != "" }
 	return map[string]bool{
-		"server": is(f.APIServer), "tls-server-name": is(f.TLSServerName), "certificate-authority": is(f.CAFile), "cluster": is(f.ClusterName),
-		"user": is(f.AuthInfoName), "token": is(f.BearerToken), "client-certificate": is(f.CertFile), "client-key": is(f.KeyFile),
+		"server": given(f.APIServer), "tls-server-name": given(f.TLSServerName), "certificate-authority": given(f.CAFile),
+		"cluster": given(f.ClusterName), "user": given(f.AuthInfoName), "token": given(f.BearerToken),
+		"client-certificate": given(f.CertFile), "client-key": given(f.KeyFile),
 		"insecure-skip-tls-verify": f.Insecure != nil && *f.Insecure,
 	}
 }

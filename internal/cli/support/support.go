@@ -7,6 +7,7 @@
 package support
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,18 +75,17 @@ Exit codes:
 }
 
 func (a *app) run(ctx context.Context, output string) error {
-	now := time.Now()
-	name := a.contextName()
+	current, err := a.CurrentContext()
+	if err != nil {
+		return err
+	}
+	now, name := time.Now(), cmp.Or(current.Name, "cluster")
 	dir := fmt.Sprintf("evenkeel-support-%s-%s", fileName(name), now.UTC().Format("20060102-150405"))
 	path := output
 	if path == "" {
 		path = dir + ".tar.gz"
 	}
 	if err := a.check(path); err != nil {
-		return err
-	}
-	config, err := a.RESTConfig()
-	if err != nil {
 		return err
 	}
 	c, err := a.Client()
@@ -95,7 +95,7 @@ func (a *app) run(ctx context.Context, output string) error {
 	var contents *support.Contents
 	var failed error // without the step of writing the file
 	collect := func(w io.Writer) error {
-		contents, failed = support.Collect(ctx, c, config, w,
+		contents, failed = support.Collect(ctx, c, current.Config, w,
 			support.Options{Program: a.Program, Context: name, Dir: dir, Now: now, Most: support.MostBytes})
 		return failed
 	}
@@ -138,17 +138,6 @@ func (a *app) check(path string) error {
 
 func exists(path string) error {
 	return fmt.Errorf("%s already exists: remove it, or choose another name with -o; nothing was written", path)
-}
-
-// contextName returns the context of the kubeconfig that the command uses; "cluster" if there is none.
-func (a *app) contextName() string {
-	if c := a.Connection.Context; c != nil && *c != "" {
-		return *c
-	}
-	if raw, err := a.Connection.ToRawKubeConfigLoader().RawConfig(); err == nil && raw.CurrentContext != "" {
-		return raw.CurrentContext
-	}
-	return "cluster"
 }
 
 var notInFileName = regexp.MustCompile(`[^A-Za-z0-9.]+`)

@@ -122,15 +122,10 @@ func maskConfigMap(o map[string]any) map[string]any {
 
 // maskPayload decodes a payload. Text that cannot be decoded cannot be masked reliably, and is left out.
 func maskPayload(text string) any {
-	unreadable := "left out, cannot be decoded: " + printable.Count(len(text), "byte")
-	if payload.CheckLimits([]byte(text)) != nil {
-		return unreadable
+	if fields, err := payload.DecodeMapping([]byte(text)); err == nil {
+		return fields
 	}
-	fields, err := payload.DecodeMapping([]byte(text))
-	if err != nil {
-		return unreadable
-	}
-	return fields
+	return "left out, cannot be decoded: " + printable.Count(len(text), "byte")
 }
 
 // nodeStatus are the fields of a Node's status that a bundle contains.
