@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/auth/rbac/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -280,32 +281,24 @@ func rulesOf(o *unstructured.Unstructured) []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// compareRules returns the permissions that got does not grant.
+// compareRules returns the permissions that are missing, one text for each resource.
 func compareRules(want, got []rbacv1.PolicyRule) []string {
-	var lacks []string
-	for _, w := range want {
-		for _, group := range w.APIGroups {
-			for _, resource := range w.Resources {
-				var verbs []string
-				for _, verb := range w.Verbs {
-					if !slices.ContainsFunc(got, func(g rbacv1.PolicyRule) bool { return grants(g, group, resource, verb, w.ResourceNames) }) {
-						verbs = append(verbs, verb)
-					}
-				}
-				if len(verbs) > 0 {
-					lacks = append(lacks, fmt.Sprintf("does not grant %s on %s", strings.Join(verbs, ", "), strings.TrimSuffix(resource+"."+group, ".")))
-				}
-			}
+	_, uncovered := validation.Covers(got, want) // with one verb and one resource each
+	verbs := map[string][]string{}
+	var resources, lacks []string
+	for _, r := range uncovered {
+		of := strings.TrimSuffix(strings.Join(slices.Concat(r.Resources, r.APIGroups, r.NonResourceURLs), "."), ".")
+		if verbs[of] == nil {
+			resources = append(resources, of)
+		}
+		if !slices.Contains(verbs[of], r.Verbs[0]) { // with several names
+			verbs[of] = append(verbs[of], r.Verbs[0])
 		}
 	}
+	for _, of := range resources {
+		lacks = append(lacks, fmt.Sprintf("does not grant %s on %s", strings.Join(verbs[of], ", "), of))
+	}
 	return lacks
-}
-
-func grants(r rbacv1.PolicyRule, group, resource, verb string, names []string) bool {
-	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
-	named := len(r.ResourceNames) == 0 || len(names) > 0 &&
-		!slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(r.ResourceNames, n) })
-	return has(r.APIGroups, group) && has(r.Resources, resource) && has(r.Verbs, verb) && named
 }
 
 // compareBindings returns how a binding differs, and the subjects that it lacks.

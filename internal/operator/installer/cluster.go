@@ -4,6 +4,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -22,23 +24,16 @@ import (
 var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -f install.yaml")
 
 // DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
-func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {
-	deadline := time.Now().Add(fleet.ObserveTimeout)
-	for {
-		w, err := Newest(ctx, c, m)
-		if err != nil || w.Revision != "" {
-			return w, err
-		}
-		if time.Now().After(deadline) {
-			return w, fmt.Errorf("kube-controller-manager has not observed the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace,
-				m.DaemonSet)
-		}
-		select {
-		case <-ctx.Done():
-			return w, ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
+func DesiredOf(ctx context.Context, c client.Client, m Operation) (w Desired, err error) {
+	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, fleet.ObserveTimeout, true, func(context.Context) (bool, error) {
+		w, err = Newest(ctx, c, m) // not the context of the poll, so that a read is not cut off
+		return err != nil || w.Revision != "", nil
+	})
+	if late != nil && ctx.Err() == nil {
+		late = fmt.Errorf("kube-controller-manager has not observed the newest DaemonSet %s/%s: is it running?", v1alpha1.InstallNamespace,
+			m.DaemonSet)
 	}
+	return w, cmp.Or(err, late)
 }
 
 // Newest reads the operation's DaemonSet. The revision is empty until kube-controller-manager has observed it.
