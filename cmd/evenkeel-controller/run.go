@@ -46,7 +46,8 @@ type options struct {
 	maintenance    []string
 	notify         []string
 	prometheus     []string
-	servers        []gate.Server // of prometheus
+	servers        []gate.Server     // of prometheus
+	receivers      []notify.Receiver // of notify
 	log            program.Log
 }
 
@@ -130,7 +131,7 @@ func (o *options) check() error {
 			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
-	if _, err := o.receivers(); err != nil {
+	if err := o.parseReceivers(); err != nil {
 		return err
 	}
 	if err := o.parseServers(); err != nil {
@@ -139,20 +140,19 @@ func (o *options) check() error {
 	return o.log.Check()
 }
 
-// receivers returns the webhooks of --notify.
-func (o *options) receivers() ([]notify.Receiver, error) {
-	var all []notify.Receiver
+func (o *options) parseReceivers() error {
+	o.receivers = nil
 	for i, text := range o.notify {
 		r, err := notify.ParseReceiver(text)
 		if err != nil { // without the text: the URL can contain a secret
-			return nil, program.Usage("--notify, number %d: %v", i+1, err)
+			return program.Usage("--notify, number %d: %v", i+1, err)
 		}
-		if slices.ContainsFunc(all, func(x notify.Receiver) bool { return x.Name == r.Name }) {
-			return nil, program.Usage("--notify: two receivers have the name %s", r.Name)
+		if slices.ContainsFunc(o.receivers, func(x notify.Receiver) bool { return x.Name == r.Name }) {
+			return program.Usage("--notify: two receivers have the name %s", r.Name)
 		}
-		all = append(all, r)
+		o.receivers = append(o.receivers, r)
 	}
-	return all, nil
+	return nil
 }
 
 // maxServers is how many names the status of a rollout can hold.
@@ -196,10 +196,6 @@ func run(ctx context.Context, o *options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	receivers, err := o.receivers()
-	if err != nil {
-		return err
-	}
 	config, err := o.config()
 	if err != nil {
 		return err
@@ -216,7 +212,7 @@ func run(ctx context.Context, o *options) error {
 		AgentTimeout: o.agentTimeout, NotReadyGrace: o.notReadyGrace,
 		Maintenance:    o.maintenance,
 		Startup:        o.startupTaint,
-		Notify:         receivers,
+		Notify:         o.receivers,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		PrometheusServers: o.servers,
 		MetricsAddress:    o.metricsAddress, MetricsSecure: o.metricsSecure, ProbeAddress: o.probeAddress,

@@ -25,10 +25,7 @@ import (
 )
 
 // Label has the value "true" on every Node that a fleet created. Nodes without it are never changed.
-const Label = GroupName + "/hollow"
-
-// GroupName is the group of labels and taints.
-const GroupName = v1alpha1.GroupName
+const Label = v1alpha1.GroupName + "/hollow"
 
 // maxParallel limits how many nodes join or leave at the same time, and how many heartbeats are written at the same time.
 const maxParallel = 64
