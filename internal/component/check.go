@@ -214,7 +214,7 @@ type check struct {
 
 	stage2Unusable string // why stage 2 is unavailable
 	runtimeDown    bool   // stage 2 is unavailable because the container runtime is unreachable
-	localFails     bool   // stage 2 is unavailable because it rejected the local configuration
+	localFailure   string // stage 2 is unavailable because it rejected the local configuration in these words
 	localPassed    bool   // the local configuration passed stage 2 during this check
 }
 

@@ -133,9 +133,9 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 		{"rejected in stage 2", `case "$stage$config" in 2CANDIDATE) end "failed to run Kubelet: no such CPU";; esac; accept`, Rejected, 2, "no such CPU"},
 		{"stage 2 dies", `case "$stage$config" in 2CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 2, "the dry run of the kubelet: it died: signal: killed"},
 		{"stage 2 does not work on this node", `case "$stage" in 2) end "swap is on";; esac; accept`, CouldNotTell, 1,
-			"stage 2 of the dry run was not used: the local configuration does not pass it: swap is on"},
+			"correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: swap is on"},
 		{"only the candidate would pass stage 2", `case "$stage$config" in 2CANDIDATE) accept;; 2*) end "swap is on";; esac; accept`, CouldNotTell, 1,
-			"stage 2 of the dry run was not used: the local configuration does not pass it: swap is on"},
+			"correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: swap is on"},
 		{"stage 2 knows no runtime", `case "$stage" in 2) end "failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint x: gone";; esac; accept`, Accepted, 1,
 			"stage 2 of the dry run was not used: the local configuration does not pass it: validate service connection: validate CRI v1 runtime API for endpoint x: gone"},
 	} {

@@ -24,7 +24,7 @@ type PodRefusal struct {
 const maxRefusalWords = 200
 
 // The error that ends an attempt of the kubelets 1.33 to 1.38 to start a pod. Only its beginning counts, because the rest quotes the
-// runtime and the pod. Volumes, images, Secrets and programs that exit have other beginnings.
+// runtime and the pod. A pod of which an earlier container fails for another reason is no witness. Volumes, images, Secrets and programs that exit have other beginnings.
 var refusalHeads = regexp.MustCompile(`^\[?failed to "(?:CreatePodSandbox|StartContainer)" for "[^"]*" with ` +
 	`(CreatePodSandboxError|CreateContainerError|RunContainerError|PreCreateHookError|PreStartHookError): |` +
 	`^(failed to ensure that the pod): \S+ cgroups exist and are correctly applied: `)
@@ -69,13 +69,8 @@ func PodRefusals(log []byte) []PodRefusal {
 		if !ok || r.message != "Error syncing pod, skipping" || r.open != "" {
 			continue
 		}
-		values := map[string]string{}
-		for _, p := range r.pairs {
-			if _, twice := values[p.key]; !twice {
-				values[p.key] = p.value
-			}
-		}
-		namespace, name, ok := podName(values["pod"])
+		namespace, name, ok := podName(r.value("pod"))
+		err := r.value("err")
 		if !ok {
 			continue
 		}
@@ -86,9 +81,9 @@ func PodRefusals(log []byte) []PodRefusal {
 			found = append(found, PodRefusal{Namespace: namespace, Name: name})
 		}
 		found[i].Seen = strings.ToValidUTF8(line[:min(len(line), 40)], "")
-		if !backOff.MatchString(values["err"]) {
+		if !backOff.MatchString(err) {
 			found[i].Attempt = found[i].Seen
-			found[i].Words, found[i].Timeout = refusalWords(values["err"])
+			found[i].Words, found[i].Timeout = refusalWords(err)
 		}
 	}
 	return found

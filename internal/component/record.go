@@ -21,6 +21,16 @@ type record struct {
 
 type pair struct{ key, value string }
 
+// value returns the first value with a key; empty: there is none.
+func (r record) value(key string) string {
+	for _, p := range r.pairs {
+		if p.key == key {
+			return p.value
+		}
+	}
+	return ""
+}
+
 var klogHeader = regexp.MustCompile(`^[IWEF][0-9]{4} [0-9:.]{15} +[0-9]+ [^ \]]+:[0-9]+\] `)
 
 // parseRecord parses the first line of a record. ok is false if the line is not one.

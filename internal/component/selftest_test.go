@@ -29,7 +29,7 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 			"cannot find out how this kubelet reports its configuration: it ignores unknown fields"},
 		{"it continues after stage 2", printing + `[ $stage = 2 ] && log '"Started kubelet"' && exec sleep 60; accept`, local, "true [an empty drop-in a drop-in that logs in JSON] [ValidationOnly]", ""},
 		{"local fails in stage 2", printing + `[ $stage = 2 ] && end "swap is on"; accept`, local, "false [an empty drop-in] []",
-			"an empty drop-in is could not tell: stage 2 of the dry run was not used: the local configuration does not pass it: swap is on"},
+			"an empty drop-in is could not tell: correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: swap is on"},
 		{"the local configuration is invalid", `case "$config" in *LOCAL*) end "no good";; esac; accept`, local, "false [the local configuration] []", "the local configuration is rejected: no good"},
 		{"it does not stop", `log '"Standalone mode, no API client"'; sleep 60`, local, "false [dry run] []", "the dry run does not work with this kubelet: "},
 		{"no version", `exit 0`, local, "false [version] []", "the kubelet does not report a version: "},

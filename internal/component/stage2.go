@@ -31,7 +31,9 @@ func (c *check) runStage2(ctx context.Context, v *Verdict) result {
 		if local := c.runLocal(ctx, v); local.outcome != Accepted {
 			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed ||
 				local.outcome == CouldNotTell && !local.overran
-			c.localFails = local.outcome == Rejected && !local.runtimeFailed
+			if local.outcome == Rejected && !local.runtimeFailed {
+				c.localFailure = local.message
+			}
 			return result{}
 		}
 	}
@@ -59,8 +61,10 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 	case c.stage2Unusable != "":
 		v.Message = clip("stage 2 of the dry run was not used: "+c.stage2Unusable, maxMessage)
 		switch {
-		case c.localFails: // the candidate may fail in the same way, and the node cannot go back to the local configuration
+		case c.localFailure != "": // the candidate may fail in the same way, and the node cannot go back to the local configuration
 			v.Outcome = CouldNotTell
+			v.Message = clip("correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: "+
+				c.localFailure, maxMessage)
 		case !c.runtimeDown:
 			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage " +
 				"cannot be used with this kubelet; other errors appear only in the trial"})

@@ -45,6 +45,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	}
 	log := a.log(action.Config).With("cause", action.Cause)
 	if a.kubelet.process != nil {
+		a.kubelet.errors.now = a.kubelet.process.Errors(a.kubelet.errors.now)
 		begin := time.Now()
 		exit := a.kubelet.process.Stop(a.o.StopGrace)
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
@@ -57,7 +58,8 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	a.awaitReport(ctx, action)
 	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
 	before, after := a.verdictFor(a.state.LastKnownGood.Config), a.verdictFor(action.Config)
-	a.kubelet.pods = podStarts{hasty: shorterTimeout(before.Effective, after.Effective)}
+	a.kubelet.pods = podStarts{since: time.Now(), hasty: shorterTimeout(before.Effective, after.Effective)}
+	a.kubelet.errors = a.kubelet.errors.next(action.Cause)
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
@@ -177,6 +179,7 @@ type kubelet struct {
 	verdict    verdict // on config, at that start
 	lease      *leaseObserver
 	pods       podStarts
+	errors     kubeletErrors
 	started    time.Time
 	wasHealthy bool     // at the last decision
 	settled    []string // pods that this kubelet has not rejected: they had ended before its start in a trial, or were active lossDelay later

@@ -316,15 +316,21 @@ func (k *kubeletProcess) collect() {
 	k.output.Drain(relayTimeout)
 }
 
-// PodRefusals implements Process.
-func (k *kubeletProcess) PodRefusals() []component.PodRefusal {
+// kept returns the errors at the end of the log; nil if they are not known any more.
+func (k *kubeletProcess) kept() []byte {
 	k.reading.Lock()
 	defer k.reading.Unlock()
 	if k.output == nil || k.closed {
 		return nil
 	}
-	return component.PodRefusals(k.output.Kept())
+	return k.output.Kept()
 }
+
+// PodRefusals implements Process.
+func (k *kubeletProcess) PodRefusals() []component.PodRefusal { return component.PodRefusals(k.kept()) }
+
+// Errors implements Process.
+func (k *kubeletProcess) Errors(known []string) []string { return component.Errors(known, k.kept()) }
 
 // LastErrors implements Process.
 func (k *kubeletProcess) LastErrors() string {

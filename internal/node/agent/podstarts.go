@@ -31,6 +31,7 @@ const (
 
 // podStarts is which pods the kubelet that was started last could start, and which it could not.
 type podStarts struct {
+	since    time.Time            // the start of this kubelet: the one before may have started containers until then
 	base     map[types.UID]string // when the containers of each pod had started before this kubelet; nil: not known yet
 	attempts map[string]attempts  // by namespace/name
 	hasty    bool                 // this kubelet has a shorter timeout for requests to the runtime than the one that it replaced
@@ -126,6 +127,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 	if first {
 		p.base = map[types.UID]string{}
 	}
+	since := now.Add(-now.Sub(p.since)).UTC().Format(time.RFC3339) // on the clock as it is now
 	names := map[string]bool{}
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -141,7 +143,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		a, known := p.attempts[name]
 		a.judged = a.count >= minRefusals
 		switch {
-		case pod.Started > p.base[pod.UID]: // times of one clock in RFC 3339; that of a failed start is missing
+		case pod.Started > p.base[pod.UID] && pod.Started >= since: // times of one clock in RFC 3339; that of a failed start is missing
 			p.base[pod.UID] = pod.Started
 			p.addStarted(start)
 			a = attempts{last: a.last, seen: a.seen}

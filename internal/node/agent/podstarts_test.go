@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // starting is a node on which a trial began with these pods.
@@ -123,6 +124,22 @@ func TestAPodThatStartsIsNoLongerRefused(t *testing.T) {
 	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
 		t.Errorf("without the API: %q", got)
 	}
+}
+
+func TestAContainerThatTheOldKubeletStartedDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := func() string { return time.Now().UTC().Format(time.RFC3339) }
+		time.Sleep(time.Minute)
+		before := at() // the old kubelet has not reported it
+		time.Sleep(2 * time.Second)
+		s := &starting{pods: podStarts{since: time.Now()}, trial: &trial.Trial{Baseline: trial.Baseline{API: true, Failing: []string{}}}}
+		s.state = source.NodeState{Reachable: true, Complete: true, Pods: []source.Pod{pod("shop/old", ""), pod("shop/new", "")}}
+		s.update()
+		s.state.Pods[0] = pod("shop/old", before)
+		assert.Equal(t, s.update(), "")
+		s.state.Pods[1] = pod("shop/new", at())
+		assert.Equal(t, s.update(), "shop/new started")
+	})
 }
 
 func TestRefusalsThatNobodyWatchesAreReportedAsSuch(t *testing.T) {

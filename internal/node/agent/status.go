@@ -57,8 +57,8 @@ func (a *Agent) published(st trial.Status) trial.Status {
 	return st
 }
 
-// nodeConfigStatus adds a decision's status, and the limits of the kubelet, to a status that has the other fields.
-func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
+// nodeConfigStatus adds a decision's status, and the limits and the new errors of the kubelet, to a status that has the other fields.
+func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	out.Local, out.Error = st.Local, st.Error
 	out.Conditions = []metav1.Condition{{
 		Type:               v1alpha1.ConditionConfigOK,
@@ -76,6 +76,12 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		out.Conditions = append(out.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, ObservedGeneration: out.ObservedGeneration,
 			Reason: limits[0].Reason, Message: strings.Join(words, "; "),
+		})
+	}
+	if errors != "" {
+		out.Conditions = append(out.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionNewKubeletErrors, Status: metav1.ConditionTrue, ObservedGeneration: out.ObservedGeneration,
+			Reason: "LoggedInTrial", Message: errors,
 		})
 	}
 	if p := st.PodStarts; p.Starts != "" {

@@ -64,7 +64,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 			{Type: "Stalled", Status: "True", ObservedGeneration: 4, Reason: "CrashLooped", Message: "a crash-looped"},
 		},
 	}
-	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, others)); diff != "" {
+	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, "", others)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -124,7 +124,7 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 
 func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	for local, want := range map[v1alpha1.LocalConfig]v1alpha1.LocalConfig{v1alpha1.LocalConfigInit: v1alpha1.LocalConfigInit, v1alpha1.LocalConfigDefault: v1alpha1.LocalConfigDefault} {
-		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", UID: "a"}}}, nil, v1alpha1.NodeConfigStatus{})
+		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", UID: "a"}}}, nil, "", v1alpha1.NodeConfigStatus{})
 		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil {
 			t.Errorf("%s: %+v", local, got)
 		}

@@ -33,7 +33,7 @@ func Unusable(in Input, config component.Effective) (reasons []Reason) {
 	}
 	total := capacity(in)
 	left := allocatable(config, total, in.Machine.IgnoreEviction)
-	// Ephemeral storage is left to the kubelet: it ends if more is reserved than there is, and many pods need none.
+	// Ephemeral storage and huge pages are left to the kubelet: it ends if more is reserved than there is, and many pods need none.
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		held := reserved(config, name)
 		for signal, of := range evictionSignals {

@@ -5,7 +5,6 @@ package trial
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -193,7 +192,8 @@ func (d *decider) chooseAction() bool {
 		d.editTrial(func(t *Trial) {
 			t.Clean = !d.onTrial() // while another configuration runs, an unclean reboot does not count
 			if n := d.o.Node; d.startCause == CauseResume && n.API {
-				t.Baseline.Pressure, t.Baseline.Pods = slices.Clone(n.Pressure), slices.Clone(n.Pods) // nor does what happened while it did not run
+				b := n.asBaseline() // nor does what happened while it did not run
+				t.Baseline.Pressure, t.Baseline.Pods, t.Baseline.Failing = b.Pressure, b.Pods, b.Failing
 			}
 		})
 	}

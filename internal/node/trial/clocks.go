@@ -3,10 +3,7 @@
 
 package trial
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 const (
 	// maxGap limits the time that one decision adds to any clock: time in which the agent did not run was not
@@ -91,10 +88,7 @@ func (d *decider) updateClocks() bool {
 func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	run, n := &d.next.Run, d.o.Node
 	if t := d.next.Trial; t != nil && t.Baseline.Pending && d.onTrial() && run.Healthy && n.API && n.Ready {
-		d.editTrial(func(t *Trial) {
-			t.Baseline = Baseline{API: true, Ready: true, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods),
-				Failing: slices.Clone(n.Failing)}
-		})
+		d.editTrial(func(t *Trial) { t.Baseline = n.asBaseline() })
 	}
 	notReady := d.mustBeReady() && !n.Ready
 	switch {

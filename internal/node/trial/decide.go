@@ -33,7 +33,9 @@ func Decide(s State, o Observed) Decision {
 		d.Refused = true
 		return d
 	}
-	o.Node.Pods = o.Guard.Pods // the baseline of the trial: a pod that has ended since the dry run is not lost
+	// The baseline of the trial: a pod that has ended since the dry run is not lost. Node.Failing is from the dry run: a pod that has failed
+	// since then fails with last-known-good too, and a verdict is withdrawn.
+	o.Node.Pods = o.Guard.Pods
 	return decide(s, o)
 }
 

@@ -41,8 +41,7 @@ func (d *decider) beginTrial() {
 // node is no reference for the one that replaces it.
 func (d *decider) baseline() Baseline {
 	n, run := d.o.Node, d.next.Run
-	b := Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods),
-		Failing: slices.Clone(n.Failing)}
+	b := n.asBaseline()
 	if was := d.replaced; was != nil && !was.Pending {
 		b.Ready = b.Ready || was.Ready
 		return b // with the present pressure: what the replaced configuration was to blame for has ended its trial
@@ -53,6 +52,11 @@ func (d *decider) baseline() Baseline {
 		return Baseline{Pending: true}
 	}
 	return b
+}
+
+func (n Node) asBaseline() Baseline {
+	return Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods),
+		Failing: slices.Clone(n.Failing)}
 }
 
 func (d *decider) endTrial() {

@@ -54,7 +54,8 @@ func (d *decider) started() []PodStart {
 }
 
 // cannotStart reports whether pods are refused whose namespaces no single author controls, and none has started. No single namespace's
-// pods outvote a start probe.
+// pods outvote a start probe. They do outvote a refused pod of the cluster's own, which can have a fault of its own: the node can start
+// pods, and the trial waits and says which are refused.
 func (d *decider) cannotStart() bool {
 	refused, started := d.o.Node.Refused, weight(d.started())
 	probe := slices.ContainsFunc(refused, func(p PodStart) bool { return p.Probe })

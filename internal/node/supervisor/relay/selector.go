@@ -96,13 +96,15 @@ func isKlog(line []byte) bool {
 	return true
 }
 
-// isError reports whether a line is an error, or the head of a panic. In klog's JSON format, only errors have no "v".
+// isError reports whether a line is an error, or the head of a panic. In klog's JSON format, only errors have no "v". A kubelet writes that
+// a field is invalid, and goes on, at another level.
 func isError(line []byte) bool {
 	if isKlog(line) {
-		return line[0] == 'E' || line[0] == 'F'
+		return line[0] == 'E' || line[0] == 'F' || bytes.Contains(line, []byte(`] "Invalid `))
 	}
 	if line[0] == '{' {
-		return bytes.Contains(line, []byte(`"msg":`)) && (bytes.Contains(line, []byte(`"err":`)) || !bytes.Contains(line, []byte(`"v":`)))
+		return bytes.Contains(line, []byte(`"msg":`)) && (bytes.Contains(line, []byte(`"err":`)) ||
+			bytes.Contains(line, []byte(`"msg":"Invalid `)) || !bytes.Contains(line, []byte(`"v":`)))
 	}
 	for _, head := range []string{"Error: ", "error: ", "panic: ", "fatal error: ", "[signal ", "SIGABRT: ", "SIGQUIT: "} {
 		if bytes.HasPrefix(line, []byte(head)) {
