@@ -423,10 +423,10 @@ type RolloutStrategy struct {
 	// +optional
 	StartProbe StartProbeMode `json:"startProbe,omitempty"`
 
-	// startProbeImage is the image of that pod. Its program must run until it is
-	// told to stop, as a user that is not root, such as registry.k8s.io/pause:3.10.
-	// Defaults to the image of the evenkeel-agent pod of the node; a node without
-	// such a pod is then updated without a start probe.
+	// startProbeImage is the image of that pod. The nodes must have it: it is never
+	// pulled. Its program must run until it is told to stop, as a user that is not
+	// root, such as registry.k8s.io/pause:3.10. Defaults to the image of the
+	// evenkeel-agent pod of the node; a node without such a pod has no result.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	StartProbeImage string `json:"startProbeImage,omitempty"`

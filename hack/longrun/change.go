@@ -74,7 +74,7 @@ var badChanges = []struct {
 	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, crashing},
 	{verdict{"ProtectedFields", v1alpha1.RolloutHalted}, map[string]any{"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}}},
 	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, crashing},
-	{verdict{"WouldEvictPods", v1alpha1.RolloutProgressing}, map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}}},
+	{verdict{"WouldEvictPods", v1alpha1.RolloutProgressing}, map[string]any{"maxPods": 1}},
 }
 
 // change pushes one change after the other, and checks each.

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/internal/startprobe"
 )
 
 // cache is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
@@ -277,14 +278,15 @@ func (f *cache) beginProbe(name, key string) (*v1alpha1.NodeConfig, rollout.Prob
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
-	if n == nil || n.config == nil || n.draining || f.now().Before(n.probed.Add(time.Second)) {
+	if n == nil || n.config == nil || n.draining {
 		return nil, rollout.ProbeReport{}, false
 	}
-	n.draining = true
-	if n.probe == nil || n.probe.Key != key {
-		return n.config, rollout.ProbeReport{}, true
+	before := rollout.ProbeReport{}
+	if n.probe != nil && n.probe.Key == key {
+		before = *n.probe
 	}
-	return n.config, *n.probe, true
+	n.draining = !f.now().Before(n.probed.Add(startprobe.Interval(before, f.now())))
+	return n.config, before, n.draining
 }
 
 func (f *cache) removeIfEmpty(name string) {

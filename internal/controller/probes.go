@@ -5,9 +5,11 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -16,9 +18,6 @@ import (
 
 // A start probe has no state in the controller that matters: the pod is in the API, and its result in the node's observation. A leader that
 // does not know whether a pod that is gone was Ready creates it again.
-
-// removalTime is how long pods are still looked for after the last rollout that needed start probes.
-const removalTime = 20 * time.Minute
 
 // probePermission is what the controller needs for start probes, as it was found last. Only the goroutine that runs loop uses it.
 type probePermission struct {
@@ -64,37 +63,51 @@ func (c *Controller) askForProbes(ctx context.Context) {
 	c.startProbes.may, c.startProbes.agents = may, image != ""
 }
 
-// passProbes begins the passes over start probes that are due. They run beside the loop: their results make the rollout due.
+// passProbes begins the passes over start probes that are due, and deletes the pods of those that end without a result. Both run beside the
+// loop: the results make the rollout due.
 func (c *Controller) passProbes(ctx context.Context, in *planInput, result *rollout.Result) {
-	for _, i := range result.Probe {
-		n := &in.nodes[i]
-		config, before, due := c.fleet.beginProbe(n.Name, in.ProbeKey(n))
+	for _, i := range slices.Concat(result.Probe, result.DropProbe) {
+		n, drop := &in.nodes[i], slices.Contains(result.DropProbe, i)
+		probe := startprobe.Probe{Namespace: c.settings.Namespace, Node: n.Name, For: in.Name, Key: in.ProbeKey(n),
+			Image: in.Spec.Strategy.StartProbeImage}
+		if drop {
+			probe.Key = n.ProbeReport.Key
+		}
+		config, before, due := c.fleet.beginProbe(n.Name, probe.Key)
 		if !due {
 			continue
 		}
-		probe := startprobe.Probe{Namespace: c.settings.Namespace, Node: n.Name, Config: config, For: in.Name, Key: in.ProbeKey(n),
-			Image: in.Spec.Strategy.StartProbeImage}
+		probe.Config = config
 		c.passes.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, passTimeout)
 			defer cancel()
-			report := before
-			if err := c.stillLeads(); err == nil {
-				report = startprobe.Pass(ctx, c.client, probe, before, c.fleet.now())
+			report := &before
+			switch err := c.stillLeads(); {
+			case err != nil:
+			case drop:
+				report, err = nil, startprobe.Remove(ctx, c.client, probe)
+				c.log.Debug("start probe ends", "node", probe.Node, "err", err) // its age removes a pod that is left
+			default:
+				report = new(startprobe.Pass(ctx, c.client, probe, before, c.fleet.now()))
+				c.log.Debug("start probe", "node", probe.Node, "result", report.Result, "message", report.Message)
 			}
-			c.log.Debug("start probe", "node", probe.Node, "result", report.Result, "message", report.Message)
-			c.fleet.endPass(probe.Node, func(n *nodeEntry) { n.probe, n.probed = &report, c.fleet.now() })
+			c.fleet.endPass(probe.Node, func(n *nodeEntry) { n.probe, n.probed = report, c.fleet.now() })
 		})
 	}
 }
 
-// removeOldProbes deletes the pods of start probes that were left behind: once for those of an earlier leader, and while rollouts need
-// start probes.
+// removeOldProbes deletes the pods of start probes that were left behind: by an earlier leader, or a command.
 func (c *Controller) removeOldProbes(ctx context.Context, now time.Time) error {
 	if c.startProbes.asked.IsZero() {
 		c.askForProbes(ctx)
 	}
-	if !c.startProbes.may || now.Sub(c.startProbes.asked) > removalTime {
+	if !c.startProbes.may {
 		return nil
 	}
-	return startprobe.RemoveOld(ctx, c.client, c.settings.Namespace, now)
+	err := startprobe.RemoveOld(ctx, c.client, c.settings.Namespace, now)
+	c.startProbes.may = !apierrors.IsForbidden(err)
+	if !c.startProbes.may {
+		return nil
+	}
+	return err
 }

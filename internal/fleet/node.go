@@ -147,7 +147,7 @@ func RecordedOnNode(name string, n *rollout.Node) time.Time {
 	}
 	if n.Observation.Rollout == name {
 		o := &n.Observation
-		newest = Latest(Latest(newest, o.HealthySince), Latest(Latest(o.Maintenance.Since, o.Maintenance.Ended), o.Probing.Since))
+		newest = Latest(Latest(newest, o.HealthySince), Latest(o.Maintenance.Since, o.Maintenance.Ended))
 	}
 	return newest
 }

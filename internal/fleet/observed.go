@@ -31,7 +31,6 @@ func ObservationOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 func ObservationText(o rollout.Observation) (string, error) {
 	o.HealthySince, o.Blocked = o.HealthySince.UTC(), o.Blocked.UTC()
 	o.Maintenance.Since, o.Maintenance.Ended = o.Maintenance.Since.UTC(), o.Maintenance.Ended.UTC()
-	o.Probing.Since = o.Probing.Since.UTC()
 	text, err := json.Marshal(o)
 	if err != nil {
 		return "", fmt.Errorf("encode an observation: %w", err)
@@ -51,7 +50,7 @@ const MaxAhead = time.Minute
 // record then counts from the creation of the Node, or from when the controller began to observe the fleet.
 func IgnoreLater(n *rollout.Node, latest time.Time) {
 	o := &n.Observation
-	for _, t := range []time.Time{o.HealthySince, o.Blocked, o.Maintenance.Since, o.Maintenance.Ended, o.Probing.Since} {
+	for _, t := range []time.Time{o.HealthySince, o.Blocked, o.Maintenance.Since, o.Maintenance.Ended} {
 		if t.After(latest) {
 			n.Observation = rollout.Observation{}
 			ignore(n, "the annotation "+v1alpha1.AnnotationObserved)

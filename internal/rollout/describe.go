@@ -39,7 +39,7 @@ func (d *planner) result() Result {
 	d.completeStatus(phase, message)
 	return Result{
 		Observations: d.observations, Next: d.next, GatesSince: d.gatesSince, Moves: d.moves, Ask: d.ask, Taints: d.drains.taints,
-		Evict: d.drains.evict, Probe: d.probes.pass, HandOver: d.drains.handOver,
+		Evict: d.drains.evict, Probe: d.probes.pass, DropProbe: d.probes.drop, HandOver: d.drains.handOver,
 		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts,
 		Events:  d.events,
 		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read, RequeueAfter: d.requeueAfter,

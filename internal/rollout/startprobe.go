@@ -6,6 +6,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -24,26 +25,19 @@ const (
 	ProbeNotNeeded ProbeResult = "NotNeeded" // the node had proven the target before start probes were possible
 )
 
-// Probing is what a plan remembers about a start probe without a result.
-type Probing struct {
-	Since time.Time     `json:"since,omitzero"`  // when it could begin, or continue; zero: it cannot now
-	Total time.Duration `json:"total,omitempty"` // of the times before
-}
-
-// probeLimit is how long a start probe may take to start the pod, and to stop it. The pass itself gives up a little earlier, and says
-// more about it.
-const probeLimit = 3*time.Minute + 30*time.Second
-
 // ProbeReport is the result of a pass over a node's start probe.
 type ProbeReport struct {
-	Key      string // Policy.ProbeKey of the assignment
-	Stopping bool   // the pod was Ready, and was deleted
+	Key      string    // Policy.ProbeKey of the assignment
+	Began    time.Time // when the probe began to start the pod, or to stop it
+	Stopping bool      // the pod was Ready, and was deleted
 	Result   ProbeResult
 	Message  string // what the probe waits for, or why it has this result
 }
 
-// probeInterval is the time between two passes over a start probe.
-const probeInterval = 2 * time.Second
+const (
+	probeInterval = 2 * time.Second // between two plans while start probes have no result
+	maxProbes     = 50              // of a rollout at a time
+)
 
 // ProbeKey identifies the assignment of a node that a start probe is about.
 func (in *Input) ProbeKey(n *Node) string {
@@ -86,53 +80,16 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 	case d.stopped():
 		return "", "it begins when the rollout continues"
 	}
-	message := "its pod is about to be created"
 	if known {
-		message = r.Message
+		return "", r.Message
 	}
-	if p := d.probeTime(n); !p.Since.IsZero() {
-		end := d.probeEnds(n, p)
-		if d.requeueAt(end); !d.in.Now.Before(end) {
-			return ProbeUnknown, "given up at " + end.UTC().Format(time.RFC3339) + ": " + message
-		}
-	}
-	return "", message
+	return "", "its pod is about to be created"
 }
 
 // probesBegin reports whether start probes are possible since this plan.
 func (d *planner) probesBegin() bool {
 	was := d.in.Status.Controller
 	return was != nil && (was.StartProbe == nil || !*was.StartProbe)
-}
-
-// probeTime returns what is remembered about a node's start probe, as of now. Time in which the rollout is stopped or the node is under
-// maintenance does not count.
-func (d *planner) probeTime(n *Node) Probing {
-	var p Probing
-	if d.observationApplies(n) {
-		p = n.Observation.Probing
-	}
-	switch rests := d.stopped() || n.Maintenance != ""; {
-	case rests && !p.Since.IsZero():
-		left := d.probeEnds(n, p).Sub(d.in.Now)
-		return Probing{Total: max(p.Total, d.probeLength(n)-left)}
-	case !rests && p.Since.IsZero() && (d.probeCanRun(n) || d.proven(n)):
-		p.Since = d.in.Now.Truncate(time.Second)
-	}
-	return p
-}
-
-// probeEnds returns when a start probe is given up. Outages do not count.
-func (d *planner) probeEnds(n *Node, p Probing) time.Time {
-	return d.ends(p.Since, d.probeLength(n)-p.Total)
-}
-
-// probeLength returns how long a node's start probe may take.
-func (d *planner) probeLength(n *Node) time.Duration {
-	if r := n.ProbeReport; r != nil && r.Key == d.in.ProbeKey(n) && r.Stopping {
-		return 2 * probeLimit
-	}
-	return probeLimit
 }
 
 // afterProbe is the state of a node without a failure, with what its start probe says.
@@ -159,24 +116,19 @@ func join(a, b string) string {
 
 // probeCanRun reports whether a node's kubelet runs the target healthily, so that a pod that is created now shows what it can do.
 func (d *planner) probeCanRun(n *Node) bool {
-	return n.Ready && n.OK != "False" && n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 &&
-		(n.InTrial && n.TrialHealthy || d.proven(n)) && n.Drain.Rollout == ""
+	inTrial := n.InTrial && n.TrialHealthy && n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
+	return n.Ready && n.OK != "False" && (inTrial || d.proven(n)) && n.Drain.Rollout == ""
 }
 
 // withProbe adds the result of a node's start probe to the node's next observation.
 func (d *planner) withProbe(n *Node, want Observation) Observation {
 	result, message := d.probed(n)
-	p := Probing{}
-	if result == "" && d.hasProbe(n) {
-		p = d.probeTime(n)
-	}
-	if result == "" && p == want.Probing || d.returning(n) || !want.Blocked.IsZero() {
+	if result == "" || d.returning(n) || !want.Blocked.IsZero() {
 		return want
 	}
 	if want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision || want.Attempt != n.Source.By().Attempt {
 		want = d.newObservation(n)
 	}
-	want.Probing = p
 	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)
 	if result == ProbePassed {
 		want.ProbeMessage = ""
@@ -198,6 +150,7 @@ func (d *planner) startProbes() {
 		d.event(true, "StartProbeInconclusive", "the start probes of %d nodes have no result: %s; %s: %s", len(names), JoinNames(names),
 			names[0], d.probes.endedWhy)
 	}
+	var begins []int
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		result, message := d.probed(n)
@@ -206,16 +159,27 @@ func (d *planner) startProbes() {
 				d.probes.why = n.Name + ": " + message
 			}
 		}
-		if result == "" && d.hasProbe(n) && !d.stopped() && d.probeCanRun(n) && !d.moved[i] {
+		r, wanted := cmp.Or(n.ProbeReport, &ProbeReport{}), result == "" && d.hasProbe(n) && !d.stopped()
+		current, due := r.Key == d.in.ProbeKey(n), wanted && d.probeCanRun(n) && !d.moved[i]
+		switch {
+		case due && current:
 			d.probes.pass = append(d.probes.pass, i)
-			d.requeueAt(d.in.Now.Add(probeInterval))
+		case r.Result == "" && strings.HasPrefix(r.Key, string(d.in.UID)+"/") && !(current && wanted):
+			d.probes.drop = append(d.probes.drop, i)
+		case due:
+			begins = append(begins, i)
 		}
+	}
+	d.probes.pass = append(d.probes.pass, begins[:min(len(begins), max(0, maxProbes-len(d.probes.pass)))]...)
+	if len(d.probes.pass)+len(d.probes.drop) > 0 {
+		d.requeueAt(d.in.Now.Add(probeInterval))
 	}
 }
 
 // startProbing is what happens to start probes.
 type startProbing struct {
 	pass     []int    // nodes over whose probes a pass is due
+	drop     []int    // nodes whose probes have no result, and end
 	unknown  int      // nodes whose probe has no result
 	why      string   // of the first of these
 	ended    []string // withProbe: those since this plan

@@ -225,7 +225,6 @@ type Observation struct {
 
 	Probe        ProbeResult `json:"startProbe,omitempty"`
 	ProbeMessage string      `json:"startProbeMessage,omitempty"` // why; empty if it passed
-	Probing      Probing     `json:"startProbing,omitzero"`       // while there is no result
 
 	// RefusedBefore is the assignment, as revision/attempt, before which the node already reported that it cannot start pods.
 	RefusedBefore string `json:"podsRefusedBefore,omitempty"`
@@ -254,6 +253,7 @@ type Result struct {
 	Moves        []Move
 	Taints       []Taint
 	Probe        []int                 // indexes of nodes over whose start probes a pass is due
+	DropProbe    []int                 // indexes of nodes whose start probes end without a result
 	Evict        []int                 // indexes of nodes over which an eviction pass is due
 	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
 	Startup      []Startup             // of nodes with the startup taint that this rollout has

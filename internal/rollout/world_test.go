@@ -196,6 +196,9 @@ func (w *world) probe(r Result) {
 		}
 		n.ProbeReport = &report
 	}
+	for _, i := range r.DropProbe {
+		w.nodes[i].ProbeReport = nil
+	}
 }
 
 // record keeps what a plan remembers of nodes.
@@ -477,7 +480,10 @@ func (w *world) describe(r Result) []string {
 	for _, i := range r.Probe {
 		taints["Probe"] = append(taints["Probe"], w.nodes[i].Name)
 	}
-	for _, verb := range []string{"Drain", "HandOver", "Evict", "Probe", "Release"} {
+	for _, i := range r.DropProbe {
+		taints["DropProbe"] = append(taints["DropProbe"], w.nodes[i].Name)
+	}
+	for _, verb := range []string{"Drain", "HandOver", "Evict", "Probe", "DropProbe", "Release"} {
 		if len(taints[verb]) > 0 {
 			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(taints[verb], " ")))
 		}

@@ -26,23 +26,37 @@ var agents = []client.ObjectKey{
 	{Namespace: metav1.NamespaceSystem, Name: "evenkeel-kubelet"},
 }
 
+// Interval returns the least time between two passes over a probe: a pod that is late, and its Events, are read seldom.
+func Interval(before rollout.ProbeReport, now time.Time) time.Duration {
+	if !before.Began.IsZero() && now.Sub(before.Began) >= judgedFrom {
+		return 10 * time.Second
+	}
+	return time.Second
+}
+
 // Pass does what is due for a probe: it creates the pod, deletes it when it is Ready, and judges it. before is the report of the pass
-// before; zero: there is none, or it is not known any more, and a pod that is gone is created again. now is the API server's time. A pod
+// before; zero: there is none, or it is not known any more, and a pod that is gone is created again. Only differences of now count. A pod
 // that failed stays, so that the node's agent and people see it; RemoveOld deletes it.
 func Pass(ctx context.Context, c client.Client, p Probe, before rollout.ProbeReport, now time.Time) rollout.ProbeReport {
-	report, err := pass(ctx, c, &p, before, now)
+	if before.Began.IsZero() {
+		before.Began = now
+	}
+	report, err := pass(ctx, c, &p, before, now.Sub(before.Began))
 	switch {
 	case err == nil:
-	case fleet.Passing(err) || ctx.Err() != nil:
+	case fleet.Passing(err) && now.Sub(before.Began) < patience || ctx.Err() != nil:
 		report = rollout.ProbeReport{Stopping: before.Stopping, Message: printable.Line(err.Error())}
 	default:
 		report = rollout.ProbeReport{Result: rollout.ProbeUnknown, Message: printable.Line(err.Error())}
 	}
-	report.Key, report.Message = p.Key, printable.Cut(report.Message, v1alpha1.MaxOutcomeMessage)
+	report.Key, report.Message, report.Began = p.Key, printable.Cut(report.Message, v1alpha1.MaxOutcomeMessage), before.Began
+	if report.Stopping && !before.Stopping {
+		report.Began = now
+	}
 	return report
 }
 
-func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeReport, now time.Time) (rollout.ProbeReport, error) {
+func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeReport, waited time.Duration) (rollout.ProbeReport, error) {
 	pod := &corev1.Pod{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.name()}, pod)
 	switch {
@@ -56,19 +70,17 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 		return rollout.ProbeReport{}, fmt.Errorf("pod %s/%s is not a start probe of the node", pod.Namespace, pod.Name)
 	case pod.DeletionTimestamp == nil && fleet.PodReady(pod):
 		return rollout.ProbeReport{Stopping: true, Message: "its pod was Ready, and stops"}, remove(ctx, c, pod)
-	case pod.DeletionTimestamp == nil && isLate(pod):
+	case pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == "DeadlineExceeded":
 		return rollout.ProbeReport{Message: "its pod had reached its deadline, and is created again"}, remove(ctx, c, pod)
 	}
-	stopping := pod.DeletionTimestamp != nil && (before.Stopping || hasRun(pod))
-	if pod.DeletionTimestamp != nil && now.Before(pod.DeletionTimestamp.Time) {
-		return rollout.ProbeReport{Stopping: stopping, Message: "its pod stops"}, nil
+	var events []corev1.Event
+	if waited >= judgedFrom {
+		if events, err = eventsOf(ctx, c, pod); err != nil {
+			return rollout.ProbeReport{}, err
+		}
 	}
-	events, err := eventsOf(ctx, c, pod)
-	if err != nil {
-		return rollout.ProbeReport{}, err
-	}
-	report := judge(pod, events, p.Image == "", now)
-	report.Stopping = stopping
+	report := judge(pod, events, p.Image == "", waited)
+	report.Stopping = before.Stopping
 	return report, nil
 }
 
@@ -113,8 +125,8 @@ func AgentImage(ctx context.Context, c client.Reader, node string) (string, erro
 		pods := &corev1.PodList{}
 		options := []client.ListOption{client.InNamespace(agent.Namespace), client.Limit(1),
 			client.MatchingLabels{"app.kubernetes.io/name": agent.Name}}
-		if node != "" {
-			options = append(options, client.MatchingFields{"spec.nodeName": node})
+		if node != "" { // the API server's cache has an index of the nodes
+			options = append(options, client.MatchingFields{"spec.nodeName": node}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 		}
 		err := c.List(ctx, pods, options...)
 		switch {

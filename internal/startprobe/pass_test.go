@@ -4,6 +4,8 @@
 package startprobe
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,21 +14,76 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
+var (
+	began  = time.Date(2030, 1, 1, 0, 5, 0, 0, time.UTC)
+	worker = Probe{Namespace: "ns", Node: "worker", Image: "pause", Key: "k", For: "a",
+		Config: &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "u"}}}
+)
+
 func TestAPodThatReachedItsDeadlineUnseenIsCreatedAgain(t *testing.T) {
-	p := Probe{Namespace: "ns", Node: "worker", Image: "pause", Config: &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "u"}}, For: "a"}
-	pod := p.Pod("pause")
-	ended := metav1.NewTime(time.Date(2030, 1, 1, 0, 5, 0, 0, time.UTC))
-	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded", ContainerStatuses: []corev1.ContainerStatus{
-		{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", StartedAt: ended, FinishedAt: ended}}}}}
+	pod := worker.Pod("pause")
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded"}
 	c := fake.NewClientBuilder().WithObjects(pod).Build()
-	report := Pass(t.Context(), c, p, rollout.ProbeReport{}, ended.Add(time.Hour))
-	assert.Equal(t, report, rollout.ProbeReport{Message: "its pod had reached its deadline, and is created again"}, "the first pass")
+	report := Pass(t.Context(), c, worker, rollout.ProbeReport{}, began)
+	assert.Equal(t, report, rollout.ProbeReport{Key: "k", Began: began, Message: "its pod had reached its deadline, and is created again"}, "the first pass")
 	assert.That(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(pod), pod)), "the pod is still there")
-	assert.Equal(t, Pass(t.Context(), c, p, report, ended.Add(time.Hour)).Message, "its pod was created", "the second pass")
+	assert.Equal(t, Pass(t.Context(), c, worker, report, began.Add(time.Second)).Message, "its pod was created", "the second pass")
+}
+
+// TestTheReadsOfAStartProbeAreBounded has the requests of a pod that does not start, of which only the Events say why.
+func TestTheReadsOfAStartProbeAreBounded(t *testing.T) {
+	lists, gets := 0, 0
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			lists++
+			return nil
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			gets++
+			return c.Get(ctx, key, o, options...)
+		},
+	}).Build()
+	report, now := rollout.ProbeReport{}, began
+	for ; report.Result == ""; now = now.Add(max(2*time.Second, Interval(report, now))) { // the controller plans every two seconds
+		report = Pass(t.Context(), c, worker, report, now)
+		assert.That(t, lists == 0 || now.Sub(began) >= judgedFrom, "the Events of a young pod are read")
+	}
+	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
+	assert.Equal(t, gets, 15+16, "reads of the pod")
+	assert.Equal(t, lists, 16, "reads of its Events")
+}
+
+func TestAnAPIThatDoesNotAnswerEndsAStartProbe(t *testing.T) {
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewInternalError(errors.New("a webhook does not answer"))
+		},
+	}).Build()
+	report := Pass(t.Context(), c, worker, rollout.ProbeReport{}, began)
+	report = Pass(t.Context(), c, worker, report, began.Add(patience-1))
+	assert.Equal(t, report.Result, "", report.Message)
+	report = Pass(t.Context(), c, worker, report, began.Add(patience))
+	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
+}
+
+// TestStoppingHasATimeOfItsOwn has a pod that is Ready late.
+func TestStoppingHasATimeOfItsOwn(t *testing.T) {
+	pod := worker.Pod("pause")
+	pod.Finalizers = []string{"test/stops"}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	c := fake.NewClientBuilder().WithObjects(pod).Build()
+	late := began.Add(patience - time.Second)
+	report := Pass(t.Context(), c, worker, rollout.ProbeReport{Key: "k", Began: began}, late)
+	assert.Equal(t, report, rollout.ProbeReport{Key: "k", Began: late, Stopping: true, Message: "its pod was Ready, and stops"}, "a Ready pod")
+	report = Pass(t.Context(), c, worker, report, late.Add(2*time.Second))
+	assert.Equal(t, report, rollout.ProbeReport{Key: "k", Began: late, Stopping: true, Message: "it stops"}, "a pod that stops")
+	report = Pass(t.Context(), c, worker, report, late.Add(patience))
+	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
 }

@@ -43,20 +43,21 @@ func (p *Probe) name() string {
 	return "evenkeel-start-probe-" + hex.EncodeToString(sum[:8])
 }
 
-// Pod returns the pod with an image. It has no volume, no token and no rights, and the restricted profile of the Pod Security Standards.
-// An image of the agent is on the node, and its command waits for SIGTERM.
+// Pod returns the pod with an image that the node has. It has no volume, no token and no rights, and the restricted profile of the Pod
+// Security Standards. The command of the agent's image waits for SIGTERM.
 func (p *Probe) Pod(image string) *corev1.Pod {
 	no, yes := false, true
 	container := corev1.Container{
-		Name: "start-probe", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: "start-probe", Image: image, ImagePullPolicy: corev1.PullNever,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")}},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}},
 		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 	}
 	if p.Image == "" {
-		container.ImagePullPolicy, container.Command = corev1.PullNever, []string{"/evenkeel-agent", "start-probe"}
+		container.Command = []string{"/evenkeel-agent", "start-probe"}
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

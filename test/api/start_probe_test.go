@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,7 +56,7 @@ func TestTheControllerMakesAStartProbeWithItsOwnRights(t *testing.T) {
 		Config: &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "probed", UID: "u"}}}
 	now := time.Now()
 	report := startprobe.Pass(ctx, c, probe, decision.ProbeReport{}, now)
-	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Message: "its pod was created"}, "the first pass")
+	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Began: now, Message: "its pod was created"}, "the first pass")
 	pods := assert.Value(admin.CoreV1().Pods("evenkeel-system").List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelStartProbe + "=workers"}))(t)
 	assert.Equal(t, len(pods.Items), 1, "pods")
 	report = startprobe.Pass(ctx, c, probe, report, now)
@@ -63,12 +64,12 @@ func TestTheControllerMakesAStartProbeWithItsOwnRights(t *testing.T) {
 	ready := `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`
 	assert.NoError(t, assert.Err(admin.CoreV1().Pods("evenkeel-system").Patch(ctx, pods.Items[0].Name, types.MergePatchType, []byte(ready), metav1.PatchOptions{}, "status")))
 	report = startprobe.Pass(ctx, c, probe, report, now)
-	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Stopping: true, Message: "its pod was Ready, and stops"}, "a Ready pod")
+	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Began: now, Stopping: true, Message: "its pod was Ready, and stops"}, "a Ready pod")
 	report = startprobe.Pass(ctx, c, probe, report, now)
-	assert.Equal(t, report.Message, "its pod stops", "a pod within its grace period")
+	assert.Equal(t, report.Message, "it stops", "a pod within its grace period")
 	assert.NoError(t, admin.CoreV1().Pods("evenkeel-system").Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	report = startprobe.Pass(ctx, c, probe, report, now)
-	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Result: decision.ProbePassed}, "a pod that is gone")
+	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Began: now, Result: decision.ProbePassed}, "a pod that is gone")
 
 	// One that is left behind is removed by its age, whatever rollout it was for.
 	startprobe.Pass(ctx, c, probe, decision.ProbeReport{}, now)
@@ -155,6 +156,13 @@ func TestTheControllerCreatesNoOtherPods(t *testing.T) {
 		"volumes": func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		},
+		"imagePullPolicy": func(p *corev1.Pod) { p.Spec.Containers[0].ImagePullPolicy = corev1.PullIfNotPresent },
+		"command":         func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/bin/sh"} },
+		"resources": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits["example.com/gpu"] = resource.MustParse("1")
+			p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+		},
+		"containers with args":  func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"run"} },
 		"containers with env":   func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}} },
 		"containers with ports": func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1}} },
 	} {

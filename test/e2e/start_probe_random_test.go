@@ -108,6 +108,12 @@ func TestGoodConfigurationsPassAStartProbe(t *testing.T) {
 		}
 		start := time.Now()
 		report := n.probes(fmt.Sprint("good-", seed), fields)
+		for again := range 3 { // a busy machine is too slow for a dry run
+			if report.Result == "" {
+				t.Logf("seed %d: %s", seed, report.Message)
+				report = n.probes(fmt.Sprintf("good-%d-%d", seed, again), fields)
+			}
+		}
 		t.Logf("seed %d: %s after %s: %v", seed, cmp.Or(report.Result, "refused"), time.Since(start).Round(time.Second), fields)
 		assert.That(t, report.Result == rollout.ProbePassed, "seed %d: %+v", seed, report)
 	}

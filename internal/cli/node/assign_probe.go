@@ -21,9 +21,6 @@ import (
 // agentImage is the value of --start-probe without an image.
 const agentImage = "agent"
 
-// probeInterval is the time between two looks at the pod of a start probe.
-const probeInterval = time.Second
-
 // probeAndAwait follows a node after its source was written, with a start probe if one is wanted.
 func (a *app) probeAndAwait(ctx context.Context, c client.WithWatch, o assignOptions, stored *v1alpha1.NodeConfig,
 	source *v1alpha1.NodeConfigSource, already bool) error {
@@ -49,7 +46,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 	}
 	p := startprobe.Probe{Namespace: v1alpha1.SystemNamespace, Node: o.node, Config: stored, For: "assign", Image: image,
 		Key: fmt.Sprintf("%s/%d/%d", source.Content().UID, stored.Generation, time.Now().UnixNano())}
-	report, began, ahead := rollout.ProbeReport{}, time.Time{}, clockOffset(stored, time.Now())
+	report, began := rollout.ProbeReport{}, time.Time{}
 	defer func() {
 		if began.IsZero() || report.Result == rollout.ProbePassed {
 			return
@@ -73,7 +70,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 			if began.IsZero() {
 				began = time.Now()
 			}
-			report = startprobe.Pass(ctx, c, p, report, time.Now().Add(ahead))
+			report = startprobe.Pass(ctx, c, p, report, time.Now())
 		}
 		if report.Result != "" {
 			break
@@ -81,7 +78,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("interrupted; the trial continues")
-		case <-time.After(probeInterval):
+		case <-time.After(startprobe.Interval(report, time.Now())):
 		}
 	}
 	switch report.Result {
@@ -99,19 +96,4 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 // runs reports whether a node's kubelet runs a source.
 func runs(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) bool {
 	return nc.Status.Active != nil && nc.Status.Active.UID == source.Content().UID
-}
-
-// clockOffset returns how far the API server's clock is ahead of now, when an object that was just written was returned; 0 if the object
-// does not say when it was written.
-func clockOffset(written client.Object, now time.Time) time.Duration {
-	var last time.Time
-	for _, f := range written.GetManagedFields() {
-		if f.Time != nil && f.Time.After(last) {
-			last = f.Time.Time
-		}
-	}
-	if last.IsZero() {
-		return 0
-	}
-	return last.Sub(now)
 }

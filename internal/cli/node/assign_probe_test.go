@@ -48,13 +48,16 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 		active  types.UID
 		get     error
 		created error
+		deleted error
 		phase   corev1.PodPhase // of the pod
 		pods    int             // that are created
 		want    string
+		note    string
 	}{
 		"no NodeConfig":     {active: "new", get: broken, want: "interrupted"},
 		"another source":    {active: "old"},
 		"an interrupt":      {active: "new", pods: 1, want: "interrupted"},
+		"an outage":         {active: "new", pods: 1, deleted: broken, want: "interrupted", note: "the pod of the start probe ends by itself"},
 		"a refused pod":     {active: "new", pods: 1, phase: corev1.PodFailed, want: "no result of the start probe on node w"},
 		"it is not allowed": {active: "new", pods: 1, created: apierrors.NewForbidden(schema.GroupResource{}, "p", nil), want: "no result"},
 	} {
@@ -79,34 +82,29 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 				},
 				Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 					deleted++
+					if c.deleted != nil {
+						return c.deleted
+					}
 					return api.Delete(ctx, o, options...)
 				},
 				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
 			}).Build()
 			most := time.Minute
 			if c.want == "interrupted" {
-				most = probeInterval / 2
+				most = time.Second / 2
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), most)
 			defer cancel()
-			a := &app{&command.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()}}
+			streams, _, _, notes := genericiooptions.NewTestIOStreams()
+			a := &app{&command.Env{IOStreams: streams}}
 			err := a.probe(ctx, api, assignOptions{node: "w", startProbe: "pause"}, nc, source)
 			assert.That(t, (err == nil) == (c.want == "") && strings.Contains(fmt.Sprint(err), c.want), "error %v, want in it %q", err, c.want)
 			if exit := (*command.Exit)(nil); strings.HasPrefix(c.want, "no result") {
 				assert.That(t, errors.As(err, &exit) && exit.Code == command.ExitTimeout, "the exit code of %v", err)
 			}
+			assert.That(t, (notes.Len() > 0) == (c.note != "") && strings.Contains(notes.String(), c.note), "notes: %s", notes)
 			assert.Equal(t, created, c.pods, "pods that were created")
 			assert.Equal(t, deleted, c.pods, "pods that were deleted")
 		})
-	}
-}
-
-func TestTheAgeOfAPodIsOfTheAPIServersClock(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	nc := &v1alpha1.NodeConfig{}
-	assert.Equal(t, clockOffset(nc, now), 0, "without a time")
-	for _, written := range []time.Duration{-time.Hour, 3 * time.Minute} {
-		nc.ManagedFields = append(nc.ManagedFields, metav1.ManagedFieldsEntry{Time: &metav1.Time{Time: now.Add(written)}})
-		assert.Equal(t, clockOffset(nc, now), written, "the offset")
 	}
 }
