@@ -46,11 +46,13 @@ func (in *Input) ProbeKey(n *Node) string {
 
 // hasProbe reports whether a node must pass a start probe before it counts as updated.
 func (d *planner) hasProbe(n *Node) bool {
-	on, strategy := d.in.Controller.StartProbe, &d.in.Spec.Strategy
-	return on != nil && *on && strategy.StartProbe != v1alpha1.StartProbeNever && !d.succeeded && d.assignedTarget(n) &&
+	strategy := &d.in.Spec.Strategy
+	return isTrue(d.in.Controller.StartProbe) && strategy.StartProbe != v1alpha1.StartProbeNever && !d.succeeded && d.assignedTarget(n) &&
 		!d.in.PassPauses && // an undo is an emergency
 		(strategy.StartProbe == v1alpha1.StartProbeAll || d.inFirstStep())
 }
+
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // inFirstStep reports whether no step with nodes is done.
 func (d *planner) inFirstStep() bool {
@@ -79,8 +81,7 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 		return "", ""
 	case d.stopped():
 		return "", "it begins when the rollout continues"
-	}
-	if known {
+	case known:
 		return "", r.Message
 	}
 	return "", "its pod is about to be created"
@@ -89,7 +90,7 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 // probesBegin reports whether start probes are possible since this plan.
 func (d *planner) probesBegin() bool {
 	was := d.in.Status.Controller
-	return was != nil && (was.StartProbe == nil || !*was.StartProbe)
+	return was != nil && !isTrue(was.StartProbe)
 }
 
 // afterProbe is the state of a node without a failure, with what its start probe says.
@@ -97,21 +98,14 @@ func (d *planner) afterProbe(n *Node, s NodeState) NodeState {
 	result, message := d.probed(n)
 	switch {
 	case result == ProbeUnknown && (s.State == Updated || s.State == Soaking):
-		s.Message = join(s.Message, "no result of its start probe: "+message)
+		s.Message = strings.TrimPrefix(s.Message+"; no result of its start probe: "+message, "; ")
 	case result != "" || message == "":
 	case s.State == Updated:
 		return NodeState{State: Soaking, Message: "waits for its start probe: " + message}
 	case s.State == Soaking || d.probeCanRun(n):
-		s.Message = join(s.Message, "waits for its start probe: "+message)
+		s.Message = strings.TrimPrefix(s.Message+"; waits for its start probe: "+message, "; ")
 	}
 	return s
-}
-
-func join(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + "; " + b
 }
 
 // probeCanRun reports whether a node's kubelet runs the target healthily, so that a pod that is created now shows what it can do.
@@ -126,30 +120,15 @@ func (d *planner) withProbe(n *Node, want Observation) Observation {
 	if result == "" || d.returning(n) || !want.Blocked.IsZero() {
 		return want
 	}
-	if want.Rollout != d.in.Name || want.Revision != n.Source.By().Revision || want.Attempt != n.Source.By().Attempt {
-		want = d.newObservation(n)
+	if fresh := d.newObservation(n); want.Rollout != fresh.Rollout || want.Revision != fresh.Revision || want.Attempt != fresh.Attempt {
+		want = fresh
 	}
 	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)
-	if result == ProbePassed {
-		want.ProbeMessage = ""
-	}
-	if result == ProbeUnknown && n.Observation.Probe != result {
-		d.probes.ended = append(d.probes.ended, n.Name)
-		d.probes.endedWhy = cmp.Or(d.probes.endedWhy, message)
-	}
 	return want
 }
 
-// startProbes asks for passes over the start probes that have no result, and counts those that ended without one.
+// startProbes asks for passes over the start probes that have no result yet, and counts those that ended without one.
 func (d *planner) startProbes() {
-	switch names := d.probes.ended; len(names) {
-	case 0:
-	case 1:
-		d.event(true, "StartProbeInconclusive", "the start probe of node %s has no result: %s", names[0], d.probes.endedWhy)
-	default:
-		d.event(true, "StartProbeInconclusive", "the start probes of %d nodes have no result: %s; %s: %s", len(names), JoinNames(names),
-			names[0], d.probes.endedWhy)
-	}
 	var begins []int
 	for i := range d.nodes {
 		n := &d.nodes[i]
@@ -178,12 +157,10 @@ func (d *planner) startProbes() {
 
 // startProbing is what happens to start probes.
 type startProbing struct {
-	pass     []int    // nodes over whose probes a pass is due
-	drop     []int    // nodes whose probes have no result, and end
-	unknown  int      // nodes whose probe has no result
-	why      string   // of the first of these
-	ended    []string // withProbe: those since this plan
-	endedWhy string   // of the first of these
+	pass    []int  // nodes over whose probes a pass is due
+	drop    []int  // nodes whose probes end without a result
+	unknown int    // nodes whose probe had none
+	why     string // of the first of these
 }
 
 // note says of how many nodes the start probe has no result; empty: of none.

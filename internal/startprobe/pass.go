@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -73,13 +72,14 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 	case pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == "DeadlineExceeded":
 		return rollout.ProbeReport{Message: "its pod had reached its deadline, and is created again"}, remove(ctx, c, pod)
 	}
-	var events []corev1.Event
+	events := &corev1.EventList{}
 	if waited >= judgedFrom {
-		if events, err = eventsOf(ctx, c, pod); err != nil {
-			return rollout.ProbeReport{}, err
+		if err := c.List(ctx, events, client.InNamespace(p.Namespace), client.Limit(maxEvents),
+			client.MatchingFields{"involvedObject.uid": string(pod.UID)}); err != nil {
+			return rollout.ProbeReport{}, fmt.Errorf("list the Events of the pod: %w", err)
 		}
 	}
-	report := judge(pod, events, p.Image == "", waited)
+	report := judge(pod, events.Items, p.Image == "", waited)
 	report.Stopping = before.Stopping
 	return report, nil
 }
@@ -89,13 +89,8 @@ func Remove(ctx context.Context, c client.Client, p Probe) error {
 	return remove(ctx, c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.name()}})
 }
 
-// remove deletes the pod.
 func remove(ctx context.Context, c client.Client, pod *corev1.Pod) error {
-	options := []client.DeleteOption{}
-	if pod.UID != "" {
-		options = append(options, client.Preconditions{UID: &pod.UID})
-	}
-	if err := c.Delete(ctx, pod, options...); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.Delete(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
 	}
 	return nil
@@ -138,17 +133,6 @@ func AgentImage(ctx context.Context, c client.Reader, node string) (string, erro
 		}
 	}
 	return "", nil
-}
-
-// eventsOf returns the Events of a pod.
-func eventsOf(ctx context.Context, c client.Reader, pod *corev1.Pod) ([]corev1.Event, error) {
-	events := &corev1.EventList{}
-	err := c.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxEvents),
-		client.MatchingFieldsSelector{Selector: fields.Set{"involvedObject.uid": string(pod.UID)}.AsSelector()})
-	if err != nil {
-		return nil, fmt.Errorf("list the Events of the pod: %w", err)
-	}
-	return events.Items, nil
 }
 
 const (

@@ -126,7 +126,11 @@ func (n *node) probes(name string, fields map[string]any) (report rollout.ProbeR
 	n.AssignMap(cm)
 	c := assert.Value(client.New(n.Cluster.AdminConfig(), client.Options{}))(n.t)
 	p := startprobe.Probe{Namespace: v1alpha1.SystemNamespace, Node: n.Node.Name(), For: "test", Key: name, Image: localcluster.SleepImage}
-	defer func() { assert.OK(n.t, startprobe.Remove(context.WithoutCancel(n.t.Context()), c, p)) }()
+	defer func() {
+		if report.Result != rollout.ProbeFailed { // the agent looks at the pod of such a probe
+			assert.OK(n.t, startprobe.Remove(context.WithoutCancel(n.t.Context()), c, p))
+		}
+	}()
 	n.Eventually("the start probe of "+name+" has a result", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err != nil {

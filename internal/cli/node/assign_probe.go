@@ -48,8 +48,8 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		Key: fmt.Sprintf("%s/%d/%d", source.Content().UID, stored.Generation, time.Now().UnixNano())}
 	report, began := rollout.ProbeReport{}, time.Time{}
 	defer func() {
-		if began.IsZero() || report.Result == rollout.ProbePassed {
-			return
+		if began.IsZero() || report.Result == rollout.ProbePassed || report.Result == rollout.ProbeFailed {
+			return // the node's agent looks at a pod that cannot be started, which ends by itself
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleet.ObserveTimeout)
 		defer cancel()
@@ -86,8 +86,8 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		fmt.Fprintf(a.Out, "node %s started and stopped a pod within %s\n", o.node, time.Since(began).Round(time.Second))
 		return nil
 	case rollout.ProbeFailed:
-		return &command.Exit{Code: command.ExitError, Err: fmt.Errorf("node %s: %s; if the pods of the node are refused as well, the node rolls "+
-			"back by itself: kubectl evenkeel node %[1]s", o.node, report.Message)}
+		return &command.Exit{Code: command.ExitError, Err: fmt.Errorf("node %s: %s; the node rolls back by itself if its trial still runs: "+
+			"kubectl evenkeel node %[1]s", o.node, report.Message)}
 	}
 	return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("no result of the start probe on node %s: %s; the trial continues: "+
 		"kubectl evenkeel node %[1]s", o.node, report.Message)}
