@@ -78,6 +78,7 @@ func TestEachOftenMadeMistakeIsFoundBeforeTheRestart(t *testing.T) {
 			{`evictionHard: {nodefs.available: 5000Ti}`, "missed"},
 			{`{memoryManagerPolicy: Static, reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]}`, "stage 2"},
 			{fmt.Sprintf("{cpuManagerPolicy: static, reservedSystemCPUs: 0-%d}", runtime.NumCPU()-1), "useless, stage 3"},
+			{`cgroupDriver: systmd`, "useless, stage 3"},
 			// They have no effect, or the one that they say.
 			{`maxPods: 0`, "right and accepted"}, // means the default
 			{`nodeLeaseDurationSeconds: 100000`, "right and accepted"},
