@@ -121,7 +121,8 @@ func AgentImage(ctx context.Context, c client.Reader, node string) (string, erro
 		options := []client.ListOption{client.InNamespace(agent.Namespace), client.Limit(1),
 			client.MatchingLabels{"app.kubernetes.io/name": agent.Name}}
 		if node != "" { // the API server's cache has an index of the nodes
-			options = append(options, client.MatchingFields{"spec.nodeName": node}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+			options = append(options, client.MatchingFields{"spec.nodeName": node},
+				&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 		}
 		err := c.List(ctx, pods, options...)
 		switch {
