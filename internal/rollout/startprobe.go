@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -138,12 +137,12 @@ func (d *planner) startProbes() {
 				d.probes.why = n.Name + ": " + message
 			}
 		}
-		r, wanted := cmp.Or(n.ProbeReport, &ProbeReport{}), result == "" && d.hasProbe(n) && !d.stopped()
-		current, due := r.Key == d.in.ProbeKey(n), wanted && d.probeCanRun(n) && !d.moved[i]
-		switch {
+		r, wanted := n.ProbeReport, result == "" && d.hasProbe(n) && !d.stopped()
+		current := r != nil && r.Key == d.in.ProbeKey(n)
+		switch due := wanted && d.probeCanRun(n) && !d.moved[i]; {
 		case due && current:
 			d.probes.pass = append(d.probes.pass, i)
-		case r.Result == "" && strings.HasPrefix(r.Key, string(d.in.UID)+"/") && !(current && wanted):
+		case r != nil && r.Result == "" && strings.HasPrefix(r.Key, string(d.in.UID)+"/") && !(current && wanted):
 			d.probes.drop = append(d.probes.drop, i)
 		case due:
 			begins = append(begins, i)
