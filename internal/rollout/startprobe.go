@@ -142,6 +142,7 @@ func (d *planner) startProbes() {
 		switch due := wanted && d.probeCanRun(n) && !d.moved[i]; {
 		case due && current:
 			d.probes.pass = append(d.probes.pass, i)
+		case d.next.Halt != nil: // the agents still look at the pods
 		case r != nil && r.Result == "" && strings.HasPrefix(r.Key, string(d.in.UID)+"/") && !(current && wanted):
 			d.probes.drop = append(d.probes.drop, i)
 		case due:
