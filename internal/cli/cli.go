@@ -48,8 +48,8 @@ Exit codes:
   1  wrong usage, or the API server refuses the request or does not answer
   2  the rollout is halted, rolled back, invalid or stuck; "component": a configuration must be migrated by hand;
      "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back;
-     "preflight": a node refuses
-  3  --timeout expired, or an agent does not answer; "component plan": it is unknown whether a configuration must be migrated by hand
+     "preflight": a node refuses; "survey": a kubelet would not start
+  3  --timeout expired, or an agent or a surveyed kubelet does not answer; "component plan": it is unknown whether a configuration must be migrated by hand
   4  the rollout waits for approval ("rollout approve")
 "config validate" and "doctor" have other exit codes.
 
@@ -87,7 +87,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 		node.AssignCommand(env),
 		node.NodesCommand(env), node.Command(env), dashboard.Command(env))
 	command.AddTitled(root, "Install and diagnose:", install.Command(env), install.UninstallCommand(env), doctor.Command(env),
-		support.Command(env), version.Command(env))
+		support.Command(env), version.Command(env), config.SurveyCommand(env))
 	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.ComponentCommand(env))
 	for path, role := range map[string]string{
 		"rollout": "evenkeel-operator", "rollout list": "evenkeel-view", "rollout status": "evenkeel-view", "push": "evenkeel-operator",

@@ -22,17 +22,18 @@ func ConfigzDifferences(started, running Effective) []string {
 
 // withoutMarks returns a configuration without its type, without zero values, and without the values that are masked in dumps.
 func withoutMarks(e Effective) Effective {
-	out, _ := withoutZeros(payload.Mask(e)).(map[string]any)
+	out, _ := WithoutZeros(payload.Mask(e)).(map[string]any)
 	return withoutType(out)
 }
 
-// withoutZeros returns a copy of a value without unset fields, zeros, and the structures that consist of them; nil if nothing is left.
-func withoutZeros(value any) any {
+// WithoutZeros returns a copy of a decoded JSON value without unset fields, zeros (of json.Number), and the structures that consist of
+// them; nil if nothing is left.
+func WithoutZeros(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		left := map[string]any{}
 		for name, inner := range v {
-			if inner = withoutZeros(inner); inner != nil {
+			if inner = WithoutZeros(inner); inner != nil {
 				left[name] = inner
 			}
 		}

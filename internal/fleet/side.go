@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,33 +152,52 @@ func atMost(most int64, open func() (io.ReadCloser, error)) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(stream, most))
 }
 
+// ErrNoConfiguration is the error of Configz for an answer that is no configuration.
+var ErrNoConfiguration = errors.New("not a configuration")
+
+// Configz reads the effective configuration of a node's kubelet, through the API server. Numbers are json.Number. The error is one of
+// the API, a *payload.Error for an answer that is too large to decode, or wraps ErrNoConfiguration.
+func Configz(ctx context.Context, api rest.Interface, node string) (map[string]any, error) {
+	text, err := atMost(maxConfigz, func() (io.ReadCloser, error) {
+		return api.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if refused := payload.CheckLimits(text); refused != nil {
+		return nil, refused
+	}
+	var answer struct {
+		Kubelet map[string]any `json:"kubeletconfig"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&answer); err != nil || answer.Kubelet == nil {
+		return nil, fmt.Errorf("%w: %.100q", ErrNoConfiguration, text)
+	}
+	return answer.Kubelet, nil
+}
+
 // LiveSide reads the effective configuration of a node's kubelet, through the API server.
 func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, error) {
-	s := Side{Name: "node/" + node}
+	s := Side{Name: "node/" + node, Source: "the kubelet's /configz", Extent: Effective}
 	api, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return s, err
 	}
-	text, err := atMost(maxConfigz, func() (io.ReadCloser, error) {
-		return api.RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
-	})
+	var refused *payload.Error
+	s.Fields, err = Configz(ctx, api.RESTClient(), node)
 	switch {
 	case apierrors.IsNotFound(err):
 		return s, fmt.Errorf("node %q does not exist: list the nodes with: kubectl evenkeel nodes", node)
 	case apierrors.IsForbidden(err):
 		return s, fmt.Errorf("--live needs permission to get nodes/proxy of node %s; without --live, the NodeConfig is compared: %w", node, err)
+	case errors.As(err, &refused):
+		return s, fmt.Errorf("/configz of the kubelet of node %s: %w", node, err)
+	case errors.Is(err, ErrNoConfiguration):
+		return s, fmt.Errorf("/configz of the kubelet of node %s is %w", node, err)
 	case err != nil:
 		return s, fmt.Errorf("the API server cannot reach the kubelet of node %s (omit --live to compare the NodeConfig): %w", node, err)
 	}
-	if refused := payload.CheckLimits(text); refused != nil {
-		return s, fmt.Errorf("/configz of the kubelet of node %s: %w", node, refused)
-	}
-	var answer struct {
-		Kubelet map[string]any `json:"kubeletconfig"`
-	}
-	if err := json.Unmarshal(text, &answer); err != nil || answer.Kubelet == nil {
-		return s, fmt.Errorf("/configz of the kubelet of node %s is not a configuration: %.100q", node, text)
-	}
-	s.Source, s.Fields, s.Extent = "the kubelet's /configz", answer.Kubelet, Effective
 	return s, nil
 }

@@ -4,7 +4,9 @@
 package printable
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,4 +56,11 @@ func Shell(words ...string) string {
 		}
 	}
 	return strings.Join(quoted, " ")
+}
+
+// MostFirst returns the keys of counts, the highest count first.
+func MostFirst(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
 }

@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"internal/program", "internal/controller/drain", "internal/operator/kubeadm", "internal/node/agent", "internal/node/install"},
 	{"internal/operator/describe"},
 	{"internal/controller/notify"},
-	{"internal/controller", "internal/operator/doctor", "internal/operator/installer", "internal/operator/steer", "internal/node/handover", "cmd/evenkeel-agent/inspect"},
+	{"internal/controller", "internal/operator/doctor", "internal/operator/installer", "internal/operator/steer", "internal/operator/survey", "internal/node/handover", "cmd/evenkeel-agent/inspect"},
 	{"internal/operator/dashboard", "internal/operator/support", "internal/hollow", "internal/cli/command", "internal/cli/printing"},
 	{"internal/cli/rollout"},
 	{"internal/cli/config", "internal/cli/dashboard", "internal/cli/doctor", "internal/cli/install", "internal/cli/node", "internal/cli/support", "internal/cli/version"},

@@ -68,7 +68,7 @@ func (r *driftRows) notes(w io.Writer, n int) {
 	}
 	if r.filesOnly > 0 {
 		words := fmt.Sprintf("note: on %d of %s, only files are compared: ", r.filesOnly, printable.Count(r.agents, "node"))
-		why := printing.MostFirst(r.notCompared)
+		why := printable.MostFirst(r.notCompared)
 		if words += why[0]; len(why) > 1 {
 			words += "; -o json lists other causes"
 		}

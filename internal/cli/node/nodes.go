@@ -246,7 +246,7 @@ func summaryNote(w io.Writer, s describe.Summary) {
 
 // versionNote returns a note about agents whose version differs from most; "" if all have the same version.
 func versionNote(agents map[string]int) string {
-	versions := printing.MostFirst(agents)
+	versions := printable.MostFirst(agents)
 	if len(versions) < 2 {
 		return ""
 	}

@@ -8,11 +8,9 @@ package printing
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -197,11 +195,4 @@ func Value(v any) string {
 		return "unset"
 	}
 	return string(text)
-}
-
-// MostFirst returns the keys of counts, the highest count first.
-func MostFirst(counts map[string]int) []string {
-	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
 }

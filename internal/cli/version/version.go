@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -107,7 +108,7 @@ func (v *Report) ask(ctx context.Context, c client.Client) (v1alpha1.RolloutCont
 		}
 		nodes[nc.Status.AgentVersion]++
 	}
-	for _, version := range printing.MostFirst(nodes) {
+	for _, version := range printable.MostFirst(nodes) {
 		v.Agents = append(v.Agents, Agents{version, nodes[version]})
 	}
 	settings := fleet.DefaultSettings

@@ -1,0 +1,271 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/survey"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// surveyOptions has the flags of "survey".
+type surveyOptions struct {
+	selector, poolLabel string
+	programs            componentFlags
+	output              printing.Format
+}
+
+// asPage is a value of -o.
+const asPage printing.Format = "html"
+
+// SurveyCommand returns "survey".
+func SurveyCommand(env *command.Env) *cobra.Command {
+	a := &app{env}
+	var o surveyOptions
+	cmd := &cobra.Command{
+		Use:   "survey",
+		Short: "Show which configurations the kubelets of a cluster run, and what is risky about them",
+		Long: `Show which configurations the kubelets of a cluster run, in which fields they differ, and what is risky about them.
+
+Nothing of evenkeel needs to be installed, and nothing is written. The command asks each kubelet for its effective configuration,
+which includes defaults and flags, through the API server: 20 nodes at a time, each for at most 10 seconds. Nodes that do not
+answer are counted and named. If you interrupt the command, it prints what it knows so far.
+
+Equal configurations are one group. Differences are those from the most common configuration. A node's own name, addresses,
+provider ID and pod CIDR are no differences, and neither are fields of which nearly every node has another value. Values that
+may be secret are masked.
+
+With --component-binary kubelet=PATH, the kubelet of another version judges each configuration in a dry run on this machine,
+without a node: feature gates that the version removed, for example, keep a kubelet from starting. Linux only.
+
+The smallest role for this command follows. Get on nodes/proxy allows much more: whoever has it can read logs and run commands
+in pods. Bind it to a person for as long as the survey takes. The narrower nodes/configz is of no use here: only kubelets know
+it, and a request through the API server needs nodes/proxy in every version.
+
+` + indented(survey.Role) + `
+Exit codes:
+  0  all nodes were read, and would start if they were judged; there may be risks
+  1  wrong usage, interrupted, or the API server refuses the request or does not answer
+  2  the kubelet of --component-binary would not start with the configuration of a node
+  3  a node could not be read or judged`,
+		Example: `  # Look at every node
+  kubectl evenkeel survey
+
+  # Before an upgrade: which nodes would not start?
+  kubectl evenkeel survey --component-binary kubelet=./kubelet-v1.38.0
+
+  # A page to pass on, and JSON for a script
+  kubectl evenkeel survey -o html > survey.html
+  kubectl evenkeel survey -l node-restriction.kubernetes.io/pool=workers -o json`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.survey(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
+	f.StringVar(&o.poolLabel, "pool-label", "", "the label that names a node's pool; empty: those of well-known platforms")
+	o.programs.add(cmd)
+	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, asPage)
+	return cmd
+}
+
+func indented(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
+}
+
+func (a *app) survey(ctx context.Context, o surveyOptions) error {
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
+	}
+	components, done, err := o.programs.open(a.ErrOut)
+	defer done()
+	if err != nil {
+		return err
+	}
+	kubelet := components["kubelet"]
+	if len(components) > 0 && (kubelet == nil || len(components) > 1) {
+		return errors.New("survey judges configurations of kubelets only: use --component-binary kubelet=PATH")
+	}
+	r, err := a.ask(ctx, selector, o.poolLabel)
+	if err != nil {
+		if apierrors.IsForbidden(err) {
+			fmt.Fprintf(a.ErrOut, "note: the smallest role for survey is\n%s", indented(survey.Role))
+		}
+		return err
+	}
+	if kubelet != nil && ctx.Err() == nil {
+		if err := a.judge(ctx, r, kubelet); err != nil {
+			return err
+		}
+	}
+	switch o.output {
+	case asPage:
+		_, err = io.WriteString(a.Out, r.Page())
+	case printing.JSON, printing.YAML:
+		err = printing.Encode(a.Out, o.output, r)
+	default:
+		err = printSurvey(a.Out, r, o.output == printing.Wide)
+	}
+	switch j := r.Judged; {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted: %d of %s read", r.Read, printable.Count(r.Nodes, "node"))
+	case j != nil && j.WouldNotStart > 0:
+		return &command.Exit{Code: command.ExitHalted}
+	case r.Read < r.Nodes || j != nil && j.NotJudged > 0:
+		return &command.Exit{Code: command.ExitTimeout}
+	}
+	return nil
+}
+
+// ask reads the nodes, and shows the progress if that takes long.
+func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel string) (*survey.Report, error) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, err
+	}
+	pools := survey.PoolLabels
+	if poolLabel != "" {
+		pools = []string{poolLabel}
+	}
+	var nodes []survey.Node
+	for n, err := range fleet.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
+		if err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		nodes = append(nodes, survey.NodeOf(n, pools))
+	}
+	if len(nodes) == 0 {
+		return nil, errors.New("no nodes found: correct --selector, or choose another cluster with --context")
+	}
+	config, err := a.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent, config.QPS = "kubectl-evenkeel/"+a.Program.Version, -1 // survey.Read limits itself
+	api, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	const interval = 5 * time.Second
+	said := time.Now()
+	answers, err := survey.Read(ctx, api.RESTClient(), nodes, survey.Patience, func(done int) {
+		if time.Since(said) > interval {
+			said = time.Now()
+			fmt.Fprintf(a.ErrOut, "asked %d of %s\n", done, printable.Count(len(nodes), "node"))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return survey.NewReport(answers, time.Now()), nil
+}
+
+// judge lets another kubelet judge the configurations.
+func (a *app) judge(ctx context.Context, r *survey.Report, kubelet component.Component) error {
+	if n := len(r.Configurations); n > 1 {
+		fmt.Fprintf(a.ErrOut, "judging %s\n", printable.Count(n, "configuration"))
+	}
+	return r.Judge(ctx, kubelet)
+}
+
+// printSurvey prints a report for people: everything if all is true.
+func printSurvey(w io.Writer, r *survey.Report, all bool) error {
+	var out strings.Builder
+	list := func(items []string, most int) string {
+		if all {
+			most = len(items)
+		}
+		return printable.Line(printable.First(items, most, ", "))
+	}
+	for _, words := range r.Summary {
+		fmt.Fprintln(&out, printable.Line(words))
+	}
+	header := []string{"CONFIGURATION", "NODES", "KUBELET", "POOL", "INSTANCE-TYPE"}
+	if r.Judged != nil {
+		header = append(header, "WITH "+r.Judged.Version)
+	}
+	const mostConfigurations, mostNames, mostDifferences = 20, 5, 5
+	var rows [][]string
+	var details strings.Builder
+	for i, c := range r.Configurations {
+		if i == mostConfigurations && !all {
+			fmt.Fprintf(&details, "%s more: -o wide and -o json have them\n", printable.Count(len(r.Configurations)-i, "configuration"))
+			break
+		}
+		row := []string{fmt.Sprint(c.Number), fmt.Sprint(c.Nodes)}
+		for _, counts := range []map[string]int{c.Kubelets, c.Pools, c.InstanceTypes} {
+			row = append(row, list(survey.Counts(counts), 3))
+		}
+		if c.Verdict != nil {
+			row = append(row, string(c.Verdict.Outcome))
+		}
+		rows = append(rows, row)
+		told := c.Verdict != nil && c.Verdict.Message != ""
+		if i == 0 && !told {
+			continue
+		}
+		fmt.Fprintf(&details, "%d: %s (%s)\n", c.Number, printable.Count(c.Nodes, "node"), list(c.Names, mostNames))
+		for j, d := range c.Differences {
+			if j == mostDifferences && !all {
+				fmt.Fprintf(&details, "   %s more: -o wide has them\n", printable.Count(len(c.Differences)-j, "field"))
+				break
+			}
+			fmt.Fprintln(&details, "  ", printable.Line(d.String()))
+		}
+		if told {
+			fmt.Fprintf(&details, "   with kubelet %s: %s: %s\n", r.Judged.Version, c.Verdict.Outcome, printable.Line(c.Verdict.Message))
+		}
+	}
+	if len(rows) > 0 {
+		out.WriteByte('\n')
+		if err := printing.Table(&out, header, rows); err != nil {
+			return err
+		}
+	}
+	section := func(title, text string) {
+		if text != "" {
+			fmt.Fprintf(&out, "\n%s\n%s", title, text)
+		}
+	}
+	section("DIFFERENCES", details.String())
+	var risks, unread strings.Builder
+	for _, risk := range r.Risks {
+		fmt.Fprintf(&risks, "%s (%s): %s\n   -> %s\n", printable.Count(risk.Nodes, "node"), list(risk.Names, mostNames), printable.Line(risk.Wrong), risk.Do)
+	}
+	for _, g := range r.Unread {
+		fmt.Fprintf(&unread, "%s (%s): %s\n", printable.Count(g.Nodes, "node"), list(g.Names, mostNames), printable.Line(g.Reason))
+		if g.Detail != "" {
+			fmt.Fprintf(&unread, "   %s\n", printing.Cell(g.Detail))
+		}
+	}
+	section("RISKS", risks.String())
+	section("NOT READ", unread.String())
+	if r.NotCompared != nil {
+		fmt.Fprintf(&out, "\nnot compared, because nearly every node has its own value: %s\n", list(r.NotCompared, mostNames))
+	}
+	if r.Judged != nil {
+		fmt.Fprintf(&out, "\nnot judged: %s\n", r.Judged.NotChecked)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
