@@ -20,7 +20,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/survey"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -47,32 +46,31 @@ func SurveyCommand(env *command.Env) *cobra.Command {
 
 Nothing of evenkeel needs to be installed, and nothing is written. The command asks each kubelet for its effective configuration,
 which includes defaults and flags, through the API server: 20 nodes at a time, each for at most 10 seconds. Nodes that do not
-answer are counted and named. If you interrupt the command, it prints what it knows so far.
+answer are named. If you interrupt the command, it prints what it knows.
 
-Equal configurations are one group. Differences are those from the most common configuration. A node's own name, addresses,
-provider ID and pod CIDR are no differences, and neither are fields of which nearly every node has another value. Values that
-may be secret are masked.
+Differences are those from the most common configuration. A node's own name, addresses, provider ID and pod CIDR are none, nor are
+fields of which nearly every node has its own value, or which only some versions have. Values that may be secret are masked.
 
-With --component-binary kubelet=PATH, the kubelet of another version judges each configuration in a dry run on this machine,
-without a node: feature gates that the version removed, for example, keep a kubelet from starting. Linux only.
+With --component-binary kubelet=PATH, the kubelet of another version judges each configuration in a dry run on this machine
+(Linux only). Most useful is the next version: it refuses feature gates, for example, that were removed. An older version may
+refuse defaults that it does not know.
 
-The smallest role for this command follows. Get on nodes/proxy allows much more: whoever has it can read logs and run commands
-in pods. Bind it to a person for as long as the survey takes. The narrower nodes/configz is of no use here: only kubelets know
-it, and a request through the API server needs nodes/proxy in every version.
+The smallest role for this command follows. Get on nodes/proxy allows much more, such as commands in pods: bind it to a person for
+as long as the survey takes. nodes/configz does not suffice: only kubelets know it, and a request through the API server needs
+nodes/proxy in every version.
 
 ` + indented(survey.Role) + `
 Exit codes:
   0  all nodes were read, and would start if they were judged; there may be risks
   1  wrong usage, interrupted, or the API server refuses the request or does not answer
-  2  the kubelet of --component-binary would not start with the configuration of a node
+  2  a node would not start with the kubelet of --component-binary
   3  a node could not be read or judged`,
-		Example: `  # Look at every node
-  kubectl evenkeel survey
+		Example: `  kubectl evenkeel survey
 
   # Before an upgrade: which nodes would not start?
   kubectl evenkeel survey --component-binary kubelet=./kubelet-v1.38.0
 
-  # A page to pass on, and JSON for a script
+  # A page to pass on, and JSON of a pool for a script
   kubectl evenkeel survey -o html > survey.html
   kubectl evenkeel survey -l node-restriction.kubernetes.io/pool=workers -o json`,
 		Args: command.NoArgs,
@@ -112,7 +110,8 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 		return err
 	}
 	if kubelet != nil && ctx.Err() == nil {
-		if err := a.judge(ctx, r, kubelet); err != nil {
+		fmt.Fprintf(a.ErrOut, "judging %s\n", printable.Count(len(r.Configurations), "configuration"))
+		if err := r.Judge(ctx, kubelet); err != nil {
 			return err
 		}
 	}
@@ -129,9 +128,9 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted: %d of %s read", r.Read, printable.Count(r.Nodes, "node"))
-	case j != nil && j.WouldNotStart > 0:
+	case j != nil && j.Nodes[survey.WouldNotStart] > 0:
 		return &command.Exit{Code: command.ExitHalted}
-	case r.Read < r.Nodes || j != nil && j.NotJudged > 0:
+	case r.Read < r.Nodes || j != nil && j.Nodes[survey.NotJudged] > 0:
 		return &command.Exit{Code: command.ExitTimeout}
 	}
 	return nil
@@ -180,91 +179,41 @@ func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel strin
 	return survey.NewReport(answers, time.Now()), nil
 }
 
-// judge lets another kubelet judge the configurations.
-func (a *app) judge(ctx context.Context, r *survey.Report, kubelet component.Component) error {
-	if n := len(r.Configurations); n > 1 {
-		fmt.Fprintf(a.ErrOut, "judging %s\n", printable.Count(n, "configuration"))
-	}
-	return r.Judge(ctx, kubelet)
-}
-
 // printSurvey prints a report for people: everything if all is true.
 func printSurvey(w io.Writer, r *survey.Report, all bool) error {
 	var out strings.Builder
-	list := func(items []string, most int) string {
-		if all {
-			most = len(items)
-		}
-		return printable.Line(printable.First(items, most, ", "))
-	}
+	most := map[bool]int{false: 5, true: r.Nodes}[all]
 	for _, words := range r.Summary {
 		fmt.Fprintln(&out, printable.Line(words))
 	}
-	header := []string{"CONFIGURATION", "NODES", "KUBELET", "POOL", "INSTANCE-TYPE"}
-	if r.Judged != nil {
-		header = append(header, "WITH "+r.Judged.Version)
-	}
-	const mostConfigurations, mostNames, mostDifferences = 20, 5, 5
-	var rows [][]string
-	var details strings.Builder
-	for i, c := range r.Configurations {
-		if i == mostConfigurations && !all {
-			fmt.Fprintf(&details, "%s more: -o wide and -o json have them\n", printable.Count(len(r.Configurations)-i, "configuration"))
-			break
+	for _, s := range r.Sections() {
+		var text strings.Builder
+		if rows := s.Rows; len(rows) > 0 {
+			if err := printing.Table(&text, s.Header, rows[:min(len(rows), 4*most)]); err != nil {
+				return err
+			}
 		}
-		row := []string{fmt.Sprint(c.Number), fmt.Sprint(c.Nodes)}
-		for _, counts := range []map[string]int{c.Kubelets, c.Pools, c.InstanceTypes} {
-			row = append(row, list(survey.Counts(counts), 3))
-		}
-		if c.Verdict != nil {
-			row = append(row, string(c.Verdict.Outcome))
-		}
-		rows = append(rows, row)
-		told := c.Verdict != nil && c.Verdict.Message != ""
-		if i == 0 && !told {
-			continue
-		}
-		fmt.Fprintf(&details, "%d: %s (%s)\n", c.Number, printable.Count(c.Nodes, "node"), list(c.Names, mostNames))
-		for j, d := range c.Differences {
-			if j == mostDifferences && !all {
-				fmt.Fprintf(&details, "   %s more: -o wide has them\n", printable.Count(len(c.Differences)-j, "field"))
+		for i, item := range s.Items {
+			if i == 4*most {
+				fmt.Fprintf(&text, "and %d more: -o wide and -o json have all\n", len(s.Items)-i)
 				break
 			}
-			fmt.Fprintln(&details, "  ", printable.Line(d.String()))
+			words := item.Words
+			if item.Of.Nodes > 0 {
+				words = fmt.Sprintf("%s (%s): %s", printable.Count(item.Of.Nodes, "node"), printable.First(item.Of.Names, most, ", "), words)
+			}
+			fmt.Fprintln(&text, printable.Line(words))
+			for j, line := range item.Lines {
+				if j == most && !all {
+					fmt.Fprintf(&text, "   and %d more: -o wide has all\n", len(item.Lines)-j)
+					break
+				}
+				fmt.Fprintln(&text, "  ", printable.Line(line))
+			}
 		}
-		if told {
-			fmt.Fprintf(&details, "   with kubelet %s: %s: %s\n", r.Judged.Version, c.Verdict.Outcome, printable.Line(c.Verdict.Message))
+		if text.Len() > 0 {
+			fmt.Fprintf(&out, "\n%s\n%s", strings.ToUpper(s.Title), &text)
 		}
-	}
-	if len(rows) > 0 {
-		out.WriteByte('\n')
-		if err := printing.Table(&out, header, rows); err != nil {
-			return err
-		}
-	}
-	section := func(title, text string) {
-		if text != "" {
-			fmt.Fprintf(&out, "\n%s\n%s", title, text)
-		}
-	}
-	section("DIFFERENCES", details.String())
-	var risks, unread strings.Builder
-	for _, risk := range r.Risks {
-		fmt.Fprintf(&risks, "%s (%s): %s\n   -> %s\n", printable.Count(risk.Nodes, "node"), list(risk.Names, mostNames), printable.Line(risk.Wrong), risk.Do)
-	}
-	for _, g := range r.Unread {
-		fmt.Fprintf(&unread, "%s (%s): %s\n", printable.Count(g.Nodes, "node"), list(g.Names, mostNames), printable.Line(g.Reason))
-		if g.Detail != "" {
-			fmt.Fprintf(&unread, "   %s\n", printing.Cell(g.Detail))
-		}
-	}
-	section("RISKS", risks.String())
-	section("NOT READ", unread.String())
-	if r.NotCompared != nil {
-		fmt.Fprintf(&out, "\nnot compared, because nearly every node has its own value: %s\n", list(r.NotCompared, mostNames))
-	}
-	if r.Judged != nil {
-		fmt.Fprintf(&out, "\nnot judged: %s\n", r.Judged.NotChecked)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

@@ -34,12 +34,10 @@ type Verdict struct {
 
 // Judged are the verdicts on all configurations, in numbers of nodes.
 type Judged struct {
-	Component     string `json:"component"`
-	Version       string `json:"version"`
-	WouldStart    int    `json:"wouldStart"`
-	WouldNotStart int    `json:"wouldNotStart"`
-	NotJudged     int    `json:"notJudged"` // without nodes that could not be read
-	NotChecked    string `json:"notChecked"`
+	Component  string          `json:"component"`
+	Version    string          `json:"version"`
+	Nodes      map[Outcome]int `json:"nodes"` // without those that could not be read
+	NotChecked string          `json:"notChecked"`
 }
 
 const notChecked = "flags that the version no longer has, and what a kubelet checks with its node, such as files, reservations and the container runtime"
@@ -51,25 +49,20 @@ func (r *Report) Judge(ctx context.Context, kubelet component.Component) error {
 	if err != nil {
 		return fmt.Errorf("the version of the kubelet to judge with is unknown: %w", err)
 	}
-	r.Judged = &Judged{Component: kubelet.Name(), Version: version, NotChecked: notChecked}
+	r.Judged = &Judged{Component: kubelet.Name(), Version: version, Nodes: map[Outcome]int{}, NotChecked: notChecked}
 	reasons := map[string]int{}
 	for _, c := range r.Configurations {
 		c.Verdict = judge(ctx, kubelet, c.fields)
-		switch c.Verdict.Outcome {
-		case WouldStart:
-			r.Judged.WouldStart += c.Nodes
-		case WouldNotStart:
-			r.Judged.WouldNotStart += c.Nodes
+		r.Judged.Nodes[c.Verdict.Outcome] += c.Nodes
+		if c.Verdict.Outcome == WouldNotStart {
 			reasons[c.Verdict.Message] += c.Nodes
-		default:
-			r.Judged.NotJudged += c.Nodes
 		}
 	}
-	words := fmt.Sprintf("kubelet %s: %s would start", version, printable.Count(r.Judged.WouldStart, "node"))
-	if n := r.Judged.WouldNotStart; n > 0 {
+	words := fmt.Sprintf("kubelet %s: %s would start", version, printable.Count(r.Judged.Nodes[WouldStart], "node"))
+	if n := r.Judged.Nodes[WouldNotStart]; n > 0 {
 		words += fmt.Sprintf("; %d would not: %s", n, printable.First(printable.MostFirst(reasons), 2, "; "))
 	}
-	if n := r.Judged.NotJudged; n > 0 {
+	if n := r.Judged.Nodes[NotJudged]; n > 0 {
 		words += fmt.Sprintf("; %d not judged", n)
 	}
 	r.Summary = append(r.Summary, words)

@@ -4,6 +4,8 @@
 package survey
 
 import (
+	"cmp"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -13,94 +15,117 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// pageHead has the colors of the dashboard.
-const pageHead = `<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Survey of kubelet configurations</title>
-<style>
-:root { color-scheme: light dark; --bg: #f4f6f8; --surface: #ffffff; --text: #18202c; --muted: #536071; --line: #dce1e8; --good: #17694f; --bad: #b03000; }
-@media (prefers-color-scheme: dark) {
-  :root { --bg: #10141a; --surface: #1a1f29; --text: #e6eaf0; --muted: #a3adbb; --line: #2c3441; --good: #6fcfa8; --bad: #ff9a6c; }
+// Section is a part of a report for people: a table, or items with details.
+type Section struct {
+	Title  string
+	Header []string
+	Rows   [][]string
+	Items  []Item
 }
-body { margin: 0 auto; padding: 24px; max-width: 1200px; background: var(--bg); color: var(--text); font: 14px/1.5 system-ui, sans-serif; }
-h1 { font-size: 20px; } h2 { font-size: 16px; margin-top: 32px; }
-table { border-collapse: collapse; width: 100%; background: var(--surface); border: 1px solid var(--line); }
-th, td { text-align: left; vertical-align: top; padding: 8px 12px; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { color: var(--muted); font-size: 12px; } .muted { color: var(--muted); }
-td p, td ul { margin: 0; } td ul { padding-left: 16px; }
-.good { color: var(--good); } .bad { color: var(--bad); font-weight: 650; }
-code, pre { font: 12px/1.5 ui-monospace, Menlo, monospace; } pre { white-space: pre-wrap; }
-</style>
-</head>
-<body>
-<h1>Survey of kubelet configurations</h1>
-`
+
+// Item is a sentence about nodes, with further lines.
+type Item struct {
+	Of    Members
+	Words string
+	Lines []string
+
+	config map[string]any // with secrets masked
+}
+
+// Sections returns all of the report but the summary.
+func (r *Report) Sections() []Section {
+	table := Section{Title: "Configurations", Header: []string{"CONFIGURATION", "NODES", "KUBELET", "POOL", "INSTANCE-TYPE"}}
+	details := Section{Title: "Differences from configuration 1"}
+	risks, unread, limits := Section{Title: "Risks"}, Section{Title: "Not read"}, Section{Title: "Not covered"}
+	if r.Judged != nil {
+		table.Header = append(table.Header, "WITH "+r.Judged.Version)
+		limits.Items = append(limits.Items, Item{Words: "not judged: " + r.Judged.NotChecked})
+	}
+	for _, c := range r.Configurations {
+		item := Item{Of: c.Members, Words: fmt.Sprintf("configuration %d", c.Number), config: c.Fields}
+		row := []string{fmt.Sprint(c.Number), fmt.Sprint(c.Nodes), few(c.Kubelets), few(c.Pools), few(c.InstanceTypes)}
+		if v := c.Verdict; v != nil {
+			row = append(row, string(v.Outcome))
+			if v.Message != "" {
+				item.Lines = append(item.Lines, fmt.Sprintf("with kubelet %s: %s: %s", r.Judged.Version, v.Outcome, v.Message))
+			}
+		}
+		for _, d := range c.Differences {
+			item.Lines = append(item.Lines, fmt.Sprintf("%s: %s, not %s", d.Field, d.Value, d.MostCommon))
+		}
+		table.Rows = append(table.Rows, row)
+		details.Items = append(details.Items, item)
+	}
+	for _, f := range r.Risks {
+		risks.Items = append(risks.Items, Item{Of: f.Members, Words: f.Wrong, Lines: []string{"-> " + f.Do}})
+	}
+	for _, f := range r.Unread {
+		unread.Items = append(unread.Items, Item{Of: f.Members, Words: f.Wrong, Lines: []string{f.Detail}})
+	}
+	if r.NotCompared != nil {
+		limits.Items = append(limits.Items, Item{Words: "not compared, because nearly every node has its own value: " + printable.Few(r.NotCompared)})
+	}
+	return []Section{table, details, risks, unread, limits}
+}
+
+// few returns values with their numbers, the most frequent first, such as "gpu (9)", and a single value alone.
+func few(counts map[string]int) string {
+	var out []string
+	for _, value := range printable.MostFirst(counts) {
+		words := value
+		if len(counts) > 1 {
+			words = fmt.Sprintf("%s (%d)", cmp.Or(value, "-"), counts[value])
+		}
+		out = append(out, words)
+	}
+	const most = 4
+	return printable.First(out, most, ", ")
+}
+
+// head is the beginning of the page, with the colors of the dashboard.
+//
+//go:embed head.html
+var head string
 
 // Page returns the report as a page of HTML that needs nothing else.
 func (r *Report) Page() string {
 	var b strings.Builder
-	b.WriteString(pageHead)
+	b.WriteString(head)
 	text := func(s string) string { return html.EscapeString(printable.Line(s)) }
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	table := func(title string, header ...string) {
-		line("<h2>%s</h2>\n<table>\n<tr><th>%s</th></tr>", title, strings.Join(header, "</th><th>"))
-	}
-	folded := func(title, content string) string {
-		return "<details><summary>" + title + "</summary>" + content + "</details>"
-	}
-	names := func(m Members) string {
-		return folded(printable.Count(m.Nodes, "node"), text(strings.Join(m.Names, ", ")))
-	}
-	counts := func(c map[string]int) string { return text(strings.Join(Counts(c), ", ")) }
-	line(`<p class="muted">%s</p>`, r.Time.Format(time.RFC3339))
-	for _, words := range r.Summary {
-		line("<p>%s</p>", text(words))
-	}
-	header := []string{"", "Nodes", "Kubelet", "Pool", "Instance type", "Differences from 1"}
-	if r.Judged != nil {
-		header = append(header, "With kubelet "+text(r.Judged.Version))
-	}
-	table("Configurations", header...)
-	for _, c := range r.Configurations {
-		cells := []string{fmt.Sprint(c.Number), names(c.Members), counts(c.Kubelets), counts(c.Pools), counts(c.InstanceTypes)}
-		var differences strings.Builder
-		for _, d := range c.Differences {
-			differences.WriteString("<li><code>" + text(d.String()) + "</code></li>")
+	each := func(before, after string, all []string) {
+		for _, s := range all {
+			b.WriteString(before + text(s) + after)
 		}
-		fields, _ := json.MarshalIndent(c.Fields, "", "  ") // cannot fail: it was decoded from JSON
-		cells = append(cells, "<ul>"+differences.String()+"</ul>"+
-			folded("all fields", "<pre>"+html.EscapeString(string(printable.JSON(fields)))+"</pre>"))
-		if v := c.Verdict; v != nil {
-			class := map[Outcome]string{WouldStart: "good", WouldNotStart: "bad"}[v.Outcome]
-			cells = append(cells, fmt.Sprintf(`<p class="%s">%s</p><p>%s</p>`, class, v.Outcome, text(v.Message)))
+	}
+	each("<p class=muted>", "</p>\n", []string{r.Time.Format(time.RFC3339)})
+	each("<p>", "</p>\n", r.Summary)
+	for _, s := range r.Sections() {
+		if len(s.Rows)+len(s.Items) == 0 {
+			continue
 		}
-		line("<tr><td>%s</td></tr>", strings.Join(cells, "</td><td>"))
-	}
-	line("</table>")
-	if len(r.Risks) > 0 {
-		table("Risks", "Nodes", "Pool", "Risk", "What to do")
-		for _, risk := range r.Risks {
-			line("<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>", names(risk.Members), counts(risk.Pools), text(risk.Wrong), text(risk.Do))
+		each("<h2>", "</h2>\n", []string{s.Title})
+		if len(s.Rows) > 0 {
+			b.WriteString("<table><tr>")
+			each("<th>", "</th>", s.Header)
+			for _, row := range s.Rows {
+				b.WriteString("</tr>\n<tr>")
+				each("<td>", "</td>", row)
+			}
+			b.WriteString("</tr></table>\n")
 		}
-		line("</table>")
-	}
-	if len(r.Unread) > 0 {
-		table("Not read", "Nodes", "Pool", "Why")
-		for _, g := range r.Unread {
-			line(`<tr><td>%s</td><td>%s</td><td>%s<p class="muted">%s</p></td></tr>`, names(g.Members), counts(g.Pools), text(g.Reason), text(g.Detail))
+		for _, i := range s.Items {
+			b.WriteString("<article>")
+			each("<p>", "</p>", []string{i.Words})
+			each("<p><code>", "</code></p>", i.Lines)
+			if i.Of.Nodes > 0 {
+				fmt.Fprintf(&b, "<details><summary>%s</summary><p>%s</p></details>", printable.Count(i.Of.Nodes, "node"), text(strings.Join(i.Of.Names, ", ")))
+			}
+			if i.config != nil {
+				fields, _ := json.MarshalIndent(i.config, "", "  ") // cannot fail: it was decoded from JSON
+				fmt.Fprintf(&b, "<details><summary>all fields</summary><pre>%s</pre></details>", html.EscapeString(string(printable.JSON(fields))))
+			}
+			b.WriteString("</article>\n")
 		}
-		line("</table>")
 	}
-	if r.NotCompared != nil {
-		line(`<p class="muted">Not compared, because nearly every node has its own value: %s</p>`, text(strings.Join(r.NotCompared, ", ")))
-	}
-	if r.Judged != nil {
-		line(`<p class="muted">Not judged: %s</p>`, text(r.Judged.NotChecked))
-	}
-	b.WriteString("</body>\n</html>\n")
-	return b.String()
+	return b.String() + "</body>\n</html>\n"
 }

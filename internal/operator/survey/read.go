@@ -25,7 +25,7 @@ const (
 	// Patience is how long a node may take to answer.
 	Patience = 10 * time.Second
 	// maxKept limits the size of all distinct configurations together, in bytes. Those of 5,000 nodes need 25 MiB at most.
-	maxKept = 64 << 20
+	maxKept = 32 << 20
 )
 
 // Role is the smallest role that a survey needs.
@@ -45,75 +45,54 @@ func Read(ctx context.Context, api rest.Interface, nodes []Node, patience time.D
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	order := slices.Clone(nodes)
-	slices.SortStableFunc(order, func(a, b Node) int {
-		switch {
-		case a.ready == b.ready:
-			return 0
-		case a.ready:
-			return -1
-		}
-		return 1
-	})
+	rank := map[bool]int{false: 1}
+	slices.SortStableFunc(order, func(a, b Node) int { return rank[a.ready] - rank[b.ready] })
 	answers := make([]Answer, len(order))
-	var kept keeper
+	kept := keeper{distinct: map[string]*Config{}}
 	var mu sync.Mutex
+	slots := make(chan struct{}, AtOnce)
+	var all sync.WaitGroup
 	done := 0
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(AtOnce, len(order)) {
-		workers.Go(func() {
-			for i := range next {
-				a, err := ask(asking, api, order[i], patience)
-				mu.Lock()
-				answers[i] = kept.keep(a)
-				if err != nil {
-					cancel(err)
-				}
-				done++
-				tell(done)
-				mu.Unlock()
+	for i, n := range order {
+		slots <- struct{}{}
+		all.Go(func() {
+			a, err := ask(asking, api, n, patience)
+			mu.Lock()
+			if answers[i] = kept.keep(a); err != nil {
+				cancel(err)
 			}
+			done++
+			tell(done)
+			mu.Unlock()
+			<-slots
 		})
 	}
-	for i := range order {
-		select {
-		case next <- i:
-		case <-asking.Done():
-			answers[i] = Answer{Node: order[i], Failed: interrupted}
-		}
-	}
-	close(next)
-	workers.Wait()
+	all.Wait()
 	if err := context.Cause(asking); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	return answers, nil
 }
 
-const interrupted = "the command was interrupted before the kubelet answered"
+var interrupted = Finding{ID: "interrupted", Wrong: "the command was interrupted before the kubelet answered"}
 
 // keeper keeps one copy of each distinct configuration.
 type keeper struct {
-	distinct map[string]string
+	distinct map[string]*Config
 	size     int
 }
 
 func (k *keeper) keep(a Answer) Answer {
-	if a.Config == "" {
+	if a.Config == nil {
 		return a
 	}
-	if same, is := k.distinct[a.Config]; is {
-		a.Config = same
-		return a
+	if k.distinct[a.Config.text] == nil {
+		if k.size += len(a.Config.text); k.size > maxKept {
+			return Answer{Node: a.Node, Failed: Finding{ID: "noRoom", Wrong: "there is no room for more configurations: all distinct ones exceed 32 MiB"}}
+		}
+		k.distinct[a.Config.text] = a.Config
 	}
-	if k.size+len(a.Config) > maxKept {
-		return Answer{Node: a.Node, Failed: fmt.Sprintf("there is no room for its configuration: all distinct ones together exceed %d MiB", maxKept>>20)}
-	}
-	if k.distinct == nil {
-		k.distinct = map[string]string{}
-	}
-	k.distinct[a.Config] = a.Config
-	k.size += len(a.Config)
+	a.Config = k.distinct[a.Config.text]
 	return a
 }
 
@@ -125,29 +104,24 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 	fields, err := fleet.Configz(limited, api, n.Name)
 	if err == nil {
 		a.Config, err = configOf(n, fields)
-	}
-	if err == nil {
-		return a, nil
+		return a, err
 	}
 	const maxDetail = 300
-	a.Detail = fmt.Sprintf("%.*s", maxDetail, err)
-	var refused *payload.Error
-	switch {
+	a.Failed = Finding{ID: "unreachable", Wrong: "the API server does not reach the kubelet", Detail: fmt.Sprintf("%.*s", maxDetail, err)}
+	failed := &a.Failed
+	switch forbidden := apierrors.IsForbidden(err); {
 	case ctx.Err() != nil:
-		a.Failed = interrupted
+		*failed = interrupted
 	case limited.Err() != nil:
-		a.Failed = fmt.Sprintf("no answer within %s", patience)
-	// The kubelet's own refusal names other resources, or none.
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "nodes/proxy"):
+		failed.ID, failed.Wrong = "timeout", fmt.Sprintf("no answer within %s", patience)
+	case forbidden && strings.Contains(failed.Detail, "nodes/proxy"): // the kubelet's own refusal names other resources, or none
 		return a, fmt.Errorf("read the configuration of node %s: %w", n.Name, err)
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		a.Failed = "the kubelet does not let the API server read /configz"
+	case forbidden || apierrors.IsUnauthorized(err):
+		failed.ID, failed.Wrong = "refused", "the kubelet does not let the API server read /configz"
 	case apierrors.IsNotFound(err):
-		a.Failed = "the kubelet serves no /configz (enableDebuggingHandlers: false), or the node was deleted"
-	case errors.As(err, &refused) || errors.Is(err, fleet.ErrNoConfiguration):
-		a.Failed = "the answer is not a kubelet's configuration"
-	default:
-		a.Failed = "the API server does not reach the kubelet"
+		failed.ID, failed.Wrong = "noConfigz", "the kubelet serves no /configz (enableDebuggingHandlers is false), or the node was deleted"
+	case errors.As(err, new(*payload.Error)) || errors.Is(err, fleet.ErrNoConfiguration):
+		failed.ID, failed.Wrong = "notAConfiguration", "the answer is not a kubelet's configuration"
 	}
 	return a, nil
 }

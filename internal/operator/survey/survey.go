@@ -66,19 +66,24 @@ func NodeOf(n *corev1.Node, poolLabels []string) Node {
 	return out
 }
 
-// Answer is what a node's kubelet said: its configuration, or why it is not known.
+// Config is the effective configuration of a kubelet.
+type Config struct {
+	fields map[string]any // in which Own replaces the node's own values
+	text   string         // the same as JSON with sorted keys
+}
+
+// Answer is what a node's kubelet said: its configuration, or why it is not known. Equal configurations are one Config.
 type Answer struct {
 	Node   Node
-	Config string // JSON with sorted keys, in which Own replaces the node's own values; empty: not known
-	Failed string // why it is not known, in words that are the same for many nodes
-	Detail string // an error
+	Config *Config // nil: not known
+	Failed Finding
 }
 
 // Own replaces the name, the addresses, the provider ID and the pod CIDR of a node in its configuration, so that they are no difference.
 const Own = "(its own)"
 
-// configOf returns the configuration of an Answer.
-func configOf(n Node, fields map[string]any) (string, error) {
+// configOf returns the Config for a kubelet's answer.
+func configOf(n Node, fields map[string]any) (*Config, error) {
 	fields = maps.Clone(payload.Canonical(fields))
 	delete(fields, "apiVersion")
 	delete(fields, "kind")
@@ -88,7 +93,7 @@ func configOf(n Node, fields map[string]any) (string, error) {
 		}
 	}
 	text, err := json.Marshal(fields)
-	return string(text), err
+	return &Config{fields, string(text)}, err
 }
 
 // Members are the nodes that something is true of.
@@ -118,11 +123,11 @@ type Report struct {
 	Read    int       `json:"read"` // nodes whose configuration is known
 	// Configurations are the distinct ones, the most common first.
 	Configurations []*Configuration `json:"configurations"`
-	// NotCompared are fields of which nearly every node has a value of its own.
-	NotCompared []string `json:"notCompared,omitempty"`
-	Judged      *Judged  `json:"judged,omitempty"`
-	Risks       []*Risk  `json:"risks"`
-	Unread      []*Group `json:"unread"`
+	// NotCompared are fields of which nearly every node has a value of its own, or which only some versions have, with one value.
+	NotCompared []string   `json:"notCompared,omitempty"`
+	Judged      *Judged    `json:"judged,omitempty"`
+	Risks       []*Finding `json:"risks"`
+	Unread      []*Finding `json:"unread"`
 }
 
 // Configuration is what the kubelets of some nodes run.
@@ -144,84 +149,69 @@ type Difference struct {
 	MostCommon string `json:"mostCommon"`
 }
 
-func (d Difference) String() string {
-	return fmt.Sprintf("%s: %s, not %s", d.Field, d.Value, d.MostCommon)
-}
-
-// Group are nodes with a reason.
-type Group struct {
+// Finding is a risk, or why nodes could not be read. The words can have numbers of the nodes; there is one for each.
+type Finding struct {
 	Members
-	Reason string `json:"reason"`
-	Detail string `json:"detail,omitempty"` // of one of the nodes
+	ID     string `json:"id"`
+	Wrong  string `json:"wrong"`
+	Do     string `json:"do,omitempty"`
+	Detail string `json:"detail,omitempty"` // the error of one of the nodes
+
+	order int
 }
 
-const (
-	// fewNodes is up to how many nodes all fields are compared.
-	fewNodes       = 10
-	maxDifferences = 100
-)
+// findings are Findings by their words.
+type findings map[string]*Finding
+
+func (f findings) add(n Node, like Finding) {
+	if f[like.Wrong] == nil {
+		f[like.Wrong] = &like
+	}
+	f[like.Wrong].Members.add(n)
+}
+
+func (f findings) sorted() []*Finding {
+	return append([]*Finding{}, slices.SortedFunc(maps.Values(f), func(a, b *Finding) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Wrong, b.Wrong))
+	})...)
+}
+
+// fewNodes is up to how many nodes the fields are compared of which nearly every node has its own value.
+const fewNodes = 10
 
 // NewReport groups equal configurations, and finds risks.
 func NewReport(answers []Answer, now time.Time) *Report {
 	answers = slices.Clone(answers)
 	slices.SortFunc(answers, func(a, b Answer) int { return printable.CompareNatural(a.Node.Name, b.Node.Name) })
-	r := &Report{Time: now.UTC().Truncate(time.Second), Nodes: len(answers), Configurations: []*Configuration{}, Risks: []*Risk{}, Unread: []*Group{}}
-	decoded := map[string]map[string]any{}
-	values := map[string]map[string]bool{} // of each field
-	for i := range answers {
-		a := &answers[i]
-		if a.Config == "" {
+	r := &Report{Time: now.UTC().Truncate(time.Second), Nodes: len(answers), Configurations: []*Configuration{}}
+	r.NotCompared = notCompared(answers)
+	byConfig, byKey := map[*Config]*Configuration{}, map[string]*Configuration{}
+	risks, unread := findings{}, findings{}
+	for _, a := range answers {
+		if a.Config == nil {
+			risks.check(a.Node, nil, now)
+			unread.add(a.Node, a.Failed)
 			continue
 		}
 		r.Read++
-		if decoded[a.Config] != nil {
-			continue
-		}
-		fields := decode(a.Config)
-		decoded[a.Config] = fields
-		for name, value := range fields {
-			if values[name] == nil {
-				values[name] = map[string]bool{}
-			}
-			values[name][keyOf(value)] = true
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if r.Read > fewNodes && len(values[name]) > r.Read/2 {
-			r.NotCompared = append(r.NotCompared, name)
-		}
-	}
-	keys, byKey, unread := map[string]string{}, map[string]*Configuration{}, map[string]*Group{}
-	risks := riskFinder{now: now, byWords: map[string]*Risk{}}
-	for _, a := range answers {
-		fields := decoded[a.Config]
-		risks.find(a.Node, fields)
-		if fields == nil {
-			if unread[a.Failed] == nil {
-				unread[a.Failed] = &Group{Reason: a.Failed, Detail: a.Detail}
-				r.Unread = append(r.Unread, unread[a.Failed])
-			}
-			unread[a.Failed].add(a.Node)
-			continue
-		}
-		key, known := keys[a.Config]
-		if !known {
+		fields := a.Config.fields
+		risks.check(a.Node, fields, now)
+		if byConfig[a.Config] == nil {
 			compared := maps.Clone(fields)
 			for _, name := range r.NotCompared {
 				delete(compared, name)
 			}
-			key = keyOf(compared)
-			keys[a.Config] = key
+			key := keyOf(compared)
+			if byKey[key] == nil {
+				byKey[key] = &Configuration{fields: fields, Fields: payload.Mask(fields)}
+				r.Configurations = append(r.Configurations, byKey[key])
+			}
+			byConfig[a.Config] = byKey[key]
 		}
-		if byKey[key] == nil {
-			byKey[key] = &Configuration{fields: fields, Fields: payload.Mask(fields)}
-			r.Configurations = append(r.Configurations, byKey[key])
-		}
-		byKey[key].add(a.Node)
+		byConfig[a.Config].add(a.Node)
 	}
-	r.Risks = append(r.Risks, risks.sorted()...)
+	r.Risks, r.Unread = risks.sorted(), unread.sorted()
 	slices.SortStableFunc(r.Configurations, func(a, b *Configuration) int { return cmp.Compare(b.Nodes, a.Nodes) })
-	slices.SortStableFunc(r.Unread, func(a, b *Group) int { return cmp.Compare(b.Nodes, a.Nodes) })
 	for i, c := range r.Configurations {
 		c.Number = i + 1
 		c.Differences = r.differences(c.fields)
@@ -236,10 +226,37 @@ func keyOf(value any) string {
 	return string(text)
 }
 
-func decode(config string) (fields map[string]any) {
-	d := json.NewDecoder(strings.NewReader(config))
-	d.UseNumber()
-	_ = d.Decode(&fields) // configOf has encoded it
+// notCompared returns the fields that would make a group of nearly every node, or of every version.
+func notCompared(answers []Answer) (fields []string) {
+	read, minors := 0, map[int]bool{}
+	configs, names := map[*Config]map[int]bool{}, map[string]bool{} // the minor versions that have a configuration
+	for _, a := range answers {
+		if a.Config == nil {
+			continue
+		}
+		if configs[a.Config] == nil {
+			configs[a.Config] = map[int]bool{}
+			for name := range a.Config.fields {
+				names[name] = true
+			}
+		}
+		read++
+		minors[minorOf(a.Node)], configs[a.Config][minorOf(a.Node)] = true, true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		values, ofMinors := map[string]bool{}, map[string]bool{}
+		for c, have := range configs {
+			value := keyOf(c.fields[name])
+			values[value] = true
+			for minor := range have {
+				ofMinors[fmt.Sprint(minor, value)] = true
+			}
+		}
+		ofVersions := len(values) == 2 && values["null"] && len(ofMinors) == len(minors)
+		if ofVersions || read > fewNodes && len(values) > read/2 {
+			fields = append(fields, name)
+		}
+	}
 	return fields
 }
 
@@ -249,12 +266,12 @@ func (r *Report) differences(fields map[string]any) (out []Difference) {
 		return slices.Contains([]string{"unset", "0", "false", `""`, "{}", "[]", "null"}, text)
 	}
 	for _, d := range payload.Diff(fields, r.Configurations[0].fields) {
-		if zero(d.Value) && zero(d.Local) || slices.Contains(r.NotCompared, topField(d.Field)) || len(out) == maxDifferences {
+		if zero(d.Value) && zero(d.Local) || slices.Contains(r.NotCompared, topField(d.Field)) {
 			continue
 		}
 		out = append(out, Difference{Field: d.Field, Value: d.Value, MostCommon: d.Local})
 	}
-	return out
+	return out[:min(len(out), 100)]
 }
 
 // topField returns the first part of the path of a field.
@@ -288,24 +305,7 @@ func (r *Report) summary() []string {
 	}
 	out := []string{first}
 	if n := r.Nodes - r.Read; n > 0 {
-		reasons := []string{}
-		for _, g := range r.Unread {
-			reasons = append(reasons, fmt.Sprintf("%d: %s", g.Nodes, g.Reason))
-		}
-		out = append(out, fmt.Sprintf("%s could not be read (%s)", printable.Count(n, "node"), printable.First(reasons, 3, "; ")))
-	}
-	return out
-}
-
-// Counts returns the values with their numbers, the most frequent first, such as "gpu (9)"; a single value alone.
-func Counts(counts map[string]int) []string {
-	var out []string
-	for _, value := range printable.MostFirst(counts) {
-		words := cmp.Or(value, "-")
-		if len(counts) > 1 {
-			words = fmt.Sprintf("%s (%d)", words, counts[value])
-		}
-		out = append(out, words)
+		out = append(out, fmt.Sprintf("%s could not be read: %s", printable.Count(n, "node"), r.Unread[0].Wrong))
 	}
 	return out
 }

@@ -1,0 +1,65 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package survey
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// BenchmarkSurveyOf5000Nodes reads and groups 5,000 nodes whose kubelets answer after 5 ms. The floor is the same requests by client-go
+// alone, 20 at a time.
+func BenchmarkSurveyOf5000Nodes(b *testing.B) {
+	const fleet, took = 5000, 5 * time.Millisecond
+	var fields []string
+	for i, f := range payload.Fields { // as many fields and bytes as a kubelet's answer
+		if !strings.Contains(f.Path, ".") && f.Path != "tlsCertFile" && f.Path != "maxPods" {
+			fields = append(fields, fmt.Sprintf(`%q: "value of field %d 0123456789"`, f.Path, i))
+		}
+	}
+	body := `{"kubeletconfig": {"maxPods": 110, "tlsCertFile": "/etc/%s.crt", ` + strings.Join(fields, ", ") + `}}`
+	api := server(b, func(node string, w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(took)
+		say(w, 200, strings.Replace(body, "%s", node, 1))
+	})
+	nodes := named(fleet)
+	var floor, all time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		floorOf(b, api, nodes)
+		floor += time.Since(begin)
+		begin = time.Now()
+		answers, err := Read(b.Context(), api, nodes, Patience, quiet)
+		if r := NewReport(answers, begin); err != nil || len(r.Configurations) != 1 || r.Read != fleet || len(r.Page()) == 0 {
+			b.Fatalf("%d of %d in %d groups, %v", r.Read, fleet, len(r.Configurations), err)
+		}
+		all += time.Since(begin)
+	}
+	b.ReportMetric(all.Seconds()/float64(b.N), "s/survey")
+	b.ReportMetric(float64(all)/float64(floor), "times-floor")
+}
+
+func floorOf(b *testing.B, api rest.Interface, nodes []Node) {
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, AtOnce)
+	for _, n := range nodes {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			if _, err := api.Get().Resource("nodes").Name(n.Name).SubResource("proxy").Suffix("configz").DoRaw(context.Background()); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+}
