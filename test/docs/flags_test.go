@@ -30,6 +30,7 @@ var flagTables = map[string]struct {
 	"docs/operating.md#Flags":           {command: "evenkeel-agent", partial: true},
 	"docs/operating.md#The node's lock": {command: "evenkeel-agent", partial: true},
 	"docs/operating.md#The controller":  {command: "evenkeel-controller"},
+	"docs/survey.md#Flags":              {command: "kubectl-evenkeel survey"},
 	"docs/rehearsal.md#plan --simulate": {command: "kubectl-evenkeel rollout plan", partial: true},
 }
 

@@ -45,6 +45,7 @@ var setups = map[string]func(*world) error{
 	"docs/security.md":          withWorker,
 	"docs/self-hosted.md":       withWorker,
 	"docs/sources.md":           sources,
+	"docs/survey.md":            noSetup,
 	"docs/troubleshooting.md":   troubleshooting,
 }
 
