@@ -40,7 +40,8 @@ type Judged struct {
 	NotChecked string          `json:"notChecked"`
 }
 
-const notChecked = "flags that the version no longer has, and what a kubelet checks with its node, such as files, reservations and the container runtime"
+const notChecked = "flags that the version no longer has, and what a kubelet checks with its node, such as files, reservations and " +
+	"the container runtime"
 
 // Judge lets another kubelet's binary judge each configuration in a dry run, and adds a sentence to the summary. If ctx ends, the rest
 // is not judged. The error is that the version of the binary is unknown.

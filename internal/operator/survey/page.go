@@ -63,7 +63,8 @@ func (r *Report) Sections() []Section {
 		unread.Items = append(unread.Items, Item{Of: f.Members, Words: f.Wrong, Lines: []string{f.Detail}})
 	}
 	if r.NotCompared != nil {
-		limits.Items = append(limits.Items, Item{Words: "not compared, because nearly every node has its own value: " + printable.Few(r.NotCompared)})
+		limits.Items = append(limits.Items, Item{Words: "not compared, because nearly every node has its own value, or only some versions have " +
+			"the field: " + printable.Few(r.NotCompared)})
 	}
 	return []Section{table, details, risks, unread, limits}
 }
@@ -118,7 +119,8 @@ func (r *Report) Page() string {
 			each("<p>", "</p>", []string{i.Words})
 			each("<p><code>", "</code></p>", i.Lines)
 			if i.Of.Nodes > 0 {
-				fmt.Fprintf(&b, "<details><summary>%s</summary><p>%s</p></details>", printable.Count(i.Of.Nodes, "node"), text(strings.Join(i.Of.Names, ", ")))
+				fmt.Fprintf(&b, "<details><summary>%s</summary><p>", printable.Count(i.Of.Nodes, "node"))
+				b.WriteString(text(strings.Join(i.Of.Names, ", ")) + "</p></details>")
 			}
 			if i.config != nil {
 				fields, _ := json.MarshalIndent(i.config, "", "  ") // cannot fail: it was decoded from JSON

@@ -88,7 +88,7 @@ func (k *keeper) keep(a Answer) Answer {
 	}
 	if k.distinct[a.Config.text] == nil {
 		if k.size += len(a.Config.text); k.size > maxKept {
-			return Answer{Node: a.Node, Failed: Finding{ID: "noRoom", Wrong: "there is no room for more configurations: all distinct ones exceed 32 MiB"}}
+			return Answer{Node: a.Node, Failed: Finding{ID: "noRoom", Wrong: "there is no room for it: all distinct configurations exceed 32 MiB"}}
 		}
 		k.distinct[a.Config.text] = a.Config
 	}
@@ -112,6 +112,8 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 	switch forbidden := apierrors.IsForbidden(err); {
 	case ctx.Err() != nil:
 		*failed = interrupted
+	case errors.As(err, new(*payload.Error)) || errors.Is(err, fleet.ErrNoConfiguration):
+		failed.ID, failed.Wrong = "notAConfiguration", "the answer is not a kubelet's configuration"
 	case limited.Err() != nil:
 		failed.ID, failed.Wrong = "timeout", fmt.Sprintf("no answer within %s", patience)
 	case forbidden && strings.Contains(failed.Detail, "nodes/proxy"): // the kubelet's own refusal names other resources, or none
@@ -120,8 +122,6 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 		failed.ID, failed.Wrong = "refused", "the kubelet does not let the API server read /configz"
 	case apierrors.IsNotFound(err):
 		failed.ID, failed.Wrong = "noConfigz", "the kubelet serves no /configz (enableDebuggingHandlers is false), or the node was deleted"
-	case errors.As(err, new(*payload.Error)) || errors.Is(err, fleet.ErrNoConfiguration):
-		failed.ID, failed.Wrong = "notAConfiguration", "the answer is not a kubelet's configuration"
 	}
 	return a, nil
 }

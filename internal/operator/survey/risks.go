@@ -95,13 +95,13 @@ var checks = []struct {
 	}},
 	{"alwaysAllow", "set authorization.mode: Webhook", func(s surveyed) string {
 		return when(s.lookup("authorization", "mode") == "AlwaysAllow",
-			"authorization.mode is AlwaysAllow: everyone who reaches the kubelet's port and is authenticated, or anonymous, runs commands in every pod")
+			"authorization.mode is AlwaysAllow: everyone who can log in to the kubelet's port runs commands in every pod")
 	}},
-	{"readOnlyPort", "set readOnlyPort: 0, after its users, such as old metrics collectors, use the authenticated port", func(s surveyed) string {
+	{"readOnlyPort", "set readOnlyPort: 0, after its users, such as old metrics collectors, use the other port", func(s surveyed) string {
 		port := s.number("readOnlyPort")
 		return when(port != 0, fmt.Sprintf("the read-only port %d is open: it shows all pods to everyone who reaches it", port))
 	}},
-	{unsupported, "plan an upgrade; --component-binary kubelet=PATH judges these configurations with the next version", func(s surveyed) string {
+	{unsupported, "plan an upgrade; --component-binary kubelet=PATH judges with the next version", func(s surveyed) string {
 		end, known := supportEnds[s.minor]
 		if !known && s.minor < oldestEnd {
 			end = "before " + supportEnds[oldestEnd]
@@ -109,7 +109,7 @@ var checks = []struct {
 		return when(s.minor > 0 && end != "" && (!known || s.today > end),
 			fmt.Sprintf("upstream's support of kubelet 1.%d ended %s (kubernetes.io/releases, as of %s)", s.minor, end, supportAsOf))
 	}},
-	{"certificateRotation", "set rotateCertificates: true, unless a plugin of the cloud or another program renews the credentials", func(s surveyed) string {
+	{"certificateRotation", "set rotateCertificates: true, unless something else renews the credentials", func(s surveyed) string {
 		return when(s.lookup("rotateCertificates") != true,
 			"certificate rotation is off: if the kubelet has a client certificate, the node becomes NotReady when that expires")
 	}},
@@ -134,7 +134,8 @@ var checks = []struct {
 		const since = 35 // failCgroupV1 is true by default
 		fails := s.lookup("failCgroupV1")
 		return when(fails == false && s.minor >= since, "failCgroupV1 is false: the machine may run on cgroup v1, which kubelets give up") +
-			when(fails != true && s.minor < since && bootsV1.MatchString(s.OS), s.OS+" boots with cgroup v1, where kubelets from 1.35 on do not start by default")
+			when(fails != true && s.minor < since && bootsV1.MatchString(s.OS),
+				s.OS+" boots with cgroup v1, where kubelets from 1.35 on do not start by default")
 	}},
 	{"failSwapOn", "set failSwapOn: true, or decide on memorySwap.swapBehavior and watch the machine's swap", func(s surveyed) string {
 		behavior, _ := s.lookup("memorySwap", "swapBehavior").(string)

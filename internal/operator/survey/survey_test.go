@@ -134,7 +134,7 @@ func TestRisksAreFoundWithTheirReason(t *testing.T) {
 	}{
 		{now, `{}`, ""},
 		{now, `{"authentication": {"anonymous": {"enabled": true}}, "authorization": {"mode": "AlwaysAllow"}}`,
-			"anonymousAuthentication: anonymous authentication is on: requests without credentials have the rights of system:anonymous | alwaysAllow: authorization.mode is AlwaysAllow: everyone who reaches the kubelet's port and is authenticated, or anonymous, runs commands in every pod"},
+			"anonymousAuthentication: anonymous authentication is on: requests without credentials have the rights of system:anonymous | alwaysAllow: authorization.mode is AlwaysAllow: everyone who can log in to the kubelet's port runs commands in every pod"},
 		{now, `{"readOnlyPort": 10255}`, "readOnlyPort: the read-only port 10255 is open: it shows all pods to everyone who reaches it"},
 		{now, `{"readOnlyPort": "x", "kubeReserved": 7, "failSwapOn": [], "systemReserved": {"cpu": {}, "memory": "lots"}}`, "noReservedCPU: no CPU is reserved for the system and the kubelet: pods can starve them"},
 		{now, `{"rotateCertificates": false}`, "certificateRotation: certificate rotation is off: if the kubelet has a client certificate, the node becomes NotReady when that expires"},
