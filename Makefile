@@ -336,10 +336,10 @@ NICE ?= 0
 comma := ,
 pod-guard_NEEDS := tools $(KUBELETS) deps
 power-cuts_NEEDS := tools deps vm-releases
-soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
+soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; hack/soak/README.md has the totals
 	@$(AS_ROOT) go run ./hack/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
-# Runs add up in docs/soak-node.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
+# Runs add up in hack/longrun/samples.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
 longrun: TIME = 2h
 longrun: tools deps build ## change, break and kill one real node for TIME (default: 2h), and fail if anything grows (ONLY=trials: trials of ten minutes)
 	@$(AS_ROOT) go run ./hack/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)

@@ -29,8 +29,8 @@ func main() {
 	o := options{}
 	flag.DurationVar(&o.time, "time", 2*time.Hour, "how long the run takes")
 	flag.StringVar(&o.only, "only", "", "changes, trials (two trials of ten minutes that fail late, and one that does not) or report; empty: changes")
-	flag.StringVar(&o.data, "data", "docs/soak-node.csv", "file to which the samples are appended")
-	flag.StringVar(&o.picture, "picture", "docs/images/soak-node.svg", "picture to draw")
+	flag.StringVar(&o.data, "data", "hack/longrun/samples.csv", "file to which the samples are appended")
+	flag.StringVar(&o.picture, "picture", "hack/longrun/samples.svg", "picture to draw")
 	flag.StringVar(&o.commit, "commit", "unknown", "commit of the programs, for the file")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "seed of all random choices; the machine's timing varies as well")
 	flag.Parse()

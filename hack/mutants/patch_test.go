@@ -16,10 +16,10 @@ import (
 func TestAllPatchesApply(t *testing.T) {
 	patches := assert.Value(readPatches("../.."))(t)
 	assert.That(t, len(patches) >= 20, "only %d defects are kept", len(patches))
-	page := assert.Value(os.ReadFile("../../docs/soak.md"))(t)
+	page := assert.Value(os.ReadFile("../../testkit/mutants/README.md"))(t)
 	for _, p := range patches {
 		assert.OK(t, p.apply(t.Context(), "../..", t.TempDir()), p.name)
-		assert.That(t, strings.Contains(string(page), "| `"+p.name+"` |"), "the table of bugs in docs/soak.md has no row for %s", p.name)
+		assert.That(t, strings.Contains(string(page), "| `"+p.name+"` |"), "the table of bugs in testkit/mutants/README.md has no row for %s", p.name)
 	}
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command soak runs tests that have no end for a given time: simulated histories, fuzzing, the comparison of the pod guard with real
-// kubelets, and power cuts. It continues where the last run stopped, and adds what it did to docs/soak.md after each slice. A failure is listed there
+// kubelets, and power cuts. It continues where the last run stopped, and adds what it did to hack/soak/README.md after each slice. A failure is listed there
 // with the command that reproduces it, and makes the program end with an error at last; the other parts go on.
 package main
 
@@ -32,7 +32,7 @@ func main() {
 	s := &soak{}
 	total := flag.Duration("time", time.Hour, "how long all parts run together; a slice that has begun is completed")
 	only := flag.String("only", "", "the parts to run, such as simulation,fuzz (default: all)")
-	file := flag.String("file", "docs/soak.md", "the page with the totals")
+	file := flag.String("file", "hack/soak/README.md", "the page with the totals")
 	recorded := flag.String("record", "", "run nothing: add the lines \"soak: NAME NUMBER\" of standard input, which this part printed in a run by hand")
 	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.IntVar(&s.nice, "nice", 0, "run the tests with this niceness, 0 to 19")
@@ -147,7 +147,7 @@ func (s *soak) commit(ctx context.Context) (_ string, err error) {
 		return strings.TrimSpace(string(out)), nil
 	}
 	commit := must.Get(git("rev-parse", "HEAD"))
-	changes := must.Get(git("status", "--porcelain", "--", ".", ":!docs/soak.md"))
+	changes := must.Get(git("status", "--porcelain", "--", ".", ":!hack/soak/README.md"))
 	if changes != "" {
 		return commit[:12] + "+", nil
 	}
