@@ -32,6 +32,7 @@ var setups = map[string]func(*world) error{
 	"docs/component-configs.md": componentConfigs,
 	"docs/components.md":        binaries,
 	"docs/contributing.md":      noSetup,
+	"docs/getting-started.md":   gettingStarted,
 	"docs/gitops.md":            gitops,
 	"docs/install.md":           install,
 	"docs/kubelets.md":          kubelets,
@@ -119,7 +120,14 @@ func withWorker(w *world) error { return errors.Join(installed(w), w.hollowNode(
 // hidePrograms takes evenkeel's programs off the PATH: the page puts them there.
 func (w *world) hidePrograms() error { return w.run(`PATH=${PATH#*:}`) }
 
+// readme has what the page's one change needs: a node, a pool and a drop-in.
 func readme(w *world) error {
+	return errors.Join(installed(w), w.hollowNode("node"), w.controller(), w.write("more-pods.yaml", morePods),
+		w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)}))
+}
+
+// gettingStarted has an empty cluster, in which the page installs evenkeel.
+func gettingStarted(w *world) error {
 	w.instead["kubectl evenkeel install node-1"] = func(context.Context) error { return errors.Join(w.hollowNode("node"), w.controller()) }
 	w.instead["kubectl evenkeel install --selector"] = func(context.Context) error {
 		return w.hollowNodes(hollow.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)})
