@@ -8,5 +8,5 @@
 // Decide must not know a clock, file, network or process. The agent gathers what can be observed, calls Decide, saves Next,
 // carries out Action and reports Status. After a crash at any point the agent observes and decides again. The rules are
 // those of the proposal "Dynamic Kubelet Configuration" (2017), sections "Robust Kubelet behavior" and "Reporting
-// Configuration Status", with the differences that docs/architecture.md names.
+// Configuration Status", with the differences that docs/proposals/differences.md lists.
 package trial
