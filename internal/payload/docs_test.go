@@ -22,26 +22,6 @@ func readDoc(t *testing.T) string {
 	return string(text)
 }
 
-func TestTheGroupsInTheDocsMatchTheCode(t *testing.T) {
-	_, after, ok := strings.Cut(readDoc(t), "| group | fields |\n| --- | --- |\n")
-	assert.Must(t, ok, "docs/payload.md has no table of groups")
-	got, _, _ := strings.Cut(after, "\n\n")
-
-	var rows []string
-	var visit func(g *group)
-	visit = func(g *group) {
-		if len(g.fields) > 0 {
-			rows = append(rows, fmt.Sprintf("| `%s` | `%s` |", g.path, strings.Join(keys(g.fields), "`, `")))
-		}
-		for _, key := range keys(g.groups) {
-			visit(g.groups[key])
-		}
-	}
-	visit(topGroup)
-	want := strings.Join(rows, "\n")
-	assert.That(t, got == want, "docs/payload.md should have these rows:\n%s", want)
-}
-
 func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 	var seen []string
 	for i, block := range strings.Split(readDoc(t), "```") {
