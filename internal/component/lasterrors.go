@@ -76,11 +76,13 @@ func errorsIn(log []byte) iter.Seq[loggedError] {
 const maxKeptErrors, maxNewErrors, maxErrorWords = 200, 5, 200
 
 // objectKeys are keys of records about a pod, its containers, its volumes or another object, which no two runs of a kubelet share.
-var objectKeys = []string{"pod", "pods", "podUID", "podSandboxID", "sandboxID", "containerID", "containerName", "volumeName", "node", "image", "lease"}
+var objectKeys = []string{"pod", "pods", "podUID", "podSandboxID", "sandboxID", "containerID", "containerName", "volumeName", "node",
+	"image"}
 
 // passing are words about what a kubelet waits for at each start, or tries again: which of them a run logs is chance.
-var passing = regexp.MustCompile(`(?i)may not have completed yet|not found|not yet|no such container|connection re(fused|set)|dial tcp|timeout|` +
-	`deadline exceeded|context canceled|api ?server|\*v1\.|\blease|in memory cache|forbidden|unauthorized|summary stats|too long|retry|try again`)
+var passing = regexp.MustCompile(`(?i)may not have completed yet|not found|not yet|connection re(fused|set)|dial tcp|timeout|` +
+	`deadline exceeded|context canceled|api ?server|\*v1\.|\blease|in memory cache|forbidden|unauthorized|summary stats|too long|` +
+	`retry|try again`)
 
 // Errors adds to known the errors in lines of a kubelet's log that are about the kubelet itself, and not about an object or a state that
 // passes: at most maxKeptErrors, each once, without credentials.

@@ -24,7 +24,8 @@ type PodRefusal struct {
 const maxRefusalWords = 200
 
 // The error that ends an attempt of the kubelets 1.33 to 1.38 to start a pod. Only its beginning counts, because the rest quotes the
-// runtime and the pod. A pod of which an earlier container fails for another reason is no witness. Volumes, images, Secrets and programs that exit have other beginnings.
+// runtime and the pod. A pod of which an earlier container fails for another reason is no witness. Volumes, images, Secrets and programs
+// that exit have other beginnings.
 var refusalHeads = regexp.MustCompile(`^\[?failed to "(?:CreatePodSandbox|StartContainer)" for "[^"]*" with ` +
 	`(CreatePodSandboxError|CreateContainerError|RunContainerError|PreCreateHookError|PreStartHookError): |` +
 	`^(failed to ensure that the pod): \S+ cgroups exist and are correctly applied: `)

@@ -63,8 +63,8 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 		switch {
 		case c.localFailure != "": // the candidate may fail in the same way, and the node cannot go back to the local configuration
 			v.Outcome = CouldNotTell
-			v.Message = clip("correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: "+
-				c.localFailure, maxMessage)
+			v.Message = clip("correct the node's local configuration, and this one is judged again: "+
+				"the kubelet would not start with the local one: "+c.localFailure, maxMessage)
 		case !c.runtimeDown:
 			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage " +
 				"cannot be used with this kubelet; other errors appear only in the trial"})

@@ -68,8 +68,8 @@ func (d *decider) isRefused() bool {
 	return refused == 2 || refused == 1 && !slices.ContainsFunc(d.started(), isTrusted)
 }
 
-// waitsForStarts reports whether the trial must not pass yet: pods are refused, or an earlier kubelet waited for refused pods, which this one
-// has not had the time to refuse, too. One broken pod must not hold a trial forever.
+// waitsForStarts reports whether the trial must not pass yet: pods are refused, or an earlier kubelet waited for refused pods, which this
+// one has not had the time to refuse, too. One broken pod must not hold a trial forever.
 func (d *decider) waitsForStarts() bool {
 	duration, health, now := d.next.Trial.Terms.Duration.Duration, d.observedHealth(), d.next.Run.HealthyFor
 	return (d.isRefused() || health-now > duration && now < refusedAfter) && health < duration+maxRefusalWait
