@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // supportEnds are the days on which upstream's support of minor versions ends. Source: kubernetes.io/releases/patch-releases, up to 1.34
@@ -124,8 +126,8 @@ var checks = []struct {
 		for _, prefix := range s.podCIDRs {
 			host, maxPods := prefix.Addr().BitLen()-prefix.Bits(), s.number("maxPods")
 			if host < 31 && maxPods > 1<<host-2 {
-				return fmt.Sprintf("maxPods is %d, and a pod CIDR of /%d has addresses for %d pods: more stay in ContainerCreating", maxPods,
-					prefix.Bits(), max(0, 1<<host-2))
+				return fmt.Sprintf("maxPods is %d, and a pod CIDR of /%d has addresses for %s: more stay in ContainerCreating", maxPods,
+					prefix.Bits(), printable.Count(max(0, 1<<host-2), "pod"))
 			}
 		}
 		return ""
