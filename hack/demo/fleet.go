@@ -48,7 +48,7 @@ func (s *show) gather(ctx context.Context) (err error) {
 	}))
 	must.OK(s.kubectl(ctx, 0, "label", "node", s.Node.Name(), poolLabel+"="+pool))
 	say("A rollout changes no node that a person has assigned something to, so the assignment is removed:")
-	must.OK(s.kubectl(ctx, 0, "patch", "nodeconfig", s.Node.Name(), "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`))
+	must.OK(s.kubectl(ctx, 0, "evenkeel", "assign", s.Node.Name(), "--release", "--yes"))
 	must.Get(s.until(ctx, "True", "LocalInit"))
 	must.OK(s.capacity(ctx, 110))
 	nodes := must.Get(s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: poolLabel + "=" + pool}))

@@ -81,8 +81,8 @@ func (d *planner) stateOf(n *Node) NodeState {
 	case n.Owner != "":
 		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has the node", n.Owner)}
 	case n.manual():
-		return NodeState{State: Manual, Message: "a person set its configuration; remove spec.configSource of its NodeConfig to let the " +
-			"rollout manage the node"}
+		return NodeState{State: Manual, Message: "a person set its configuration; to return it to the rollout: kubectl evenkeel assign " +
+			n.Name + " --release"}
 	case n.OtherSource == v1alpha1.RemoteConfigDisabled:
 		return NodeState{State: Skipped, Message: "its agent has opted out of remote configuration"}
 	case n.OtherSource != "":

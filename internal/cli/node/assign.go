@@ -31,7 +31,7 @@ func AssignCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
 	var o assignOptions
 	cmd := &cobra.Command{
-		Use:   "assign NODE {-f FILE [--drop-in] | --local}",
+		Use:   "assign NODE {-f FILE [--drop-in] | --local | --release}",
 		Short: "Assign a kubelet configuration to one node, and wait for the outcome",
 		Long: `Assign a kubelet configuration from a file, or the local configuration, to one node, and wait for the outcome.
 
@@ -52,7 +52,8 @@ runs (evenkeel-install or kube-system). Name an IMAGE that the node has and whos
 it is told to stop, such as --start-probe=registry.k8s.io/pause:3.10, if no pod of evenkeel-agent runs on the node. The exit code is 1
 if the kubelet cannot start the pod, and 3 if the probe has no result. The command deletes the pod in any case.
 
-A rollout that selects the node no longer changes it. For many nodes use "push".
+A rollout that selects the node no longer changes it, until you return the node to the rollout with --release. For many nodes use
+"push".
 
 The exit code is 0 when the configuration has passed its trial, 2 when the node refused it or rolled back, and 3 when
 --timeout has expired or the agent does not answer. --for ends the wait earlier, with exit code 0:
@@ -67,6 +68,9 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 
   # Return to the node's own configuration
   kubectl evenkeel assign worker-17 --local
+
+  # Return to the configuration of the rollout that selects the node
+  kubectl evenkeel assign worker-17 --release
 
   # Also prove that the node can still start pods
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --start-probe
@@ -88,6 +92,8 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 	f.StringVarP(&o.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&o.dropIn, "drop-in", false, "the file is partial: merge it over the node's local configuration")
 	f.BoolVar(&o.local, "local", false, "assign the node's local configuration; the node forgets its last-known-good")
+	f.BoolVar(&o.release, "release", false, "remove what a person assigned, so that a rollout can change the node again; until then it runs "+
+		"its local configuration")
 	o.trial.Add(cmd)
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes and the node's answer, and assign nothing")
@@ -114,15 +120,18 @@ const (
 
 // assignOptions has the arguments and flags of "assign".
 type assignOptions struct {
-	node, file, until, startProbe     string
-	dropIn, local, yes, dryRun, force bool
-	trial                             command.TrialFlags
-	timeout                           time.Duration // 0: no limit
-	agentTimeout                      time.Duration
+	node, file, until, startProbe string
+	dropIn, local, release        bool
+	yes, dryRun, force            bool
+	trial                         command.TrialFlags
+	timeout                       time.Duration // 0: no limit
+	agentTimeout                  time.Duration
 }
 
 func (o *assignOptions) check(timed bool) error {
 	switch {
+	case o.release && (o.file != "" || o.dropIn || o.local || o.force || o.startProbe != "" || o.trial.Changed()):
+		return errors.New("--release assigns nothing: it can only be used with --yes and --dry-run")
 	case o.local && (o.file != "" || o.dropIn):
 		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local " +
 			"or the others")
@@ -132,9 +141,9 @@ func (o *assignOptions) check(timed bool) error {
 		return errors.New("--local has no preflight: it cannot be used with --force")
 	case o.local && o.trial.Changed():
 		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
-	case !o.local && o.file == "":
-		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own " +
-			"configuration")
+	case !o.local && !o.release && o.file == "":
+		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), --local for the node's own " +
+			"configuration, or --release to return the node to its rollout")
 	case o.until != untilProven && o.until != untilTrial && o.until != untilAssigned:
 		return fmt.Errorf("--for must be proven, trial or assigned, not %q", o.until)
 	case timed && o.timeout <= 0:
@@ -153,6 +162,7 @@ type assignment struct {
 	name    string            // of the ConfigMap that holds the content
 	stored  *corev1.ConfigMap // nil if it does not exist yet
 	trial   *v1alpha1.TrialTerms
+	release bool // nothing is assigned
 }
 
 func (a *app) assign(ctx context.Context, o assignOptions) error {
@@ -161,7 +171,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		return err
 	}
 	var content payload.Payload
-	if !o.local {
+	if o.file != "" {
 		if content, err = a.ReadPayload(ctx, o.file, o.dropIn, "changed"); err != nil {
 			return err
 		}
@@ -176,6 +186,9 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	it, err := gather(ctx, c, o, content)
 	if err != nil {
 		return err
+	}
+	if o.release {
+		return a.release(ctx, c, o, it)
 	}
 	it.trial = trial
 	newTrial := o.trial.Changed() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, trial)
@@ -243,7 +256,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 		return nil, err
 	}
 	node := describe.NodeOf(view, time.Now())
-	it := &assignment{node: node, config: node.Config(), content: content}
+	it := &assignment{node: node, config: node.Config(), content: content, release: o.release}
 	switch nc := it.config; {
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was "+
@@ -258,7 +271,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 		return nil, fmt.Errorf("node %s follows its own ConfigMap, kubelet-%[1]s, and would ignore the assignment: edit that ConfigMap; "+
 			"nothing was changed", o.node)
 	}
-	if o.local {
+	if o.file == "" {
 		return it, nil
 	}
 	it.name = steer.ContentName(o.file, content.SHA256)
@@ -289,6 +302,38 @@ func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
 			return source
 		}
 	}
+	return nil
+}
+
+// release removes what a person assigned to the node. Rollouts can change the node then.
+func (a *app) release(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) error {
+	source := it.config.Spec.ConfigSource
+	switch {
+	case source == nil:
+		fmt.Fprintf(a.Out, "node %s has no assignment: nothing changes\n", o.node)
+		return nil
+	case source.RolloutRef != nil:
+		fmt.Fprintf(a.Out, "rollout %s assigned what node %s has: nothing changes\n", source.RolloutRef.Name, o.node)
+		return nil
+	}
+	if err := a.showAssignment(ctx, c, it); err != nil {
+		return err
+	}
+	next := "no rollout selects it, so that it keeps its local configuration"
+	if it.node.Rollout != "" {
+		next = fmt.Sprintf("it runs its local configuration until rollout %s reaches it", it.node.Rollout)
+	}
+	if o.dryRun {
+		fmt.Fprintf(a.Out, "dry run: node %s was not released; otherwise %s\n", o.node, next)
+		return nil
+	}
+	if err := a.Confirm(ctx, fmt.Sprintf("Release node %s? Then %s.", o.node, next), o.yes, false); err != nil {
+		return err
+	}
+	if _, err := steer.Assign(ctx, c, it.config, nil, nil); err != nil {
+		return maybeWritten(err)
+	}
+	fmt.Fprintf(a.Out, "node %s is released: %s\n", o.node, next)
 	return nil
 }
 
@@ -382,10 +427,10 @@ func (it *assignment) notes() []string {
 	for _, problem := range it.node.Problems {
 		notes = append(notes, fmt.Sprintf("node %s: %s", name, problem))
 	}
-	handOver := fmt.Sprintf("; to return the node to the rollout: kubectl patch nodeconfig %s --type=json -p '[{\"op\": \"remove\", "+
-		"\"path\": \"/spec/configSource\"}]'", name)
+	handOver := "; to return the node to the rollout: kubectl evenkeel assign " + name + " --release"
 	by := nc.Spec.ConfigSource.By()
 	switch rollout := it.node.Rollout; {
+	case it.release:
 	case rollout != "" && by.Name == rollout:
 		notes = append(notes, fmt.Sprintf("rollout %s has assigned revision %[3]d to node %[2]s; from now on it will not change the node%[4]s",
 			rollout, name, by.Revision, handOver))

@@ -128,7 +128,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 		want       string
 	}{
 		{"updated", "cases", fakeapi.ByRollout("cases", 1, rev, nil), fine, "- nothing: the node runs the target of rollout cases (revision 1)\n"},
-		{"by-hand", "cases", fakeapi.ByPerson(rev), fine, "- rollout cases skips the node: a person set its configuration; remove spec.configSource"},
+		{"by-hand", "cases", fakeapi.ByPerson(rev), fine, "- rollout cases skips the node: a person set its configuration; to return it to the rollout: kubectl evenkeel assign by-hand --release"},
 		{"alone", "nobody", fakeapi.ByPerson(rev), fine, "- no rollout selects the node; to assign a configuration: kubectl evenkeel assign "},
 		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, by a person\n"},
 		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: remote configuration is disabled on the node"},

@@ -42,7 +42,7 @@ func (a *Agent) compareErrors() {
 	}
 	if found := component.NewErrors(e.before, e.now); !slices.Equal(found, e.found) {
 		e.found = found
-		a.reportEvent(a.log(a.state.Run.Config), trial.Event{Warning: true, Reason: "NewKubeletErrors", Message: e.words()})
+		a.reportEvent(a.log(a.state.Run.Config), trial.Event{Warning: true, Reason: v1alpha1.ConditionNewKubeletErrors, Message: e.words()})
 	}
 }
 

@@ -265,7 +265,7 @@ func noAgent(f *Facts) []Finding {
 // manual reports nodes that their rollouts skip, maybe since somebody forgot an experiment.
 func manual(f *Facts) []Finding {
 	return one(f, Note, "a person set its configuration, and its rollout skips it",
-		"remove spec.configSource of its NodeConfig to let the rollout manage it",
+		"kubectl evenkeel assign NODE --release returns a node to the rollout",
 		func(n *Node) bool { return n.Selected && n.Manual })
 }
 

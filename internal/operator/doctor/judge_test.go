@@ -256,7 +256,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"note no-agent: node b: no agent has ever reported, and no rollout selects it -> ",
 		}},
 		{"nodes that a person configured", nodes(fine("a", func(n *Node) { n.Selected, n.Manual = true, true }), fine("b", func(n *Node) { n.Manual = true }), fine("c")),
-			[]string{"note manual: node a: a person set its configuration, and its rollout skips it -> remove spec.configSource of its NodeConfig to let the rollout manage it"}},
+			[]string{"note manual: node a: a person set its configuration, and its rollout skips it -> kubectl evenkeel assign NODE --release returns a node to the rollout"}},
 		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Selected: true}} }, nil},
 		{"a ConfigMap that is there", nodes(fine("a", assigned("uid-1"))), nil},
 		{"a ConfigMap that was made anew", nodes(fine("a", assigned("uid-0")), fine("b", assigned("uid-0")), fine("c", assigned("uid-0")), fine("d", assigned("uid-0"))),
