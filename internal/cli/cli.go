@@ -49,7 +49,8 @@ Exit codes:
   2  the rollout is halted, rolled back, invalid or stuck; "component": a configuration must be migrated by hand;
      "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back;
      "preflight": a node refuses; "survey": a kubelet would not start
-  3  --timeout expired, or an agent or a surveyed kubelet does not answer; "component plan": it is unknown whether a configuration must be migrated by hand
+  3  --timeout expired, or an agent or a surveyed kubelet does not answer; "component plan": it is unknown whether a
+     configuration must be migrated by hand
   4  the rollout waits for approval ("rollout approve")
 "config validate" and "doctor" have other exit codes.
 
