@@ -16,6 +16,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -96,7 +97,14 @@ func (m *machine) assign(name, fields string) {
 	m.do(m.server.Create("configmaps", cm.Namespace, cm))
 	ref := map[string]any{"namespace": cm.Namespace, "name": name, "uid": string(cm.UID)}
 	for _, node := range m.fleet.Names() {
-		m.do(m.server.Patch("nodeconfigs", "", node, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMapRef": ref}}}))
+		assign := func() error {
+			return m.server.Patch("nodeconfigs", "", node, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMapRef": ref}}})
+		}
+		err := assign()
+		for ; apierrors.IsNotFound(err); err = assign() { // the agent creates it
+			time.Sleep(time.Second)
+		}
+		m.do(err)
 	}
 }
 

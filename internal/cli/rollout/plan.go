@@ -233,7 +233,12 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // planOf returns the plan of a rollout, which does not have to exist yet.
 func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
-	f, err := fleet.Gather(ctx, c, r, nil)
+	managed := map[string]int{}
+	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) {
+		if what := autoscaled(p.Node); what != "" {
+			managed[what]++
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +249,11 @@ func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout)
 	if err != nil {
 		return nil, err
 	}
-	return newPlanReport(ctx, f, model)
+	report, err := newPlanReport(ctx, f, model)
+	if err == nil {
+		report.autoscaled = managed
+	}
+	return report, err
 }
 
 // PlanReport is the output of "rollout plan".
@@ -277,6 +286,8 @@ type PlanReport struct {
 	windows bool          // the rollout has windows
 	run     rollout.Run   // with the failures of the model
 	effect  *steer.Effect // nil: the rollout is invalid
+
+	autoscaled map[string]int // nodes that an autoscaler may manage, by what says so
 }
 
 // batchView is a batch of nodes that are written to at the same time.

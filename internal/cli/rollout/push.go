@@ -252,6 +252,9 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	}
 	plan.print(env.Out)
 	warnOfSelector(env, desired)
+	if words := change.autoscalerNote(ctx, c, plan.autoscaled); words != "" {
+		fmt.Fprintln(env.ErrOut, "note:", printable.Line(words))
+	}
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
 		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps "+
 			"%s\n", stepsFlag(old.Spec.Strategy.Steps))
@@ -287,6 +290,15 @@ func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
 	if words := fleet.SelfSelectionWarning(&r.Spec); words != "" {
 		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
 	}
+}
+
+// autoscalerNote compares with the present template; if that cannot be read, with the local configuration.
+func (change *Change) autoscalerNote(ctx context.Context, c client.Client, nodes map[string]int) string {
+	var before payload.Payload
+	if change.old != nil {
+		before, _ = fleet.ContentIn(ctx, c, change.old.Spec.Template)
+	}
+	return autoscalerNote(before, change.content, nodes)
 }
 
 // patch sends a change of an existing rollout, again after conflicts with writes that left the spec alone.

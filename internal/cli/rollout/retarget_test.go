@@ -180,5 +180,5 @@ func TestADiffComparesWhatNodesRunWithTheTarget(t *testing.T) {
 	nc.Status.ObservedGeneration, nc.Status.Active, nc.Status.LastKnownGood = nc.Generation, fakeapi.Runs(bad), fakeapi.Proven(bad)
 	api.Report(nc)
 	api.Run("rollout", "diff", "undone").Want(t, command.ExitComplete, []string{
-		"1 node goes from revision 1 to revision 3:\n", "maxPods: unset -> 120\n", "podPidsLimit: 5 -> unset\n", "2 nodes keep revision 3\n"})
+		"1 node goes from revision 1 to revision 3:\n", "maxPods: unset -> 120\n", "podPidsLimit: 5 -> unset (acts on new pods only)\n", "2 nodes keep revision 3\n"})
 }

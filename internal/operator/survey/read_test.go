@@ -74,6 +74,7 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 			for r.Context().Err() == nil {
 				_, _ = io.WriteString(w, " ")
 				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Millisecond)
 			}
 		}},
 		"closed": {"noConfigz", func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }},
