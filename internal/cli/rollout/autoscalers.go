@@ -17,13 +17,16 @@ import (
 )
 
 // roomFields are the fields that decide how many pods fit on a node, and of which size. An autoscaler predicts that for new nodes.
-var roomFields = []string{"enforceNodeAllocatable", "evictionHard", "kubeReserved", "maxPods", "podsPerCore", "reservedSystemCPUs", "systemReserved"}
+var roomFields = []string{
+	"enforceNodeAllocatable", "evictionHard", "kubeReserved", "maxPods", "podsPerCore", "reservedSystemCPUs", "systemReserved",
+}
 
 const karpenterLabel = "karpenter.sh/nodepool"
 
 // groupLabels are on nodes that an autoscaler may add and remove.
 var groupLabels = []string{
-	karpenterLabel, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "node.cluster.x-k8s.io/machine-deployment",
+	karpenterLabel, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool",
+	"node.cluster.x-k8s.io/machine-deployment",
 }
 
 // autoscaled returns what says that an autoscaler may manage a node: a label of it, or the kind of its provider ID; empty: nothing.
