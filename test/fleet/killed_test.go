@@ -29,7 +29,11 @@ func (s *scenario) controller(flags ...string) *process {
 	s.t.Helper()
 	p, err := startController(flags...)
 	s.do(err)
-	s.t.Cleanup(func() { p.Kill() })
+	s.t.Cleanup(func() {
+		if p.Kill(); s.t.Failed() {
+			s.t.Log("this test's controller said:\n" + p.said(""))
+		}
+	})
 	return p
 }
 
