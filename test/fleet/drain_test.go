@@ -190,6 +190,14 @@ func TestAControllerThatIsKilledLeavesNoNodeDraining(t *testing.T) { // not para
 		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // kills it at a random moment
 		p.Kill()
 	}
+	// The API server ends a deletion in two steps. A request that is cut off between them leaves a pod for the kubelet to delete.
+	pods := &corev1.PodList{}
+	s.do(kube.List(s.t.Context(), pods, client.InNamespace(metav1.NamespaceDefault)))
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp != nil {
+			s.do(client.IgnoreNotFound(kube.Delete(s.t.Context(), &pods.Items[i], client.GracePeriodSeconds(0))))
+		}
+	}
 	p := s.controller("--leader-elect=false")
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(nodes))
 	s.noTaint()
