@@ -169,7 +169,7 @@ const mostGroups = 4
 func showEffect(ctx context.Context, env *command.Env, c client.Client, e *steer.Effect) {
 	for i, g := range e.Moves {
 		if i == mostGroups {
-			fmt.Fprintf(env.Out, "and %d more groups of nodes\n", len(e.Moves)-i)
+			fmt.Fprintf(env.Out, "and %d more groups of nodes; what each node runs: kubectl evenkeel nodes\n", len(e.Moves)-i)
 			break
 		}
 		fmt.Fprintf(env.Out, "%s:\n", g)
