@@ -6,6 +6,7 @@ package hollow
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
@@ -32,13 +33,14 @@ func (v nodeView) Snapshot(ctx context.Context) source.NodeState {
 
 // shown is what the agent has seen of a heartbeat.
 type shown struct {
-	up        bool // a kubelet runs and was healthy
-	kubelets  int  // how many were
-	renewed   bool // since then, it has renewed the Lease
-	renewals  int  // a number for the agent, instead of the time of the renewal
-	snapshots int  // in progress
-	based     bool // no snapshot that began before the renewal is in progress any more
-	unseen    bool // the condition Ready changes, and the agent has not seen that yet
+	up         bool   // a kubelet runs and was healthy
+	kubelets   int    // how many were
+	renewed    bool   // since then, it has renewed the Lease
+	renewals   int    // a number for the agent, instead of the time of the renewal
+	podStarted string // when the pod of the present kubelet was started
+	snapshots  int    // in progress
+	based      bool   // no snapshot that began before the renewal is in progress any more
+	unseen     bool   // the condition Ready changes, and the agent has not seen that yet
 }
 
 // correct returns what the agent shall see of a state.
@@ -46,8 +48,11 @@ func (h *heartbeat) correct(s source.NodeState) source.NodeState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.LeaseRenewed = h.renewal()
-	if s.Complete { // each kubelet starts a pod
-		s.Pods = append(s.Pods, source.Pod{UID: "hollow", Namespace: "kube-system", Name: "hollow", Static: true, Started: s.LeaseRenewed})
+	if h.renewed { // each kubelet starts a pod: after its own start, also in the same second
+		h.podStarted = time.Now().Add(time.Second).UTC().Format("2006-01-02T15:04:05.000000000Z")
+	}
+	if s.Complete {
+		s.Pods = append(s.Pods, source.Pod{UID: "hollow", Namespace: "kube-system", Name: "hollow", Static: true, Started: h.podStarted})
 	}
 	if h.watched && h.up && h.observe(s) {
 		s.Reachable, s.Cause = false, "this machine is busy: the agent of the hollow node may not have seen the latest heartbeat"

@@ -261,6 +261,8 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was "+
 			"changed", o.node)
+	case o.release: // it needs no agent
+		return it, nil
 	case !fleet.HasReported(nc):
 		return nil, fmt.Errorf("no agent has ever reported from node %s: install one with: kubectl evenkeel install %[1]s; nothing was changed",
 			o.node)
