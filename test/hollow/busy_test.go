@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -161,6 +162,20 @@ func late(method, path string, by time.Duration) func(*http.Request) time.Durati
 		}
 		return 0
 	}
+}
+
+func TestEachTrialOfAHollowNodeStartsAPod(t *testing.T) {
+	onMachine(t, busy{}, func(m *machine) {
+		for i := range 12 {
+			name := fmt.Sprint("good-", i)
+			m.assign(name, fmt.Sprint("maxPods: ", 50+i))
+			m.runs(name)
+			for _, node := range m.fleet.Names() {
+				st, _ := m.fleet.Status(node)
+				assert.That(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPodsStarted), "%s, %s: %+v", name, node, st.Conditions)
+			}
+		}
+	})
 }
 
 func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
