@@ -89,8 +89,13 @@ func Remove(ctx context.Context, c client.Client, p Probe) error {
 	return remove(ctx, c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.name()}})
 }
 
+// remove deletes a pod that was read, and no later one of its name; of a pod without a UID, the one that has the name.
 func remove(ctx context.Context, c client.Client, pod *corev1.Pod) error {
-	if err := c.Delete(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
+	var same client.Preconditions
+	if pod.UID != "" {
+		same.UID = &pod.UID
+	}
+	if err := c.Delete(ctx, pod, same); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ package startprobe
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,4 +87,27 @@ func TestStoppingHasATimeOfItsOwn(t *testing.T) {
 	assert.Equal(t, report, rollout.ProbeReport{Key: "k", Began: late, Stopping: true, Message: "it stops"}, "a pod that stops")
 	report = Pass(t.Context(), c, worker, report, late.Add(patience))
 	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
+}
+
+// The fake client ignores preconditions, so the test looks at the requests.
+func TestOnlyThePodThatWasReadIsDeleted(t *testing.T) {
+	var asked []string
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, options ...client.DeleteOption) error {
+			o := (&client.DeleteOptions{}).ApplyOptions(options)
+			uid := "any"
+			if o.Preconditions != nil && o.Preconditions.UID != nil {
+				uid = string(*o.Preconditions.UID)
+			}
+			asked = append(asked, uid)
+			return nil
+		},
+	}).WithObjects(worker.Pod("pause")).Build()
+	old := &corev1.Pod{}
+	assert.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(worker.Pod("pause")), old))
+	old.UID, old.CreationTimestamp = "read", metav1.NewTime(began.Add(-time.Hour))
+	assert.OK(t, c.Update(t.Context(), old))
+	assert.OK(t, RemoveOld(t.Context(), c, worker.Namespace, began))
+	assert.OK(t, Remove(t.Context(), c, worker))
+	assert.Equal(t, strings.Join(asked, " "), "read any", "the UIDs of the deletions")
 }
