@@ -18,8 +18,6 @@ var (
 	link = regexp.MustCompile(`: |, (?:err|error): `)
 	// noLink ends what comes before a colon that is no link: "(UID: 1)", "last: exit status 1", "run: kubectl", "or: kubectl".
 	noLink = regexp.MustCompile(`(?:\(UID|\b(?:last|or|run|with))$`)
-	// plain is a word that a shell takes as it is.
-	plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
 	// chatter is a message of the kubelet below the level of a warning, and a debug message of evenkeel.
 	chatter = regexp.MustCompile(`^I\d{4} |^time=\S+ level=DEBUG`)
 )
@@ -96,17 +94,6 @@ func wrap(text string, n int) []string {
 		}
 	}
 	return lines
-}
-
-// commandLine returns a command as a user types it.
-func commandLine(args ...string) string {
-	words := make([]string, len(args))
-	for i, arg := range args {
-		if words[i] = arg; !plain.MatchString(arg) {
-			words[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // newest returns the last lines of a log, at most n, without chatter unless the log contains nothing else.

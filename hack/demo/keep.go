@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -26,7 +27,7 @@ func (s *show) keep(ctx context.Context, failure bool) (err error) {
 	}
 	fmt.Print("\nEverything keeps running until you press ctrl-C. In another shell:\n\n")
 	// These lines are not wrapped: they are there to be copied.
-	fmt.Printf("   export KUBECONFIG=%s\n   export PATH=%s:$PATH\n", commandLine(kubeconfig), path)
+	fmt.Printf("   export KUBECONFIG=%s\n   export PATH=%s:$PATH\n", printable.Shell(kubeconfig), path)
 	for _, command := range commands(s.Node.Name(), s.pushed) {
 		fmt.Println("   " + command)
 	}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -25,7 +26,7 @@ func (s *show) start(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
 	s.title("A stock kubelet, started by evenkeel-agent with its existing command line, and two pods")
-	say("$ %s", s.shortened(commandLine(s.agent.Argv()...)))
+	say("$ %s", s.shortened(printable.Shell(s.agent.Argv()...)))
 	must.OK(s.startAgent())
 	must.Get(s.until(ctx, "True", "LocalInit"))
 	must.OK(s.capacity(ctx, 110))
@@ -142,7 +143,7 @@ func (s *show) dropIn(name, fields string) (string, error) {
 
 // kubectl shows a command and its output. The exit code must be code.
 func (s *show) kubectl(ctx context.Context, code int, args ...string) error {
-	typed := commandLine(append([]string{"kubectl"}, args...)...)
+	typed := printable.Shell(append([]string{"kubectl"}, args...)...)
 	say("$ %s", typed)
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
