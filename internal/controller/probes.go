@@ -66,8 +66,8 @@ func (c *Controller) askForProbes(ctx context.Context) {
 // passProbes begins the passes over start probes that are due, and deletes the pods of those that end without a result. Both run beside the
 // loop: the results make the rollout due.
 func (c *Controller) passProbes(ctx context.Context, in *planInput, result *rollout.Result) {
-	for _, i := range slices.Concat(result.Probe, result.DropProbe) {
-		n, drop := &in.nodes[i], slices.Contains(result.DropProbe, i)
+	for at, i := range slices.Concat(result.Probe, result.DropProbe) {
+		n, drop := &in.nodes[i], at >= len(result.Probe)
 		probe := startprobe.Probe{Namespace: c.settings.Namespace, Node: n.Name, For: in.Name, Key: in.ProbeKey(n),
 			Image: in.Spec.Strategy.StartProbeImage}
 		if drop {

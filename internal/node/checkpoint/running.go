@@ -20,18 +20,7 @@ const runningFile = "running"
 // does not need to survive a power cut. If it cannot be saved, the old description is removed, because it would be
 // wrong.
 func SetRunning(fsys atomicfile.FS, dir string, about []byte) error {
-	path := filepath.Join(dir, runningFile)
-	temp := fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), atomicfile.TempSuffix)
-	f, err := fsys.Create(temp, fileMode)
-	if err == nil {
-		_, err = f.Write(about)
-		if err = errors.Join(err, f.Close()); err == nil {
-			err = fsys.Rename(temp, path)
-		}
-		if err != nil {
-			_ = fsys.Remove(temp) // return the first error
-		}
-	}
+	err := setRunning(fsys, filepath.Join(dir, runningFile), about)
 	if err != nil {
 		err = errors.Join(err, ClearRunning(fsys, dir))
 	}
@@ -45,6 +34,22 @@ func removeFile(fsys atomicfile.FS, dir, name string) error {
 	err := fsys.Remove(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	return err
+}
+
+func setRunning(fsys atomicfile.FS, path string, about []byte) error {
+	temp := fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), atomicfile.TempSuffix)
+	f, err := fsys.Create(temp, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(about)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = fsys.Rename(temp, path)
+	}
+	if err != nil {
+		_ = fsys.Remove(temp) // return the first error
 	}
 	return err
 }
