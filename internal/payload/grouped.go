@@ -82,14 +82,20 @@ func join(path, name string) string { return strings.TrimPrefix(path+"."+name, "
 
 func last(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 
+// TopField returns the first name of a path: "evictionHard" of "evictionHard[memory.available]". A path that begins with a dot or a bracket
+// is no field's, and stays whole.
+func TopField(path string) string {
+	if end := strings.IndexAny(path, ".["); end > 0 {
+		return path[:end]
+	}
+	return path
+}
+
 // GroupedPath returns the path in the grouped form for an upstream path, which may end in a mapping:
 // "resources.eviction.evictionHard[memory.available]".
 func GroupedPath(path string) string {
-	end := strings.IndexAny(path, ".[")
-	if end < 0 {
-		end = len(path)
-	}
-	top, rest := path[:end], strings.TrimPrefix(path[end:], ".")
+	top := TopField(path)
+	rest := strings.TrimPrefix(path[len(top):], ".")
 	group := groupOf[top]
 	if group == nil {
 		return path

@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,16 +42,17 @@ func autoscaled(node *corev1.Node) string {
 	return "provider ID " + cloud + "://"
 }
 
-// autoscalerNote says what to change besides the kubelets if the room on nodes changes that an autoscaler may manage; empty: nothing.
+// autoscalerNote says what to change besides the kubelets if the room changes on nodes that an autoscaler may manage, of which there is
+// at least one; empty: nothing.
 func autoscalerNote(before, after payload.Payload, nodes map[string]int) string {
 	_, changes := describe.ContentChanges(before, after, describe.LocalOfEach)
 	var fields []string
 	for _, c := range changes {
-		if name := c.Field[:cmp.Or(max(0, strings.IndexAny(c.Field, ".[")), len(c.Field))]; slices.Contains(roomFields, name) {
+		if name := payload.TopField(c.Field); slices.Contains(roomFields, name) {
 			fields = append(fields, name)
 		}
 	}
-	if len(fields) == 0 || len(nodes) == 0 {
+	if len(fields) == 0 {
 		return ""
 	}
 	var groups []string

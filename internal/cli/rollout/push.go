@@ -294,6 +294,9 @@ func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
 
 // autoscalerNote compares with the present template; if that cannot be read, with the local configuration.
 func (change *Change) autoscalerNote(ctx context.Context, c client.Client, nodes map[string]int) string {
+	if len(nodes) == 0 {
+		return ""
+	}
 	var before payload.Payload
 	if change.old != nil {
 		before, _ = fleet.ContentIn(ctx, c, change.old.Spec.Template)

@@ -5,7 +5,6 @@ package survey
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -46,31 +46,21 @@ func minorOf(n Node) int {
 // surveyed is a node with its configuration, which is nil if it is not known.
 type surveyed struct {
 	Node
-	fields map[string]any
+	fields component.Effective
 	minor  int // of the kubelet's version; 0: not known
 	today  string
 }
 
-// lookup returns a field of the configuration; nil if it is not set.
-func (s surveyed) lookup(path ...string) (value any) {
-	value = s.fields
-	for _, name := range path {
-		fields, _ := value.(map[string]any)
-		value = fields[name]
-	}
+// value returns a field of the configuration; nil if it is not set.
+func (s surveyed) value(path string) any {
+	value, _ := s.fields.Field(path)
 	return value
-}
-
-func (s surveyed) number(path string) int64 {
-	n, _ := s.lookup(path).(json.Number)
-	i, _ := n.Int64()
-	return i
 }
 
 // reserves reports whether kubeReserved or systemReserved has some of a resource. A value that cannot be read counts.
 func (s surveyed) reserves(name string) bool {
 	return slices.ContainsFunc([]string{"kubeReserved", "systemReserved"}, func(field string) bool {
-		text, _ := s.lookup(field, name).(string)
+		text := s.fields.String(field + "[" + name + "]")
 		q, err := resource.ParseQuantity(text)
 		return text != "" && (err != nil || !q.IsZero())
 	})
@@ -92,15 +82,15 @@ var checks = []struct {
 	wrong  func(s surveyed) string
 }{
 	{"anonymousAuthentication", "set authentication.anonymous.enabled: false", func(s surveyed) string {
-		return when(s.lookup("authentication", "anonymous", "enabled") == true,
+		return when(s.value("authentication.anonymous.enabled") == true,
 			"anonymous authentication is on: requests without credentials have the rights of system:anonymous")
 	}},
 	{"alwaysAllow", "set authorization.mode: Webhook", func(s surveyed) string {
-		return when(s.lookup("authorization", "mode") == "AlwaysAllow",
+		return when(s.fields.String("authorization.mode") == "AlwaysAllow",
 			"authorization.mode is AlwaysAllow: everyone who can log in to the kubelet's port runs commands in every pod")
 	}},
 	{"readOnlyPort", "set readOnlyPort: 0, after its users, such as old metrics collectors, use the other port", func(s surveyed) string {
-		port := s.number("readOnlyPort")
+		port, _ := s.fields.Int("readOnlyPort")
 		return when(port != 0, fmt.Sprintf("the read-only port %d is open: it shows all pods to everyone who reaches it", port))
 	}},
 	{unsupported, "plan an upgrade; --component-binary kubelet=PATH judges with the next version", func(s surveyed) string {
@@ -112,19 +102,20 @@ var checks = []struct {
 			fmt.Sprintf("upstream's support of kubelet 1.%d ended %s (kubernetes.io/releases, as of %s)", s.minor, end, supportAsOf))
 	}},
 	{"certificateRotation", "set rotateCertificates: true, unless something else renews the credentials", func(s surveyed) string {
-		return when(s.lookup("rotateCertificates") != true,
+		return when(s.value("rotateCertificates") != true,
 			"certificate rotation is off: if the kubelet has a client certificate, the node becomes NotReady when that expires")
 	}},
 	{"noReservedMemory", "set kubeReserved.memory or systemReserved.memory", func(s surveyed) string {
 		return when(!s.reserves("memory"), "no memory is reserved for the system and the kubelet: pods can make them run out of it")
 	}},
 	{"noReservedCPU", "set kubeReserved.cpu or systemReserved.cpu", func(s surveyed) string {
-		list, _ := s.lookup("reservedSystemCPUs").(string)
-		return when(list == "" && !s.reserves("cpu"), "no CPU is reserved for the system and the kubelet: pods can starve them")
+		return when(s.fields.String("reservedSystemCPUs") == "" && !s.reserves("cpu"),
+			"no CPU is reserved for the system and the kubelet: pods can starve them")
 	}},
 	{"maxPodsAbovePodCIDR", "lower maxPods, unless the network plugin does not use the Node's podCIDR", func(s surveyed) string {
+		maxPods, _ := s.fields.Int("maxPods")
 		for _, prefix := range s.podCIDRs {
-			host, maxPods := prefix.Addr().BitLen()-prefix.Bits(), s.number("maxPods")
+			host := prefix.Addr().BitLen() - prefix.Bits()
 			if host < 31 && maxPods > 1<<host-2 {
 				return fmt.Sprintf("maxPods is %d, and a pod CIDR of /%d has addresses for %s: more stay in ContainerCreating", maxPods,
 					prefix.Bits(), printable.Count(max(0, 1<<host-2), "pod"))
@@ -134,14 +125,14 @@ var checks = []struct {
 	}},
 	{"cgroupV1", "look at the machine: stat -fc %T /sys/fs/cgroup prints tmpfs for v1; move it to cgroup v2", func(s surveyed) string {
 		const since = 35 // failCgroupV1 is true by default
-		fails := s.lookup("failCgroupV1")
+		fails := s.value("failCgroupV1")
 		return when(fails == false && s.minor >= since, "failCgroupV1 is false: the machine may run on cgroup v1, which kubelets give up") +
 			when(fails != true && s.minor < since && bootsV1.MatchString(s.OS),
 				s.OS+" boots with cgroup v1, where kubelets from 1.35 on do not start by default")
 	}},
 	{"failSwapOn", "set failSwapOn: true, or decide on memorySwap.swapBehavior and watch the machine's swap", func(s surveyed) string {
-		behavior, _ := s.lookup("memorySwap", "swapBehavior").(string)
-		return when(s.lookup("failSwapOn") == false,
+		behavior := s.fields.String("memorySwap.swapBehavior")
+		return when(s.value("failSwapOn") == false,
 			"failSwapOn is false: the kubelet starts on a machine with swap (memorySwap.swapBehavior: "+cmp.Or(behavior, "NoSwap")+")")
 	}},
 }

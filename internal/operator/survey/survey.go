@@ -15,7 +15,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -266,20 +265,12 @@ func (r *Report) differences(fields map[string]any) (out []Difference) {
 		return slices.Contains([]string{"unset", "0", "false", `""`, "{}", "[]", "null"}, text)
 	}
 	for _, d := range payload.Diff(fields, r.Configurations[0].fields) {
-		if zero(d.Value) && zero(d.Local) || slices.Contains(r.NotCompared, topField(d.Field)) {
+		if zero(d.Value) && zero(d.Local) || slices.Contains(r.NotCompared, payload.TopField(d.Field)) {
 			continue
 		}
 		out = append(out, Difference{Field: d.Field, Value: d.Value, MostCommon: d.Local})
 	}
 	return out[:min(len(out), 100)]
-}
-
-// topField returns the first part of the path of a field.
-func topField(path string) string {
-	if i := strings.IndexAny(path, ".["); i > 0 {
-		return path[:i]
-	}
-	return path
 }
 
 // summary returns the first sentences, without those about verdicts.
@@ -289,7 +280,7 @@ func (r *Report) summary() []string {
 	for _, c := range r.Configurations {
 		seen := map[string]bool{}
 		for _, d := range c.Differences {
-			if name := topField(d.Field); !seen[name] {
+			if name := payload.TopField(d.Field); !seen[name] {
 				seen[name] = true
 				counts[name] += c.Nodes
 			}
