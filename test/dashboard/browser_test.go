@@ -120,9 +120,18 @@ func (b *browser) waits(script string) {
 	})
 }
 
+// click clicks on an element, and again if the page moved it away from under the mouse.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	b.do(chromedp.Click(chromedp.CSS(selector)))
+	const listen = `(window.arrived = false, document.addEventListener("click", (e) => { window.arrived = Boolean(e.target.closest(%q)); }, { capture: true, once: true }), true)`
+	eventually(b.t, func() error {
+		value[bool](b, fmt.Sprintf(listen, selector))
+		b.do(chromedp.Click(chromedp.CSS(selector)))
+		if missed, err := evaluate[bool](b, `window.arrived === false`); err == nil && missed {
+			return fmt.Errorf("a click missed %s", selector)
+		}
+		return nil
+	})
 }
 
 // press presses keys, one after another.

@@ -33,6 +33,8 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 		b.waits(fmt.Sprintf(`location.hash === %q`, hash))
 	}
 	at("#/localcluster")
+	// The page opens the first rollout itself. A click on an open one would close it.
+	b.waits(`document.getElementById("rollout-another")?.getAttribute("aria-expanded") === "true"`)
 	b.click("#rollout-waiting")
 	at("#/localcluster/rollouts/waiting")
 	b.waits(`document.getElementById("rollout-waiting").getAttribute("aria-expanded") === "true" && document.getElementById("rollout-another").getAttribute("aria-expanded") === "false"`)
