@@ -156,7 +156,7 @@ resources: {maxPods: 121}
 	n.is(allChecksPassed(hung))
 	n.healthyWith(hung)
 	n.freeze(n.RunningPID())
-	n.is(rolledBack(hung, "NotHealthy", fmt.Sprintf("(UID: %s)", good.UID), "was not healthy for 10s in all"))
+	n.is(rolledBack(hung, "NotHealthy", fmt.Sprintf("(UID: %s)", good.UID), "was not healthy for 10s"))
 	n.healthyWith(good)
 	assert.That(t, len(m.said("STOPPING=1", begin)) == 0, "STOPPING=1 was sent while it runs")
 
