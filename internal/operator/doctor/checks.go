@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,7 @@ const (
 	unknownGrace   = 5 * time.Minute  // ConfigOK can be Unknown for this long without a finding
 	trialGrace     = time.Hour        // added to the length of a trial
 	rolloutTimeout = 30 * time.Second // a running controller processes a new rollout within this time
+	clockTolerance = time.Minute      // a kubelet's report can take this long to be written
 	installTimeout = 15 * time.Minute // longer than install and uninstall allow for a node
 )
 
@@ -143,8 +145,26 @@ func trialStuck(f *Facts) []Finding {
 	return one(f, Warning, "its trial should have ended an hour ago",
 		"look for something unstable on the node: the API server, the container runtime, the kubelet's health",
 		func(n *Node) bool {
-			return !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+trialGrace
+			return !n.TrialStart.IsZero() && f.Now.Add(n.ClockAhead).Sub(n.TrialStart) > n.TrialDuration+trialGrace
 		})
+}
+
+func wrongClock(f *Facts) []Finding {
+	var out []Finding
+	for _, g := range groupBy(f, func(n *Node) string {
+		switch {
+		case n.ClockAhead > clockTolerance:
+			return "ahead of"
+		case n.ClockAhead < -clockTolerance:
+			return "behind"
+		}
+		return ""
+	}) {
+		most := slices.MaxFunc(g.nodes, func(a, b *Node) int { return cmp.Compare(a.ClockAhead.Abs(), b.ClockAhead.Abs()) })
+		out = append(out, of(Warning, g.nodes, fmt.Sprintf("its clock is %s the API server's, by %s on %s", g.key, most.ClockAhead.Abs().Round(time.Second),
+			most.Name), "set the clock, and look at the node's time service (such as chrony or systemd-timesyncd)"))
+	}
+	return out
 }
 
 // one returns a finding about the nodes that selects returns true for, if there are any.

@@ -90,6 +90,7 @@ var checks = []struct {
 	{"trial", "a configuration is not last-known-good before its trial ends", trialStuck},
 	{"silent", "an agent that does not answer applies no configuration", silent},
 	{"not-ready", "nothing is known about a node that is not Ready", notReady},
+	{"clock", "certificates, and the times that a node reports, are judged by its clock", wrongClock},
 	{"later", "a configuration can make nodes unhealthy after its trial", later},
 	{"install", "failed and interrupted installs do not continue by themselves", installation},
 	{"no-agent", "rollouts skip a node without an agent", noAgent},

@@ -70,7 +70,9 @@ type Node struct {
 	Label      string // of the agent's installation, such as install or install-failed; may be empty
 	LabelSince time.Time
 	Because    string // why an install or uninstall failed
-	Reported   bool   // an agent has written the NodeConfig's status
+	// ClockAhead is by how much the node's clock is ahead of the API server's, to about ten seconds. Zero if it is not known.
+	ClockAhead time.Duration
+	Reported   bool // an agent has written the NodeConfig's status
 	Standing   describe.Standing
 
 	Agent                   string // its version

@@ -214,6 +214,12 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"unclear for a moment", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 4*time.Minute))), nil},
 		{"a trial that does not end", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), 10*time.Minute })),
 			[]string{"warning trial: node a: its trial should have ended an hour ago -> look for something unstable on the node: the API server, the container runtime, the kubelet's health"}},
+		{"a trial by a clock that is behind", nodes(fine("a", func(n *Node) {
+			n.TrialStart, n.TrialDuration, n.ClockAhead = ago(3*time.Hour), 10*time.Minute, -3*time.Hour
+		})),
+			[]string{"warning clock: node a: its clock is behind the API server's, by 3h0m0s on a -> set the clock, and look at the node's time service (such as chrony or systemd-timesyncd)"}},
+		{"clocks that are ahead", nodes(fine("a", func(n *Node) { n.ClockAhead = 2 * time.Minute }), fine("b", func(n *Node) { n.ClockAhead = 5 * time.Minute }), fine("c", func(n *Node) { n.ClockAhead = time.Minute })),
+			[]string{"warning clock: 2 nodes (a, b): its clock is ahead of the API server's, by 5m0s on b -> set the clock, and look at the node's time service (such as chrony or systemd-timesyncd)"}},
 		{"a long trial", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), time.Hour })), nil},
 		{"a silent agent", nodes(fine("a", asked(2*time.Minute, false)), fine("b", asked(time.Minute, true))),
 			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start"}},

@@ -209,11 +209,24 @@ func (n *Node) setNode(node *corev1.Node) {
 	n.Ready = fleet.IsReady(node)
 	n.Label, n.Because = node.Labels[v1alpha1.LabelAgent], node.Annotations[v1alpha1.AnnotationAgentFailed]
 	n.LabelSince = node.CreationTimestamp.Time
+	if at := written(node, `"f:`+v1alpha1.LabelAgent+`"`); at != nil {
+		n.LabelSince = at.Time
+	}
+	// The kubelet writes its own time into the condition, and the API server notes when that was written.
+	if at, ready := written(node, `{\"type\":\"Ready\"}`, `"f:lastHeartbeatTime"`), fleet.ReadyCondition(node); at != nil && ready != nil {
+		n.ClockAhead = ready.LastHeartbeatTime.Sub(at.Time)
+	}
+}
+
+// written returns when the fields that all these texts are parts of were last written, by the API server's clock; nil if it is not known.
+func written(node *corev1.Node, fields ...string) (at *metav1.Time) {
 	for _, m := range node.ManagedFields {
-		if m.Time != nil && m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelAgent+`"`)) {
-			n.LabelSince = m.Time.Time
+		lacks := func(f string) bool { return !bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(f)) }
+		if m.Time != nil && m.FieldsV1 != nil && !slices.ContainsFunc(fields, lacks) {
+			at = m.Time
 		}
 	}
+	return at
 }
 
 // installers reads the DaemonSets that labelled nodes need.

@@ -57,6 +57,26 @@ func TestALabelIsAsOldAsItsWriterSays(t *testing.T) {
 	}
 }
 
+func TestAClockIsComparedWithTheAPIServers(t *testing.T) {
+	heartbeat, written := metav1.NewTime(now.Add(-3*time.Hour)), metav1.NewTime(now)
+	fields := `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{"f:lastHeartbeatTime":{}}}}}`
+	for name, tt := range map[string]struct {
+		fields, of string
+		want       time.Duration
+	}{
+		"the kubelet's report":  {fields, "Ready", -3 * time.Hour},
+		"somebody else's write": {strings.ReplaceAll(fields, "lastHeartbeatTime", "status"), "Ready", 0},
+		"another condition":     {strings.ReplaceAll(fields, "Ready", "ConfigOK"), "Ready", 0},
+		"no condition Ready":    {fields, "DiskPressure", 0},
+	} {
+		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeConditionType(tt.of), LastHeartbeatTime: heartbeat}}}}
+		node.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "nobody"}, {Manager: "kubelet", Time: &written, FieldsV1: metav1.NewFieldsV1(tt.fields)}}
+		n := &Node{}
+		n.setNode(node)
+		assert.Equal(t, n.ClockAhead, tt.want, name)
+	}
+}
+
 // empty is a cluster that has a node with an assignment and a lease that nobody renews. It does not answer the failing-th time.
 type empty struct {
 	failing, calls int
