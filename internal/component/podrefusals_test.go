@@ -48,6 +48,8 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 		{syncError("StartContainer", "CreateContainerError", `path "/a" is mounted on "/" but it is not a shared mount`), ""},
 		{syncError("StartContainer", "RunContainerError", "unable to apply caps: can't set capabilities: operation not permitted"), ""},
 		{syncError("StartContainer", "RunContainerError", `sysctl "kernel.x" is not in a separate kernel namespace`), ""},
+		{syncError("StartContainer", "CreateContainerError", "set memory limit 1024 too low; should be at least 12582912 bytes"), ""},
+		{syncError("CreatePodSandbox", "CreatePodSandboxError", "can't set `spec.hostUsers: false`, runtime does not support user namespaces"), ""},
 		{syncError("CreatePodSandbox", "CreatePodSandboxError", "mkdir /run/x: read-only file system"), ""},
 		{syncError("CreatePodSandbox", "CreatePodSandboxError", "pipe2: too many open files"), ""},
 		{syncError("StartContainer", "RunContainerError", `error mounting "/a" to rootfs at "/b": not a directory`), ""},

@@ -36,6 +36,11 @@ var images = regexp.MustCompile(`(?i)image|runAsNonRoot`)
 // goCrash is the exit code of a Go program whose runtime cannot continue, such as without another thread.
 const goCrash = 2
 
+// isInjected reports whether the field that an Event is about is a container that a webhook added to the pod.
+func isInjected(field string) bool {
+	return strings.HasSuffix(field, "}") && field != "spec.containers{"+containerName+"}"
+}
+
 // judge returns what a pod that is not Ready, or does not stop, and its Events show. own reports whether the pod's image is that of the
 // agent. waited is how long the pod was created, or deleted.
 func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duration) rollout.ProbeReport {
@@ -54,7 +59,7 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	for i := range events {
 		switch e := &events[i]; {
 		case !slices.Contains(reasons, e.Reason):
-		case component.OthersFault(e.Message) || images.MatchString(e.Message):
+		case isInjected(e.InvolvedObject.FieldPath) || component.OthersFault(e.Message) || images.MatchString(e.Message):
 			waits = e.Reason + ": " + e.Message
 		default:
 			refused += max(1, int(e.Count))
@@ -64,6 +69,8 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	for _, c := range statuses {
 		t := cmp.Or(c.LastTerminationState.Terminated, c.State.Terminated)
 		switch w := c.State.Waiting; {
+		case c.Name != containerName:
+			waits = fmt.Sprintf("container %s, which a webhook added, is not Ready", c.Name)
 		case w != nil && (w.Reason == "ErrImageNeverPull" || w.Reason == "InvalidImageName"):
 			return report(rollout.ProbeUnknown, w.Reason+": "+w.Message)
 		case t != nil && own && t.ExitCode == goCrash:

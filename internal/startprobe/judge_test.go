@@ -18,7 +18,7 @@ import (
 
 func waits(reason, message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 2, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, RestartCount: 2, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
 	}
 }
 
@@ -75,15 +75,21 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 		"no sandbox image":      {events: event(sandbox, 9, "failed to get sandbox image \"pause:3.10\": failed to pull image"), waited: time.Minute},
 		"the runtime is down":   {events: event(sandbox, 9, "rpc error: code = Unavailable desc = connection error"), waited: time.Minute},
 		"the disk is full":      {events: event(sandbox, 9, "mkdir: no space left on device"), waited: time.Minute},
-		"no image":              {change: waits("ErrImageNeverPull", "image is not present"), waited: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
-		"not the program's":     {events: event("Failed", 4, `Error: failed to create task: exec: "/pause": executable file not found in $PATH`), users: true, waited: time.Minute},
-		"the program ends":      {change: ended("Completed", 0, ""), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 0"},
-		"the program fails":     {change: ended("Error", 2, "usage"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 2: usage"},
-		"an older agent":        {change: ended("Error", 3, "unknown command"), waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 3: unknown command"},
-		"a wrong user":          {events: event("Failed", 4, "Error: container has runAsNonRoot and image will run as root"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "run as root"},
-		"no room for a pod":     {change: rejected("OutOfpods", "Node didn't have enough resource"), waited: time.Second, want: rollout.ProbeUnknown, words: "OutOfpods: Node didn't"},
-		"no CPU":                {change: rejected("OutOfcpu", ""), waited: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
-		"evicted for the disk":  {change: rejected("Evicted", "DiskPressure"), waited: time.Second, want: rollout.ProbeUnknown, words: "Evicted: DiskPressure"},
+		"an injected container that cannot be started": {events: []corev1.Event{{Reason: "Failed", Count: 4, Message: noThread,
+			InvolvedObject: corev1.ObjectReference{FieldPath: "spec.containers{proxy}"}}}, waited: time.Minute, words: noThread},
+		"an injected container that ends": {change: func(p *corev1.Pod) {
+			ended("Error", 2, "no certificate")(p)
+			p.Status.ContainerStatuses[0].Name = "proxy"
+		}, waited: time.Minute, words: "container proxy, which a webhook added, is not Ready"},
+		"no image":             {change: waits("ErrImageNeverPull", "image is not present"), waited: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
+		"not the program's":    {events: event("Failed", 4, `Error: failed to create task: exec: "/pause": executable file not found in $PATH`), users: true, waited: time.Minute},
+		"the program ends":     {change: ended("Completed", 0, ""), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 0"},
+		"the program fails":    {change: ended("Error", 2, "usage"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 2: usage"},
+		"an older agent":       {change: ended("Error", 3, "unknown command"), waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "exit code 3: unknown command"},
+		"a wrong user":         {events: event("Failed", 4, "Error: container has runAsNonRoot and image will run as root"), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "run as root"},
+		"no room for a pod":    {change: rejected("OutOfpods", "Node didn't have enough resource"), waited: time.Second, want: rollout.ProbeUnknown, words: "OutOfpods: Node didn't"},
+		"no CPU":               {change: rejected("OutOfcpu", ""), waited: time.Second, want: rollout.ProbeUnknown, words: "refused the pod: OutOfcpu"},
+		"evicted for the disk": {change: rejected("Evicted", "DiskPressure"), waited: time.Second, want: rollout.ProbeUnknown, words: "Evicted: DiskPressure"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}

@@ -24,8 +24,10 @@ const (
 	grace    = 5
 )
 
-// user runs the pod's program.
-const user = 65532
+const (
+	containerName = "start-probe"
+	user          = 65532 // runs the container's program
+)
 
 // Probe describes the pod of one start probe.
 type Probe struct {
@@ -48,7 +50,7 @@ func (p *Probe) name() string {
 func (p *Probe) Pod(image string) *corev1.Pod {
 	no, yes := false, true
 	container := corev1.Container{
-		Name: "start-probe", Image: image, ImagePullPolicy: corev1.PullNever,
+		Name: containerName, Image: image, ImagePullPolicy: corev1.PullNever,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
