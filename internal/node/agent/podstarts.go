@@ -101,7 +101,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		p.attempts = map[string]attempts{}
 	}
 	now := time.Now()
-	static := map[string]bool{}
+	static := map[string]bool{} // of all pods, by namespace/name
 	for i := range s.Pods {
 		static[s.Pods[i].Namespace+"/"+s.Pods[i].Name] = s.Pods[i].Static
 	}
@@ -123,18 +123,14 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		return // what was known before an outage stays
 	}
 	p.refused = nil
-	first := p.base == nil
-	if first {
-		p.base = map[types.UID]string{}
-	}
+	base := make(map[types.UID]string, len(s.Pods)) // without pods that are gone
 	since := now.Add(-now.Sub(p.since)).UTC().Format(time.RFC3339) // on the clock as it is now
-	names := map[string]bool{}
 	for i := range s.Pods {
 		pod := &s.Pods[i]
 		name := pod.Namespace + "/" + pod.Name
-		names[name] = true
-		if first {
-			p.base[pod.UID] = pod.Started
+		base[pod.UID] = p.base[pod.UID]
+		if p.base == nil {
+			base[pod.UID] = pod.Started
 		}
 		start := trial.PodStart{
 			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe,
@@ -143,8 +139,8 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		a, known := p.attempts[name]
 		a.judged = a.count >= minRefusals
 		switch {
-		case pod.Started > p.base[pod.UID] && pod.Started >= since: // times of one clock in RFC 3339; that of a failed start is missing
-			p.base[pod.UID] = pod.Started
+		case pod.Started > base[pod.UID] && pod.Started >= since: // times of one clock in RFC 3339; that of a failed start is missing
+			base[pod.UID] = pod.Started
 			p.addStarted(start)
 			a = attempts{last: a.last, seen: a.seen}
 		case a.count >= minRefusals && isActive(*pod) && !pod.Deleting && !p.failedBefore(pod):
@@ -155,7 +151,11 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 			p.attempts[name] = a
 		}
 	}
-	maps.DeleteFunc(p.attempts, func(name string, _ attempts) bool { return !names[name] })
+	p.base = base
+	maps.DeleteFunc(p.attempts, func(name string, _ attempts) bool {
+		_, exists := static[name]
+		return !exists
+	})
 	slices.SortFunc(p.refused, func(a, b trial.PodStart) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
@@ -176,13 +176,14 @@ func (p *podStarts) failedBefore(pod *source.Pod) bool {
 		pod.Owner != "" && slices.Contains(b.Failing, string(pod.Owner))
 }
 
-// failing returns the UIDs of active pods with a container that does not run, and of their owners.
+// failing returns the UIDs of active pods with a container that does not run, and of their owners. All start probes of a node have one
+// owner, but not one fault.
 func failing(pods []source.Pod) []string {
 	uids := []string{} // nil: not known
 	for i := range pods {
 		if p := &pods[i]; p.Waiting && isActive(*p) {
 			uids = append(uids, string(p.UID))
-			if p.Owner != "" && !slices.Contains(uids, string(p.Owner)) {
+			if p.Owner != "" && !p.StartProbe && !slices.Contains(uids, string(p.Owner)) {
 				uids = append(uids, string(p.Owner))
 			}
 		}

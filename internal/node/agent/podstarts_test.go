@@ -99,6 +99,28 @@ func TestPodsThatFailedBeforeTheTrialDoNotCount(t *testing.T) {
 	}
 }
 
+// All start probes of a node have one owner, which says nothing about the next one: the earlier one may have shown another fault.
+func TestAnEarlierStartProbeDoesNotAcquitTheNext(t *testing.T) {
+	before, after := pod("evenkeel-system/probe-1", ""), pod("evenkeel-system/probe-2", "")
+	before.Owner, after.Owner, before.StartProbe, after.StartProbe = "node-config", "node-config", true, true
+	s := beganWith(before)
+	s.state.Pods = append(s.state.Pods, after)
+	s.update("evenkeel-system/probe-1", "evenkeel-system/probe-2")
+	assert.Equal(t, s.update("evenkeel-system/probe-1", "evenkeel-system/probe-2"), "evenkeel-system/probe-2 refused (words 2)")
+}
+
+// A long trial on a node with many short pods must not remember all of them.
+func TestPodsThatAreGoneAreForgotten(t *testing.T) {
+	s := beganWith(pod("shop/runs", "1"))
+	for i := range 100 {
+		job := pod(fmt.Sprintf("shop/job-%d", i), "2")
+		job.UID = types.UID(job.Name)
+		s.state.Pods = append(s.state.Pods[:1], job)
+		s.update()
+	}
+	assert.Equal(t, len(s.pods.base), 2, "pods that are remembered")
+}
+
 func TestWithoutAnAPIAtAdoptionNoPodCounts(t *testing.T) {
 	s := beganWith(pod("shop/runs", "1"))
 	s.trial.Baseline.API = false
