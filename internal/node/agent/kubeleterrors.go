@@ -16,7 +16,7 @@ import (
 type kubeletErrors struct {
 	before   []string // of the kubelets with the configuration that was replaced
 	now      []string // of those with the present one
-	changed  bool     // a kubelet of this agent ran before it, and the configuration was assigned
+	changed  bool     // the configuration was assigned, and a kubelet of this agent ran before it for long enough
 	compared bool     // the present kubelet has been healthy for long enough
 	found    []string // what is new with the present configuration
 }
@@ -27,7 +27,10 @@ func (e kubeletErrors) next(cause trial.Cause) kubeletErrors {
 		e.compared = false
 		return e
 	}
-	return kubeletErrors{before: e.now, changed: cause == trial.CauseChange || cause == trial.CauseResume}
+	if e.compared { // otherwise it had no time to log what it usually logs
+		e.before, e.changed = e.now, true
+	}
+	return kubeletErrors{before: e.before, changed: e.changed && (cause == trial.CauseChange || cause == trial.CauseResume)}
 }
 
 // compareErrors looks once, lossDelay after a kubelet became healthy, at the errors that it has logged. After a change those are reported

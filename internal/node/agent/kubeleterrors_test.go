@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -40,4 +42,23 @@ func TestNewErrorsOfAHealthyKubeletAreWarnings(t *testing.T) {
 		w.pass(wholeTrial)
 		assert.Equal(t, w.newErrors(), "")
 	})
+}
+
+// A kubelet that ran for seconds has not logged all that it usually logs: errors are compared with those of the one before it.
+func TestAShortRunIsNoReferenceForNewErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		runs []kubeletErrors // what the kubelets logged, and whether they ran for long enough
+		want kubeletErrors
+	}{
+		"the first one is short":  {[]kubeletErrors{{now: []string{"a"}}}, kubeletErrors{}},
+		"the first one is long":   {[]kubeletErrors{{now: []string{"a"}, compared: true}}, kubeletErrors{before: []string{"a"}, changed: true}},
+		"the second one is short": {[]kubeletErrors{{now: []string{"a"}, compared: true}, {now: []string{"b"}}}, kubeletErrors{before: []string{"a"}, changed: true}},
+	} {
+		var e kubeletErrors
+		for _, run := range c.runs {
+			e.now, e.compared = run.now, run.compared
+			e = e.next(trial.CauseChange)
+		}
+		assert.NoDiff(t, cmp.Diff(c.want, e, cmp.AllowUnexported(kubeletErrors{})), name)
+	}
 }
