@@ -423,10 +423,11 @@ type RolloutStrategy struct {
 	// +optional
 	StartProbe StartProbeMode `json:"startProbe,omitempty"`
 
-	// startProbeImage is the image of that pod. The nodes must have it: it is never
-	// pulled. Its program must run until it is told to stop, as a user that is not
-	// root, such as registry.k8s.io/pause:3.10. Defaults to the image of the
-	// evenkeel-agent pod of the node; a node without such a pod has no result.
+	// startProbeImage is the image of the pod of a start probe, such as
+	// registry.k8s.io/pause:3.10. The nodes must have the image already, because it
+	// is never pulled. Its program must run until it receives SIGTERM, as a user
+	// other than root. Defaults to the image of the node's evenkeel-agent pod.
+	// Without such a pod, the start probe of the node has no result.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	StartProbeImage string `json:"startProbeImage,omitempty"`

@@ -47,10 +47,10 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	report := func(result rollout.ProbeResult, message string) rollout.ProbeReport {
 		return rollout.ProbeReport{Result: result, Message: printable.Line(message)}
 	}
-	reasons, statuses, waits := startReasons, pod.Status.ContainerStatuses, "its kubelet has not started it yet"
+	reasons, statuses, verb, waits := startReasons, pod.Status.ContainerStatuses, "start", "its kubelet has not started it yet"
 	switch {
 	case pod.DeletionTimestamp != nil:
-		reasons, statuses, waits = stopReasons, nil, "it stops"
+		reasons, statuses, verb, waits = stopReasons, nil, "stop", "it stops"
 	case pod.Status.Phase == corev1.PodFailed:
 		return report(rollout.ProbeUnknown, strings.TrimSuffix("the node refused the pod: "+pod.Status.Reason+": "+pod.Status.Message, ": "))
 	}
@@ -83,7 +83,7 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	last := cmp.Or(said, waits)
 	switch {
 	case refused >= refusals && waited >= judgedFrom:
-		return report(rollout.ProbeFailed, fmt.Sprintf("pod %s cannot be started or stopped: %s", pod.Name, last))
+		return report(rollout.ProbeFailed, fmt.Sprintf("the node cannot %s pod %s: %s", verb, pod.Name, last))
 	case waited >= patience:
 		return report(rollout.ProbeUnknown, fmt.Sprintf("pod %s has no result after %s: %s", pod.Name, patience, last))
 	}

@@ -53,14 +53,14 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 	}{
 		"young":                        {waited: time.Second, words: "its kubelet has not started it yet"},
 		"no kubelet":                   {waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "has no result after 3m0s: its kubelet has not started it yet"},
-		"podPidsLimit 2":               {events: event(sandbox, 3, "runc create failed: can't get final child's PID"), waited: time.Minute, want: rollout.ProbeFailed, words: "can't get final child's PID"},
+		"podPidsLimit 2":               {events: event(sandbox, 3, "runc create failed: can't get final child's PID"), waited: time.Minute, want: rollout.ProbeFailed, words: "the node cannot start pod p: FailedCreatePodSandBox: runc create failed: can't get final child's PID"},
 		"runtimeRequestTimeout 60ms":   {events: event(sandbox, 4, "rpc error: code = DeadlineExceeded"), waited: time.Minute, want: rollout.ProbeFailed, words: "DeadlineExceeded"},
 		"podPidsLimit 10":              {change: waits("RunContainerError", noThread), events: event("Failed", 3, noThread), waited: time.Minute, want: rollout.ProbeFailed, words: "Failed: Error: failed to create"},
 		"no thread for the Go runtime": {change: ended("Error", 2, "failed to create new OS thread"), waited: time.Minute, want: rollout.ProbeFailed, words: "new OS thread"},
 		"two refusals":                 {events: event(sandbox, 2, "runc create failed"), waited: time.Minute, words: "runc create failed"},
 		"two refusals for long":        {events: event(sandbox, 2, "runc create failed"), waited: 4 * time.Minute, want: rollout.ProbeUnknown, words: "runc create failed"},
 		"refusals within seconds":      {events: event(sandbox, 5, "runc create failed"), waited: 20 * time.Second},
-		"it does not stop":             {change: stops, events: event("FailedKillPod", 3, "error killing pod: DeadlineExceeded"), waited: time.Minute, want: rollout.ProbeFailed, words: "error killing pod"},
+		"it does not stop":             {change: stops, events: event("FailedKillPod", 3, "error killing pod: DeadlineExceeded"), waited: time.Minute, want: rollout.ProbeFailed, words: "the node cannot stop pod p: FailedKillPod: error killing pod"},
 		"it stops, after a bad start":  {change: stops, events: event(sandbox, 3, "runc create failed"), waited: time.Minute, words: "it stops"},
 		"it stops for long":            {change: stops, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "it stops"},
 

@@ -109,7 +109,8 @@ func create(ctx context.Context, c client.Client, p *Probe) (rollout.ProbeReport
 		if image, err = AgentImage(ctx, c, p.Node); err != nil {
 			return rollout.ProbeReport{}, err
 		} else if image == "" {
-			return rollout.ProbeReport{}, fmt.Errorf("no pod of evenkeel-agent runs on node %s: name an image that the node has", p.Node)
+			return rollout.ProbeReport{}, fmt.Errorf("node %s has no evenkeel-agent pod whose image can be used: "+
+				"set startProbeImage, or --start-probe=IMAGE, to an image that the node has", p.Node)
 		}
 	}
 	if err := c.Create(ctx, p.Pod(image)); err != nil && !apierrors.IsAlreadyExists(err) {

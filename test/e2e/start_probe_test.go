@@ -51,5 +51,5 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 		n.Plugin(code, []string{"assign", "probed", "-f", n.File(n.DropIn(fields)), "--drop-in", "--yes", "--start-probe=" + localcluster.SleepImage}, words...)
 	}
 	assign(0, map[string]any{"maxPods": 107}, "node probed started and stopped a pod within")
-	assign(1, map[string]any{"maxPods": 107, "podPidsLimit": 2}, "cannot be started or stopped", "can't get final child's PID")
+	assign(1, map[string]any{"maxPods": 107, "podPidsLimit": 2}, "the node cannot start pod", "can't get final child's PID")
 }

@@ -50,7 +50,8 @@ With --start-probe, the command also starts and stops one pod in evenkeel-system
 needs the rights to create, get and delete pods there, to list Events there, and without an IMAGE to list pods where evenkeel-agent
 runs (evenkeel-install or kube-system). Name an IMAGE that the node has and whose program runs until
 it is told to stop, such as --start-probe=registry.k8s.io/pause:3.10, if no pod of evenkeel-agent runs on the node. The exit code is 1
-if the kubelet cannot start the pod, and 3 if the probe has no result. The command deletes the pod in any case.
+if the kubelet cannot start or stop the pod, and 3 if the probe has no result. The command deletes the pod, except one that cannot be
+started or stopped: it stays for you and the node's agent to look at, and ends by itself.
 
 A rollout that selects the node no longer changes it, until you return the node to the rollout with --release. For many nodes use
 "push".

@@ -123,7 +123,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		return // what was known before an outage stays
 	}
 	p.refused = nil
-	base := make(map[types.UID]string, len(s.Pods)) // without pods that are gone
+	base := make(map[types.UID]string, len(s.Pods))                // without pods that are gone
 	since := now.Add(-now.Sub(p.since)).UTC().Format(time.RFC3339) // on the clock as it is now
 	for i := range s.Pods {
 		pod := &s.Pods[i]
