@@ -57,8 +57,9 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	a.preflight.stop() // it judged the kubelet that ran before
 	a.awaitReport(ctx, action)
 	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
-	before, after := a.verdictFor(a.state.LastKnownGood.Config), a.verdictFor(action.Config)
-	a.kubelet.pods = podStarts{since: time.Now(), hasty: shorterTimeout(before.Effective, after.Effective)}
+	// After a restart of the agent, it can have no verdict on last-known-good.
+	hasty := shorterTimeout(a.verdictFor(action.Config).Effective, a.verdictFor(a.state.LastKnownGood.Config).Effective, a.validations.local.Effective)
+	a.kubelet.pods = podStarts{since: time.Now(), hasty: hasty}
 	a.kubelet.errors = a.kubelet.errors.next(action.Cause)
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {

@@ -82,13 +82,14 @@ func isOwn(namespace string) bool {
 	return namespace == metav1.NamespaceSystem || namespace == v1alpha1.SystemNamespace
 }
 
-// shorterTimeout reports whether after has a shorter timeout for requests to the runtime than before.
-func shorterTimeout(before, after component.Effective) bool {
+// shorterTimeout reports whether a configuration has a shorter timeout for requests to the runtime than the first of before that is known.
+func shorterTimeout(c component.Effective, before ...component.Effective) bool {
 	timeout := func(e component.Effective) time.Duration {
 		d, _ := time.ParseDuration(e.String("runtimeRequestTimeout"))
 		return d
 	}
-	return timeout(after) > 0 && timeout(after) < timeout(before)
+	before = slices.DeleteFunc(before, func(e component.Effective) bool { return e == nil })
+	return len(before) > 0 && timeout(c) > 0 && timeout(c) < timeout(before[0])
 }
 
 // update notes what the kubelet's log says about refused pods and, if the node's pods are watched, which of them count. t is nil after
@@ -161,10 +162,10 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 	})
 }
 
-// addStarted notes a pod that was started: only a few of each kind count.
+// addStarted notes a pod that was started: only a few of each kind count, and the cluster's own always do.
 func (p *podStarts) addStarted(start trial.PodStart) {
 	same := func(s trial.PodStart) bool { return s.Namespace == start.Namespace && s.Trusted == start.Trusted }
-	if len(p.started) < maxStarted && !slices.ContainsFunc(p.started, same) {
+	if (len(p.started) < maxStarted || start.Trusted) && !slices.ContainsFunc(p.started, same) {
 		p.started = append(p.started, start)
 	}
 }

@@ -278,18 +278,20 @@ func TestAPodThatStartedMustBeRefusedTwiceAgain(t *testing.T) {
 func TestTimeoutsCountWithAShorterTimeoutOnly(t *testing.T) {
 	of := func(timeout any) component.Effective { return component.Effective{"runtimeRequestTimeout": timeout} }
 	for _, c := range []struct {
-		before, after component.Effective
-		want          bool
+		lastKnownGood, local, after component.Effective
+		want                        bool
 	}{
-		{of("2m0s"), of("60ms"), true},
-		{of("2m0s"), of("2m0s"), false},
-		{of("60ms"), of("2m0s"), false},
-		{of("2m0s"), of("0s"), false}, // the default
-		{nil, of("60ms"), false},
-		{of("2m0s"), nil, false},
+		{of("2m0s"), of("1ms"), of("60ms"), true},
+		{of("2m0s"), of("2m0s"), of("2m0s"), false},
+		{of("60ms"), of("2m0s"), of("2m0s"), false},
+		{of("2m0s"), of("2m0s"), of("0s"), false}, // the default
+		{of("60ms"), of("2m0s"), of("60ms"), false},
+		{nil, of("2m0s"), of("60ms"), true}, // the agent was restarted
+		{nil, nil, of("60ms"), false},
+		{of("2m0s"), of("2m0s"), nil, false},
 	} {
-		if got := shorterTimeout(c.before, c.after); got != c.want {
-			t.Errorf("%v, then %v: %t", c.before, c.after, got)
+		if got := shorterTimeout(c.after, c.lastKnownGood, c.local); got != c.want {
+			t.Errorf("%v, local %v, then %v: %t", c.lastKnownGood, c.local, c.after, got)
 		}
 	}
 	s := beganWith()
@@ -326,6 +328,17 @@ func TestTheClustersOwnRefusedPodsAlwaysCount(t *testing.T) {
 			t.Errorf("%s is not among %s", name, got)
 		}
 	}
+}
+
+// After a restart of a node with many namespaces, a start of the cluster's own pods still counts.
+func TestTheClustersOwnStartedPodsAlwaysCount(t *testing.T) {
+	s := beganWith()
+	for i := range maxStarted {
+		s.state.Pods = append(s.state.Pods, pod(fmt.Sprintf("shop-%d/web", i), "2"))
+	}
+	s.state.Pods = append(s.state.Pods, pod("shop-99/web", "2"), pod("kube-system/proxy", "2"))
+	got := s.update()
+	assert.That(t, strings.Contains(got, "kube-system/proxy started") && !strings.Contains(got, "shop-99"), "got %q", got)
 }
 
 // An earlier agent did not note which pods failed before the trial.
