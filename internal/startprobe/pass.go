@@ -61,6 +61,8 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 	switch {
 	case apierrors.IsNotFound(err) && before.Stopping:
 		return rollout.ProbeReport{Result: rollout.ProbePassed}, nil
+	case apierrors.IsNotFound(err) && waited >= patience:
+		return rollout.ProbeReport{Result: rollout.ProbeUnknown, Message: "its pod is deleted again and again"}, nil
 	case apierrors.IsNotFound(err):
 		return create(ctx, c, p)
 	case err != nil:

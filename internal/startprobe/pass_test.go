@@ -74,6 +74,24 @@ func TestAnAPIThatDoesNotAnswerEndsAStartProbe(t *testing.T) {
 	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
 }
 
+// TestAPodThatIsDeletedAgainAndAgainEndsAStartProbe has a cluster that does not keep pods without a workload.
+func TestAPodThatIsDeletedAgainAndAgainEndsAStartProbe(t *testing.T) {
+	created := 0
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			created++
+			return nil
+		},
+	}).Build()
+	report, now := rollout.ProbeReport{}, began
+	for ; report.Result == "" && now.Sub(began) < time.Hour; now = now.Add(max(2*time.Second, Interval(report, now))) {
+		report = Pass(t.Context(), c, worker, report, now)
+	}
+	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
+	assert.Equal(t, report.Message, "its pod is deleted again and again")
+	assert.Equal(t, created, 15+15, "pods that were created")
+}
+
 // TestStoppingHasATimeOfItsOwn has a pod that is Ready late.
 func TestStoppingHasATimeOfItsOwn(t *testing.T) {
 	pod := worker.Pod("pause")
