@@ -36,7 +36,7 @@ var refusalHeads = regexp.MustCompile(`^\[?failed to "(?:CreatePodSandbox|StartC
 var othersFault = regexp.MustCompile(`(?i)\bexec: \\*"|executable file .* not found|no command specified|chdir to cwd|` +
 	`runtime ?class|runtime ?handler|no runtime for |is not a shared mount|failed to generate spec: failed to stat|` +
 	`\bcni\b|network for sandbox|pod network sandbox|cni network|error mounting|failed to mount|unable to find (user|group)|` +
-	`\bmemory limit\b|not support user namespaces|no matching entries in (passwd|group)|no users found|cdi device|oom-kill|(^|[\s(:])mkdir /|` +
+	`memory limit|support user namespaces|no matching entries in (passwd|group)|no users found|cdi device|oom-kill|(^|[\s(:])mkdir /|` +
 	`(^|[\s(:])(seccomp|apparmor|selinux|sysctls?|capability|capabilities)([\s:,.)]|$)|` +
 	`no space left on device|read-only file system|too many open files|code = unavailable|connection refused|transport: `)
 

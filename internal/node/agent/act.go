@@ -58,7 +58,8 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	a.awaitReport(ctx, action)
 	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
 	// After a restart of the agent, it can have no verdict on last-known-good.
-	hasty := shorterTimeout(a.verdictFor(action.Config).Effective, a.verdictFor(a.state.LastKnownGood.Config).Effective, a.validations.local.Effective)
+	hasty := shorterTimeout(a.verdictFor(action.Config).Effective, a.verdictFor(a.state.LastKnownGood.Config).Effective,
+		a.validations.local.Effective)
 	a.kubelet.pods = podStarts{since: time.Now(), hasty: hasty}
 	a.kubelet.errors = a.kubelet.errors.next(action.Cause)
 	a.observeStart(ctx, action.Cause)
