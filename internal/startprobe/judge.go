@@ -70,7 +70,9 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 		t := cmp.Or(c.LastTerminationState.Terminated, c.State.Terminated)
 		switch w := c.State.Waiting; {
 		case c.Name != containerName:
-			waits = fmt.Sprintf("container %s, which a webhook added, is not Ready", c.Name)
+			if !c.Ready {
+				waits = fmt.Sprintf("container %s, which a webhook added, is not Ready", c.Name)
+			}
 		case w != nil && (w.Reason == "ErrImageNeverPull" || w.Reason == "InvalidImageName"):
 			return report(rollout.ProbeUnknown, w.Reason+": "+w.Message)
 		case t != nil && own && t.ExitCode == goCrash:

@@ -81,6 +81,9 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 			ended("Error", 2, "no certificate")(p)
 			p.Status.ContainerStatuses[0].Name = "proxy"
 		}, waited: time.Minute, words: "container proxy, which a webhook added, is not Ready"},
+		"an injected container that is Ready": {change: func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "proxy", Ready: true}}
+		}, waited: time.Minute, words: "its kubelet has not started it yet"},
 		"no image":             {change: waits("ErrImageNeverPull", "image is not present"), waited: time.Second, want: rollout.ProbeUnknown, words: "ErrImageNeverPull: image is not present"},
 		"not the program's":    {events: event("Failed", 4, `Error: failed to create task: exec: "/pause": executable file not found in $PATH`), users: true, waited: time.Minute},
 		"the program ends":     {change: ended("Completed", 0, ""), users: true, waited: 3 * time.Minute, want: rollout.ProbeUnknown, words: "its program ended with exit code 0"},
