@@ -22,9 +22,9 @@ import (
 const (
 	// minRefusals is how often a pod must be refused to count: the first time can be a short outage.
 	minRefusals = 2
-	// maxRefused limits how many refused pods are remembered, maxOfNamespace those of one namespace, and maxStarted how many of those that
-	// were started. Refused pods of the cluster's own are always remembered.
-	maxRefused, maxOfNamespace, maxStarted = 64, 4, 16
+	// maxRefused limits how many refused pods are remembered, and maxOfNamespace those of one namespace. Those of the cluster's own are
+	// always remembered.
+	maxRefused, maxOfNamespace = 64, 4
 	// forgottenAfter is how long a pod counts as refused without another attempt or back-off: longer than a kubelet waits between them.
 	forgottenAfter = 90 * time.Second
 )
@@ -142,7 +142,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		switch {
 		case pod.Started > base[pod.UID] && pod.Started >= since: // times of one clock in RFC 3339; that of a failed start is missing
 			base[pod.UID] = pod.Started
-			p.addStarted(start)
+			p.started = trial.AddStart(p.started, start)
 			a = attempts{last: a.last, seen: a.seen}
 		case a.count >= minRefusals && isActive(*pod) && !pod.Deleting && !p.failedBefore(pod):
 			start.Words = a.words
@@ -160,14 +160,6 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 	slices.SortFunc(p.refused, func(a, b trial.PodStart) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-}
-
-// addStarted notes a pod that was started: only a few of each kind count, and the cluster's own always do.
-func (p *podStarts) addStarted(start trial.PodStart) {
-	same := func(s trial.PodStart) bool { return s.Namespace == start.Namespace && s.Trusted == start.Trusted }
-	if (len(p.started) < maxStarted || start.Trusted) && !slices.ContainsFunc(p.started, same) {
-		p.started = append(p.started, start)
-	}
 }
 
 // failedBefore reports whether a pod, or one of the same owner, did not run before the trial, or whether that is not known.

@@ -128,7 +128,7 @@ type Node struct {
 	LostPods []string // ran at adoption and were ended by the kubelet since, or perhaps by it
 	// Failing are the UIDs of active pods with a container that does not run, and of their owners.
 	Failing []string
-	// Started are pods of which a container was started since this start of the kubelet, one of each namespace at least. Refused are those
+	// Started are pods of which a container was started since this start of the kubelet, as many as AddStart keeps. Refused are those
 	// that were not, that were not in Baseline.Failing, and that the kubelet or its runtime refused to start twice or more.
 	Started, Refused []PodStart
 	// RefusedUnseen means that the kubelet refused pods while the node's pods are not watched, so that Refused is empty.

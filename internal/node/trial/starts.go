@@ -45,6 +45,14 @@ func weight(pods []PodStart) int {
 
 func isTrusted(p PodStart) bool { return p.Trusted }
 
+// AddStart adds a pod that was started to those that are known, if it says more about the node than they do: at most three do.
+func AddStart(known []PodStart, p PodStart) []PodStart {
+	if weight(append(slices.Clone(known), p)) > weight(known) || p.Trusted && !slices.ContainsFunc(known, isTrusted) {
+		return append(slices.Clone(known), p)
+	}
+	return known
+}
+
 // started returns the pods that were started since the trial began; if its configuration does not run, since the start of the kubelet.
 func (d *decider) started() []PodStart {
 	if t := d.next.Trial; t != nil && d.runsTrial() {
@@ -81,12 +89,8 @@ func (d *decider) recordStarts() bool {
 		return true
 	}
 	for _, p := range d.o.Node.Started {
-		known := d.next.Trial.Started
-		if weight(append(slices.Clone(known), p)) > weight(known) || p.Trusted && !slices.ContainsFunc(known, isTrusted) {
-			d.editTrial(func(t *Trial) {
-				t.Started = append(slices.Clone(t.Started), PodStart{Namespace: p.Namespace, Name: p.Name, Trusted: p.Trusted})
-			})
-		}
+		p.Probe = false // it is not saved
+		d.editTrial(func(t *Trial) { t.Started = AddStart(t.Started, p) })
 	}
 	return true
 }
