@@ -19,10 +19,10 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets programs cli-programs image release deps demo check test test-all shards matrix podguard dryrun e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image install.yaml push release deps demo check test test-all shards matrix podguard dryrun e2e bench bench-restart bench-page bench-fleet pictures recording docs-site longrun soak vm mutants lint generate clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The commit is set with -X, and not by Go (-buildvcs), so that the same source gives the same bytes, with or without a git
 # repository. Without grpcnotrace, gRPC's traces contain html/template, which makes the linker keep every exported method of every type:
@@ -143,6 +143,19 @@ image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS
 	  -label $(OCI).revision=$(COMMIT) -label $(OCI).source=https://github.com/evenkeel/evenkeel -label $(OCI).licenses=Apache-2.0 \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
+# The tag of the images of a clone: `kubectl evenkeel install` compares a tag that is a version with what the agents report.
+CLONE_VERSION = $(if $(filter v%,$(VERSION)),$(VERSION),v0.0.0-$(VERSION))
+install.yaml: ## build the plugin, the images of this clone for this machine's architecture, and install.yaml, which names them (REGISTRY=...)
+	@rm -rf dist/install
+	@$(MAKE) --no-print-directory build image VERSION=$(CLONE_VERSION) IMAGES="agent controller" DIST=dist/install \
+	  agent_PROGRAMS=bin/evenkeel-agent controller_PROGRAMS=bin/evenkeel-controller
+	@PATH="$$PATH:$(TOOLS)" kubectl kustomize config/base >$@.new
+	@sed 's#evenkeel.dev/\(agent\|controller\):latest#$(REGISTRY)/\1:$(CLONE_VERSION)#' $@.new >$@ && rm $@.new
+
+PUSH ?= skopeo copy
+push: install.yaml ## make install.yaml, and push its images to REGISTRY
+	@for i in agent controller; do $(PUSH) oci-archive:$$(echo dist/install/evenkeel-$$i-*.tar) docker://$(REGISTRY)/$$i:$(CLONE_VERSION); done
+
 # The URL of the directory from which users get the files of the release: in the Krew manifest.
 DOWNLOADS ?= https://github.com/evenkeel/evenkeel/releases/download/$(VERSION)
 # The file with the private key for the signatures. Without it the release has none.
@@ -175,12 +188,14 @@ deps:
 	    echo "could not install $${missing[*]}: tests that need a real node or a browser will be skipped"; \
 	fi
 
-# From npm: what the tests of the dashboard load into the page, and what lints Markdown. Nothing of it is served or released.
+# From npm: what the tests of the dashboard load into the page, what lints Markdown, and what builds the website. Nothing is released.
 AXE := bin/page/node_modules/axe-core/axe.min.js
 MARKDOWNLINT := bin/markdown/node_modules/.bin/markdownlint-cli2
+VITEPRESS := bin/site/node_modules/.bin/vitepress
 $(AXE): tools/page/package.json tools/page/package-lock.json
 $(MARKDOWNLINT): tools/markdown/package.json tools/markdown/package-lock.json
-$(AXE) $(MARKDOWNLINT): | deps
+$(VITEPRESS): tools/site/package.json tools/site/package-lock.json
+$(AXE) $(MARKDOWNLINT) $(VITEPRESS): | deps
 	@dir=$(firstword $(subst /node_modules/, ,$@)); mkdir -p $$dir && cp $^ $$dir/; \
 	if command -v npm >/dev/null && (cd $$dir && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
 	else echo "cannot get $(@F): what needs it will be skipped"; fi
@@ -313,6 +328,16 @@ pictures: $(page_NEEDS) $(core) deps build ## take the pictures of the dashboard
 	$(call go_test,./test/dashboard -count=1 -run 'StatesOfThePage|ThousandsOfNodes' -pictures=$(CURDIR)/docs/images)
 	@go test ./internal/operator/dashboard -count=1 -run ThePicturesInTheDocumentation -pictured
 
+recording: ## write the recording of a terminal in docs/images again, from the present command; look at it
+	@go run ./hack/recording
+
+docs-site: DEPS := chromium:chromium npm:npm
+docs-site: $(VITEPRESS) ## build the website of docs/ into dist/site, and follow its links in a browser (a minute)
+	@rm -rf bin/site/docs bin/site/.vitepress dist/site; mkdir -p bin/site/.vitepress dist; cp -r docs bin/site/; cp tools/site/config.mjs bin/site/.vitepress/
+	@$(PROGRESS) "building the website" $(VITEPRESS) build bin/site
+	@mv bin/site/.vitepress/dist dist/site
+	@go test ./test/site -count=1 -site=$(CURDIR)/dist/site
+
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes an hour); fail if a limit is exceeded
 	@go run ./hack/benchfleet -nodes=$(NODES)
 
@@ -365,13 +390,14 @@ lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint $(MARKDOWN
 	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database is not reachable"; \
 	  else echo "$$out" >&2; exit 1; fi; }
 
-generate: tools ## generate CRDs, deep copies and the API reference from the API types, the table of fields, the PrometheusRule from the rules, and the chart from the manifests
+generate: tools ## generate CRDs, deep copies and the API reference from the API types, the table of fields, the PrometheusRule from the rules, the chart from the manifests, and the newest version in the pages
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/... crd paths=./api/... output:crd:dir=config/api/crd
 	$(TOOLS)/crd-ref-docs --source-path=api/v1alpha1 --config=tools/docs/config.yaml --templates-dir=tools/docs/templates \
 	  --renderer=markdown --output-path=docs/api.md --log-level=ERROR
 	go generate ./build/rules
 	go run ./build/fields
 	go run ./build/chart
+	go run ./build/current
 
 clean: ## remove all built files (Go's caches stay)
 	$(AS_ROOT) rm -rf bin dist

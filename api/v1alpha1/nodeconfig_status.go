@@ -374,7 +374,7 @@ type RemoteConfig string
 const (
 	// RemoteConfigNodeConfig is the spec of the node's NodeConfig.
 	RemoteConfigNodeConfig RemoteConfig = "NodeConfig"
-	// RemoteConfigConfigMap is the ConfigMap kubelet-<node-name>.
+	// RemoteConfigConfigMap is the ConfigMap kubelet-NODE.
 	// spec.configSource is ignored.
 	RemoteConfigConfigMap RemoteConfig = "ConfigMap"
 	// RemoteConfigDisabled means that the node takes no remote configuration,

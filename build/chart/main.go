@@ -29,9 +29,13 @@ type template struct {
 // keep makes Helm keep an object when the release is uninstalled, because users' objects would be deleted with it.
 const keep = "    helm.sh/resource-policy: keep\n"
 
+// noRelease is the error of a chart of a clone, which has no appVersion.
+const noRelease = "no registry serves images of a clone: run make install.yaml, and set image.registry and image.tag as in its output; see docs/install.md"
+
 func image(name string) []value {
 	return []value{
-		{"image: evenkeel.dev/" + name + ":latest", "image: {{ printf \"%s/" + name + ":%s\" .Values.image.registry (.Values.image.tag | default .Chart.AppVersion) | quote }}"},
+		{"image: evenkeel.dev/" + name + ":latest", "image: {{ printf \"%s/" + name + ":%s\" .Values.image.registry (.Values.image.tag | default .Chart.AppVersion | required \"" +
+			noRelease + "\") | quote }}"},
 		{"imagePullPolicy: IfNotPresent", "imagePullPolicy: {{ .Values.image.pullPolicy }}"},
 	}
 }

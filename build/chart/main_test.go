@@ -79,7 +79,12 @@ func must(t *testing.T, kubeconfig, program string, args ...string) string {
 // rendered are the objects that helm makes of the chart, by kind and name.
 func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	t.Helper()
-	return objects(t, must(t, os.DevNull, helm, append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0"}, args...)...))
+	return objects(t, must(t, os.DevNull, helm, append([]string{"template", "evenkeel", chart, "--kube-version=v1.36.0", "--set=image.tag=latest"}, args...)...))
+}
+
+func TestTheChartOfACloneNamesNoImagesThatNobodyServes(t *testing.T) {
+	_, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0")
+	assert.That(t, err != nil && strings.Contains(said, noRelease), "%v, %s", err, said)
 }
 
 func objects(t *testing.T, text string) map[string]map[string]any {
@@ -251,7 +256,7 @@ func TestUnknownValuesAreRejected(t *testing.T) {
 		"startupTaint.key=a'b":           "key",
 		"installer.agentFlags={kubelet}": "agentFlags",
 	} {
-		_, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0", "--set", set)
+		_, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0", "--set=image.tag=v1", "--set", set)
 		assert.That(t, err != nil && strings.Contains(said, want), "--set %s: %v, %q, want an error about %s", set, err, said, want)
 	}
 }
@@ -259,7 +264,7 @@ func TestUnknownValuesAreRejected(t *testing.T) {
 func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	c := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
 	kubectl := func(args ...string) string { return must(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", args...) }
-	must(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--timeout", "1m")
+	must(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--set=image.tag=v1", "--timeout", "1m")
 	kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.evenkeel.dev", "--timeout=30s")
 
 	// The CRD of an older version, and the next one's.
@@ -268,7 +273,7 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	const runMode = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.status.properties.runMode.type}"
 	got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode)
 	assert.Must(t, got == "", "the older CRD has runMode: %s", got)
-	must(t, c.AdminKubeconfig(), helm, "upgrade", "evenkeel", chart, "-n", "kube-system", "--set", "controller.replicas=1")
+	must(t, c.AdminKubeconfig(), helm, "upgrade", "evenkeel", chart, "-n", "kube-system", "--reuse-values", "--set", "controller.replicas=1")
 	got = kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode)
 	assert.That(t, got == "string", "after the upgrade the CRD has runMode %q, want a string", got)
 
@@ -280,6 +285,12 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	if _, said, err := run(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", "-n", "evenkeel-system", "get", "deployment", "evenkeel-controller"); err == nil || !strings.Contains(said, "not found") {
 		t.Errorf("the controller is still there: %s", errors.Join(err, errors.New(said)))
 	}
+
+	// The last command that `kubectl evenkeel uninstall --purge` names: it has deleted the CRDs, and what runs.
+	file := filepath.Join(t.TempDir(), "install.yaml")
+	kubectl("kustomize", root+"/config/base", "--output="+file)
+	kubectl("delete", "crd", "--all")
+	kubectl("delete", "--ignore-not-found", "--wait=false", "-f", file)
 }
 
 func writeFile(t *testing.T, content string) string {

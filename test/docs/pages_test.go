@@ -183,6 +183,7 @@ func install(w *world) error {
 	if out, err := helm.CombinedOutput(); err != nil {
 		return fmt.Errorf("build helm: %w: %s", err, out)
 	}
+	w.instead["kubectl apply -f https://"] = func(context.Context) error { return w.run("kubectl apply -f install.yaml") }
 	w.instead["kubectl evenkeel install worker-1"] = func(context.Context) error { return w.hollowNode("worker") }
 	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"))
 }

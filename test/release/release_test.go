@@ -190,3 +190,21 @@ func TestAFailedReleaseNamesItsStep(t *testing.T) {
 		t.Errorf("without a directory: %v, %s", err, said)
 	}
 }
+
+func TestACloneInstallsItsOwnImages(t *testing.T) {
+	source := filepath.Join(made, "../..")
+	kubectl := assert.Value(filepath.Abs(root + "/bin/tools"))(t)
+	said := says(t, "bash", "-ec", `cd "$0"; export PATH="$PATH:$1"; exec make --no-print-directory push "${@:2}"`, source, kubectl,
+		"VERSION=abcdef0", "COMMIT="+commit, "REGISTRY=localhost:5000/x", "PUSH=echo pushed")
+	manifests := string(assert.Value(os.ReadFile(filepath.Join(source, "install.yaml")))(t))
+	for image, used := range map[string]int{"agent": 2, "controller": 1} {
+		reference := "localhost:5000/x/" + image + ":v0.0.0-abcdef0"
+		archive := "dist/install/evenkeel-" + image + "-v0.0.0-abcdef0-" + runtime.GOARCH + ".tar"
+		assert.Equal(t, strings.Count(manifests, " image: "+reference+"\n"), used, reference)
+		assert.That(t, strings.Contains(said, "pushed oci-archive:"+archive+" docker://"+reference+"\n"), "%s is not pushed: %s", archive, said)
+		packed := string(assert.Value(os.ReadFile(filepath.Join(source, archive)))(t))
+		assert.That(t, strings.Contains(packed, `"io.containerd.image.name":"`+reference+`"`), "containerd imports %s under another name", archive)
+	}
+	assert.Equal(t, strings.Count(manifests, " image: "), 3, "images")
+	assert.That(t, strings.Contains(says(t, filepath.Join(source, "bin/kubectl-evenkeel"), "version", "--client"), "v0.0.0-abcdef0"), "the plugin has another version")
+}

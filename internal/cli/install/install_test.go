@@ -359,7 +359,7 @@ func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
 		b.Spec.Unschedulable = false
 		c.Write(b)
 		c.Run("uninstall", "--yes").WantOutput(t, "b: uninstalled, after", "1 of 1 node uninstalled", "rollout done paused", "evenkeel-system/evenkeel-controller deleted",
-			"evenkeel-install/evenkeel-installer deleted", "evenkeel-install/evenkeel-uninstaller deleted", "delete it with: kubectl evenkeel uninstall --purge")
+			"evenkeel-install/evenkeel-installer deleted", "evenkeel-install/evenkeel-uninstaller deleted", "with NodeConfigs and rollouts; delete them with: kubectl evenkeel uninstall --purge")
 		c.wantLabels("")
 		c.wantOrder(1, "a", "b")
 		if c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") || c.exists(&appsv1.DaemonSet{}, v1alpha1.InstallNamespace, "evenkeel-installer") {
@@ -399,7 +399,8 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 		const loss = "--purge permanently deletes 1 NodeConfig, of which 1 assign a configuration (a), and 1 rollout (kept)"
 		c.Run("uninstall", "--purge", "--dry-run").WantOutput(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
 		c.Run("uninstall", "--purge", "--yes").WantOutput(t, loss, "a: uninstalled", "nodeconfigrollouts.evenkeel.dev deleted, with all objects",
-			"nodeconfigs.evenkeel.dev deleted, with all objects", "kubectl delete -f install.yaml")
+			"nodeconfigs.evenkeel.dev deleted, with all objects",
+			"its namespaces, roles and policies remain; delete them with: kubectl delete --ignore-not-found -f install.yaml (Helm: helm uninstall RELEASE)")
 		assert.That(t, !c.exists(theCRD(), "", doctor.CRDName), "the API is still there")
 		c.image("v1.0.1")
 		c.Run("install", "a", "--yes").WantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -f install.yaml")

@@ -160,12 +160,11 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 	if err := installer.RemoveFromCluster(ctx, c, rollouts, o.purge, func(done string) { fmt.Fprintln(out, done) }); err != nil {
 		return err
 	}
-	if !o.purge {
-		fmt.Fprintf(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -k config/controller; kubectl delete -k "+
-			"config/installer\n"+
-			"the API remains, with NodeConfigs and rollouts; delete it with: kubectl evenkeel uninstall --purge\n")
-		return nil
+	rest := "its API, roles and policies remain, with NodeConfigs and rollouts; delete them with: kubectl evenkeel uninstall --purge"
+	if o.purge {
+		rest = "its namespaces, roles and policies remain; delete them with: kubectl delete --ignore-not-found -f install.yaml " +
+			"(Helm: helm uninstall RELEASE)"
 	}
-	fmt.Fprintln(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -f install.yaml")
+	fmt.Fprintln(out, "nothing of evenkeel runs any more;", rest)
 	return nil
 }

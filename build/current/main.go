@@ -1,0 +1,61 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command current writes the newest version into the pages that say how to install it. The version is the first heading of the
+// changelog. It is run in the root of the repository.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// pages have a place for the block, between begin and end. Each has its link to the way without a release.
+var pages = map[string]string{"README.md": "docs/install.md#from-a-clone", "docs/install.md": "#from-a-clone"}
+
+const (
+	begin = "<!-- install: written by make generate -->\n"
+	end   = "<!-- install ends -->\n"
+	// downloads is the directory of a release's files, as in the Makefile.
+	downloads = "https://github.com/evenkeel/evenkeel/releases/download/"
+)
+
+var newest = regexp.MustCompile(`(?m)^## (v\S+)( \(not released yet\))?$`)
+
+func main() {
+	changelog, err := os.ReadFile("CHANGELOG.md")
+	for page, link := range pages {
+		if err != nil {
+			break
+		}
+		var text []byte
+		if text, err = os.ReadFile(page); err == nil {
+			var written string
+			if written, err = write(string(text), link, string(changelog)); err == nil {
+				err = os.WriteFile(page, []byte(written), 0o644)
+			}
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "current:", err)
+		os.Exit(1)
+	}
+}
+
+// write returns a page with the block for the newest version of the changelog.
+func write(text, link, changelog string) (string, error) {
+	m := newest.FindStringSubmatch(changelog)
+	before, rest, begins := strings.Cut(text, begin)
+	_, after, ends := strings.Cut(rest, end)
+	if m == nil || !begins || !ends {
+		return "", errors.New("no version in CHANGELOG.md, or no place for the block")
+	}
+	block := "<!-- test: skip: needs another machine or vendor -->\n```console\n$ kubectl apply -f " + downloads + m[1] + "/install.yaml\n```\n"
+	if m[2] != "" {
+		block += "\n" + m[1] + " is not released yet. [From a clone](" + link + "): `make install.yaml`.\n"
+	}
+	return before + begin + block + end + after, nil
+}
