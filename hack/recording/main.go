@@ -22,7 +22,7 @@ import (
 const (
 	file    = "docs/images/simulate.svg"
 	command = "rollout plan -f config/examples/rollout-dropin.yaml --simulate --fail-rate 3% --nodes 200"
-	columns = 92
+	columns = 100
 	// Pixels of a character and a line, and the seconds between two lines.
 	width, height, pause = 7.8, 17.0, 0.12
 )
@@ -66,7 +66,8 @@ func draw(text string) string {
 	for line := range strings.Lines(text) {
 		runes := []rune(strings.TrimRight(line, " \n"))
 		for len(runes) > columns {
-			lines, runes = append(lines, string(runes[:columns])), runes[columns:]
+			cut := strings.LastIndex(string(runes[:columns]), " ") // the words are ASCII
+			lines, runes = append(lines, string(runes[:cut])), append([]rune("  "), runes[cut+1:]...)
 		}
 		lines = append(lines, string(runes))
 	}

@@ -222,8 +222,8 @@ func (s State) FinalEntry(c Config) (BadConfig, bool) {
 	return BadConfig{}, false
 }
 
-// Continued returns the configuration that an assignment of c would continue without a restart, because it has the payload of c, and
-// whether there is one: the one that runs, or current if this agent has not started one yet.
+// Continued returns the running configuration if it already has c's payload, so that adopting c needs no restart. Before this agent
+// has started a kubelet, the running configuration is current.
 func (s State) Continued(c Config) (Config, bool) {
 	old := s.Current.Config
 	if s.Run.Started {
