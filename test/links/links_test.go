@@ -93,6 +93,26 @@ func follow(pages map[string]Page, from, target string) string {
 	return ""
 }
 
+// What stands twice, or in a table with paragraphs, is where words can be saved.
+func TestThePagesStayShort(t *testing.T) {
+	readme := assert.Value(os.ReadFile(filepath.Join(root, "README.md")))(t)
+	assert.That(t, Words(string(readme)) <= 700, "README.md has %d words", Words(string(readme)))
+	total := 0
+	assert.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if name := filepath.Base(path); err != nil || filepath.Ext(path) != ".md" || name == "api.md" || name == "fields.md" {
+			return err // these two are generated
+		}
+		text, err := os.ReadFile(path)
+		total += Words(string(text))
+		return err
+	}))
+	assert.That(t, total <= 45_000, "docs/ has %d words", total)
+}
+
+func TestCodeCommentsAndTargetsAreNoWords(t *testing.T) {
+	assert.Equal(t, Words("A [page](of/words.md), 1 `flag` - and\n\n```console\n$ code\n```\n<!-- a\ncomment -->\nmore | text |\n"), 7)
+}
+
 func TestALinkThatLeadsNowhereIsReported(t *testing.T) {
 	pages := map[string]Page{filepath.Join(root, "README.md"): {Anchors: map[string]bool{"try-it": true}}}
 	for target, want := range map[string]string{

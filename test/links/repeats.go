@@ -13,6 +13,7 @@ var (
 	parts     = regexp.MustCompile(`\n\s*\n|\n *(?:[-*] |[0-9]+\. |#|>)|\n.*\|.*`)
 	ends      = regexp.MustCompile(`[.:;]\s`)
 	word      = regexp.MustCompile(`\w+`)
+	target    = regexp.MustCompile(`\]\([^)]*\)`)
 )
 
 // Repeats returns the sentences of a page that nearly equal one of the three sentences before them: two versions of which one
@@ -43,4 +44,15 @@ func Repeats(text string) (out []string) {
 		}
 	}
 	return out
+}
+
+// Words counts the words of a page, without code blocks, comments and the targets of links.
+func Words(text string) (n int) {
+	text = comment.ReplaceAllString(codeBlock.ReplaceAllString(text, ""), "")
+	for _, w := range strings.Fields(target.ReplaceAllString(text, "]")) {
+		if word.MatchString(w) {
+			n++
+		}
+	}
+	return n
 }
