@@ -41,8 +41,8 @@ func ValidationErrors(ctx context.Context, c Component, data []byte) (Verdict, [
 
 // objections returns all errors about a configuration with a verdict; nil if it is not rejected. A binary reports only one unknown
 // feature gate at a time, so the reported gates are removed from a copy that is validated again, up to a limit. Errors about gates
-// come first, sorted by name. If a later validation gives no answer, the remaining errors are missing. An error that names no field
-// gets the name and the value of the field without which it does not occur.
+// come first, sorted by name. If a later validation gives no answer, the last one says that errors may be missing. An error that names no
+// field gets the name and the value of the field without which it does not occur.
 func objections(ctx context.Context, v Verdict, data []byte, validate func(context.Context, []byte) Verdict) []string {
 	ctx, cancel := context.WithTimeout(ctx, copiesLimit)
 	defer cancel()
@@ -72,7 +72,11 @@ func objections(ctx context.Context, v Verdict, data []byte, validate func(conte
 		v = again(data)
 	}
 	slices.Sort(gates)
-	for _, message := range []string{rest, strict} {
+	more := ""
+	if len(gates) > 0 && v.Outcome == CouldNotTell {
+		more = "correct these and ask again: there may be more errors"
+	}
+	for _, message := range []string{rest, strict, more} {
 		if message != "" {
 			gates = append(gates, message)
 		}

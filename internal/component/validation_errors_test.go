@@ -52,7 +52,7 @@ func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 			[]string{ofA, ofB, "x", strict}, `{"featureGates":{"L":false},"m":7.5}`},
 		{"the first of what a strict decoder says", data, []Verdict{rejected(ofB + "; " + strict + " (line 1)"), rejected(strict + " (line 2)")},
 			[]string{ofB, strict + " (line 1)"}, `{"featureGates":{"A":true,"L":false},"m":7.5}`},
-		{"an answer of no use", data, []Verdict{rejected(ofB), rejected(ofA), unknown}, []string{ofA, ofB}, `{"featureGates":{"L":false},"m":7.5}`},
+		{"an answer of no use", data, []Verdict{rejected(ofB), rejected(ofA), unknown}, []string{ofA, ofB, "correct these and ask again: there may be more errors"}, `{"featureGates":{"L":false},"m":7.5}`},
 		{"a gate that is not there", data, []Verdict{rejected("unrecognized feature gate: C")}, []string{"unrecognized feature gate: C"}, data},
 		{"JSON", `{"featureGates":{"B":true}}`, []Verdict{rejected(ofB), accepted}, []string{ofB}, `{"featureGates":{}}`},
 		{"no YAML", ": : :", []Verdict{rejected(ofB)}, []string{ofB}, ": : :"},
@@ -169,7 +169,7 @@ func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
 		c.verdicts = append(c.verdicts, rejected(fmt.Sprintf("unrecognized feature gate: Gate%02d", i)))
 	}
 	_, message := ValidationErrors(t.Context(), c, []byte(data.String()))
-	assert.That(t, len(message) == maxCopies+1 && len(c.asked) == maxCopies+1, "%d objections after %d rounds", len(message), len(c.asked))
+	assert.That(t, len(message) == maxCopies+2 && len(c.asked) == maxCopies+1, "%d objections after %d rounds", len(message), len(c.asked))
 }
 
 func TestEveryFeatureGateThatARealComponentRejectsIsNamed(t *testing.T) {
