@@ -137,8 +137,11 @@ func culprit(rejection Verdict, message string, data []byte, validate func([]byt
 		value = map[string]any{key: value.(map[string]any)[key]}
 	}
 	named := payload.Diff(map[string]any{suspects[0].field: value}, nil)
-	if len(named) != 1 {
+	switch {
+	case len(named) != 1:
 		return ""
+	case value == nil:
+		return suspects[0].field + ": null: "
 	}
 	return fmt.Sprintf("%s: %s: ", named[0].Field, named[0].Value)
 }

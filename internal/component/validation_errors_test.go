@@ -97,12 +97,16 @@ func TestAnErrorWithoutAFieldGetsItsName(t *testing.T) {
 		{"it names the field", "invalid MaxPods", of("maxPods", ""), "invalid MaxPods"},
 		{"it has no field", words, func(map[string]any) bool { return true }, words},
 		{"two of them", words, func(f map[string]any) bool { return f["a"] != nil || f["syncFrequency"] != nil }, words},
+		{"null", words, func(f map[string]any) bool { _, set := f["syncFrequency"]; return set }, "syncFrequency: null: " + words},
 		{"a secret", "no", of("staticPodURLHeader", "Token"), "staticPodURLHeader.Token: masked: no"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			data := data
-			if tt.name == "a secret" {
+			switch tt.name {
+			case "a secret":
 				data = `{"staticPodURLHeader": {"Token": ["hidden"]}}`
+			case "null":
+				data = `{"maxPods": 5, "syncFrequency": null}`
 			}
 			judge := validate(tt.message, tt.wrong)
 			got := objections(t.Context(), judge(t.Context(), []byte(data)), []byte(data), judge)
