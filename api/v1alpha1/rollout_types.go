@@ -313,6 +313,16 @@ type TemplateConfigMap struct {
 	Name string `json:"name"`
 }
 
+// ParallelControlPlanes is why control planes need not wait for each other.
+type ParallelControlPlanes struct {
+	// reason is why a second control plane that is away does no harm. The status
+	// and Events show it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason"`
+}
+
 // RolloutStrategy is the order and the pace of a rollout.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.topologyKey) && size(self.topologyKey) > 0) || (!has(self.maxUnavailablePerDomain) && !has(self.maxDomainsInFlight))",message="maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone"
@@ -358,6 +368,14 @@ type RolloutStrategy struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxDomainsInFlight *int32 `json:"maxDomainsInFlight,omitempty"`
+
+	// parallelControlPlanes lets several control planes be in flight at the same
+	// time, within the other limits. Absent means one in the whole cluster: no
+	// node with the label node-role.kubernetes.io/control-plane begins while
+	// another one is in flight for any reason, is not Ready, or has static pods
+	// that are not Ready again.
+	// +optional
+	ParallelControlPlanes *ParallelControlPlanes `json:"parallelControlPlanes,omitempty"`
 
 	// steps are the steps of the rollout, in order. Each has exactly one of nodes
 	// and pause. After the last step, all remaining nodes are updated. Defaults to

@@ -48,6 +48,7 @@ type permissions struct {
 type disruptions struct {
 	budgets rollout.Budgets
 	nodes   map[string]*rollout.Disruptions
+	static  map[string]*rollout.StaticPods
 }
 
 // permissionsFor returns the controller's additional permissions. It asks for them only while a rollout needs them.
@@ -97,23 +98,33 @@ func (f *cache) disrupts(r *rolloutEntry) bool {
 	return false
 }
 
-// planWithBudgets plans, and reads what the plan asks for about pods and PodDisruptionBudgets. It reports whether the plan asks for
-// more.
+// planWithBudgets plans, and reads what the plan asks for about static pods, pods and PodDisruptionBudgets. It reports whether the plan
+// asks for more.
 func (c *Controller) planWithBudgets(ctx context.Context, r *rolloutEntry, in *planInput) (result *rollout.Result, more bool) {
 	c.addDisruptions(r, in)
 	result = c.plan(in)
-	if !result.ReadBudgets {
+	if !result.ReadBudgets && len(result.ReadStatic) == 0 {
 		return result, false
 	}
-	c.readDisruptions(ctx, r, in, result.Inspect)
+	if result.ReadBudgets {
+		c.readDisruptions(ctx, r, in, result.Inspect)
+	}
+	c.readStaticPods(ctx, r, in.Now, result.ReadStatic)
 	c.addDisruptions(r, in)
 	result = c.plan(in)
-	return result, result.ReadBudgets
+	return result, result.ReadBudgets || len(result.ReadStatic) > 0
 }
 
 // addDisruptions adds what was read to the input of a plan.
 func (c *Controller) addDisruptions(r *rolloutEntry, in *planInput) {
 	in.Budgets = r.disruptions.budgets
+	for _, nodes := range [][]rollout.Node{in.nodes, in.ControlPlanes} {
+		for i := range nodes {
+			if nodes[i].ControlPlane {
+				nodes[i].StaticPods = r.disruptions.static[nodes[i].Name]
+			}
+		}
+	}
 	if len(r.disruptions.nodes) == 0 {
 		return
 	}
@@ -153,6 +164,22 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 	}
 }
 
+// readStaticPods reads the static pods of control planes. Without the right to list pods, they do not matter.
+func (c *Controller) readStaticPods(ctx context.Context, r *rolloutEntry, now time.Time, nodes []string) {
+	for _, name := range nodes {
+		pods, err := c.podsOf(ctx, name)
+		found := &rollout.StaticPods{Time: now, NotReady: fleet.StaticPodsNotReady(pods)}
+		if err != nil && !apierrors.IsForbidden(err) {
+			c.log.Warn("cannot read the static pods of a control plane", "rollout", r.name, "node", name, "err", err)
+			found.Error = printable.Cut(err.Error(), maxReadError)
+		}
+		if r.disruptions.static == nil {
+			r.disruptions.static = map[string]*rollout.StaticPods{}
+		}
+		r.disruptions.static[name] = found
+	}
+}
+
 // readBudgets reads all PodDisruptionBudgets.
 func (c *Controller) readBudgets(ctx context.Context) ([]fleet.DisruptionBudget, error) {
 	var out []fleet.DisruptionBudget
@@ -173,17 +200,22 @@ func (c *Controller) podsAt(ctx context.Context, name string, budgets []fleet.Di
 	if node == nil || config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)
 	}
-	var pods []corev1.Pod
-	err := c.readPages(ctx, "pods", func(o ...client.ListOption) (string, error) {
+	pods, err := c.podsOf(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.DisruptedPods(node, config, pods, budgets), nil
+}
+
+// podsOf reads the pods of a node.
+func (c *Controller) podsOf(ctx context.Context, name string) (pods []corev1.Pod, err error) {
+	err = c.readPages(ctx, "pods", func(o ...client.ListOption) (string, error) {
 		list := &corev1.PodList{}
 		err := c.client.List(ctx, list, append(o, client.MatchingFields{"spec.nodeName": name})...)
 		pods = append(pods, list.Items...)
 		return list.Continue, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return fleet.DisruptedPods(node, config, pods, budgets), nil
+	return pods, err
 }
 
 // readPages lists something page by page.

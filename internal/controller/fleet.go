@@ -32,6 +32,7 @@ type cache struct {
 	maintenance []string
 	startupKey  string                // of the startup taint; empty: there is none
 	startup     map[string]*nodeEntry // nodes with the startup taint
+	planes      map[string]*nodeEntry // control planes
 	nodes       map[string]*nodeEntry
 	rollouts    map[string]*rolloutEntry
 	lostAt      time.Time       // since when the watches are not complete; zero: they are
@@ -54,6 +55,7 @@ type nodeEntry struct {
 	wentNotReady time.Time
 	// maintenanceSince is when maintenance of the node was first seen; zero: there is none.
 	maintenanceSince time.Time
+	settledAt        time.Time            // when it was last seen to become settled, as a control plane
 	drainReport      *rollout.DrainReport // of the last eviction pass of this leader
 	draining         bool                 // a pass is running: over the pods to evict, or over the start probe
 	probe            *rollout.ProbeReport // of the last pass of this leader over the start probe
@@ -102,7 +104,8 @@ type rolloutEntry struct {
 func newCache(self string, tick time.Duration) *cache {
 	return &cache{
 		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
-		revisions: map[string]map[string]*corev1.ConfigMap{}, startup: map[string]*nodeEntry{}, changed: make(chan struct{}, 1),
+		revisions: map[string]map[string]*corev1.ConfigMap{}, startup: map[string]*nodeEntry{}, planes: map[string]*nodeEntry{},
+		changed:    make(chan struct{}, 1),
 		preflights: preflightQueue{objects: map[string]*v1alpha1.NodeConfigPreflight{}},
 	}
 }
@@ -215,9 +218,14 @@ func (f *cache) deleteNode(name string) {
 	n.node = nil
 	delete(f.startup, name)
 	for _, r := range f.rollouts {
+		if f.planes[name] != nil { // any rollout may wait for it
+			f.schedule(r)
+		}
 		f.selectNode(r, name, n)
 	}
+	delete(f.planes, name)
 	n.observed, n.wentNotReady, n.maintenanceSince, n.drainReport, n.probe = rollout.Node{}, time.Time{}, time.Time{}, nil, nil
+	n.settledAt = time.Time{}
 	f.removeIfEmpty(name)
 }
 
@@ -314,6 +322,7 @@ func (f *cache) refresh(n *nodeEntry) {
 	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
 	f.trackMaintenance(n, &observed)
 	f.trackStartup(n, &observed)
+	f.trackControlPlane(n, &observed)
 	if observed.Drain.Rollout == "" {
 		n.drainReport = nil
 	}
@@ -322,7 +331,13 @@ func (f *cache) refresh(n *nodeEntry) {
 	if !same {
 		f.schedulePreflights(f.now().Add(f.tick))
 	}
+	planes := observed.ControlPlane || n.observed.ControlPlane
 	n.observed = observed
+	if planes && !same { // any rollout may wait for it
+		for _, r := range f.rollouts {
+			f.schedule(r)
+		}
+	}
 	if !f.updateHolder(n) && !same {
 		f.scheduleClaims(n)
 	}
@@ -373,6 +388,18 @@ func (f *cache) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
 		n.maintenanceSince = f.now()
 	}
 	observed.MaintenanceSince = n.maintenanceSince
+}
+
+// trackControlPlane records when a control plane was last seen to settle.
+func (f *cache) trackControlPlane(n *nodeEntry, observed *rollout.Node) {
+	delete(f.planes, observed.Name)
+	if observed.ControlPlane {
+		f.planes[observed.Name] = n
+	}
+	if observed.ControlPlane && n.observed.Name != "" && n.observed.Unsettled() != "" && observed.Unsettled() == "" {
+		n.settledAt = f.now()
+	}
+	observed.SettledAt = n.settledAt
 }
 
 // selectNode updates whether a rollout selects a node. The caller holds mu.

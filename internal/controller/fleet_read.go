@@ -141,6 +141,9 @@ func (f *cache) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 		if !n.MaintenanceSince.IsZero() {
 			n.MaintenanceSince = n.MaintenanceSince.Add(r.clockOffset)
 		}
+		if !n.SettledAt.IsZero() {
+			n.SettledAt = n.SettledAt.Add(r.clockOffset)
+		}
 		if report := n.DrainReport; report != nil && r.clockOffset != 0 {
 			moved := *report
 			moved.Time = moved.Time.Add(r.clockOffset)
@@ -150,6 +153,34 @@ func (f *cache) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 		nodes = append(nodes, n)
 	}
 	return nodes, true
+}
+
+// otherControlPlanes returns the control planes that a rollout does not select, by name, if it selects any.
+func (f *cache) otherControlPlanes(r *rolloutEntry) (others []rollout.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.hasControlPlane(r) {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.planes)) {
+		if n := f.planes[name].observed; r.nodes[name] == nil {
+			if !n.SettledAt.IsZero() {
+				n.SettledAt = n.SettledAt.Add(r.clockOffset)
+			}
+			others = append(others, n)
+		}
+	}
+	return others
+}
+
+// hasControlPlane reports whether a rollout selects a control plane. The caller holds mu.
+func (f *cache) hasControlPlane(r *rolloutEntry) bool {
+	for name := range f.planes {
+		if r.nodes[name] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // revision returns the ConfigMap of a revision; nil if there is none.
@@ -212,12 +243,17 @@ type uncertainWrite struct {
 	generation int64 // of the NodeConfig before the write
 }
 
-// uncertainWrites returns those to nodes of a rollout.
+// uncertainWrites returns those to nodes of a rollout, and to all control planes if it selects one.
 func (f *cache) uncertainWrites(r *rolloutEntry) []uncertainWrite {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []uncertainWrite
-	for name, n := range r.nodes {
+	nodes := r.nodes
+	if f.hasControlPlane(r) {
+		nodes = maps.Clone(nodes)
+		maps.Copy(nodes, f.planes)
+	}
+	for name, n := range nodes {
 		if n.uncertainUntil.IsZero() {
 			continue
 		}

@@ -113,6 +113,7 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 		return nil, errEdited
 	}
 	c.nodes = in.nodes
+	in.ControlPlanes, in.ReadsPods = c.fleet.otherControlPlanes(r), true
 	return in, nil
 }
 

@@ -119,6 +119,19 @@ func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod
 	return out
 }
 
+// StaticPodsNotReady returns the names of the static pods of a node that are not Ready, of at most 20. pods are all pods of the node. A pod
+// that has succeeded is not to be Ready.
+func StaticPodsNotReady(pods []corev1.Pod) (names []string) {
+	for i := range pods {
+		p := &pods[i]
+		_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
+		if mirror && p.Status.Phase != corev1.PodSucceeded && !PodReady(p) && len(names) < 20 {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // isReset reports whether a pod is Ready and has a readiness or startup probe, as the agent counts them.
 func isReset(p *corev1.Pod) bool {
 	probed := func(c corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }

@@ -145,7 +145,30 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		}
 	}
 	f.build(ctx, c, in)
-	return f, nil
+	if slices.ContainsFunc(f.Nodes, func(n rollout.Node) bool { return n.ControlPlane }) {
+		f.Input.ControlPlanes, err = otherControlPlanes(ctx, c, selection)
+	}
+	return f, err
+}
+
+// otherControlPlanes returns the control planes that a rollout does not select.
+func otherControlPlanes(ctx context.Context, c client.Reader, selection Selection) (others []rollout.Node, err error) {
+	for node, err := range Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.HasLabels{LabelControlPlane}) {
+		if err != nil {
+			return nil, fmt.Errorf("list control planes: %w", err)
+		}
+		if selection.Selects(node) {
+			continue
+		}
+		nc := &v1alpha1.NodeConfig{}
+		if err := c.Get(ctx, client.ObjectKey{Name: node.Name}, nc); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read NodeConfig %s: %w", node.Name, err)
+		} else if err != nil {
+			nc = nil
+		}
+		others = append(others, NodeOf(node, nc))
+	}
+	return others, nil
 }
 
 // build sets the policy and the progress. The controller observes at least since it acquired its Lease, on the clock of its

@@ -34,8 +34,11 @@ func limitTrial(seconds int64) time.Duration {
 	return time.Duration(min(max(seconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
 }
 
+// LabelControlPlane is the label of control planes, whatever its value is.
+const LabelControlPlane = "node-role.kubernetes.io/control-plane"
+
 // NodeOf returns what is observed about a node, without the fields that depend on the rollout (Domain, Canary, Last, Owner)
-// and without WentNotReady, which the caller observes. It contains no time that a node wrote. The NodeConfig may be nil.
+// and without what the caller observes, such as WentNotReady. It contains no time that a node wrote. The NodeConfig may be nil.
 func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	info := node.Status.NodeInfo
 	n := rollout.Node{
@@ -46,6 +49,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	ready := ReadyCondition(node)
 	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue
 	n.Drain = DrainOf(node)
+	_, n.ControlPlane = node.Labels[LabelControlPlane]
 	n.Known = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue
 	})

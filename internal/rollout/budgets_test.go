@@ -56,10 +56,15 @@ func (w *world) podsUnready(n *Node) bool {
 
 // decide plans, and reads what the plan asks for until it asks for nothing more.
 func (w *world) decide() Result {
+	w.settlePlanes()
 	for {
 		r := Plan(w.in, w.nodes)
-		if !r.ReadBudgets {
+		w.readStatic(r.ReadStatic)
+		if !r.ReadBudgets && len(r.ReadStatic) == 0 {
 			return r
+		}
+		if !r.ReadBudgets {
+			continue
 		}
 		if w.inspections++; len(r.Inspect) > maxInspected {
 			panic("it reads the pods of too many nodes")

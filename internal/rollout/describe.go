@@ -35,14 +35,14 @@ func (d *planner) result() Result {
 	if d.in.TargetFailed != "" && d.next.Halt == nil && !d.succeeded {
 		message += "; the same content failed before: " + d.in.TargetFailed
 	}
-	message += d.probes.note()
+	message += d.planesNote() + d.probes.note()
 	d.completeStatus(phase, message)
 	return Result{
 		Observations: d.observations, Next: d.next, GatesSince: d.gatesSince, Moves: d.moves, Ask: d.ask, Taints: d.drains.taints,
 		Evict: d.drains.evict, Probe: d.probes.pass, DropProbe: d.probes.drop, HandOver: d.drains.handOver,
 		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts,
 		Events:  d.events,
-		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read, RequeueAfter: d.requeueAfter,
+		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read, ReadStatic: d.planes.read, RequeueAfter: d.requeueAfter,
 	}
 }
 

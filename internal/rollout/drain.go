@@ -116,6 +116,7 @@ func (d *planner) beginDrain(i int) {
 	d.drains.taints = append(d.drains.taints, Taint{i,
 		Drain{Rollout: d.in.DrainID, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Since: d.in.Now}})
 	d.drains.begun = append(d.drains.begun, d.nodes[i].Name)
+	d.planeBegins(i)
 }
 
 // drainRefusing begins to drain nodes that refuse the target because of their pods. They keep their places in the step.

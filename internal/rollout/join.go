@@ -48,6 +48,10 @@ func (d *planner) join() {
 		if d.states[i] != Pending || n.Observed != n.Generation || n.Source != nil || !n.Created.After(d.in.Created) {
 			continue
 		}
+		if !d.joins.stopped && !d.mayBegin(i) {
+			d.joins.newcomers[i] = to.Number == d.in.Target.Number
+			continue
+		}
 		free := !doubt && d.idle(n)
 		if free && exempt == maxIdleJoins && !d.joins.stopped {
 			d.joins.newcomers[i] = to.Number == d.in.Target.Number

@@ -101,6 +101,9 @@ func (d *planner) unassign(i int, kind MoveKind, to *v1alpha1.NodeConfigSource, 
 func (d *planner) move(m Move) {
 	d.moves = append(d.moves, m)
 	d.moved[m.Node] = true
+	if m.Kind != TakeBack {
+		d.planeBegins(m.Node)
+	}
 }
 
 // revoked returns a list of revoked revisions with some added, and without the one that the node is to run.
@@ -139,7 +142,9 @@ func (d *planner) goBack() {
 		switch {
 		case d.in.Spec.Frozen:
 		case s == Failed || !n.Ready:
-			d.unassign(i, GoBack, to, true)
+			if !n.Ready || d.mayBegin(i) {
+				d.unassign(i, GoBack, to, true)
+			}
 		default:
 			healthy = append(healthy, i)
 		}
@@ -149,7 +154,14 @@ func (d *planner) goBack() {
 		return cmp.Or(y.Source.By().AssignedAt.Time.Compare(x.Source.By().AssignedAt.Time), cmp.Compare(x.Name, y.Name))
 	})
 	room := int(max(1, roundDown(d.in.Spec.Rollback.MaxUnavailable, d.counts.Members)) - d.back.moving)
-	for _, i := range healthy[:min(max(0, room), len(healthy))] {
+	for _, i := range healthy {
+		if room <= 0 {
+			break
+		}
+		if !d.mayBegin(i) {
+			continue
+		}
+		room--
 		d.unassign(i, GoBack, d.destination(&d.nodes[i]), true)
 		d.back.moving++
 	}
@@ -244,6 +256,9 @@ func (d *planner) assignRevision(i int, kind MoveKind, to v1alpha1.RolloutRevisi
 	if to.Number == d.in.Target.Number {
 		attempt = d.next.Attempt
 		d.noteRefusal(i)
+		if kind == Assign {
+			d.recordNotReady(i)
+		}
 	}
 	d.move(Move{Node: i, Kind: kind, Source: d.source(to, attempt, previous), Revoked: revoked(n.Revoked, revoke, to.ConfigMapRef.UID)})
 }
@@ -281,7 +296,11 @@ func (d *planner) assign() {
 			}
 		}
 		if !d.disruption.read {
-			d.makeRoom(min(room, len(candidates)-d.disruption.held) - picked - int(d.freeing))
+			held := d.disruption.held
+			if !d.planes.blocked {
+				held += d.planes.held
+			}
+			d.makeRoom(min(room, len(candidates)-held) - picked - int(d.freeing))
 		}
 	}
 	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + int32(len(d.drains.begun))
@@ -306,6 +325,7 @@ func (d *planner) assign() {
 		d.waitReason = "maxUnavailable is 0: no node moves"
 	case room <= 0:
 		d.waitReason = "the step allows no more nodes"
+	case d.planes.why != "" && d.counts.Unavailable < d.counts.Budget: // planesNote says so
 	case d.disruption.why != "":
 		d.waitReason = d.disruption.why
 	default:
@@ -368,6 +388,9 @@ func (d *planner) renew() {
 		}
 		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.states[i]) {
 			over-- // an earlier leader wrote late, and this one has used the budget: the node has its turn when another is done
+			continue
+		}
+		if !d.mayBegin(i) {
 			continue
 		}
 		s := n.Source.DeepCopy()
@@ -441,7 +464,7 @@ func (d *planner) pick(candidates []int, room int) int {
 			continue
 		case most != nil && dom.inFlight == 0 && flying >= *most:
 			continue
-		case !d.mayDisrupt(i):
+		case !d.mayBegin(i), !d.mayDisrupt(i):
 			continue
 		}
 		if dom.inFlight == 0 {

@@ -50,9 +50,10 @@ type planner struct {
 	back       retreat // deriveStates counts, goBack continues, describe words it
 	joins      joining // join
 	drains     draining
-	probes     startProbing // startProbes
-	window     windowState  // checkWindows
-	disruption disruption   // assign
+	probes     startProbing  // startProbes
+	window     windowState   // checkWindows
+	disruption disruption    // assign
+	planes     controlPlanes // goBack, join, assign, renew
 	waiting
 }
 

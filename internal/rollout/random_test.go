@@ -116,9 +116,11 @@ func randomWorld(t *rapid.T) *world {
 	p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
 	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
 	w.randomGates(t)
+	p.ReadsPods = rapid.Bool().Draw(t, "static pods are read")
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
+		n.ControlPlane = rapid.IntRange(0, 3).Draw(t, "control plane") == 0
 		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
 			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "unsure", "crash", "hang", "notready", "evict", "evict"}).Draw(t, "ends"); ends != "" {
@@ -279,6 +281,7 @@ func (w *world) referee(t *rapid.T) int {
 		w.answers, w.answered = append(w.answers, w.answered...), nil
 	}
 	r := w.decide()
+	away := w.away()
 	w.judgeGates(t, w.in.Status, r)
 	before := w.spent()
 	old := slices.Clone(w.nodes)
@@ -298,6 +301,7 @@ func (w *world) referee(t *rapid.T) int {
 	w.ask(r)
 	w.write(r.Moves)
 	w.drain(r)
+	assert.Must(t, w.away() <= max(1, away), "%d control planes may be away, %d before", w.away(), away)
 	for _, m := range r.Moves {
 		if o := &old[m.Node]; m.Kind == TakeBack && o.Observed == o.Generation && o.Reason == "WouldEvictPods" && r.Next.Halt == nil {
 			w.refused[o.Name] = refusal{attempt{p.Target.Number, r.Next.Attempt}, w.now, o.Generation + 1}

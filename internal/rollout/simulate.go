@@ -83,6 +83,7 @@ func Simulate(in Input, nodes []Node, m Model) Run {
 		run:    Run{Start: in.Now, Nodes: slices.Clone(nodes)},
 		agents: make([]agentModel, len(nodes)),
 	}
+	s.in.ControlPlanes = nil         // control planes of others settle
 	s.in.Controller.StartProbe = nil // start probes pass, within the trial
 	s.in.Spec.Strategy.Gates = slices.Clone(in.Spec.Strategy.Gates)
 	for i := range s.in.Spec.Strategy.Gates {

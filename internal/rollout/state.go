@@ -279,6 +279,12 @@ func (d *planner) updateObservations() {
 		if n.PodStarts == v1alpha1.PodsStartFailed && d.refusedBefore(n) {
 			want = d.withRefusal(n, want, n.Observation.RefusedBefore)
 		}
+		if n.Observation.NotReadyBefore != "" && d.observationApplies(n) && want.Blocked.IsZero() {
+			if want.Rollout == "" {
+				want = d.newObservation(n)
+			}
+			want.NotReadyBefore = n.Observation.NotReadyBefore
+		}
 		if want != n.Observation {
 			d.observations = append(d.observations, NewObservation{i, want})
 		}

@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -115,6 +116,9 @@ func (w *world) set(cmd, key, value string) error {
 		w.forbidden, w.unserved = key == "pods", key == "budgets"
 	case "gone":
 		p.LastSucceededGone = true
+	case "other": // a control plane that the rollout does not select
+		n := Node{Name: key, ControlPlane: true, Ready: value != "down", InTrial: value == "trial", Reported: true}
+		p.ControlPlanes = append(slices.DeleteFunc(slices.Clone(p.ControlPlanes), func(n Node) bool { return n.Name == key }), n)
 	case "zone":
 		for i := range w.nodes {
 			if n := &w.nodes[i]; n.Domain == key && n.Ready != (value == "up") {
@@ -184,6 +188,10 @@ func (w *world) setPolicy(key, value string) error {
 		p.Spec.Strategy.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
 	case "room":
 		p.PreflightRoom, _ = strconv.Atoi(value)
+	case "parallel":
+		p.Spec.Strategy.ParallelControlPlanes = &v1alpha1.ParallelControlPlanes{Reason: value}
+	case "reads-pods":
+		p.ReadsPods = value == "true"
 	case "respect-budgets":
 		p.RespectBudgets = value == "true"
 	case "windows":
@@ -242,6 +250,10 @@ func (w *world) setNode(name, value string) error {
 		number, err := strconv.Atoi(pods)
 		w.setPods(name, budget, number)
 		return err
+	case "plane":
+		n.ControlPlane = true
+	case "broken":
+		a.broken = strings.FieldsFunc(content, func(r rune) bool { return r == '+' })
 	case "canary":
 		n.Canary = true
 	case "idle", "busy":

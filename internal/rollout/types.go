@@ -61,6 +61,9 @@ type Input struct {
 	// Unwritten is why the controller cannot write what it decides, since several attempts; empty: it can.
 	Unwritten string
 
+	ControlPlanes []Node // those of the cluster that the rollout does not select
+	ReadsPods     bool   // the caller reads the static pods that the plan asks for
+
 	RespectBudgets bool // a restart that makes pods unready is a disruption
 	Budgets        Budgets
 
@@ -85,6 +88,11 @@ type Node struct {
 	Canary      bool
 	Last        bool   // updated last: the controller runs there
 	Owner       string // another rollout that has the node; empty: this one has it
+
+	ControlPlane bool // has the label of control planes
+	// SettledAt is when the caller last saw that Unsettled became empty; zero: never.
+	SettledAt  time.Time
+	StaticPods *StaticPods // nil: not known
 
 	Ready bool
 	// WentNotReady is when the caller last saw the node become NotReady, or first saw it NotReady; zero: never. It stays when
@@ -228,6 +236,8 @@ type Observation struct {
 
 	// RefusedBefore is the assignment, as revision/attempt, before which the node already reported that it cannot start pods.
 	RefusedBefore string `json:"podsRefusedBefore,omitempty"`
+	// NotReadyBefore are the static pods of a control plane that were not Ready when it was assigned the source, joined with commas.
+	NotReadyBefore string `json:"staticPodsNotReadyBefore,omitempty"`
 
 	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
 	// of the rollout, whatever the node's source is.
@@ -265,6 +275,7 @@ type Result struct {
 	Measure      []string      // gates to evaluate now; the caller plans again with their Measurements
 	Inspect      []int         // indexes of nodes whose Disruptions are to be read, with the Budgets; then the rollout is planned again
 	ReadBudgets  bool          // the Budgets are to be read; then the rollout is planned again
+	ReadStatic   []string      // names of control planes whose StaticPods are to be read; then the rollout is planned again
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 

@@ -55,6 +55,8 @@ type agent struct {
 	adopted time.Time         // when the kubelet was restarted last for a change
 	started time.Time         // when the kubelet was started last, zero: long ago
 
+	away    bool        // as a control plane, at the last plan
+	broken  []string    // static pods that are not Ready
 	probe   ProbeResult // of start probes; empty: they pass, Waiting: no result
 	pods    int         // that an eviction ends
 	stays   string      // why they cannot be evicted now; empty: they can

@@ -1,0 +1,98 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// waitsFor checks the message of a rollout's status.
+func waitsFor(words string) func(status) error {
+	return func(st status) error {
+		return assert.Unless(strings.Contains(st.Message, words), "the message does not say %q", words)
+	}
+}
+
+// answerOnce lets a node's agent accept what its NodeConfig says now.
+func answerOnce(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, func() error { return answer(t.Context(), nodeConfig(t, node), false) })
+}
+
+func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
+	world(t)
+	grant(t, "drain")
+	for _, name := range []string{"cpa", "cpb"} {
+		addNodes(t, "node-role.kubernetes.io/control-plane=,pool="+name, name+"1")
+	}
+	apiserver := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kube-apiserver-cpa1", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
+		Spec:       corev1.PodSpec{NodeName: "cpa1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	assert.NoError(t, admin.Create(t.Context(), apiserver))
+	t.Cleanup(func() { assert.OK(t, admin.Delete(context.Background(), apiserver, client.GracePeriodSeconds(0))) })
+	setReady := func(is corev1.ConditionStatus) {
+		apiserver.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is}}
+		assert.NoError(t, admin.Status().Update(t.Context(), apiserver))
+	}
+	setReady(corev1.ConditionTrue)
+	assigned := func(node string) error {
+		s := nodeConfig(t, node).Spec.ConfigSource
+		return assert.Unless(s != nil, "%s is not assigned: %+v", node, s)
+	}
+
+	c := start(t, own())
+	roll(t, "cpa")
+	awaitRollout(t, "cpa")
+	answerOnce(t, "cpa1")
+	// A new leader cannot know what was in flight before it.
+	later(c, time.Minute)
+	eventually(t, func() error { return assigned("cpa1") })
+	roll(t, "cpb")
+	awaitRollout(t, "cpb")
+	answerOnce(t, "cpb1")
+	awaitRollout(t, "cpb", waitsFor("waits for control plane cpa1, whose agent has not answered its assignment"))
+
+	c.stop()
+	c = start(t, own())
+	later(c, time.Minute)
+	awaitRollout(t, "cpb", waitsFor("waits for control plane cpa1, whose agent has not answered its assignment"))
+	setReady(corev1.ConditionFalse)
+	answerOnce(t, "cpa1")
+	awaitRollout(t, "cpa", completeAt(1))
+	awaitRollout(t, "cpb", waitsFor("waits for control plane cpa1, which may have been in flight a moment ago"))
+	later(c, time.Minute)
+	awaitRollout(t, "cpb", waitsFor("waits for control plane cpa1, which is not Ready again (not Ready: kube-apiserver-cpa1)"))
+	if err := assigned("cpb1"); err == nil {
+		t.Error("both control planes were assigned")
+	}
+	setReady(corev1.ConditionTrue)
+	later(c, time.Minute)
+	eventually(t, func() error { return assigned("cpb1") })
+	answerOnce(t, "cpb1")
+	awaitRollout(t, "cpb", completeAt(1))
+}
+
+// TestStaticPodsDoNotMatterWithoutTheRightToReadThem would wait for ever otherwise.
+func TestStaticPodsDoNotMatterWithoutTheRightToReadThem(t *testing.T) {
+	world(t)
+	addNodes(t, "node-role.kubernetes.io/control-plane=,pool=unread", "u1", "u2")
+	agents(t, nil, "u1", "u2")
+	c := start(t, own())
+	roll(t, "unread")
+	awaitRollout(t, "unread", waitsFor("waits for control plane u"))
+	eventually(t, func() error {
+		later(c, time.Minute)
+		return completeAt(1)(&rolloutNamed(t, "unread").Status)
+	})
+}
