@@ -68,6 +68,8 @@ const (
 	ReasonLocalInit = "LocalInit"
 	// ReasonLocalDefault means that local is assigned, or nothing ever was, and the node has no file of its own. True.
 	ReasonLocalDefault = "LocalDefault"
+	// ReasonAssignmentEnded means that a temporary assignment has ended, and the node runs what it ran before. True; False if it cannot.
+	ReasonAssignmentEnded = "AssignmentEnded"
 )
 
 // The agent cannot tell what is assigned, or whether it is valid. The node keeps its configuration; nothing enters

@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -29,6 +31,9 @@ const (
 	// MaxStatusBytes is the maximum size of a status that a node writes, in bytes of JSON. An escaped character counts as
 	// the bytes of its escape sequence.
 	MaxStatusBytes = 64 << 10
+	// MinTemporary and MaxTemporary limit the duration of a temporary assignment.
+	MinTemporary, MaxTemporary = time.Minute, 168 * time.Hour
+
 	// MaxStatusFieldsBytes is the maximum size of the entries that a node's writes add to metadata.managedFields, counted
 	// in the same way.
 	MaxStatusFieldsBytes = 16 << 10
@@ -179,6 +184,7 @@ type TakenBackAssignment struct {
 // accompany either of them and is not a source.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.local) != has(self.configMapRef)",messageExpression="'invalid NodeConfigSource, exactly one subfield must be non-nil, but ' + (has(self.local) ? '2 were set: local and configMapRef' : 'all were nil')"
+// +kubebuilder:validation:XValidation:rule="!has(self.temporary) || has(self.configMapRef) && !has(self.rolloutRef)",message="temporary needs configMapRef, and no rolloutRef: only what a person assigns can end by itself",fieldPath=".temporary"
 type NodeConfigSource struct {
 	// local selects the node's local configuration. It is written as `local: {}`.
 	// Written by a person or a controller.
@@ -194,6 +200,32 @@ type NodeConfigSource struct {
 	// person assigned it. Written by the controller.
 	// +optional
 	RolloutRef *RolloutReference `json:"rolloutRef,omitempty"`
+
+	// temporary makes the assignment of configMapRef end by itself. The node then
+	// returns to what it ran before, and keeps that until the source changes. The
+	// configuration stays on trial until the end and never becomes
+	// last-known-good. Written by a person.
+	// +optional
+	Temporary *TemporaryAssignment `json:"temporary,omitempty"`
+}
+
+// TemporaryAssignment is when an assignment ends by itself.
+type TemporaryAssignment struct {
+	// duration is how long the node runs the configuration, such as 15m. The
+	// node's agent measures it from the adoption, without the time in which no
+	// agent runs. From 1m to 168h.
+	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s|ms))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="must be a duration from 1m to 168h in h, m and s, such as 15m or 1h30m"
+	Duration metav1.Duration `json:"duration"`
+
+	// requestedAt identifies the request. With another time, a node on which the
+	// assignment has ended runs the configuration again.
+	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=date-time
+	RequestedAt metav1.Time `json:"requestedAt"`
 }
 
 // LocalSource selects the node's local configuration. It has no fields.

@@ -5,14 +5,19 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -95,4 +100,45 @@ func TestStaticPodsDoNotMatterWithoutTheRightToReadThem(t *testing.T) {
 		later(c, time.Minute)
 		return completeAt(1)(&rolloutNamed(t, "unread").Status)
 	})
+}
+
+func TestStaticPodsThatCannotBeReadAreReportedToThePlan(t *testing.T) {
+	api := &podAPI{pods: func(string) ([]corev1.Pod, string) { return nil, "" }}
+	c, r, in := disruptionWorld(t, api)
+	in.nodes[0].ControlPlane, in.ControlPlanes = true, []rollout.Node{{Name: "m", ControlPlane: true}}
+	for _, tt := range []struct {
+		refused error
+		want    string
+	}{
+		{nil, ""},
+		{errors.New("down"), "list pods: down"},
+		{apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil), ""},
+	} {
+		api.refused = map[string]error{"pods": tt.refused}
+		c.readStaticPods(t.Context(), r, in.Now, []string{"n", "m"})
+		c.addDisruptions(r, in)
+		for _, n := range []rollout.Node{in.nodes[0], in.ControlPlanes[0]} {
+			assert.That(t, n.StaticPods != nil && n.StaticPods.Error == tt.want && n.StaticPods.Time.Equal(in.Now), "%s: %+v", n.Name, n.StaticPods)
+		}
+	}
+}
+
+// TestARolloutRereadsEveryControlPlaneThatMayHaveBeenWritten: the write can be another rollout's.
+func TestARolloutRereadsEveryControlPlaneThatMayHaveBeenWritten(t *testing.T) {
+	f := newCache("", time.Second)
+	for _, name := range []string{"cp-1", "cp-2"} {
+		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{fleet.LabelControlPlane: ""}}})
+	}
+	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
+	r := &rolloutEntry{name: "r", nodes: map[string]*nodeEntry{"cp-1": f.nodes["cp-1"]}}
+	f.markUncertain("cp-2", time.Now())
+	f.markUncertain("worker", time.Now())
+	got := f.uncertainWrites(r)
+	assert.That(t, len(got) == 1 && got[0].node == "cp-2", "%+v", got)
+	others := f.otherControlPlanes(r)
+	assert.That(t, len(others) == 1 && others[0].Name == "cp-2", "%+v", others)
+	delete(r.nodes, "cp-1")
+	assert.Equal(t, len(f.uncertainWrites(r))+len(f.otherControlPlanes(r)), 0, "without a control plane")
+	f.deleteNode("cp-2")
+	assert.Equal(t, len(f.planes), 1, "control planes")
 }

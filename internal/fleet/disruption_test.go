@@ -119,3 +119,26 @@ func TestABudgetWhoseStatusIsOldAllowsNothing(t *testing.T) {
 	b.Status.ObservedGeneration = 2
 	assert.Equal(t, BudgetOf(b).Allowed, 5, "it allows")
 }
+
+func TestStaticPodsThatAreNotReady(t *testing.T) {
+	pod := func(name string, mirror bool, ready corev1.ConditionStatus, phase corev1.PodPhase) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if mirror {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
+		}
+		p.Status.Phase, p.Status.Conditions = phase, []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+		return p
+	}
+	pods := []corev1.Pod{
+		pod("etcd", true, corev1.ConditionFalse, corev1.PodRunning), pod("kube-apiserver", true, corev1.ConditionTrue, corev1.PodRunning),
+		pod("web", false, corev1.ConditionFalse, corev1.PodRunning), pod("once", true, corev1.ConditionFalse, corev1.PodSucceeded),
+		pod("failed", true, corev1.ConditionFalse, corev1.PodFailed),
+	}
+	got := StaticPodsNotReady(pods)
+	assert.That(t, slices.Equal(got, []string{"etcd", "failed"}), "%v", got)
+	for range 30 {
+		pods = append(pods, pods[0])
+	}
+	assert.Equal(t, len(StaticPodsNotReady(pods)), 20, "names")
+	assert.Equal(t, len(StaticPodsNotReady(nil)), 0, "without static pods") // as on k3s
+}

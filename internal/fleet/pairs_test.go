@@ -77,3 +77,50 @@ func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 		}
 	}
 }
+
+// TestAPlanKnowsTheControlPlanesThatItDoesNotSelect: nobody else tells the CLI why a control plane waits.
+func TestAPlanKnowsTheControlPlanesThatItDoesNotSelect(t *testing.T) {
+	api := fakeapi.New(t)
+	for _, name := range []string{"cp-1", "cp-2", "cp-3", "worker"} {
+		labels := map[string]string{"pool": name}
+		if name != "worker" {
+			labels[fleet.LabelControlPlane] = ""
+		}
+		objects := []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}}
+		if name != "cp-3" {
+			objects = append(objects, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		for _, o := range objects {
+			if err := api.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	others := func(c client.Reader, pool string) (names []string, err error) {
+		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+		r.Spec.NodeSelector.MatchLabels = map[string]string{"pool": pool}
+		f, err := fleet.Gather(t.Context(), c, r, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range f.Input.ControlPlanes {
+			names = append(names, fmt.Sprint(n.Name, n.ControlPlane, n.HasConfig))
+		}
+		return names, nil
+	}
+	if got, err := others(api, "cp-1"); fmt.Sprint(got, err) != "[cp-2truetrue cp-3truefalse] <nil>" {
+		t.Errorf("a rollout with a control plane knows %v, %v", got, err)
+	}
+	if got, err := others(api, "worker"); fmt.Sprint(got, err) != "[] <nil>" {
+		t.Errorf("a rollout of workers knows %v, %v", got, err)
+	}
+	broken := interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if key.Name == "cp-2" {
+			return errors.New("down")
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	if _, err := others(broken, "cp-1"); err == nil || err.Error() != "read NodeConfig cp-2: down" {
+		t.Errorf("without an answer: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -45,7 +46,7 @@ func (n *Node) Unsettled() string {
 		return ""
 	case n.Observed != n.Generation:
 		return "whose agent has not answered its assignment"
-	case n.Source != nil && n.Active.Digest() != n.Source.Content().SHA256 && !n.judged():
+	case n.Source != nil && n.Active.Digest() != n.Source.Content().SHA256 && !n.judged() && n.Reason != v1alpha1.ReasonAssignmentEnded:
 		return "which has not adopted its assignment (" + n.Reason + ")"
 	}
 	return ""

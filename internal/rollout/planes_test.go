@@ -6,6 +6,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,4 +152,49 @@ func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
 			assert.Equal(t, r.Next.Message, "revision 1: 0 of 1 node updated; "+tt.want, name)
 		}
 	}
+}
+
+// TestNobodyWaitsForAStaticPodThatWasNotReadyBefore keeps the record of it over retries, leaders and successes.
+func TestNobodyWaitsForAStaticPodThatWasNotReadyBefore(t *testing.T) {
+	w := newWorld()
+	w.add(2, 1)
+	for i := range w.nodes {
+		w.nodes[i].ControlPlane = true
+		w.agents[w.nodes[i].Name].broken = []string{"old-" + w.nodes[i].Name, "logs"}
+	}
+	w.in.ReadsPods, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
+	for _, content := range []string{"one", "two"} {
+		w.target(content)
+		for end := w.now.Add(20 * time.Minute); w.now.Before(end) && w.last.Next.Phase != v1alpha1.RolloutComplete || numberOf(&w.in.Status) != w.in.Target.Number; w.now = w.now.Add(10 * time.Second) {
+			w.act()
+			w.plan()
+		}
+		assert.Equal(t, w.last.Next.Phase, v1alpha1.RolloutComplete, w.last.Next.Message)
+	}
+	for _, n := range w.nodes {
+		assert.Equal(t, n.Observation.NotReadyBefore, "old-"+n.Name+",logs", n.Name)
+		assert.Equal(t, n.Observation.Revision, 2, n.Name)
+	}
+	// What breaks later is waited for.
+	w.agents["n1"].broken = append(w.agents["n1"].broken, "etcd")
+	w.agents["n2"].broken = append(w.agents["n2"].broken, "etcd")
+	w.target("three")
+	w.now = w.now.Add(time.Minute)
+	r := w.plan()
+	assert.Equal(t, r.Next.Message, "revision 3: 0 of 2 nodes updated; waits for control plane n1, which is not Ready again (not Ready: etcd)", "the message")
+	w.forbidden = true
+	w.now = w.now.Add(time.Minute)
+	r = w.plan()
+	assert.Equal(t, r.Next.Message, "revision 3: 0 of 2 nodes updated; waits for control plane n1, whose static pods cannot be read: forbidden", "the message")
+	assert.That(t, r.RequeueAfter > 0 && r.RequeueAfter <= budgetsValid, "planned again after %s", r.RequeueAfter)
+}
+
+func TestANewControlPlaneJoinsInItsTurn(t *testing.T) {
+	w := newcomers(2)
+	for i := range w.nodes {
+		w.nodes[i].ControlPlane = true
+	}
+	r := w.plan()
+	assert.Equal(t, len(r.Moves), 1, "joining")
+	assert.That(t, strings.HasSuffix(r.Next.Message, "; waits for control plane "+w.nodes[r.Moves[0].Node].Name+", which begins now"), "%s", r.Next.Message)
 }

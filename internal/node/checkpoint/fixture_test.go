@@ -42,6 +42,7 @@ func config(uid, payload string) trial.Config {
 		Rollout:        v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: metav1.NewTime(noon.Truncate(time.Second))},
 		RequestedTerms: trial.RequestedTerms{Duration: metav1.Duration{Duration: 30 * time.Minute}, Starts: 1, AllowPodLoss: true},
 		AssignedBy:     "uid-nodeconfig",
+		End:            trial.End{After: lasting(15 * time.Minute), Requested: "2026-05-01T12:00:00Z"},
 	}
 }
 
@@ -53,6 +54,8 @@ func full() trial.State {
 		Revoked:       []types.UID{"uid-z"},
 		Bad: []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c")}, Time: noon,
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: v1alpha1.ReasonCrashLooped, Attempt: 2, Provisional: true}},
+		Temporary: &trial.Temporary{Revision: "uid-b", End: trial.End{After: lasting(15 * time.Minute), Requested: "2026-05-01T12:00:00Z"},
+			Ran: lasting(20 * time.Second), Ended: noon},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
 		Promoted: []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was", Starts: v1alpha1.PodsStartRefused, Refused: "pod a/b: no"}},
 		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: lasting(30 * time.Minute), Threshold: 2, AllowPodLoss: true},
@@ -106,6 +109,8 @@ func without(s trial.State, file string) trial.State {
 		s.Current = s.LastKnownGood
 	case "last-known-good":
 		s.LastKnownGood = trial.AdoptedConfig{} // no checkpoint of what was promoted
+	case "temporary":
+		s.Temporary = nil
 	case "revoked":
 		s.Revoked = nil
 	case version + "/bad-configs":
@@ -121,5 +126,5 @@ func without(s trial.State, file string) trial.State {
 }
 
 var files = []string{
-	"revoked", "current", version + "/bad-configs", version + "/promoted", "last-known-good", version + "/startups", version + "/trial",
+	"revoked", "temporary", "current", version + "/bad-configs", version + "/promoted", "last-known-good", version + "/startups", version + "/trial",
 }

@@ -202,7 +202,7 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, problems := newer.Load()
-	want := trial.State{Current: full().Current, LastKnownGood: full().LastKnownGood, Revoked: full().Revoked}
+	want := trial.State{Current: full().Current, LastKnownGood: full().LastKnownGood, Revoked: full().Revoked, Temporary: full().Temporary}
 	if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
 		t.Errorf("newer: %s%v", diff, problems)
 	}

@@ -34,11 +34,12 @@ type record struct {
 var badConfigs = record{"bad-configs", "BadConfigs", true, func(s *trial.State) any { return &s.Bad }}
 
 // records are the files of the state, in the order in which they are written: after a crash between any two, the next
-// start decides the same again. What must never run comes first; then current, before everything about it; a verdict
+// start decides the same again. What must never run comes first; then what ends, and current, before everything about it; a verdict
 // before the trial that it ends; last-known-good after the promotion that it is based on, and after a current that is
 // local.
 var records = []record{
 	{"revoked", "RevokedConfigs", false, func(s *trial.State) any { return &s.Revoked }},
+	{"temporary", "TemporaryAssignment", false, func(s *trial.State) any { return &s.Temporary }},
 	{"current", "CurrentConfig", false, func(s *trial.State) any { return &s.Current }},
 	badConfigs,
 	{"promoted", "PromotedConfigs", true, func(s *trial.State) any { return &s.Promoted }},
@@ -148,6 +149,9 @@ func check(s trial.State) error {
 		err = errors.Join(err, checkRevision(p.Revision), checkDigest(p.SHA256))
 	}
 	if t := s.Trial; t != nil {
+		err = errors.Join(err, checkRevision(t.Revision))
+	}
+	if t := s.Temporary; t != nil {
 		err = errors.Join(err, checkRevision(t.Revision))
 	}
 	return err

@@ -48,6 +48,10 @@ func TestRecordsAreReadableText(t *testing.T) {
       "starts": 1,
       "allowPodLoss": true
     },
+    "temporary": {
+      "after": "15m0s",
+      "requestedAt": "2026-05-01T12:00:00Z"
+    },
     "assignedBy": "uid-nodeconfig",
     "since": "2026-05-01T12:00:00.123456789Z"
   }

@@ -56,7 +56,7 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 		return nil
 	})
 	want := []string{"checkpoints/uid-b", "component-version", "current", "forget-requests/uid-c", "last-known-good", "rendered/uid-b/kubelet",
-		"rendered/uid-b/kubelet.conf.d/10.conf", "revoked", version + "/bad-configs", version + "/promoted", version + "/startups", version + "/trial"}
+		"rendered/uid-b/kubelet.conf.d/10.conf", "revoked", "temporary", version + "/bad-configs", version + "/promoted", version + "/startups", version + "/trial"}
 	if diff := cmp.Diff(want, found); diff != "" || err != nil {
 		t.Error(diff, err)
 	}

@@ -70,7 +70,11 @@ func (d *decider) adopt() bool {
 			d.beginTrial()
 		}
 	}
+	if d.hasEnded(c) {
+		return true
+	}
 	if s.Current.Same(c) {
+		d.noteEnd(c)
 		// The configuration is the same, but its rollout or checkpoint file may have changed. Each copy is checked,
 		// because a crash can separate the writes of current and last-known-good.
 		s.Current.Config = c
@@ -107,6 +111,7 @@ func (d *decider) adopt() bool {
 func (d *decider) adoptConfig(c Config) {
 	s := &d.next
 	s.Current = AdoptedConfig{c, d.o.Now}
+	d.noteEnd(c)
 	if s.Run.Config.Revision == c.Revision {
 		s.Run.Config = c // it had been taken back, and kept running because nothing else could run
 	}
@@ -159,6 +164,7 @@ func (d *decider) adoptSameContent(c Config) bool {
 	if s.Run.Started {
 		s.Run.Config = c
 	}
+	d.noteEnd(c)
 	d.event(false, eventConfigChanged, "now using current %s: the kubelet already runs this content", c.UIDLabel())
 	return true
 }
@@ -188,7 +194,7 @@ func (d *decider) adoptLocal() bool {
 	if !s.Current.IsLocal() {
 		d.event(false, eventConfigChanged, "now using current %s", d.localLabel())
 	}
-	s.Current, s.LastKnownGood = AdoptedConfig{Since: d.o.Now}, AdoptedConfig{Since: d.o.Now}
+	s.Current, s.LastKnownGood, s.Temporary = AdoptedConfig{Since: d.o.Now}, AdoptedConfig{Since: d.o.Now}, nil
 	d.endTrial()
 	d.startCause = CauseChange
 	return true

@@ -170,7 +170,7 @@ func (d *decider) chooseAction() bool {
 		}
 		*run = Run{
 			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited,
-			Retries: run.Retries,
+			Retries: run.Retries, UnsavedTemporary: run.UnsavedTemporary,
 			APISeen: adopted && d.o.Node.API,
 		}
 		if s.promotion(d.choice).refused() {

@@ -60,7 +60,7 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 			n.intent.Config = n.state.LastKnownGood.Config
 			n.intent.Config.Checkpoint = "another file"
 			if name == "a crash came between the two files" {
-				n.dieBeforeActing, n.tearDisk = func() bool { return true }, func(int) int { return 2 }
+				n.dieBeforeActing, n.tearDisk = func() bool { return true }, func(int) int { return 3 }
 				n.converge()
 				n.dieBeforeActing, n.tearDisk = nil, nil
 				n.start()

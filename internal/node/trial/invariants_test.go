@@ -513,6 +513,10 @@ func (r *invariants) atRest() {
 	st := n.last.Status
 	n.must(st.Active == c, "it says that %s runs, and runs %s", st.Active.Revision, c.Revision)
 	n.must(strings.HasSuffix(st.Condition.Message, label(c, n.local)), "%q does not say that %s runs", st.Condition.Message, label(c, n.local))
+	if ended := s.Temporary; st.Condition.Status == "True" && st.Condition.Reason == "AssignmentEnded" {
+		n.must(ended.Revision == n.intent.Config.Revision && ended.End == n.intent.Config.End && ended.Ran.Duration >= ended.End.After.Duration && c.Revision != ended.Revision, "%+v: %+v", ended, st.Condition)
+		return
+	}
 	n.must((st.Condition.Status == "True") == (st.Condition.Reason == "AllChecksPassed" || st.Condition.Reason == "LocalInit"), "%+v", st.Condition)
 	if n.intent.Kind == Assigned && st.Condition.Status == "True" {
 		n.must(c.Revision == n.intent.Config.Revision, "ConfigOK is True for %s, but %s runs", n.intent.Config.Revision, c.Revision)

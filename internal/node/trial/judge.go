@@ -118,7 +118,9 @@ func (d *decider) judgeTrial() {
 			apiLossWindow, d.next.Current.UIDLabel(), apiLossAfter, d.fallbackLabel())
 	case run.Healthy && !d.clocksPaused() && (o.Node.Ready || !d.mustBeReady()) && d.observedHealth() >= t.Terms.Duration.Duration &&
 		!d.waitsForStarts():
-		d.promote()
+		if !d.isTemporary() {
+			d.promote()
+		}
 	case run.UnsavedHealthy >= healthySaveStep:
 		d.editTrial(func(t *Trial) { t.Healthy.Duration += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
 		run.UnsavedHealthy = 0

@@ -89,6 +89,7 @@ type testingT interface {
 type disk struct {
 	current, lastKnownGood AdoptedConfig
 	revoked                []types.UID
+	temporary              *Temporary
 	versions               map[string]versionRecords
 }
 
@@ -112,6 +113,7 @@ func (n *nodeSim) persist(s State) {
 	v := n.disk.versions[n.version]
 	writes := []func(){
 		func() { n.disk.revoked = s.Revoked },
+		func() { n.disk.temporary = s.Temporary },
 		func() { n.disk.current = s.Current },
 		func() { v.bad = s.Bad },
 		func() { v.promoted = s.Promoted },
@@ -131,7 +133,7 @@ func (n *nodeSim) persist(s State) {
 func (n *nodeSim) load() State {
 	v := n.disk.versions[n.version]
 	return State{
-		Current: n.disk.current, LastKnownGood: n.disk.lastKnownGood, Revoked: n.disk.revoked,
+		Current: n.disk.current, LastKnownGood: n.disk.lastKnownGood, Revoked: n.disk.revoked, Temporary: n.disk.temporary,
 		Bad: v.bad, Startups: v.startups, Promoted: v.promoted, Trial: v.trial,
 	}.deepCopy()
 }
@@ -425,6 +427,8 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.must(reflect.DeepEqual(before, s), "Decide modified the state handed to it:\nbefore %+v\nafter  %+v", before, s)
 	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
 	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "the next decision is in %s", d.Wake)
+	n.must(d.Next.Temporary == nil || !d.Next.LastKnownGood.Same(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: d.Next.Temporary.Revision}}),
+		"a temporary assignment is last-known-good: %+v", d.Next.LastKnownGood)
 	n.must(len(d.Next.Startups) <= 11, "%d startups are kept", len(d.Next.Startups))
 	n.must(len(d.Next.Promoted) <= maxPromoted, "%d promotions are kept", len(d.Next.Promoted))
 	n.must(distinct(d.Next.Bad, func(b BadConfig) string { return b.Revision }), "a revision is bad twice: %+v", d.Next.Bad)

@@ -167,7 +167,13 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	pass := func(*rapid.T) {
 		n.pass(time.Duration(rapid.SampledFrom([]int{1, 5, 20, 40, 70, 130, 700}).Draw(n.r, "seconds")) * time.Second)
 	}
-	assign := n.change(func() { n.intent = Intent{Kind: Assigned, Config: n.drawConfig()} })
+	assign := n.change(func() {
+		n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
+		if rapid.IntRange(0, 3).Draw(n.r, "ends by itself") == 0 {
+			n.intent.Config.End.After.Duration = time.Duration(rapid.IntRange(1, 20).Draw(n.r, "minutes")) * time.Minute
+			n.intent.Config.End.Requested = fmt.Sprint(rapid.IntRange(0, 2).Draw(n.r, "request"))
+		}
+	})
 	exit := n.change(func() {
 		if n.child.Alive {
 			n.exit("exit status 1", coin("spawned"))

@@ -16,4 +16,5 @@ const (
 	eventTrialResumed        = "TrialResumed"
 	eventAPILost             = "APILost"
 	eventDeadEnd             = "DeadEnd"
+	eventAssignmentEnded     = "AssignmentEnded"
 )

@@ -23,6 +23,7 @@ type Config struct {
 	// Rollout is the rollout that assigned it, without Term and Previous; zero: a person did.
 	Rollout        v1alpha1.RolloutReference `json:"rolloutRef,omitzero"`
 	RequestedTerms RequestedTerms            `json:"trial,omitzero"`
+	End            End                       `json:"temporary,omitzero"`
 	// AssignedBy identifies the object that assigned the configuration: the UID of the NodeConfig. It is empty if
 	// that is not known or the assignment was taken back. Only this object can remove the assignment.
 	AssignedBy string `json:"assignedBy,omitempty"`
@@ -53,7 +54,8 @@ type State struct {
 	Bad           []BadConfig   `json:"badConfigs,omitempty"`
 	Startups      []time.Time   `json:"startups,omitempty"` // counted starts of the configuration on trial
 	Promoted      []Promotion   `json:"promoted,omitempty"`
-	Trial         *Trial        `json:"trial,omitempty"` // nil: no trial is in progress
+	Trial         *Trial        `json:"trial,omitempty"`     // nil: no trial is in progress
+	Temporary     *Temporary    `json:"temporary,omitempty"` // of the newest assignment that was adopted; nil: it does not end by itself
 	Run           Run           `json:"-"`
 }
 
@@ -168,6 +170,8 @@ type Run struct {
 	Probing        time.Duration // since the API probe began
 	Waited         time.Duration // since the trial became inconclusive
 
+	UnsavedTemporary time.Duration // time of a temporary assignment; endTemporary moves it to State.Temporary, which is saved
+
 	// Pods that cannot start: updateStarts. AfterTrial: promote, chooseAction and judgeAfterTrial.
 	RefusedFor time.Duration // pods are refused, and none has started
 	Refused    string        // the pods that are refused, and why, as they were reported first; empty: none
@@ -256,7 +260,8 @@ func (s State) OnTrial(c Config) bool {
 
 // ForNewVersion returns the part of r that stays valid when the component's binary is replaced by another version.
 func (r Run) ForNewVersion() Run {
-	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit, LastErrors: r.LastErrors}
+	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit, LastErrors: r.LastErrors,
+		UnsavedTemporary: r.UnsavedTemporary}
 }
 
 // MustPersist reports whether next, which follows s, has another current configuration or withdraws a verdict. Such a
@@ -303,7 +308,12 @@ func CleanShutdown(s State) State {
 		t.Clean = true
 		s.Trial = &t
 	}
-	s.Run.UnsavedHealthy = 0
+	if s.Temporary != nil {
+		t := *s.Temporary
+		t.Ran.Duration += s.Run.UnsavedTemporary
+		s.Temporary = &t
+	}
+	s.Run.UnsavedHealthy, s.Run.UnsavedTemporary = 0, 0
 	return s
 }
 

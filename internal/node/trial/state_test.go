@@ -64,7 +64,7 @@ func TestNewestTenPromotionsAreKept(t *testing.T) {
 
 func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
-	n.tearDisk = func(int) int { return 3 } // bad-configs is written, the rest is not
+	n.tearDisk = func(int) int { return 4 } // bad-configs is written, the rest is not
 	n.do("api up 1s", "kill")
 	n.tearDisk = nil
 	n.do("start")
@@ -80,7 +80,7 @@ func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 
 func TestContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
 	n := provenNode(t)
-	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
+	n.tearDisk = func(int) int { return 3 } // current is written, last-known-good is not
 	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
 	n.tearDisk = nil
 	n.do("start")

@@ -93,6 +93,12 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			c.RequestedTerms.Duration.Duration, err = time.ParseDuration(duration)
 			check(td, err)
 		}
+		if ends := words(td, "for"); ends != "" {
+			var err error
+			c.End.Requested = words(td, "request")
+			c.End.After.Duration, err = time.ParseDuration(ends)
+			check(td, err)
+		}
 		if threshold := words(td, "threshold"); threshold != "" {
 			n, err := strconv.Atoi(threshold)
 			check(td, err)
@@ -297,6 +303,9 @@ func (n *nodeSim) describe() []string {
 		}
 	}
 	lines := []string{records}
+	if t := s.Temporary; t != nil {
+		lines = append(lines, fmt.Sprintf("temporary: (UID: %s) %s of %s", t.Revision, t.Ran.Duration+s.Run.UnsavedTemporary, t.End.After.Duration))
+	}
 	for _, b := range s.Bad {
 		line := fmt.Sprintf("bad: (UID: %s) %s", b.Revision, b.Failure)
 		if b.Provisional {
