@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -60,7 +62,11 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 --timeout has expired or the agent does not answer. --for ends the wait earlier, with exit code 0:
   --for=proven     when the trial has passed (default)
   --for=trial      when the kubelet runs the configuration on trial
-  --for=assigned   when the assignment is written`,
+  --for=assigned   when the assignment is written
+
+With --end-after the assignment ends by itself: after that time, measured by the node's agent from the adoption, the node returns to
+what it ran before, also without the API server, and keeps that until you assign something else. Until then the configuration is on
+trial: the command waits for --for=trial. If you run it again after the end, the node runs the configuration again.`,
 		Example: `  # Change a few fields of the node's configuration
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
 
@@ -76,13 +82,19 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
   # Also prove that the node can still start pods
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --start-probe
 
+  # Change the log level for a quarter of an hour
+  kubectl evenkeel assign worker-17 -f debug.yaml --drop-in --end-after 15m
+
   # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
 		Args: command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl "+
 			"evenkeel push NAME -f FILE --selector LABELS"),
 		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.node = args[0]
+			o.node, o.ends = args[0], cmd.Flags().Changed("end-after")
+			if o.ends && !cmd.Flags().Changed("for") {
+				o.until = untilTrial
+			}
 			if err := o.check(cmd.Flags().Changed("timeout")); err != nil {
 				return err
 			}
@@ -103,6 +115,7 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 		"with the image of the node's evenkeel-agent pod")
 	f.Lookup("start-probe").NoOptDefVal = agentImage
 	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
+	f.DurationVar(&o.endAfter, "end-after", 0, "let the assignment end by itself after this long, from 1m to 168h")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute,
 		"stop waiting if the node's agent does not answer for this long, with exit code 3")
@@ -125,13 +138,15 @@ type assignOptions struct {
 	dropIn, local, release        bool
 	yes, dryRun, force            bool
 	trial                         command.TrialFlags
+	ends                          bool // --end-after was given
+	endAfter                      time.Duration
 	timeout                       time.Duration // 0: no limit
 	agentTimeout                  time.Duration
 }
 
 func (o *assignOptions) check(timed bool) error {
 	switch {
-	case o.release && (o.file != "" || o.dropIn || o.local || o.force || o.startProbe != "" || o.trial.Changed()):
+	case o.release && (o.ends || o.file != "" || o.dropIn || o.local || o.force || o.startProbe != "" || o.trial.Changed()):
 		return errors.New("--release assigns nothing: it can only be used with --yes and --dry-run")
 	case o.local && (o.file != "" || o.dropIn):
 		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local " +
@@ -142,10 +157,20 @@ func (o *assignOptions) check(timed bool) error {
 		return errors.New("--local has no preflight: it cannot be used with --force")
 	case o.local && o.trial.Changed():
 		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
+	case o.ends && o.local:
+		return errors.New("--end-after needs -f FILE: it cannot be used with --local")
+	case o.ends && (o.endAfter < v1alpha1.MinTemporary || o.endAfter > v1alpha1.MaxTemporary):
+		return fmt.Errorf("--end-after must be from 1m to 168h, such as 15m, not %s", o.endAfter)
+	case o.ends && o.until == untilProven:
+		return errors.New("--for=proven cannot be used with --end-after, because the configuration is on trial until it ends: use --for=trial " +
+			"or --for=assigned")
 	case !o.local && !o.release && o.file == "":
 		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), --local for the node's own " +
 			"configuration, or --release to return the node to its rollout")
 	case o.until != untilProven && o.until != untilTrial && o.until != untilAssigned:
+		if _, err := time.ParseDuration(o.until); err == nil {
+			return fmt.Errorf("--for must be proven, trial or assigned, not %q; to let the assignment end by itself, use --end-after %[1]s", o.until)
+		}
 		return fmt.Errorf("--for must be proven, trial or assigned, not %q", o.until)
 	case timed && o.timeout <= 0:
 		return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", o.timeout)
@@ -163,7 +188,8 @@ type assignment struct {
 	name    string            // of the ConfigMap that holds the content
 	stored  *corev1.ConfigMap // nil if it does not exist yet
 	trial   *v1alpha1.TrialTerms
-	release bool // nothing is assigned
+	ends    *v1alpha1.TemporaryAssignment // nil: it does not end by itself
+	release bool                          // nothing is assigned
 }
 
 func (a *app) assign(ctx context.Context, o assignOptions) error {
@@ -258,6 +284,9 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 	}
 	node := describe.NodeOf(view, time.Now())
 	it := &assignment{node: node, config: node.Config(), content: content, release: o.release}
+	if o.ends {
+		it.ends = &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: o.endAfter}, RequestedAt: metav1.Now()}
+	}
 	switch nc := it.config; {
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was "+
@@ -301,11 +330,20 @@ func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
 		if sum == "" && st.Assigned != nil && st.Assigned.UID == ref.UID {
 			sum = st.Assigned.SHA256
 		}
-		if sum == it.content.SHA256 {
+		if sum == it.content.SHA256 && it.endsAs(source) {
 			return source
 		}
 	}
 	return nil
+}
+
+// endsAs reports whether an existing assignment ends as this one would. One that has ended is assigned again.
+func (it *assignment) endsAs(source *v1alpha1.NodeConfigSource) bool {
+	if it.ends == nil || source.Temporary == nil {
+		return it.ends == nil && source.Temporary == nil
+	}
+	ok := meta.FindStatusCondition(it.config.Status.Conditions, v1alpha1.ConditionConfigOK)
+	return it.ends.Duration == source.Temporary.Duration && (ok == nil || ok.Reason != v1alpha1.ReasonAssignmentEnded)
 }
 
 // release removes what a person assigned to the node. Rollouts can change the node then.
@@ -420,6 +458,10 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}
+	if it.ends != nil {
+		fmt.Fprintf(a.Out, "The assignment ends after %s; the node then returns to its last-known-good configuration.\n",
+			describe.Span(it.ends.Duration.Duration))
+	}
 	return nil
 }
 
@@ -459,7 +501,7 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 	c = client.NewDryRunClient(c)
 	var source *v1alpha1.NodeConfigSource
 	if it.stored != nil {
-		source = steer.SourceOf(it.stored, it.content)
+		source = it.sourceOf(it.stored)
 	} else {
 		var err error
 		if source, err = it.store(ctx, c); err != nil {
@@ -488,7 +530,14 @@ func (it *assignment) store(ctx context.Context, c client.Client) (*v1alpha1.Nod
 	if err != nil {
 		return nil, err
 	}
-	return steer.SourceOf(cm, it.content), nil
+	return it.sourceOf(cm), nil
+}
+
+// sourceOf returns the source that names the stored content.
+func (it *assignment) sourceOf(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
+	source := steer.SourceOf(cm, it.content)
+	source.Temporary = it.ends
+	return source
 }
 
 // maybeWritten adds what to do to an error after which the write may have taken effect.

@@ -79,7 +79,7 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 	case IsTrialFailure(ok.Reason):
 		o.Stage = StageRolledBack
 		o.Words = fmt.Sprintf("rolled back to %s (%s): %s", configName(nc, st.Active), ok.Reason, why)
-	case ok.Reason == v1alpha1.ReasonDeadEnd, ok.Reason == v1alpha1.ReasonLocalInvalid:
+	case ok.Reason == v1alpha1.ReasonDeadEnd, ok.Reason == v1alpha1.ReasonLocalInvalid, ok.Reason == v1alpha1.ReasonAssignmentEnded:
 		o.Stage = StageStuck
 		o.Words = fmt.Sprintf("must be repaired by a person (%s): %s; %s", ok.Reason, why, runs)
 	default:
@@ -111,6 +111,10 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 		if st.Active == nil {
 			*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + configName(nc, nil)}
 		}
+		return
+	}
+	if reason == v1alpha1.ReasonAssignmentEnded {
+		*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + configName(nc, st.Active) + " again: the assignment has ended"}
 		return
 	}
 	if st.Active == nil || st.Active.UID != ref.UID {
