@@ -42,7 +42,8 @@ func (d *planner) result() Result {
 		Evict: d.drains.evict, Probe: d.probes.pass, DropProbe: d.probes.drop, HandOver: d.drains.handOver,
 		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts,
 		Events:  d.events,
-		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read, ReadStatic: d.planes.read, RequeueAfter: d.requeueAfter,
+		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read,
+		ReadStatic: d.planes.read, RequeueAfter: d.requeueAfter,
 	}
 }
 
