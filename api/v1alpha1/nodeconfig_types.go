@@ -32,7 +32,8 @@ const (
 	// the bytes of its escape sequence.
 	MaxStatusBytes = 64 << 10
 	// MinTemporary and MaxTemporary limit the duration of a temporary assignment.
-	MinTemporary, MaxTemporary = time.Minute, 168 * time.Hour
+	MinTemporary = time.Minute
+	MaxTemporary = 168 * time.Hour
 
 	// MaxStatusFieldsBytes is the maximum size of the entries that a node's writes add to metadata.managedFields, counted
 	// in the same way.
