@@ -108,7 +108,7 @@ func TestAPlanKnowsTheControlPlanesThatItDoesNotSelect(t *testing.T) {
 		}
 		return names, nil
 	}
-	if got, err := others(api, "cp-1"); fmt.Sprint(got, err) != "[cp-2truetrue cp-3truefalse] <nil>" {
+	if got, err := others(api, "cp-1"); fmt.Sprint(got, err) != "[cp-2true true cp-3true false] <nil>" {
 		t.Errorf("a rollout with a control plane knows %v, %v", got, err)
 	}
 	if got, err := others(api, "worker"); fmt.Sprint(got, err) != "[] <nil>" {
