@@ -71,6 +71,14 @@ type NodeConfigStatus struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	OverriddenFields []string `json:"overriddenFields,omitempty"`
 
+	// resolvedValues lists the values of the active payload that depend on the
+	// machine, as the agent computed them. Absent if it has no rules. Written by
+	// the agent.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	ResolvedValues []ResolvedValue `json:"resolvedValues,omitempty"`
+
 	// remoteConfig is where this node takes remote configuration from. NodeConfig
 	// is the spec of this object. ConfigMap is the node's own ConfigMap;
 	// spec.configSource is then ignored. Disabled means that the node takes no
@@ -258,13 +266,43 @@ type ConfigRevision struct {
 	// +kubebuilder:validation:MaxLength=64
 	SHA256 string `json:"sha256,omitempty"`
 
+	// resolvedSHA256 is the digest of the values that the rules of the payload
+	// give on this machine, in hexadecimal digits. Absent if the payload has no
+	// rules. Written by the agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ResolvedSHA256 string `json:"resolvedSHA256,omitempty"`
+
 	// revision is the key under which the node stores this configuration. It is
-	// the UID of the ConfigMap. For a ConfigMap of the node's own, it is the UID,
-	// a dash and the first 12 digits of the payload's sha256. Written by the
-	// agent.
+	// the UID of the ConfigMap. For a ConfigMap of the node's own, a dash and the
+	// first 12 digits of the payload's sha256 follow, and for a payload with rules
+	// a dash and the first 12 digits of resolvedSHA256. Written by the agent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision,omitempty"`
+}
+
+// MaxResolvedValues is how many values of a configuration can depend on the machine.
+const MaxResolvedValues = 32
+
+// ResolvedValue is a value that a rule of the configuration gives on this machine.
+type ResolvedValue struct {
+	// path is the field of the KubeletConfiguration, such as kubeReserved.memory.
+	// Written by the agent.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	Path string `json:"path"`
+
+	// value is the result, such as 1843Mi. Written by the agent.
+	// +required
+	// +kubebuilder:validation:MaxLength=32
+	Value string `json:"value"`
+
+	// from is the rule, such as "25% of the first 4Gi, 20% of the rest". Written by
+	// the agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	From string `json:"from,omitempty"`
 }
 
 // LastKnownGoodConfig is the configuration that a node falls back to when a trial fails.

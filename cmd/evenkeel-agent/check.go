@@ -163,6 +163,13 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		return fmt.Errorf("rejected: %w", err)
 	}
 	return withHostKubelet(o, argv, func(host *agent.HostKubelet) error {
+		p, err := p.Resolve(host.Capacity())
+		if err != nil {
+			return fmt.Errorf("rejected: %w", err)
+		}
+		for _, value := range p.Values {
+			fmt.Fprintln(out, payload.ValueWords(value))
+		}
 		v := host.Check(ctx, p)
 		switch words, compared := v.CheckProtected(host.DryRunner.Protected); {
 		case v.Outcome != component.Accepted:
@@ -184,11 +191,15 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 			return err
 		}
 		if name == kubelet { // it may be in the grouped form
+			var resolved payload.Resolved
 			p, err := payload.Decode(payload.KeyKubelet, data)
+			if err == nil {
+				resolved, err = p.Resolve(payload.Capacity{})
+			}
 			if err != nil {
 				return fmt.Errorf("rejected: %w", err)
 			}
-			data = p.Upstream
+			data = resolved.Upstream
 		}
 		return say(out, c.Validate(ctx, data))
 	})

@@ -90,8 +90,10 @@ func (k *kubelet) CheckLocal(context.Context) component.Verdict {
 }
 
 // Check implements agent.Kubelet.
-func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict {
-	if k.behave(&p).rejects {
+func (k *kubelet) Check(_ context.Context, p payload.Resolved) component.Verdict {
+	content := p.Payload
+	content.Fields = p.Fields
+	if k.behave(&content).rejects {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node is set to reject it"}
 	}
 	effective, err := Effective(p.Fields)

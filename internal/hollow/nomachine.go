@@ -21,9 +21,15 @@ type NoMachine struct{}
 func (NoMachine) LocalFiles() map[string]string { return nil }
 
 // Files implements agent.Kubelet.
-func (NoMachine) Files(p payload.Payload) (map[string][]byte, error) {
+func (NoMachine) Files(p payload.Resolved) (map[string][]byte, error) {
+	if p.HasRules() {
+		return map[string][]byte{p.Key: p.Upstream}, nil
+	}
 	return map[string][]byte{p.Key: p.Data}, nil
 }
+
+// Capacity implements agent.Kubelet.
+func (NoMachine) Capacity() payload.Capacity { return payload.Capacity{} }
 
 // Describe implements agent.Kubelet.
 func (NoMachine) Describe(context.Context, *podguard.Input) error { return nil }

@@ -33,7 +33,7 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 		assert.NoError(t, yaml.UnmarshalStrict([]byte(text), &cm))
 		p, err := FromConfigMap(&cm)
 		assert.OK(t, err)
-		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.Upstream), p.Trial != (TrialSettings{})))
+		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.upstream), p.Trial != (TrialSettings{})))
 	}
 	want := []string{"kubelet, grouped: false, trial: false", "kubelet-dropin, grouped: true, trial: true"}
 	assert.That(t, slices.Equal(seen, want), "the examples are %q, want %q", seen, want)

@@ -4,6 +4,7 @@
 package payload
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -148,20 +149,31 @@ func put(fields map[string]any, path, key string, value any) {
 	fields[key] = value
 }
 
-// flatten returns the upstream fields and the trial settings of a grouped configuration. It shares values with it.
+// flatten returns the upstream fields of a grouped configuration, and sets the trial settings and the rules. It shares values with it.
 // Names must match exactly.
-func flatten(grouped map[string]any) (map[string]any, TrialSettings, *Error) {
+func (p *Payload) flatten(grouped map[string]any) (map[string]any, *Error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
-	if len(f.errs) > 0 {
-		return nil, TrialSettings{}, f.errs.err()
+	slices.SortFunc(f.found, func(a, b *rule) int { // that of maxPods first
+		return cmp.Or(cmp.Compare(len(a.key), 0)-cmp.Compare(len(b.key), 0), cmp.Compare(a.path(), b.path()))
+	})
+	maxPods, given := integer(f.fields[fieldMaxPods])
+	for _, r := range f.found {
+		if given = given || r.of == pods; r.perPod > 0 && (!given || maxPods < 0) {
+			f.errs.add(ProblemRule, join(r.at, "perPod"), "needs "+GroupedPath(fieldMaxPods)+" in the same configuration")
+		}
 	}
-	return f.fields, f.trial, nil
+	if len(f.errs) > 0 {
+		return nil, f.errs.err()
+	}
+	p.Trial, p.rules = f.trial, f.found
+	return f.fields, nil
 }
 
 type flattener struct {
 	fields map[string]any
 	trial  TrialSettings
+	found  []*rule
 	errs   fieldErrors
 }
 
@@ -179,6 +191,7 @@ func (f *flattener) group(g *group, value any) {
 			f.group(below, value)
 		case field != nil:
 			f.names(field, path, value)
+			value = f.rules(key, value)
 			if outer, _, nested := strings.Cut(field.path, "."); nested {
 				put(f.fields, outer, key, value)
 			} else {

@@ -41,7 +41,7 @@ experimental: {featureGates: {A: true}}
 				"featureGates":        map[string]any{"A": true},
 			}
 			assert.NoDiff(t, cmp.Diff(want, p.Fields), "fields")
-			upstream, err := Decode(key, p.Upstream)
+			upstream, err := Decode(key, p.upstream)
 			diff := cmp.Diff(want, upstream.Fields)
 			assert.That(t, err == nil && diff == "", "upstream: %v %s", err, diff)
 			assert.That(t, string(p.Data) == text && p.SHA256 == Digest(key, []byte(text)),
@@ -57,8 +57,8 @@ func TestNumbersKeepTheirSpelling(t *testing.T) {
 	const numbers = `{"a":9007199254740993,"b":18446744073709551615,"c":123456789012345678901234567890,"d":1.10,"e":-0,"f":1E2,"g":"1e3Ki"}`
 	p, err := Decode(KeyKubelet, []byte(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","resources":{"eviction":{"evictionHard":`+numbers+`}}}`))
 	assert.NoError(t, err)
-	squeezed := strings.NewReplacer(" ", "", "\n", "").Replace(string(p.Upstream))
-	assert.That(t, strings.Contains(squeezed, `"evictionHard":`+numbers), "got %s", p.Upstream)
+	squeezed := strings.NewReplacer(" ", "", "\n", "").Replace(string(p.upstream))
+	assert.That(t, strings.Contains(squeezed, `"evictionHard":`+numbers), "got %s", p.upstream)
 	want := map[string]any{"a": int64(9007199254740993), "b": 18446744073709551615.0, "c": 123456789012345678901234567890.0, "d": 1.1, "e": int64(0), "f": 100.0, "g": "1e3Ki"}
 	assert.NoDiff(t, cmp.Diff(want, p.Fields["evictionHard"]))
 }

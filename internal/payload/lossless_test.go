@@ -30,7 +30,9 @@ func checkLossless(t rapid.TB, fields map[string]any) {
 	grouped := Group(want)
 	ungrouped, ok := grouped["ungrouped"]
 	assert.Must(t, !ok, "in no group: %v", ungrouped)
-	got, trial, refused := flatten(grouped)
+	p := Payload{}
+	got, refused := p.flatten(grouped)
+	trial := p.Trial
 	assert.Must(t, refused == nil, "%v, in %v", refused, grouped)
 	diff := cmp.Diff(want, got)
 	assert.Must(t, diff == "" && trial == (TrialSettings{}), "trial %v, %s", trial, diff)
@@ -155,7 +157,7 @@ func TestAnyGroupedConfigurationSurvivesFlatteningAndGrouping(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := draw(t, topGroup)
 		want["apiVersion"], want["kind"] = GroupedAPIVersion, KubeletKind
-		fields, _, refused := flatten(want)
+		fields, refused := (&Payload{}).flatten(want)
 		assert.Must(t, refused == nil, "%v, in %v", refused, want)
 		assert.NoDiff(t, cmp.Diff(want, Group(fields)))
 	})
@@ -171,6 +173,12 @@ func exactFields(t *rapid.T, n *name) map[string]any {
 			fields[key] = exactFields(t, inner)
 		case kind == 0:
 			fields[key] = map[string]any{"any": map[string]any{"maxPods": 1}}
+			if ruleUnits[key] != nil { // such a mapping is a rule
+				fields[key] = map[string]any{"any": []any{"maxPods"}}
+			}
+			if key == fieldMaxPods {
+				fields[key] = []any{"any"}
+			}
 		case kind == 1 && inner.inner != nil:
 			fields[key] = []any{exactFields(t, inner), "no mapping", nil}
 		case kind == 1:

@@ -10,16 +10,13 @@
 package payload
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	kjson "sigs.k8s.io/json"
 )
 
 // Data keys of a ConfigMap; exactly one of them is required.
@@ -34,16 +31,18 @@ const MaxSize = 1 << 20
 // maxIndented is the size, in bytes, up to which text is indented. With maxDepth it grows to at most 6 MiB.
 const maxIndented = 64 << 10
 
-// Payload is a configuration as assigned to a node.
+// Payload is a configuration as assigned to a node. A kubelet can only receive what Resolve returns.
 type Payload struct {
-	Key      string         // KeyKubelet or KeyKubeletDropin
-	Data     []byte         // exact bytes of the value
-	SHA256   string         // hex of sha256(Key + "\n" + Data)
-	Trial    TrialSettings  // settings in the payload; zero for an upstream KubeletConfiguration
-	Upstream []byte         // configuration for the kubelet: Data, or the converted grouped form
-	Fields   map[string]any // decoded Upstream; numbers are int64 or float64
+	Key    string        // KeyKubelet or KeyKubeletDropin
+	Data   []byte        // exact bytes of the value
+	SHA256 string        // hex of sha256(Key + "\n" + Data)
+	Trial  TrialSettings // settings in the payload; zero for an upstream KubeletConfiguration
+	// Fields are the fields of the upstream form, to be shown and compared: a rule is a text, in words. Numbers are int64 or float64.
+	Fields map[string]any
 
-	grouped bool
+	grouped  bool
+	upstream []byte  // of a payload without rules
+	rules    []*rule // that of maxPods is the first, the others are sorted by path
 }
 
 // Shown returns the path of an upstream field in the form of the payload.
@@ -76,6 +75,8 @@ const (
 	ProblemKind           Problem = "Kind"              // wrong kind or apiVersion
 	ProblemGroup          Problem = "Group"             // grouped form: unknown or misplaced group or field
 	ProblemTrial          Problem = "Trial"             // grouped form: invalid trial settings
+	ProblemRule           Problem = "Rule"              // grouped form: a bad rule, or one with an impossible result on this machine
+	ProblemCapacity       Problem = "Capacity"          // grouped form: the capacity of the machine that a rule needs is not known
 	ProblemRelativePath   Problem = "RelativePath"      // a path that depends on the directory of the rendered file
 	ProblemHealthDisabled Problem = "HealthEndpointOff" // the kubelet's health could not be checked
 )
@@ -136,7 +137,7 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 
 // Decode decodes the payload of a data key. The error is an *Error, which does not name the key: files have none.
 func Decode(key string, data []byte) (Payload, error) {
-	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), Upstream: data}
+	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), upstream: data}
 	if refused := p.decode(); refused != nil {
 		return Payload{}, refused
 	}
@@ -162,26 +163,18 @@ func (p *Payload) decode() *Error {
 	p.grouped = grouped
 	if grouped {
 		displayPath = GroupedPath
-		if fields, p.Trial, refused = flatten(fields); refused != nil {
+		if fields, refused = p.flatten(fields); refused != nil {
 			return refused
 		}
-	}
-	text, err := json.Marshal(fields)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &p.Fields)
-	}
-	if err != nil {
-		return syntaxError(err)
-	}
-	if grouped {
-		if len(text) > MaxSize {
-			return &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB in the upstream form"}
+		if p.upstream, refused = upstreamText(fields); refused != nil {
+			return refused
 		}
-		// People read this text too, but indenting a large nested text would multiply its size.
-		if indented := (bytes.Buffer{}); len(text) <= maxIndented && json.Indent(&indented, text, "", "  ") == nil {
-			text = indented.Bytes()
+		if p.HasRules() {
+			p.upstream = nil
 		}
-		p.Upstream = text
+	}
+	if p.Fields, refused = decoded(fields); refused != nil {
+		return refused
 	}
 	return checkFields(p.Fields, displayPath)
 }

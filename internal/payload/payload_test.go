@@ -241,8 +241,8 @@ func TestALongErrorIsTruncated(t *testing.T) {
 func TestADropinAndAWholeConfigurationOfTheSameBytesDifferInTheirDigest(t *testing.T) {
 	text := head + "maxPods: 120\n"
 	p := assert.Value(FromConfigMap(configMap(map[string]string{"kubelet-dropin": text})))(t)
-	assert.That(t, p.Key == "kubelet-dropin" && string(p.Data) == text && string(p.Upstream) == text,
-		"key %q, data %q, upstream %q", p.Key, p.Data, p.Upstream)
+	assert.That(t, p.Key == "kubelet-dropin" && string(p.Data) == text && string(p.upstream) == text,
+		"key %q, data %q, upstream %q", p.Key, p.Data, p.upstream)
 	assert.That(t, p.SHA256 == Digest("kubelet-dropin", []byte(text)) && p.SHA256 != Digest("kubelet", []byte(text)),
 		"sha256 = %s", p.SHA256)
 	if p.Fields["maxPods"] != int64(120) {
@@ -272,9 +272,9 @@ func FuzzDecodeNeverPanics(f *testing.F) {
 			if string(p.Data) != string(data) || p.Fields["kind"] != "KubeletConfiguration" || p.Fields["apiVersion"] != UpstreamAPIVersion {
 				t.Errorf("accepted %q as %v", data, p.Fields)
 			}
-			again, err := Decode(key, p.Upstream)
+			again, err := Decode(key, p.upstream)
 			diff := cmp.Diff(p.Fields, again.Fields)
-			assert.That(t, err == nil && diff == "", "%q became %q, which is read as something else: %v %s", data, p.Upstream, err, diff)
+			assert.That(t, err == nil && diff == "", "%q became %q, which is read as something else: %v %s", data, p.upstream, err, diff)
 		}
 	})
 }

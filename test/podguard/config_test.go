@@ -124,7 +124,7 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 		n.dryRunner.Deadline = time.Minute
 	}
 	host := &agent.HostKubelet{Kubelet: k, DryRunner: n.dryRunner, Log: slog.New(slog.DiscardHandler)}
-	v := host.Check(n.t.Context(), payload.Payload{Key: payload.KeyKubelet, Upstream: data})
+	v := host.Check(n.t.Context(), payload.Resolved{Payload: payload.Payload{Key: payload.KeyKubelet}, Upstream: data})
 	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), data, 0o644))
 	last, starts := n.starts()
 	for range 10 {

@@ -120,7 +120,7 @@ func (k *agentKubelet) CheckLocal(ctx context.Context) component.Verdict {
 }
 
 // Check implements agent.Kubelet.
-func (k *agentKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
+func (k *agentKubelet) Check(ctx context.Context, p payload.Resolved) component.Verdict {
 	content := contentOf(p.Fields)
 	if err := k.checkTakes(ctx, content); err != nil {
 		return component.Verdict{Message: err.Error()}

@@ -26,7 +26,7 @@ import (
 // CheckFields prints notes about fields of a configuration that no known kubelet version has, and about protected fields. The
 // error names the fields whose values have another type than in KubeletConfiguration, the type, and the value.
 func (e *Env) CheckFields(p payload.Payload) error {
-	s := schema{shown: p.Shown}
+	s := schema{shown: p.Shown, rules: p.Rules()}
 	s.fields("", p.Fields, reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]())
 	const most = 5
 	if left := len(s.problems) - most; left > 0 {
@@ -94,6 +94,7 @@ func unsetThresholds(p payload.Payload) (left []string) {
 // schema compares values with types.
 type schema struct {
 	shown    func(path string) string // the path of a field in the form of the file
+	rules    []string                 // the paths of values that depend on the machine
 	problems []string                 // values of wrong types
 	unknown  []unknownField
 }
@@ -144,7 +145,7 @@ func (s *schema) value(path string, value any, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if value == nil {
+	if value == nil || slices.Contains(s.rules, path) {
 		return
 	}
 	if into, own := reflect.New(t).Interface().(json.Unmarshaler); own {

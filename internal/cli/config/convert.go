@@ -115,7 +115,11 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, err := exactly(p.Upstream)
+	constants, err := p.Resolve(payload.Capacity{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: only the grouped form has rules", err)
+	}
+	fields, err := exactly(constants.Upstream)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -31,6 +32,7 @@ const (
 type validateOptions struct {
 	programs componentFlags
 	output   printing.Format
+	machine  string
 }
 
 func (a *app) configValidateCommand() *cobra.Command {
@@ -47,7 +49,8 @@ A file holds one or more documents, in YAML or JSON; - is standard input. No clu
 
 The result is for the version of the binary: use the binary of the next version to find fields and feature gates that an
 upgrade removes. Mistakes that a component only warns about or ignores, such as an unknown field, are rejected too. A
-drop-in is validated as if it were a whole configuration. Settings that depend on the host are not validated; the output
+drop-in is validated as if it were a whole configuration. Rules (values that depend on the machine) are resolved for
+--machine, shown, and validated as constants; this alone needs no binary. Settings that depend on the host are not validated; the output
 lists them under the verdict. kubeadm's own kinds are allowed in the files, but not validated, and do not count.
 
 Exit codes:
@@ -78,6 +81,8 @@ Exit codes:
 		return &command.Exit{Code: exitUsage, Err: command.FlagError(cmd, err)}
 	})
 	o.programs.add(cmd)
+	cmd.Flags().StringVar(&o.machine, "machine", "", "the capacity of a machine, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768: "+
+		"show what the rules of the configurations give there")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
 }
@@ -103,6 +108,8 @@ type judgement struct {
 	Verdict    outcome  `json:"verdict"`
 	Words      string   `json:"words,omitempty"` // the message of the component, or why it was not asked
 	Warnings   []string `json:"warnings,omitempty"`
+	// Values are those of the rules on the machine.
+	Values []v1alpha1.ResolvedValue `json:"resolvedValues,omitempty"`
 }
 
 func (j judgement) String() string {
@@ -159,9 +166,15 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	if err != nil {
 		return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%w; nothing was judged", err)}
 	}
+	var machine payload.Capacity
+	if o.machine != "" {
+		if machine, err = payload.ParseCapacity(o.machine); err != nil {
+			return &command.Exit{Code: exitUsage, Err: fmt.Errorf("--machine: %w; nothing was judged", err)}
+		}
+	}
 	result := judgements{Documents: []judgement{}}
 	for _, s := range all {
-		j := judge(ctx, s, components)
+		j := judge(ctx, s, components, machine)
 		if ctx.Err() != nil {
 			return &command.Exit{Code: exitUnknown, Err: fmt.Errorf("interrupted at %s", s.Place)}
 		}
@@ -212,7 +225,7 @@ func (a *app) submissions(ctx context.Context, files []string) ([]submission, er
 }
 
 // judge validates a document with its component.
-func judge(ctx context.Context, s submission, components map[string]component.Component) judgement {
+func judge(ctx context.Context, s submission, components map[string]component.Component, machine payload.Capacity) judgement {
 	j := judgement{Place: s.Place, APIVersion: s.APIVersion, Kind: s.Kind}
 	text := s.Text
 	switch known, isComponents := s.Component(); {
@@ -227,11 +240,18 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 	default:
 		j.Component = "kubelet"
 		p, err := payload.Decode(payload.KeyKubelet, text)
-		if err != nil {
+		var constants payload.Resolved
+		if err == nil {
+			constants, err = p.Resolve(machine)
+		}
+		if refused, ok := errors.AsType[*payload.Error](err); ok && refused.Problem == payload.ProblemCapacity {
+			j.Verdict, j.Words = unvalidated, refused.Message+": use --machine, such as cpu=8,memory=32Gi"
+			return j
+		} else if err != nil {
 			j.Verdict, j.Words = rejected, "the grouped form: "+err.Error()
 			return j
 		}
-		text = p.Upstream
+		text, j.Values = constants.Upstream, constants.Values
 	}
 	c := components[j.Component]
 	if c == nil {
@@ -252,6 +272,9 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 
 func (a *app) printJudgement(j judgement) {
 	fmt.Fprintln(a.Out, j)
+	for _, value := range j.Values {
+		fmt.Fprintln(a.Out, " ", printable.Line(payload.ValueWords(value)))
+	}
 	for _, warning := range j.Warnings {
 		fmt.Fprintln(a.Out, " ", printable.Line(warning))
 	}

@@ -109,7 +109,7 @@ func (a *Agent) verdictFor(c trial.Config) verdict {
 		return v
 	case c.IsLocal():
 		return a.validations.local
-	case c.SHA256 != "" && c.SHA256 == a.kubelet.config.SHA256:
+	case c.SHA256 != "" && c.SHA256 == a.kubelet.config.SHA256 && c.ResolvedSHA256 == a.kubelet.config.ResolvedSHA256:
 		return a.kubelet.verdict
 	}
 	return verdict{}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -45,6 +46,8 @@ type verdict struct {
 	incomparable bool
 	// differs lists the differences from the local configuration.
 	differs []payload.Difference
+	// values are those that the rules of the configuration have.
+	values []v1alpha1.ResolvedValue
 	// basis is what it depends on, as Agent.basis returned it at that time; empty: not known.
 	basis string
 }

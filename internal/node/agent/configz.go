@@ -66,6 +66,8 @@ type Configz struct {
 	// Differs lists the differences from the local configuration.
 	Differs    []payload.Difference `json:"differsFromLocal,omitempty"`
 	Overridden []string             `json:"overridden,omitempty"`
+	// Resolved are the values that depend on the machine.
+	Resolved []v1alpha1.ResolvedValue `json:"resolvedValues,omitempty"`
 	// Limits are what is not possible with this kubelet.
 	Limits []component.Limit `json:"limits,omitempty"`
 	// Kubelet is the running kubelet's own /configz.

@@ -43,12 +43,13 @@ type assignment struct {
 	since        time.Time    // when an assignment was first seen; zero: the kubelet runs it
 	saved        trial.Config // the revision that was saved last, with the digest of the file
 	saveErr      error        // why the answer's ConfigMap could not be saved
+	values       resolution   // of the rules
 	redownloaded time.Time    // when the source was last asked to download a checkpoint again
 }
 
 // takeAnswer takes a new answer from the source, and drops verdicts that it makes obsolete.
 func (a *Agent) takeAnswer() {
-	answer := a.p.Source.Current()
+	answer := a.resolve(a.p.Source.Current())
 	before, config := a.assignment.answer, answer.Config
 	a.assignment.answer = answer
 	if answer.Kind == before.Kind && config == a.assignment.config && answer.Generation == before.Generation &&
@@ -97,7 +98,11 @@ func (a *Agent) saveDownload() {
 
 // checkpoint saves the answer's ConfigMap.
 func (a *Agent) checkpoint(revision string) error {
-	sum, err := a.disk.store.Put(revision, a.assignment.answer.ConfigMap)
+	data, err := withValues(a.assignment.answer.ConfigMap, a.assignment.values.of(revision))
+	if err != nil {
+		return err
+	}
+	sum, err := a.disk.store.Put(revision, data)
 	if err == nil {
 		a.assignment.saved = trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision}, Checkpoint: sum}
 	}

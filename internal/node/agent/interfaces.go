@@ -32,9 +32,11 @@ type Kubelet interface {
 	LocalDigest() string
 	// LocalFiles returns a digest of each file of the local configuration, by its path.
 	LocalFiles() map[string]string
-	Check(ctx context.Context, p payload.Payload) component.Verdict
+	// Capacity returns what the kubelet will measure of this machine.
+	Capacity() payload.Capacity
+	Check(ctx context.Context, p payload.Resolved) component.Verdict
 	// Files returns the files for Start that contain the payload.
-	Files(p payload.Payload) (map[string][]byte, error)
+	Files(p payload.Resolved) (map[string][]byte, error)
 	// Start starts the kubelet with the rendered files; without a Dir, with the local configuration.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
 	// Describe sets the fields of in that are read from this machine.

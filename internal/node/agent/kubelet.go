@@ -154,7 +154,7 @@ func (h *HostKubelet) LocalDigest() string { return h.Kubelet.LocalDigest(h.Init
 func (h *HostKubelet) LocalFiles() map[string]string { return h.Kubelet.LocalFiles(h.InitFile) }
 
 // Check implements Kubelet.
-func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
+func (h *HostKubelet) Check(ctx context.Context, p payload.Resolved) component.Verdict {
 	v := h.DryRunner.Check(ctx, candidate(p), h.InitFile)
 	if message, compared := v.CheckProtected(h.DryRunner.Protected); v.Outcome != component.Accepted || message != "" || !compared {
 		return v
@@ -189,13 +189,16 @@ func newReasons(candidate, local []podguard.Reason) string {
 }
 
 // Files implements Kubelet.
-func (h *HostKubelet) Files(p payload.Payload) (map[string][]byte, error) {
+func (h *HostKubelet) Files(p payload.Resolved) (map[string][]byte, error) {
 	return h.Kubelet.Files(candidate(p), h.InitFile)
 }
 
-func candidate(p payload.Payload) component.Candidate {
+func candidate(p payload.Resolved) component.Candidate {
 	return component.Candidate{Data: p.Upstream, Dropin: p.Key == payload.KeyKubeletDropin}
 }
+
+// Capacity implements Kubelet.
+func (h *HostKubelet) Capacity() payload.Capacity { return h.machine().Total() }
 
 // Describe implements Kubelet.
 func (h *HostKubelet) Describe(ctx context.Context, in *podguard.Input) error {

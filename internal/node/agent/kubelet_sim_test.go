@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +65,7 @@ func (c conf) effective() component.Effective {
 // kubeletState is what a test may set and read, by get and set.
 type kubeletState struct {
 	identity, version string
+	capacity          payload.Capacity
 	identityErr       error
 	spawnErr          error
 	checking          int           // dry runs in progress
@@ -210,17 +210,25 @@ func (k *simKubelet) LocalFiles() map[string]string {
 	return map[string]string{"/var/lib/kubelet/config.yaml": fmt.Sprint(k.get().confs[""])}
 }
 
-func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
-	return k.judge(ctx, nameOf(p.Upstream))
+func (k *simKubelet) Capacity() payload.Capacity { return k.get().capacity }
+
+func (k *simKubelet) Check(ctx context.Context, p payload.Resolved) component.Verdict {
+	v := k.judge(ctx, nameOf(p.Upstream))
+	if v.Effective != nil {
+		for _, name := range p.Rules() {
+			v.Effective[name] = p.Fields[name]
+		}
+	}
+	return v
 }
 
-func (k *simKubelet) Files(p payload.Payload) (map[string][]byte, error) {
+func (k *simKubelet) Files(p payload.Resolved) (map[string][]byte, error) {
 	return map[string][]byte{"kubelet": p.Upstream}, k.get().filesErr
 }
 
 func nameOf(data []byte) string {
-	_, rest, _ := strings.Cut(string(data), "hairpinMode: ")
-	name, _, _ := strings.Cut(rest, "\n")
+	fields, _ := payload.DecodeMapping(data)
+	name, _ := fields["hairpinMode"].(string)
 	return name
 }
 

@@ -286,11 +286,11 @@ printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s
 [ $stage = 1 ] && end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
 end "failed to run Kubelet: failed to create kubelet: the sysctls \\\"$sysctl\\\" are not known to be namespaced"`)
 	h.DryRunner = component.NewDryRunner(h.Kubelet, t.TempDir(), h.Log)
-	v := h.Check(t.Context(), payload.Payload{Upstream: []byte("maxPods: 110")})
+	v := h.Check(t.Context(), payload.Resolved{Upstream: []byte("maxPods: 110")})
 	if v.Outcome != component.Accepted || v.Stage != 2 || !strings.Contains(fmt.Sprint(v.Warnings), "the cgroup driver was not compared: ") {
 		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
 	}
-	v = h.Check(t.Context(), payload.Payload{Upstream: []byte("many")})
+	v = h.Check(t.Context(), payload.Resolved{Upstream: []byte("many")})
 	if want := "maxPods: 99999999 is above 65535, for which there are user IDs"; v.Outcome != component.Rejected || v.Stage != 3 || v.Message != want {
 		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
 	}

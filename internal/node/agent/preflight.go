@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -69,7 +70,14 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		if err != nil {
 			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
 		}
+		resolved, err := p.Resolve(a.p.Kubelet.Capacity())
+		if refused, ok := errors.AsType[*payload.Error](err); ok && refused.Problem == payload.ProblemCapacity {
+			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, err.Error())
+		} else if err != nil {
+			return refusedAnswer(v1alpha1.ReasonValidationFailed, err.Error())
+		}
 		c.SHA256 = p.SHA256
+		c = c.WithValues(resolved.Digest)
 		// A revoked revision is no reason to refuse: an assignment of it removes it from spec.revoked.
 		if bad, final := state.FinalEntry(c); final {
 			return refusedAnswer(bad.Failure, bad.String())
@@ -78,7 +86,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		if _, same := state.Continued(c); same && alive {
 			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
 		}
-		v := a.compareFields(a.p.Kubelet.Check(ctx, p))
+		v := a.compareFields(a.p.Kubelet.Check(ctx, resolved))
 		out := trialVerdict(v)
 		if v.isUndecided() {
 			if out = blameLocal(out, a.p.Kubelet.CheckLocal(ctx)); out.Guard == v1alpha1.ReasonLocalInvalid {
@@ -97,6 +105,11 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		accepted := v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
 		if running != nil && v.Effective != nil {
 			accepted.Message = payload.Changes(v.Effective, running, v1alpha1.MaxPreflightMessage)
+		}
+		for _, value := range resolved.Values {
+			if more := "; " + payload.ValueWords(value); len(accepted.Message)+len(more) <= v1alpha1.MaxPreflightMessage {
+				accepted.Message = strings.TrimPrefix(accepted.Message+more, "; ")
+			}
 		}
 		if a.p.Nodes == nil {
 			return accepted

@@ -52,9 +52,9 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 	if d.Action.Kind != trial.None {
 		shown = a.verdictFor(d.Action.Config)
 	}
-	overridden := shown.Overridden
+	overridden, values := shown.Overridden, shown.values
 	if d.Status.Active.IsLocal() {
-		overridden = nil
+		overridden, values = nil, nil
 	}
 	st := d.Status
 	if a.disk.failure != "" && st.Error == "" {
@@ -74,10 +74,10 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Drift: a.drift.found,
-		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
+		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)), ResolvedValues: values,
 	})
 	if a.isForeign(d.Status.Active.Namespace) {
-		status.OverriddenFields = nil
+		status.OverriddenFields, status.ResolvedValues = nil, nil
 	}
 	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
 		a.reports.since, a.reports.lastKnownGood = a.assignment.since, st.LastKnownGood.Revision
@@ -102,6 +102,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 	c := Configz{
 		Source: configzSource(st), Remote: a.o.Remote, RunMode: a.o.RunMode, ConfigOK: st.Condition, Error: st.Error, Component: a.binary.version,
 		Effective: presentable(shown.Effective), Origins: shown.Origins, Differs: shown.differs, Overridden: overridden, Limits: limits,
+		Resolved: values,
 	}
 	a.page.set(c, a.state.Run.Started)
 	a.saveRunning(c)

@@ -17,7 +17,7 @@ type SavedConfigs struct {
 
 	mu       sync.Mutex
 	store    Store
-	configs  map[string]trial.Config
+	configs  map[string]trial.Config // by revision, and by the revision that the source knows
 	current  trial.Config
 	payload  map[string]string
 	problems []error // of checkpoints, until takeProblems
@@ -39,7 +39,7 @@ func (r *SavedConfigs) set(store Store, s trial.State) {
 	r.configs = map[string]trial.Config{}
 	for _, c := range []trial.Config{s.LastKnownGood.Config, s.Current.Config} {
 		if !c.IsLocal() {
-			r.configs[c.Revision] = c
+			r.configs[c.Revision], r.configs[c.SourceRevision()] = c, c
 		}
 	}
 }
@@ -47,7 +47,10 @@ func (r *SavedConfigs) set(store Store, s trial.State) {
 func (r *SavedConfigs) get(revision string) trial.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.configs[revision]
+	if c := r.configs[revision]; c.Revision == revision {
+		return c
+	}
+	return trial.Config{}
 }
 
 // Checkpoint implements source.Checkpoints.
@@ -90,5 +93,5 @@ func (r *SavedConfigs) Adopted(revision string, attempt int64) bool {
 	<-r.loaded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.current.Revision == revision && attempt <= r.current.Rollout.Attempt
+	return r.current.SourceRevision() == revision && attempt <= r.current.Rollout.Attempt
 }

@@ -4,14 +4,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -69,7 +68,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 				found = a.validations.countUndecided(c.Revision, found)
 			}
 			v := a.compareFields(a.logVerdict(ctx, c.Revision, found))
-			v.basis = basis
+			v.basis, v.values = basis, p.Values
 			if count {
 				counted.wait(ctx)
 			}
@@ -141,22 +140,23 @@ func (a *Agent) compareFields(v component.Verdict) verdict {
 	return out
 }
 
-// payload returns the payload of a saved configuration.
-func (a *Agent) payload(c trial.Config) (payload.Payload, error) {
+// payload returns the payload of a saved configuration, with the values that its rules had when it was saved.
+func (a *Agent) payload(c trial.Config) (payload.Resolved, error) {
 	raw, err := a.disk.store.Get(c)
 	if err != nil {
-		return payload.Payload{}, err
+		return payload.Resolved{}, err
 	}
-	var cm corev1.ConfigMap
-	if err := json.Unmarshal(raw, &cm); err != nil {
-		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
+	p, values, err := decodeCheckpoint(raw)
+	switch {
+	case err != nil:
+	case c.SHA256 != "" && p.SHA256 != c.SHA256:
+		err = errors.New("the payload does not match the recorded digest")
+	default:
+		resolved, wrong := p.ResolveRecorded(values)
+		if wrong == nil && resolved.Digest == c.ResolvedSHA256 {
+			return resolved, nil
+		}
+		err = cmp.Or(wrong, errors.New("the values of the rules do not match the recorded digest"))
 	}
-	p, err := payload.FromConfigMap(&cm)
-	if err != nil {
-		return payload.Payload{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
-	}
-	if c.SHA256 != "" && p.SHA256 != c.SHA256 {
-		return payload.Payload{}, fmt.Errorf("checkpoint %s: the payload does not match the recorded digest", c.Revision)
-	}
-	return p, nil
+	return payload.Resolved{}, fmt.Errorf("checkpoint %s: %w", c.Revision, err)
 }

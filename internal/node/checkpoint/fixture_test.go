@@ -38,7 +38,7 @@ func configMap(uid, payload string) []byte {
 func config(uid, payload string) trial.Config {
 	return trial.Config{
 		ConfigRevision: v1alpha1.ConfigRevision{Revision: uid, UID: types.UID(uid), Namespace: "evenkeel-system", Name: "workers",
-			SHA256: hex64(payload)}, Checkpoint: hex64(payload), Dropin: true,
+			SHA256: hex64(payload), ResolvedSHA256: hex64("d")}, Checkpoint: hex64(payload), Dropin: true,
 		Rollout:        v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: metav1.NewTime(noon.Truncate(time.Second))},
 		RequestedTerms: trial.RequestedTerms{Duration: metav1.Duration{Duration: 30 * time.Minute}, Starts: 1, AllowPodLoss: true},
 		AssignedBy:     "uid-nodeconfig",
@@ -52,12 +52,12 @@ func full() trial.State {
 		Current:       trial.AdoptedConfig{Config: config("uid-b", "b"), Since: noon},
 		LastKnownGood: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon.Add(-time.Hour)},
 		Revoked:       []types.UID{"uid-z"},
-		Bad: []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c")}, Time: noon,
+		Bad: []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c"), ResolvedSHA256: hex64("d")}, Time: noon,
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: v1alpha1.ReasonCrashLooped, Attempt: 2, Provisional: true}},
 		Temporary: &trial.Temporary{Revision: "uid-b", End: trial.End{After: lasting(15 * time.Minute), Requested: "2026-05-01T12:00:00Z"},
 			Ran: lasting(20 * time.Second), Ended: noon},
 		Startups: []time.Time{noon, noon.Add(time.Second)},
-		Promoted: []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was", Starts: v1alpha1.PodsStartRefused, Refused: "pod a/b: no"}},
+		Promoted: []trial.Promotion{{Revision: "uid-a", SHA256: hex64("a"), Time: noon.Add(-time.Hour), Local: "as it was", Resolved: hex64("d"), Starts: v1alpha1.PodsStartRefused, Refused: "pod a/b: no"}},
 		Trial: &trial.Trial{Revision: "uid-b", Local: "as it is", Terms: trial.Terms{Duration: lasting(30 * time.Minute), Threshold: 2, AllowPodLoss: true},
 			StartTime: noon, Healthy: lasting(63 * time.Second), Unhealthy: lasting(20 * time.Second), NotReady: lasting(10 * time.Second), LongestUptime: lasting(7 * time.Second), BootID: "boot-1", Clean: true, Fallback: trial.Inconclusive,
 			APILostEarly: true, APIProbed: true, Baseline: trial.Baseline{API: true, Ready: true, Pending: true, Pressure: []string{"DiskPressure"}, Pods: []string{"pod-1"}, Failing: []string{"pod-2"}},

@@ -131,7 +131,8 @@ func check(s trial.State) error {
 	var err error
 	for _, c := range []trial.Config{s.Current.Config, s.LastKnownGood.Config} {
 		if !c.IsLocal() {
-			err = errors.Join(err, checkRevision(c.Revision), checkDigest(c.Checkpoint), checkDigest(c.SHA256))
+			err = errors.Join(err, checkRevision(c.Revision), checkDigest(c.Checkpoint), checkDigest(c.SHA256),
+				checkDigest(c.ResolvedSHA256))
 		} else if c != (trial.Config{}) {
 			err = errors.New("it has no revision, but other fields of a configuration")
 		}
@@ -140,13 +141,13 @@ func check(s trial.State) error {
 		err = errors.New("an empty UID")
 	}
 	for i, b := range s.Bad {
-		err = errors.Join(err, checkRevision(b.Revision), checkDigest(b.SHA256))
+		err = errors.Join(err, checkRevision(b.Revision), checkDigest(b.SHA256), checkDigest(b.ResolvedSHA256))
 		if slices.ContainsFunc(s.Bad[:i], func(earlier trial.BadConfig) bool { return earlier.Revision == b.Revision }) {
 			err = errors.Join(err, fmt.Errorf("two entries for %s", b.Revision))
 		}
 	}
 	for _, p := range s.Promoted {
-		err = errors.Join(err, checkRevision(p.Revision), checkDigest(p.SHA256))
+		err = errors.Join(err, checkRevision(p.Revision), checkDigest(p.SHA256), checkDigest(p.Resolved))
 	}
 	if t := s.Trial; t != nil {
 		err = errors.Join(err, checkRevision(t.Revision))

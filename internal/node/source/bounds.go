@@ -84,7 +84,7 @@ func boundNames(names []string, limit int) []string {
 func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
 	const limit = 200
 	s = *s.DeepCopy()
-	s.OverriddenFields, s.Preflight, s.Drift = nil, nil, nil
+	s.OverriddenFields, s.Preflight, s.Drift, s.ResolvedValues = nil, nil, nil, nil
 	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*limit) + "; " + shorten(s.Error, limit)
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, limit)

@@ -44,7 +44,7 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	c := in.Config
-	if g := &s.LastKnownGood; g.Same(c) && g.SHA256 == c.SHA256 && c.Checkpoint != "" {
+	if g := &s.LastKnownGood; g.Same(c) && sameContent(g.ConfigRevision, c.ConfigRevision) && c.Checkpoint != "" {
 		g.Checkpoint = c.Checkpoint // downloaded again: a rollback needs the digest of the new file
 	}
 	if s.IsRevoked(c) {

@@ -133,7 +133,7 @@ func (d *decider) checkMergeBase() {
 // sameContentAsGood reports whether c has the content of last-known-good.
 func (d *decider) sameContentAsGood(c Config) bool {
 	g := d.next.LastKnownGood.Config
-	return !g.IsLocal() && g.SHA256 == c.SHA256
+	return !g.IsLocal() && sameContent(g.ConfigRevision, c.ConfigRevision)
 }
 
 // isPromoted reports whether the content of c passed a trial with this version of the component and, for a drop-in,
@@ -143,14 +143,17 @@ func (d *decider) isPromoted(c Config) bool { return d.isPromotedOn(c, d.mergeBa
 
 func (d *decider) isPromotedOn(c Config, local string) bool {
 	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
-		return p.SHA256 == c.SHA256 && (p.Local == local || local == "")
+		return p.SHA256 == c.SHA256 && p.Resolved == c.ResolvedSHA256 && (p.Local == local || local == "")
 	})
 }
 
 // recordPromotion records that c passed its trial. starts is what is known about pods that it started.
 func (d *decider) recordPromotion(c Config, local string, starts Promotion) {
 	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool { return p.Revision == c.Revision && p.Local == local })
-	d.next.Promoted = append([]Promotion{{c.Revision, c.SHA256, d.o.Now, local, starts.Starts, starts.Refused}}, p...)
+	d.next.Promoted = append([]Promotion{{
+		Revision: c.Revision, SHA256: c.SHA256, Time: d.o.Now, Local: local, Resolved: c.ResolvedSHA256, Starts: starts.Starts,
+		Refused: starts.Refused,
+	}}, p...)
 	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxPromoted)]
 }
 

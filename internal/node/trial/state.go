@@ -6,6 +6,7 @@ package trial
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,33 @@ type RequestedTerms struct {
 	Duration     metav1.Duration `json:"configTrialDuration,omitzero"`
 	Starts       int             `json:"starts,omitempty"` // crashLoopThreshold + 1: the first start is the adoption
 	AllowPodLoss bool            `json:"allowPodLoss,omitempty"`
+}
+
+// WithValues returns c, as a source names it, with the digest of the values that its rules give on this machine. With other values it is
+// another configuration: the revision contains the beginning of the digest.
+func (c Config) WithValues(digest string) Config {
+	c.Revision, c.ResolvedSHA256 = sourceRevision(c.Revision, c.ResolvedSHA256), digest
+	c.Revision += valuesSuffix(digest)
+	return c
+}
+
+// SourceRevision returns the revision that the source knows: without the values of this machine.
+func (c Config) SourceRevision() string { return sourceRevision(c.Revision, c.ResolvedSHA256) }
+
+func sourceRevision(revision, resolved string) string {
+	return strings.TrimSuffix(revision, valuesSuffix(resolved))
+}
+
+func valuesSuffix(resolved string) string {
+	if resolved == "" {
+		return ""
+	}
+	return "-" + resolved[:min(12, len(resolved))]
+}
+
+// sameContent reports whether two configurations have the same payload, and the same values of its rules.
+func sameContent(a, b v1alpha1.ConfigRevision) bool {
+	return a.SHA256 == b.SHA256 && a.ResolvedSHA256 == b.ResolvedSHA256
 }
 
 // IsLocal reports whether c is the local configuration.
@@ -80,9 +108,10 @@ type Promotion struct {
 	Revision string    `json:"revision"`
 	SHA256   string    `json:"sha256"`
 	Time     time.Time `json:"time"`
-	Local    string    `json:"localDigest,omitempty"` // the local configuration that it was merged with; empty: it is no drop-in
-	Starts   string    `json:"podStarts,omitempty"`   // a reason of PodsStarted; empty: an earlier agent did not look
-	Refused  string    `json:"podsRefused,omitempty"` // of Starts: the pods that were refused, and why
+	Local    string    `json:"localDigest,omitempty"`    // the local configuration that it was merged with; empty: it is no drop-in
+	Resolved string    `json:"resolvedSHA256,omitempty"` // as in ConfigRevision
+	Starts   string    `json:"podStarts,omitempty"`      // a reason of PodsStarted; empty: an earlier agent did not look
+	Refused  string    `json:"podsRefused,omitempty"`    // of Starts: the pods that were refused, and why
 }
 
 // Fallback is the reason why last-known-good runs although the configuration on trial is not bad.
@@ -233,7 +262,7 @@ func (s State) Continued(c Config) (Config, bool) {
 	if s.Run.Started {
 		old = s.Run.Config
 	}
-	same := !old.IsLocal() && old.SHA256 == c.SHA256 && !s.forbids(old)
+	same := !old.IsLocal() && sameContent(old.ConfigRevision, c.ConfigRevision) && !s.forbids(old)
 	return old, same && (s.LastKnownGood.Same(old) || s.OnTrial(old))
 }
 
@@ -244,7 +273,7 @@ func (s State) forbids(c Config) bool {
 }
 
 func (b BadConfig) matches(c Config) bool {
-	return b.Revision == c.Revision || b.SHA256 != "" && b.SHA256 == c.SHA256
+	return b.Revision == c.Revision || b.SHA256 != "" && sameContent(b.ConfigRevision, c.ConfigRevision)
 }
 
 // IsRevoked reports whether the NodeConfig forbids c on this node.
@@ -278,18 +307,18 @@ func (s State) RemovedBy(in Intent) bool {
 	return in.Kind == Unassigned && in.Config.AssignedBy != "" && s.Current.AssignedBy == in.Config.AssignedBy
 }
 
-// PayloadDigests returns the digest of the payload of each revision that the state names, without local.
+// PayloadDigests returns the digest of the payload of each revision that the state names, as the source knows it, without local.
 func (s State) PayloadDigests() map[string]string {
 	records := map[string]string{}
 	for _, b := range s.Bad {
-		records[b.Revision] = b.SHA256
+		records[sourceRevision(b.Revision, b.ResolvedSHA256)] = b.SHA256
 	}
 	for _, p := range s.Promoted {
-		records[p.Revision] = p.SHA256
+		records[sourceRevision(p.Revision, p.Resolved)] = p.SHA256
 	}
 	for _, c := range []Config{s.LastKnownGood.Config, s.Current.Config} {
 		if !c.IsLocal() {
-			records[c.Revision] = c.SHA256
+			records[c.SourceRevision()] = c.SHA256
 		}
 	}
 	return records

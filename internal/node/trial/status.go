@@ -204,8 +204,13 @@ func (c Config) UIDLabel() string { return uidLabel(c.ConfigRevision) }
 func (b BadConfig) UIDLabel() string { return uidLabel(b.ConfigRevision) }
 
 func uidLabel(c v1alpha1.ConfigRevision) string {
-	if content, ok := strings.CutPrefix(c.Revision, string(c.UID)+"-"); ok && c.UID != "" {
-		return "(UID: " + string(c.UID) + ", content: " + content + ")"
+	revision, values := sourceRevision(c.Revision, c.ResolvedSHA256), strings.TrimPrefix(valuesSuffix(c.ResolvedSHA256), "-")
+	words := "UID: " + revision
+	if content, ok := strings.CutPrefix(revision, string(c.UID)+"-"); ok && c.UID != "" {
+		words = "UID: " + string(c.UID) + ", content: " + content
 	}
-	return "(UID: " + c.Revision + ")"
+	if values != "" {
+		words += ", values: " + values
+	}
+	return "(" + words + ")"
 }

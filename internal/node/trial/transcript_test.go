@@ -80,6 +80,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			ConfigRevision: v1alpha1.ConfigRevision{Revision: words(td, "uid"), UID: types.UID(words(td, "uid")), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
 				SHA256: words(td, "payload")},
 		}
+		c = c.WithValues(words(td, "values")) // of its rules, on the machine as it is now
 		if a := words(td, "attempt"); a != "" {
 			attempt, err := strconv.ParseInt(a, 10, 64)
 			check(td, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // capacity measures what the starting kubelet would measure.
@@ -37,6 +38,16 @@ func (m Machine) capacity(in *podguard.Input) {
 	nodes, _ := filepath.Glob(m.Root + "/sys/devices/system/node/node[0-9]*") // the pattern is valid
 	in.Machine.NUMANodes = len(nodes)
 	in.Machine.NoAppArmor = !strings.HasPrefix(m.text("/sys/module/apparmor/parameters/enabled"), "Y")
+}
+
+// Total returns the capacity that the starting kubelet would measure, and the number of PIDs. What cannot be measured is 0.
+func (m Machine) Total() payload.Capacity {
+	var in podguard.Input
+	in.Machine.OnlineCPUs = m.cpus(onlineCPUs)
+	m.capacity(&in)
+	total := payload.CapacityOf(in.Machine.Capacity)
+	total.PIDs = m.pids().Capacity
+	return total
 }
 
 // cpus returns the CPUs in a file of the kernel; empty if it cannot be read.

@@ -1,0 +1,190 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// rules is a configuration whose maxPods depends on the machine.
+func rules(uid string) *corev1.ConfigMap {
+	cm := configMap(uid, conf{name: "good"})
+	cm.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\n" +
+		"resources: {maxPods: {perCPU: 10, max: 250}}\n"
+	return cm
+}
+
+func withCPUs(n int64) func(*kubeletState) {
+	return func(s *kubeletState) { s.capacity.CPU = 1000 * n }
+}
+
+// inWorldOfRules runs a test on a machine with 4 CPUs, on which a configuration with rules is last-known-good.
+func inWorldOfRules(t *testing.T, test func(w *world)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.kubelet.set(withCPUs(4))
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
+		w.assignObject(rules("uid-good"))
+		w.runs("good")
+		w.until("its trial passes", func() bool {
+			return w.view().Trial == nil && strings.HasPrefix(w.view().LastKnownGood.Revision, "uid-good-")
+		})
+		test(w)
+	})
+}
+
+// restartWith starts another agent on the machine with other CPUs.
+func (w *world) restartWith(n int64) {
+	w.stop()
+	w.kubelet.set(withCPUs(n))
+	w.start()
+}
+
+func (w *world) wantValues(want string) {
+	w.t.Helper()
+	var got []string
+	for _, v := range w.status().ResolvedValues {
+		got = append(got, payload.ValueWords(v))
+	}
+	assert.That(w.t, strings.Join(got, "; ") == want, "the values are %q, want %q\n%s", got, want, w.tail())
+}
+
+func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
+		s, current := w.status(), w.view().Current
+		if a := s.Active; a == nil || a.UID != "uid-good" || a.SHA256 != current.SHA256 || a.ResolvedSHA256 == "" ||
+			a.Revision != "uid-good-"+a.ResolvedSHA256[:12] || s.LastKnownGood.ConfigRevision != *a || *s.Assigned != *a {
+			t.Errorf("active is %+v, assigned %+v", a, s.Assigned)
+		}
+		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + current.Revision + "/kubelet"))(t))
+		assert.That(t, strings.Contains(text, `"maxPods": 40`), "the kubelet got %s", text)
+		w.restartWith(4)
+		w.runs("good")
+		w.pass(time.Minute)
+		if w.view().Trial != nil || w.view().Current.Revision != current.Revision {
+			t.Errorf("the same values are tried again: %+v", w.view())
+		}
+	})
+}
+
+func TestAMachineThatHasGrownTriesItsNewValues(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		before := w.view().Current.Revision
+		w.restartWith(8)
+		w.until("a trial", func() bool { return w.view().Trial != nil })
+		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
+		assert.That(t, w.view().LastKnownGood.Revision == before, "last-known-good is %s, want %s", w.view().LastKnownGood.Revision, before)
+		w.until("it passes", func() bool { return w.view().LastKnownGood.Revision != before })
+		w.restartWith(8)
+		w.runs("good")
+		w.pass(time.Minute)
+		assert.That(t, w.view().Trial == nil, "the same values are tried again")
+	})
+}
+
+func TestNewValuesThatFailGoBackToTheRecordedOnesOffline(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		before := w.view().Current.Revision
+		w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
+		w.restartWith(8)
+		w.until("a trial", func() bool { return w.view().Trial != nil })
+		w.runs("good")
+		w.apiUp(false)
+		w.dies(exitOne)
+		w.runs("good")
+		w.pass(30 * time.Minute)
+		v := w.view()
+		assert.That(t, v.LastKnownGood.Revision == before && v.Current.Revision != before && v.Trial == nil && len(v.Bad) == 1, "the state is %+v", v)
+		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + before + "/kubelet"))(t))
+		assert.That(t, strings.Contains(text, `"maxPods": 40`), "the kubelet got %s", text)
+		w.restartWith(8)
+		w.runs("good")
+		w.apiUp(true)
+		w.pass(time.Minute)
+		assert.That(t, w.view().Trial == nil, "what failed is tried again")
+		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
+	})
+}
+
+func TestWithoutTheAPIANodeThatHasGrownKeepsItsRecordedValues(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		before := w.view().Current.Revision
+		w.apiUp(false)
+		w.restartWith(8)
+		w.runs("good")
+		w.pass(time.Hour)
+		assert.That(t, w.view().Current.Revision == before && w.view().Trial == nil, "the state is %+v", w.view())
+		w.apiUp(true)
+		w.until("a trial", func() bool { return w.view().Trial != nil && w.view().Current.Revision != before })
+	})
+}
+
+func TestARuleWithoutAResultHereIsRejected(t *testing.T) {
+	inStartedWorld(t, func(w *world) {
+		cm := rules("uid-bad")
+		cm.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {reservations: {kubeReserved: {memory: {plus: 9Gi}}}}\n"
+		w.assignObject(cm)
+		w.pass(time.Minute)
+		w.wantConfigOK("Unknown | using current (init): failed to sync, desired config unclear, cause: resources.reservations.kubeReserved.memory: " +
+			"depends on the machine, whose capacity of memory is not known (SyncFailed)")
+		w.kubelet.set(func(s *kubeletState) { s.capacity.Memory = 8 << 30 })
+		w.pass(time.Minute)
+		s := w.status()
+		want := "resources.reservations.kubeReserved.memory: is above the machine's memory, which is 8Gi: use max or maxPercent"
+		assert.That(t, len(s.BadConfigs) == 1 && strings.Contains(s.Error, want) && s.Active == nil, "the status is %+v", s)
+	})
+}
+
+// oneCheckpoint is a store with one checkpoint.
+type oneCheckpoint struct {
+	Store
+	data []byte
+}
+
+func (s oneCheckpoint) Get(trial.Config) ([]byte, error) { return s.data, nil }
+
+func TestACheckpointWithOtherValuesIsNotUsed(t *testing.T) {
+	p := assert.Value(payload.FromConfigMap(rules("uid-good")))(t)
+	r := assert.Value(p.Resolve(payload.Capacity{CPU: 4000}))(t)
+	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-good", SHA256: p.SHA256}}.WithValues(r.Digest)
+	for name, test := range map[string]struct {
+		change func(*corev1.ConfigMap)
+		want   string
+	}{
+		"the same":      {func(*corev1.ConfigMap) {}, ""},
+		"none":          {func(cm *corev1.ConfigMap) { cm.Annotations = nil }, "the values of its rules: "},
+		"another value": {func(cm *corev1.ConfigMap) { cm.Annotations[annotationValues] = `[{"path":"maxPods","value":"41"}]` }, "do not match the recorded digest"},
+		"no value":      {func(cm *corev1.ConfigMap) { cm.Annotations[annotationValues] = `[{"path":"maxPods","value":"x"}]` }, "is not a number of pods"},
+		"another field": {func(cm *corev1.ConfigMap) {
+			cm.Annotations[annotationValues] = `[{"path":"kubeReserved.cpu","value":"1"}]`
+		}, "a value was recorded for"},
+		"another object": {func(cm *corev1.ConfigMap) { cm.Data[payload.KeyKubelet] += "\n" }, "the payload does not match the recorded digest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cm corev1.ConfigMap
+			raw := assert.Value(json.Marshal(rules("uid-good")))(t)
+			assert.NoError(t, json.Unmarshal(assert.Value(withValues(raw, r.Values))(t), &cm))
+			test.change(&cm)
+			got, err := (&Agent{disk: disk{store: oneCheckpoint{data: assert.Value(json.Marshal(cm))(t)}}}).payload(c)
+			if test.want == "" {
+				assert.That(t, err == nil && string(got.Upstream) == string(r.Upstream), "got %s, %v", got.Upstream, err)
+				return
+			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "got %v, want %s", err, test.want)
+		})
+	}
+}

@@ -1,0 +1,231 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+const mib = 1 << 20
+
+var machine = Capacity{CPU: 8000, Memory: 8192 * mib, EphemeralStorage: 100 << 30, PIDs: 32768}
+
+// reserving returns a configuration with a rule for kubeReserved.
+func reserving(rule string) string {
+	return grouped + "resources: {maxPods: 110, reservations: {kubeReserved: {" + rule + "}}}"
+}
+
+func TestTheExamplesGiveWhatTheProvidersPublish(t *testing.T) {
+	table := string(assert.Value(os.ReadFile("testdata/sizes/published.txt"))(t))
+	seen := map[string]int{}
+	for line := range strings.Lines(table) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		data := assert.Value(os.ReadFile(filepath.Join("../../config/examples/sizes", words[0]+".yaml")))(t)
+		p := assert.Value(Decode(KeyKubeletDropin, data))(t, words[0])
+		c := assert.Value(ParseCapacity(words[1]))(t, line)
+		r := assert.Value(p.Resolve(c))(t, line)
+		assert.That(t, len(r.Values) == len(words)-2, "%s gives %v", line, r.Values)
+		for _, want := range words[2:] {
+			path, text, _ := strings.Cut(want, "=")
+			text, rounded := strings.CutPrefix(text, "~")
+			q := resource.MustParse(text)
+			n := q.MilliValue()
+			for _, v := range r.Values {
+				got := resource.MustParse(v.Value)
+				diff := n - got.MilliValue()
+				switch {
+				case v.Path != path:
+				case strings.HasSuffix(path, "memory") && diff >= 0 && diff < mib*1000, rounded && diff <= 5 && diff >= -5, diff == 0:
+					seen[words[0]]++
+				default:
+					t.Errorf("%s: %s is %s (%s), want %s", words[1], path, v.Value, v.From, text)
+				}
+			}
+		}
+	}
+	for provider, n := range map[string]int{"gke": 24, "eks": 14, "aks": 14, "openshift": 27} {
+		assert.That(t, seen[provider] == n, "%d values of %s were compared, want %d", seen[provider], provider, n)
+	}
+}
+
+func TestARuleIsResolvedToAConstant(t *testing.T) {
+	for config, want := range map[string]string{
+		reserving("memory: {percent: 5, min: 500Mi, max: 4Gi}"):                                                    "kubeReserved.memory=500Mi from 5% of memory, at least 500Mi, at most 4Gi",
+		reserving("memory: {percent: 50, max: 4096Mi, min: 500Mi}"):                                                "kubeReserved.memory=4Gi from 50% of memory, at least 500Mi, at most 4Gi",
+		reserving("memory: {plus: 255Mi, perPod: 11Mi}"):                                                           "kubeReserved.memory=1465Mi from 11Mi per pod of maxPods, plus 255Mi",
+		reserving("memory: {plus: 50Mi, perPod: 20Mi, maxPercent: 25}"):                                            "kubeReserved.memory=2Gi from 20Mi per pod of maxPods, plus 50Mi, at most 25% of memory",
+		reserving("memory: {percent: 0.013}"):                                                                      "kubeReserved.memory=1Mi from 0.013% of memory",
+		reserving("cpu: {percent: 0.0125}"):                                                                        "kubeReserved.cpu=1m from 0.0125% of cpu",
+		reserving("cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}]}"):                              "kubeReserved.cpu=75m from 6% of the first 1, 1% of the next 1500m",
+		reserving("ephemeral-storage: {tiers: [{upTo: 10Gi, percent: 0}, {percent: 1}]}"):                          "kubeReserved.ephemeral-storage=921Mi from 0% of the first 10Gi, 1% of the rest",
+		reserving("pid: {percent: 10, plus: 100}"):                                                                 "kubeReserved.pid=3376 from 10% of pid, plus 100",
+		grouped + "resources: {maxPods: {perCPU: 10, perGiB: 4, plus: 5, max: 250}}":                               "maxPods=37 from the smaller of 10 per CPU and 4 per GiB of memory, plus 5, at most 250",
+		grouped + "resources: {maxPods: {perGiB: 0.5}}":                                                            "maxPods=4 from 0.5 per GiB of memory",
+		grouped + "resources: {eviction: {evictionSoft: {memory.available: {percent: 5}, nodefs.available: 10%}}}": "evictionSoft[memory.available]=409Mi from 5% of memory",
+		grouped + "resources: {maxPods: {perCPU: 10}, reservations: {systemReserved: {memory: {perPod: 1536Ki}}}}": "maxPods=80 from 10 per CPU; systemReserved.memory=120Mi from 1536Ki per pod of maxPods",
+	} {
+		p := assert.Value(Decode(KeyKubelet, []byte(config)))(t, config)
+		r := assert.Value(p.Resolve(machine))(t, config)
+		var got []string
+		for _, v := range r.Values {
+			got = append(got, v.Path+"="+v.Value+" from "+v.From)
+		}
+		assert.That(t, strings.Join(got, "; ") == want, "%s gives %q, want %q", config, got, want)
+		constants := assert.Value(Decode(KeyKubelet, r.Upstream))(t, string(r.Upstream))
+		assert.That(t, !constants.HasRules() && len(r.Digest) == 64, "%s, digest %q", r.Upstream, r.Digest)
+		assert.NoDiff(t, cmp.Diff(constants.Fields, r.Fields))
+		again := assert.Value(p.ResolveRecorded(r.Values))(t, config)
+		assert.That(t, again.Digest == r.Digest && string(again.Upstream) == string(r.Upstream), "recorded %s, resolved %s", again.Upstream, r.Upstream)
+	}
+}
+
+func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
+	const at = "resources.reservations.kubeReserved."
+	for rule, want := range map[string]string{
+		"memory: {}":         at + "memory: computes nothing",
+		"memory: {min: 1Gi}": at + "memory: computes nothing",
+		"memory: {percent: 5, min: 2Gi, max: 1Gi}":             at + "memory.min: 2Gi is above max, which is 1Gi",
+		"memory: {percent: 101}":                               at + "memory.percent: must be a number above 0 and up to 100, not 101",
+		"memory: {percent: 0}":                                 at + "memory.percent: must be a number above 0",
+		"memory: {percent: -1}":                                at + "memory.percent: must be a number above 0",
+		"memory: {percent: 1e400}":                             at + "memory.percent: must be a number above 0",
+		"memory: {percent: 1" + strings.Repeat("0", 400) + "}": at + "memory.percent: must be a number above 0",
+		`memory: {percent: "25%"}`:                             at + `memory.percent: must be a number above 0 and up to 100, not "25%"`,
+		"memory: {plus: 1" + strings.Repeat("0", 400) + "}":    at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 1e400}":                                at + "memory.plus: must be an amount of memory",
+		"memory: {plus: -1Gi}":                                 at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 500m}":                                 at + "memory.plus: must be an amount of memory from 1Mi",
+		"memory: {plus: 4}":                                    at + "memory.plus: must be an amount of memory from 1Mi to 64Pi, such as 100Mi, not 4",
+		"cpu: {plus: 4Gi}":                                     at + "cpu.plus: must be an amount of cpu from 1m",
+		"cpu: {plus: 0.0001}":                                  at + "cpu.plus: must be an amount of cpu from 1m",
+		"pid: {plus: 1.5}":                                     at + "pid.plus: must be an amount of pid",
+		"memory: {perCPU: 1}":                                  at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",
+		"memory: {percent: 5, tiers: [{percent: 5}]}":          at + "memory.tiers: percent and tiers exclude each other",
+		"memory: {tiers: []}":                                  at + "memory.tiers: must be a list of 1 to 16 tiers",
+		"memory: {tiers: [" + strings.Repeat("{percent: 1},", 10_000) + "]}": at + "memory.tiers: must be a list of 1 to 16 tiers",
+		"memory: {tiers: [5]}":                                                      at + "memory.tiers[0]: must be a mapping",
+		"memory: {tiers: [{upTo: 4Gi}]}":                                            at + "memory.tiers[0].percent: is missing",
+		"memory: {tiers: [{percent: 5}, {percent: 5}]}":                             at + "memory.tiers[0].upTo: is missing",
+		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 4Gi, percent: 5}]}":       at + "memory.tiers[1].upTo: must be above",
+		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 8Gi, percent: 5, x: 1}]}": at + "memory.tiers[1].x: no such part of a tier",
+		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 8Gi, percent: 250}]}":     at + "memory.tiers[1].percent: must be a number above 0 and up to 100, not 250",
+		"hugepages-1Gi: {percent: 5}":                                               at + "hugepages-1Gi: must be a constant: only cpu, ephemeral-storage, memory, pid may be rules",
+	} {
+		_, err := Decode(KeyKubelet, []byte(reserving(rule)))
+		var refused *Error
+		assert.That(t, errors.As(err, &refused) && refused.Problem == ProblemRule && strings.HasPrefix(refused.Message, want), "%.100s: %v, want %s", rule, err, want)
+	}
+	for config, want := range map[string]string{
+		"resources: {maxPods: {percent: 5}}":                                                   "resources.maxPods.percent: no such part of a rule; a rule for maxPods has max, min, perCPU, perGiB, plus",
+		"resources: {reservations: {kubeReserved: {memory: {perPod: 11Mi}}}}":                  "resources.reservations.kubeReserved.memory.perPod: needs resources.maxPods in the same configuration",
+		"resources: {eviction: {evictionHard: {imagefs.available: {percent: 5}}}}":             "resources.eviction.evictionHard[imagefs.available]: must be a constant: only memory.available, nodefs.available, pid.available may be rules",
+		"resources: {eviction: {evictionHard: {memory.available: {tiers: [{percent: 500}]}}}}": "resources.eviction.evictionHard[memory.available].tiers[0].percent: must be",
+	} {
+		_, err := Decode(KeyKubelet, []byte(grouped+config))
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%s: %v, want %s", config, err, want)
+	}
+	_, err := Decode(KeyKubelet, []byte(head+"kubeReserved: {memory: {percent: 5}}"))
+	assert.NoError(t, err) // the kubelet refuses it: the upstream form has no rules
+}
+
+func TestAResultThatTheMachineCannotHaveIsRefused(t *testing.T) {
+	for _, test := range []struct{ rule, machine, want string }{
+		{"memory: {plus: 9Gi}", "memory=8Gi", "memory: is above the machine's memory, which is 8Gi: use max or maxPercent"},
+		{"memory: {percent: 100, plus: 1Mi}", "memory=8Gi", "memory: is above the machine's memory"},
+		{"memory: {percent: 0.01}", "memory=8Gi", "memory: is 0 on this machine: use min or plus"},
+		{"cpu: {tiers: [{upTo: 1, percent: 0}, {percent: 5}]}", "cpu=1", "cpu: is 0 on this machine: use min or plus"},
+		{"cpu: {percent: 5}", "memory=8Gi", "cpu: depends on the machine, whose capacity of cpu is not known"},
+		{"pid: {percent: 5}", "cpu=8,memory=8Gi", "pid: depends on the machine, whose capacity of pid is not known"},
+	} {
+		p := assert.Value(Decode(KeyKubelet, []byte(reserving(test.rule))))(t, test.rule)
+		_, err := p.Resolve(assert.Value(ParseCapacity(test.machine))(t))
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.reservations.kubeReserved."+test.want), "%s on %s: %v, want %s", test.rule, test.machine, err, test.want)
+	}
+}
+
+func TestRecordedValuesOfAnotherPayloadAreRefused(t *testing.T) {
+	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {perCPU: 10}}")))(t)
+	for _, values := range [][]v1alpha1.ResolvedValue{nil, {{Path: "maxPods", Value: "x"}}, {{Path: "maxPods", Value: "0"}}, {{Path: "kubeReserved.cpu", Value: "1"}}} {
+		_, err := p.ResolveRecorded(values)
+		assert.That(t, err != nil, "%v was accepted", values)
+	}
+}
+
+func TestTheCapacityIsParsed(t *testing.T) {
+	got := assert.Value(ParseCapacity("cpu=8,memory=8Gi,ephemeral-storage=100Gi,pid=32768"))(t)
+	assert.That(t, got == machine, "got %+v", got)
+	for _, text := range []string{"", "cpu", "cpu=", "cpu=0", "cpu=-1", "cpu=1e30", "memory=1e400", "gpu=1", "cpu=1,,"} {
+		_, err := ParseCapacity(text)
+		assert.That(t, err != nil, "%q was accepted", text)
+	}
+}
+
+func TestAPayloadWithRulesIsShownInWords(t *testing.T) {
+	p := assert.Value(Decode(KeyKubelet, []byte(reserving("memory: {percent: 5}"))))(t)
+	assert.NoDiff(t, cmp.Diff("map[memory:5% of memory] [kubeReserved.memory]", fmt.Sprint(p.Fields["kubeReserved"], p.Rules())))
+	c := assert.Value(p.Resolve(machine))(t)
+	assert.NoDiff(t, cmp.Diff("map[memory:409Mi] map[memory:5% of memory]", fmt.Sprint(c.Fields["kubeReserved"], p.Fields["kubeReserved"])))
+}
+
+// A rule is refused with its path, or resolved to a constant that is above 0 and at most the capacity.
+func FuzzRules(f *testing.F) {
+	for _, rule := range []string{
+		"memory: {percent: 5, min: 500Mi, max: 4Gi}", "memory: {plus: 255Mi, perPod: 11Mi, maxPercent: 25}", "pid: {percent: 10, plus: 100}",
+		"cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}, {percent: 0.25}]}", "memory: {percent: 1e400}", "cpu: {plus: 1e18}",
+		"ephemeral-storage: {tiers: [{upTo: 10Gi, percent: 0}, {percent: 1}]}", "memory: {perPod: 64Pi, max: 64Pi}", "cpu: {min: 1n, percent: 1}",
+	} {
+		f.Add(rule, int64(8000), int64(8<<30), int64(110))
+	}
+	f.Fuzz(func(t *testing.T, rule string, cpu, memory, pods int64) {
+		p, err := Decode(KeyKubelet, fmt.Appendf(nil, "%sresources: {maxPods: %d, reservations: {kubeReserved: {%s}}}", grouped, pods, rule))
+		if err != nil {
+			assert.That(t, len(err.Error()) <= 2000 && !strings.ContainsAny(err.Error(), "\n\r"), "%q is refused with %q", rule, err)
+			return
+		}
+		r, err := p.Resolve(Capacity{CPU: cpu, Memory: memory, EphemeralStorage: memory, PIDs: cpu})
+		if err != nil {
+			assert.That(t, strings.HasPrefix(err.Error(), "resources.reservations.kubeReserved."), "%q: %v", rule, err)
+			return
+		}
+		for _, v := range r.Values {
+			q, err := resource.ParseQuantity(v.Value)
+			whole := memory
+			if strings.HasSuffix(v.Path, ".cpu") {
+				q.SetMilli(q.MilliValue() * 1000)
+				whole = cpu
+			} else if strings.HasSuffix(v.Path, ".pid") {
+				whole = cpu
+			}
+			assert.That(t, err == nil && q.Sign() > 0 && q.CmpInt64(whole) <= 0 && len(v.Value) <= 32 && len(v.From) <= 256 && len(v.Path) <= 128,
+				"%q gives %+v on a machine with %d", rule, v, whole)
+		}
+		again, err := Decode(KeyKubelet, r.Upstream)
+		assert.That(t, err == nil && !again.HasRules() && len(r.Values) <= v1alpha1.MaxResolvedValues, "%q became %s: %v", rule, r.Upstream, err)
+		if recorded, err := p.ResolveRecorded(r.Values); err != nil || recorded.Digest != r.Digest {
+			t.Errorf("%q: the record of %v is %v, %v", rule, r.Values, recorded.Values, err)
+		}
+	})
+}
+
+func BenchmarkResolve(b *testing.B) {
+	data := assert.Value(os.ReadFile("../../config/examples/sizes/openshift.yaml"))(b)
+	p := assert.Value(Decode(KeyKubeletDropin, data))(b)
+	for b.Loop() {
+		assert.OK(b, assert.Err(p.Resolve(machine)))
+	}
+}

@@ -1,0 +1,71 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/node/podguard/machine"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+// sizes has a rule for each resource, all of them small.
+const sizes = `apiVersion: evenkeel.dev/v1alpha1
+kind: KubeletConfiguration
+resources:
+  maxPods: {perCPU: 20, perGiB: 30, min: 30, max: 101}
+  reservations:
+    kubeReserved:
+      cpu: {tiers: [{upTo: 1, percent: 6}, {percent: 1}]}
+      memory: {percent: 0.5, perPod: 64Ki, min: 16Mi, max: 64Mi}
+      ephemeral-storage: {percent: 0.1, max: 100Mi}
+      pid: {percent: 1, max: 1000}
+  eviction:
+    evictionHard:
+      memory.available: {percent: 0.5, max: 50Mi}
+`
+
+func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "rules", "--config-trial-duration=2s")
+	n.Up()
+	n.is(localInit)
+	var capacity corev1.ResourceList
+	n.Eventually("the Node has its capacity", func(ctx context.Context) error {
+		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
+		if err != nil {
+			return err
+		}
+		if capacity = obj.Status.Capacity; capacity.StorageEphemeral().IsZero() {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	total, kubelets := machine.Machine{KubeletDir: filepath.Join(n.Node.Dir(), "kubelet")}.Total(), payload.CapacityOf(capacity)
+	assert.That(t, total.PIDs > 0, "there are %d PIDs", total.PIDs)
+	kubelets.PIDs = total.PIDs // a Node does not have them
+	assert.NoDiff(t, cmp.Diff(kubelets, total), "the capacity that the agent measures differs from the kubelet's")
+
+	cm := n.CreateMap("sizes", map[string]string{payload.KeyKubeletDropin: sizes})
+	p := assert.Value(payload.FromConfigMap(cm))(t)
+	want := assert.Value(p.Resolve(kubelets))(t)
+	n.AssignMap(cm)
+	n.LastKnownGood(cm)
+	nc := assert.Value(n.Get(t.Context()))(t)
+	assert.NoDiff(t, cmp.Diff(want.Values, nc.Status.ResolvedValues))
+	assert.That(t, len(want.Values) == 6 && nc.Status.Active.ResolvedSHA256 == want.Digest, "active is %+v", nc.Status.Active)
+	has := map[string]any{}
+	for _, v := range want.Values {
+		has[v.Path] = v.Value
+	}
+	n.kubeletHas(has)
+	assert.NoDiff(t, cmp.Diff(want.Values, n.page("").Resolved))
+}
