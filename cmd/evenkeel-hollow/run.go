@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/evenkeel/evenkeel/internal/hollow"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -33,6 +34,7 @@ type options struct {
 	hollow.Options
 	kubeconfig     string
 	labels, faults []string
+	sizes          []string
 	join, leave    []string
 	reboot, reset  []string
 	rebootTime     time.Duration
@@ -45,6 +47,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&o.Nodes, "nodes", 10, "number of nodes at the start")
 	f.StringVar(&o.Prefix, "name-prefix", "hollow-", "prefix of the names of nodes; a number follows")
 	f.IntVar(&o.Zones, "zones", 0, "number of zones: zone-0, zone-1, ...; 0: no zones")
+	f.StringArrayVar(&o.sizes, "size", nil, "capacity of the nodes, such as cpu=8,memory=32Gi; repeatable: nodes take turns")
 	f.StringArrayVar(&o.labels, "label", nil, "label of every Node, key=value; repeatable")
 	f.StringArrayVar(&o.faults, "fault", nil, "a fault, see above; repeatable")
 	f.DurationVar(&o.Limits.TrialDuration, "trial-duration", 5*time.Second,
@@ -127,6 +130,16 @@ func (o *options) check() error {
 			return program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
 		}
 		o.Labels[key] = value
+	}
+	for _, text := range o.sizes {
+		size, err := payload.ParseCapacity(text)
+		if err == nil && (size.CPU == 0 || size.Memory == 0) {
+			err = errors.New("cpu and memory are required")
+		}
+		if err != nil {
+			return program.Usage("--size: %w", err)
+		}
+		o.Sizes = append(o.Sizes, size)
 	}
 	for _, text := range o.faults {
 		f, err := hollow.ParseFault(text)

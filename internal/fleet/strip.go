@@ -111,7 +111,7 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 		stripRevisionOf(&st.LastKnownGood.ConfigRevision)
 	}
 	st.AgentVersion, st.ComponentVersion = intern(st.AgentVersion), ""
-	st.OverriddenFields = nil
+	st.OverriddenFields, st.ResolvedValues = nil, nil
 	st.Error = printable.Cut(st.Error, v1alpha1.MaxFailedMessage)
 	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled ||

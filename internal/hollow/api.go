@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Label has the value "true" on every Node that a fleet created. Nodes without it are never changed.
@@ -178,7 +179,7 @@ func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
 }
 
 // newNode returns the Node that a simulated kubelet registers.
-func newNode(name, zone string, labels map[string]string, taints []corev1.Taint) *corev1.Node {
+func newNode(name, zone string, size payload.Capacity, labels map[string]string, taints []corev1.Taint) *corev1.Node {
 	now := metav1.Now()
 	all := map[string]string{
 		corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelHostname: name,
@@ -191,8 +192,11 @@ func newNode(name, zone string, labels map[string]string, taints []corev1.Taint)
 		all[key] = value
 	}
 	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"),
-		corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(size.CPU, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(size.Memory, resource.BinarySI), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	if size.EphemeralStorage > 0 {
+		capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(size.EphemeralStorage, resource.BinarySI)
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},

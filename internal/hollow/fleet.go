@@ -37,9 +37,10 @@ type Options struct {
 	// Config is for a user who may create, patch and delete Nodes and the Leases of kube-node-lease, delete NodeConfigs, and
 	// impersonate nodes.
 	Config *rest.Config
-	Nodes  int    // the initial number
-	Prefix string // of node names; empty means "hollow-"
-	Zones  int    // zone-0, zone-1, ...; 0 means no zones
+	Nodes  int                // the initial number
+	Prefix string             // of node names; empty means "hollow-"
+	Zones  int                // zone-0, zone-1, ...; 0 means no zones
+	Sizes  []payload.Capacity // of the nodes, in turn; empty means 4 CPUs and 16 GiB of memory
 	Labels map[string]string
 	Taints []corev1.Taint // with which kubelets register, besides the one of hollow nodes
 	Faults []Fault
@@ -229,11 +230,16 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	if f.o.Zones > 0 {
 		zone = "zone-" + strconv.Itoa(index%f.o.Zones)
 	}
-	adopted, err := f.api.register(ctx, newNode(name, zone, f.o.Labels, f.o.Taints))
+	size := payload.Capacity{CPU: 4000, Memory: 16 << 30}
+	if sizes := f.o.Sizes; len(sizes) > 0 {
+		size = sizes[index%len(sizes)]
+	}
+	adopted, err := f.api.register(ctx, newNode(name, zone, size, f.o.Labels, f.o.Taints))
 	if err != nil {
 		return err
 	}
 	n := newHollowNode(f, name)
+	n.kubelet.size = size
 	n.heartbeat.readyKnown, n.heartbeat.ready = !adopted, !adopted
 	f.mu.Lock()
 	f.nodes[name], f.created[name] = n, true

@@ -47,6 +47,7 @@ var Defaults = map[string]any{
 type kubelet struct {
 	NoMachine
 	heartbeat *heartbeat
+	size      payload.Capacity
 
 	mu      sync.Mutex
 	faults  []Fault // of this node
@@ -71,6 +72,9 @@ func (k *kubelet) behave(p *payload.Payload) behaviour {
 	defer k.mu.Unlock()
 	return behaviourOf(k.faults, p)
 }
+
+// Capacity implements agent.Kubelet.
+func (k *kubelet) Capacity() payload.Capacity { return k.size }
 
 // Identity implements agent.Kubelet.
 func (k *kubelet) Identity() (string, error) { return KubeletVersion, nil }

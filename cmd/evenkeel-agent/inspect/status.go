@@ -165,6 +165,9 @@ func printDifferences(line func(key, format string, args ...any), c *agent.Confi
 	default:
 		line("Differs", "in nothing from the local configuration")
 	}
+	for _, value := range c.Resolved {
+		line("Resolved", "%s", payload.ValueWords(value))
+	}
 	for _, field := range c.Overridden {
 		line("Overridden", "%s, by a flag of the kubelet", field)
 	}

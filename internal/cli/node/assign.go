@@ -190,6 +190,7 @@ type assignment struct {
 	trial   *v1alpha1.TrialTerms
 	ends    *v1alpha1.TemporaryAssignment // nil: it does not end by itself
 	release bool                          // nothing is assigned
+	machine *payload.Capacity             // nil: there is no Node
 }
 
 func (a *app) assign(ctx context.Context, o assignOptions) error {
@@ -225,8 +226,15 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := it.checkVerdicts(ctx, c); err != nil {
 		return err
 	}
+	sizes, err := it.sizes()
+	if err != nil {
+		return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
+	}
 	if err := a.showAssignment(ctx, c, it); err != nil {
 		return err
+	}
+	for _, line := range sizes.Lines() {
+		fmt.Fprintln(a.Out, printable.Line(line))
 	}
 	if err := it.rehearse(ctx, c); err != nil {
 		return err
@@ -286,6 +294,9 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 	it := &assignment{node: node, config: node.Config(), content: content, release: o.release}
 	if o.ends {
 		it.ends = &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: o.endAfter}, RequestedAt: metav1.Now()}
+	}
+	if view.Node != nil {
+		it.machine = new(payload.CapacityOf(view.Node.Status.Capacity))
 	}
 	switch nc := it.config; {
 	case nc == nil:
@@ -432,6 +443,14 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 				nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
 	}
 	return nil
+}
+
+// sizes returns the values that the rules of the content give on the node. The error says that one has no possible result there.
+func (it *assignment) sizes() (describe.Sizes, error) {
+	if it.machine == nil {
+		return nil, nil
+	}
+	return describe.SizesOf(it.content, []payload.Capacity{*it.machine})
 }
 
 // showAssignment prints notes about the node, and the changed fields.

@@ -210,8 +210,9 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 		return nil
 	}
 	agents, modes := map[string]int{}, map[string]int{}
-	table := make([][]string, len(rows))
+	table, sizes := make([][]string, len(rows)), describe.Sizes{}
 	for i, row := range rows {
+		sizes.Add(row.ResolvedValues)
 		table[i] = o.cells(row)
 		if row.AgentVersion != "" {
 			agents[row.AgentVersion]++
@@ -222,6 +223,9 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 	}
 	if err := printing.Table(a.Out, o.header(), table); err != nil {
 		return err
+	}
+	for _, line := range sizes.Lines() {
+		fmt.Fprintln(a.ErrOut, "note:", printable.Line(line))
 	}
 	for _, note := range []string{versionNote(agents), bootstrapNote(modes)} {
 		if note != "" {

@@ -42,6 +42,7 @@ type planOptions struct {
 	seed                        uint64
 	nodes, zones                int
 	simulationFlag, madeUpNodes bool // a flag that needs --simulate was given; --nodes was given
+	machines                    machines
 }
 
 // onlySimulated are the flags that need --simulate.
@@ -114,7 +115,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	case o.simulationFlag && !o.simulate:
 		return fmt.Errorf("--%s need --simulate", strings.Join(onlySimulated, ", --"))
 	}
-	f, r, err := a.planned(ctx, args, o)
+	f, r, err := a.planned(ctx, args, &o)
 	if err != nil {
 		return err
 	}
@@ -128,6 +129,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	if err != nil {
 		return err
 	}
+	v.Sizes, v.impossible = describe.SizesOf(f.Template.Content, o.machines)
 	if o.file != "" {
 		if err := a.checkSteps(ctx, o, r, v); err != nil {
 			return err
@@ -137,7 +139,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		v.addSimulation(model)
 	}
 	if o.output != "" {
-		return errors.Join(printing.Encode(a.Out, o.output, v), invalid)
+		return errors.Join(printing.Encode(a.Out, o.output, v), invalid, v.impossible)
 	}
 	if !o.madeUpNodes && invalid == nil {
 		if err := refuseFailed(a.Env, v.Rollout, v.effect.Failed, true, true); err != nil {
@@ -146,6 +148,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		fmt.Fprintln(a.Out, v.effect.Words())
 	}
 	v.print(a.Out)
+	invalid = errors.Join(invalid, v.impossible)
 	if v.Simulation != nil {
 		out, colors := a.Colored()
 		v.Simulation.print(out, colors)
@@ -182,7 +185,7 @@ func checkValid(f *fleet.Fleet) error {
 }
 
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *fleet.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+func (a *app) planned(ctx context.Context, args []string, o *planOptions) (f *fleet.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
@@ -205,8 +208,17 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *fle
 			return nil, nil, err
 		}
 	}
-	f, err = fleet.Gather(ctx, c, r, nil)
+	f, err = fleet.Gather(ctx, c, r, o.machines.add)
 	return f, r, err
+}
+
+// machines are the capacities of the nodes that a rollout selects.
+type machines []payload.Capacity
+
+func (m *machines) add(p fleet.Pair) {
+	if p.Node != nil {
+		*m = append(*m, payload.CapacityOf(p.Node.Status.Capacity))
+	}
 }
 
 // ParseManifest reads the manifest of a rollout. The error says what is wrong with it.
@@ -233,8 +245,9 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // planOf returns the plan of a rollout, which does not have to exist yet.
 func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
-	managed := map[string]int{}
+	managed, seen := map[string]int{}, machines{}
 	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) {
+		seen.add(p)
 		if what := autoscaled(p.Node); what != "" {
 			managed[what]++
 		}
@@ -250,10 +263,12 @@ func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout)
 		return nil, err
 	}
 	report, err := newPlanReport(ctx, f, model)
-	if err == nil {
-		report.autoscaled = managed
+	if err != nil {
+		return nil, err
 	}
-	return report, err
+	report.autoscaled = managed
+	report.Sizes, report.impossible = describe.SizesOf(f.Template.Content, seen)
+	return report, nil
 }
 
 // PlanReport is the output of "rollout plan".
@@ -279,6 +294,7 @@ type PlanReport struct {
 	RestartCost     *describe.RestartCost  `json:"restartCost,omitempty"`
 	Gates           []v1alpha1.RolloutGate `json:"gates,omitempty"`
 	Simulation      *simulationView        `json:"simulation,omitempty"`
+	Sizes           describe.Sizes         `json:"resolvedValues,omitempty"` // that rules give on the nodes: their number by field and value
 
 	steps   []v1alpha1.RolloutStep
 	members int32         // of the rollout; percentages refer to them
@@ -287,6 +303,7 @@ type PlanReport struct {
 	run     rollout.Run   // with the failures of the model
 	effect  *steer.Effect // nil: the rollout is invalid
 
+	impossible error          // rules have no result on some nodes
 	autoscaled map[string]int // nodes that an autoscaler may manage, by what says so
 }
 
@@ -416,6 +433,9 @@ func (v *PlanReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, printable.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
+	for _, line := range v.Sizes.Lines() {
+		fmt.Fprintln(w, " ", printable.Line(line))
+	}
 	if v.Asked > 0 {
 		fmt.Fprintf(w, "First, %s %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n",
 			printable.Count(v.Asked, "agent"), printable.Verb(v.Asked, "is", "are"), v.Preflight)

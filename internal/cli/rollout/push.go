@@ -251,6 +251,9 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 		return false, err
 	}
 	plan.print(env.Out)
+	if plan.impossible != nil {
+		return false, fmt.Errorf("%s: %w; nothing was changed", p.File, plan.impossible)
+	}
 	warnOfSelector(env, desired)
 	if words := change.autoscalerNote(ctx, c, plan.autoscaled); words != "" {
 		fmt.Fprintln(env.ErrOut, "note:", printable.Line(words))

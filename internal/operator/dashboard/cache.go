@@ -100,13 +100,16 @@ func (w *cache) feeds() map[string]*fleet.Feed {
 	}
 }
 
-// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, and when and why
+// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, values that depend on the machine, and when and why
 // configurations failed.
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	kubelet := unique.Make(nc.Status.ComponentVersion)
-	bad := slices.Clone(nc.Status.BadConfigs)
+	bad, values := slices.Clone(nc.Status.BadConfigs), nc.Status.ResolvedValues
+	for i, v := range values { // many nodes have the same
+		values[i] = v1alpha1.ResolvedValue{Path: unique.Make(v.Path).Value(), Value: unique.Make(v.Value).Value(), From: unique.Make(v.From).Value()}
+	}
 	fleet.StripNodeConfig(nc)
-	nc.Status.ComponentVersion = kubelet.Value()
+	nc.Status.ComponentVersion, nc.Status.ResolvedValues = kubelet.Value(), values
 	for i, b := range bad {
 		nc.Status.BadConfigs[i].Time, nc.Status.BadConfigs[i].Reason = b.Time, brief(b.Reason)
 	}

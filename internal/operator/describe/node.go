@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -313,6 +314,9 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 			why = ""
 		}
 		line("Bad", "%s/%s%s%s", b.Namespace, b.Name, when, why)
+	}
+	for _, value := range st.ResolvedValues {
+		line("Resolved", "%s", payload.ValueWords(value))
 	}
 	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
 	for _, uid := range v.view.Config.Spec.Revoked {

@@ -31,8 +31,10 @@ type Row struct {
 	RemoteConfig     string    `json:"remoteConfig,omitempty"`
 	RunMode          string    `json:"runMode,omitempty"`
 	ComponentVersion string    `json:"componentVersion,omitempty"`
-	AgentVersion     string    `json:"agentVersion,omitempty"`
-	Problems         []string  `json:"problems,omitempty"`
+	// ResolvedValues are those of the active configuration that depend on the machine.
+	ResolvedValues []v1alpha1.ResolvedValue `json:"resolvedValues,omitempty"`
+	AgentVersion   string                   `json:"agentVersion,omitempty"`
+	Problems       []string                 `json:"problems,omitempty"`
 	// Drift is nil if the agent reports no comparison.
 	Drift *RowDrift `json:"drift,omitempty"`
 
@@ -82,6 +84,7 @@ func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	}
 	row.RemoteConfig, row.RunMode, row.AgentVersion = string(st.RemoteConfig), string(st.RunMode), st.AgentVersion
 	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
+	row.ResolvedValues = st.ResolvedValues
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
 		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message,
 			Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
