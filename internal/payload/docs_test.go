@@ -33,8 +33,9 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 		assert.NoError(t, yaml.UnmarshalStrict([]byte(text), &cm))
 		p, err := FromConfigMap(&cm)
 		assert.OK(t, err)
-		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.upstream), p.Trial != (TrialSettings{})))
+		assert.OK(t, assert.Err(p.Resolve(machine)))
+		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v, rules: %d", p.Key, string(p.Data) != string(p.upstream), p.Trial != (TrialSettings{}), len(p.Rules())))
 	}
-	want := []string{"kubelet, grouped: false, trial: false", "kubelet-dropin, grouped: true, trial: true"}
+	want := []string{"kubelet, grouped: false, trial: false, rules: 0", "kubelet-dropin, grouped: true, trial: true, rules: 0", "kubelet-dropin, grouped: true, trial: false, rules: 4"}
 	assert.That(t, slices.Equal(seen, want), "the examples are %q, want %q", seen, want)
 }

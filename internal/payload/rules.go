@@ -226,7 +226,8 @@ func (f *flattener) amount(of *unit, at string, value any, least int64) int64 {
 	if of.milli {
 		limit /= 1000
 	}
-	if ok = ok && err == nil && q.Sign() > 0 && q.CmpInt64(limit) <= 0 && (of.format == resource.BinarySI || !strings.HasSuffix(text, "i")); ok {
+	fits := of.format == resource.BinarySI || !strings.HasSuffix(text, "i")
+	if ok && err == nil && fits && q.Sign() > 0 && q.CmpInt64(limit) <= 0 {
 		n := q.Value()
 		exact := q.CmpInt64(n) == 0
 		if of.milli {
@@ -391,7 +392,8 @@ func (r *rule) perMachine(c Capacity) (n *big.Rat, unknown string) {
 }
 
 func (r *rule) unknown(resource string) *Error {
-	return &Error{Problem: ProblemCapacity, Message: fmt.Sprintf("%s: depends on the machine, whose capacity of %s is not known", r.at, resource)}
+	words := "depends on the machine, whose capacity of " + resource + " is not known"
+	return &Error{Problem: ProblemCapacity, Message: r.at + ": " + words}
 }
 
 func percentOf(percent *big.Rat, n int64) *big.Rat {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -27,8 +28,8 @@ type simPreflights struct {
 	w       *world
 	request *source.Preflight
 	confs   map[types.UID]conf
-	err     error // of the download
-
+	err     error             // of the download
+	object  *corev1.ConfigMap // nil: one with the conf
 }
 
 func (p *simPreflights) Preflight() *source.Preflight { return p.request }
@@ -36,6 +37,9 @@ func (p *simPreflights) Preflight() *source.Preflight { return p.request }
 func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
 	if p.err != nil {
 		return payload.Payload{}, p.err
+	}
+	if p.object != nil {
+		return payload.FromConfigMap(p.object)
 	}
 	c, known := p.confs[ref.UID]
 	if !known {

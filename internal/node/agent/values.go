@@ -22,14 +22,15 @@ const annotationValues = "evenkeel.dev/resolved-values"
 // resolution is what the rules of a revision gave on this machine. It is kept while the agent runs and the assignment stays, so that a
 // machine that grows is noticed at the next start of the agent.
 type resolution struct {
-	source string // the revision that the source knows
+	source   string // the revision that the source knows
+	revision string // the same with the values
 	payload.Resolved
 	err error // a *payload.Error
 }
 
 // of returns the values that belong to a revision.
 func (r resolution) of(revision string) []v1alpha1.ResolvedValue {
-	if r.Digest == "" || (trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: r.source}}).WithValues(r.Digest).Revision != revision {
+	if r.Digest == "" || r.revision != revision {
 		return nil
 	}
 	return r.Values
@@ -56,6 +57,7 @@ func (a *Agent) resolve(answer source.Answer) source.Answer {
 		return answer
 	}
 	answer.Config = answer.Config.WithValues(v.Digest)
+	v.revision = answer.Config.Revision
 	if answer.ConfigMap == nil && a.p.SavedConfigs.get(answer.Config.Revision).Checkpoint == "" {
 		answer.ConfigMap, _ = a.p.SavedConfigs.Checkpoint(v.source) // of the same payload, with other values
 	}

@@ -133,6 +133,31 @@ func TestWithoutTheAPIANodeThatHasGrownKeepsItsRecordedValues(t *testing.T) {
 	})
 }
 
+func TestAPreflightAnswersWithTheValuesOfTheMachine(t *testing.T) {
+	inWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.kubelet.set(withCPUs(4))
+		w.start()
+		w.runs("")
+		asks.object = rules("asked-good")
+		asks.ask("values", conf{name: "good"}, 1)
+		a := w.answered("values")
+		want := `changes hairpinMode: "" -> "good"; maxPods: 110 -> 40; maxPods: 40, from 10 per CPU, at most 250`
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && a.Message == want, "the answer is %+v", a)
+		w.kubelet.set(withCPUs(0))
+		asks.ask("unknown", conf{name: "good"}, 1)
+		a = w.answered("unknown")
+		want = "resources.maxPods: depends on the machine, whose capacity of cpu is not known"
+		assert.That(t, a.Verdict == v1alpha1.PreflightUnknown && a.Reason == v1alpha1.ReasonCouldNotValidate && a.Message == want, "the answer is %+v", a)
+		asks.object.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: {perCPU: 0.1}}\n"
+		w.kubelet.set(withCPUs(4))
+		asks.ask("none", conf{name: "good"}, 1)
+		a = w.answered("none")
+		want = "resources.maxPods: is 0 on this machine: use min or plus"
+		assert.That(t, a.Verdict == v1alpha1.PreflightRefused && a.Reason == v1alpha1.ReasonValidationFailed && a.Message == want, "the answer is %+v", a)
+	})
+}
+
 func TestARuleWithoutAResultHereIsRejected(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		cm := rules("uid-bad")
