@@ -20,7 +20,7 @@ type End struct {
 
 // Temporary is the progress of an assignment that ends by itself. It is on trial until then, so that it never becomes last-known-good.
 type Temporary struct {
-	Revision string          `json:"revision"`
+	Revision string          `json:"revision"` // that the source knows: other values on a machine that grew are the same assignment
 	End      End             `json:"end"`
 	Ran      metav1.Duration `json:"ran"`              // since it was adopted, as the agents observed it, saved in steps
 	Ended    time.Time       `json:"endedAt,omitzero"` // when its time was over; zero: it is not
@@ -32,13 +32,13 @@ const temporarySaveStep = 20 * time.Second
 // isTemporary reports whether current ends by itself, or has ended.
 func (d *decider) isTemporary() bool {
 	t := d.next.Temporary
-	return t != nil && d.next.Current.Revision == t.Revision
+	return t != nil && d.next.Current.SourceRevision() == t.Revision
 }
 
 // hasEnded reports whether the time of an assignment is over.
 func (d *decider) hasEnded(c Config) bool {
 	t := d.next.Temporary
-	return t != nil && t.Revision == c.Revision && t.End == c.End && !t.Ended.IsZero()
+	return t != nil && t.Revision == c.SourceRevision() && t.End == c.End && !t.Ended.IsZero()
 }
 
 // noteEnd begins the time of an adopted assignment, unless it is the same request as before. The content of last-known-good does not end:
@@ -48,8 +48,8 @@ func (d *decider) noteEnd(c Config) {
 	switch t := s.Temporary; {
 	case c.End == End{} || d.sameContentAsGood(c):
 		s.Temporary = nil
-	case t == nil || t.Revision != c.Revision || t.End != c.End:
-		s.Temporary, s.Run.UnsavedTemporary = &Temporary{Revision: c.Revision, End: c.End}, 0
+	case t == nil || t.Revision != c.SourceRevision() || t.End != c.End:
+		s.Temporary, s.Run.UnsavedTemporary = &Temporary{Revision: c.SourceRevision(), End: c.End}, 0
 	}
 }
 
