@@ -97,7 +97,7 @@ func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags 
 		return err
 	}
 	args := []string{
-		"assign", nodeName, "--filename=" + file, "--drop-in", "--yes", "--for=" + until,
+		"assign", nodeName, "--filename=" + file, "--drop-in", "--yes", "--wait-for=" + until,
 		"--agent-timeout=15m", "--timeout=60m", "--crash-loop-threshold=1",
 	}
 	out, got, err := l.evenkeel(ctx, append(args, flags...)...)

@@ -16,8 +16,8 @@ func TestAMistypedCommandWithAFlagOfThatCommandIsNamed(t *testing.T) {
 	for line, want := range map[string]string{
 		"asign worker-1 -f x.yaml":          `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
 		"asign -f x.yaml":                   `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
-		"rolout status workers --for=step=": `unknown command "rolout" for "kubectl evenkeel" (did you mean rollout?)`,
-		"rollout staus workers --for=x":     `unknown command "staus" for "kubectl evenkeel rollout" (did you mean status?)`,
+		"rolout status workers --wait-for=step=": `unknown command "rolout" for "kubectl evenkeel" (did you mean rollout?)`,
+		"rollout staus workers --wait-for=x":     `unknown command "staus" for "kubectl evenkeel rollout" (did you mean status?)`,
 		"--nonsense asign":                  "unknown flag: --nonsense",
 	} {
 		got := newAPI(t).Run(strings.Fields(line)...)

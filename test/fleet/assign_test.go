@@ -83,7 +83,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 
 	// Once more changes nothing, and another node is given the same object.
 	s.assign(0, []string{node, "-f", good, "--drop-in"}, "node assign-0 already has this assignment, and runs ConfigMap ", ": nothing changes\n")
-	s.assign(0, []string{s.node(1), "-f", good, "--drop-in", "--yes", "--for=trial"}, "node assign-1 runs ConfigMap evenkeel-system/"+kept[0].Name)
+	s.assign(0, []string{s.node(1), "-f", good, "--drop-in", "--yes", "--wait-for=trial"}, "node assign-1 runs ConfigMap evenkeel-system/"+kept[0].Name)
 	if n := len(s.kept(t.Context(), "more-pods")); n != 1 || s.nodeConfig(node).Generation != before.Generation {
 		t.Errorf("there are %d ConfigMaps and generation %d, want 1 and %d", n, s.nodeConfig(node).Generation, before.Generation)
 	}

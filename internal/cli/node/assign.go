@@ -59,14 +59,14 @@ A rollout that selects the node no longer changes it, until you return the node 
 "push".
 
 The exit code is 0 when the configuration has passed its trial, 2 when the node refused it or rolled back, and 3 when
---timeout has expired or the agent does not answer. --for ends the wait earlier, with exit code 0:
-  --for=proven     when the trial has passed (default)
-  --for=trial      when the kubelet runs the configuration on trial
-  --for=assigned   when the assignment is written
+--timeout has expired or the agent does not answer. --wait-for ends the wait earlier, with exit code 0:
+  --wait-for=proven     when the trial has passed (default)
+  --wait-for=trial      when the kubelet runs the configuration on trial
+  --wait-for=assigned   when the assignment is written
 
-With --end-after the assignment ends by itself: after that time, measured by the node's agent from the adoption, the node returns to
+With --for the assignment ends by itself: after that time, measured by the node's agent from the adoption, the node returns to
 what it ran before, also without the API server, and keeps that until you assign something else. Until then the configuration is on
-trial: the command waits for --for=trial. If you run it again after the end, the node runs the configuration again.`,
+trial: the default is --wait-for=trial. If you run it again after the end, the node runs the configuration again.`,
 		Example: `  # Change a few fields of the node's configuration
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
 
@@ -83,7 +83,7 @@ trial: the command waits for --for=trial. If you run it again after the end, the
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --start-probe
 
   # Change the log level for a quarter of an hour
-  kubectl evenkeel assign worker-17 -f debug.yaml --drop-in --end-after 15m
+  kubectl evenkeel assign worker-17 -f debug.yaml --drop-in --for 15m
 
   # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
@@ -91,8 +91,8 @@ trial: the command waits for --for=trial. If you run it again after the end, the
 			"evenkeel push NAME -f FILE --selector LABELS"),
 		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.node, o.ends = args[0], cmd.Flags().Changed("end-after")
-			if o.ends && !cmd.Flags().Changed("for") {
+			o.node, o.ends = args[0], cmd.Flags().Changed("for")
+			if o.ends && !cmd.Flags().Changed("wait-for") {
 				o.until = untilTrial
 			}
 			if err := o.check(cmd.Flags().Changed("timeout")); err != nil {
@@ -114,18 +114,18 @@ trial: the command waits for --for=trial. If you run it again after the end, the
 	f.StringVar(&o.startProbe, "start-probe", "", "start and stop a pod on the node while the configuration is on trial; without a value, "+
 		"with the image of the node's evenkeel-agent pod")
 	f.Lookup("start-probe").NoOptDefVal = agentImage
-	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
-	f.DurationVar(&o.endAfter, "end-after", 0, "let the assignment end by itself after this long, from 1m to 168h")
+	f.StringVar(&o.until, "wait-for", untilProven, "wait until: proven, trial, assigned")
+	f.DurationVar(&o.endAfter, "for", 0, "let the assignment end by itself after this long, from 1m to 168h")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute,
 		"stop waiting if the node's agent does not answer for this long, with exit code 3")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned},
+	_ = cmd.RegisterFlagCompletionFunc("wait-for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// The values of --for.
+// The values of --wait-for.
 const (
 	untilProven   = "proven"
 	untilTrial    = "trial"
@@ -138,7 +138,7 @@ type assignOptions struct {
 	dropIn, local, release        bool
 	yes, dryRun, force            bool
 	trial                         command.TrialFlags
-	ends                          bool // --end-after was given
+	ends                          bool // --for was given
 	endAfter                      time.Duration
 	timeout                       time.Duration // 0: no limit
 	agentTimeout                  time.Duration
@@ -152,26 +152,23 @@ func (o *assignOptions) check(timed bool) error {
 		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local " +
 			"or the others")
 	case o.startProbe != "" && (o.local || o.until == untilAssigned):
-		return errors.New("--start-probe needs a configuration that runs on trial: it cannot be used with --local or --for=assigned")
+		return errors.New("--start-probe needs a configuration that runs on trial: it cannot be used with --local or --wait-for=assigned")
 	case o.local && o.force:
 		return errors.New("--local has no preflight: it cannot be used with --force")
 	case o.local && o.trial.Changed():
 		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
 	case o.ends && o.local:
-		return errors.New("--end-after needs -f FILE: it cannot be used with --local")
+		return errors.New("--for needs -f FILE: it cannot be used with --local")
 	case o.ends && (o.endAfter < v1alpha1.MinTemporary || o.endAfter > v1alpha1.MaxTemporary):
-		return fmt.Errorf("--end-after must be from 1m to 168h, such as 15m, not %s", o.endAfter)
+		return fmt.Errorf("--for must be from 1m to 168h, such as 15m, not %s", o.endAfter)
 	case o.ends && o.until == untilProven:
-		return errors.New("--for=proven cannot be used with --end-after, because the configuration is on trial until it ends: use --for=trial " +
-			"or --for=assigned")
+		return errors.New("--wait-for=proven cannot be used with --for, because the configuration is on trial until it ends: use --wait-for=trial " +
+			"or --wait-for=assigned")
 	case !o.local && !o.release && o.file == "":
 		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), --local for the node's own " +
 			"configuration, or --release to return the node to its rollout")
 	case o.until != untilProven && o.until != untilTrial && o.until != untilAssigned:
-		if _, err := time.ParseDuration(o.until); err == nil {
-			return fmt.Errorf("--for must be proven, trial or assigned, not %q; to let the assignment end by itself, use --end-after %[1]s", o.until)
-		}
-		return fmt.Errorf("--for must be proven, trial or assigned, not %q", o.until)
+		return fmt.Errorf("--wait-for must be proven, trial or assigned, not %q", o.until)
 	case timed && o.timeout <= 0:
 		return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", o.timeout)
 	case o.agentTimeout <= 0:

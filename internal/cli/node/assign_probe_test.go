@@ -34,7 +34,7 @@ func TestAStartProbeNeedsATrial(t *testing.T) {
 	} {
 		err := o.check(false)
 		assert.Must(t, err != nil, "%+v is accepted", o)
-		assert.Equal(t, err.Error(), "--start-probe needs a configuration that runs on trial: it cannot be used with --local or --for=assigned")
+		assert.Equal(t, err.Error(), "--start-probe needs a configuration that runs on trial: it cannot be used with --local or --wait-for=assigned")
 	}
 }
 

@@ -37,15 +37,15 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show the progress of a rollout, or wait for it",
 		Long: `Show the progress of a rollout, or wait for it.
 
-Without -w and --for it prints the status once. The exit code is 0 if the rollout is complete or in progress, 2 if it is
+Without -w and --wait-for it prints the status once. The exit code is 0 if the rollout is complete or in progress, 2 if it is
 halted, rolled back, invalid or stuck, or complete with more failed nodes than its policy tolerates, and 4 if it waits for
 approval.
 
 With -w it waits until the rollout is complete (0), halted, rolled back, invalid or stuck (2), or waits for approval (4).
-It follows a rollback to its end. --for implies -w and ends the wait earlier, with exit code 0:
-  --for=complete   the same as -w
-  --for=paused     at a pause of the steps, or when the rollout is paused
-  --for=step=N     when step N, counted from 0, has begun; if N is the number of steps: when all steps are done
+It follows a rollback to its end. --wait-for implies -w and ends the wait earlier, with exit code 0:
+  --wait-for=complete   the same as -w
+  --wait-for=paused     at a pause of the steps, or when the rollout is paused
+  --wait-for=step=N     when step N, counted from 0, has begun; if N is the number of steps: when all steps are done
 When --timeout expires, the exit code is 3. While the API server does not answer, -w tries again.
 
 -w ignores a status that the controller wrote for an older spec, and waits for a newer one.
@@ -56,9 +56,9 @@ per line.`,
   kubectl evenkeel rollout status workers -w --timeout 1h
 
   # In a pipeline: wait for the canaries, check them, continue
-  kubectl evenkeel rollout status workers --for=paused --timeout 30m
+  kubectl evenkeel rollout status workers --wait-for=paused --timeout 30m
   kubectl evenkeel rollout approve workers
-  kubectl evenkeel rollout status workers --for=complete --timeout 6h`,
+  kubectl evenkeel rollout status workers --wait-for=complete --timeout 6h`,
 		Args:              oneRollout,
 		ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ per line.`,
 			wait, timed := cmd.Flags().Changed("watch"), cmd.Flags().Changed("timeout")
 			switch {
 			case timed && !wait && until == "":
-				return errors.New("--timeout needs -w or --for")
+				return errors.New("--timeout needs -w or --wait-for")
 			case timed && w.timeout <= 0:
 				return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", w.timeout)
 			}
@@ -81,9 +81,9 @@ per line.`,
 	}
 	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	cmd.Flags().BoolVarP(&w.watch, "watch", "w", false, "wait until the rollout is complete, stopped or waits for approval")
-	cmd.Flags().StringVar(&until, "for", "", "wait until: complete, paused, or step=N")
-	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --for: stop waiting after this long, such as 30m, with exit code 3")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"complete", "paused", "step="},
+	cmd.Flags().StringVar(&until, "wait-for", "", "wait until: complete, paused, or step=N")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --wait-for: stop waiting after this long, such as 30m, with exit code 3")
+	_ = cmd.RegisterFlagCompletionFunc("wait-for", cobra.FixedCompletions([]string{"complete", "paused", "step="},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -95,14 +95,14 @@ type waiting struct {
 	timeout time.Duration // 0: no limit
 }
 
-// goal is the value of --for. The zero value is the end of the rollout.
+// goal is the value of --wait-for. The zero value is the end of the rollout.
 type goal struct {
 	paused bool
 	steps  bool // until step has begun
 	step   int
 }
 
-// parseGoal parses the value of --for.
+// parseGoal parses the value of --wait-for.
 func parseGoal(s string) (goal, error) {
 	switch s {
 	case "", "complete":
@@ -115,9 +115,9 @@ func parseGoal(s string) (goal, error) {
 		if err == nil && step >= 0 && step <= v1alpha1.MaxSteps {
 			return goal{step: step, steps: true}, nil
 		}
-		return goal{}, fmt.Errorf("--for=%s: no rollout has this step: use a number from 0 to %d", s, v1alpha1.MaxSteps)
+		return goal{}, fmt.Errorf("--wait-for=%s: no rollout has this step: use a number from 0 to %d", s, v1alpha1.MaxSteps)
 	}
-	return goal{}, fmt.Errorf("--for must be complete, paused or step=N, not %q", s)
+	return goal{}, fmt.Errorf("--wait-for must be complete, paused or step=N, not %q", s)
 }
 
 // check returns an error if the rollout has no such step.
