@@ -14,11 +14,11 @@ import (
 
 func TestAMistypedCommandWithAFlagOfThatCommandIsNamed(t *testing.T) {
 	for line, want := range map[string]string{
-		"asign worker-1 -f x.yaml":          `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
-		"asign -f x.yaml":                   `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
+		"asign worker-1 -f x.yaml":               `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
+		"asign -f x.yaml":                        `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
 		"rolout status workers --wait-for=step=": `unknown command "rolout" for "kubectl evenkeel" (did you mean rollout?)`,
 		"rollout staus workers --wait-for=x":     `unknown command "staus" for "kubectl evenkeel rollout" (did you mean status?)`,
-		"--nonsense asign":                  "unknown flag: --nonsense",
+		"--nonsense asign":                       "unknown flag: --nonsense",
 	} {
 		got := newAPI(t).Run(strings.Fields(line)...)
 		assert.That(t, got.Code == 1 && strings.Contains(got.Err, want), "%s: exit %d, %s", line, got.Code, got.Err)

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -164,10 +165,11 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 	}
 }
 
-// readStaticPods reads the static pods of control planes. Without the right to list pods, they do not matter.
+// readStaticPods reads the static pods of control planes, which are in kube-system. Without the right to list pods there, they do not
+// matter.
 func (c *Controller) readStaticPods(ctx context.Context, r *rolloutEntry, now time.Time, nodes []string) {
 	for _, name := range nodes {
-		pods, err := c.podsOf(ctx, name)
+		pods, err := c.podsOf(ctx, name, metav1.NamespaceSystem)
 		found := &rollout.StaticPods{Time: now, NotReady: fleet.StaticPodsNotReady(pods)}
 		if err != nil && !apierrors.IsForbidden(err) {
 			c.log.Warn("cannot read the static pods of a control plane", "rollout", r.name, "node", name, "err", err)
@@ -200,18 +202,18 @@ func (c *Controller) podsAt(ctx context.Context, name string, budgets []fleet.Di
 	if node == nil || config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)
 	}
-	pods, err := c.podsOf(ctx, name)
+	pods, err := c.podsOf(ctx, name, metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
 	return fleet.DisruptedPods(node, config, pods, budgets), nil
 }
 
-// podsOf reads the pods of a node.
-func (c *Controller) podsOf(ctx context.Context, name string) (pods []corev1.Pod, err error) {
+// podsOf reads the pods of a node in a namespace.
+func (c *Controller) podsOf(ctx context.Context, name, namespace string) (pods []corev1.Pod, err error) {
 	err = c.readPages(ctx, "pods", func(o ...client.ListOption) (string, error) {
 		list := &corev1.PodList{}
-		err := c.client.List(ctx, list, append(o, client.MatchingFields{"spec.nodeName": name})...)
+		err := c.client.List(ctx, list, append(o, client.InNamespace(namespace), client.MatchingFields{"spec.nodeName": name})...)
 		pods = append(pods, list.Items...)
 		return list.Continue, err
 	})

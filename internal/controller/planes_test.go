@@ -36,12 +36,11 @@ func answerOnce(t *testing.T, node string) {
 
 func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 	world(t)
-	grant(t, "drain")
 	for _, name := range []string{"cpa", "cpb"} {
 		addNodes(t, "node-role.kubernetes.io/control-plane=,pool="+name, name+"1")
 	}
 	apiserver := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kube-apiserver-cpa1", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-cpa1", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
 		Spec:       corev1.PodSpec{NodeName: "cpa1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	assert.NoError(t, admin.Create(t.Context(), apiserver))
@@ -91,6 +90,14 @@ func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 // TestStaticPodsDoNotMatterWithoutTheRightToReadThem would wait for ever otherwise.
 func TestStaticPodsDoNotMatterWithoutTheRightToReadThem(t *testing.T) {
 	world(t)
+	binding := object("rbac.authorization.k8s.io", "RoleBinding", "evenkeel-controller-static-pods")
+	binding.SetNamespace(metav1.NamespaceSystem)
+	assert.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	assert.NoError(t, admin.Delete(t.Context(), binding))
+	t.Cleanup(func() {
+		binding.SetResourceVersion("")
+		assert.OK(t, admin.Create(context.Background(), binding))
+	})
 	addNodes(t, "node-role.kubernetes.io/control-plane=,pool=unread", "u1", "u2")
 	agents(t, nil, "u1", "u2")
 	c := start(t, own())
