@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -41,6 +42,31 @@ func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
 	configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
 	states := f.States()
 	assert.That(t, states[v1alpha1.ReasonAllChecksPassed] == 1 && states[v1alpha1.ReasonLocalDefault] == 1, "the states are %v", states)
+}
+
+func TestHollowNodesOfSeveralSizesResolveOneConfiguration(t *testing.T) {
+	o := options(3)
+	o.Sizes = []payload.Capacity{{CPU: 4000, Memory: 16 << 30}, {CPU: 16000, Memory: 64 << 30, EphemeralStorage: 100 << 30}}
+	f := start(t, o)
+	names := f.Names()
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "hollow-"}, Immutable: new(true),
+		Data: map[string]string{"kubelet-dropin": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: {perCPU: 10}}\n"},
+	}
+	assert.NoError(t, kube.Create(t.Context(), cm))
+	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
+	for _, name := range names {
+		assign(t, name, ref)
+	}
+	for i, name := range names {
+		lastKnownGood(t, name, ref)
+		st := configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
+		want := []string{"40", "160"}[i%2]
+		assert.That(t, len(st.ResolvedValues) == 1 && st.ResolvedValues[0].Value == want && st.Active.UID == cm.UID, "%s has %+v, want %s", name, st.ResolvedValues, want)
+		node := &corev1.Node{}
+		assert.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: name}, node))
+		assert.That(t, payload.CapacityOf(node.Status.Capacity) == o.Sizes[i%2], "the capacity of %s is %v", name, node.Status.Capacity)
+	}
 }
 
 func TestEachFaultHasItsReason(t *testing.T) {

@@ -100,13 +100,13 @@ func (w *cache) feeds() map[string]*fleet.Feed {
 	}
 }
 
-// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, values that depend on the machine, and when and why
-// configurations failed.
+// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, values that depend on the
+// machine, and when and why configurations failed.
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
-	kubelet := unique.Make(nc.Status.ComponentVersion)
+	kubelet, intern := unique.Make(nc.Status.ComponentVersion), func(text string) string { return unique.Make(text).Value() }
 	bad, values := slices.Clone(nc.Status.BadConfigs), nc.Status.ResolvedValues
 	for i, v := range values { // many nodes have the same
-		values[i] = v1alpha1.ResolvedValue{Path: unique.Make(v.Path).Value(), Value: unique.Make(v.Value).Value(), From: unique.Make(v.From).Value()}
+		values[i].Path, values[i].Value, values[i].From = intern(v.Path), intern(v.Value), intern(v.From)
 	}
 	fleet.StripNodeConfig(nc)
 	nc.Status.ComponentVersion, nc.Status.ResolvedValues = kubelet.Value(), values
