@@ -89,10 +89,13 @@ func (l *lab) becomesHealthy(ctx context.Context, m *vm.Machine) error {
 	})
 }
 
-// assign assigns a drop-in, waits for an outcome (proven, trial, assigned), and requires this exit code.
+// assign assigns a drop-in, of the upstream form if it has no apiVersion, waits for an outcome (proven, trial, assigned), and requires this exit code.
 func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags ...string) error {
 	file := filepath.Join(l.dir, "dropin.yaml")
-	content := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + dropIn + "\n"
+	content := dropIn + "\n"
+	if !strings.HasPrefix(dropIn, "apiVersion: ") {
+		content = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + content
+	}
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		return err
 	}

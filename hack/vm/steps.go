@@ -17,6 +17,7 @@ var steps = []step{
 	{"check", "the package, the dry run, check --anywhere and install --dry-run on cgroup v2 change nothing", checks},
 	{"install", "evenkeel-agent install of the package", installs},
 	{"change", "the first change is promoted", changes},
+	{"sizes", "values that depend on the machine come from the kubelet's own capacity, on cgroup v2", resolvesRules},
 	{"bad-change", "a change that passes the dry run and crashes is rolled back", rollsBack},
 	{"journal", "journalctl -u kubelet has the log of both", journals},
 	{"unit", "systemd applies the unit's settings", hardening},

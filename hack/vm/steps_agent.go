@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
@@ -100,6 +102,28 @@ func changes(ctx context.Context, l *lab) error {
 	must.Get(l.installed(ctx))
 	must.OK(l.change(ctx, 120))
 	checked("the first change is on trial, promoted, and in effect: the node has room for 120 pods")
+	return nil
+}
+
+// sizes is a configuration with small values that depend on the machine.
+const sizes = `apiVersion: evenkeel.dev/v1alpha1
+kind: KubeletConfiguration
+resources:
+  maxPods: {perCPU: 61, perGiB: 67}
+  reservations: {kubeReserved: {cpu: {percent: 5}, memory: {percent: 1}, ephemeral-storage: {percent: 1}}}`
+
+func resolvesRules(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	must.Get(l.installed(ctx))
+	must.OK(l.assign(ctx, 0, sizes, "proven", "--trial-duration=15s"))
+	p := must.Get(payload.Decode(payload.KeyKubeletDropin, []byte(sizes)))
+	node, nc := must.Get(l.object(ctx)), must.Get(l.config(ctx))
+	want := must.Get(p.Resolve(payload.CapacityOf(node.Status.Capacity)))
+	if !slices.Equal(nc.Status.ResolvedValues, want.Values) {
+		return fmt.Errorf("the agent resolved %v, but the capacity of the Node gives %v", nc.Status.ResolvedValues, want.Values)
+	}
+	checked("the rules give what the Node's capacity gives: %v", want.Values)
 	return nil
 }
 

@@ -78,6 +78,9 @@ func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
 	} else if err != nil {
 		return Side{}, fmt.Errorf("read the configuration of node %s: %w", name, err)
 	}
+	if resolved, err := content.ResolveRecorded(nc.Status.ResolvedValues); err == nil {
+		content.Fields = resolved.Fields
+	}
 	return SideOf("node/"+name, fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name), content), nil
 }
 

@@ -81,8 +81,8 @@ Exit codes:
 		return &command.Exit{Code: exitUsage, Err: command.FlagError(cmd, err)}
 	})
 	o.programs.add(cmd)
-	cmd.Flags().StringVar(&o.machine, "machine", "", "a machine's capacity, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768: show "+
-		"what the rules of the configurations give there")
+	cmd.Flags().StringVar(&o.machine, "machine", "", "a machine's capacity, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768: "+
+		"show what the rules of the configurations give there")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
 }
