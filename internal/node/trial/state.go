@@ -59,7 +59,7 @@ func valuesSuffix(resolved string) string {
 	return "-" + resolved[:min(12, len(resolved))]
 }
 
-// sameContent reports whether two configurations have the same payload, and the same values of its rules.
+// sameContent reports whether two configurations have the same payload and the same values of its rules.
 func sameContent(a, b v1alpha1.ConfigRevision) bool {
 	return a.SHA256 == b.SHA256 && a.ResolvedSHA256 == b.ResolvedSHA256
 }
