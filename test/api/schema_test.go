@@ -188,6 +188,7 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	revision := v1alpha1.ConfigRevision{
 		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: strings.Repeat("a", 64),
+		ResolvedSHA256: strings.Repeat("b", 64), Revision: "6d1e-bbbbbbbbbbbb",
 	}
 	status := &v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 1,
@@ -220,6 +221,11 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	}
 	for range v1alpha1.MaxOverriddenFields {
 		status.OverriddenFields = append(status.OverriddenFields, strings.Repeat("a", 200))
+	}
+	for range v1alpha1.MaxResolvedValues {
+		status.ResolvedValues = append(status.ResolvedValues, v1alpha1.ResolvedValue{
+			Path: "kubeReserved.ephemeral-storage", Value: "1843Mi", From: strings.Repeat("a", 250),
+		})
 	}
 	for range v1alpha1.MaxDriftFiles {
 		status.Drift.Files = append(status.Drift.Files, "/var/lib/kubelet/config.yaml")
