@@ -162,8 +162,8 @@ func (o *assignOptions) check(timed bool) error {
 	case o.ends && (o.endAfter < v1alpha1.MinTemporary || o.endAfter > v1alpha1.MaxTemporary):
 		return fmt.Errorf("--for must be from 1m to 168h, such as 15m, not %s", o.endAfter)
 	case o.ends && o.until == untilProven:
-		return errors.New("--wait-for=proven cannot be used with --for, because the configuration is on trial until it ends: use --wait-for=trial " +
-			"or --wait-for=assigned")
+		return errors.New("--wait-for=proven cannot be used with --for, because the configuration is on trial until it ends: " +
+			"use --wait-for=trial or --wait-for=assigned")
 	case !o.local && !o.release && o.file == "":
 		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), --local for the node's own " +
 			"configuration, or --release to return the node to its rollout")

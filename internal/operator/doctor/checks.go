@@ -161,8 +161,9 @@ func wrongClock(f *Facts) []Finding {
 		return ""
 	}) {
 		most := slices.MaxFunc(g.nodes, func(a, b *Node) int { return cmp.Compare(a.ClockAhead.Abs(), b.ClockAhead.Abs()) })
-		out = append(out, of(Warning, g.nodes, fmt.Sprintf("its clock is %s the API server's, by %s on %s", g.key, most.ClockAhead.Abs().Round(time.Second),
-			most.Name), "set the clock, and look at the node's time service (such as chrony or systemd-timesyncd)"))
+		out = append(out, of(Warning, g.nodes,
+			fmt.Sprintf("its clock is %s the API server's, by %s on %s", g.key, most.ClockAhead.Abs().Round(time.Second), most.Name),
+			"set the clock, and look at the node's time service (such as chrony or systemd-timesyncd)"))
 	}
 	return out
 }
