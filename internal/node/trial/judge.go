@@ -143,6 +143,9 @@ func (d *decider) inAll() string {
 func (d *decider) promote() {
 	s := &d.next
 	c, terms := s.Current.Config, s.Trial.Terms
+	if t := s.Temporary; t != nil && t.Revision == c.SourceRevision() {
+		s.Temporary = nil // it no longer ends; the record of another one keeps that from running again
+	}
 	if !s.LastKnownGood.Same(c) {
 		s.LastKnownGood = AdoptedConfig{c, d.o.Now}
 	}

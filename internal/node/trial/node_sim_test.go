@@ -318,7 +318,9 @@ func (n *nodeSim) decide() {
 	if n.carryOut(d); d.Action.Kind == Restart && !n.child.Alive {
 		return // the next decision starts one
 	}
-	if n.up && (d.Action.Kind == None || len(d.Validate) == 0) { // otherwise the start may make a verdict unnecessary
+	// The start may make a verdict unnecessary, and the trial of what no longer ends by itself passes in the next decision.
+	permanent := before.Temporary != nil && n.state.Temporary == nil
+	if n.up && !permanent && (d.Action.Kind == None || len(d.Validate) == 0) {
 		n.checkFixedPoint(o)
 	}
 }
@@ -450,6 +452,9 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 	d := n.ask(n.state, o)
 	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
+	}
+	if t := n.state.Temporary; n.last.Action.Kind != None && t != nil && !t.Ended.IsZero() && n.state.Run.Config.Revision == n.state.LastKnownGood.Revision {
+		return // after a rollback, an assignment that has ended needs no verdict to return to what runs now
 	}
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: the API is seen for the first time

@@ -490,6 +490,9 @@ func (n *randomNode) repairAll() {
 // finish ends each history: everything works again, and the node must come to run a configuration that it may run.
 func (n *randomNode) finish() {
 	n.dryRuns[""] = Verdict{Outcome: Accepted}
+	if n.state.Temporary != nil { // otherwise the node stays after the end
+		n.dryRuns[n.state.LastKnownGood.Revision] = Verdict{Outcome: Accepted}
+	}
 	n.repairAll()
 	n.diskFails, n.storage, n.validationHangs, n.neverRenews = "", "", false, nil
 	n.kill()

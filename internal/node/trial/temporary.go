@@ -29,9 +29,12 @@ type Temporary struct {
 // temporarySaveStep limits by how much a crash of the agent can delay the end.
 const temporarySaveStep = 20 * time.Second
 
-// isTemporary reports whether current ends by itself, or has ended.
+// isTemporary reports whether current ends by itself, or has ended. It does not any more if the same is assigned without an end.
 func (d *decider) isTemporary() bool {
-	t := d.next.Temporary
+	t, in := d.next.Temporary, d.o.Intent
+	if in.Kind == Assigned && in.Config.End == (End{}) && d.next.Current.Same(in.Config) {
+		return false
+	}
 	return t != nil && d.next.Current.SourceRevision() == t.Revision
 }
 
@@ -57,7 +60,7 @@ func (d *decider) noteEnd(c Config) {
 // pod guard does not delay it.
 func (d *decider) endTemporary() bool {
 	s := &d.next
-	if s.Current.End != (End{}) && !d.isTemporary() {
+	if s.Current.End != (End{}) && !d.isTemporary() && !d.sameContentAsGood(s.Current.Config) {
 		d.noteEnd(s.Current.Config) // a crash separated the writes, or the record is lost
 	}
 	t := s.Temporary
