@@ -158,7 +158,7 @@ const (
 
 // ConfigOKReasons lists all reasons of ConfigOK in NodeConfig.status.
 var ConfigOKReasons = []string{
-	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
+	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault, ReasonAssignmentEnded,
 	ReasonSyncFailed, ReasonObjectChanged, ReasonStaleAssignment, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,
 	ReasonValidationFailed, ReasonWouldEvictPods, ReasonRestartWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
 	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonPodsCannotStart, ReasonLostAPI,

@@ -375,6 +375,7 @@ type RolloutStrategy struct {
 	// another one is in flight for any reason, is not Ready, or has static pods
 	// that are not Ready again.
 	// +optional
+	// +structType=atomic
 	ParallelControlPlanes *ParallelControlPlanes `json:"parallelControlPlanes,omitempty"`
 
 	// steps are the steps of the rollout, in order. Each has exactly one of nodes

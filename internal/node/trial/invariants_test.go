@@ -456,7 +456,8 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 		}
 		return
 	}
-	if in.Kind != Unassigned || before.Current.IsLocal() {
+	ended := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == eventAssignmentEnded })
+	if in.Kind != Unassigned || before.Current.IsLocal() || ended {
 		return
 	}
 	r.n.must(!d.Next.Current.IsLocal(), "current became local, with a last-known-good: %+v", in)
