@@ -453,7 +453,7 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
 	}
-	if t := n.state.Temporary; n.last.Action.Kind != None && t != nil && !t.Ended.IsZero() && n.state.Run.Config.Revision == n.state.LastKnownGood.Revision {
+	if t := n.state.Temporary; n.last.Action.Kind != None && t != nil && !t.Ended.IsZero() && !n.state.Current.Same(n.state.Run.Config) {
 		return // after a rollback, an assignment that has ended needs no verdict to return to what runs now
 	}
 	if n.last.Action.Kind != None {
