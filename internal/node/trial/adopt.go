@@ -70,7 +70,7 @@ func (d *decider) adopt() bool {
 			d.beginTrial()
 		}
 	}
-	if d.hasEnded(c) {
+	if d.hasEnded(c) && !s.Current.Same(c) {
 		return true
 	}
 	if s.Current.Same(c) {

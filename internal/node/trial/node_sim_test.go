@@ -453,8 +453,8 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
 	}
-	if t := n.state.Temporary; n.last.Action.Kind != None && t != nil && !t.Ended.IsZero() && !n.state.Current.Same(n.state.Run.Config) {
-		return // after a rollback, an assignment that has ended needs no verdict to return to what runs now
+	if t := n.state.Temporary; t != nil && !t.Ended.IsZero() && n.state.Current.SourceRevision() == t.Revision {
+		return // it returns as soon as it can: what this decision starts or finds bad can make that possible in the next one
 	}
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: the API is seen for the first time
