@@ -173,10 +173,15 @@ func (f *cache) setLost(at time.Time) {
 func (f *cache) scheduleAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.scheduleEach()
+	signal(f.changed)
+}
+
+// scheduleEach makes every rollout due soon. The caller holds mu.
+func (f *cache) scheduleEach() {
 	for _, r := range f.rollouts {
 		f.schedule(r)
 	}
-	signal(f.changed)
 }
 
 // entry returns the entry of a node, a new one if there is none. The caller holds mu.
@@ -217,10 +222,10 @@ func (f *cache) deleteNode(name string) {
 	}
 	n.node = nil
 	delete(f.startup, name)
+	if f.planes[name] != nil { // any rollout may wait for it
+		f.scheduleEach()
+	}
 	for _, r := range f.rollouts {
-		if f.planes[name] != nil { // any rollout may wait for it
-			f.schedule(r)
-		}
 		f.selectNode(r, name, n)
 	}
 	delete(f.planes, name)
@@ -334,9 +339,7 @@ func (f *cache) refresh(n *nodeEntry) {
 	planes := observed.ControlPlane || n.observed.ControlPlane
 	n.observed = observed
 	if planes && !same { // any rollout may wait for it
-		for _, r := range f.rollouts {
-			f.schedule(r)
-		}
+		f.scheduleEach()
 	}
 	if !f.updateHolder(n) && !same {
 		f.scheduleClaims(n)

@@ -12,11 +12,13 @@ package payload
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
 )
 
 // Data keys of a ConfigMap; exactly one of them is required.
@@ -166,15 +168,21 @@ func (p *Payload) decode() *Error {
 		if fields, refused = p.flatten(fields); refused != nil {
 			return refused
 		}
-		if p.upstream, refused = upstreamText(fields); refused != nil {
+	}
+	text, err := json.Marshal(fields)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &p.Fields)
+	}
+	if err != nil {
+		return syntaxError(err)
+	}
+	if grouped {
+		if p.upstream, refused = upstreamText(text); refused != nil {
 			return refused
 		}
 		if p.HasRules() {
 			p.upstream = nil
 		}
-	}
-	if p.Fields, refused = decoded(fields); refused != nil {
-		return refused
 	}
 	return checkFields(p.Fields, displayPath)
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -15,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -98,6 +98,12 @@ func (p *Payload) Resolve(c Capacity) (Resolved, error) {
 	return p.resolved(values)
 }
 
+// NeedsCapacity reports whether an error of Resolve says that the machine's capacity is not known.
+func NeedsCapacity(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	return ok && refused.Problem == ProblemCapacity
+}
+
 // ResolveRecorded returns the payload with values that were resolved earlier. The error says that they are not those of this payload.
 func (p *Payload) ResolveRecorded(values []v1alpha1.ResolvedValue) (Resolved, error) {
 	if len(values) != len(p.rules) {
@@ -133,7 +139,11 @@ func (p *Payload) resolved(values []v1alpha1.ResolvedValue) (Resolved, error) {
 		inner = maps.Clone(inner)
 		inner[r.key], fields[r.field] = value, inner
 	}
-	text, refused := upstreamText(fields)
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return Resolved{}, syntaxError(err)
+	}
+	text, refused := upstreamText(text)
 	if refused != nil {
 		return Resolved{}, refused
 	}
@@ -141,30 +151,14 @@ func (p *Payload) resolved(values []v1alpha1.ResolvedValue) (Resolved, error) {
 	return out, nil
 }
 
-// upstreamText returns the text of a converted configuration.
-func upstreamText(fields map[string]any) ([]byte, *Error) {
-	text, err := json.Marshal(fields)
-	switch {
-	case err != nil:
-		return nil, syntaxError(err)
-	case len(text) > MaxSize:
+// upstreamText returns the text of a converted configuration, which a person can read.
+func upstreamText(text []byte) ([]byte, *Error) {
+	if len(text) > MaxSize {
 		return nil, &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB in the upstream form"}
 	}
-	// People read this text too, but indenting a large nested text would multiply its size.
+	// Indenting a large nested text would multiply its size.
 	if indented := (bytes.Buffer{}); len(text) <= maxIndented && json.Indent(&indented, text, "", "  ") == nil {
 		text = indented.Bytes()
 	}
 	return text, nil
-}
-
-// decoded returns fields with numbers as int64 or float64.
-func decoded(fields map[string]any) (out map[string]any, refused *Error) {
-	text, err := json.Marshal(fields)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &out)
-	}
-	if err != nil {
-		return nil, syntaxError(err)
-	}
-	return out, nil
 }

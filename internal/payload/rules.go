@@ -129,13 +129,13 @@ func (f *flattener) rule(r *rule, terms map[string]any) string {
 		case "perPod":
 			r.perPod = f.amount(r.of, at, value, min(r.of.step, 1<<10))
 		case "maxPercent":
-			r.maxPercent = f.number(at, value, 100)
+			r.maxPercent = f.number(at, value, 100, false)
 		case "percent":
-			r.tiers = append(r.tiers, tier{percent: f.number(at, value, 100)})
+			r.tiers = append(r.tiers, tier{percent: f.number(at, value, 100, false)})
 		case "perCPU":
-			r.perCPU = f.number(at, value, 1<<20)
+			r.perCPU = f.number(at, value, 1<<20, false)
 		case "perGiB":
-			r.perGiB = f.number(at, value, 1<<20)
+			r.perGiB = f.number(at, value, 1<<20, false)
 		case "tiers":
 			if _, both := terms["percent"]; both {
 				f.errs.add(ProblemRule, at, "percent and tiers exclude each other")
@@ -177,7 +177,7 @@ func (f *flattener) tiers(of *unit, at string, value any) []tier {
 			case "upTo":
 				t.upTo = f.amount(of, in, given[key], of.step)
 			case "percent":
-				t.percent = f.number(in, given[key], 100)
+				t.percent = f.number(in, given[key], 100, true)
 			default:
 				f.errs.add(ProblemRule, in, "no such part of a tier, which has upTo and percent")
 			}
@@ -196,14 +196,13 @@ func (f *flattener) tiers(of *unit, at string, value any) []tier {
 	return tiers
 }
 
-// number decodes a number above 0, or from 0 on in a tier, up to most.
-func (f *flattener) number(at string, value any, most int64) *big.Rat {
+// number decodes a number above 0, or from 0 on with zero, up to most.
+func (f *flattener) number(at string, value any, most int64, zero bool) *big.Rat {
 	const maxDigits = 16
 	text, _ := value.(json.Number)
 	if len(text) <= maxDigits && !strings.ContainsAny(string(text), "eE") { // an exponent could need gigabytes
 		n, ok := new(big.Rat).SetString(string(text))
-		inTier := strings.HasSuffix(at, "].percent")
-		if ok && (n.Sign() > 0 || n.Sign() == 0 && inTier) && n.Cmp(big.NewRat(most, 1)) <= 0 {
+		if ok && (n.Sign() > 0 || n.Sign() == 0 && zero) && n.Cmp(big.NewRat(most, 1)) <= 0 {
 			return n
 		}
 	}

@@ -91,9 +91,12 @@ func (d *planner) join() {
 }
 
 // joined reports whether a node got its source as a new node.
-func (n *Node) joined() bool {
-	o := &n.Observation
-	return o.Joined && o.Rollout == n.Source.By().Name && o.Revision == n.Source.By().Revision && o.Attempt == n.Source.By().Attempt
+func (n *Node) joined() bool { return n.Observation.Joined && n.isObserved() }
+
+// isObserved reports whether a node's observation is about its current source, whichever rollout assigned that.
+func (n *Node) isObserved() bool {
+	o, by := &n.Observation, n.Source.By()
+	return o.Rollout == by.Name && o.Revision == by.Revision && o.Attempt == by.Attempt
 }
 
 // joiners counts the new nodes in progress that have workload pods. It stops joining when too many new nodes have failed

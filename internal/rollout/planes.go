@@ -46,7 +46,7 @@ func (n *Node) Unsettled() string {
 		return ""
 	case n.Observed != n.Generation:
 		return "whose agent has not answered its assignment"
-	case n.Source != nil && n.Active.Digest() != n.Source.Content().SHA256 && !n.judged() && n.Reason != v1alpha1.ReasonAssignmentEnded:
+	case n.runsAnother() && !n.judged() && n.Reason != v1alpha1.ReasonAssignmentEnded:
 		return "which has not adopted its assignment (" + n.Reason + ")"
 	}
 	return ""
@@ -86,7 +86,7 @@ func (d *planner) eachControlPlane(visit func(i int, n *Node)) {
 
 // mayBeAway reports whether a node is unsettled because it is away, or may be at any moment.
 func (d *planner) mayBeAway(n *Node) bool {
-	adopts := n.Source != nil && n.Active.Digest() != n.Source.Content().SHA256 && (n.Observed != n.Generation || !n.judged())
+	adopts := n.runsAnother() && (n.Observed != n.Generation || !n.judged())
 	return (!n.Ready || n.InTrial || n.Drain.Rollout != "" || adopts) && d.unsettled(n) != ""
 }
 
@@ -173,8 +173,8 @@ func (d *planner) lookAtStaticPods() {
 
 // notReadyBefore returns the static pods of a node that were not Ready when it was assigned its source, as far as that was recorded.
 func (n *Node) notReadyBefore() []string {
-	o, by := &n.Observation, n.Source.By()
-	if o.NotReadyBefore != "" && o.Rollout == by.Name && o.Revision == by.Revision && o.Attempt == by.Attempt {
+	o := &n.Observation
+	if o.NotReadyBefore != "" && n.isObserved() {
 		return strings.Split(o.NotReadyBefore, ",")
 	}
 	return nil
@@ -213,11 +213,7 @@ func (d *planner) recordNotReady(i int) {
 	if len(before) == 0 {
 		return
 	}
-	k := slices.IndexFunc(d.observations, func(o NewObservation) bool { return o.Node == i })
-	if k < 0 {
-		k, d.observations = len(d.observations), append(d.observations, NewObservation{i, n.Observation})
-	}
-	o := &d.observations[k].Observation
+	o := d.observationOf(i)
 	if key := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt}); o.Rollout != key.Rollout ||
 		o.Revision != key.Revision || o.Attempt != key.Attempt {
 		*o = key

@@ -346,11 +346,17 @@ func (d *planner) noteRefusal(i int) {
 	if n.PodStarts != v1alpha1.PodsStartFailed || !d.proven(n) {
 		return
 	}
+	o := d.observationOf(i)
+	*o = d.withRefusal(n, *o, assignmentOf(d.in.Target.Number, d.next.Attempt))
+}
+
+// observationOf returns the observation of a node that this decision writes, to be changed at once.
+func (d *planner) observationOf(i int) *Observation {
 	at := slices.IndexFunc(d.observations, func(o NewObservation) bool { return o.Node == i })
 	if at < 0 {
-		at, d.observations = len(d.observations), append(d.observations, NewObservation{i, n.Observation})
+		at, d.observations = len(d.observations), append(d.observations, NewObservation{i, d.nodes[i].Observation})
 	}
-	d.observations[at].Observation = d.withRefusal(n, d.observations[at].Observation, assignmentOf(d.in.Target.Number, d.next.Attempt))
+	return &d.observations[at].Observation
 }
 
 // carryObservation keeps the soak time of a node that had the target before and gets it again. If nothing was recorded, the
@@ -434,7 +440,12 @@ func (n *Node) refuses() bool {
 	return n.Observed == n.Generation && n.OK == "False" &&
 		(n.Reason == v1alpha1.ReasonWouldEvictPods || n.Reason == v1alpha1.ReasonRestartWouldEvictPods ||
 			n.Reason == v1alpha1.ReasonNeedsDrain) &&
-		isConfigMap(n.Source) && n.Active.Digest() != n.Source.Content().SHA256
+		isConfigMap(n.Source) && n.runsAnother()
+}
+
+// runsAnother reports whether a node has a source, and runs another content than that.
+func (n *Node) runsAnother() bool {
+	return n.Source != nil && n.Active.Digest() != n.Source.Content().SHA256
 }
 
 // judged reports whether a node has a verdict on its source, so that it does not try it again by itself. A provisional verdict

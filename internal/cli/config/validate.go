@@ -244,8 +244,8 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		if err == nil {
 			constants, err = p.Resolve(machine)
 		}
-		if refused, ok := errors.AsType[*payload.Error](err); ok && refused.Problem == payload.ProblemCapacity {
-			j.Verdict, j.Words = unvalidated, refused.Message+": use --machine, such as cpu=8,memory=32Gi"
+		if payload.NeedsCapacity(err) {
+			j.Verdict, j.Words = unvalidated, err.Error()+": use --machine, such as cpu=8,memory=32Gi"
 			return j
 		} else if err != nil {
 			j.Verdict, j.Words = rejected, "the grouped form: "+err.Error()

@@ -71,7 +71,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
 		}
 		resolved, err := p.Resolve(a.p.Kubelet.Capacity())
-		if refused, ok := errors.AsType[*payload.Error](err); ok && refused.Problem == payload.ProblemCapacity {
+		if payload.NeedsCapacity(err) {
 			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, err.Error())
 		} else if err != nil {
 			return refusedAnswer(v1alpha1.ReasonValidationFailed, err.Error())

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func (a *Agent) resolve(answer source.Answer) source.Answer {
 		v.Resolved, v.err = answer.Payload.Resolve(a.p.Kubelet.Capacity())
 		v.Payload = answer.Payload
 	}
-	if refused, ok := errors.AsType[*payload.Error](v.err); ok && refused.Problem == payload.ProblemCapacity {
+	if payload.NeedsCapacity(v.err) {
 		v.source = "" // to be measured again
 		return source.Answer{Kind: trial.Unanswered, Cause: v.err.Error(), Generation: answer.Generation, NodeConfigUID: answer.NodeConfigUID,
 			Revoked: answer.Revoked}

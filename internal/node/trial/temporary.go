@@ -64,7 +64,7 @@ func (d *decider) endTemporary() bool {
 		d.noteEnd(s.Current.Config) // a crash separated the writes, or the record is lost
 	}
 	t := s.Temporary
-	if t == nil || !d.isTemporary() {
+	if !d.isTemporary() {
 		return true
 	}
 	if t.Ended.IsZero() {

@@ -4,7 +4,6 @@
 package describe
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -41,8 +40,8 @@ func SizesOf(p payload.Payload, machines []payload.Capacity) (Sizes, error) {
 			c.PIDs = math.MaxInt32
 		}
 		r, err := p.Resolve(c)
-		if refusal, ok := errors.AsType[*payload.Error](err); ok && refusal.Problem != payload.ProblemCapacity {
-			refused[refusal.Message]++
+		if err != nil && !payload.NeedsCapacity(err) {
+			refused[err.Error()]++
 			continue
 		}
 		for i, v := range r.Values {
