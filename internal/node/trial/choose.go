@@ -71,7 +71,7 @@ func (d *decider) chooseConfig() bool {
 		}
 		v, ok := d.o.Verdicts[c.Revision]
 		if c.IsLocal() && ok {
-			if v.Outcome == Rejected {
+			if !v.mayStart(c) {
 				continue
 			}
 			d.choice = c
@@ -98,8 +98,7 @@ func (d *decider) chooseConfig() bool {
 			d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
 			continue
 		}
-		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == v1alpha1.ReasonLocalInvalid // it would be merged with that
-		if v.Outcome == Unavailable || v.Outcome == Protected || invalidBase {
+		if !v.mayStart(c) {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
 					cause: "failed to sync, desired config unclear, cause: " + v.Message}
@@ -124,6 +123,15 @@ func (d *decider) chooseConfig() bool {
 		d.action = Action{Kind: Refuse, Message: d.o.Verdicts[""].Message}
 	}
 	return false
+}
+
+// mayStart reports whether c, which was adopted before, may start again. The pod guard does not matter then.
+func (v Verdict) mayStart(c Config) bool {
+	if c.IsLocal() {
+		return v.Outcome != Rejected
+	}
+	invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == v1alpha1.ReasonLocalInvalid // it would be merged with that
+	return v.Outcome != Rejected && v.Outcome != Unavailable && v.Outcome != Protected && !invalidBase
 }
 
 // resumeIfLast resumes a waiting trial if its configuration is the only one left that can run.

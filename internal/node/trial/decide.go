@@ -71,8 +71,8 @@ var steps = []func(*decider) bool{
 	(*decider).handleExit,       // an exit counts before health is judged
 	(*decider).updateStarts,     // which pods the node could start, and which it could not
 	(*decider).judge,            // pass, fail or continue the trial
-	(*decider).endTemporary,     // return when the time of a temporary assignment is over
 	(*decider).adopt,            // adopt a new assignment
+	(*decider).endTemporary,     // return when the time of a temporary assignment is over
 	(*decider).chooseConfig,     // choose what must run now
 	(*decider).chooseAction,     // and how to get there
 	(*decider).recordStarts,     // a trial that began without a restart has started pods already

@@ -191,6 +191,7 @@ func (n *nodeSim) replaced(version string) {
 
 // replaceFile replaces the kubelet's file, while the kubelet runs on.
 func (n *nodeSim) replaceFile(version string) {
+	n.clock += time.Millisecond // no two trials begin at the same instant, also not of two versions
 	n.file++
 	n.fileVersion = version
 }
@@ -452,9 +453,6 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 	d := n.ask(n.state, o)
 	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
-	}
-	if t := n.state.Temporary; t != nil && !t.Ended.IsZero() && n.state.Current.SourceRevision() == t.Revision {
-		return // it returns as soon as it can: what this decision starts or finds bad can make that possible in the next one
 	}
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: the API is seen for the first time

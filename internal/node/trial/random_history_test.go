@@ -34,8 +34,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var endsFlag = flag.Bool("ends", false, "random histories also have assignments that end by themselves")
-
 // TestInvariantsHoldInRandomHistories runs random histories of a node: assignments, verdicts, crashes, outages,
 // reboots, deaths of the agent at any point, upgrades, lost writes. nodeSim checks each decision, and invariants
 // checks the invariants with its own counts.
@@ -171,7 +169,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	}
 	assign := n.change(func() {
 		n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
-		if *endsFlag && rapid.IntRange(0, 3).Draw(n.r, "ends by itself") == 0 {
+		if rapid.IntRange(0, 3).Draw(n.r, "ends by itself") == 0 {
 			n.intent.Config.End.After.Duration = time.Duration(rapid.IntRange(1, 20).Draw(n.r, "minutes")) * time.Minute
 			n.intent.Config.End.Requested = fmt.Sprint(rapid.IntRange(0, 2).Draw(n.r, "request"))
 		}

@@ -89,7 +89,10 @@ func (d *decider) endTemporary() bool {
 		if !known {
 			return d.requestVerdict(target)
 		}
-		if v.Outcome != Accepted {
+		if !v.mayStart(target) {
+			if d.blocked.status != "" {
+				return true // the next assignment has to wait too, which matters more
+			}
 			d.blocked = blocker{status: metav1.ConditionFalse, reason: v1alpha1.ReasonAssignmentEnded, detail: v.Message, cause: fmt.Sprintf(
 				"the assignment of current %s ended at %s, but the node cannot return to %s", old.UIDLabel(), clock(s.Temporary.Ended),
 				label(target, d.o.Local))}
