@@ -71,11 +71,11 @@ func (d *decider) chooseConfig() bool {
 		}
 		v, ok := d.o.Verdicts[c.Revision]
 		if c.IsLocal() && ok {
-			if !v.mayStart(c) {
-				continue
+			if v.mayStart(c) {
+				d.choice = c
+				return true
 			}
-			d.choice = c
-			return true
+			continue
 		}
 		if !ok {
 			d.toValidate = append(d.toValidate, c)
