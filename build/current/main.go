@@ -55,7 +55,7 @@ func write(text, link, changelog string) (string, error) {
 	}
 	block := "<!-- test: skip: needs another machine or vendor -->\n```console\n$ kubectl apply -f " + downloads + m[1] + "/install.yaml\n```\n"
 	if m[2] != "" {
-		block += "\n" + m[1] + " is not released yet. [From a clone](" + link + "): `make install.yaml`.\n"
+		block = "This URL works when " + m[1] + " is released. Until then, build `install.yaml` [from a clone](" + link + ").\n\n" + block
 	}
 	return before + begin + block + end + after, nil
 }

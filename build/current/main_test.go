@@ -28,7 +28,7 @@ func TestAReleasedVersionHasNoNote(t *testing.T) {
 	const url = "kubectl apply -f " + downloads + "v0.1.0/install.yaml\n"
 	for heading, noted := range map[string]bool{"## v0.1.0": false, "## v0.1.0 (not released yet)": true} {
 		got := assert.Value(write(page, "x.md", "# Changelog\n\n"+heading+"\n\n## v0.0.1\n"))(t)
-		assert.That(t, strings.Contains(got, url) && strings.Contains(got, "[From a clone](x.md)") == noted && !strings.Contains(got, "old"), "%s: %s", heading, got)
+		assert.That(t, strings.Contains(got, url) && strings.Contains(got, "[from a clone](x.md)") == noted && !strings.Contains(got, "old"), "%s: %s", heading, got)
 	}
 	for _, page := range []string{page, "no place\n"} {
 		assert.ErrorHas(t, assert.Err(write(page, "x.md", "# Changelog\n")), "no version in CHANGELOG.md, or no place for the block")
