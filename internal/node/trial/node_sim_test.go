@@ -182,6 +182,7 @@ func (n *nodeSim) replaced(version string) {
 		return
 	}
 	n.persist(CleanShutdown(n.state))
+	n.clock += time.Millisecond // no two trials begin at the same instant, also not of two versions
 	n.version = version
 	run := n.state.Run.ForNewVersion()
 	n.state = n.load()
@@ -191,7 +192,6 @@ func (n *nodeSim) replaced(version string) {
 
 // replaceFile replaces the kubelet's file, while the kubelet runs on.
 func (n *nodeSim) replaceFile(version string) {
-	n.clock += time.Millisecond // no two trials begin at the same instant, also not of two versions
 	n.file++
 	n.fileVersion = version
 }
