@@ -44,7 +44,7 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	missing := func() []string {
 		return slices.DeleteFunc(slices.Clone(cases), func(what string) bool { return seen[what] > 0 })
 	}
-	for range 5 { // some cases are rare
+	for range 30 { // some cases are rare, and -short tries a fifth
 		rapid.Check(t, func(t *rapid.T) { comparePlans(t, seen) })
 		if len(missing()) == 0 || t.Failed() {
 			return
