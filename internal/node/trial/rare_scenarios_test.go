@@ -160,7 +160,8 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					break
 				}
 			}
-			n.must(n.state.Run.Config.Revision == c.Revision || n.state.Run.Deferred, "%s would be well, and %s runs, which is not", c.Revision, label(n.state.Run.Config, n.local))
+			ended := n.state.Current.IsLocal() && n.state.Temporary != nil // it waits no longer
+			n.must(n.state.Run.Config.Revision == c.Revision || n.state.Run.Deferred || ended, "%s would be well, and %s runs, which is not", c.Revision, label(n.state.Run.Config, n.local))
 			n.unhealthyConfig = nil
 		},
 		"healed": func(*rapid.T) { // what is good is downloaded anew, whatever is current
