@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -20,22 +21,13 @@ import (
 	"time"
 )
 
-// images has the constructors of the components that can run from an image.
-var images = map[string]func(reference, scratchDir string, log *slog.Logger) *binary{
-	"kube-proxy": newKubeProxyImage,
-}
-
-// NewImage returns a component whose binary is in a container image. containerd runs it through ctr, which must be in
-// PATH and uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by default "k8s.io", the
-// namespace of the kubelet's images). It never pulls an image: without the image or without containerd, verdicts are
-// CouldNotTell with a hint. The error says that the component is unknown, that it cannot run from an image, or that
-// the reference is invalid.
+// NewImage returns a component whose binary is in a container image. containerd runs kube-proxy; a kubelet is copied to scratchDir. ctr must
+// be in PATH and uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by default "k8s.io", the namespace of the
+// kubelet's images). It never pulls an image: without the image or without containerd, kube-proxy's verdicts are CouldNotTell with a hint.
+// The error says that the component is unknown, that the reference is invalid, or why there is no kubelet.
 func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, error) {
-	component, ok := images[name]
 	switch {
-	case !ok && components[name] != nil:
-		return nil, fmt.Errorf("a %s cannot run from an image: use --component-binary %s=PATH", name, name)
-	case !ok:
+	case components[name] == nil:
 		return nil, unknownComponent(name)
 	case reference == "" || reference[0] == '-' || strings.ContainsFunc(reference, func(r rune) bool { return r <= ' ' }):
 		return nil, fmt.Errorf("%q is not an image reference such as registry.k8s.io/%s:v1.37.2", reference, name)
@@ -44,7 +36,53 @@ func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, 
 	if err != nil {
 		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
-	return component(reference, scratchDir, log), nil
+	if name == "kubelet" {
+		i := &image{reference: reference, scratch: scratchDir, log: log}
+		path, err := i.extract(name)
+		if err != nil {
+			return nil, err
+		}
+		return New(name, path, scratchDir, log)
+	}
+	return newKubeProxyImage(reference, scratchDir, log), nil
+}
+
+// extract copies a program out of the image, and returns its path.
+func (i *image) extract(name string) (_ string, err error) {
+	if _, err := i.identify(context.Background()); err != nil {
+		return "", err
+	}
+	root, err := makeScratch(i.scratch)
+	if err != nil {
+		return "", fmt.Errorf("no scratch directory: %w", err)
+	}
+	defer removeScratch(root, i.log)
+	if _, err := i.ctr(context.Background(), "images", "mount", i.reference, root); err != nil {
+		return "", fmt.Errorf("mount the image %s: %w", i.reference, err)
+	}
+	defer func() {
+		if _, failed := i.ctr(context.Background(), "images", "unmount", "--rm", root); err == nil && failed != nil {
+			err = fmt.Errorf("unmount the image %s from %s: %w", i.reference, root, failed)
+		}
+	}()
+	for _, dir := range []string{"usr/bin", "usr/local/bin", ""} {
+		file, openErr := os.OpenInRoot(root, filepath.Join(dir, name)) // a link must not lead out of the image
+		if openErr != nil {
+			continue
+		}
+		path := filepath.Join(i.scratch, name)
+		return path, errors.Join(copyProgram(file, path), file.Close())
+	}
+	return "", fmt.Errorf("there is no %s in /usr/bin, /usr/local/bin or / of the image %s", name, i.reference)
+}
+
+func copyProgram(from io.Reader, path string) error {
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
 }
 
 // image runs a program of a container image without network, without privileges and with a read-only root file system.

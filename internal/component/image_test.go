@@ -82,7 +82,6 @@ func mustHaveNoContainers(t *testing.T) {
 
 func TestNewImageRejectsComponentsWithoutAnImage(t *testing.T) {
 	for _, tt := range []struct{ name, reference, want string }{
-		{"kubelet", proxyImage, "a kubelet cannot run from an image: use --component-binary kubelet=PATH"},
 		{"kube-dns", proxyImage, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
 		{"kube-proxy", "", `"" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.2`},
 		{"kube-proxy", "--privileged", `"--privileged" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.2`},
@@ -126,12 +125,32 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 	})
 }
 
+func realKubeletOfAnImage(t *testing.T, n *localcluster.Node) {
+	assert.NoError(t, n.ImportImage(t.Context(), "evenkeel.dev/kubelet:1", "/usr/bin/kubelet", realKubelet(t)))
+	c, err := NewImage("kubelet", "evenkeel.dev/kubelet:1", filepath.Join(t.TempDir(), "scratch"), slogDiscard())
+	assert.NoError(t, err)
+	header := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	checkVerdict(t, c.Validate(t.Context(), []byte(header+"failCgroupV1: false\nmaxPods: 50\n")), Accepted, 1, "")
+	assert.Equal(t, c.Validate(t.Context(), []byte(header+"maxPods: -1\n")).Outcome, Rejected)
+	for reference, want := range map[string]string{
+		"evenkeel.dev/hangs:1":  "there is no kubelet in /usr/bin, /usr/local/bin or / of the image evenkeel.dev/hangs:1",
+		"evenkeel.dev/absent:1": "image evenkeel.dev/absent:1 is not in containerd's namespace k8s.io: pull it with ctr",
+	} {
+		scratch := filepath.Join(t.TempDir(), "scratch")
+		assert.ErrorHas(t, assert.Err(NewImage("kubelet", reference, scratch, slogDiscard())), want)
+		left, _ := os.ReadDir(scratch)
+		assert.That(t, len(left) == 0, "%s left %v", reference, left)
+	}
+	mustHaveNoContainers(t)
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // All tests with a containerd share one node, because its start and the import of images take long.
 func TestComponentsRunFromImages(t *testing.T) {
 	n := startNode(t)
 	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+	t.Run("the real kubelet of an image validates a configuration", func(t *testing.T) { realKubeletOfAnImage(t, n) })
 	t.Run("the real kube-proxy of an image validates a configuration", func(t *testing.T) { realKubeProxyOfAnImage(t, n) })
 	t.Run("a dry run in an image ends with its context", dryRunInAnImageEnds)
 	t.Run("resources of a killed ctr are removed", resourcesOfAKilledCtr)
