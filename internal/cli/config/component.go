@@ -96,6 +96,9 @@ func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u pl
 	if err != nil {
 		return nil, err
 	}
+	if given != nil && given.Cluster == nil && len(given.Configs) == 0 {
+		return nil, fmt.Errorf("%s has only an InitConfiguration: add a ClusterConfiguration or a component configuration", given.File)
+	}
 	judges, done, err := u.components.open(a.ErrOut)
 	defer done()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -127,7 +128,8 @@ func (a *app) configPrintDefaultsCommand() *cobra.Command {
 		Long: `Print the component configurations that are generated for a cluster's settings, as YAML documents. They have the fields
 that follow from the ClusterConfiguration, without the defaults of the components.
 
-The ClusterConfiguration comes from --config, or from the cluster if --config is not set.`,
+The ClusterConfiguration comes from --config, or from the cluster if --config is not set. For a file with only an
+InitConfiguration, kubeadm's defaults are used.`,
 		Example: `  # Print the generated configurations for this cluster
   kubectl evenkeel config print component-defaults
 
@@ -145,7 +147,7 @@ The ClusterConfiguration comes from --config, or from the cluster if --config is
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&only, "component", nil, "only this component: kubelet or kube-proxy; can be repeated (default all)")
-	f.StringVar(&file, "config", "", "file with a ClusterConfiguration; - is standard input")
+	f.StringVar(&file, "config", "", "file with kubeadm's configuration; - is standard input")
 	outputFlag(cmd, &output)
 	return cmd
 }
@@ -174,9 +176,16 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 		if have, err = kubeadm.Gather(ctx, c); err != nil {
 			return err
 		}
-	case given.Cluster == nil:
-		return fmt.Errorf("%s holds no ClusterConfiguration, which is needed to generate component configurations", file)
-	default:
+	case given.Cluster == nil && !given.Init:
+		return fmt.Errorf("%s holds no ClusterConfiguration, which is needed to generate component configurations", given.File)
+	}
+	if given != nil {
+		if given.Cluster == nil {
+			given.Notes = append(given.Notes, given.File+" has no ClusterConfiguration: kubeadm's defaults are used")
+		}
+		for _, name := range slices.Sorted(maps.Keys(given.Configs)) {
+			given.Notes = append(given.Notes, given.Configs[name].Place+" is ignored: it is not generated")
+		}
 		for _, note := range given.Notes {
 			fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
 		}

@@ -6,6 +6,7 @@ package kubeadm
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 // Action is what an upgrade does with one configuration.
@@ -42,6 +45,8 @@ type Change struct {
 	Write        *Write // nil if nothing is stored
 	Warnings     []string
 	Loss         string // which fields that kubeadm generates are in Current and not in the user's document; "" if none
+
+	same bool // whether Current is generated and says the same as Next
 }
 
 // Options change what Decide does.
@@ -153,7 +158,27 @@ func (d *decider) decide(c Component) (Change, error) {
 	}
 	change.Next = []byte(generated.Data[c.Key])
 	change.Write = newWrite(old, generated)
+	change.same = old != nil && change.Origin == Generated && sameMeaning(c, old, generated)
 	return change, nil
+}
+
+// keepText leaves the text of a generated configuration as it is if a new one would say the same: another text would restart every
+// kube-proxy. A text that the target's binary, which may be nil, rejects is replaced.
+func (c *Change) keepText(ctx context.Context, binary component.Component) {
+	if !c.same || c.Write == nil || binary != nil && binary.Validate(ctx, c.Current).Outcome == component.Rejected {
+		return
+	}
+	c.Next, c.Write = c.Current, nil
+	c.Why += ", and a new one would say the same"
+}
+
+// sameMeaning reports whether two ConfigMaps with the configuration of c differ in nothing but order, comments and zero values.
+func sameMeaning(c Component, a, b *corev1.ConfigMap) bool {
+	return maps.EqualFunc(a.Data, b.Data, func(a, b string) bool {
+		was, err1 := Fields([]byte(a))
+		is, err2 := Fields([]byte(b))
+		return err1 == nil && err2 == nil && reflect.DeepEqual(WithoutZeroes(c, was), WithoutZeroes(c, is))
+	}) && len(a.BinaryData)+len(b.BinaryData) == 0
 }
 
 // proxyWarnings returns warnings about contradictions between kube-proxy's configuration and its DaemonSet.
@@ -311,9 +336,16 @@ func apiVersionOf(text []byte) string {
 }
 
 // Defaults returns the generated configurations of the named components, or of all if names is empty, as YAML documents. They
-// are generated from the file's ClusterConfiguration, or else from the cluster's (proposal: "kubeadm alpha config print
-// component-defaults"). The error says what is missing.
+// are generated from the file's ClusterConfiguration, from kubeadm's defaults if it has only an InitConfiguration, or else from the cluster's
+// (proposal: "kubeadm alpha config print component-defaults"). The error says what is missing.
 func Defaults(existing *Cluster, input *Input, names []string) ([]byte, error) {
+	if input != nil && input.Cluster == nil && input.Init {
+		cc, err := parseClusterConfiguration([]byte("apiVersion: " + kubeadmV1beta4 + "\nkind: " + kindClusterConfiguration))
+		if err != nil {
+			return nil, err
+		}
+		input = &Input{File: input.File, Cluster: cc}
+	}
 	d, err := newDecider(existing, input, Options{})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@
 package kubeadm
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -39,6 +41,12 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	modified := users.DeepCopy()
 	modified.Annotations = map[string]string{ProposalSignature: Signature(holding(kubelet, text))}
 	generated := assert.Value(generate(kubelet, clusterConfiguration(t, ""), ""))(t)
+	wordy := generated.DeepCopy()
+	wordy.Data[kubelet.Key] = "# by kubeadm\nsyncFrequency: 0s\n" + wordy.Data[kubelet.Key]
+	Sign(wordy)
+	tuned := generated.DeepCopy()
+	tuned.Data[kubelet.Key] += "syncFrequency: 1m\n"
+	Sign(tuned)
 	endpoint := "192.0.2.10:6443"
 	input := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
 	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
@@ -57,8 +65,11 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 		why     string
 		next    string // a line of what there will be; "" if nothing is written
 		origin  Origin // of what there will be
+		same    bool   // whether it says the same
 	}{
 		{name: "generated", c: kubelet, has: generated, action: Regenerate, why: "generated and not edited"},
+		{name: "generated, with zero values, comments and another order", c: kubelet, has: wordy, action: Regenerate, why: "generated", next: "clusterDomain: cluster.local", origin: Generated, same: true},
+		{name: "generated, with another field", c: kubelet, has: tuned, action: Regenerate, why: "generated", next: "clusterDomain: cluster.local", origin: Generated},
 		{name: "generated, and the cluster has changed", c: kubelet, has: generated, cc: cluster.Cluster, action: Regenerate, why: "generated", next: "clusterDomain: new.example", origin: Generated},
 		{name: "supplied", c: kubelet, has: users, action: Keep, why: "it has no signature"},
 		{name: "modified", c: kubelet, has: modified, action: Keep, why: "the content was edited after it was generated"},
@@ -92,7 +103,7 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 			if tt.c.Name == "kube-proxy" {
 				change = changes[1]
 			}
-			assert.That(t, change.Action == tt.action && strings.Contains(change.Why, tt.why), "%s: %s", change.Action, change.Why)
+			assert.That(t, change.Action == tt.action && change.same == (tt.same || tt.has == generated && tt.given == nil && tt.cc == nil) && strings.Contains(change.Why, tt.why), "%s: %s", change.Action, change.Why)
 			if tt.next == "" {
 				if change.Write != nil {
 					t.Errorf("it writes %v", change.Write.New)
@@ -107,6 +118,31 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// verdict is a component that says the same about every configuration.
+type verdict struct {
+	component.Component
+	outcome component.Outcome
+}
+
+func (v verdict) Validate(context.Context, []byte) component.Verdict {
+	return component.Verdict{Outcome: v.outcome}
+}
+
+// kubeadm writes zero values of fields that a later version may not know.
+func TestAGeneratedTextStaysUnlessTheTargetRejectsIt(t *testing.T) {
+	for outcome, writes := range map[component.Outcome]bool{component.Accepted: false, component.CouldNotTell: false, component.Rejected: true} {
+		c := Change{same: true, Current: []byte("old"), Next: []byte("new"), Write: &Write{}}
+		c.keepText(t.Context(), verdict{outcome: outcome})
+		assert.That(t, (c.Write != nil) == writes && (string(c.Next) == "new") == writes, "%v: %+v", outcome, c)
+	}
+	c := Change{same: true, Write: &Write{}}
+	c.keepText(t.Context(), nil)
+	assert.That(t, c.Write == nil, "without a program it writes %+v", c.Write)
+	c = Change{Write: &Write{}}
+	c.keepText(t.Context(), nil)
+	assert.That(t, c.Write != nil, "what says something else is not written")
 }
 
 func TestReplaceKeepsOtherKeysOfTheConfigMap(t *testing.T) {

@@ -209,12 +209,13 @@ func (d Document) UnknownKindError() error {
 type Input struct {
 	File     string
 	Cluster  *ClusterConfiguration // nil if the file has none
-	Endpoint string                // host:port from an InitConfiguration; "" if there is none
+	Init     bool                  // whether the file has an InitConfiguration
+	Endpoint string                // host:port from it; "" if there is none
 	Configs  map[string]Document   // component configurations, by component name
 	Notes    []string              // about ignored documents
 }
 
-// ParseFile parses a file with a ClusterConfiguration, component configurations, or both. It fails if a document cannot be
+// ParseFile parses a file with kubeadm's configuration, component configurations, or both. It fails if a document cannot be
 // parsed, has an unknown kind, or is the second of its kind; the error names that document.
 func ParseFile(file string, data []byte) (*Input, error) {
 	documents, err := Documents(file, data)
@@ -240,7 +241,7 @@ func ParseFile(file string, data []byte) (*Input, error) {
 			return nil, err
 		}
 	}
-	if g.Cluster == nil && len(g.Configs) == 0 {
+	if g.Cluster == nil && len(g.Configs) == 0 && !g.Init {
 		return nil, fmt.Errorf("%s has neither a ClusterConfiguration nor a component configuration", file)
 	}
 	return g, nil
@@ -275,6 +276,7 @@ func (g *Input) add(d Document) error {
 	}
 	var err error
 	if d.Kind == kindInitConfiguration {
+		g.Init = true
 		g.Endpoint, err = endpointOf(d.Text)
 	} else {
 		g.Cluster, err = parseClusterConfiguration(d.Text)

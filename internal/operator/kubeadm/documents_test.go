@@ -205,7 +205,6 @@ func TestParseFileRejectsInvalidFiles(t *testing.T) {
 	old := " is not supported, only of v1beta3 and v1beta4; convert older versions with \"kubeadm config migrate\""
 	for _, tt := range []struct{ name, data, want string }{
 		{"nothing", "# nothing\n", nothing},
-		{"an InitConfiguration alone", kubeadms("v1beta4", "InitConfiguration", ""), nothing},
 		{"a JoinConfiguration alone", kubeadms("v1beta4", "JoinConfiguration", ""), nothing},
 		{"an old ClusterConfiguration", kubeadms("v1beta2", "ClusterConfiguration", ""), "f.yaml: ClusterConfiguration of kubeadm.k8s.io/v1beta2" + old},
 		{"a future InitConfiguration", kubeletDocument + "---\n" + kubeadms("v1", "InitConfiguration", ""),

@@ -69,6 +69,10 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 					t.Error(difference)
 				}
 				compareEffective(t, c, ours.Data[c.Key], theirs.Data[c.Key])
+				assert.That(t, sameMeaning(c, theirs, ours), "%s: kubeadm's text would be replaced", c.ConfigMap)
+				other := theirs.DeepCopy()
+				other.Data[c.Key] += "enableServer: true\n"
+				assert.That(t, !sameMeaning(c, theirs, other), "%s: another field is overlooked", c.ConfigMap)
 			}
 		})
 	}

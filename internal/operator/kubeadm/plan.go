@@ -133,9 +133,11 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 	if note := skewNote(p.Current, p.Target); note != "" {
 		p.Notes = append(p.Notes, note)
 	}
-	for _, change := range changes {
+	for i := range changes {
+		change := &changes[i]
 		name := change.Component.Name
-		p.Components = append(p.Components, newRow(ctx, change, binaries[name], versions[name], versionErrs[name]))
+		change.keepText(ctx, binaries[name])
+		p.Components = append(p.Components, newRow(ctx, *change, binaries[name], versions[name], versionErrs[name]))
 	}
 	if existing.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{

@@ -111,7 +111,7 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 							t.Errorf("%+v", row)
 						}
 					case origin == Generated:
-						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Regenerate && row.NextVersion == preferred && change.Write != nil, "%+v", row)
+						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Regenerate && row.NextVersion == preferred && (change.Write != nil) == (state.words != ""), "%+v", row)
 					default:
 						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Keep && change.Write == nil, "%+v", row)
 					}
