@@ -84,7 +84,7 @@ func credentials(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: credentials")
 	}
 	change(ts, "kube-proxy", func(cm *corev1.ConfigMap) {
-		cm.Data["kubeconfig.conf"] += "- name: mallory\n  user: {token: TOPSECRET}\n"
+		cm.Data["kubeconfig.conf"] += "\n- name: mallory\n  user: {token: TOPSECRET}\n"
 		cm.BinaryData = map[string][]byte{"extra": {0, 1}}
 	})
 }
