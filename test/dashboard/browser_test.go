@@ -10,10 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -24,6 +27,8 @@ import (
 type browser struct {
 	t   *testing.T
 	ctx context.Context
+
+	mayFail atomic.Bool // the page may throw
 }
 
 // open opens an address in a new browser.
@@ -37,8 +42,16 @@ func open(t *testing.T, address string) *browser {
 		chromedp.UserDataDir(t.TempDir()))
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {}))
-	b := &browser{t, ctx}
+	b := &browser{t: t, ctx: ctx}
+	var mu sync.Mutex
+	var said []string // by the page and the browser
 	t.Cleanup(func() {
+		if t.Failed() {
+			state, err := evaluate[string](b, state)
+			mu.Lock()
+			defer mu.Unlock()
+			t.Logf("the page is %s (%v), and its console has:\n%s", state, err, strings.Join(said[max(0, len(said)-50):], "\n"))
+		}
 		_ = chromedp.Cancel(ctx) // it may have died: the test reports that already
 		cancel()
 		stop()
@@ -46,12 +59,45 @@ func open(t *testing.T, address string) *browser {
 	// The browser lives as long as the context of the first action.
 	assert.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
 	assert.NoError(t, chromedp.Listen(ctx, func(event any) {
-		if e, ok := event.(*runtime.EventExceptionThrown); ok {
-			t.Errorf("the page throws: %+v", e.ExceptionDetails)
+		mu.Lock()
+		defer mu.Unlock()
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			if !b.mayFail.Load() {
+				t.Errorf("the page throws: %+v", e.ExceptionDetails)
+			}
+		case *runtime.EventConsoleAPICalled:
+			for _, a := range e.Args {
+				said = append(said, fmt.Sprintf("%s: %s %s", e.Type, a.Value, a.Description))
+			}
+		case *log.EventEntryAdded:
+			said = append(said, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
 		}
 	}))
-	b.do(chromedp.Navigate(address))
+	b.load(chromedp.Navigate(address))
 	return b
+}
+
+// state is JavaScript for what a failed test prints of the page.
+const state = `JSON.stringify({ address: location.href, visibility: document.visibilityState, ready: document.readyState,
+  ...Object.fromEntries(["link", "broken", "troubles", "token-why", "first", "summary", "fleet-words", "rollouts"].map((id) => [id, document.getElementById(id)?.innerText.slice(0, 300)])) })`
+
+// load loads a page, again if that fails: a network that another test adds to this machine aborts the requests of a browser. The page
+// itself does the same if a part of it is missing.
+func (b *browser) load(action chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		ctx, cancel := context.WithTimeout(b.ctx, within)
+		defer cancel()
+		return chromedp.Do(ctx, action)
+	})
+	b.waits(`document.readyState === "complete" && !document.getElementById("broken")?.textContent`)
+}
+
+// begin begins to load an address.
+func (b *browser) begin(address string) {
+	b.t.Helper()
+	value[bool](b, fmt.Sprintf(`(location.href = %q, true)`, address))
 }
 
 // do runs actions in the page.
@@ -177,5 +223,3 @@ func (b *browser) picture(name string) {
 func focus(selector string) chromedp.Action[chromedp.Void] {
 	return chromedp.Focus(chromedp.CSS(selector))
 }
-
-func reload() chromedp.Action[chromedp.Void] { return chromedp.Reload() }

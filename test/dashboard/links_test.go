@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -55,7 +56,7 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	b.shows("#nodes-words", "30 nodes")
 	value[bool](b, `(history.forward(), history.forward(), true)`)
 	b.waits(`document.getElementById("health-Failed").getAttribute("aria-pressed") === "true"`)
-	b.do(reload())
+	b.load(chromedp.Reload())
 	b.shows("#fleet-words", "30 nodes in 3 zones, 2 shown")
 
 	// A summary line is a link to what it counts.

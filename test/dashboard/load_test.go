@@ -63,7 +63,7 @@ func underLoad(t *testing.T, address string) {
 		}
 	}))
 	call(b, tracing.Start, tracing.StartParams{TraceConfig: &tracing.TraceConfig{IncludedCategories: []string{"toplevel", "blink.user_timing", "disabled-by-default-devtools.timeline", "devtools.timeline", "loading", "__metadata"}}})
-	b.do(chromedp.Navigate(address))
+	b.load(chromedp.Navigate(address))
 	b.shows("#fleet-words", allShown())
 	shown := value[float64](b, `performance.now()`)
 	paint := value[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)

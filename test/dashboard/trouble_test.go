@@ -116,7 +116,7 @@ func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	b.shows("#token", "the token is missing or wrong: open the address that kubectl evenkeel dashboard has printed")
 	b = open(t, address)
 	b.shows("#link", "live")
-	b.do(reload())
+	b.load(chromedp.Reload())
 	b.shows("#link", "live") // a tab that is loaded again still knows it
 	served.stop(t)
 	b.shows("#troubles", "The command that serves this page has not answered since", "Is kubectl evenkeel dashboard still running?")
