@@ -4,9 +4,12 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,8 +31,8 @@ import (
 //go:embed web
 var files embed.FS
 
-// contentPolicy lets the page load resources from this server only.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+// contentPolicy lets the page load resources from this server only. %s is the hash of the page's inline script.
+const contentPolicy = "default-src 'none'; script-src 'self' 'sha256-%s'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // handler serves the page without, and the API with a token.
@@ -38,6 +41,13 @@ func (s *Server) handler() http.Handler {
 	if err != nil {
 		panic(err) // it is embedded
 	}
+	page, err := fs.ReadFile(web, "index.html")
+	if err != nil {
+		panic(err)
+	}
+	_, page, _ = bytes.Cut(page, []byte("<script>"))
+	page, _, _ = bytes.Cut(page, []byte("</script>"))
+	hash := sha256.Sum256(page)
 	api := http.NewServeMux()
 	api.HandleFunc("GET /api/about", s.about)
 	api.HandleFunc("GET /api/summaries", s.summaries)
@@ -45,14 +55,14 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(web))
 	mux.Handle("/api/", s.requireToken(api))
-	return secured(mux)
+	return secured(mux, fmt.Sprintf(contentPolicy, base64.StdEncoding.EncodeToString(hash[:])))
 }
 
 // secured refuses cross-site requests, and sets security headers.
-func secured(next http.Handler) http.Handler {
+func secured(next http.Handler, policy string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for key, value := range map[string]string{
-			"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
 			"Referrer-Policy":            "no-referrer",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
 		} {

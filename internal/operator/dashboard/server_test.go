@@ -139,7 +139,7 @@ func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
 			assert.That(t, got == want, "%s: %s is %q, want %q", r.URL, key, got, want)
 		}
 		policy := w.Header().Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || !strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'") || strings.Contains(policy, "unsafe") {
+		if !strings.Contains(policy, "default-src 'none'; script-src 'self' 'sha256-") || !strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: the policy is %q", r.URL, policy)
 		}
 	}

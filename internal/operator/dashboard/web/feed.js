@@ -27,7 +27,7 @@ export class Feed {
     this.nodes = new Map();
     this.rest = null;
     const reader = (this.reader = new AbortController());
-    this.follow(reader.signal).catch(console.debug);
+    this.follow(reader.signal).catch(reportError);
   }
 
   stop() {
@@ -86,7 +86,7 @@ export class Feed {
         const line = text.slice(0, end);
         if (!line.startsWith("data: ")) continue;
         await breath(); // several events can have arrived together
-        await this.take(JSON.parse(line.slice(6)), signal);
+        await this.take(JSON.parse(line.slice(6)), signal).catch(reportError); // an error of the page is none of the connection
         if (signal.aborted) return;
       }
       this.link("live");

@@ -206,21 +206,13 @@ addEventListener("popstate", () => {
   show();
 });
 
-async function start() {
-  takeToken();
-  const about = await (await ask("api/about")).json();
-  Object.assign(words, about.words);
-  clusters = about.clusters;
-  place = read(location.hash);
-  go({ context: place.context || clusters[0].context }, true);
-  if (clusters.length > 1) readSummaries();
-}
-
-/** Starts, and again if the command does not answer. */
+/** Starts when the command has answered. */
 async function begin() {
-  for (const since = Date.now(); ;) {
+  takeToken();
+  let about;
+  for (const since = Date.now(); !about;) {
     try {
-      return await start();
+      about = await (await ask("api/about")).json();
     } catch (e) {
       if (e.status === 401) return askToken(e.message);
       console.debug(e);
@@ -229,5 +221,10 @@ async function begin() {
       await new Promise((done) => setTimeout(done, 1000));
     }
   }
+  Object.assign(words, about.words);
+  clusters = about.clusters;
+  place = read(location.hash);
+  go({ context: place.context || clusters[0].context }, true);
+  if (clusters.length > 1) readSummaries();
 }
 begin();
