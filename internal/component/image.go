@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// NewImage returns a component whose binary is in a container image. containerd runs kube-proxy; a kubelet is copied to scratchDir. ctr must
-// be in PATH and uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by default "k8s.io", the namespace of the
+// NewImage returns a component whose binary is in a container image. containerd runs kube-proxy; a kubelet is copied to scratchDir. ctr
+// must be in PATH and uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by default "k8s.io", the namespace of the
 // kubelet's images). It never pulls an image: without the image or without containerd, kube-proxy's verdicts are CouldNotTell with a hint.
 // The error says that the component is unknown, that the reference is invalid, or why there is no kubelet.
 func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, error) {

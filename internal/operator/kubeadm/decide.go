@@ -336,8 +336,8 @@ func apiVersionOf(text []byte) string {
 }
 
 // Defaults returns the generated configurations of the named components, or of all if names is empty, as YAML documents. They
-// are generated from the file's ClusterConfiguration, from kubeadm's defaults if it has only an InitConfiguration, or else from the cluster's
-// (proposal: "kubeadm alpha config print component-defaults"). The error says what is missing.
+// are generated from the file's ClusterConfiguration, from kubeadm's defaults if it has only an InitConfiguration, or else from the
+// cluster's (proposal: "kubeadm alpha config print component-defaults"). The error says what is missing.
 func Defaults(existing *Cluster, input *Input, names []string) ([]byte, error) {
 	if input != nil && input.Cluster == nil && input.Init {
 		cc, err := parseClusterConfiguration([]byte("apiVersion: " + kubeadmV1beta4 + "\nkind: " + kindClusterConfiguration))
