@@ -16,7 +16,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -102,7 +101,7 @@ func (m *machine) assign(name, fields string) {
 			return m.server.Patch("nodeconfigs", "", node, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMapRef": ref}}})
 		}
 		err := assign()
-		for ; apierrors.IsNotFound(err); err = assign() { // the agent creates it
+		for ; simapi.IsNotFound(err); err = assign() { // the agent creates it
 			time.Sleep(time.Second)
 		}
 		m.do(err)
