@@ -52,6 +52,9 @@ func brief(line string, n int) string {
 	if utf8.RuneCountInString(line) <= n {
 		return line
 	}
+	if cause := strings.TrimSpace(line); strings.HasPrefix(cause, "error:") || strings.HasPrefix(cause, "Bad:") {
+		line, _, _ = strings.Cut(line, "; ") // of a kubelet's last errors, the first one ended it
+	}
 	parts := chain(line)
 	short := line
 	for keep := len(parts) - 2; keep > 0; keep-- {

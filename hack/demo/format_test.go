@@ -39,6 +39,7 @@ func TestALongLineKeepsItsBeginningAndItsLastCause(t *testing.T) {
 		{"Preflight: node n refuses this (Because: failed to load: failed to decode: a typo)", "Preflight: node n refuses this (Because: … a typo)"},
 		{"demo revision 1: Progressing: revision 1: 0 of 21 nodes", "demo revision 1: Progressing: … 0 of 21 nodes"},
 		{"demo revision 2: Halted: 1 node failed: push a fix, or: kubectl evenkeel rollout undo", "demo revision 2: … push a fix, or: kubectl evenkeel rollout undo"},
+		{"error: node n rolled back (CrashLooped): exit status 1: invalid reservation; rpc error: unknown method", "error: node n rolled back (CrashLooped): … invalid reservation"},
 		{"note: a field that nobody knows: a kubelet without it rejects it", "note: a field that nobody knows: a kubelet without it rejects it"},
 		{strings.Repeat("no chain ", 10), strings.Repeat("no chain ", 10)},
 	} {

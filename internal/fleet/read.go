@@ -113,7 +113,7 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 		for {
 			switch {
 			case err != nil:
-				yield(Pair{}, fmt.Errorf("list NodeConfigs (is evenkeel's API installed?): %w", err))
+				yield(Pair{}, fmt.Errorf("list NodeConfigs%s: %w", installed(err), err))
 				return
 			case node == nil && config == nil:
 				return
@@ -147,12 +147,20 @@ func MayNotListNodes(ctx context.Context, c client.Reader) bool {
 	return apierrors.IsForbidden(c.List(ctx, &corev1.NodeList{}, client.Limit(1)))
 }
 
+// installed asks, unless the error says that only the right is missing, whether there is such an API.
+func installed(err error) string {
+	if apierrors.IsForbidden(err) {
+		return ""
+	}
+	return " (is evenkeel's API installed?)"
+}
+
 // ConfigPairs yields all NodeConfigs without their Nodes, for users who may not list Nodes.
 func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[Pair, error] {
 	return func(yield func(Pair, error) bool) {
 		for nc, err := range Configs(ctx, c) {
 			if err != nil {
-				err = fmt.Errorf("list NodeConfigs (is evenkeel's API installed?): %w", err)
+				err = fmt.Errorf("list NodeConfigs%s: %w", installed(err), err)
 			}
 			if !yield(Pair{Config: nc, NodeUnread: true}, err) {
 				return

@@ -38,7 +38,7 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 	case err == nil:
 		p.Config = &config
 	case !missing(err):
-		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
+		return p, fmt.Errorf("get NodeConfig %s%s: %w", name, installed(err), err)
 	}
 	if p.NodeUnread && p.Config == nil {
 		return p, fmt.Errorf("get node %s: %w", name, denied)

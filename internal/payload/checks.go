@@ -29,8 +29,11 @@ func checkKind(fields map[string]any) string {
 		want = quote(apiVersion)
 	}
 	hint := ""
-	if kind == "ConfigMap" {
+	switch kind {
+	case "ConfigMap":
 		hint = "; pass the value of its data key, not the ConfigMap"
+	case "NodeConfigRollout":
+		hint = "; kubectl apply takes this file, and kubectl evenkeel rollout plan"
 	}
 	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), want, KubeletKind, hint)
 }

@@ -166,14 +166,18 @@ func (w *world) startCluster() error {
 	return errors.Join(err, os.MkdirAll(filepath.Join(w.workdir, ".kube"), 0o700), w.write(".kube/config", string(kubeconfig)))
 }
 
-// hollowNodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7.
+// hollowNodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7, as pages about
+// rehearsals set it, and like real ones if they reserve more than they have.
 func (w *world) hollowNodes(o hollow.Options) error {
 	o.Config = w.cluster.AdminConfig()
 	if o.Version == "" {
 		o.Version = version
 	}
 	o.Limits.CrashLoopThreshold = 3
-	o.Faults = []hollow.Fault{{Kind: hollow.CrashLoop, Field: "maxPods", Value: "7"}}
+	o.Faults = []hollow.Fault{
+		{Kind: hollow.CrashLoop, Field: "maxPods", Value: "7"},
+		{Kind: hollow.CrashLoop, Field: "kubeReserved.ephemeral-storage", Value: "100Ti"},
+	}
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		var f *hollow.Fleet

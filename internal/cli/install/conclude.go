@@ -43,8 +43,8 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 		kept = "still has its agent"
 	}
 	verdict := fmt.Errorf("%s; failed on %s, which %s unless a message above says otherwise\n"+
-		"look at `journalctl -u kubelet` there; after the repair: kubectl evenkeel %s --retry %s; without --retry the command continues with "+
-		"the other nodes",
+		"if its pod has run, `journalctl -u kubelet` there says more; after the repair: kubectl evenkeel %s --retry %s; without --retry the "+
+		"command continues with the other nodes",
 		words, printable.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
 	if p.Progress.Outcome() == installer.TimedOut {
 		return &command.Exit{Code: command.ExitTimeout, Err: verdict}
