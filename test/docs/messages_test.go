@@ -70,16 +70,16 @@ func exists(words string, source []string) bool {
 	return false
 }
 
-// messages returns the string literals of the programs' source, and whole files of the dashboard's JavaScript.
+// messages returns the string literals of the programs' source, and whole files of the dashboard's page.
 func messages(t *testing.T, dirs ...string) (out []string) {
 	for _, dir := range dirs {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			ext := filepath.Ext(path)
-			if err != nil || ext != ".go" && ext != ".js" || strings.HasSuffix(path, "_test.go") {
+			if err != nil || !slices.Contains([]string{".go", ".js", ".html"}, ext) || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
 			text, err := os.ReadFile(path)
-			if ext == ".js" {
+			if ext != ".go" {
 				out = append(out, string(text))
 			} else {
 				out = append(out, literal.FindAllString(concatenated.ReplaceAllString(string(text), ""), -1)...)
