@@ -153,7 +153,9 @@ install.yaml: ## build the plugin, the images of this clone for this machine's a
 	@sed 's#evenkeel.dev/\(agent\|controller\):latest#$(REGISTRY)/\1:$(CLONE_VERSION)#' $@.new >$@ && rm $@.new
 
 PUSH ?= skopeo copy
-push: install.yaml ## make install.yaml, and push its images to REGISTRY
+push: ## make install.yaml, and push its images to REGISTRY
+	@[ "$(REGISTRY)" != evenkeel.dev ] || { echo "make push: name your registry: make push REGISTRY=registry.example.com/evenkeel" >&2; exit 2; }
+	@$(MAKE) --no-print-directory install.yaml
 	@for i in agent controller; do $(PUSH) oci-archive:$$(echo dist/install/evenkeel-$$i-*.tar) docker://$(REGISTRY)/$$i:$(CLONE_VERSION); done
 
 # The URL of the directory from which users get the files of the release: in the Krew manifest.
