@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/internal/listwatch"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -27,7 +28,7 @@ func Passing(err error) bool {
 	case errors.As(err, &status):
 		code := status.Status().Code
 		return code >= 500 || code == 429 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
-	case errors.Is(err, errSilent), errors.Is(err, errEnded):
+	case errors.Is(err, listwatch.ErrSilent), errors.Is(err, listwatch.ErrEnded):
 		return true
 	case errors.Is(err, context.Canceled):
 		return false

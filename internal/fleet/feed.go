@@ -6,17 +6,17 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/listwatch"
 )
 
 const (
@@ -87,58 +87,34 @@ func (f *Feed) Run(ctx context.Context) {
 
 // connect watches over one connection. It returns when all existing objects were set; zero if they were not.
 func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	deadline := time.AfterFunc(syncTimeout, func() { cancel(errSilent) })
-	defer deadline.Stop()
-	exists := map[client.ObjectKey]bool{}
-	add := func(o client.Object) {
-		exists[client.ObjectKeyFromObject(o)] = true
-		f.Set(o)
-	}
-	finish := func(version string) {
-		deadline.Stop()
-		f.removeOthers(exists, version)
-		exists, synced = nil, time.Now()
-		f.Synced()
-	}
-	begin := true
-	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
-		func(e watch.EventType, o client.Object) {
-			if !synced.IsZero() {
-				f.apply(e, o)
-				return
+	exists := map[client.ObjectKey]bool{} // until all are known
+	c := listwatch.Connection{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := f.empty()
+			return list, f.API.List(ctx, list, f.within(o))
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return f.API.Watch(ctx, f.empty(), f.within(o))
+		},
+		// Each new watch costs the API server a full list: the watches should not end at the same time.
+		StreamTimeout: syncTimeout, ListTimeout: listTimeout, Extend: true, PageSize: PageSize, Lifetime: wait.Jitter(time.Hour, 0.5),
+		Set: func(o listwatch.Object) {
+			if exists != nil {
+				exists[client.ObjectKeyFromObject(o)] = true
 			}
-			deadline.Reset(syncTimeout)
-			switch e {
-			case watch.Bookmark:
-				if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-					finish(o.GetResourceVersion())
-				}
-			case watch.Deleted:
-				delete(exists, client.ObjectKeyFromObject(o))
-				f.Remove(o)
-			default:
-				add(o)
-			}
-		})
-	// The API server does not stream lists, or its watch cache is seconds behind etcd: list the objects instead.
-	if synced.IsZero() && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
-		deadline.Reset(listTimeout)
-		var version string
-		version, err = f.listAll(ctx, func(o client.Object) {
-			deadline.Reset(listTimeout)
-			add(o)
-		})
-		if err == nil {
-			finish(version)
-			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: version}, f.apply)
-		}
+			f.Set(o)
+		},
+		Remove: func(o listwatch.Object) {
+			delete(exists, client.ObjectKeyFromObject(o))
+			f.Remove(o)
+		},
+		Synced: func(version string) {
+			f.removeOthers(exists, version)
+			exists = nil
+			f.Synced()
+		},
 	}
-	if synced.IsZero() && context.Cause(ctx) == errSilent {
-		err = errSilent
-	}
-	return synced, err
+	return c.Run(ctx)
 }
 
 // removeOthers removes known objects that did not exist at a resource version.
@@ -153,78 +129,19 @@ func (f *Feed) removeOthers(exists map[client.ObjectKey]bool, version string) {
 	}
 }
 
-// listAll lists all objects in pages, as of one resource version that is not older than the request, and returns that version.
-func (f *Feed) listAll(ctx context.Context, add func(client.Object)) (version string, err error) {
-	for options := (metav1.ListOptions{Limit: PageSize}); ; {
-		list := f.List.DeepCopyObject().(client.ObjectList)
-		if err := f.API.List(ctx, list, f.within(options)); err != nil {
-			return "", err
-		}
-		err := meta.EachListItem(list, func(item runtime.Object) error {
-			add(item.(client.Object))
-			return nil
-		})
-		if options.Continue = list.GetContinue(); err != nil || options.Continue == "" {
-			return list.GetResourceVersion(), err
-		}
-	}
-}
-
 // Older reports whether resource version a is older than b. A version that cannot be compared counts as newer.
 func Older(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }
 
-func (f *Feed) apply(e watch.EventType, o client.Object) {
-	switch e {
-	case watch.Bookmark:
-	case watch.Deleted:
-		f.Remove(o)
-	default:
-		f.Set(o)
-	}
-}
-
-func (f *Feed) watch(ctx context.Context, options metav1.ListOptions, handle func(watch.EventType, client.Object)) error {
-	// Each new watch costs the API server a full list: the watches should not end at the same time.
-	timeout := int64(wait.Jitter(time.Hour, 0.5).Seconds())
-	options.TimeoutSeconds, options.AllowWatchBookmarks = &timeout, true
-	w, err := f.API.Watch(ctx, f.List.DeepCopyObject().(client.ObjectList), f.within(options))
-	if err != nil {
-		return err
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case e, open := <-w.ResultChan():
-			if !open {
-				return errEnded
-			}
-			if e.Type == watch.Error {
-				return apierrors.FromObject(e.Object)
-			}
-			o, ok := e.Object.(client.Object)
-			if !ok {
-				return fmt.Errorf("the watch sent a %T", e.Object)
-			}
-			handle(e.Type, o)
-		}
-	}
-}
+func (f *Feed) empty() client.ObjectList { return f.List.DeepCopyObject().(client.ObjectList) }
 
 func (f *Feed) within(raw metav1.ListOptions) *client.ListOptions {
 	o := f.Options
 	o.Raw, o.Limit, o.Continue = &raw, raw.Limit, raw.Continue
 	return &o
 }
-
-var (
-	errSilent = errors.New("the API server sent nothing in time")
-	errEnded  = errors.New("the API server ended the watch")
-)
 
 // Backoff returns the delays between attempts: short at first, then longer, up to a few seconds.
 type Backoff struct {

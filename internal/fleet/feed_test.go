@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/listwatch"
 )
 
 func TestBackoffGrowsToALimit(t *testing.T) {
@@ -83,7 +84,7 @@ func TestAListWaitsForAWatchCacheThatIsLate(t *testing.T) {
 		lost   error
 	}{
 		"it answers":           {listTimeout - time.Second, true, nil},
-		"it answers no longer": {listTimeout + time.Second, false, errSilent},
+		"it answers no longer": {listTimeout + time.Second, false, listwatch.ErrSilent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

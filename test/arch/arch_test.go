@@ -27,7 +27,7 @@ const module = "github.com/evenkeel/evenkeel/"
 // only, and packages below its own directory. In depguard, each directory would need the list of all directories that are not
 // below it.
 var layers = [][]string{
-	{"api", "config", "internal/atomicfile", "internal/printable"},
+	{"api", "config", "internal/atomicfile", "internal/listwatch", "internal/printable"},
 	{"internal/payload", "internal/node/trial", "internal/rollout"},
 	{"internal/component", "internal/controller/gate", "internal/fleet", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/supervisor/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/podguard"},

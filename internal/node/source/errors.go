@@ -15,13 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/evenkeel/evenkeel/internal/listwatch"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-var (
-	errNoAnswer = errors.New("no answer in time")
-	errClosed   = errors.New("the connection was closed before there was an answer")
-)
+// errNoAnswer means that the API server did not answer in time.
+var errNoAnswer = listwatch.ErrSilent
 
 // answered reports whether an API server answered the request that returned err.
 func answered(err error) bool {

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/evenkeel/evenkeel/internal/listwatch"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -32,7 +33,7 @@ func TestSilenceIsNotARefusal(t *testing.T) {
 	nodeConfigs := schema.GroupResource{Group: "evenkeel.dev", Resource: "nodeconfigs"}
 	for want, all := range map[bool][]error{
 		true: {
-			errNoAnswer, errClosed, &kubeconfigError{"kubeconfig", fs.ErrNotExist},
+			errNoAnswer, listwatch.ErrEnded, &kubeconfigError{"kubeconfig", fs.ErrNotExist},
 			apierrors.NewTooManyRequests("later", 1), apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"),
 		},
 		false: {
@@ -51,7 +52,7 @@ func TestOnlyMissingRightsAreAnAnswer(t *testing.T) {
 	for want, all := range map[trial.IntentKind][]error{
 		trial.Invalid: {apierrors.NewForbidden(maps, "a", errors.New("no")), apierrors.NewUnauthorized("no")},
 		trial.Unanswered: {
-			errNoAnswer, errClosed, &kubeconfigError{"kubeconfig", fs.ErrNotExist}, x509.UnknownAuthorityError{}, context.DeadlineExceeded,
+			errNoAnswer, listwatch.ErrEnded, &kubeconfigError{"kubeconfig", fs.ErrNotExist}, x509.UnknownAuthorityError{}, context.DeadlineExceeded,
 			apierrors.NewBadRequest("no"), apierrors.NewConflict(maps, "a", errors.New("no")), apierrors.NewResourceExpired("no"), apierrors.NewTooManyRequests("no", 1),
 			apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"), apierrors.NewTimeoutError("slow", 1),
 			apierrors.NewNotFound(maps, ""), // another server answers
