@@ -63,7 +63,6 @@ func TestWrongUsageNamesTheRightOne(t *testing.T) {
 		{"--nodes=-1", program.ExitUsage, "--nodes must not be negative"},
 		{"--zones=-1", program.ExitUsage, "--zones must not be negative"},
 		{"--trial-duration=0s", program.ExitUsage, "--trial-duration must be longer than 0"},
-		{"--clock-skew=-1h", program.ExitUsage, "--clock-skew must not be negative"},
 		{"--lease-period=-1s", program.ExitUsage, "--lease-period must not be negative"},
 		{"--crash-loop-threshold=11", program.ExitUsage, "must be 0 to 10"},
 		{"--name-prefix=Big_", program.ExitUsage, `--name-prefix "Big_"`},

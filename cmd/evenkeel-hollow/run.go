@@ -55,7 +55,6 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.Limits.HealthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
 	f.IntVar(&o.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.LeasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")
-	f.DurationVar(&o.ClockSkew, "clock-skew", 0, "error of the nodes' clocks, such as 1h: some clocks are ahead, the others behind")
 	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: 50 nodes join after one minute; repeatable")
 	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: nodes leave after this time; repeatable")
 	f.StringArrayVar(&o.reboot, "reboot", nil, "NODES@AFTER: nodes are cordoned, reboot after this time, and are uncordoned; repeatable")
@@ -109,9 +108,6 @@ func (o *options) check() error {
 	}
 	if o.LeasePeriod < 0 {
 		return program.Usage("--lease-period must not be negative, is %s", o.LeasePeriod)
-	}
-	if o.ClockSkew < 0 {
-		return program.Usage("--clock-skew must not be negative, is %s: it is used in both directions", o.ClockSkew)
 	}
 	if t := o.Limits.CrashLoopThreshold; t < 0 || t > 10 {
 		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", t)

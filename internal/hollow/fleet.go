@@ -53,12 +53,9 @@ type Options struct {
 	// LeasePeriod is how often Leases are renewed; 0 means at each start of a kubelet, and every 10s during a trial. A cluster
 	// with a controller-manager needs 10s.
 	LeasePeriod time.Duration
-	// ClockSkew is how far the nodes' clocks are off: about half of them are ahead, the others behind. It shifts all reported
-	// times, except those that a kubelet and its agent compare with each other.
-	ClockSkew time.Duration
-	Version   string // of the agents
-	Log       *slog.Logger
-	AgentLog  *slog.Logger // of the agents; nil discards their logs
+	Version     string // of the agents
+	Log         *slog.Logger
+	AgentLog    *slog.Logger // of the agents; nil discards their logs
 	// Metrics returns the metrics of a node's agent; nil means that all agents share unexported ones.
 	Metrics func(node string) *agent.Metrics
 }

@@ -24,7 +24,6 @@ type heartbeat struct {
 	fleet  *Fleet
 	name   string
 	period time.Duration // of the Lease; 0 means at each start, and while it is watched
-	skew   time.Duration // of the node's clock
 
 	mu           sync.Mutex
 	ended        bool
@@ -165,7 +164,7 @@ func (h *heartbeat) send(ctx context.Context, post, ready, due bool) error {
 		return ctx.Err()
 	}
 	if post {
-		if err := api.setReady(ctx, h.name, ready, time.Now().Add(h.skew)); err != nil {
+		if err := api.setReady(ctx, h.name, ready); err != nil {
 			return err
 		}
 	}
@@ -175,13 +174,13 @@ func (h *heartbeat) send(ctx context.Context, post, ready, due bool) error {
 	return nil
 }
 
-// setReady writes the Node's condition Ready with the given time.
-func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Time) error {
+// setReady writes the Node's condition Ready.
+func (a *api) setReady(ctx context.Context, node string, ready bool) error {
 	status, reason := corev1.ConditionTrue, "KubeletReady"
 	if !ready {
 		status, reason = corev1.ConditionFalse, "KubeletNotReady"
 	}
-	now := at.UTC().Format(time.RFC3339)
+	now := time.Now().UTC().Format(time.RFC3339)
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":%q,`+
 		`"message":"simulated by evenkeel-hollow","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`, status, reason, now, now)
 	_, err := a.core.Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")

@@ -25,7 +25,6 @@ type node struct {
 	fleet     *Fleet
 	name      string
 	dir       string // of the agent's state
-	skew      time.Duration
 	kubelet   *kubelet
 	heartbeat *heartbeat
 
@@ -42,9 +41,8 @@ type node struct {
 }
 
 func newHollowNode(f *Fleet, name string) *node {
-	skew := skewOf(name, f.o.ClockSkew)
-	h := &heartbeat{fleet: f, name: name, period: f.o.LeasePeriod, skew: skew}
-	n := &node{fleet: f, name: name, skew: skew, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{heartbeat: h}}
+	h := &heartbeat{fleet: f, name: name, period: f.o.LeasePeriod}
+	n := &node{fleet: f, name: name, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{heartbeat: h}}
 	n.setFaults(nil)
 	return n
 }
@@ -76,9 +74,6 @@ func (n *node) start() (reporter *source.Reporter, ended <-chan struct{}, err er
 	}
 	log := n.fleet.o.AgentLog.With("node", n.name)
 	reporter = source.NewReporter(client, n.name, "evenkeel-agent", log)
-	if n.skew != 0 {
-		reporter.SetClock(func() time.Time { return time.Now().Add(n.skew) })
-	}
 	records := &agent.SavedConfigs{}
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	intended.ShowTo(reporter)
@@ -171,9 +166,6 @@ func (w recordingReporter) Report(r source.Report) {
 	w.node.mu.Lock()
 	w.node.status, w.node.reported = r.Status, true
 	w.node.mu.Unlock()
-	if w.node.skew != 0 {
-		r.Status = skewed(r.Status, w.node.skew)
-	}
 	w.Reporter.Report(r)
 }
 
