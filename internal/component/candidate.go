@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -180,16 +182,9 @@ func (k *Kubelet) nodeDropins(local RunConfig) ([]dropinFile, error) {
 // LocalDigest covers all files of the local configuration, and the errors of reading them. Different digests mean that
 // the local configuration changed or may have changed. It never waits for a file, such as a pipe without a writer.
 func (k *Kubelet) LocalDigest(initFile string) string {
-	h := sha256.New()
-	local := RunConfig{InitFile: initFile}
-	if file, _ := k.sources(local); file != "" {
-		data, err := atomicfile.ReadBounded(file, maxLocalBytes)
-		fmt.Fprintf(h, "%s %d %v\n%s", file, len(data), err, data)
-	}
-	nodeFiles, err := k.nodeDropins(local)
-	fmt.Fprintf(h, "%d %v\n", len(nodeFiles), err)
-	for _, d := range nodeFiles {
-		fmt.Fprintf(h, "%q %d\n%s", d.name, len(d.data), d.data)
+	files, h := k.LocalFiles(initFile), sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%q %s\n", path, files[path])
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -14,9 +14,6 @@ import (
 	"strings"
 	"time"
 
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
-
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -158,12 +155,9 @@ func (v Verdict) isLocal(names ...string) bool {
 }
 
 // decoded returns the fields of a configuration; nil if it cannot be decoded.
-func decoded(data []byte) (fields map[string]any) {
-	asJSON, err := yaml.YAMLToJSON(data)
-	if err != nil || kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &fields) != nil {
-		return nil
-	}
-	return fields
+func decoded(data []byte) map[string]any {
+	l, _ := newLayer(data, "")
+	return l.fields
 }
 
 // cutStrict splits a rejection into the errors of lenient decoding and those of strict decoding.

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -111,7 +110,7 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	given, err := exactly(d.Text)
+	given, err := payload.DecodeMapping(d.Text)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +118,7 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: only the grouped form has rules", err)
 	}
-	fields, err := exactly(constants.Upstream)
+	fields, err := payload.DecodeMapping(constants.Upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -163,20 +162,6 @@ func otherForm(d kubeadm.Document) string {
 		return "flat"
 	}
 	return "grouped"
-}
-
-// exactly returns the fields of a document without converting numbers.
-func exactly(text []byte) (map[string]any, error) {
-	if !json.Valid(text) {
-		var err error
-		if text, err = yaml.YAMLToJSON(text); err != nil {
-			return nil, err
-		}
-	}
-	var fields map[string]any
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	return fields, d.Decode(&fields)
 }
 
 // paths returns the sorted paths of upstream fields without a group. If a struct is a group, it returns the fields within it.

@@ -262,7 +262,7 @@ func beginsOf(done []v1alpha1.RolloutStep, t *Timeline, nodes []TimelineNode, st
 			before = min(max(before, int(rollout.RoundUp(s.Nodes, int32(t.Total)))), len(byAssignment))
 			for _, n := range byAssignment[:before] {
 				if n.State == rollout.Updated || n.State == rollout.Failed {
-					ends = later(ends, n.Ended)
+					ends = fleet.Latest(ends, n.Ended)
 				}
 			}
 			if next := assignedAfter(byAssignment, before); !next.IsZero() && next.Before(ends) {
@@ -285,13 +285,6 @@ func assignedAfter(byAssignment []TimelineNode, n int) time.Time {
 		return time.Time{}
 	}
 	return byAssignment[n].Assigned
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // addCounted adds what is only known as numbers, because the nodes have left the revision.
