@@ -10,10 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
@@ -22,31 +20,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// kubelet is the component that a node's agent runs: check uses the node's flags and local configuration for it.
-const kubelet = "kubelet"
-
 func checkCommand() *cobra.Command {
 	o := &options{}
-	var name string
-	var dropin, anywhere, selfTest bool
+	var dropin, selfTest bool
 	cmd := &cobra.Command{
-		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]\n  evenkeel-agent check --self-test [flags] -- KUBELET [KUBELET FLAGS]",
-		Short: "Validate a configuration with the component's own binary",
-		Long: `check validates a configuration with the component's own binary. Running
-processes are not affected.
+		Use:   "check FILE|- [flags] -- KUBELET [KUBELET FLAGS]\n  evenkeel-agent check --self-test [flags] -- KUBELET [KUBELET FLAGS]",
+		Short: "Validate a configuration with this node's kubelet",
+		Long: `check validates a configuration as this node does before it adopts one: in a dry
+run, with its kubelet, flags, local configuration and protected fields. Running
+processes are not affected. Conditions that depend on running pods are not checked.
 
-FILE is a complete configuration of the component; - is the standard input.
-
-kubelet     The dry run that precedes the adoption of a configuration, with this
-            node's kubelet, flags, local configuration and protected fields.
-            Conditions that depend on running pods are not checked. The file may
-            also be in the grouped form or, with --drop-in, a drop-in.
-            --anywhere ignores this node, as for other components.
-any other   The component's own validation, after its defaults are applied. It
-            accepts no flags, and neither reads nor changes this host: use the
-            binary of any version.
-
-A field that the component does not know is rejected.
+FILE is a complete configuration or, with --drop-in, a drop-in; - is the standard
+input. A field that the kubelet does not know is rejected. Away from the node, and
+for other components, use kubectl evenkeel config validate.
 
 With --self-test there is no FILE. The command reports whether evenkeel can
 drive the kubelet, and what is limited with it. Run it on a node, with the
@@ -59,55 +45,30 @@ cannot, 2 could not tell.`,
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
 
   # Can evenkeel drive the kubelet of a planned upgrade?
-  evenkeel-agent check --self-test -- ./kubelet-v1.37.2 --config=/var/lib/kubelet/config.yaml
-
-  # Would the kubelet of a planned upgrade accept it?
-  evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.37.2
-
-  # Would the kube-proxy of a planned upgrade accept the cluster's configuration?
-  kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
-    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.37.2`,
+  evenkeel-agent check --self-test -- ./kubelet-v1.37.2 --config=/var/lib/kubelet/config.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if selfTest {
-				if dash != 0 || len(args) < 1 {
-					return program.Usage("check --self-test takes no FILE: only -- and the kubelet's command line")
-				}
-				if name != kubelet || anywhere || dropin {
-					return program.Usage("--self-test is for the kubelet of this node: leave out --component, --anywhere and --drop-in")
+				if dash != 0 || len(args) < 1 || dropin {
+					return program.Usage("check --self-test takes no FILE and no --drop-in: only -- and the kubelet's command line")
 				}
 				return checkSelf(cmd.Context(), cmd.OutOrStdout(), o, args)
 			}
 			if dash != 1 || len(args) < 2 {
-				return program.Usage("check takes one FILE (or -), then -- and the %s's command line", name)
+				return program.Usage("check takes one FILE (or -), then -- and the kubelet's command line")
 			}
-			file, argv := args[0], args[1:]
-			if name == kubelet && !anywhere {
-				key := payload.KeyKubelet
-				if dropin {
-					key = payload.KeyKubeletDropin
-				}
-				return checkNode(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), o, key, file, argv)
+			key := payload.KeyKubelet
+			if dropin {
+				key = payload.KeyKubeletDropin
 			}
-			for _, flag := range []string{"init-config-dir", "drop-in", "protected-fields"} {
-				if cmd.Flags().Changed(flag) {
-					return program.Usage("--%s is for the kubelet of this node; this validation ignores the node", flag)
-				}
-			}
-			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
+			return checkNode(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), o, key, args[0], args[1:])
 		},
 	}
-	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "the agent's --init-config-dir (kubelet only)")
-	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is a drop-in, merged over the local configuration (kubelet only)")
+	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "the agent's --init-config-dir")
+	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is a drop-in, merged over the local configuration")
 	cmd.Flags().BoolVar(&selfTest, "self-test", false, "report whether evenkeel can drive this kubelet, and what is limited with it")
-	cmd.Flags().BoolVar(&anywhere, "anywhere", false, "ignore this node: validate the configuration alone, with a kubelet of any version")
 	o.bindProtected(cmd.Flags())
-	addComponentFlag(cmd.Flags(), &name)
 	return cmd
-}
-
-func addComponentFlag(flags *pflag.FlagSet, name *string) {
-	flags.StringVar(name, "component", kubelet, "component of the configuration: "+strings.Join(component.Names(), " or "))
 }
 
 // withHostKubelet calls do with this node's kubelet.
@@ -180,42 +141,6 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 			return fmt.Errorf("refused: %s", words)
 		}
 		return say(out, v)
-	})
-}
-
-// checkAnywhere validates a configuration of a component without regard to this host.
-func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file string, argv []string) error {
-	return withComponent(name, argv, func(c component.Component) error {
-		data, err := readConfig(in, file)
-		if err != nil {
-			return err
-		}
-		if name == kubelet { // it may be in the grouped form
-			var resolved payload.Resolved
-			p, err := payload.Decode(payload.KeyKubelet, data)
-			if err == nil {
-				resolved, err = p.Resolve(payload.Capacity{})
-			}
-			if err != nil {
-				return fmt.Errorf("rejected: %w", err)
-			}
-			data = resolved.Upstream
-		}
-		return say(out, c.Validate(ctx, data))
-	})
-}
-
-// withComponent calls do with the component that a command line names.
-func withComponent(name string, argv []string, do func(component.Component) error) error {
-	return inScratch(func(scratch string) error {
-		c, err := component.New(name, argv[0], scratch, slog.New(slog.DiscardHandler))
-		if err != nil {
-			return program.Usage("%w", err)
-		}
-		if len(argv) > 1 {
-			return program.Usage("the %s takes no flags here: remove %q", name, argv[1:])
-		}
-		return do(c)
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,15 +34,22 @@ Exit codes: 0 printed, 2 could not tell, 3 usage.`,
 
   evenkeel-agent defaults --component=kube-proxy -- /usr/local/bin/kube-proxy > kube-proxy.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
+			switch {
+			case cmd.ArgsLenAtDash() != 0 || len(args) == 0:
 				return program.Usage("defaults takes -- and the path of a %s", name)
+			case len(args) > 1:
+				return program.Usage("the %s takes no flags here: remove %q", name, args[1:])
 			}
-			return withComponent(name, args, func(c component.Component) error {
+			return inScratch(func(scratch string) error {
+				c, err := component.New(name, args[0], scratch, slog.New(slog.DiscardHandler))
+				if err != nil {
+					return program.Usage("%w", err)
+				}
 				return printDefaults(cmd.Context(), cmd.OutOrStdout(), c)
 			})
 		},
 	}
-	addComponentFlag(cmd.Flags(), &name)
+	cmd.Flags().StringVar(&name, "component", "kubelet", "component of the configuration: "+strings.Join(component.Names(), " or "))
 	return cmd
 }
 

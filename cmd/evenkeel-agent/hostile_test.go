@@ -116,7 +116,6 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 		want  string
 	}{
 		"check":                         {config, []string{"check", "-", "--", kubelet}, `\x1b[2J`},
-		"check --anywhere":              {config, []string{"check", "--anywhere", "-", "--", kubelet}, `\x1b[2J`},
 		"check of what is no YAML":      {evil, []string{"check", "-", "--", kubelet}, "rejected"},
 		"check of another kind":         {fmt.Sprintf("apiVersion: v1\nkind: %q\n", evil), []string{"check", "-", "--", kubelet}, "rejected"},
 		"check of an unknown field":     {config + fmt.Sprintf("%q: 1\n", evil), []string{"check", "-", "--", kubelet}, `\x1b[2J`},

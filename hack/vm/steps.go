@@ -14,7 +14,7 @@ import (
 
 var steps = []step{
 	{"boot", "Debian boots, with systemd as the first process and cgroup v2, and its kubelet is a Ready node", boots},
-	{"check", "the package, the dry run, check --anywhere and install --dry-run on cgroup v2 change nothing", checks},
+	{"check", "the package, the dry run and install --dry-run on cgroup v2 change nothing", checks},
 	{"install", "evenkeel-agent install of the package", installs},
 	{"change", "the first change is promoted", changes},
 	{"sizes", "values that depend on the machine come from the kubelet's own capacity, on cgroup v2", resolvesRules},

@@ -35,8 +35,6 @@ func checks(ctx context.Context, l *lab) (err error) {
 		{"check --self-test on cgroup v2", "evenkeel-agent check --self-test" + kubelet, 0, ""},
 		{"check accepts a drop-in", file + "maxPods: 99' | evenkeel-agent check --drop-in -" + kubelet, 0, ""},
 		{"check rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --drop-in -" + kubelet, 1, "maxPods"},
-		{"check --anywhere accepts a configuration", file + "maxPods: 99' | evenkeel-agent check --anywhere - -- /usr/bin/kubelet", 0, ""},
-		{"check --anywhere rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --anywhere - -- /usr/bin/kubelet", 1, "maxPods"},
 		{"install --dry-run prints the drop-in", "evenkeel-agent install --dry-run", 0, "ExecStart=/usr/bin/evenkeel-agent"},
 	} {
 		out, err := l.run(ctx, m, c.script, 4*prompt)

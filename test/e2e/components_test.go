@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +40,11 @@ func tool(name string) string { return filepath.Join("..", "..", "bin", "tools",
 // words on the standard error. It returns what it printed.
 func (b *bench) runs(code int, stdin, words string, args ...string) string {
 	b.t.Helper()
-	cmd := exec.CommandContext(b.t.Context(), filepath.Join("..", "..", "bin", "evenkeel-agent"), args...)
+	program := "evenkeel-agent"
+	if args[0] == "config" {
+		program = "kubectl-evenkeel"
+	}
+	cmd := exec.CommandContext(b.t.Context(), filepath.Join("..", "..", "bin", program), args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, said bytes.Buffer
@@ -71,11 +74,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 			var fields map[string]any
 			assert.NoError(t, yaml.UnmarshalStrict([]byte(document), &fields))
 			assert.That(t, !strings.Contains(document, b.tmp), "there is something of the dry run in it:\n%s", document)
-			args := []string{"check", "--component=" + name, "-", "--", c.path}
-			if name == "kubelet" {
-				args = slices.Insert(args, 1, "--anywhere") // a kubelet without any file lets everybody in
-			}
-			out := b.runs(0, document, "", args...)
+			out := b.runs(0, document, "", "config", "validate", "-", "--component-binary", name+"="+c.path)
 			assert.That(t, strings.Contains(out, "accepted"), "it said %q", out)
 		})
 	}
