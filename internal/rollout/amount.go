@@ -34,8 +34,8 @@ func scaled(a *intstr.IntOrString, all int32, up bool) int32 {
 	return int32(n)
 }
 
-// Approves reports whether a step is a pause that waits for a person.
-func Approves(s *v1alpha1.RolloutStep) bool { return s.Pause != nil && s.Pause.Duration == nil }
+// approves reports whether a step is a pause that waits for a person.
+func approves(s *v1alpha1.RolloutStep) bool { return s.Pause != nil && s.Pause.Duration == nil }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 

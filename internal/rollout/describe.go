@@ -73,7 +73,7 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 		return v1alpha1.RolloutWaiting, revision + ": " + d.preflightMessage()
 	case d.gates.onlyGates:
 		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
-	case s != nil && Approves(s):
+	case s != nil && approves(s):
 		return v1alpha1.RolloutAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout approve %s; %s",
 			revision, d.steps(), name, d.summary())
 	case d.pausing():
@@ -130,7 +130,7 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 			still = "still runs it"
 		}
 		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", printable.Count(n, "node"), still,
-			JoinNames(d.back.remaining))
+			joinNames(d.back.remaining))
 	}
 	if d.locate(); d.back.where != "" {
 		gone += "; " + d.back.where
@@ -219,8 +219,8 @@ func (in *Input) contentName(ref *v1alpha1.ConfigMapReference, rollout string, r
 // maxNames is how many nodes a message names.
 const maxNames = 5
 
-// JoinNames returns the first names. The text before them has their number.
-func JoinNames(names []string) string { return printable.First(names, maxNames, ", ") }
+// joinNames returns the first names. The text before them has their number.
+func joinNames(names []string) string { return printable.First(names, maxNames, ", ") }
 
 // noNodesMessage explains why the rollout has no nodes.
 func (d *planner) noNodesMessage() string {
@@ -294,13 +294,13 @@ func (d *planner) blocked() string {
 	if asks[v1alpha1.ReasonNeedsDrain] {
 		todo = append(todo, "cordon and drain the node (NeedsDrain)")
 	}
-	if asks[DrainTimeout] {
+	if asks[drainTimedOut] {
 		todo = append(todo, "find out which PodDisruptionBudget or pod hinders the drain: kubectl evenkeel node NODE (DrainTimeout)")
 	}
-	if asks[DrainRefused] {
+	if asks[drainRefused] {
 		todo = append(todo, "move the pod away, or set drainOptions.unmanagedPods or drainOptions.localData (DrainRefused)")
 	}
-	if asks[DrainIgnoredPods] {
+	if asks[drainIgnoredPods] {
 		todo = append(todo, "move the pod away, or change drainOptions.ignoredPods (DrainIgnoredPods)")
 	}
 	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.counts.Blocked, "node"), strings.Join(names, ", "),
@@ -340,7 +340,7 @@ func (d *planner) holders() string {
 	for _, what := range slices.Sorted(maps.Keys(kinds)) {
 		names := ""
 		if what != inProgress {
-			names = " (" + JoinNames(kinds[what]) + ")"
+			names = " (" + joinNames(kinds[what]) + ")"
 		}
 		words = append(words, fmt.Sprintf("%d %s%s", len(kinds[what]), what, names))
 	}

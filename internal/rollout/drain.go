@@ -39,10 +39,10 @@ type Taint struct {
 
 // Reasons for which a drain is given up. The node is Blocked.
 const (
-	DrainTimeout     = "DrainTimeout"     // it took too long
-	DrainRefused     = "DrainRefused"     // a pod must not be evicted
-	DrainIgnoredPods = "DrainIgnoredPods" // the node must be empty, and a pod is left alone because of its labels
-	WindowClosed     = "WindowClosed"     // the trial cannot end within the windows any more
+	drainTimedOut    = "DrainTimeout"     // it took too long
+	drainRefused     = "DrainRefused"     // a pod must not be evicted
+	drainIgnoredPods = "DrainIgnoredPods" // the node must be empty, and a pod is left alone because of its labels
+	windowClosed     = "WindowClosed"     // the trial cannot end within the windows any more
 )
 
 // evictionInterval is the time between two eviction passes over a node.
@@ -153,7 +153,7 @@ func (d *planner) drain() {
 		d.events = append(d.events, d.in.NodesAssigned(d.next.Step, d.drains.done))
 	}
 	if names := d.drains.begun; len(names) > 0 {
-		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.in.Target.Number, JoinNames(names))
+		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.in.Target.Number, joinNames(names))
 	}
 }
 
@@ -206,15 +206,15 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 	}
 	switch {
 	case d.closed() && d.in.within():
-		return WindowClosed, "the drain was given up: a trial cannot end within the maintenance windows any more"
+		return windowClosed, "the drain was given up: a trial cannot end within the maintenance windows any more"
 	case r != nil && r.Refused != "":
-		return DrainRefused, "the node cannot be drained: " + r.Refused
+		return drainRefused, "the node cannot be drained: " + r.Refused
 	case n.refuses() && n.Reason == v1alpha1.ReasonNeedsDrain && n.drained() && len(r.Ignored) > 0:
-		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s",
+		return drainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s",
 			strings.Join(r.Ignored, ", "), n.Error)
 	case n.drained() && n.Ready && d.toAssign(n): // it is assigned the target now
 	case !d.in.Now.Before(d.drainEnds(n)):
-		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds),
+		return drainTimedOut, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds),
 			drainWaits(n))
 	}
 	return "", ""

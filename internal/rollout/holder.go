@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Precedes orders rollouts that select the same node: higher priority first, then older, then by name.
-func Precedes(a, b Claim) int {
+// precedes orders rollouts that select the same node: higher priority first, then older, then by name.
+func precedes(a, b Claim) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
 
@@ -28,7 +28,7 @@ func Holder(claims []Claim, n *Node) string {
 	if len(claims) == 0 {
 		return ""
 	}
-	return slices.MinFunc(claims, Precedes).Name
+	return slices.MinFunc(claims, precedes).Name
 }
 
 // inFlight reports whether a node has not finished with its assignment.

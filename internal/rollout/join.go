@@ -80,7 +80,7 @@ func (d *planner) join() {
 	if len(waiting) == 0 {
 		return
 	}
-	words := fmt.Sprintf("%s to join (%s)", printable.Count(len(waiting), "node"), JoinNames(waiting))
+	words := fmt.Sprintf("%s to join (%s)", printable.Count(len(waiting), "node"), joinNames(waiting))
 	if len(waiting) > maxNames {
 		words += ", listed by kubectl evenkeel nodes --rollout " + d.in.Name
 	}

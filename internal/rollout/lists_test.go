@@ -30,7 +30,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 			for i := range n {
 				names = append(names, fmt.Sprint(i))
 			}
-			return JoinNames(names), "0, 1, 2, 3, 4, ..."
+			return joinNames(names), "0, 1, 2, 3, 4, ..."
 		}},
 		"failed nodes of a stop": {3, func(n int) (string, string) {
 			w := fleet(6)

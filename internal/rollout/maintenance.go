@@ -108,7 +108,7 @@ func (d *planner) isPassedOver(n *Node) bool {
 // isBeingEmptied reports whether a person has cordoned a node that was blocked because it must be drained.
 func (d *planner) isBeingEmptied(n *Node) bool {
 	return n.Maintenance == Cordoned && d.wasBlocked(n) &&
-		slices.Contains([]string{v1alpha1.ReasonNeedsDrain, DrainTimeout, DrainRefused, DrainIgnoredPods}, n.Observation.Reason)
+		slices.Contains([]string{v1alpha1.ReasonNeedsDrain, drainTimedOut, drainRefused, drainIgnoredPods}, n.Observation.Reason)
 }
 
 // nextOfferWhenEmptied returns when a node that a person drains is offered the target: at once when it is cordoned, and then after

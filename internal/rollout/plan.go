@@ -254,7 +254,7 @@ func (d *planner) stepDone(s *v1alpha1.RolloutStep) bool {
 		return true
 	case s.Pause != nil && d.in.PassPauses: // an undo is an emergency
 		return true
-	case Approves(s):
+	case approves(s):
 		return false
 	case s.Pause != nil:
 		end := d.pauseEnds(s)

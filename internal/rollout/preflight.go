@@ -288,7 +288,7 @@ func refusalReasons(r *v1alpha1.PreflightResult) string {
 	var out []string
 	for _, g := range r.Groups {
 		if g.Verdict == v1alpha1.PreflightRefused && !aboutPods(g.Reason) {
-			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, JoinNames(g.Examples)))
+			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, joinNames(g.Examples)))
 		}
 	}
 	return strings.Join(out, ", ")

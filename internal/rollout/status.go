@@ -118,7 +118,7 @@ func (d *planner) recordSuperseded() {
 		failed = append(failed, f.Name+" "+f.Reason)
 	}
 	if len(failed) > 0 {
-		out.Message += "; failed: " + JoinNames(failed)
+		out.Message += "; failed: " + joinNames(failed)
 	}
 	d.addOutcome(out)
 }

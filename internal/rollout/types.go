@@ -214,7 +214,7 @@ func (in *Input) NodesAssigned(step int32, nodes []string) Event {
 	return Event{
 		Reason: "NodesAssigned", Assigned: nodes,
 		Message: fmt.Sprintf("revision %d was assigned to %s (step %d/%d): %s",
-			in.Target.Number, printable.Count(len(nodes), "node"), step, len(in.Spec.Strategy.Steps), JoinNames(nodes)),
+			in.Target.Number, printable.Count(len(nodes), "node"), step, len(in.Spec.Strategy.Steps), joinNames(nodes)),
 	}
 }
 
