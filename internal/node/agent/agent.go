@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -47,7 +46,7 @@ type Agent struct {
 	validations validations
 	node        node
 	guard       guard
-	preflight   aside[v1alpha1.PreflightAnswer]
+	preflight   preflight
 	drift       drift
 	losses      []*task[string] // what restarts have cost
 	reports     reports

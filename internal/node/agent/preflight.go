@@ -23,27 +23,55 @@ type Preflights interface {
 	PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error)
 }
 
-// judgePreflight takes the answer to the request that was judged, and begins to judge a new one.
+// preflight is the agent's answer to one request at a time.
+type preflight struct {
+	id     string                    // of the request that answer answers
+	answer *v1alpha1.PreflightAnswer // nil: there is none
+
+	asked string                          // the request that task answers
+	task  *task[v1alpha1.PreflightAnswer] // nil: none is being answered
+}
+
+// stop stops the answer in progress. The next pass begins it again.
+func (p *preflight) stop() {
+	if p.task != nil {
+		p.task.cancel()
+		p.task = nil
+	}
+}
+
+// judgePreflight takes the answer to the request that was judged. It forgets that answer if there is another request now, and begins to
+// judge this one, unless configurations are being validated.
 func (a *Agent) judgePreflight(ctx context.Context) {
 	if a.p.Preflights == nil {
 		return
 	}
-	var id string
+	p, id := &a.preflight, ""
 	var answered *v1alpha1.PreflightAnswer
 	request := a.p.Preflights.Preflight()
 	if request != nil {
 		id, answered = request.UID, request.Answered // by this agent before it was restarted
 	}
-	a.preflight.serve(ctx, a.tasks, id, answered, a.validations.busy(), func() func(context.Context) v1alpha1.PreflightAnswer {
-		judge := a.preflightJudge(request.PreflightRequest)
-		return func(ctx context.Context) v1alpha1.PreflightAnswer {
-			answer := judge(ctx)
-			answer.UID = id
-			if answer.Message != "" && answer.Reason != v1alpha1.ReasonSyncFailed && a.isForeign(request.ConfigMapRef.Namespace) {
-				answer.Message = withheld
-			}
-			return answer
+	if p.task != nil && p.task.ended() {
+		p.id, p.answer, p.task = p.asked, &p.task.result, nil
+	}
+	if p.id != id {
+		p.id, p.answer = id, answered
+	}
+	if p.asked != id {
+		p.stop()
+	}
+	if id == "" || p.task != nil || p.answer != nil || a.validations.busy() {
+		return
+	}
+	judge := a.preflightJudge(request.PreflightRequest)
+	p.asked, p.task = id, begin(ctx, a.tasks, func(ctx context.Context) v1alpha1.PreflightAnswer {
+		answer := judge(ctx)
+		answer.UID = id
+		if answer.Message != "" && answer.Reason != v1alpha1.ReasonSyncFailed && a.isForeign(request.ConfigMapRef.Namespace) {
+			answer.Message = withheld
 		}
+		return answer
 	})
 }
 

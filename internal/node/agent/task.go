@@ -66,38 +66,3 @@ func signal(ch chan struct{}) {
 	default:
 	}
 }
-
-// aside answers one request at a time with a task.
-type aside[T any] struct {
-	id     string // of the request that answer answers
-	answer *T     // nil: there is none
-
-	asked string   // the request that task answers
-	task  *task[T] // nil: none is being answered
-}
-
-// serve takes the answer to the request that was being answered. If id names another request, serve forgets that answer, and begins
-// to answer the new request unless busy is set. An empty id means that there is no request. answered is an earlier answer to the new
-// request; nil: there is none.
-func (s *aside[T]) serve(ctx context.Context, all tasks, id string, answered *T, busy bool, answer func() func(context.Context) T) {
-	if s.task != nil && s.task.ended() {
-		s.id, s.answer, s.task = s.asked, &s.task.result, nil
-	}
-	if s.id != id {
-		s.id, s.answer = id, answered
-	}
-	if s.asked != id {
-		s.stop()
-	}
-	if id != "" && s.task == nil && s.answer == nil && !busy {
-		s.asked, s.task = id, begin(ctx, all, answer())
-	}
-}
-
-// stop stops the answer in progress. The next call of serve begins it again.
-func (s *aside[T]) stop() {
-	if s.task != nil {
-		s.task.cancel()
-		s.task = nil
-	}
-}
