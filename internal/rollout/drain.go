@@ -176,7 +176,7 @@ func (d *planner) continueDrain(i int) {
 		d.drains.handOver = n.Name
 		return
 	case !d.toAssign(n): // its agent adopts the target when its pods are gone
-	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i]:
+	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i] && d.mayBegin(i):
 		d.assignRevision(i, Assign, d.in.Target)
 		d.drains.done = append(d.drains.done, n.Name)
 		return

@@ -287,7 +287,7 @@ func (d *planner) assign() {
 	room := int(d.allowed() - (d.assigned - d.counts.Failed - d.refusing))
 	var given []string
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.gates.held && !d.closed() {
-		before := len(d.moves)
+		before, heldBefore := len(d.moves), d.planes.held // by join
 		d.countDisruptions(2 * min(room, int(d.counts.Budget)))
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[before:] {
@@ -298,7 +298,7 @@ func (d *planner) assign() {
 		if !d.disruption.read {
 			held := d.disruption.held
 			if !d.planes.blocked {
-				held += d.planes.held
+				held += d.planes.held - heldBefore
 			}
 			d.makeRoom(min(room, len(candidates)-held) - picked - int(d.freeing))
 		}
@@ -362,7 +362,7 @@ func (d *planner) takeBackBlocked(i int, reason, message string) {
 func (d *planner) observeBlocked(i int, reason, message string) {
 	n := &d.nodes[i]
 	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason,
-		Message: printable.Brief(message, maxBlockedMessage)}
+		Message: printable.Brief(message, maxBlockedMessage), NotReadyBefore: n.Observation.NotReadyBefore}
 	if d.wasBlocked(n) {
 		m.Offers += n.Observation.Offers
 	}

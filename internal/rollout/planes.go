@@ -31,7 +31,10 @@ type controlPlanes struct {
 	parallel             map[int]string // by node: for which one it does not wait, because of the spec
 }
 
-type busyPlane struct{ name, why string }
+type busyPlane struct {
+	name, why string
+	pods      []string // nil: why is not about static pods; else those, without the name of their node
+}
 
 // Unsettled says why no other control plane may begin while this one is like this; empty: another one may.
 func (n *Node) Unsettled() string {
@@ -87,7 +90,7 @@ func (d *planner) eachControlPlane(visit func(i int, n *Node)) {
 // mayBeAway reports whether a node is unsettled because it is away, or may be at any moment.
 func (d *planner) mayBeAway(n *Node) bool {
 	adopts := n.runsAnother() && (n.Observed != n.Generation || !n.judged())
-	return (!n.Ready || n.InTrial || n.Drain.Rollout != "" || adopts) && d.unsettled(n) != ""
+	return (!n.Ready || n.InTrial || adopts) && d.unsettled(n) != ""
 }
 
 // mayBegin reports whether a node may begin with another configuration as far as control planes are concerned. A node that may be away
@@ -101,7 +104,7 @@ func (d *planner) mayBegin(i int) bool {
 		p.looked = true
 		d.eachControlPlane(func(i int, n *Node) {
 			if why := d.unsettled(n); why != "" {
-				p.busy = append(p.busy, busyPlane{n.Name, why})
+				p.busy = append(p.busy, busyPlane{n.Name, why, nil})
 				p.blocked = p.blocked || i >= 0 && d.states[i] == Blocked && d.hasTarget(n)
 			}
 		})
@@ -128,11 +131,20 @@ func (d *planner) mayBegin(i int) bool {
 	return false
 }
 
-// busyBeside returns the first other control plane for which a node waits; nil: there is none.
+// busyBeside returns the first other control plane for which a node waits; nil: there is none. It does not wait for static pods that are
+// not Ready on itself either: its restart costs no more of them. Otherwise, after a revision broke several control planes, each would wait
+// for the other ones before it goes back.
 func (d *planner) busyBeside(n *Node) *busyPlane {
+	var own []string
+	for _, b := range d.planes.busy {
+		if b.name == n.Name {
+			own = append(own, b.pods...)
+		}
+	}
+	lacks := func(pod string) bool { return !slices.Contains(own, pod) }
 	for k := range d.planes.busy {
-		if d.planes.busy[k].name != n.Name {
-			return &d.planes.busy[k]
+		if b := &d.planes.busy[k]; b.name != n.Name && (b.pods == nil || slices.ContainsFunc(b.pods, lacks)) {
+			return b
 		}
 	}
 	return nil
@@ -159,33 +171,27 @@ func (d *planner) lookAtStaticPods() {
 			}
 			return
 		}
-		why := "whose static pods cannot be read: " + s.Error
+		b := busyPlane{n.Name, "whose static pods cannot be read: " + s.Error, nil}
 		if missing := n.notReadyAgain(); s.Error == "" {
 			if len(missing) == 0 {
 				return
 			}
-			why = "which is not Ready again (not Ready: " + printable.First(missing, 3, ", ") + ")"
+			b.why = "which is not Ready again (not Ready: " + printable.First(missing, 3, ", ") + ")"
+			for _, pod := range missing {
+				b.pods = append(b.pods, strings.TrimSuffix(pod, "-"+n.Name))
+			}
 		}
 		d.requeueAt(s.Time.Add(budgetsValid))
-		p.busy = append(p.busy, busyPlane{n.Name, why})
+		p.busy = append(p.busy, b)
 	})
 }
 
-// notReadyBefore returns the static pods of a node that were not Ready when it was assigned its source, as far as that was recorded.
-func (n *Node) notReadyBefore() []string {
-	o := &n.Observation
-	if o.NotReadyBefore != "" && n.isObserved() {
-		return strings.Split(o.NotReadyBefore, ",")
-	}
-	return nil
-}
-
-// notReadyAgain returns the static pods of a node that are not Ready, although they were when it was assigned its source.
+// notReadyAgain returns the static pods of a node that are not Ready, although they were when it was assigned a source.
 func (n *Node) notReadyAgain() []string {
 	if n.Source == nil {
 		return nil
 	}
-	before := n.notReadyBefore()
+	before := strings.Split(n.Observation.NotReadyBefore, ",")
 	return slices.DeleteFunc(slices.Clone(n.StaticPods.NotReady), func(pod string) bool { return slices.Contains(before, pod) })
 }
 
@@ -199,18 +205,18 @@ func (d *planner) planeBegins(i int) {
 		d.event(true, "ControlPlanesParallel", "control plane %s does not wait for %s: spec.strategy.parallelControlPlanes: %s", n.Name, other,
 			d.in.Spec.Strategy.ParallelControlPlanes.Reason)
 	}
-	d.planes.busy = append(d.planes.busy, busyPlane{n.Name, "which begins now"})
+	d.planes.busy = append(d.planes.busy, busyPlane{n.Name, "which begins now", nil})
 }
 
 // recordNotReady records which static pods of a control plane are not Ready before an assignment of the target: nobody waits for them after
 // it. Pods that an earlier assignment may have broken are not recorded.
 func (d *planner) recordNotReady(i int) {
 	n := &d.nodes[i]
-	before := n.notReadyBefore()
-	if n.ControlPlane && n.StaticPods != nil && n.Source == nil {
-		before = n.StaticPods.NotReady
+	before := n.Observation.NotReadyBefore
+	if n.StaticPods != nil && n.Source == nil {
+		before = strings.Join(n.StaticPods.NotReady, ",")
 	}
-	if len(before) == 0 {
+	if before == "" && n.Observation.NotReadyBefore == "" {
 		return
 	}
 	o := d.observationOf(i)
@@ -218,7 +224,7 @@ func (d *planner) recordNotReady(i int) {
 		o.Revision != key.Revision || o.Attempt != key.Attempt {
 		*o = key
 	}
-	o.NotReadyBefore = strings.Join(before, ",")
+	o.NotReadyBefore = before
 }
 
 // planesNote says in the status why control planes wait, or why they do not.

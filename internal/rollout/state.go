@@ -279,11 +279,11 @@ func (d *planner) updateObservations() {
 		if n.PodStarts == v1alpha1.PodsStartFailed && d.refusedBefore(n) {
 			want = d.withRefusal(n, want, n.Observation.RefusedBefore)
 		}
-		if n.Observation.NotReadyBefore != "" && d.observationApplies(n) && want.Blocked.IsZero() {
+		if before := n.Observation.NotReadyBefore; before != "" {
 			if want.Rollout == "" {
 				want = d.newObservation(n)
 			}
-			want.NotReadyBefore = n.Observation.NotReadyBefore
+			want.NotReadyBefore = before
 		}
 		if want != n.Observation {
 			d.observations = append(d.observations, NewObservation{i, want})
