@@ -130,29 +130,29 @@ func (f *cache) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 	if r.order == nil {
 		r.order = slices.Sorted(maps.Keys(r.nodes))
 	}
-	latest := f.now().Add(r.clockOffset + fleet.MaxAhead)
 	for _, name := range r.order {
-		entry := r.nodes[name]
-		n := entry.observed
-		fleet.IgnoreLater(&n, latest)
-		if !n.WentNotReady.IsZero() {
-			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
-		}
-		if !n.MaintenanceSince.IsZero() {
-			n.MaintenanceSince = n.MaintenanceSince.Add(r.clockOffset)
-		}
-		if !n.SettledAt.IsZero() {
-			n.SettledAt = n.SettledAt.Add(r.clockOffset)
-		}
-		if report := n.DrainReport; report != nil && r.clockOffset != 0 {
-			moved := *report
-			moved.Time = moved.Time.Add(r.clockOffset)
-			n.DrainReport = &moved
-		}
-		r.selection.Place(&n, entry.node, entry.holder)
+		n := f.onClockOf(r, r.nodes[name])
+		r.selection.Place(&n, r.nodes[name].node, r.nodes[name].holder)
 		nodes = append(nodes, n)
 	}
 	return nodes, true
+}
+
+// onClockOf returns what is observed about a node, with the times of a rollout. The caller holds mu.
+func (f *cache) onClockOf(r *rolloutEntry, entry *nodeEntry) rollout.Node {
+	n := entry.observed
+	fleet.IgnoreLater(&n, f.now().Add(r.clockOffset+fleet.MaxAhead))
+	for _, t := range []*time.Time{&n.WentNotReady, &n.MaintenanceSince, &n.SettledAt} {
+		if !t.IsZero() {
+			*t = t.Add(r.clockOffset)
+		}
+	}
+	if report := n.DrainReport; report != nil && r.clockOffset != 0 {
+		moved := *report
+		moved.Time = moved.Time.Add(r.clockOffset)
+		n.DrainReport = &moved
+	}
+	return n
 }
 
 // otherControlPlanes returns the control planes that a rollout does not select, by name, if it selects any.
@@ -163,11 +163,8 @@ func (f *cache) otherControlPlanes(r *rolloutEntry) (others []rollout.Node) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.planes)) {
-		if n := f.planes[name].observed; r.nodes[name] == nil {
-			if !n.SettledAt.IsZero() {
-				n.SettledAt = n.SettledAt.Add(r.clockOffset)
-			}
-			others = append(others, n)
+		if r.nodes[name] == nil {
+			others = append(others, f.onClockOf(r, f.planes[name]))
 		}
 	}
 	return others

@@ -346,6 +346,7 @@ func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
 
 func (s *simulation) handle(e event) {
 	n, a := &s.run.Nodes[e.node], &s.agents[e.node]
+	was := n.Unsettled()
 	switch {
 	case e.kind == accepts && e.of == n.Generation:
 		s.accept(e.node)
@@ -355,6 +356,9 @@ func (s *simulation) handle(e event) {
 		s.endTrial(e.node)
 	case e.kind == endsDrain && e.of == n.Drain.Since.UnixNano():
 		s.endDrain(e.node)
+	}
+	if was != "" && n.Unsettled() == "" {
+		n.SettledAt = s.in.Now
 	}
 }
 

@@ -245,3 +245,19 @@ func TestSimulatedGatesPass(t *testing.T) {
 		assert.That(t, p.Spec.Strategy.Gates[0].Interval.Duration == 10*time.Second && len(p.Measurements) == 0, "the policy was changed: %+v", p.Spec.Strategy.Gates)
 	}
 }
+
+// TestSimulatedControlPlanesBeginOneByOne leaves the time after each in which a controller does not begin another one.
+func TestSimulatedControlPlanesBeginOneByOne(t *testing.T) {
+	in, nodes := simulatedFleet(4, func(p *Input) { p.Spec.Strategy.Steps, p.Spec.Strategy.MaxUnavailable = nil, percent(100) })
+	for i := range nodes {
+		nodes[i].ControlPlane = true
+	}
+	nodes[3].Ready = false
+	r := Simulate(in, nodes, simulatedModel)
+	assert.That(t, len(r.Batches) == 0 && strings.Contains(r.Final.Next.Message, "waits for control plane node-00003, which is not Ready"), "%v %s", r.Batches, r.Final.Next.Message)
+	var at []string
+	for _, b := range Simulate(in, nodes[:3], simulatedModel).Batches {
+		at = append(at, b.At.Sub(r.Start).String())
+	}
+	assert.Equal(t, strings.Join(at, " "), "0s 10m35s 21m10s")
+}
