@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,13 +159,30 @@ func atMost(most int64, open func() (io.ReadCloser, error)) ([]byte, error) {
 // ErrNoConfiguration is the error of Configz for an answer that is no configuration.
 var ErrNoConfiguration = errors.New("not a configuration")
 
+// ConfigzClient returns a client for Configz. It follows no redirects: a kubelet could have the user's token sent to another server.
+func ConfigzClient(config *rest.Config) (rest.Interface, error) {
+	h, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	own := *h // it may be http.DefaultClient
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	api, err := typedcorev1.NewForConfigAndClient(config, &own)
+	if err != nil {
+		return nil, err
+	}
+	return api.RESTClient(), nil
+}
+
 // Configz reads the effective configuration of a node's kubelet, through the API server. Numbers are json.Number. The error is one of
-// the API, a *payload.Error for an answer that is too large to decode, or wraps ErrNoConfiguration.
+// the API, a *payload.Error for an answer that is too large to decode, or wraps ErrNoConfiguration. api is a ConfigzClient.
 func Configz(ctx context.Context, api rest.Interface, node string) (map[string]any, error) {
 	text, err := atMost(maxConfigz, func() (io.ReadCloser, error) {
 		return api.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
 	})
-	if err != nil {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code/100 == http.StatusMultipleChoices/100 {
+		return nil, fmt.Errorf("%w, but a redirect (HTTP %d)", ErrNoConfiguration, status.Status().Code)
+	} else if err != nil {
 		return nil, err
 	}
 	if refused := payload.CheckLimits(text); refused != nil {
@@ -184,12 +202,12 @@ func Configz(ctx context.Context, api rest.Interface, node string) (map[string]a
 // LiveSide reads the effective configuration of a node's kubelet, through the API server.
 func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, error) {
 	s := Side{Name: "node/" + node, Source: "the kubelet's /configz", Extent: Effective}
-	api, err := typedcorev1.NewForConfig(config)
+	api, err := ConfigzClient(config)
 	if err != nil {
 		return s, err
 	}
 	var refused *payload.Error
-	s.Fields, err = Configz(ctx, api.RESTClient(), node)
+	s.Fields, err = Configz(ctx, api, node)
 	switch {
 	case apierrors.IsNotFound(err):
 		return s, fmt.Errorf("node %q does not exist: list the nodes with: kubectl evenkeel nodes", node)

@@ -58,9 +58,9 @@ func Shell(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// MostFirst returns the keys of counts, the highest count first.
+// MostFirst returns the keys of counts, the highest count first, then in natural order.
 func MostFirst(counts map[string]int) []string {
 	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), CompareNatural(a, b))
 	})
 }

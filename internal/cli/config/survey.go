@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -161,13 +160,13 @@ func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel strin
 		return nil, err
 	}
 	config.UserAgent, config.QPS = "kubectl-evenkeel/"+a.Program.Version, -1 // survey.Read limits itself
-	api, err := typedcorev1.NewForConfig(config)
+	api, err := fleet.ConfigzClient(config)
 	if err != nil {
 		return nil, err
 	}
 	const interval = 5 * time.Second
 	said := time.Now()
-	answers, err := survey.Read(ctx, api.RESTClient(), nodes, survey.Patience, func(done int) {
+	answers, err := survey.Read(ctx, api, nodes, survey.Patience, func(done int) {
 		if time.Since(said) > interval {
 			said = time.Now()
 			fmt.Fprintf(a.ErrOut, "asked %d of %s\n", done, printable.Count(len(nodes), "node"))

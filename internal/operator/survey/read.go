@@ -40,7 +40,8 @@ rules:
 // Read asks the kubelets of the nodes for their effective configurations, through the API server: at most AtOnce at a time, each for
 // at most patience. Nodes that are not Ready are asked last. tell is called after each answer, with the number of answers so far.
 //
-// If ctx ends, the nodes that have not answered say so. The error is about the user's permissions.
+// If ctx ends, the nodes that have not answered say so. The error is about the user's permissions: all of the first answers say that they
+// are missing. A single kubelet can pretend that.
 func Read(ctx context.Context, api rest.Interface, nodes []Node, patience time.Duration, tell func(done int)) ([]Answer, error) {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -52,16 +53,19 @@ func Read(ctx context.Context, api rest.Interface, nodes []Node, patience time.D
 	var mu sync.Mutex
 	slots := make(chan struct{}, AtOnce)
 	var all sync.WaitGroup
-	done := 0
+	done, refused := 0, 0
 	for i, n := range order {
 		slots <- struct{}{}
 		all.Go(func() {
 			a, err := ask(asking, api, n, patience)
 			mu.Lock()
-			if answers[i] = kept.keep(a); err != nil {
+			answers[i] = kept.keep(a)
+			if done++; err != nil {
+				refused++
+			}
+			if refused == done && done >= min(AtOnce, len(order)) {
 				cancel(err)
 			}
-			done++
 			tell(done)
 			mu.Unlock()
 			<-slots
@@ -96,7 +100,7 @@ func (k *keeper) keep(a Answer) Answer {
 	return a
 }
 
-// ask returns the answer of a node. The error is that the user may not ask.
+// ask returns the answer of a node. The error is that the user may not ask, as far as the answer says.
 func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration) (Answer, error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -117,6 +121,7 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 	case limited.Err() != nil:
 		failed.ID, failed.Wrong = "timeout", fmt.Sprintf("no answer within %s", patience)
 	case forbidden && strings.Contains(failed.Detail, "nodes/proxy"): // the kubelet's own refusal names other resources, or none
+		failed.ID, failed.Wrong = "forbidden", "you may not get nodes/proxy of the node, or its kubelet says so"
 		return a, fmt.Errorf("read the configuration of node %s: %w", n.Name, err)
 	case forbidden || apierrors.IsUnauthorized(err):
 		failed.ID, failed.Wrong = "refused", "the kubelet does not let the API server read /configz"

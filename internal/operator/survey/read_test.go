@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -31,11 +31,11 @@ func server(t testing.TB, answer func(node string, w http.ResponseWriter, r *htt
 		answer(strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/"), "/proxy/configz"), w, r)
 	}))
 	t.Cleanup(s.Close)
-	api, err := typedcorev1.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	api, err := fleet.ConfigzClient(&rest.Config{Host: s.URL, QPS: -1, BearerToken: "swordfish"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return api.RESTClient()
+	return api
 }
 
 func say(w http.ResponseWriter, code int, body string) {
@@ -60,6 +60,10 @@ func named(n int) []Node {
 }
 
 func TestEachKindOfAnswerHasItsReason(t *testing.T) {
+	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("a redirect was followed with %q", r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(thief.Close)
 	answers := map[string]struct {
 		id     string
 		answer http.HandlerFunc
@@ -81,6 +85,11 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 		"strict": {"refused", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[configz proxy])", 403)
 		}},
+		// What the API server would say about the user, from a kubelet.
+		"liar": {"forbidden", func(w http.ResponseWriter, _ *http.Request) {
+			status(w, 403, "Forbidden", `nodes "liar" is forbidden: User "jane" cannot get resource "nodes/proxy"`)
+		}},
+		"redirects": {"notAConfiguration", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, thief.URL, http.StatusFound) }},
 		"unknown": {"refused", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Unauthorized", 401) }},
 		"text":    {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, "\x1b[2J<html>") }},
 		"empty":   {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{}`) }},

@@ -296,7 +296,8 @@ func (r *Report) summary() []string {
 	}
 	out := []string{first}
 	if n := r.Nodes - r.Read; n > 0 {
-		out = append(out, fmt.Sprintf("%s could not be read: %s", printable.Count(n, "node"), r.Unread[0].Wrong))
+		most := map[bool]string{true: "the most frequent reason: "}[len(r.Unread) > 1]
+		out = append(out, fmt.Sprintf("%s could not be read: %s%s", printable.Count(n, "node"), most, r.Unread[0].Wrong))
 	}
 	return out
 }

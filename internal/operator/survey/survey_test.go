@@ -166,6 +166,9 @@ func TestNodesThatWereNotReadAreNamedWithTheirReason(t *testing.T) {
 	assert.Equal(t, strings.Join(r.Summary, "\n"), "1 configuration on 1 node\n2 nodes could not be read: no answer within 10s")
 	assert.That(t, len(r.Unread) == 1 && strings.Join(r.Unread[0].Names, " ") == "9 10" && r.Unread[0].Pools["b"] == 2, "%+v", r.Unread)
 	assert.That(t, len(r.Risks) == 1 && r.Risks[0].ID == unsupported && r.Risks[0].Names[0] == "10", "the version is known without an answer: %+v", r.Risks)
+	other := Finding{ID: "refused", Wrong: "refused"}
+	two := report(Answer{Node: node("1", "v1.37.2", "b"), Failed: other}, Answer{Node: node("9", "v1.37.2", "b"), Failed: failed}, Answer{Node: node("8", "v1.37.2", "b"), Failed: failed})
+	assert.Equal(t, two.Summary[1], "3 nodes could not be read: the most frequent reason: no answer within 10s")
 	none := report(Answer{Node: node("9", "v1.37.2", "b"), Failed: failed})
 	assert.Equal(t, none.Summary[0], "0 configurations on 0 nodes")
 }
