@@ -142,7 +142,7 @@ func (d *planner) goBack() {
 		switch {
 		case d.in.Spec.Frozen:
 		case s == Failed || !n.Ready:
-			if !n.Ready || d.mayBegin(i) {
+			if d.mayBegin(i) {
 				d.unassign(i, GoBack, to, true)
 			}
 		default:

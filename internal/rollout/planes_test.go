@@ -130,10 +130,17 @@ func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
 		"rejected":         {func(n *Node) { assigned(n); n.OK, n.Reason = "False", "CrashLooped" }, nil, ""},
 		"of a past leader": {func(n *Node) { assigned(n); n.OK, n.Reason = "Unknown", "StaleAssignment" }, func(in *Input) { in.Term = 2 }, ""},
 		"stopped":          {func(n *Node) { assigned(n); n.OK, n.Reason = "Unknown", "StaleAssignment" }, nil, "waits for control plane cp, which has not adopted its assignment (StaleAssignment)"},
-		"without an agent": {func(n *Node) { assigned(n); n.Reported, n.Observed = false, 0 }, nil, ""},
-		"a moment ago":     {func(n *Node) { n.SettledAt = epoch.Add(-29 * time.Second) }, nil, "waits for control plane cp, which may have been in flight a moment ago"},
-		"before that":      {func(n *Node) { n.SettledAt = epoch.Add(-30 * time.Second) }, nil, ""},
-		"a new leader":     {func(*Node) {}, func(in *Input) { in.Outages = seenSince(epoch.Add(-29 * time.Second)) }, "waits for control plane cp, which may have been in flight a moment ago"},
+		"another source":   {func(n *Node) { assigned(n); n.Generation++; n.OtherSource = "ConfigMap" }, nil, ""},
+		"ended":            {func(n *Node) { assigned(n); n.OK, n.Reason = "True", v1alpha1.ReasonAssignmentEnded }, nil, ""},
+		"lost for a moment": {func(*Node) {}, func(in *Input) {
+			in.Outages = append(seenSince(epoch.Add(-time.Hour)), Outage{From: epoch.Add(-time.Minute), To: epoch})
+		}, ""},
+		"a past leader's, NotReady": {func(n *Node) { assigned(n); n.OK, n.Reason, n.Ready = "Unknown", "StaleAssignment", false }, func(in *Input) { in.Term = 2 }, "waits for control plane cp, which is not Ready"},
+		"a past leader's, on trial": {func(n *Node) { assigned(n); n.OK, n.Reason, n.InTrial = "Unknown", "StaleAssignment", true }, func(in *Input) { in.Term = 2 }, "waits for control plane cp, which is on trial"},
+		"without an agent":          {func(n *Node) { assigned(n); n.Reported, n.Observed = false, 0 }, nil, ""},
+		"a moment ago":              {func(n *Node) { n.SettledAt = epoch.Add(-29 * time.Second) }, nil, "waits for control plane cp, which may have been in flight a moment ago"},
+		"before that":               {func(n *Node) { n.SettledAt = epoch.Add(-30 * time.Second) }, nil, ""},
+		"a new leader":              {func(*Node) {}, func(in *Input) { in.Outages = seenSince(epoch.Add(-29 * time.Second)) }, "waits for control plane cp, which may have been in flight a moment ago"},
 	} {
 		w := newWorld()
 		w.add(1, 1)
@@ -307,4 +314,41 @@ func TestADrainedControlPlaneWaitsBeforeItBegins(t *testing.T) {
 	w.in.ControlPlanes[0].Ready = true
 	w.runFor(time.Minute)
 	assert.That(t, w.nodes[0].Source != nil, "%s", w.last.Next.Message)
+}
+
+// TestAControlPlaneThatMayBeAwayAnywayBegins beside another one that is NotReady.
+func TestAControlPlaneThatMayBeAwayAnywayBegins(t *testing.T) {
+	assigned := func(n *Node, term int64) {
+		n.Source = given("other", revision(7, "other-x", "uid-x", "x"), epoch.Add(-time.Hour))
+		n.Source.RolloutRef.Term = term
+	}
+	for name, tt := range map[string]struct {
+		change func(*Node)
+		want   bool
+	}{
+		"settled":                     {func(*Node) {}, false},
+		"no control plane":            {func(n *Node) { n.ControlPlane = false }, true},
+		"NotReady":                    {func(n *Node) { n.Ready = false }, true},
+		"on trial":                    {func(n *Node) { n.InTrial = true }, true},
+		"drained":                     {func(n *Node) { n.Drain.Rollout = "id" }, false},
+		"unanswered":                  {func(n *Node) { assigned(n, 2); n.Generation++ }, true},
+		"rejected before":             {func(n *Node) { assigned(n, 2); n.Generation++; n.OK, n.Reason = "False", "CrashLooped" }, true},
+		"refuses":                     {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "False", "WouldEvictPods" }, true},
+		"rejected":                    {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "False", "CrashLooped" }, false},
+		"rejected just now":           {func(n *Node) { assigned(n, 2); n.OK, n.Reason, n.SettledAt = "False", "CrashLooped", epoch }, false},
+		"returned":                    {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "True", v1alpha1.ReasonAssignmentEnded }, false},
+		"taken back":                  {func(n *Node) { n.Generation++ }, false},
+		"stopped":                     {func(n *Node) { assigned(n, 2); n.OK, n.Reason = "Unknown", "StaleAssignment" }, true},
+		"of another leader":           {func(n *Node) { assigned(n, 1); n.OK, n.Reason = "Unknown", "StaleAssignment" }, false},
+		"of another leader, on trial": {func(n *Node) { assigned(n, 1); n.OK, n.Reason, n.InTrial = "Unknown", "StaleAssignment", true }, true},
+		"of another leader, NotReady": {func(n *Node) { assigned(n, 1); n.OK, n.Reason, n.Ready = "Unknown", "StaleAssignment", false }, true},
+	} {
+		w := newWorld()
+		w.add(1, 1)
+		w.in.Now, w.in.Term = epoch, 2
+		w.nodes[0].ControlPlane = true
+		w.in.ControlPlanes = []Node{{Name: "cp", ControlPlane: true}}
+		tt.change(&w.nodes[0])
+		assert.Equal(t, newPlanner(w.in, w.nodes).mayBegin(0), tt.want, name)
+	}
 }

@@ -101,6 +101,12 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 	if len(components) > 0 && (kubelet == nil || len(components) > 1) {
 		return errors.New("survey judges configurations of kubelets only: use --component-binary kubelet=PATH")
 	}
+	version := ""
+	if kubelet != nil { // before thousands of nodes are read in vain
+		if version, err = kubelet.Version(ctx); err != nil {
+			return fmt.Errorf("the version of the kubelet to judge with is unknown: %w", err)
+		}
+	}
 	r, err := a.ask(ctx, selector, o.poolLabel)
 	if err != nil {
 		if apierrors.IsForbidden(err) {
@@ -110,9 +116,7 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 	}
 	if kubelet != nil && ctx.Err() == nil {
 		fmt.Fprintf(a.ErrOut, "judging %s\n", printable.Count(len(r.Configurations), "configuration"))
-		if err := r.Judge(ctx, kubelet); err != nil {
-			return err
-		}
+		r.Judge(ctx, kubelet, version)
 	}
 	switch o.output {
 	case asPage:

@@ -27,7 +27,7 @@ func TestTheSizesOfAFleetAreCounted(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff([]string{
 		"kubeReserved.memory: 10 nodes: 1843Mi; 8 nodes: 3481Mi",
 		"kubeReserved.pid: 18 nodes: known on the node only",
-		"maxPods: 10 nodes: 40; 1 node: 100; 1 node: 110; 1 node: 120; 1 node: 130; 4 other values",
+		"maxPods: 10 nodes: 40; 1 node: 80; 1 node: 90; 1 node: 100; 1 node: 110; 4 other values",
 	}, sizes.Lines()))
 	p = assert.Value(payload.Decode(payload.KeyKubeletDropin, []byte("apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {"+
 		"reservations: {kubeReserved: {memory: {plus: 9Gi}}}}\n")))(t)

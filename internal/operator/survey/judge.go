@@ -43,13 +43,9 @@ type Judged struct {
 const notChecked = "flags that the version no longer has, and what a kubelet checks with its node, such as files, reservations and " +
 	"the container runtime"
 
-// Judge lets another kubelet's binary judge each configuration in a dry run, and adds a sentence to the summary. If ctx ends, the rest
-// is not judged. The error is that the version of the binary is unknown.
-func (r *Report) Judge(ctx context.Context, kubelet component.Component) error {
-	version, err := kubelet.Version(ctx)
-	if err != nil {
-		return fmt.Errorf("the version of the kubelet to judge with is unknown: %w", err)
-	}
+// Judge lets another kubelet's binary, which has this version, judge each configuration in a dry run, and adds a sentence to the summary.
+// If ctx ends, the rest is not judged.
+func (r *Report) Judge(ctx context.Context, kubelet component.Component, version string) {
 	r.Judged = &Judged{Component: kubelet.Name(), Version: version, Nodes: map[Outcome]int{}, NotChecked: notChecked}
 	reasons := map[string]int{}
 	for _, c := range r.Configurations {
@@ -67,7 +63,6 @@ func (r *Report) Judge(ctx context.Context, kubelet component.Component) error {
 		words += fmt.Sprintf("; %d not judged", n)
 	}
 	r.Summary = append(r.Summary, words)
-	return nil
 }
 
 // judge returns the verdict on one configuration. The values that only one node has are left out: every kubelet takes them.

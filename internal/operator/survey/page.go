@@ -60,7 +60,11 @@ func (r *Report) Sections() []Section {
 		risks.Items = append(risks.Items, Item{Of: f.Members, Words: f.Wrong, Lines: []string{"-> " + f.Do}})
 	}
 	for _, f := range r.Unread {
-		unread.Items = append(unread.Items, Item{Of: f.Members, Words: f.Wrong, Lines: []string{f.Detail}})
+		item := Item{Of: f.Members, Words: f.Wrong}
+		if f.Detail != "" {
+			item.Lines = []string{f.Detail}
+		}
+		unread.Items = append(unread.Items, item)
 	}
 	if r.NotCompared != nil {
 		limits.Items = append(limits.Items, Item{Words: "not compared, because nearly every node has its own value, or only some versions have " +
