@@ -17,7 +17,7 @@ import (
 
 // roomFields are the fields that decide how many pods fit on a node, and of which size. An autoscaler predicts that for new nodes.
 var roomFields = []string{
-	"enforceNodeAllocatable", "evictionHard", "kubeReserved", "maxPods", "podsPerCore", "reservedSystemCPUs", "systemReserved",
+	"evictionHard", "kubeReserved", "maxPods", "mergeDefaultEvictionSettings", "podsPerCore", "reservedSystemCPUs", "systemReserved",
 }
 
 const karpenterLabel = "karpenter.sh/nodepool"
@@ -36,7 +36,7 @@ func autoscaled(node *corev1.Node) string {
 		}
 	}
 	cloud, _, found := strings.Cut(node.Spec.ProviderID, "://")
-	if !found || cloud == "kind" {
+	if !found || slices.Contains([]string{"k3s", "kind", "rke2"}, cloud) { // these add no nodes
 		return ""
 	}
 	return "provider ID " + cloud + "://"
