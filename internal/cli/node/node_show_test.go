@@ -48,6 +48,25 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 		"- rollout trying waits for the node: on trial\n")
 }
 
+func TestANodeShowsWhenItsAssignmentEnds(t *testing.T) {
+	api := newAPI(t)
+	api.AddNode("debugged", "debugging", "z1")
+	start := metav1.NewTime(time.Now().Add(-7 * time.Minute))
+	source := &v1alpha1.NodeConfigSource{
+		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "debug", UID: "uid"},
+		Temporary:    &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: 15 * time.Minute}, RequestedAt: start},
+	}
+	api.AddNodeConfig("debugged", source, func(st *v1alpha1.NodeConfigStatus) {
+		st.Active = &v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "debug", UID: "uid"}
+		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 180, CrashLoopThreshold: 3}
+	})
+	api.Run("node", "debugged").WantOutput(t,
+		"Assigned: ConfigMap evenkeel-system/debug, by a person, ends 15m after the node adopts it\n",
+		"Trial: 7m", "of 15m, healthy for 3m as last reported, 0 of 3 restarts\n",
+		"- the assignment ends in about ", "; the node then returns to local\n",
+		"- if the trial fails, the node rolls back to local\n")
+}
+
 func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	api := newAPI(t)
 	halted := metav1.NewTime(time.Now().Add(-12*time.Minute - 30*time.Second))

@@ -91,6 +91,8 @@ func (v *Node) next(now time.Time) []string {
 	if t := v.Trial; t != nil {
 		left := time.Duration(t.DurationSeconds-max(t.ElapsedSeconds, t.HealthySeconds)) * time.Second
 		switch {
+		case endOf(nc) != nil:
+			say("the assignment ends in about %s; the node then returns to %s", Span(max(0, left)), v.LastKnownGood)
 		case left > 0:
 			say("the trial ends in about %s if the kubelet stays healthy; then %s is last-known-good", Span(left), v.Active)
 		default:
@@ -263,7 +265,11 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 	object := s.ConfigMapRef.Namespace + "/" + s.ConfigMapRef.Name
 	r := s.RolloutRef
 	if r == nil {
-		return fmt.Sprintf("ConfigMap %s, by a person", object)
+		ends := ""
+		if s.Temporary != nil {
+			ends = fmt.Sprintf(", ends %s after the node adopts it", Span(s.Temporary.Duration.Duration))
+		}
+		return fmt.Sprintf("ConfigMap %s, by a person%s", object, ends)
 	}
 	return fmt.Sprintf("revision %d of rollout %s, attempt %d, %s: ConfigMap %s", r.Revision, r.Name, r.Attempt, ago(r.AssignedAt), object)
 }

@@ -52,8 +52,8 @@ type RowStatus struct {
 // RowTrial is the trial that a node is in.
 type RowTrial struct {
 	ElapsedSeconds  int64 `json:"elapsedSeconds"`
-	HealthySeconds  int64 `json:"healthySeconds"` // as last reported
-	DurationSeconds int64 `json:"durationSeconds"`
+	HealthySeconds  int64 `json:"healthySeconds"`  // as last reported
+	DurationSeconds int64 `json:"durationSeconds"` // of an assignment that ends by itself, until then
 	Restarts        int64 `json:"restarts"`
 	MostRestarts    int64 `json:"crashLoopThreshold"`
 }
@@ -93,11 +93,23 @@ func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	if t := st.Trial; t != nil {
 		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(fleet.TrialLength(t) / time.Second), Restarts: t.Restarts,
 			MostRestarts: t.CrashLoopThreshold}
+		if end := endOf(nc); end != nil {
+			row.Trial.DurationSeconds = int64(end.Duration.Seconds())
+		}
 		if t.StartTime != nil {
 			row.Trial.ElapsedSeconds = int64(max(0, now.Sub(t.StartTime.Time)).Seconds())
 		}
 	}
 	return row
+}
+
+// endOf returns when the assignment that a node runs ends by itself; nil: it does not.
+func endOf(nc *v1alpha1.NodeConfig) *v1alpha1.TemporaryAssignment {
+	s, active := nc.Spec.ConfigSource, nc.Status.Active
+	if s == nil || s.ConfigMapRef == nil || active == nil || active.UID != s.ConfigMapRef.UID || !takesFromNodeConfig(nc) {
+		return nil
+	}
+	return s.Temporary
 }
 
 // assignedName returns the label of the assigned configuration: workers/4, the name of a ConfigMap, or local.

@@ -127,9 +127,9 @@ func ControllerSilent(lease fleet.Renewal, namespace string, now time.Time) stri
 		"kubectl -n %s get pods", Age(metav1.NewTime(lease.Time), now), namespace)
 }
 
-// uidNote matches the UID that agents add to the name of a configuration.
-var uidNote = regexp.MustCompile(` \(UID: [0-9a-f]{8}-[0-9a-f-]{27}\)`)
+// uidNote matches the UID that agents add to the name of a configuration. A UID without such a name stays.
+var uidNote = regexp.MustCompile(`\b(current|last-known-good) \(UID: [0-9a-f]{8}-[0-9a-f-]{27}(, values: [0-9a-f]+)?\)`)
 
 // WithoutUIDs removes the UIDs from a message of an agent. People see the name of the configuration beside it; the API and other
 // formats keep the message.
-func WithoutUIDs(message string) string { return uidNote.ReplaceAllString(message, "") }
+func WithoutUIDs(message string) string { return uidNote.ReplaceAllString(message, "$1") }

@@ -50,3 +50,14 @@ func TestThatNoControllerLeadsIsKnownAtOnceIfTheLeaseSaysSo(t *testing.T) {
 		assert.Equal(t, leader, tt.leader, tt.name)
 	}
 }
+
+func TestOnlyUIDsBesideANameAreRemoved(t *testing.T) {
+	const uid = "a11ac80f-88cf-4a50-9afe-ad8aa93baf33"
+	for message, want := range map[string]string{
+		"using current (UID: " + uid + "): all checks passed":                               "using current: all checks passed",
+		"using current (UID: " + uid + ", values: c7917ae2502a): all checks passed":         "using current: all checks passed",
+		"refused current (UID: " + uid + "): it has the same content as (UID: " + uid + ")": "refused current: it has the same content as (UID: " + uid + ")",
+	} {
+		assert.Equal(t, WithoutUIDs(message), want)
+	}
+}

@@ -89,10 +89,10 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 			status(w, 403, "Forbidden", `nodes "liar" is forbidden: User "jane" cannot get resource "nodes/proxy"`)
 		}},
 		"redirects": {"notAConfiguration", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, thief.URL, http.StatusFound) }},
-		"unknown": {"refused", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Unauthorized", 401) }},
-		"text":    {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, "\x1b[2J<html>") }},
-		"empty":   {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{}`) }},
-		"list":    {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{"kubeletconfig": [1]}`) }},
+		"unknown":   {"refused", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Unauthorized", 401) }},
+		"text":      {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, "\x1b[2J<html>") }},
+		"empty":     {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{}`) }},
+		"list":      {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{"kubeletconfig": [1]}`) }},
 		"deep": {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) {
 			say(w, 200, `{"kubeletconfig": {"x": `+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`}}`)
 		}},
