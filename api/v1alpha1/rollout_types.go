@@ -320,6 +320,7 @@ type ParallelControlPlanes struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",message="must say why"
 	Reason string `json:"reason"`
 }
 

@@ -108,6 +108,7 @@ func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 		"a percentage of a domain":       {`strategy: {topologyKey: zone, maxUnavailablePerDomain: 101%}`, []string{`spec.strategy.maxUnavailablePerDomain: `, fromZero}},
 		"no failure allowed":             {`failurePolicy: {maxFailures: 0}`, []string{`spec.failurePolicy.maxFailures: `, fromOne}},
 		"failures of 0%":                 {`failurePolicy: {maxFailures: 0%}`, []string{`spec.failurePolicy.maxFailures: `, fromOne}},
+		"control planes without why":     {`strategy: {parallelControlPlanes: {reason: " "}}`, []string{`spec.strategy.parallelControlPlanes.reason: `, `must say why`}},
 		"an unknown action":              {`failurePolicy: {action: Retry}`, []string{`spec.failurePolicy.action: Unsupported value: "Retry": supported values: "Pause", "Rollback"`}},
 		"a rollback of nothing":          {`rollback: {maxUnavailable: 0}`, []string{`spec.rollback.maxUnavailable: `, fromOne}},
 		"domains without a key":          {`strategy: {maxUnavailablePerDomain: 1}`, []string{`spec.strategy: `, `maxUnavailablePerDomain and maxDomainsInFlight need a topologyKey, such as topology.kubernetes.io/zone`}},
