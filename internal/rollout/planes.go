@@ -23,12 +23,11 @@ type StaticPods struct {
 // away: the restart of a second one could cost a quorum.
 type controlPlanes struct {
 	looked, lookedAtPods bool
-	busy                 []busyPlane    // for which the others wait
-	read                 []string       // nodes whose static pods are to be read
-	why                  string         // why the first of those that wait does
-	held                 int            // candidates that wait
-	blocked              bool           // one of busy refuses the target
-	parallel             map[int]string // by node: for which one it does not wait, because of the spec
+	busy                 []busyPlane // for which the others wait
+	read                 []string    // nodes whose static pods are to be read
+	why                  string      // why the first of those that wait does
+	held                 int         // candidates that wait
+	blocked              bool        // one of busy refuses the target
 }
 
 type busyPlane struct {
@@ -115,16 +114,10 @@ func (d *planner) mayBegin(i int) bool {
 		first = d.busyBeside(n)
 	}
 	switch {
-	case first == nil && len(p.read) == 0:
-		return true
-	case first == nil:
+	case first == nil && len(p.read) > 0:
 		d.holdPlane("the static pods of control planes are being read")
 		return false
-	case d.in.Spec.Strategy.ParallelControlPlanes != nil:
-		if p.parallel == nil {
-			p.parallel = map[int]string{}
-		}
-		p.parallel[i] = first.name + ", " + first.why
+	case first == nil, d.in.Spec.Strategy.ParallelControlPlanes != nil:
 		return true
 	}
 	d.holdPlane("waits for control plane " + first.name + ", " + first.why)
@@ -197,13 +190,13 @@ func (n *Node) notReadyAgain() []string {
 
 // planeBegins lets the other control planes wait for a node that begins now.
 func (d *planner) planeBegins(i int) {
-	n := &d.nodes[i]
+	n, parallel := &d.nodes[i], d.in.Spec.Strategy.ParallelControlPlanes
 	if !n.ControlPlane {
 		return
 	}
-	if other, is := d.planes.parallel[i]; is {
-		d.event(true, "ControlPlanesParallel", "control plane %s does not wait for %s: spec.strategy.parallelControlPlanes: %s", n.Name, other,
-			d.in.Spec.Strategy.ParallelControlPlanes.Reason)
+	if other := d.busyBeside(n); other != nil && parallel != nil && !d.mayBeAway(n) {
+		d.event(true, "ControlPlanesParallel", "control plane %s does not wait for %s, %s: spec.strategy.parallelControlPlanes: %s", n.Name,
+			other.name, other.why, parallel.Reason)
 	}
 	d.planes.busy = append(d.planes.busy, busyPlane{n.Name, "which begins now", nil})
 }

@@ -102,7 +102,7 @@ func (o Operation) node(ctx context.Context, c client.Reader, name string) (Node
 // nodeOf converts the objects of a node.
 func nodeOf(p fleet.Pair, pods []corev1.Pod) Node {
 	labels := p.Node.Labels
-	_, controlPlane := labels["node-role.kubernetes.io/control-plane"]
+	_, controlPlane := labels[fleet.LabelControlPlane]
 	n := Node{
 		Name: p.Node.Name, Deleting: p.Node.DeletionTimestamp != nil, Cordoned: p.Node.Spec.Unschedulable, Ready: fleet.IsReady(p.Node),
 		ControlPlane: controlPlane, SelfHosted: labels["evenkeel.dev/kubelet"] == "self-hosted", OS: labels[corev1.LabelOSStable],

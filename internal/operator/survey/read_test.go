@@ -128,6 +128,27 @@ func TestAMissingPermissionEndsTheSurvey(t *testing.T) {
 	assert.That(t, answers == nil && asked.Load() < 2*AtOnce, "%d were asked", asked.Load())
 }
 
+// TestALiarEndsNoSurvey lets one kubelet say what the API server would say about the user, before any other one answers.
+func TestALiarEndsNoSurvey(t *testing.T) {
+	lied := make(chan struct{})
+	api := server(t, func(node string, w http.ResponseWriter, _ *http.Request) {
+		if node == "0" {
+			status(w, 403, "Forbidden", `nodes "0" is forbidden: User "jane" cannot get resource "nodes/proxy"`)
+			return
+		}
+		<-lied
+		say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
+	})
+	answers, err := Read(t.Context(), api, named(3), Patience, func(done int) {
+		if done == 1 {
+			close(lied)
+		}
+	})
+	assert.NoError(t, err)
+	r := NewReport(answers, today)
+	assert.That(t, r.Read == 2 && len(r.Unread) == 1 && r.Unread[0].ID == "forbidden", "%+v", r)
+}
+
 func TestAnInterruptedSurveyHasWhatIsKnown(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	api := server(t, func(node string, w http.ResponseWriter, r *http.Request) {

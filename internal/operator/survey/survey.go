@@ -49,7 +49,7 @@ func NodeOf(n *corev1.Node, poolLabels []string) Node {
 	for _, label := range poolLabels {
 		out.Pool = cmp.Or(out.Pool, n.Labels[label])
 	}
-	if _, is := n.Labels["node-role.kubernetes.io/control-plane"]; is && out.Pool == "" {
+	if _, is := n.Labels[fleet.LabelControlPlane]; is && out.Pool == "" {
 		out.Pool = "control-plane"
 	}
 	for _, a := range n.Status.Addresses {
