@@ -71,6 +71,9 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 		"dead": {"unreachable", func(w http.ResponseWriter, _ *http.Request) {
 			status(w, 503, "ServiceUnavailable", "connection refused")
 		}},
+		"wordy": {"unreachable", func(w http.ResponseWriter, _ *http.Request) {
+			status(w, 502, "InternalError", strings.Repeat("no ", 1000))
+		}},
 		"broken": {"unreachable", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		"silent": {"timeout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		"trickles": {"timeout", func(w http.ResponseWriter, r *http.Request) {

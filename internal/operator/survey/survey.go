@@ -81,9 +81,9 @@ type Answer struct {
 // Own replaces the name, the addresses, the provider ID and the pod CIDR of a node in its configuration, so that they are no difference.
 const Own = "(its own)"
 
-// configOf returns the Config for a kubelet's answer.
+// configOf returns the Config for a kubelet's answer, which it may change.
 func configOf(n Node, fields map[string]any) (*Config, error) {
-	fields = maps.Clone(payload.Canonical(fields))
+	fields = payload.Canonical(fields)
 	delete(fields, "apiVersion")
 	delete(fields, "kind")
 	for name, value := range fields {

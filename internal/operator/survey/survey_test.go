@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -71,7 +72,7 @@ func TestEqualConfigurationsAreOneGroup(t *testing.T) {
 	}{
 		{"equal", workers(3, func(int) string { return `{}` }), "3: ", "1 configuration on 3 nodes"},
 		{"a node's own values", workers(3, func(i int) string {
-			return fmt.Sprintf(`{"address": "192.0.2.%d", "providerID": "aws:///%[1]d", "podCIDR": "10.1.0.0/24", "apiVersion": "%[1]d"}`, i)
+			return fmt.Sprintf(`{"address": "192.0.2.%d", "providerID": "aws:///%[1]d", "podCIDR": "10.1.0.0/24", "apiVersion": "v%[1]d", "kind": "k%[1]d"}`, i)
 		}), "3: ", "1 configuration on 3 nodes"},
 		{"zeros and unset fields", workers(3, func(i int) string {
 			return []string{`{}`, `{"podCIDR": ""}`, `{"podsPerCore": 0, "x": {"y": false}}`}[i]
@@ -115,9 +116,22 @@ func TestFieldsThatOnlySomeVersionsHaveMakeNoGroup(t *testing.T) {
 	r := report(said(t, older, `{}`), said(t, newer, `{"crashLoopBackOff": {"maxContainerRestartPeriod": "5m"}}`))
 	assert.That(t, len(r.Configurations) == 1 && r.Configurations[0].Kubelets["v1.36.3"] == 1, "%+v", r.Configurations)
 	assert.Equal(t, strings.Join(r.NotCompared, " "), "crashLoopBackOff")
+	r = report(said(t, older, `{"registryBurst": 1}`), said(t, newer, `{"registryBurst": 2}`))
+	assert.That(t, len(r.Configurations) == 2 && r.NotCompared == nil, "both have the field: %+v, %v", r.Configurations, r.NotCompared)
 	set := said(t, node("3", "v1.37.2", "a"), `{"crashLoopBackOff": {"maxContainerRestartPeriod": "1m"}}`) // by a person
 	r = report(said(t, older, `{}`), said(t, newer, `{"crashLoopBackOff": {"maxContainerRestartPeriod": "5m"}}`), set)
 	assert.That(t, len(r.Configurations) == 3 && r.NotCompared == nil, "%+v, %v", r.Configurations, r.NotCompared)
+}
+
+func TestThePoolIsTheFirstLabelThatANodeHas(t *testing.T) {
+	for want, labels := range map[string]map[string]string{
+		"a": {"one": "a", "two": "b"}, "b": {"two": "b", fleet.LabelControlPlane: ""}, "control-plane": {fleet.LabelControlPlane: ""}, "": nil,
+	} {
+		n := NodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}, []string{"one", "two"})
+		assert.Equal(t, n.Pool, want)
+		fields := assert.Value(configOf(n, map[string]any{"providerID": ""}))(t).fields
+		assert.Equal(t, fields["providerID"], any(""), "no value is the node's own")
+	}
 }
 
 func TestRisksAreFoundWithTheirReason(t *testing.T) {
