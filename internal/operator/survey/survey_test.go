@@ -156,6 +156,9 @@ func TestRisksAreFoundWithTheirReason(t *testing.T) {
 		{now, `{"failSwapOn": false}`, "failSwapOn: failSwapOn is false: the kubelet starts on a machine with swap (memorySwap.swapBehavior: NoSwap)"},
 		{now, `{"failSwapOn": false, "memorySwap": {"swapBehavior": "LimitedSwap"}}`, "failSwapOn: failSwapOn is false: the kubelet starts on a machine with swap (memorySwap.swapBehavior: LimitedSwap)"},
 		{now, `{"failCgroupV1": false}`, "cgroupV1: failCgroupV1 is false: the machine may run on cgroup v1, which kubelets give up"},
+		{now, `{"rotateCertificates": null}`, "certificateRotation: certificate rotation is off: if the kubelet has a client certificate, the node becomes NotReady when that expires"},
+		{now, `{"authentication": {}}`, ""},
+		{old, `{}`, "unsupportedKubelet: upstream's support of kubelet 1.34 ended 2026-10-27 (kubernetes.io/releases, as of 2026-11-28)"},
 		{old, `{"failCgroupV1": false}`, "unsupportedKubelet: upstream's support of kubelet 1.34 ended 2026-10-27 (kubernetes.io/releases, as of 2026-11-28) | cgroupV1: Ubuntu 20.04.6 LTS boots with cgroup v1, where kubelets from 1.35 on do not start by default"},
 		{node("1", "v1.27.16-eks-1", "a"), `{}`, "unsupportedKubelet: upstream's support of kubelet 1.27 ended before 2026-02-28 (kubernetes.io/releases, as of 2026-11-28)"},
 		{node("1", "v1.99.0", "a"), `{}`, ""},
@@ -197,4 +200,20 @@ func TestThePageEscapesWhatNodesSay(t *testing.T) {
 		assert.That(t, at < 0, "the page has %q: %.200s", raw, page[max(0, at):])
 	}
 	assert.That(t, strings.Contains(page, "prefers-color-scheme: dark") && strings.HasSuffix(page, "</html>\n"), "%s", page)
+}
+
+func TestFieldsOfNearlyEveryNodeAndLongListsAreBounded(t *testing.T) {
+	for distinct, want := range map[int]string{10: "", 11: "tlsCertFile"} { // of 20 nodes
+		var answers []Answer
+		for i := range 20 {
+			answers = append(answers, said(t, node(fmt.Sprint(i), "v1.37.2", "a"), fmt.Sprintf(`{"tlsCertFile": "/%d"}`, i%distinct)))
+		}
+		assert.Equal(t, strings.Join(report(answers...).NotCompared, " "), want, distinct)
+	}
+	var many []string
+	for i := range 101 {
+		many = append(many, fmt.Sprintf(`"f%d": 1`, i))
+	}
+	r := report(said(t, node("1", "v1.37.2", "a"), `{"z": 1}`), said(t, node("2", "v1.37.2", "a"), `{"z": 1}`), said(t, node("3", "v1.37.2", "a"), "{"+strings.Join(many, ",")+"}"))
+	assert.Equal(t, len(r.Configurations[1].Differences), 100)
 }
