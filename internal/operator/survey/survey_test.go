@@ -192,10 +192,10 @@ func TestNodesThatWereNotReadAreNamedWithTheirReason(t *testing.T) {
 
 func TestThePageEscapesWhatNodesSay(t *testing.T) {
 	evil := node("<script>", "v1.37.2\x1b[2J", `"><img src=x>`)
-	r := report(said(t, evil, `{"maxPods": 120, "<b>": "</pre><script>alert(1)</script>"}`), said(t, node("1", "v1.37.2", "a"), `{}`), said(t, node("2", "v1.37.2", "a"), `{}`),
+	r := report(said(t, evil, `{"maxPods": 120, "<b>": "</pre><script>alert(1)</script>\u202e"}`), said(t, node("1", "v1.37.2", "a"), `{}`), said(t, node("2", "v1.37.2", "a"), `{}`),
 		Answer{Node: evil, Failed: Finding{Wrong: "<i>", Detail: "<script>"}})
 	page := r.Page()
-	for _, raw := range []string{"<script", "<img", "<b>", "<i>", "\x1b", "http://", "https://"} {
+	for _, raw := range []string{"<script", "<img", "<b>", "<i>", "\x1b", "\u202e", "http://", "https://"} {
 		at := strings.Index(page, raw)
 		assert.That(t, at < 0, "the page has %q: %.200s", raw, page[max(0, at):])
 	}
