@@ -472,7 +472,7 @@ func (d *planner) pick(candidates []int, room int) int {
 		}
 		d.countMove(i)
 		d.disrupt(i)
-		if d.in.Spec.Strategy.Drain == v1alpha1.DrainAlways && d.canGiveUp(n) {
+		if d.in.Spec.Strategy.Drain == v1alpha1.DrainAlways && d.canGiveUp(n) && d.toAssign(n) {
 			d.beginDrain(i)
 		} else {
 			d.assignRevision(i, Assign, d.in.Target)
