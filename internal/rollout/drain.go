@@ -140,7 +140,7 @@ func (d *planner) drain() {
 		begun := d.drainingFor(n)
 		switch {
 		case s == Draining && !d.stopped():
-			if reason, message := d.drainFails(n); reason != "" {
+			if reason, message := d.drainFails(i); reason != "" {
 				d.giveUp(i, reason, message)
 				continue
 			}
@@ -199,7 +199,8 @@ func (d *planner) drainEnds(n *Node) time.Time {
 }
 
 // drainFails returns why a drain is given up; empty: it continues.
-func (d *planner) drainFails(n *Node) (reason, message string) {
+func (d *planner) drainFails(i int) (reason, message string) {
+	n := &d.nodes[i]
 	r := n.DrainReport
 	if r != nil && r.Time.Before(n.Drain.Since) {
 		r = nil // of an earlier drain
@@ -212,10 +213,13 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 	case n.refuses() && n.Reason == v1alpha1.ReasonNeedsDrain && n.drained() && len(r.Ignored) > 0:
 		return drainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s",
 			strings.Join(r.Ignored, ", "), n.Error)
-	case n.drained() && n.Ready && d.toAssign(n): // it is assigned the target now
+	case n.drained() && n.Ready && d.toAssign(n) && d.mayBegin(i): // it is assigned the target now
 	case !d.in.Now.Before(d.drainEnds(n)):
-		return drainTimedOut, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds),
-			drainWaits(n))
+		why := drainWaits(n)
+		if n.ControlPlane && d.planes.why != "" {
+			why += "; it " + d.planes.why
+		}
+		return drainTimedOut, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds), why)
 	}
 	return "", ""
 }

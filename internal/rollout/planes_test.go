@@ -311,8 +311,11 @@ func TestADrainedControlPlaneWaitsBeforeItBegins(t *testing.T) {
 	w.in.ControlPlanes[0].Ready = false
 	w.runFor(time.Minute)
 	assert.That(t, w.nodes[0].Source == nil && strings.HasSuffix(w.last.Next.Message, "; waits for control plane cp, which is not Ready"), "%s", w.last.Next.Message)
+	w.runFor(5 * time.Minute)
+	assert.That(t, w.nodes[0].Source == nil && w.nodes[0].Drain.Rollout == "", "the drain does not end: %s", w.last.Next.Message)
+	assert.Equal(t, w.nodes[0].Observation.Message, "the drain was given up after 5m0s: its pods are gone; it waits for control plane cp, which is not Ready")
 	w.in.ControlPlanes[0].Ready = true
-	w.runFor(time.Minute)
+	w.runFor(3 * time.Minute)
 	assert.That(t, w.nodes[0].Source != nil, "%s", w.last.Next.Message)
 }
 
