@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // notJudged is what no kubelet judges away from a node.
@@ -76,7 +76,7 @@ func textErrors(e Effective) (errs []string) {
 
 // quantity returns an error unless a text is a quantity of at least least.
 func quantity(text string, least int) error {
-	q, err := resource.ParseQuantity(text)
+	q, err := payload.ParseQuantity(text)
 	if err == nil && q.Sign() < least {
 		return fmt.Errorf("it must be %d or more", least)
 	}

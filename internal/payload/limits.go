@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 
 	yamlv2 "go.yaml.in/yaml/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Limits of untrusted text, for all programs that decode or reformat it. Without them, 1 MiB of text can need
@@ -190,4 +192,21 @@ func tooManyAliases(data []byte) string {
 		return ""
 	}
 	return "its YAML aliases may expand to more than 1 MiB: replace the aliases with their values"
+}
+
+// Limits of a quantity's text. The parser computes every digit that an exponent stands for: 1e999999999 takes it minutes.
+const (
+	maxQuantityLength = 64
+	maxExponentDigits = 2
+)
+
+// ParseQuantity parses a quantity in text of other people. It refuses text that would take long.
+func ParseQuantity(text string) (resource.Quantity, error) {
+	if len(text) > maxQuantityLength {
+		return resource.Quantity{}, fmt.Errorf("quantity of %d bytes", len(text))
+	}
+	if i := strings.IndexAny(text, "eE"); i >= 0 && len(strings.TrimLeft(text[i+1:], "+-0")) > maxExponentDigits {
+		return resource.Quantity{}, fmt.Errorf("quantity with the exponent %s", text[i+1:])
+	}
+	return resource.ParseQuantity(text)
 }

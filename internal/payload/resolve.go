@@ -41,7 +41,7 @@ func ParseCapacity(text string) (Capacity, error) {
 	list := corev1.ResourceList{}
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(pair, "=")
-		q, err := resource.ParseQuantity(value)
+		q, err := ParseQuantity(value)
 		switch name {
 		case "cpu", "memory", "ephemeral-storage", "pid":
 		default:

@@ -219,7 +219,7 @@ func (f *flattener) amount(of *unit, at string, value any, least int64) int64 {
 	}
 	q, err := resource.Quantity{}, error(nil)
 	if ok = ok && len(text) <= maxLength; ok {
-		q, err = resource.ParseQuantity(text)
+		q, err = ParseQuantity(text)
 	}
 	limit := of.limit
 	if of.milli {

@@ -99,25 +99,29 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 	for rule, want := range map[string]string{
 		"memory: {}":         at + "memory: computes nothing",
 		"memory: {min: 1Gi}": at + "memory: computes nothing",
-		"memory: {percent: 5, min: 2Gi, max: 1Gi}":             at + "memory.min: 2Gi is above max, which is 1Gi",
-		"memory: {percent: 101}":                               at + "memory.percent: must be a number above 0 and up to 100, not 101",
-		"memory: {percent: 0}":                                 at + "memory.percent: must be a number above 0",
-		"memory: {percent: -1}":                                at + "memory.percent: must be a number above 0",
-		"memory: {percent: 1e400}":                             at + "memory.percent: must be a number above 0",
-		"memory: {percent: 1" + strings.Repeat("0", 400) + "}": at + "memory.percent: must be a number above 0",
-		`memory: {percent: "25%"}`:                             at + `memory.percent: must be a number above 0 and up to 100, not "25%"`,
-		"memory: {plus: 1" + strings.Repeat("0", 400) + "}":    at + "memory.plus: must be an amount of memory",
-		"memory: {plus: 1e400}":                                at + "memory.plus: must be an amount of memory",
-		"memory: {plus: -1Gi}":                                 at + "memory.plus: must be an amount of memory",
-		"memory: {plus: 500m}":                                 at + "memory.plus: must be an amount of memory from 1Mi",
-		"memory: {plus: 4}":                                    at + "memory.plus: must be an amount of memory from 1Mi to 64Pi, such as 100Mi, not 4",
-		"cpu: {plus: 4Gi}":                                     at + "cpu.plus: must be an amount of cpu from 1m",
-		"cpu: {plus: 0.0001}":                                  at + "cpu.plus: must be an amount of cpu from 1m",
-		"pid: {plus: 1.5}":                                     at + "pid.plus: must be an amount of pid",
-		"memory: {perCPU: 1}":                                  at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",
-		"memory: {percent: 5, tiers: [{percent: 5}]}":          at + "memory.tiers: percent and tiers exclude each other",
-		"memory: {tiers: []}":                                  at + "memory.tiers: must be a list of 1 to 16 tiers",
-		"memory: {tiers: [" + strings.Repeat("{percent: 1},", 10_000) + "]}": at + "memory.tiers: must be a list of 1 to 16 tiers",
+		"memory: {percent: 5, min: 2Gi, max: 1Gi}":                                  at + "memory.min: 2Gi is above max, which is 1Gi",
+		"memory: {percent: 101}":                                                    at + "memory.percent: must be a number above 0 and up to 100, not 101",
+		"memory: {percent: 0}":                                                      at + "memory.percent: must be a number above 0",
+		"memory: {percent: -1}":                                                     at + "memory.percent: must be a number above 0",
+		"memory: {percent: 1e400}":                                                  at + "memory.percent: must be a number above 0",
+		"memory: {percent: 1" + strings.Repeat("0", 400) + "}":                      at + "memory.percent: must be a number above 0",
+		`memory: {percent: "25%"}`:                                                  at + `memory.percent: must be a number above 0 and up to 100, not "25%"`,
+		"memory: {plus: 1" + strings.Repeat("0", 400) + "}":                         at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 1e400}":                                                     at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 1e999999999}":                                               at + "memory.plus: must be an amount of memory",
+		`memory: {plus: "1e-999999999"}`:                                            at + "memory.plus: must be an amount of memory",
+		`memory: {"min": 1E+000999999999, "percent": 1}`:                            at + "memory.min: must be an amount of memory",
+		"cpu: {tiers: [{upTo: 1e-999999999, percent: 1}]}":                          at + "cpu.tiers[0].upTo: must be an amount of cpu",
+		"memory: {plus: -1Gi}":                                                      at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 500m}":                                                      at + "memory.plus: must be an amount of memory from 1Mi",
+		"memory: {plus: 4}":                                                         at + "memory.plus: must be an amount of memory from 1Mi to 64Pi, such as 100Mi, not 4",
+		"cpu: {plus: 4Gi}":                                                          at + "cpu.plus: must be an amount of cpu from 1m",
+		"cpu: {plus: 0.0001}":                                                       at + "cpu.plus: must be an amount of cpu from 1m",
+		"pid: {plus: 1.5}":                                                          at + "pid.plus: must be an amount of pid",
+		"memory: {perCPU: 1}":                                                       at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",
+		"memory: {percent: 5, tiers: [{percent: 5}]}":                               at + "memory.tiers: percent and tiers exclude each other",
+		"memory: {tiers: []}":                                                       at + "memory.tiers: must be a list of 1 to 16 tiers",
+		"memory: {tiers: [" + strings.Repeat("{percent: 1},", 10_000) + "]}":        at + "memory.tiers: must be a list of 1 to 16 tiers",
 		"memory: {tiers: [5]}":                                                      at + "memory.tiers[0]: must be a mapping",
 		"memory: {tiers: [{upTo: 4Gi}]}":                                            at + "memory.tiers[0].percent: is missing",
 		"memory: {tiers: [{percent: 5}, {percent: 5}]}":                             at + "memory.tiers[0].upTo: is missing",
@@ -169,7 +173,7 @@ func TestRecordedValuesOfAnotherPayloadAreRefused(t *testing.T) {
 func TestTheCapacityIsParsed(t *testing.T) {
 	got := assert.Value(ParseCapacity("cpu=8,memory=8Gi,ephemeral-storage=100Gi,pid=32768"))(t)
 	assert.That(t, got == machine, "got %+v", got)
-	for _, text := range []string{"", "cpu", "cpu=", "cpu=0", "cpu=-1", "cpu=1e30", "memory=1e400", "gpu=1", "cpu=1,,"} {
+	for _, text := range []string{"", "cpu", "cpu=", "cpu=0", "cpu=-1", "cpu=1e30", "memory=1e400", "memory=1e999999999", "cpu=1e-999999999", "gpu=1", "cpu=1,,"} {
 		_, err := ParseCapacity(text)
 		assert.That(t, err != nil, "%q was accepted", text)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // amounts are quantities of resources: CPU in thousandths, memory and storage in bytes. All are between 0 and maxAmount.
@@ -97,7 +98,7 @@ func reserved(config component.Effective, name corev1.ResourceName) int64 {
 		if !ok {
 			continue
 		}
-		q, err := parseQuantity(text)
+		q, err := payload.ParseQuantity(text)
 		if err != nil {
 			return maxAmount
 		}

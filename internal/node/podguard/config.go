@@ -5,15 +5,13 @@ package podguard
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // textOr returns a field of text; the kubelet's default if it is empty or missing.
@@ -110,25 +108,9 @@ func threshold(value string, capacity int64) int64 {
 		}
 		return int64(float64(capacity) * float64(float32(percent)/100))
 	}
-	q, err := parseQuantity(value)
+	q, err := payload.ParseQuantity(value)
 	if err != nil {
 		return capacity
 	}
 	return amount("", q)
-}
-
-// Limits of a quantity's text. The parser computes every digit that an exponent stands for: 1e999999999 takes it minutes.
-const (
-	maxQuantityLength = 64
-	maxExponentDigits = 2
-)
-
-func parseQuantity(text string) (resource.Quantity, error) {
-	if len(text) > maxQuantityLength {
-		return resource.Quantity{}, fmt.Errorf("quantity of %d bytes", len(text))
-	}
-	if i := strings.IndexAny(text, "eE"); i >= 0 && len(strings.TrimLeft(text[i+1:], "+-0")) > maxExponentDigits {
-		return resource.Quantity{}, fmt.Errorf("quantity with the exponent %s", text[i+1:])
-	}
-	return resource.ParseQuantity(text)
 }

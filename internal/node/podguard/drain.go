@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // NeedsDrain returns why the kubelet must not be restarted with the new configuration unless the node is drained; empty: it
@@ -245,7 +246,7 @@ func reservedMemory(config component.Effective) map[int]amounts {
 			byNode[int(id)] = amounts{}
 		}
 		for name, text := range limits {
-			if q, err := parseQuantity(text); err == nil {
+			if q, err := payload.ParseQuantity(text); err == nil {
 				byNode[int(id)][corev1.ResourceName(name)] = amount(corev1.ResourceName(name), q)
 			}
 		}

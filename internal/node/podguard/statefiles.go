@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Limits of the kubelet's files. 500 pods with 200 containers each need less than 30 MB of allocated_pods_state, with
@@ -87,7 +89,7 @@ func (r allocatedResources) parse() (*corev1.ResourceRequirements, error) {
 		parsed  *corev1.ResourceList
 	}{{r.Limits, &parsed.Limits}, {r.Requests, &parsed.Requests}} {
 		for name, text := range part.written {
-			q, err := parseQuantity(text)
+			q, err := payload.ParseQuantity(text)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 func quoted(text string) string {
@@ -164,7 +165,7 @@ func manyEntries(n int) string {
 func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
 	for _, text := range []string{"1e9", "1e999999999", "1e-999999999", "9e9223372036854775807", "1.5e2147483647", "-1e2147483647", "1e+0000999999999", "1e99", "1e-99"} {
 		inLittleTime(t, func() {
-			if q, err := parseQuantity(text); err == nil {
+			if q, err := payload.ParseQuantity(text); err == nil {
 				amount(corev1.ResourceCPU, q)
 				amount(corev1.ResourceMemory, q)
 				largestOf(corev1.ResourceList{"cpu": q}, quantities("cpu", "1"))
@@ -205,7 +206,7 @@ func FuzzQuantity(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if q, err := parseQuantity(text); err == nil {
+		if q, err := payload.ParseQuantity(text); err == nil {
 			for _, name := range []corev1.ResourceName{"cpu", "memory"} {
 				if a := amount(name, q); a < 0 || a > maxAmount {
 					t.Errorf("%q of %s is %d", text, name, a)

@@ -11,9 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -61,7 +60,7 @@ func (s surveyed) value(path string) any {
 func (s surveyed) reserves(name string) bool {
 	return slices.ContainsFunc([]string{"kubeReserved", "systemReserved"}, func(field string) bool {
 		text := s.fields.String(field + "[" + name + "]")
-		q, err := resource.ParseQuantity(text)
+		q, err := payload.ParseQuantity(text)
 		return text != "" && (err != nil || !q.IsZero())
 	})
 }
