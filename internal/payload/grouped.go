@@ -149,18 +149,20 @@ func put(fields map[string]any, path, key string, value any) {
 	fields[key] = value
 }
 
-// flatten returns the upstream fields of a grouped configuration, and sets the trial settings and the rules. It shares values with it.
-// Names must match exactly.
+// flatten returns the upstream fields of a grouped configuration, and sets the trial settings and the rules. It shares values with it, and
+// changes them. Names must match exactly.
 func (p *Payload) flatten(grouped map[string]any) (map[string]any, *Error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
 	slices.SortFunc(f.found, func(a, b *rule) int { // that of maxPods first
 		return cmp.Or(cmp.Compare(len(a.key), 0)-cmp.Compare(len(b.key), 0), cmp.Compare(a.path(), b.path()))
 	})
-	maxPods, given := integer(f.fields[fieldMaxPods])
+	maxPods, _ := integer(f.fields[fieldMaxPods]) // 0 is the kubelet's default
 	for _, r := range f.found {
-		if given = given || r.of == pods; r.perPod > 0 && (!given || maxPods < 0) {
-			f.errs.add(ProblemRule, join(r.at, "perPod"), "needs "+GroupedPath(fieldMaxPods)+" in the same configuration")
+		if r.of == pods {
+			maxPods = 1
+		} else if r.perPod > 0 && maxPods <= 0 {
+			f.errs.add(ProblemRule, join(r.at, "perPod"), "needs "+GroupedPath(fieldMaxPods)+" above 0 in the same configuration")
 		}
 	}
 	if len(f.errs) > 0 {

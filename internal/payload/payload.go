@@ -43,7 +43,7 @@ type Payload struct {
 	Fields map[string]any
 
 	grouped  bool
-	upstream []byte  // of a payload without rules
+	upstream []byte  // of a payload without rules; otherwise with their words
 	rules    []*rule // that of maxPods is the first, the others are sorted by path
 }
 
@@ -179,9 +179,6 @@ func (p *Payload) decode() *Error {
 	if grouped {
 		if p.upstream, refused = upstreamText(text); refused != nil {
 			return refused
-		}
-		if p.HasRules() {
-			p.upstream = nil
 		}
 	}
 	return checkFields(p.Fields, displayPath)

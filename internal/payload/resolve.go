@@ -47,7 +47,8 @@ func ParseCapacity(text string) (Capacity, error) {
 		default:
 			err = fmt.Errorf("no such resource")
 		}
-		if err != nil || q.Sign() <= 0 || q.CmpInt64(1<<56/1000) > 0 && name == "cpu" || q.CmpInt64(1<<56) > 0 {
+		_, twice := list[corev1.ResourceName(name)]
+		if err != nil || twice || q.Sign() <= 0 || q.CmpInt64(1<<56/1000) > 0 && name == "cpu" || q.CmpInt64(1<<56) > 0 {
 			return Capacity{}, fmt.Errorf("%s: use resources and amounts, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768",
 				quoteShort(pair))
 		}

@@ -6,7 +6,6 @@ package payload
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -81,7 +80,6 @@ func (f *flattener) rules(field string, value any) any {
 	case field == fieldMaxPods:
 		return f.rule(&rule{field: field, of: pods}, values)
 	}
-	values = maps.Clone(values)
 	for _, key := range keys(values) {
 		terms, ok := values[key].(map[string]any)
 		if !ok {
@@ -206,7 +204,8 @@ func (f *flattener) number(at string, value any, most int64, zero bool) *big.Rat
 			return n
 		}
 	}
-	f.errs.add(ProblemRule, at, fmt.Sprintf("must be a number above 0 and up to %d, not %s", most, describe(value)))
+	f.errs.add(ProblemRule, at, fmt.Sprintf("must be a number above 0 and up to %d, of at most %d characters and without an exponent, not %s",
+		most, maxDigits, describe(value)))
 	return new(big.Rat)
 }
 
@@ -332,10 +331,8 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
 			if t.upTo > 0 {
 				to = min(to, t.upTo)
 			}
-			if to > from {
-				sum.Add(sum, percentOf(t.percent, to-from))
-				from = to
-			}
+			sum.Add(sum, percentOf(t.percent, to-from))
+			from = to
 		}
 		sum.Add(sum, new(big.Rat).Mul(big.NewRat(r.perPod, 1), big.NewRat(maxPods, 1)))
 	}

@@ -4,6 +4,8 @@
 package payload
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -112,19 +114,26 @@ func TestTheExamplesGiveWhatASumOverAllPartsGives(t *testing.T) {
 
 func TestARuleIsResolvedToAConstant(t *testing.T) {
 	for config, want := range map[string]string{
-		reserving("memory: {percent: 5, min: 500Mi, max: 4Gi}"):                                                    "kubeReserved.memory=500Mi from 5% of memory, at least 500Mi, at most 4Gi",
-		reserving("memory: {percent: 50, max: 4096Mi, min: 500Mi}"):                                                "kubeReserved.memory=4Gi from 50% of memory, at least 500Mi, at most 4Gi",
-		reserving("memory: {plus: 255Mi, perPod: 11Mi}"):                                                           "kubeReserved.memory=1465Mi from 11Mi per pod of maxPods, plus 255Mi",
-		reserving("memory: {plus: 50Mi, perPod: 20Mi, maxPercent: 25}"):                                            "kubeReserved.memory=2Gi from 20Mi per pod of maxPods, plus 50Mi, at most 25% of memory",
-		reserving("memory: {percent: 0.013}"):                                                                      "kubeReserved.memory=1Mi from 0.013% of memory",
-		reserving("cpu: {percent: 0.0125}"):                                                                        "kubeReserved.cpu=1m from 0.0125% of cpu",
-		reserving("cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}]}"):                              "kubeReserved.cpu=75m from 6% of the first 1, 1% of the next 1500m",
-		reserving("ephemeral-storage: {tiers: [{upTo: 10Gi, percent: 0}, {percent: 1}]}"):                          "kubeReserved.ephemeral-storage=921Mi from 0% of the first 10Gi, 1% of the rest",
-		reserving("pid: {percent: 10, plus: 100}"):                                                                 "kubeReserved.pid=3376 from 10% of pid, plus 100",
-		grouped + "resources: {maxPods: {perCPU: 10, perGiB: 4, plus: 5, max: 250}}":                               "maxPods=37 from the smaller of 10 per CPU and 4 per GiB of memory, plus 5, at most 250",
-		grouped + "resources: {maxPods: {perGiB: 0.5}}":                                                            "maxPods=4 from 0.5 per GiB of memory",
-		grouped + "resources: {eviction: {evictionSoft: {memory.available: {percent: 5}, nodefs.available: 10%}}}": "evictionSoft[memory.available]=409Mi from 5% of memory",
-		grouped + "resources: {maxPods: {perCPU: 10}, reservations: {systemReserved: {memory: {perPod: 1536Ki}}}}": "maxPods=80 from 10 per CPU; systemReserved.memory=120Mi from 1536Ki per pod of maxPods",
+		reserving("memory: {percent: 5, min: 500Mi, max: 4Gi}"):                                                              "kubeReserved.memory=500Mi from 5% of memory, at least 500Mi, at most 4Gi",
+		reserving("memory: {percent: 50, max: 4096Mi, min: 500Mi}"):                                                          "kubeReserved.memory=4Gi from 50% of memory, at least 500Mi, at most 4Gi",
+		reserving("memory: {plus: 255Mi, perPod: 11Mi}"):                                                                     "kubeReserved.memory=1465Mi from 11Mi per pod of maxPods, plus 255Mi",
+		reserving("memory: {plus: 50Mi, perPod: 20Mi, maxPercent: 25}"):                                                      "kubeReserved.memory=2Gi from 20Mi per pod of maxPods, plus 50Mi, at most 25% of memory",
+		reserving("memory: {percent: 0.013}"):                                                                                "kubeReserved.memory=1Mi from 0.013% of memory",
+		reserving("cpu: {percent: 0.0125}"):                                                                                  "kubeReserved.cpu=1m from 0.0125% of cpu",
+		reserving("cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}]}"):                                        "kubeReserved.cpu=75m from 6% of the first 1, 1% of the next 1500m",
+		reserving("ephemeral-storage: {tiers: [{upTo: 10Gi, percent: 0}, {percent: 1}]}"):                                    "kubeReserved.ephemeral-storage=921Mi from 0% of the first 10Gi, 1% of the rest",
+		reserving("memory: {tiers: [{upTo: 4Gi, percent: 5}], plus: 1Gi, max: 1100Mi}"):                                      "kubeReserved.memory=1100Mi from 5% of the first 4Gi, plus 1Gi, at most 1100Mi",
+		reserving("memory: {percent: 100, min: 8Gi, max: 8Gi}"):                                                              "kubeReserved.memory=8Gi from 100% of memory, at least 8Gi, at most 8Gi",
+		reserving("memory: {percent: 1, max: 64Pi, plus: 1048576.000k}"):                                                     "kubeReserved.memory=1081Mi from 1% of memory, plus 1000Mi, at most 64Pi",
+		grouped + "resources: {maxPods: {perCPU: 1048576, max: 9}}":                                                          "maxPods=9 from 1048576 per CPU, at most 9",
+		grouped + "resources: {maxPods: {perGiB: 1048576, max: 9}}":                                                          "maxPods=9 from 1048576 per GiB of memory, at most 9",
+		grouped + "resources: {eviction: {evictionHard: {pid.available: {percent: 1}, nodefs.available: {percent: 10}}}}":    "evictionHard[nodefs.available]=10Gi from 10% of ephemeral-storage; evictionHard[pid.available]=327 from 1% of pid",
+		grouped + "resources: {maxPods: {perCPU: 5}, eviction: {evictionMinimumReclaim: {memory.available: {perPod: 1Mi}}}}": "maxPods=40 from 5 per CPU; evictionMinimumReclaim[memory.available]=40Mi from 1Mi per pod of maxPods",
+		reserving("pid: {percent: 10, plus: 100}"):                                                                           "kubeReserved.pid=3376 from 10% of pid, plus 100",
+		grouped + "resources: {maxPods: {perCPU: 10, perGiB: 4, plus: 5, max: 250}}":                                         "maxPods=37 from the smaller of 10 per CPU and 4 per GiB of memory, plus 5, at most 250",
+		grouped + "resources: {maxPods: {perGiB: 0.5}}":                                                                      "maxPods=4 from 0.5 per GiB of memory",
+		grouped + "resources: {eviction: {evictionSoft: {memory.available: {percent: 5}, nodefs.available: 10%}}}":           "evictionSoft[memory.available]=409Mi from 5% of memory",
+		grouped + "resources: {maxPods: {perCPU: 10}, reservations: {systemReserved: {memory: {perPod: 1536Ki}}}}":           "maxPods=80 from 10 per CPU; systemReserved.memory=120Mi from 1536Ki per pod of maxPods",
 	} {
 		p := assert.Value(Decode(KeyKubelet, []byte(config)))(t, config)
 		r := assert.Value(p.Resolve(machine))(t, config)
@@ -146,51 +155,67 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 	for rule, want := range map[string]string{
 		"memory: {}":         at + "memory: computes nothing",
 		"memory: {min: 1Gi}": at + "memory: computes nothing",
-		"memory: {percent: 5, min: 2Gi, max: 1Gi}":                                  at + "memory.min: 2Gi is above max, which is 1Gi",
-		"memory: {percent: 101}":                                                    at + "memory.percent: must be a number above 0 and up to 100, not 101",
-		"memory: {percent: 0}":                                                      at + "memory.percent: must be a number above 0",
-		"memory: {percent: -1}":                                                     at + "memory.percent: must be a number above 0",
-		"memory: {percent: 1e400}":                                                  at + "memory.percent: must be a number above 0",
-		"memory: {percent: 1" + strings.Repeat("0", 400) + "}":                      at + "memory.percent: must be a number above 0",
-		`memory: {percent: "25%"}`:                                                  at + `memory.percent: must be a number above 0 and up to 100, not "25%"`,
-		"memory: {plus: 1" + strings.Repeat("0", 400) + "}":                         at + "memory.plus: must be an amount of memory",
-		"memory: {plus: 1e400}":                                                     at + "memory.plus: must be an amount of memory",
-		"memory: {plus: 1e999999999}":                                               at + "memory.plus: must be an amount of memory",
-		`memory: {plus: "1e-999999999"}`:                                            at + "memory.plus: must be an amount of memory",
-		`memory: {"min": 1E+000999999999, "percent": 1}`:                            at + "memory.min: must be an amount of memory",
-		"cpu: {tiers: [{upTo: 1e-999999999, percent: 1}]}":                          at + "cpu.tiers[0].upTo: must be an amount of cpu",
-		"memory: {plus: -1Gi}":                                                      at + "memory.plus: must be an amount of memory",
-		"memory: {plus: 500m}":                                                      at + "memory.plus: must be an amount of memory from 1Mi",
-		"memory: {plus: 4}":                                                         at + "memory.plus: must be an amount of memory from 1Mi to 64Pi, such as 100Mi, not 4",
-		"cpu: {plus: 4Gi}":                                                          at + "cpu.plus: must be an amount of cpu from 1m",
-		"cpu: {plus: 0.0001}":                                                       at + "cpu.plus: must be an amount of cpu from 1m",
-		"pid: {plus: 1.5}":                                                          at + "pid.plus: must be an amount of pid",
-		"memory: {perCPU: 1}":                                                       at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",
-		"memory: {percent: 5, tiers: [{percent: 5}]}":                               at + "memory.tiers: percent and tiers exclude each other",
-		"memory: {tiers: []}":                                                       at + "memory.tiers: must be a list of 1 to 16 tiers",
-		"memory: {tiers: [" + strings.Repeat("{percent: 1},", 10_000) + "]}":        at + "memory.tiers: must be a list of 1 to 16 tiers",
-		"memory: {tiers: [5]}":                                                      at + "memory.tiers[0]: must be a mapping",
-		"memory: {tiers: [{upTo: 4Gi}]}":                                            at + "memory.tiers[0].percent: is missing",
-		"memory: {tiers: [{percent: 5}, {percent: 5}]}":                             at + "memory.tiers[0].upTo: is missing",
-		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 4Gi, percent: 5}]}":       at + "memory.tiers[1].upTo: must be above",
+		"memory: {percent: 5, min: 2Gi, max: 1Gi}":                            at + "memory.min: 2Gi is above max, which is 1Gi",
+		"memory: {percent: 101}":                                              at + "memory.percent: must be a number above 0 and up to 100, of at most 16 characters and without an exponent, not 101",
+		"memory: {percent: 0}":                                                at + "memory.percent: must be a number above 0",
+		"memory: {percent: -1}":                                               at + "memory.percent: must be a number above 0",
+		"memory: {percent: 1e400}":                                            at + "memory.percent: must be a number above 0",
+		"memory: {percent: 1" + strings.Repeat("0", 400) + "}":                at + "memory.percent: must be a number above 0",
+		`memory: {percent: "25%"}`:                                            at + `memory.percent: must be a number above 0 and up to 100, of at most 16 characters and without an exponent, not "25%"`,
+		"memory: {plus: 1" + strings.Repeat("0", 400) + "}":                   at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 1e400}":                                               at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 1e999999999}":                                         at + "memory.plus: must be an amount of memory",
+		`memory: {plus: "1e-999999999"}`:                                      at + "memory.plus: must be an amount of memory",
+		`memory: {"min": 1E+000999999999, "percent": 1}`:                      at + "memory.min: must be an amount of memory",
+		"cpu: {tiers: [{upTo: 1e-999999999, percent: 1}]}":                    at + "cpu.tiers[0].upTo: must be an amount of cpu",
+		"memory: {plus: -1Gi}":                                                at + "memory.plus: must be an amount of memory",
+		"memory: {plus: 500m}":                                                at + "memory.plus: must be an amount of memory from 1Mi",
+		"memory: {plus: 4}":                                                   at + "memory.plus: must be an amount of memory from 1Mi to 64Pi, such as 100Mi, not 4",
+		"cpu: {plus: 4Gi}":                                                    at + "cpu.plus: must be an amount of cpu from 1m",
+		"cpu: {plus: 0.0001}":                                                 at + "cpu.plus: must be an amount of cpu from 1m",
+		"pid: {plus: 1.5}":                                                    at + "pid.plus: must be an amount of pid",
+		"memory: {percent: 5, maxPercent: 101}":                               at + "memory.maxPercent: must be a number above 0 and up to 100, of at most 16 characters and without an exponent, not 101",
+		"memory: {percent: 5, maxPercent: 0}":                                 at + "memory.maxPercent: must be a number above 0",
+		"memory: {percent: 0.00000001}":                                       at + "memory.percent: must be a number above 0",
+		"memory: {perPod: 512}":                                               at + "memory.perPod: must be an amount of memory from 1Ki",
+		"cpu: {plus: 1Ki}":                                                    at + "cpu.plus: must be an amount of cpu from 1m to 1048576",
+		"cpu: {plus: 2000000}":                                                at + "cpu.plus: must be an amount of cpu from 1m to 1048576",
+		"memory: {perCPU: 1}":                                                 at + "memory.perCPU: no such part of a rule; a rule for kubeReserved.memory has max, maxPercent, min, percent, perPod, plus, tiers",
+		"memory: {percent: 5, tiers: [{percent: 5}]}":                         at + "memory.tiers: percent and tiers exclude each other",
+		"memory: {tiers: []}":                                                 at + "memory.tiers: must be a list of 1 to 16 tiers",
+		"memory: {tiers: [" + strings.Repeat("{percent: 1},", 10_000) + "]}":  at + "memory.tiers: must be a list of 1 to 16 tiers",
+		"memory: {tiers: [5]}":                                                at + "memory.tiers[0]: must be a mapping",
+		"memory: {tiers: [{upTo: 4Gi}]}":                                      at + "memory.tiers[0].percent: is missing",
+		"memory: {tiers: [{percent: 5}, {percent: 5}]}":                       at + "memory.tiers[0].upTo: is missing",
+		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 4Gi, percent: 5}]}": at + "memory.tiers[1].upTo: must be above",
 		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 8Gi, percent: 5, x: 1}]}": at + "memory.tiers[1].x: no such part of a tier",
-		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 8Gi, percent: 250}]}":     at + "memory.tiers[1].percent: must be a number above 0 and up to 100, not 250",
-		"hugepages-1Gi: {percent: 5}":                                               at + "hugepages-1Gi: must be a constant: only cpu, ephemeral-storage, memory, pid may be rules",
+		"memory: {tiers: [{upTo: 4Gi, percent: 5}, {upTo: 8Gi, percent: 250}]}":     at + "memory.tiers[1].percent: must be a number above 0 and up to 100, of at most 16 characters and without an exponent, not 250",
+		"hugepages-1Gi: {percent: 5}": at + "hugepages-1Gi: must be a constant: only cpu, ephemeral-storage, memory, pid may be rules",
 	} {
 		_, err := Decode(KeyKubelet, []byte(reserving(rule)))
 		var refused *Error
 		assert.That(t, errors.As(err, &refused) && refused.Problem == ProblemRule && strings.HasPrefix(refused.Message, want), "%.100s: %v, want %s", rule, err, want)
 	}
 	for config, want := range map[string]string{
-		"resources: {maxPods: {percent: 5}}":                                                   "resources.maxPods.percent: no such part of a rule; a rule for maxPods has max, min, perCPU, perGiB, plus",
-		"resources: {reservations: {kubeReserved: {memory: {perPod: 11Mi}}}}":                  "resources.reservations.kubeReserved.memory.perPod: needs resources.maxPods in the same configuration",
-		"resources: {eviction: {evictionHard: {imagefs.available: {percent: 5}}}}":             "resources.eviction.evictionHard[imagefs.available]: must be a constant: only memory.available, nodefs.available, pid.available may be rules",
-		"resources: {eviction: {evictionHard: {memory.available: {tiers: [{percent: 500}]}}}}": "resources.eviction.evictionHard[memory.available].tiers[0].percent: must be",
+		"resources: {maxPods: {perCPU: 0}}":                                                      "resources.maxPods.perCPU: must be a number above 0 and up to 1048576, of at most 16 characters and without an exponent, not 0",
+		"resources: {maxPods: {perGiB: 0}}":                                                      "resources.maxPods.perGiB: must be a number above 0",
+		"resources: {maxPods: 0, reservations: {kubeReserved: {memory: {perPod: 11Mi}}}}":        "resources.reservations.kubeReserved.memory.perPod: needs resources.maxPods above 0",
+		"resources: {maxPods: -1, reservations: {kubeReserved: {memory: {perPod: 11Mi}}}}":       "resources.reservations.kubeReserved.memory.perPod: needs resources.maxPods above 0",
+		"resources: {maxPods: 1e30, reservations: {kubeReserved: {memory: {perPod: 11Mi}}}}":     "resources.reservations.kubeReserved.memory.perPod: needs resources.maxPods above 0",
+		"resources: {reservations: {kubeReserved: {memory: {percent: .nan}}}}":                   "neither JSON nor YAML: json: unsupported value: NaN",
+		"resources: {maxPods: {perCPU: 1}, maxPods: 5}":                                          "duplicate key",
+		"resources: {maxPods: [{perCPU: 1}], reservations: {kubeReserved: {cpu: {perPod: 1m}}}}": "resources.reservations.kubeReserved.cpu.perPod: needs resources.maxPods above 0",
+		"resources: {maxPods: {percent: 5}}":                                                     "resources.maxPods.percent: no such part of a rule; a rule for maxPods has max, min, perCPU, perGiB, plus",
+		"resources: {reservations: {kubeReserved: {memory: {perPod: 11Mi}}}}":                    "resources.reservations.kubeReserved.memory.perPod: needs resources.maxPods above 0 in the same configuration",
+		"resources: {eviction: {evictionHard: {imagefs.available: {percent: 5}}}}":               "resources.eviction.evictionHard[imagefs.available]: must be a constant: only memory.available, nodefs.available, pid.available may be rules",
+		"resources: {eviction: {evictionHard: {memory.available: {tiers: [{percent: 500}]}}}}":   "resources.eviction.evictionHard[memory.available].tiers[0].percent: must be",
 	} {
 		_, err := Decode(KeyKubelet, []byte(grouped+config))
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%s: %v, want %s", config, err, want)
 	}
-	_, err := Decode(KeyKubelet, []byte(head+"kubeReserved: {memory: {percent: 5}}"))
+	_, err := Decode(KeyKubelet, []byte(`{"apiVersion": "evenkeel.dev/v1alpha1", "kind": "KubeletConfiguration", "resources": {"maxPods": {"perCPU": 1e-999999999}}}`))
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.maxPods.perCPU: must be a number"), "got %v", err)
+	_, err = Decode(KeyKubelet, []byte(head+"kubeReserved: {memory: {percent: 5}}"))
 	assert.NoError(t, err) // the kubelet refuses it: the upstream form has no rules
 }
 
@@ -202,16 +227,53 @@ func TestAResultThatTheMachineCannotHaveIsRefused(t *testing.T) {
 		{"cpu: {tiers: [{upTo: 1, percent: 0}, {percent: 5}]}", "cpu=1", "cpu: is 0 on this machine: use min or plus"},
 		{"cpu: {percent: 5}", "memory=8Gi", "cpu: depends on the machine, whose capacity of cpu is not known"},
 		{"pid: {percent: 5}", "cpu=8,memory=8Gi", "pid: depends on the machine, whose capacity of pid is not known"},
+		{"ephemeral-storage: {plus: 1Gi}", "cpu=8,memory=8Gi", "ephemeral-storage: depends on the machine, whose capacity of ephemeral-storage is not known"},
 	} {
 		p := assert.Value(Decode(KeyKubelet, []byte(reserving(test.rule))))(t, test.rule)
 		_, err := p.Resolve(assert.Value(ParseCapacity(test.machine))(t))
+		assert.That(t, NeedsCapacity(err) == strings.Contains(test.want, "not known"), "%s needs a capacity: %v", test.rule, err)
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.reservations.kubeReserved."+test.want), "%s on %s: %v, want %s", test.rule, test.machine, err, test.want)
 	}
 }
 
+func TestANumberOfPodsThatTheMachineCannotHaveIsRefused(t *testing.T) {
+	for rule, want := range map[string]string{
+		"{perCPU: 10}":                   "whose capacity of cpu is not known",
+		"{perGiB: 10}":                   "whose capacity of memory is not known",
+		"{perGiB: 10, perCPU: 5}":        "whose capacity of cpu is not known",
+		"{plus: 2147483647, perGiB: 10}": "whose capacity of memory is not known",
+	} {
+		p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: "+rule+"}")))(t, rule)
+		_, err := p.Resolve(Capacity{})
+		assert.That(t, NeedsCapacity(err) && strings.HasSuffix(err.Error(), want), "%s: %v, want %s", rule, err, want)
+	}
+	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {plus: 2147483647, perCPU: 1}}")))(t)
+	_, err := p.Resolve(machine)
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.maxPods: is above the machine's pods, which is 2147483647"), "got %v", err)
+}
+
+// Nodes keep values and digests over upgrades of the agent: another digest would be another configuration, tried on all nodes.
+func TestTheDigestOfValuesStays(t *testing.T) {
+	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {perCPU: 5}, eviction: {evictionHard: {memory.available: {percent: 1}}}}")))(t)
+	r := assert.Value(p.Resolve(machine))(t)
+	want := sha256.Sum256([]byte("maxPods=40\nevictionHard[memory.available]=81Mi\n"))
+	assert.That(t, r.Digest == hex.EncodeToString(want[:]), "the digest is %s, of %v", r.Digest, r.Values)
+}
+
+func TestLongWordsOfARuleAreTruncated(t *testing.T) {
+	var tiers []string
+	for i := range 16 {
+		tiers = append(tiers, fmt.Sprintf("{upTo: %d000Mi, percent: 0.%014d}", 10+i, 11111111111111+i))
+	}
+	p := assert.Value(Decode(KeyKubelet, []byte(reserving("memory: {tiers: ["+strings.Join(tiers, ",")+"], min: 1Mi}"))))(t)
+	from := assert.Value(p.Resolve(machine))(t).Values[0].From
+	assert.That(t, len(from) <= 256 && strings.HasPrefix(from, "0.11111111111111% of the first 10000Mi"), "it has %d bytes: %s", len(from), from)
+}
+
 func TestRecordedValuesOfAnotherPayloadAreRefused(t *testing.T) {
 	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {perCPU: 10}}")))(t)
-	for _, values := range [][]v1alpha1.ResolvedValue{nil, {{Path: "maxPods", Value: "x"}}, {{Path: "maxPods", Value: "0"}}, {{Path: "kubeReserved.cpu", Value: "1"}}} {
+	for _, values := range [][]v1alpha1.ResolvedValue{nil, {{Path: "maxPods", Value: "x"}}, {{Path: "maxPods", Value: "0"}}, {{Path: "maxPods", Value: "4294967296"}},
+		{{Path: "maxPods", Value: "40"}, {Path: "maxPods", Value: "40"}}, {{Path: "kubeReserved.cpu", Value: "1"}}} {
 		_, err := p.ResolveRecorded(values)
 		assert.That(t, err != nil, "%v was accepted", values)
 	}
@@ -220,7 +282,7 @@ func TestRecordedValuesOfAnotherPayloadAreRefused(t *testing.T) {
 func TestTheCapacityIsParsed(t *testing.T) {
 	got := assert.Value(ParseCapacity("cpu=8,memory=8Gi,ephemeral-storage=100Gi,pid=32768"))(t)
 	assert.That(t, got == machine, "got %+v", got)
-	for _, text := range []string{"", "cpu", "cpu=", "cpu=0", "cpu=-1", "cpu=1e30", "memory=1e400", "memory=1e999999999", "cpu=1e-999999999", "gpu=1", "cpu=1,,"} {
+	for _, text := range []string{"", "cpu", "cpu=", "cpu=0", "cpu=-1", "cpu=1e30", "memory=1e400", "memory=1e999999999", "cpu=1e-999999999", "gpu=1", "cpu=1,,", "cpu=1,cpu=2", "cpu=1e14", "memory=1e17"} {
 		_, err := ParseCapacity(text)
 		assert.That(t, err != nil, "%q was accepted", text)
 	}
