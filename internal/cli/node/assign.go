@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -431,7 +432,7 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 			err := c.Get(ctx, client.ObjectKey{Namespace: bad.Namespace, Name: bad.Name}, cm)
 			same = err == nil && cm.UID == bad.UID && payload.Digest(it.content.Key, []byte(cm.Data[it.content.Key])) == it.content.SHA256
 		}
-		if !same || bad.Provisional {
+		if !same || bad.Provisional || it.hasOtherValues(bad.Revision) {
 			continue
 		}
 		return &command.Exit{Code: command.ExitHalted,
@@ -440,6 +441,15 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 				nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
 	}
 	return nil
+}
+
+// hasOtherValues reports whether the rules of the content give values on the node's present machine that are not those of a failed revision.
+func (it *assignment) hasOtherValues(revision string) bool {
+	if !it.content.HasRules() || it.machine == nil {
+		return false
+	}
+	r, err := it.content.Resolve(*it.machine)
+	return err == nil && !strings.HasSuffix(revision, "-"+r.Digest[:12])
 }
 
 // sizes returns the values that the rules of the content give on the node. The error says that one has no possible result there.

@@ -97,9 +97,12 @@ func (c Configz) Grouped() Configz {
 	for field, origin := range c.Origins {
 		origins[payload.GroupedPath(field)] = origin
 	}
-	c.Origins, c.Differs, c.Overridden = origins, slices.Clone(c.Differs), slices.Clone(c.Overridden)
+	c.Origins, c.Differs, c.Overridden, c.Resolved = origins, slices.Clone(c.Differs), slices.Clone(c.Overridden), slices.Clone(c.Resolved)
 	for i := range c.Differs {
 		c.Differs[i].Field = payload.GroupedPath(c.Differs[i].Field)
+	}
+	for i := range c.Resolved {
+		c.Resolved[i].Path = payload.GroupedPath(c.Resolved[i].Path)
 	}
 	for i := range c.Overridden {
 		c.Overridden[i] = payload.GroupedPath(c.Overridden[i])

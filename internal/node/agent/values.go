@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -29,7 +30,7 @@ type resolution struct {
 
 // of returns the values that belong to a revision.
 func (r resolution) of(revision string) []v1alpha1.ResolvedValue {
-	if r.Digest == "" || r.revision != revision {
+	if r.revision != revision {
 		return nil
 	}
 	return r.Values
@@ -76,10 +77,7 @@ func withValues(configMap []byte, values []v1alpha1.ResolvedValue) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	if cm.Annotations == nil {
-		cm.Annotations = map[string]string{}
-	}
-	cm.Annotations[annotationValues] = string(text)
+	metav1.SetMetaDataAnnotation(&cm.ObjectMeta, annotationValues, string(text))
 	return json.Marshal(cm)
 }
 

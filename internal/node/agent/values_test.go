@@ -5,6 +5,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,11 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 		}
 		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + current.Revision + "/kubelet"))(t))
 		assert.That(t, strings.Contains(text, `"maxPods": 40`), "the kubelet got %s", text)
+		for form, path := range map[string]string{"flat": "maxPods", "grouped": "resources.maxPods"} {
+			var z Configz
+			assert.NoError(t, json.Unmarshal(get(t, w.agent.Handler(nil), "/configz?form="+form).Body.Bytes(), &z))
+			assert.That(t, len(z.Resolved) == 1 && z.Resolved[0].Path == path && z.Resolved[0].Value == "40", "%s: /configz has %v", form, z.Resolved)
+		}
 		w.restartWith(4)
 		w.runs("good")
 		w.pass(time.Minute)
@@ -171,6 +177,136 @@ func TestARuleWithoutAResultHereIsRejected(t *testing.T) {
 		s := w.status()
 		want := "resources.reservations.kubeReserved.memory: is above the machine's memory, which is 8Gi: use max or maxPercent"
 		assert.That(t, len(s.BadConfigs) == 1 && strings.Contains(s.Error, want) && s.Active == nil, "the status is %+v", s)
+	})
+}
+
+func TestAMachineThatGrowsAndShrinksInATrialTriesItsPresentValues(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.kubelet.set(withCPUs(4))
+		w.start()
+		w.runs("")
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
+		w.assignObject(rules("uid-good"))
+		w.runs("good")
+		small := w.view().Current.Revision
+		w.restartWith(8)
+		w.until("a trial of the new values", func() bool { return w.view().Trial != nil && w.view().Current.Revision != small })
+		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
+		assert.That(t, w.view().LastKnownGood.IsLocal() && len(w.view().Bad) == 0, "the state is %+v", w.view())
+		w.restartWith(4)
+		w.until("they pass", func() bool { return w.view().Trial == nil && w.view().LastKnownGood.Revision == small })
+		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
+	})
+}
+
+func TestTheSavedObjectIsEnoughForOtherValues(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		w.api.set(func(api *simAPI) {
+			api.object = api.object.DeepCopy()
+			api.object.ResourceVersion = "8" // a download would have it
+		})
+		w.restartWith(8)
+		w.until("a trial", func() bool { return w.view().Trial != nil })
+		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
+		text := string(assert.Value(w.disk.ReadFile(dir + "/checkpoints/" + w.view().Current.Revision))(t))
+		assert.That(t, strings.Contains(text, `"resourceVersion":"7"`) && strings.Contains(text, annotationValues), "the checkpoint is %s", text)
+		saved := w.agent.p.SavedConfigs
+		assert.That(t, saved.Adopted("uid-good", 0) && saved.Payload("uid-good") == w.view().Current.SHA256, "the source does not know its revision")
+	})
+}
+
+func TestTheSameContentUnderAnotherUIDIsTriedOnAMachineThatHasGrown(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		w.assignObject(rules("uid-second"))
+		w.until("it is adopted", func() bool { return w.view().Current.UID == "uid-second" })
+		assert.That(t, w.view().Trial == nil && w.view().LastKnownGood.UID == "uid-second", "the same values are tried again: %+v", w.view())
+		w.kubelet.set(withCPUs(8))
+		w.assignObject(rules("uid-third"))
+		w.until("it is adopted", func() bool { return w.view().Current.UID == "uid-third" })
+		assert.That(t, w.view().Trial != nil && w.view().LastKnownGood.UID == "uid-second", "other values are not tried: %+v", w.view())
+		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
+		w.assign("uid-plain", conf{name: "plain"})
+		w.until("a configuration without rules is adopted", func() bool { return w.view().Current.UID == "uid-plain" })
+		text := string(assert.Value(w.disk.ReadFile(dir + "/checkpoints/uid-plain"))(t))
+		assert.That(t, !strings.Contains(text, annotationValues), "it is saved with values: %s", text)
+		w.wantValues("")
+	})
+}
+
+func TestAMachineThatCannotBeMeasuredKeepsItsValuesAndObeysARevocation(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		before := w.view().Current.Revision
+		w.restartWith(0)
+		w.runs("good")
+		w.pass(time.Minute)
+		assert.That(t, w.view().Current.Revision == before && w.status().ObservedGeneration == w.api.generation,
+			"the status is %+v", w.status())
+		w.wantConfigOK("Unknown | using current (UID: uid-good, values: " + before[len("uid-good-"):] + "): failed to sync, desired config unclear, " +
+			"cause: resources.maxPods: depends on the machine, whose capacity of cpu is not known (SyncFailed)")
+		w.revoke("uid-good")
+		w.runs("")
+	})
+}
+
+func TestAMachineThatIsTooSmallKeepsItsValuesUntilItHasGrown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		memory := func(gib int64) func(*kubeletState) { return func(s *kubeletState) { s.capacity.Memory = gib << 30 } }
+		w.kubelet.set(memory(16))
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
+		w.start()
+		w.runs("")
+		cm := rules("uid-good")
+		cm.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\n" +
+			"resources: {reservations: {kubeReserved: {memory: {plus: 9Gi}}}}\n"
+		w.assignObject(cm)
+		w.until("it passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
+		before := w.view().Current.Revision
+		w.stop()
+		w.kubelet.set(memory(8))
+		w.start()
+		w.until("it is refused", func() bool { return len(w.view().Bad) == 1 })
+		w.runs("good")
+		w.pass(time.Minute)
+		assert.That(t, w.view().LastKnownGood.Revision == before && w.view().Trial == nil && strings.Contains(w.status().Error, "is above the machine's memory"),
+			"the status is %+v", w.status())
+		w.stop()
+		w.kubelet.set(memory(16))
+		w.start()
+		w.runs("good")
+		w.pass(time.Minute)
+		assert.That(t, w.view().Current.Revision == before && w.view().Trial == nil && w.status().Error == "", "the status is %+v", w.status())
+		w.wantConfigOK("True | using current (UID: uid-good, values: " + before[len("uid-good-"):] + "): all checks passed (AllChecksPassed)")
+	})
+}
+
+func TestAPreflightOfRulesComparesTheirValues(t *testing.T) {
+	inWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.kubelet.set(withCPUs(4))
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
+		w.start()
+		w.assignObject(rules("uid-good"))
+		w.until("its trial passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
+		asks.object = rules("asked-good")
+		asks.ask("same", conf{name: "good"}, 1)
+		a := w.answered("same")
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && a.Message == "", "the answer about what runs is %+v", a)
+		w.kubelet.set(withCPUs(8))
+		asks.ask("other", conf{name: "good"}, 1)
+		a = w.answered("other")
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && strings.HasSuffix(a.Message, "maxPods: 80, from 10 per CPU, at most 250"), "the answer is %+v", a)
+		long := "{plus: 1, tiers: ["
+		for i := range 6 {
+			long += fmt.Sprintf("{upTo: %d, percent: 0.12345678901234},", i+1)
+		}
+		long += "]}"
+		asks.object.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\nresources: {reservations: {" +
+			"kubeReserved: {cpu: " + long + ", pid: " + long + "}, systemReserved: {cpu: " + long + ", pid: " + long + "}}}\n"
+		w.kubelet.set(func(s *kubeletState) { s.capacity.PIDs = 1000 })
+		asks.ask("long", conf{name: "good"}, 1)
+		a = w.answered("long")
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && len(a.Message) <= v1alpha1.MaxPreflightMessage && strings.Contains(a.Message, "kubeReserved.pid: 1, from 0.1"),
+			"the answer has %d bytes: %+v", len(a.Message), a)
 	})
 }
 

@@ -81,14 +81,14 @@ func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, stat
 	switch {
 	case state != nil && (has || *state == rollout.Failed):
 		n.State = *state
+	case has && c != nil && c.Status == metav1.ConditionTrue && st.Trial == nil && st.Active != nil && st.Active.UID == u.ConfigMapRef.UID:
+		n.State = rollout.Updated // perhaps it failed with other values
 	case bad >= 0:
 		n.State = rollout.Failed
 	case !has:
 		return n, false
 	case c != nil && c.Status == metav1.ConditionFalse && !AboutPods(c.Reason):
 		n.State = rollout.Failed
-	case c != nil && c.Status == metav1.ConditionTrue && st.Trial == nil && st.Active != nil && st.Active.UID == u.ConfigMapRef.UID:
-		n.State = rollout.Updated
 	}
 	switch n.State {
 	case rollout.Updated:

@@ -213,6 +213,7 @@ func TestTheTimesOfANodeComeFromTheControllerWhereItKnowsThem(t *testing.T) {
 		{"on trial", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Status.Trial = &v1alpha1.Trial{} }), nil, "1  Pending"},
 		{"failed", withRevision(failed), nil, "1 2 Failed"},
 		{"failed, with a verdict", withRevision(func(nc *v1alpha1.NodeConfig) { failed(nc); bad("u2")(nc) }), nil, "1 5 Failed"},
+		{"updated, after a failure with other values", withRevision(bad("u2")), nil, "1 11 Updated"},
 		{"refused because of pods", withRevision(func(nc *v1alpha1.NodeConfig) { failed(nc); nc.Status.Conditions[0].Reason = v1alpha1.ReasonNeedsDrain }), nil, "1  Pending"},
 		{"rolled back after a failure", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource = nil; bad("u2")(nc) }), nil, " 5 Failed"},
 		{"with the same content as an earlier revision", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Revision = 1 }), nil, "1 11 Updated"},
