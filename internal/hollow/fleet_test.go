@@ -49,12 +49,7 @@ func TestHollowNodesOfSeveralSizesResolveOneConfiguration(t *testing.T) {
 	o.Sizes = []payload.Capacity{{CPU: 4000, Memory: 16 << 30}, {CPU: 16000, Memory: 64 << 30, EphemeralStorage: 100 << 30}}
 	f := start(t, o)
 	names := f.Names()
-	cm := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "hollow-"}, Immutable: new(true),
-		Data: map[string]string{"kubelet-dropin": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: {perCPU: 10}}\n"},
-	}
-	assert.NoError(t, kube.Create(t.Context(), cm))
-	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
+	ref := ruled(t)
 	for _, name := range names {
 		assign(t, name, ref)
 	}
@@ -62,7 +57,7 @@ func TestHollowNodesOfSeveralSizesResolveOneConfiguration(t *testing.T) {
 		lastKnownGood(t, name, ref)
 		st := configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
 		want := []string{"40", "160"}[i%2]
-		assert.That(t, len(st.ResolvedValues) == 1 && st.ResolvedValues[0].Value == want && st.Active.UID == cm.UID, "%s has %+v, want %s", name, st.ResolvedValues, want)
+		assert.That(t, len(st.ResolvedValues) == 1 && st.ResolvedValues[0].Value == want && st.Active.UID == ref.UID, "%s has %+v, want %s", name, st.ResolvedValues, want)
 		node := &corev1.Node{}
 		assert.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: name}, node))
 		assert.That(t, payload.CapacityOf(node.Status.Capacity) == o.Sizes[i%2], "the capacity of %s is %v", name, node.Status.Capacity)
@@ -249,9 +244,9 @@ func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
 	}
 	f := start(t, o)
 	name := f.Names()[0]
-	for _, text := range []string{"maxPods: 70", "maxPods: 71"} { // from local, and from a last-known-good
+	// From local, from a last-known-good, and with values that depend on the machine.
+	for _, ref := range []v1alpha1.ConfigMapReference{configMap(t, "maxPods: 70"), configMap(t, "maxPods: 71"), ruled(t)} {
 		count.take()
-		ref := configMap(t, text)
 		assign(t, name, ref)
 		lastKnownGood(t, name, ref)
 		until(t, "all is written", func() (string, bool) {
@@ -268,7 +263,7 @@ func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
 		}
 		t.Logf("%d writes, %d events:\n%s", len(others), len(events), strings.Join(append(others, events...), "\n"))
 		if len(others) > 3 || len(events) > 2 {
-			t.Errorf("%s: %d writes\n%s\nand %d events\n%s", text, len(others), strings.Join(others, "\n"), len(events), strings.Join(events, "\n"))
+			t.Errorf("%s: %d writes\n%s\nand %d events\n%s", ref.Name, len(others), strings.Join(others, "\n"), len(events), strings.Join(events, "\n"))
 		}
 	}
 }

@@ -81,11 +81,20 @@ func start(t *testing.T, o Options) *Fleet {
 // configMap makes a payload, and returns the reference to it.
 func configMap(t *testing.T, text string) v1alpha1.ConfigMapReference {
 	t.Helper()
-	immutable := true
+	return created(t, "kubelet", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+text+"\n")
+}
+
+// ruled makes a drop-in whose values depend on the machine.
+func ruled(t *testing.T) v1alpha1.ConfigMapReference {
+	t.Helper()
+	return created(t, "kubelet-dropin", "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: {perCPU: 10}}\n")
+}
+
+func created(t *testing.T, key, text string) v1alpha1.ConfigMapReference {
+	t.Helper()
 	cm := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "hollow-"},
-		Immutable:  &immutable,
-		Data:       map[string]string{"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + text + "\n"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "hollow-"}, Immutable: new(true),
+		Data: map[string]string{key: text},
 	}
 	assert.NoError(t, kube.Create(t.Context(), cm))
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
