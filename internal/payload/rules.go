@@ -256,16 +256,16 @@ func (r *rule) describe() string {
 	percent := func(p *big.Rat) string {
 		return strings.TrimRight(strings.TrimRight(p.FloatString(maxDecimals), "0"), ".") + "%"
 	}
-	from := int64(0)
+	from, noun := int64(0), map[*unit]string{cpus: " CPU", pids: " PIDs"}[r.of]
 	for i, t := range r.tiers {
 		part := "the rest"
 		switch {
 		case len(r.tiers) == 1 && t.upTo == 0:
 			part = r.of.resource
 		case i == 0:
-			part = "the first " + r.of.text(t.upTo)
+			part = "the first " + r.of.text(t.upTo) + noun
 		case t.upTo > 0:
-			part = "the next " + r.of.text(t.upTo-from)
+			part = "the next " + r.of.text(t.upTo-from) + noun
 		}
 		from = t.upTo
 		sum = append(sum, percent(t.percent)+" of "+part)

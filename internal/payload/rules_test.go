@@ -120,7 +120,7 @@ func TestARuleIsResolvedToAConstant(t *testing.T) {
 		reserving("memory: {plus: 50Mi, perPod: 20Mi, maxPercent: 25}"):                                                      "kubeReserved.memory=2Gi from 20Mi per pod of maxPods, plus 50Mi, at most 25% of memory",
 		reserving("memory: {percent: 0.013}"):                                                                                "kubeReserved.memory=1Mi from 0.013% of memory",
 		reserving("cpu: {percent: 0.0125}"):                                                                                  "kubeReserved.cpu=1m from 0.0125% of cpu",
-		reserving("cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}]}"):                                        "kubeReserved.cpu=75m from 6% of the first 1, 1% of the next 1500m",
+		reserving("cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}]}"):                                        "kubeReserved.cpu=75m from 6% of the first 1 CPU, 1% of the next 1500m CPU",
 		reserving("ephemeral-storage: {tiers: [{upTo: 10Gi, percent: 0}, {percent: 1}]}"):                                    "kubeReserved.ephemeral-storage=921Mi from 0% of the first 10Gi, 1% of the rest",
 		reserving("memory: {tiers: [{upTo: 4Gi, percent: 5}], plus: 1Gi, max: 1100Mi}"):                                      "kubeReserved.memory=1100Mi from 5% of the first 4Gi, plus 1Gi, at most 1100Mi",
 		reserving("memory: {percent: 100, min: 8Gi, max: 8Gi}"):                                                              "kubeReserved.memory=8Gi from 100% of memory, at least 8Gi, at most 8Gi",
@@ -299,7 +299,7 @@ func TestAPayloadWithRulesIsShownInWords(t *testing.T) {
 func FuzzRules(f *testing.F) {
 	for _, rule := range []string{
 		"memory: {percent: 5, min: 500Mi, max: 4Gi}", "memory: {plus: 255Mi, perPod: 11Mi, maxPercent: 25}", "pid: {percent: 10, plus: 100}",
-		"cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}, {percent: 0.25}]}", "memory: {percent: 1e400}", "cpu: {plus: 1e18}",
+		"cpu: {tiers: [{upTo: 1, percent: 6}, {upTo: 2500m, percent: 1}, {percent: 0.25}]}", "memory: {percent: 1e400}", "cpu: {plus: 1e18}", "memory: {plus: 1e999999999}", "pid: {min: 1e-999999999, plus: 1}",
 		"ephemeral-storage: {tiers: [{upTo: 10Gi, percent: 0}, {percent: 1}]}", "memory: {perPod: 64Pi, max: 64Pi}", "cpu: {min: 1n, percent: 1}",
 	} {
 		f.Add(rule, int64(8000), int64(8<<30), int64(110))

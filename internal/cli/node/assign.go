@@ -232,7 +232,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		return err
 	}
 	for _, line := range sizes.Lines() {
-		fmt.Fprintln(a.Out, printable.Line(line))
+		fmt.Fprintln(a.Out, printable.Line(strings.Replace(line, ": 1 node: ", ": ", 1)))
 	}
 	if err := it.rehearse(ctx, c); err != nil {
 		return err

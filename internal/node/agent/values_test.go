@@ -301,7 +301,7 @@ func TestAPreflightOfRulesComparesTheirValues(t *testing.T) {
 		}
 		long += "]}"
 		asks.object.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\nresources: {reservations: {" +
-			"kubeReserved: {cpu: " + long + ", pid: " + long + "}, systemReserved: {cpu: " + long + ", pid: " + long + "}}}\n"
+			"kubeReserved: {cpu: " + long + ", pid: " + long + "}, systemReserved: {cpu: " + long + ", pid: " + long + "}}, eviction: {evictionHard: {pid.available: " + long + "}}}\n"
 		w.kubelet.set(func(s *kubeletState) { s.capacity.PIDs = 1000 })
 		asks.ask("long", conf{name: "good"}, 1)
 		a = w.answered("long")
