@@ -215,6 +215,26 @@ func TestTheSavedObjectIsEnoughForOtherValues(t *testing.T) {
 	})
 }
 
+func TestALostCheckpointIsDownloadedAndSavedWithItsValues(t *testing.T) {
+	inWorldOfRules(t, func(w *world) {
+		before := w.view().Current
+		file := dir + "/checkpoints/" + before.Revision
+		w.stop()
+		assert.NoError(t, w.disk.Remove(file))
+		w.start()
+		w.runs("good")
+		w.pass(time.Minute)
+		text := string(assert.Value(w.disk.ReadFile(file))(t))
+		v := w.view()
+		assert.That(t, strings.Contains(text, annotationValues) && v.Current.Revision == before.Revision && v.LastKnownGood.Revision == before.Revision && v.Trial == nil,
+			"the checkpoint is %s, the state %+v", text, v)
+		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
+		w.apiUp(false)
+		w.restart()
+		w.runs("good")
+	})
+}
+
 func TestTheSameContentUnderAnotherUIDIsTriedOnAMachineThatHasGrown(t *testing.T) {
 	inWorldOfRules(t, func(w *world) {
 		w.assignObject(rules("uid-second"))
