@@ -443,7 +443,7 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 	return nil
 }
 
-// hasOtherValues reports whether the rules of the content give values on the node's present machine that are not those of a failed revision.
+// hasOtherValues reports whether the rules of the content give other values on the node's present machine than in a failed revision.
 func (it *assignment) hasOtherValues(revision string) bool {
 	if !it.content.HasRules() || it.machine == nil {
 		return false
