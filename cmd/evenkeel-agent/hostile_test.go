@@ -89,6 +89,7 @@ func hostileDir(t *testing.T) string {
 		Effective: component.Effective{"clusterDomain": evil, evil: evil}, Origins: map[string]component.Origin{"clusterDomain": evil},
 		Differs:    []payload.Difference{{Field: evil, Value: evil, Local: evil}},
 		Overridden: []string{evil},
+		Resolved:   []v1alpha1.ResolvedValue{{Path: "maxPods", Value: "40", From: evil}},
 	}))(t)
 	assert.NoError(t, checkpoint.SetRunning(atomicfile.OS{}, dir, text))
 	lock := assert.Value(lockfile.TryAcquire(checkpoint.AgentLock(dir)))(t)
@@ -126,6 +127,8 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 		"status":                        {"", []string{"status", "--dynamic-config-dir", dir}, `\x1b[2J\u009b2J\u202ey\u2066z\u200b`},
 		"status --effective":            {"", []string{"status", "--dynamic-config-dir", dir, "--effective=flat"}, "clusterDomain"},
 		"status --effective=grouped":    {"", []string{"status", "--dynamic-config-dir", dir, "--effective=grouped"}, `\u202e`},
+		"status with values of rules":   {"", []string{"status", "--dynamic-config-dir", dir}, "Resolved:         maxPods: 40, from "},
+		"status with values in groups":  {"", []string{"status", "--dynamic-config-dir", dir, "--effective=grouped", "-o", "json"}, `"path": "resources.maxPods"`},
 		"status -o json":                {"", []string{"status", "--dynamic-config-dir", dir, "-o", "json"}, `\u001b[2J\u009b2J\u202ey\u2066z\u200b\u2028\udb40\udc41\u007f`},
 		"status of what is not there":   {"", []string{"status", "--dynamic-config-dir", dir + evil[:1] + "\x1b[2J"}, `\x1b[2J`},
 		"forget":                        {"", []string{"forget", "--dynamic-config-dir", dir, "\x1b[2J"}, "["},

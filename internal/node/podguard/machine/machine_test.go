@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -69,6 +70,8 @@ func TestAnUnknownMachineHasNothingButItsDisk(t *testing.T) {
 	}
 	c := in.Machine.Capacity
 	assert.That(t, len(c) == 1 && c.StorageEphemeral().Value() == in.Usage.NodeFS.Capacity, "capacity %v", c)
+	total := payload.Capacity{EphemeralStorage: in.Usage.NodeFS.Capacity}
+	assert.That(t, m.Total() == total, "the machine has %+v, want %+v", m.Total(), total)
 }
 
 func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
@@ -114,6 +117,8 @@ func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
 				t.Errorf("memory %+v, kubepods %d, want %d MiB available and %d MiB used", u.Memory, u.KubepodsWorkingSet, tt.memory, tt.kubepods)
 			}
 			assert.That(t, u.PIDs == (podguard.Level{Capacity: 1000, Available: 600}), "PIDs %+v", u.PIDs)
+			total := payload.Capacity{CPU: 2000, Memory: 1024 * mib, EphemeralStorage: u.NodeFS.Capacity, PIDs: 1000}
+			assert.That(t, m.Total() == total, "the machine has %+v, want %+v", m.Total(), total)
 		})
 	}
 }
