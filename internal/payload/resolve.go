@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,13 +43,9 @@ func ParseCapacity(text string) (Capacity, error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(pair, "=")
 		q, err := ParseQuantity(value)
-		switch name {
-		case "cpu", "memory", "ephemeral-storage", "pid":
-		default:
-			err = fmt.Errorf("no such resource")
-		}
+		known := slices.Contains([]string{"cpu", "memory", "ephemeral-storage", "pid"}, name)
 		_, twice := list[corev1.ResourceName(name)]
-		if err != nil || twice || q.Sign() <= 0 || q.CmpInt64(1<<56/1000) > 0 && name == "cpu" || q.CmpInt64(1<<56) > 0 {
+		if err != nil || !known || twice || q.Sign() <= 0 || q.CmpInt64(1<<56/1000) > 0 && name == "cpu" || q.CmpInt64(1<<56) > 0 {
 			return Capacity{}, fmt.Errorf("%s: use resources and amounts, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768",
 				quoteShort(pair))
 		}

@@ -310,20 +310,21 @@ const (
 
 // apply returns the value of the rule on a machine, rounded down to a step of the unit. maxPods is needed for perPod only.
 func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
-	refuse := func(words string) (string, *Error) {
-		return "", &Error{Problem: ProblemRule, Message: r.at + ": " + words}
+	refuse := func(problem Problem, words string) (string, *Error) {
+		return "", &Error{Problem: problem, Message: r.at + ": " + words}
 	}
+	const noCapacity = "depends on the machine, whose capacity of %s is not known"
 	sum := new(big.Rat).SetInt64(r.plus)
 	whole := int64(math.MaxInt32)
 	if r.of == pods {
 		n, unknown := r.perMachine(c)
 		if unknown != "" {
-			return "", r.unknown(unknown)
+			return refuse(ProblemCapacity, fmt.Sprintf(noCapacity, unknown))
 		}
 		sum.Add(sum, n)
 	} else {
 		if whole = r.of.capacity(c); whole <= 0 {
-			return "", r.unknown(r.of.resource)
+			return refuse(ProblemCapacity, fmt.Sprintf(noCapacity, r.of.resource))
 		}
 		from := int64(0)
 		for _, t := range r.tiers {
@@ -336,17 +337,14 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
 		}
 		sum.Add(sum, new(big.Rat).Mul(big.NewRat(r.perPod, 1), big.NewRat(maxPods, 1)))
 	}
-	atLeast := func(n *big.Rat) {
-		if sum.Cmp(n) < 0 {
-			sum = n
-		}
-	}
 	atMost := func(n *big.Rat) {
 		if sum.Cmp(n) > 0 {
 			sum = n
 		}
 	}
-	atLeast(big.NewRat(r.min, 1))
+	if least := big.NewRat(r.min, 1); sum.Cmp(least) < 0 {
+		sum = least
+	}
 	if r.max > 0 {
 		atMost(big.NewRat(r.max, 1))
 	}
@@ -357,9 +355,9 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
 	steps.Mul(steps, big.NewInt(r.of.step))
 	switch {
 	case steps.Sign() <= 0:
-		return refuse("is 0 on this machine: use min or plus")
+		return refuse(ProblemRule, "is 0 on this machine: use min or plus")
 	case steps.Cmp(big.NewInt(whole)) > 0:
-		return refuse(fmt.Sprintf("is above the machine's %s, which is %s: use max or maxPercent", r.of.resource, r.of.text(whole)))
+		return refuse(ProblemRule, fmt.Sprintf("is above the machine's %s, which is %s: use max or maxPercent", r.of.resource, r.of.text(whole)))
 	}
 	return r.of.text(steps.Int64()), nil
 }
@@ -385,11 +383,6 @@ func (r *rule) perMachine(c Capacity) (n *big.Rat, unknown string) {
 		n = new(big.Rat)
 	}
 	return n, ""
-}
-
-func (r *rule) unknown(resource string) *Error {
-	words := "depends on the machine, whose capacity of " + resource + " is not known"
-	return &Error{Problem: ProblemCapacity, Message: r.at + ": " + words}
 }
 
 func percentOf(percent *big.Rat, n int64) *big.Rat {
