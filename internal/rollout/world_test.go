@@ -309,10 +309,10 @@ func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 		n := &w.nodes[i]
 		a := w.agents[n.Name]
 		away := from
-		if a.back.After(away) { // not back from the outage before
+		if a.back.After(away) { // not back from the outage before, of which all was added
 			away = a.back
 		}
-		if a.back = w.now.Add(late(n)); n.InTrial && a.back.After(away) {
+		if a.back = w.now.Add(late(n)); n.InTrial {
 			a.adopted = a.adopted.Add(a.back.Sub(away))
 		}
 	}
