@@ -32,7 +32,7 @@ processes are not affected. Conditions that depend on running pods are not check
 
 FILE is a complete configuration or, with --drop-in, a drop-in; - is the standard
 input. A field that the kubelet does not know is rejected. Away from the node, and
-for other components, use kubectl evenkeel config validate.
+for other components, use kubectl evenkeel config validate FILE.
 
 With --self-test there is no FILE. The command reports whether evenkeel can
 drive the kubelet, and what is limited with it. Run it on a node, with the

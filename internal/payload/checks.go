@@ -33,7 +33,7 @@ func checkKind(fields map[string]any) string {
 	case "ConfigMap":
 		hint = "; pass the value of its data key, not the ConfigMap"
 	case "NodeConfigRollout":
-		hint = "; kubectl apply takes this file, and kubectl evenkeel rollout plan"
+		hint = "; this file is for kubectl apply -f FILE or kubectl evenkeel rollout plan -f FILE"
 	}
 	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), want, KubeletKind, hint)
 }
