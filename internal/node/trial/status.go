@@ -140,8 +140,8 @@ func (d *decider) assignedCondition(set func(status metav1.ConditionStatus, reas
 		return b.Detail
 	}
 	if d.hasEnded(c) {
-		set(metav1.ConditionTrue, v1alpha1.ReasonAssignmentEnded, runs, fmt.Sprintf("returned to %s: the assignment of %s ended at %s",
-			label(s.Run.Config, d.o.Local), c.UIDLabel(), clock(s.Temporary.Ended)))
+		set(metav1.ConditionTrue, v1alpha1.ReasonAssignmentEnded, runs, fmt.Sprintf("the assignment of current %s ended at %s", c.UIDLabel(),
+			clock(s.Temporary.Ended)))
 		return ""
 	}
 	if t := s.Trial; t != nil && t.Fallback == Inconclusive {
