@@ -30,16 +30,21 @@ func withCPUs(n int64) func(*kubeletState) {
 	return func(s *kubeletState) { s.capacity.CPU = 1000 * n }
 }
 
+// beginWithRules starts a machine with 4 CPUs, on which a configuration with rules is on trial.
+func (w *world) beginWithRules() {
+	w.kubelet.set(withCPUs(4))
+	w.start()
+	w.runs("")
+	w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
+	w.assignObject(rules("uid-good"))
+	w.runs("good")
+}
+
 // inWorldOfRules runs a test on a machine with 4 CPUs, on which a configuration with rules is last-known-good.
 func inWorldOfRules(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
-		w.kubelet.set(withCPUs(4))
-		w.start()
-		w.runs("")
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-		w.assignObject(rules("uid-good"))
-		w.runs("good")
+		w.beginWithRules()
 		w.until("its trial passes", func() bool {
 			return w.view().Trial == nil && strings.HasPrefix(w.view().LastKnownGood.Revision, "uid-good-")
 		})
@@ -182,12 +187,7 @@ func TestARuleWithoutAResultHereIsRejected(t *testing.T) {
 
 func TestAMachineThatGrowsAndShrinksInATrialTriesItsPresentValues(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.kubelet.set(withCPUs(4))
-		w.start()
-		w.runs("")
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-		w.assignObject(rules("uid-good"))
-		w.runs("good")
+		w.beginWithRules()
 		small := w.view().Current.Revision
 		w.restartWith(8)
 		w.until("a trial of the new values", func() bool { return w.view().Trial != nil && w.view().Current.Revision != small })
