@@ -77,6 +77,14 @@ func (e *Env) CheckFields(p payload.Payload) error {
 	return nil
 }
 
+// NoteFewFields prints a note if a configuration that is to be written looks like a drop-in, and is none.
+func (e *Env) NoteFewFields(p payload.Payload) {
+	if n := len(p.Fields) - 2; p.Key == payload.KeyKubelet && n <= 3 { // without apiVersion and kind
+		fmt.Fprintf(e.ErrOut, "note: this whole configuration sets %s, and all other fields get their defaults; to change only these, use "+
+			"--drop-in\n", printable.Count(n, "field"))
+	}
+}
+
 // unsetThresholds returns the default thresholds that a whole configuration removes by setting others; none if it sets none.
 func unsetThresholds(p payload.Payload) (left []string) {
 	set, _ := p.Fields["evictionHard"].(map[string]any)

@@ -152,6 +152,20 @@ func TestProtectedFieldsAreShownAsTheFileNamesThem(t *testing.T) {
 	assert.That(t, err == nil && slices.Contains(strings.Fields(notes), path), "%s: %v, %q", path, err, notes)
 }
 
+func TestAWholeConfigurationOfFewFieldsIsANote(t *testing.T) {
+	const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	for config, want := range map[string]string{
+		"maxPods: 50\n": "note: this whole configuration sets 1 field, and all other fields get their defaults; to change only these, use --drop-in\n",
+		"maxPods: 50\npodPidsLimit: 100\nauthorization: {mode: Webhook}\nclusterDomain: a\n": "",
+	} {
+		for key, want := range map[string]string{payload.KeyKubelet: want, payload.KeyKubeletDropin: ""} {
+			notes := &bytes.Buffer{}
+			(&Env{IOStreams: genericclioptions.IOStreams{ErrOut: notes}}).NoteFewFields(assert.Value(payload.Decode(key, []byte(header+config)))(t))
+			assert.Equal(t, notes.String(), want, key, config)
+		}
+	}
+}
+
 func TestThresholdsThatAConfigurationRemovesAreNamed(t *testing.T) {
 	const note = "note: evictionHard replaces all default thresholds, so these are unset: imagefs.available, imagefs.inodesFree, " +
 		"nodefs.available, nodefs.inodesFree; set them too, or mergeDefaultEvictionSettings: true\n"

@@ -201,6 +201,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		if content, err = a.ReadPayload(ctx, o.file, o.dropIn, "changed"); err != nil {
 			return err
 		}
+		a.NoteFewFields(content)
 		if _, err := payload.ResolveTrial(content.Trial, trial); err != nil {
 			return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 		}

@@ -220,6 +220,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	if err := env.CheckFields(change.content); err != nil {
 		return false, command.Unusable(p.File, err, "changed")
 	}
+	env.NoteFewFields(change.content)
 	var changes []steer.Operation
 	old, desired, rehearsal := change.old, change.desired, client.NewDryRunClient(c)
 	if old == nil {
