@@ -6,7 +6,6 @@ package kubeadm
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -16,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 // Action is what an upgrade does with one configuration.
@@ -162,14 +159,11 @@ func (d *decider) decide(c Component) (Change, error) {
 	return change, nil
 }
 
-// keepText leaves the text of a generated configuration as it is if a new one would say the same: another text would restart every
-// kube-proxy. A text that the target's binary, which may be nil, rejects is replaced.
-func (c *Change) keepText(ctx context.Context, binary component.Component) {
-	if !c.same || c.Write == nil || binary != nil && binary.Validate(ctx, c.Current).Outcome == component.Rejected {
-		return
-	}
+// keepText leaves the text of a generated configuration as it is: another text would restart every kube-proxy.
+func (c Change) keepText() Change {
 	c.Next, c.Write = c.Current, nil
 	c.Why += ", and a new one would say the same"
+	return c
 }
 
 // sameMeaning reports whether two ConfigMaps with the configuration of c differ in nothing but order, comments and zero values.

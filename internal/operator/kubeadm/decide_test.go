@@ -130,18 +130,21 @@ func (v verdict) Validate(context.Context, []byte) component.Verdict {
 	return component.Verdict{Outcome: v.outcome}
 }
 
+func (verdict) PreferredVersion(context.Context) (string, error) { return "", nil }
+func (verdict) Name() string                                     { return "kubelet" }
+
 // kubeadm writes zero values of fields that a later version may not know.
 func TestAGeneratedTextStaysUnlessTheTargetRejectsIt(t *testing.T) {
 	for outcome, writes := range map[component.Outcome]bool{component.Accepted: false, component.CouldNotTell: false, component.Rejected: true} {
 		c := Change{same: true, Current: []byte("old"), Next: []byte("new"), Write: &Write{}}
-		c.keepText(t.Context(), verdict{outcome: outcome})
+		c.settle(t.Context(), verdict{outcome: outcome}, "v1.37.2", nil)
 		assert.That(t, (c.Write != nil) == writes && (string(c.Next) == "new") == writes, "%v: %+v", outcome, c)
 	}
 	c := Change{same: true, Write: &Write{}}
-	c.keepText(t.Context(), nil)
+	c.settle(t.Context(), nil, "", nil)
 	assert.That(t, c.Write == nil, "without a program it writes %+v", c.Write)
 	c = Change{Write: &Write{}}
-	c.keepText(t.Context(), nil)
+	c.settle(t.Context(), nil, "", nil)
 	assert.That(t, c.Write != nil, "what says something else is not written")
 }
 

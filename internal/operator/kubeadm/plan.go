@@ -134,10 +134,8 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 		p.Notes = append(p.Notes, note)
 	}
 	for i := range changes {
-		change := &changes[i]
-		name := change.Component.Name
-		change.keepText(ctx, binaries[name])
-		p.Components = append(p.Components, newRow(ctx, *change, binaries[name], versions[name], versionErrs[name]))
+		name := changes[i].Component.Name
+		p.Components = append(p.Components, changes[i].settle(ctx, binaries[name], versions[name], versionErrs[name]))
 	}
 	if existing.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
@@ -214,6 +212,19 @@ func matchTarget(target, name, of string) (string, error) {
 		return "", fmt.Errorf("the given %s is %s, but the target is %s: pass a binary of the target version", name, of, target)
 	}
 	return target, nil
+}
+
+// settle keeps a text that says the same as the generated one, unless the target's binary rejects it. It returns the row of the change,
+// as newRow does.
+func (c *Change) settle(ctx context.Context, binary component.Component, of string, versionErr error) Row {
+	if c.same && c.Write != nil {
+		kept := c.keepText()
+		if row := newRow(ctx, kept, binary, of, versionErr); row.Validation != Rejected {
+			*c = kept
+			return row
+		}
+	}
+	return newRow(ctx, *c, binary, of, versionErr)
 }
 
 // newRow returns the row of a change, validated by the target's binary. versionErr says why the binary's version is unknown.
