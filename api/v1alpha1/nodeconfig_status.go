@@ -282,6 +282,14 @@ type ConfigRevision struct {
 	Revision string `json:"revision,omitempty"`
 }
 
+// ValuesSuffix returns how the revision of a configuration with rules ends. It is empty without rules.
+func ValuesSuffix(resolvedSHA256 string) string {
+	if resolvedSHA256 == "" {
+		return ""
+	}
+	return "-" + resolvedSHA256[:min(12, len(resolvedSHA256))]
+}
+
 // MaxResolvedValues is how many values of a configuration can depend on the machine.
 const MaxResolvedValues = 32
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -232,8 +233,10 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := a.showAssignment(ctx, c, it); err != nil {
 		return err
 	}
-	for _, line := range sizes.Lines() {
-		fmt.Fprintln(a.Out, printable.Line(strings.Replace(line, ": 1 node: ", ": ", 1)))
+	for _, path := range slices.Sorted(maps.Keys(sizes)) {
+		for value := range sizes[path] { // one, of this node
+			fmt.Fprintln(a.Out, printable.Line(path+": "+value))
+		}
 	}
 	if err := it.rehearse(ctx, c); err != nil {
 		return err
@@ -450,7 +453,7 @@ func (it *assignment) hasOtherValues(revision string) bool {
 		return false
 	}
 	r, err := it.content.Resolve(*it.machine)
-	return err == nil && !strings.HasSuffix(revision, "-"+r.Digest[:12])
+	return err == nil && !strings.HasSuffix(revision, v1alpha1.ValuesSuffix(r.Digest))
 }
 
 // sizes returns the values that the rules of the content give on the node. The error says that one has no possible result there.

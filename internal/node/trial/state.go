@@ -41,7 +41,7 @@ type RequestedTerms struct {
 // another configuration: the revision contains the beginning of the digest.
 func (c Config) WithValues(digest string) Config {
 	c.Revision, c.ResolvedSHA256 = sourceRevision(c.Revision, c.ResolvedSHA256), digest
-	c.Revision += valuesSuffix(digest)
+	c.Revision += v1alpha1.ValuesSuffix(digest)
 	return c
 }
 
@@ -49,14 +49,7 @@ func (c Config) WithValues(digest string) Config {
 func (c Config) SourceRevision() string { return sourceRevision(c.Revision, c.ResolvedSHA256) }
 
 func sourceRevision(revision, resolved string) string {
-	return strings.TrimSuffix(revision, valuesSuffix(resolved))
-}
-
-func valuesSuffix(resolved string) string {
-	if resolved == "" {
-		return ""
-	}
-	return "-" + resolved[:min(12, len(resolved))]
+	return strings.TrimSuffix(revision, v1alpha1.ValuesSuffix(resolved))
 }
 
 // sameContent reports whether two configurations have the same payload and the same values of its rules.

@@ -204,7 +204,7 @@ func (c Config) UIDLabel() string { return uidLabel(c.ConfigRevision) }
 func (b BadConfig) UIDLabel() string { return uidLabel(b.ConfigRevision) }
 
 func uidLabel(c v1alpha1.ConfigRevision) string {
-	revision, values := sourceRevision(c.Revision, c.ResolvedSHA256), strings.TrimPrefix(valuesSuffix(c.ResolvedSHA256), "-")
+	revision, values := sourceRevision(c.Revision, c.ResolvedSHA256), strings.TrimPrefix(v1alpha1.ValuesSuffix(c.ResolvedSHA256), "-")
 	words := "UID: " + revision
 	if content, ok := strings.CutPrefix(revision, string(c.UID)+"-"); ok && c.UID != "" {
 		words = "UID: " + string(c.UID) + ", content: " + content
