@@ -74,7 +74,7 @@ func (w *watcher) once(ctx context.Context) (synced bool, err error) {
 		return client.Get().NamespaceIfScoped(w.namespace, w.namespace != "").Resource(w.resource).
 			VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
 	}
-	objects := map[types.NamespacedName]runtime.Object{} // until all are known
+	objects := map[types.NamespacedName]runtime.Object{} // nil: all are known
 	nameOf := func(o metav1.Object) types.NamespacedName {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 	}
@@ -85,28 +85,27 @@ func (w *watcher) once(ctx context.Context) (synced bool, err error) {
 		// The watches of a fleet must not all end at once; the default of the API server is 30 minutes or more.
 		Lifetime: wait.Jitter(5*time.Minute, 1),
 		Set: func(o listwatch.Object) {
-			if synced {
+			if objects == nil {
 				w.apply(watch.Modified, o)
 			} else {
 				objects[nameOf(o)] = o
 			}
 		},
 		Remove: func(o listwatch.Object) {
-			if synced {
+			if objects == nil {
 				w.apply(watch.Deleted, o)
 			} else {
 				delete(objects, nameOf(o))
 			}
 		},
 		Synced: func(string) {
-			synced = true
 			w.client.noteReachable(nil)
 			w.replace(slices.Collect(maps.Values(objects)))
 			objects = nil
 		},
 	}
-	_, err = c.Run(ctx)
-	return synced, err
+	at, err := c.Run(ctx)
+	return !at.IsZero(), err
 }
 
 // watchObject makes w watch the one object of that name: it calls see with the object, and with nil if there is none.
