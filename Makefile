@@ -99,6 +99,27 @@ $(foreach module,$(APISERVER_MODULES),$(eval $(call older_rule,$(module),kube-ap
 KUBELETS := $(foreach module,$(KUBELET_MODULES),$(call older_of,$(module),kubelet))
 APISERVERS := $(foreach module,$(APISERVER_MODULES),$(call older_of,$(module),kube-apiserver))
 OLDEST_KUBELET := $(firstword $(KUBELETS))
+
+# The programs of a cluster of kubeadm before and after an upgrade, with the etcd and the CoreDNS that each kubeadm wants.
+KUBEADM_FROM := $(patsubst %/kubelet,%,$(call older_of,tools/kubelets/v1.36,kubelet))
+KUBEADM_TO := $(TOOLS)
+kubeadm_from := $(addprefix $(KUBEADM_FROM)/,$(filter-out etcd kubelet,$(CORE)) $(MORE))
+$(kubeadm_from) &: tools/kubelets/v1.36/go.mod tools/kubelets/v1.36/go.sum
+	@mkdir -p $(KUBEADM_FROM)
+	@$(PROGRESS) "building the programs of Kubernetes $(notdir $(KUBEADM_FROM)): takes minutes, once" $(call k8s_build,$(notdir \
+	  $(KUBEADM_FROM)),tools/kubelets/v1.36,$(KUBEADM_FROM)/,$(addprefix k8s.io/kubernetes/cmd/,$(notdir $(kubeadm_from))))
+	@touch $(kubeadm_from)
+# $(call single_rule,FILE,MODULE,PACKAGE) builds one program of a module.
+define single_rule
+$(1): $(2)/go.mod $(2)/go.sum
+	@mkdir -p $$(@D)
+	@$(PROGRESS) "building $$@" go -C $(2) build -v -ldflags "-s -w" -o $(CURDIR)/$$@ $(3)
+endef
+$(eval $(call single_rule,$(KUBEADM_FROM)/etcd,tools/etcd/v3.6,go.etcd.io/etcd/server/v3))
+$(eval $(call single_rule,$(KUBEADM_FROM)/coredns,tools/coredns/v1.14.2,github.com/coredns/coredns))
+$(eval $(call single_rule,$(KUBEADM_TO)/coredns,tools/coredns/v1.14.6,github.com/coredns/coredns))
+kubeadm_clusters := $(kubeadm_from) $(addprefix $(KUBEADM_FROM)/,kubelet etcd coredns) $(KUBEADM_TO)/coredns
+
 kubelets: $(KUBELETS) ## build the older kubelets, and a preview of the next, for the tests (once; takes minutes for each)
 
 # The platforms of a release: all programs for those of nodes, the kubectl plugin also for those of workstations.
@@ -347,6 +368,7 @@ bench-fleet: tools build ## measure the controller with NODES hollow nodes (defa
 # version numbers, for this machine's architecture alone.
 STEPS ?=
 PAUSE ?= 1m
+comma := ,
 VM_RELEASES := v0.91.0 v0.92.0
 vm soak: DEPS += qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap mkfs.ext4:e2fsprogs zstd:zstd
 .PHONY: vm-releases
@@ -354,13 +376,12 @@ vm-releases: build
 	@for version in $(VM_RELEASES); do \
 	  $(MAKE) --no-print-directory release VERSION=$$version PLATFORMS=linux/amd64 CLI_PLATFORMS= >/dev/null; done
 
-vm: tools deps vm-releases ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
-	@$(AS_ROOT) go run ./hack/vm -only=$(STEPS) -pause=$(PAUSE) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
+vm: tools deps vm-releases $(if $(filter kubeadm,$(or $(subst $(comma), ,$(STEPS)),kubeadm)),$(kubeadm_clusters)) ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
+	@$(AS_ROOT) go run ./hack/vm -only=$(STEPS) -pause=$(PAUSE) -from=$(KUBEADM_FROM) -to=$(KUBEADM_TO) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
 
 # ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
 TIME ?= 1h
 NICE ?= 0
-comma := ,
 pod-guard_NEEDS := tools $(KUBELETS) deps
 power-cuts_NEEDS := tools deps vm-releases
 soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; hack/soak/README.md has the totals

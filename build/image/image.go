@@ -30,6 +30,8 @@ type Image struct {
 	// Programs are the only files of the image. Each is a layer, so unchanged programs are not pulled again. The first one is the
 	// entrypoint. Programs of several architectures make a multi-platform image; all have the same paths in the same order.
 	Programs []Program
+	// Base is a tar archive whose files the image has too, for programs that run others; empty: none.
+	Base string
 	// User runs the programs, as UID:GID; empty means root.
 	User   string
 	Labels map[string]string
@@ -68,6 +70,12 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	if len(i.Programs) == 0 || len(i.References) == 0 {
 		return nil, nil, errors.New("an image needs a name and a program")
 	}
+	var base []byte
+	if i.Base != "" {
+		if base, err = os.ReadFile(i.Base); err != nil {
+			return nil, nil, err
+		}
+	}
 	variants := map[string]*variant{}
 	var blobs blobs
 	for _, p := range i.Programs {
@@ -81,6 +89,11 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 		}
 		if variants[architecture] == nil {
 			variants[architecture] = &variant{}
+			if base != nil {
+				if err := variants[architecture].addLayer(&blobs, base); err != nil {
+					return nil, nil, err
+				}
+			}
 		}
 		if slices.Contains(variants[architecture].paths, p.Path) {
 			return nil, nil, fmt.Errorf("two programs for %s have the path %s", architecture, p.Path)
@@ -137,11 +150,16 @@ func (v *variant) add(blobs *blobs, path string, program []byte) error {
 	if err != nil {
 		return err
 	}
+	v.paths = append(v.paths, path)
+	return v.addLayer(blobs, layer)
+}
+
+// addLayer adds a layer: a tar archive.
+func (v *variant) addLayer(blobs *blobs, layer []byte) error {
 	packed, err := compress(layer)
 	if err != nil {
 		return err
 	}
-	v.paths = append(v.paths, path)
 	v.layers = append(v.layers, blobs.add(typeLayer, packed))
 	v.unpacked = append(v.unpacked, digest(layer))
 	return nil

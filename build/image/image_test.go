@@ -58,6 +58,27 @@ func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []stri
 	}
 }
 
+func TestTheFilesOfABaseAreTheLowestLayer(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "base.tar")
+	layer := assert.Value(tarball(entry{"usr/sbin/iptables", 0o755, []byte("needs libraries")}))(t)
+	assert.NoError(t, os.WriteFile(base, layer, 0o644))
+	i := Image{References: []string{"evenkeel.dev/x:1"}, Programs: []Program{{"/one", program(t, elf.EM_X86_64, "one")}}, Base: base}
+	archive, _, err := i.Archive()
+	assert.NoError(t, err)
+	files, _ := unpack(t, archive)
+	packed := assert.Value(compress(layer))(t)
+	assert.That(t, bytes.Equal(files["blobs/"+strings.Replace(digest(packed), ":", "/", 1)], packed), "the archive has no such layer")
+	var index struct{ Manifests []descriptor }
+	assert.NoError(t, json.Unmarshal(files["index.json"], &index))
+	var manifest struct{ Layers []descriptor }
+	blob(t, files, index.Manifests[0], &manifest)
+	assert.That(t, len(manifest.Layers) == 2 && manifest.Layers[0].Digest == digest(packed), "the layers are %+v", manifest.Layers)
+
+	i.Base += "x"
+	_, _, err = i.Archive()
+	assert.That(t, errors.Is(err, os.ErrNotExist), "got %v", err)
+}
+
 func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	one, two := program(t, elf.EM_AARCH64, "one"), program(t, elf.EM_AARCH64, "two")
 	archive, architectures, err := Image{

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
@@ -46,15 +47,17 @@ type lab struct {
 	seed              uint64
 	keep              bool
 
-	dir     string
-	accel   string
-	image   *vm.Image
-	cluster *localcluster.Cluster
-	machine *vm.Machine // nil until a step needs it, and after a failure
-	count   int         // of machines
+	from, to string // directories with the programs of two versions of Kubernetes
+	dir      string
+	accel    string
+	image    *vm.Image
+	cluster  *localcluster.Cluster // on the host; nil until a step needs it
+	admin    string                // the administrator's kubeconfig, of whichever cluster the step uses
+	machine  *vm.Machine           // nil until a step needs it, and after a failure
+	count    int                   // of machines
 }
 
-// open builds the image and starts the cluster.
+// open builds the image.
 func (l *lab) open(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -65,7 +68,17 @@ func (l *lab) open(ctx context.Context) (err error) {
 	var reason string
 	l.accel, reason = vm.Accel(ctx, l.image)
 	fmt.Printf("accelerator: %s (%s)\n", l.accel, reason)
-	l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster"), Log: io.Discard})
+	return nil
+}
+
+// hostCluster starts the cluster of the host, or uses it again.
+func (l *lab) hostCluster(ctx context.Context) (err error) {
+	if l.cluster == nil {
+		l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster"), Log: io.Discard})
+	}
+	if err == nil {
+		l.admin = l.cluster.AdminKubeconfig()
+	}
 	return err
 }
 
@@ -88,6 +101,7 @@ func (l *lab) close() error {
 func (l *lab) node(ctx context.Context) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)
 
+	must.OK(l.hostCluster(ctx))
 	if l.machine != nil {
 		return l.machine, nil
 	}
@@ -103,7 +117,9 @@ func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error)
 	l.count++
 	o.Dir = filepath.Join(l.dir, fmt.Sprintf("m%d", l.count))
 	must.OK(os.MkdirAll(o.Dir, 0o755))
-	o.Root = must.Get(l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")))
+	if o.Root.File == "" {
+		o.Root = must.Get(l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")))
+	}
 	o.Image, o.Accel = l.image, l.accel
 	begin := time.Now()
 	m, err := vm.Start(ctx, o)
@@ -198,19 +214,28 @@ func (l *lab) object(ctx context.Context) (_ *corev1.Node, err error) {
 	return client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 }
 
-// config reads the node's NodeConfig.
-func (l *lab) config(ctx context.Context) (_ *v1alpha1.NodeConfig, err error) {
+// config reads the NodeConfig of the steps' node.
+func (l *lab) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	return l.configOf(ctx, nodeName)
+}
+
+// configOf reads a node's NodeConfig.
+func (l *lab) configOf(ctx context.Context, name string) (_ *v1alpha1.NodeConfig, err error) {
 	defer must.Catch(&err)
 
 	client := must.Get(l.client())
-	raw := must.Get(client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx))
+	raw := must.Get(client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", name).DoRaw(ctx))
 	nc := &v1alpha1.NodeConfig{}
 	return nc, json.Unmarshal(raw, nc)
 }
 
 // client returns a client with the administrator's rights. Connections are shared by all of them.
 func (l *lab) client() (*kubernetes.Clientset, error) {
-	return kubernetes.NewForConfig(l.cluster.AdminConfig())
+	config, err := clientcmd.BuildConfigFromFlags("", l.admin)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
 }
 
 // kubectl runs kubectl as the administrator, and returns what it printed.
@@ -229,7 +254,7 @@ func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code in
 
 func (l *lab) program(ctx context.Context, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.cluster.AdminKubeconfig())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.admin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(string(out)))

@@ -36,6 +36,8 @@ func main() {
 	flag.StringVar(&l.kubelet, "kubelet", "bin/tools/kubelet", "the node's kubelet")
 	flag.StringVar(&l.previous, "previous", "", "directory of an older release, as make release writes it; for the steps that install or upgrade")
 	flag.StringVar(&l.release, "release", "", "directory of the release to test")
+	flag.StringVar(&l.from, "from", "", "directory with the programs of an older version of Kubernetes, its etcd and its CoreDNS; for the step kubeadm")
+	flag.StringVar(&l.to, "to", "", "directory with those of the version to which the step kubeadm upgrades")
 	flag.DurationVar(&l.pause, "pause", time.Minute, "how long the step pause stops the machine; the machine's clock always jumps by ten minutes at least")
 	flag.IntVar(&l.cuts, "cuts", 10, "how many power cuts the step cuts makes")
 	flag.Uint64Var(&l.seed, "seed", 0, "seed of the power cuts; 0: from the time")

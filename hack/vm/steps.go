@@ -37,6 +37,7 @@ var steps = []step{
 	{"cluster-install", "kubectl evenkeel install, a change, and one that is rolled back", clusterInstalls},
 	{"cluster-upgrade", "kubectl evenkeel install of a newer release", clusterUpgrades},
 	{"cluster-uninstall", "kubectl evenkeel uninstall", clusterUninstalls},
+	{"kubeadm", "a whole cluster of kubeadm, of two machines", wholeCluster},
 	{"cuts", "the power fails at random moments, and the node comes up by itself", cutsPower},
 }
 

@@ -38,10 +38,8 @@ func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (
 	if out, err := l.run(ctx, m, script, 4*prompt); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	// An emulated kubelet needs more than the default of two minutes.
-	patient := strings.ReplaceAll(string(manifest), "- --stay\n", "- --stay\n        - --timeout=25m\n")
 	file := filepath.Join(l.dir, "installer.yaml")
-	must.OK(os.WriteFile(file, []byte(patient), 0o600))
+	must.OK(os.WriteFile(file, []byte(patient(string(manifest))), 0o600))
 	_, err = l.kubectl(ctx, "apply", "-f", file)
 	return version, err
 }

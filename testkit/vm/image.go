@@ -148,13 +148,14 @@ func digestOf(dir string) (string, error) {
 	return fmt.Sprintf("%x", hash.Sum(nil)), err
 }
 
-// Overlay makes a disk that begins as the image's, in the format qcow2, and keeps only what differs.
+// Overlay makes a disk that begins as the image's, in the format qcow2, and keeps only what differs. It has 16 GiB, of which the file
+// system uses the image's part until the machine enlarges it.
 func (i *Image) Overlay(ctx context.Context, path string) (_ Disk, err error) {
 	defer must.Catch(&err)
 
 	img := must.Get(lookup("qemu-img"))
 	base := must.Get(filepath.Abs(i.Disk))
-	out, err := exec.CommandContext(ctx, img, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path).CombinedOutput()
+	out, err := exec.CommandContext(ctx, img, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path, "16G").CombinedOutput()
 	if err != nil {
 		return Disk{}, fmt.Errorf("qemu-img: %w: %s", err, out)
 	}

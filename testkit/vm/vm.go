@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,7 +48,14 @@ type Options struct {
 	// Dir gets the machine's sockets, and the log of its serial console (console.log, appended). The path must be short.
 	Dir string
 	// Accel is what Accel returned; empty means tcg,thread=multi.
-	Accel string
+	Accel  string
+	Memory int // MiB; 0 means 2048
+	// Data is a disk that the machine only reads: /dev/vdb.
+	Data Disk
+	// Wire is the Ethernet between two machines, eth1: the UDP ports of the host's loopback, the own one and the other one. None: 0, 0.
+	Wire [2]int
+	// Forward are addresses of the host (host:port) whose connections reach these TCP ports of the machine.
+	Forward map[string]int
 }
 
 // Machine is a running virtual machine. Its methods can be called concurrently.
@@ -133,8 +141,12 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 
 func arguments(o Options, socket, address string) []string {
 	accel, format := cmp.Or(o.Accel, "tcg,thread=multi"), cmp.Or(o.Root.Format, "raw")
-	return []string{
-		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "2048",
+	forward := fmt.Sprintf("user,id=net,hostfwd=tcp:%s-:%d", address, protocol.Port)
+	for address, port := range o.Forward {
+		forward += fmt.Sprintf(",hostfwd=tcp:%s-:%d", address, port)
+	}
+	args := []string{
+		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(cmp.Or(o.Memory, 2048)),
 		"-nodefaults", "-display", "none", "-rtc", "base=utc,clock=host",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
 		// After a panic the machine boots again, as nodes are configured to. Emulated processors share one TSC, which the kernel
@@ -143,9 +155,19 @@ func arguments(o Options, socket, address string) []string {
 		"-chardev", "file,id=console,append=on,path=" + filepath.Join(o.Dir, "console.log"), "-serial", "chardev:console",
 		"-qmp", "unix:" + socket + ",server=on,wait=off",
 		"-device", "virtio-rng-pci",
-		"-netdev", fmt.Sprintf("user,id=net,hostfwd=tcp:%s-:%d", address, protocol.Port), "-device", "virtio-net-pci,netdev=net",
+		"-netdev", forward, "-device", "virtio-net-pci,netdev=net",
 		"-drive", "if=none,id=disk,cache=writeback,format=" + format + ",file=" + o.Root.File, "-device", "virtio-blk-pci,drive=disk",
 	}
+	if o.Data.File != "" {
+		args = append(args, "-drive", "if=none,id=data,read-only=on,format="+cmp.Or(o.Data.Format, "raw")+",file="+o.Data.File,
+			"-device", "virtio-blk-pci,drive=data")
+	}
+	if local, remote := o.Wire[0], o.Wire[1]; local != 0 {
+		args = append(args, "-netdev", fmt.Sprintf("dgram,id=wire,local.type=inet,local.host=127.0.0.1,local.port=%d,remote.type=inet,remote.host=127.0.0.1,remote.port=%d", local, remote),
+			// Each end needs an Ethernet address of its own.
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire,mac=52:54:01:00:%02x:%02x", local>>8, local&0xff))
+	}
+	return args
 }
 
 // bootTime is the maximum duration of a boot.

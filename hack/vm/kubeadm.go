@@ -1,0 +1,333 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
+	"github.com/evenkeel/evenkeel/testkit/vm"
+)
+
+// whole is a cluster that kubeadm makes of two machines. The node of the control plane is called nodeName, as that of the other steps.
+type whole struct {
+	*lab
+	old, new kubernetesRelease
+	data     vm.Disk
+	server   string  // the API server's address on the host
+	wire     [2]int  // the ports of the machines' Ethernet
+	root     vm.Disk // of the control plane's machine
+	control  *vm.Machine
+	worker   *vm.Machine
+}
+
+// The machines are connected by an Ethernet of their own; each has a range of pod addresses.
+const (
+	workerName = "vm2"
+	controlIP  = "10.99.0.1"
+	workerIP   = "10.99.0.2"
+)
+
+// part is a part of the step: what it does for a user.
+type part struct {
+	what string
+	run  func(ctx context.Context, w *whole) error
+}
+
+var parts = []part{
+	{"kubeadm init", initializes},
+	{"kubeadm join, with the startup taint", joins},
+	{"evenkeel by install.yaml and the DaemonSet", installsOnBoth},
+	{"a change, a bad change and a drain, by a rollout", rollsOut},
+	{"plan of the upgrade", plansUpgrade},
+	{"kubeadm upgrade apply, with a power cut, and the new kubelet", upgradesControlPlane},
+	{"kubeadm upgrade node, and the new kubelet", upgradesWorker},
+}
+
+// wholeCluster runs the parts in their order. With -keep the machines of a failed part run until the program is interrupted.
+func wholeCluster(ctx context.Context, l *lab) (err error) {
+	w := &whole{lab: l}
+	defer func() {
+		if err != nil && l.keep {
+			fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s, machines %v and %v\n", err, l.admin, w.control, w.worker)
+			<-ctx.Done()
+		}
+		for _, m := range []*vm.Machine{w.control, w.worker} {
+			if m != nil {
+				err = errors.Join(err, m.Kill())
+			}
+		}
+		l.machine = nil
+	}()
+	l.discard()
+	if err := w.prepare(ctx); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		fmt.Printf("  %s\n", p.what)
+		begin := time.Now()
+		if err := p.attempt(ctx, w); err != nil {
+			return fmt.Errorf("%s: %w", p.what, err)
+		}
+		fmt.Printf("  done after %s\n", time.Since(begin).Round(time.Second))
+	}
+	return nil
+}
+
+func (p *part) attempt(ctx context.Context, w *whole) (err error) {
+	defer must.Catch(&err)
+	return p.run(ctx, w)
+}
+
+// prepare makes the disk with the programs of both versions and the images of evenkeel's release.
+func (w *whole) prepare(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	if w.release == "" || w.from == "" || w.to == "" {
+		return errors.New("this step needs -release, -from and -to: run make vm, or see the Makefile")
+	}
+	w.old, w.new = must.Get(releaseIn(ctx, w.from)), must.Get(releaseIn(ctx, w.to))
+	w.server = must.Get(localcluster.FreeAddress())
+	for i := range w.wire {
+		_, port, _ := strings.Cut(must.Get(localcluster.FreeAddress()), ":")
+		w.wire[i] = must.Get(strconv.Atoi(port))
+	}
+	dir, tables := filepath.Join(w.dir, "data"), filepath.Join(w.dir, "tables.tar")
+	must.OK(tablesOf(ctx, filepath.Join(w.cache, "debian"), tables))
+	for _, r := range []kubernetesRelease{w.old, w.new} {
+		must.OK(r.pack(ctx, filepath.Join(dir, r.version), filepath.Join(w.cache, "sleep"), tables))
+	}
+	for _, name := range []string{"agent", "controller"} {
+		archive := fmt.Sprintf("evenkeel-%s-%s-amd64.tar", name, filepath.Base(w.release))
+		must.OK(os.Link(filepath.Join(w.release, archive), filepath.Join(dir, name+".tar")))
+	}
+	w.data, err = dataDisk(ctx, dir, filepath.Join(w.dir, "data.raw"))
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// kubeadmConfig is for kubeadm init. What an emulated machine needs: patience, and certificates that are cheap to use. Everything else
+// is kubeadm's default.
+const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: ` + controlIP + `}
+nodeRegistration:
+  name: ` + nodeName + `
+  kubeletExtraArgs: [{name: node-ip, value: ` + controlIP + `}]
+patches: {directory: /root/patches}
+` + timeouts + `---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %s
+encryptionAlgorithm: ECDSA-P256
+networking: {podSubnet: 10.85.0.0/16}
+apiServer: {certSANs: [127.0.0.1]}
+controllerManager:
+  extraArgs: [{name: leader-elect-lease-duration, value: 300s}, {name: leader-elect-renew-deadline, value: 240s}]
+scheduler:
+  extraArgs: [{name: leader-elect-lease-duration, value: 300s}, {name: leader-elect-renew-deadline, value: 240s}]
+`
+
+const timeouts = `timeouts: {controlPlaneComponentHealthCheck: 40m, kubeletHealthCheck: 40m, kubernetesAPICall: 20m, tlsBootstrap: 40m, discovery: 40m, upgradeManifests: 40m}
+`
+
+// joinConfig is for kubeadm join: the token and the hash of the CA are missing.
+const joinConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+nodeRegistration:
+  name: ` + workerName + `
+  kubeletExtraArgs: [{name: node-ip, value: ` + workerIP + `}]
+  taints: [{key: evenkeel.dev/unconfigured, effect: NoSchedule}]
+discovery:
+  bootstrapToken: {apiServerEndpoint: "` + controlIP + `:6443", token: %s, caCertHashes: ["%s"]}
+` + timeouts
+
+// patience for the probes of the control plane: on an emulated machine, kubelets would kill it.
+const probes = `mkdir -p /root/patches
+for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do
+  [ $name = kube-controller-manager ] || ready=', readinessProbe: {periodSeconds: 20, timeoutSeconds: 60}'
+  echo "{spec: {containers: [{name: $name, livenessProbe: {failureThreshold: 200, timeoutSeconds: 60}$ready}]}}" >/root/patches/$name+strategic.yaml
+  ready=
+done
+`
+
+// machine boots a machine and makes it what a node is before kubeadm: programs, kernel settings, a network for pods, and images.
+func (w *whole) machine(ctx context.Context, name, ip string, number int, o vm.Options) (_ *vm.Machine, err error) {
+	defer must.Catch(&err)
+
+	m := must.Get(w.boot(ctx, o))
+	other := 1 - number
+	script := fmt.Sprintf(`set -e
+resize2fs /dev/vda
+hostnamectl hostname %[1]s
+echo '127.0.0.1 localhost %[1]s' >/etc/hosts
+printf '[Match]\nName=eth1\n[Network]\nAddress=%[2]s/24\nConfigureWithoutCarrier=yes\n[Route]\nDestination=10.85.%[4]d.0/24\nGateway=10.99.0.%[5]d\n' >/etc/systemd/network/20-eth1.network
+networkctl reload
+sed -i 's#10.85.0.0/24#10.85.%[3]d.0/24#; s#"isGateway"#"isDefaultGateway"#' /etc/cni/net.d/10-bridge.conflist
+echo br_netfilter >/etc/modules-load.d/kubernetes.conf
+echo net.ipv4.ip_forward=1 >/etc/sysctl.d/kubernetes.conf
+modprobe br_netfilter
+sysctl --quiet --system
+mkdir /data
+echo '/dev/vdb /data ext4 ro 0 0' >>/etc/fstab
+mount /data
+cp /data/%[6]s/kubeadm /data/%[6]s/kubelet /data/%[6]s/kubectl /usr/bin/
+for archive in /data/%[6]s/*.tar /data/*.tar; do ctr --namespace k8s.io images import $archive; done
+`+probes, name, ip, number, other, other+1, w.old.version)
+	_, err = w.run(ctx, m, script, patience)
+	return m, err
+}
+
+func (w *whole) controlOptions() vm.Options {
+	return vm.Options{Memory: 3072, Root: w.root, Data: w.data, Wire: w.wire, Forward: map[string]int{w.server: 6443}}
+}
+
+func initializes(ctx context.Context, w *whole) (err error) {
+	w.root = must.Get(w.image.Overlay(ctx, filepath.Join(w.dir, "control.qcow2")))
+	w.control = must.Get(w.machine(ctx, nodeName, controlIP, 0, w.controlOptions()))
+	w.lab.machine = w.control
+	must.OK(w.control.PutFile(ctx, "/root/kubeadm.yaml", 0o600, fmt.Appendf(nil, kubeadmConfig, w.old.version)))
+	out := must.Get(w.run(ctx, w.control, "systemctl enable kubelet && kubeadm init --config /root/kubeadm.yaml 2>&1", 2*patience))
+	if !strings.Contains(out, "initialized successfully") {
+		return fmt.Errorf("kubeadm init says %s", out)
+	}
+	admin := must.Get(w.run(ctx, w.control, "cat /etc/kubernetes/admin.conf", prompt))
+	w.admin = filepath.Join(w.dir, "admin.conf")
+	must.OK(os.WriteFile(w.admin, []byte(strings.Replace(admin, controlIP+":6443", w.server, 1)), 0o600))
+	must.OK(w.ready(ctx))
+	checked("kubeadm init %s: the node of the control plane is Ready", w.old.version)
+	return nil
+}
+
+func joins(ctx context.Context, w *whole) (err error) {
+	w.worker = must.Get(w.machine(ctx, workerName, workerIP, 1, vm.Options{Data: w.data, Wire: [2]int{w.wire[1], w.wire[0]}}))
+	command := must.Get(w.run(ctx, w.control, "kubeadm token create --print-join-command", patience))
+	found := regexp.MustCompile(`--token (\S+) --discovery-token-ca-cert-hash (\S+)`).FindStringSubmatch(command)
+	if found == nil {
+		return fmt.Errorf("kubeadm token create says %s", command)
+	}
+	must.OK(w.worker.PutFile(ctx, "/root/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, found[1], found[2])))
+	must.Get(w.run(ctx, w.worker, "systemctl enable kubelet && kubeadm join --config /root/join.yaml 2>&1", 2*patience))
+	must.OK(w.eventually(ctx, workerName+" is Ready", func(ctx context.Context) error {
+		client := must.Get(w.client())
+		n := must.Get(client.CoreV1().Nodes().Get(ctx, workerName, metav1.GetOptions{}))
+		if !fleet.IsReady(n) {
+			return fmt.Errorf("the conditions are %+v", n.Status.Conditions)
+		}
+		return nil
+	}))
+	checked("kubeadm join: the worker is Ready, with the startup taint")
+	must.OK(w.available(ctx, "kube-system", "coredns"))
+	checked("kube-proxy and CoreDNS run: services are reachable")
+	return nil
+}
+
+// eventually waits for a condition. An API server that does not answer in time is asked again.
+func (w *whole) eventually(ctx context.Context, what string, check func(context.Context) error) error {
+	return bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+		ctx, cancel := context.WithTimeout(ctx, prompt)
+		defer cancel()
+		if err := check(ctx); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	})
+}
+
+// available waits until all pods of a Deployment are available.
+func (w *whole) available(ctx context.Context, namespace, name string) error {
+	return w.eventually(ctx, name+" is available", func(ctx context.Context) error {
+		client := must.Get(w.client())
+		d := must.Get(client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{}))
+		if d.Status.ObservedGeneration < d.Generation || d.Status.AvailableReplicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas {
+			return fmt.Errorf("the status is %+v", d.Status)
+		}
+		return nil
+	})
+}
+
+// containers returns the IDs of the containers of the control plane, by pod.
+func (w *whole) containers(ctx context.Context) (ids map[string]string, err error) {
+	err = w.eventually(ctx, "read the control plane's pods", func(ctx context.Context) error {
+		client := must.Get(w.client())
+		pods := must.Get(client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "tier=control-plane"}))
+		ids = map[string]string{}
+		for _, p := range pods.Items {
+			for _, c := range p.Status.ContainerStatuses {
+				ids[p.Name] = c.ContainerID
+			}
+		}
+		if len(ids) != 4 {
+			return fmt.Errorf("there are %d: %v", len(ids), ids)
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// sameControlPlane requires that no container of the control plane was replaced.
+func (w *whole) sameControlPlane(ctx context.Context, before map[string]string) error {
+	after, err := w.containers(ctx)
+	if err == nil && !maps.Equal(before, after) {
+		err = fmt.Errorf("the control plane's containers were %v and are %v", before, after)
+	}
+	if err == nil {
+		checked("every pod of the control plane has kept its container")
+	}
+	return err
+}
+
+// applies applies manifests of the release, also to an API server that is slow.
+func (w *whole) applies(ctx context.Context, file string) error {
+	return w.eventually(ctx, "apply "+filepath.Base(file), func(ctx context.Context) error {
+		_, err := w.kubectl(ctx, "apply", "--server-side", "--validate=false", "-f", file)
+		return err
+	})
+}
+
+func installsOnBoth(ctx context.Context, w *whole) (err error) {
+	before := must.Get(w.containers(ctx))
+	version := filepath.Base(w.release)
+	manifest := must.Get(os.ReadFile(filepath.Join(w.release, "install.yaml")))
+	for _, name := range []string{"agent", "controller"} {
+		digest := regexp.MustCompile(`evenkeel\.dev/` + name + `:\S+@(sha256:[0-9a-f]{64})`).FindSubmatch(manifest)
+		if digest == nil {
+			return fmt.Errorf("install.yaml names no image of the %s with a digest", name)
+		}
+		for _, m := range []*vm.Machine{w.control, w.worker} {
+			must.Get(w.run(ctx, m, fmt.Sprintf("ctr --namespace k8s.io images tag --force evenkeel.dev/%s:%s evenkeel.dev/%[1]s@%[3]s", name, version, digest[1]), prompt))
+		}
+	}
+	file := filepath.Join(w.dir, "install.yaml")
+	must.OK(os.WriteFile(file, []byte(patient(string(manifest))), 0o600))
+	must.OK(w.applies(ctx, file))
+	must.OK(w.available(ctx, "evenkeel-system", "evenkeel-controller"))
+	checked("install.yaml of %s: both pods of the controller are available", version)
+	must.OK(w.plugin(ctx, "2 of 2 nodes installed", "install", nodeName, workerName, "--yes", "--timeout=60m", "--agent-version="+version))
+	checked("kubectl evenkeel install: both kubelets run under the agent")
+	must.OK(w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) error {
+		return w.plugin(ctx, "no problems", "doctor")
+	}))
+	checked("kubectl evenkeel doctor finds nothing")
+	return w.sameControlPlane(ctx, before)
+}
+
+// patient gives the installer and the agents of a manifest the time that an emulated kubelet needs.
+func patient(manifest string) string {
+	return strings.ReplaceAll(manifest, "- --stay\n", "- --stay\n        - --timeout=25m\n")
+}

@@ -1,0 +1,138 @@
+// Copyright The evenkeel Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
+)
+
+// rollout is the rollout that selects both nodes, by this label.
+const (
+	rolloutName = "all"
+	poolLabel   = "node-restriction.kubernetes.io/pool=all"
+)
+
+// workload are pods that a drain evicts. They may run on both nodes.
+const workload = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      tolerations: [{key: node-role.kubernetes.io/control-plane}]
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}
+      containers: [{name: web, image: "evenkeel.dev/sleep:1", imagePullPolicy: Never}]
+`
+
+func rollsOut(ctx context.Context, w *whole) (err error) {
+	before := must.Get(w.containers(ctx))
+	must.OK(w.applies(ctx, filepath.Join(w.release, "evenkeel-drain-"+filepath.Base(w.release)+".yaml")))
+	must.OK(w.applies(ctx, must.Get(w.file("web.yaml", workload))))
+	must.OK(w.available(ctx, "default", "web"))
+	must.Get(w.kubectl(ctx, "label", "node", nodeName, workerName, poolLabel))
+
+	plain := must.Get(w.away(ctx, func() error {
+		must.Get(w.run(ctx, w.control, "systemctl restart kubelet", patience))
+		must.OK(w.becomesHealthy(ctx, w.control))
+		return w.ready(ctx)
+	}))
+	changed := must.Get(w.away(ctx, func() error {
+		return w.push(ctx, 0, "maxPods: 120", "--selector="+poolLabel, "--drop-in", "--steps=1,100%")
+	}))
+	must.OK(w.runsWith(ctx, 120))
+	checked("a rollout changes both nodes; the API server was away for %s at most, and for %s while the kubelet restarted without a change", changed, plain)
+
+	must.OK(w.push(ctx, 2, crashes))
+	must.OK(w.becomesHealthy(ctx, w.control))
+	must.OK(w.runsWith(ctx, 120))
+	checked("a rollout of a change that crashes halts after one node, which has rolled back")
+
+	out := must.Get(w.kubectl(ctx, "patch", "nodeconfigrollout", rolloutName, "--type=merge", "--patch={spec: {strategy: {drain: WhenBlocked}}}"))
+	pods := must.Get(w.podsOn(ctx, nodeName))
+	// One less than there are pods, so that a running pod would be refused by the new kubelet.
+	must.OK(w.push(ctx, 0, fmt.Sprintf("maxPods: %d", len(pods)-1)))
+	must.OK(w.runsWith(ctx, len(pods)-1))
+	left := must.Get(w.podsOn(ctx, nodeName))
+	for _, p := range left {
+		if strings.HasPrefix(p, "default/") {
+			return fmt.Errorf("the pods of the control plane's node were %s and are %s: it was not drained (%s)", pods, left, out)
+		}
+	}
+	checked("a change for which the node has too many pods drains it first: %d pods, then %d", len(pods), len(left))
+	must.OK(w.push(ctx, 0, "maxPods: 121"))
+	must.OK(w.available(ctx, "default", "web"))
+	return w.sameControlPlane(ctx, before)
+}
+
+// file writes a file of the run, and returns its path.
+func (l *lab) file(name, content string) (string, error) {
+	path := filepath.Join(l.dir, name)
+	return path, os.WriteFile(path, []byte(content), 0o600)
+}
+
+// push gives the rollout a drop-in, waits until it is complete or has stopped, and requires the exit code of rollout status.
+func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...string) (err error) {
+	defer must.Catch(&err)
+
+	file := must.Get(w.file("push.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+dropIn+"\n"))
+	args := append([]string{"push", rolloutName, "--filename=" + file, "--yes", "--trial-duration=15s", "--crash-loop-threshold=1", "--preflight=off"}, flags...)
+	must.OK(w.plugin(ctx, "", args...))
+	out, got, err := w.evenkeel(ctx, "rollout", "status", rolloutName, "--watch", "--timeout=80m")
+	if err == nil && got != code {
+		err = fmt.Errorf("the rollout of %q ended with %d, want %d: %s", dropIn, got, code, out)
+	}
+	return err
+}
+
+// podsOn returns the pods of a node, as namespace/name, that have not ended.
+func (w *whole) podsOn(ctx context.Context, node string) (names []string, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(w.client())
+	pods := must.Get(client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"}))
+	for _, p := range pods.Items {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	return names, nil
+}
+
+// away returns the longest time between two answers of the API server while something is done.
+func (w *whole) away(ctx context.Context, do func() error) (longest time.Duration, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(w.client())
+	done, stop := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		last := time.Now()
+		for done.Err() == nil {
+			ctx, cancel := context.WithTimeout(done, 5*time.Second)
+			if client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil {
+				longest, last = max(longest, time.Since(last)), time.Now()
+			}
+			cancel()
+		}
+	})
+	err = func() (err error) {
+		defer must.Catch(&err)
+		return do()
+	}()
+	stop()
+	asking.Wait()
+	return longest.Round(100 * time.Millisecond), err
+}
