@@ -133,6 +133,10 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	if m.qmp, err = dialQMP(ctx, socket, m.done); err != nil {
 		return nil, errors.Join(fmt.Errorf("QEMU: %w: %s", err, m.tail("qemu.log")), m.Kill())
 	}
+	go func() {
+		<-m.qmp.broken
+		_ = m.cmd.Process.Kill() // fails only if it has ended; requests to a stopped machine would wait for ever
+	}()
 	if _, err := m.WaitBoot(ctx, ""); err != nil {
 		return nil, errors.Join(err, m.Kill())
 	}
@@ -185,7 +189,7 @@ func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
 		}
 		select {
 		case <-m.done:
-			return "", fmt.Errorf("QEMU ended: %s: %s", m.cmd.ProcessState, m.tail("qemu.log"))
+			return "", fmt.Errorf("QEMU ended: %w", m.ended())
 		case <-ctx.Done():
 			return "", fmt.Errorf("the virtual machine does not boot: %w: %s", ctx.Err(), m.tail("console.log"))
 		case <-tick.C:
@@ -235,7 +239,19 @@ func (m *Machine) PutFile(ctx context.Context, path string, mode os.FileMode, co
 	return err
 }
 
-func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ []byte, err error) {
+func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) ([]byte, error) {
+	raw, err := m.request(ctx, method, path, query, body)
+	if err != nil {
+		select {
+		case <-m.done:
+			err = errors.Join(err, m.ended())
+		default:
+		}
+	}
+	return raw, err
+}
+
+func (m *Machine) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ []byte, err error) {
 	defer must.Catch(&err)
 
 	request := must.Get(http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body))
@@ -246,6 +262,12 @@ func (m *Machine) do(ctx context.Context, method, path string, query url.Values,
 		err = fmt.Errorf("%s %s in the virtual machine: %s: %s", method, path, response.Status, strings.TrimSpace(string(raw)))
 	}
 	return raw, err
+}
+
+// ended returns how QEMU has ended.
+func (m *Machine) ended() error {
+	<-m.qmp.broken
+	return fmt.Errorf("%s: %w: %s", m.cmd.ProcessState, m.qmp.err, m.tail("qemu.log"))
 }
 
 // Pause stops the machine's processors; Continue starts them again.
