@@ -65,7 +65,8 @@ func identify(name, path string) (Identity, error) {
 // The agent uses a version as a directory name, so only one safe path element matches.
 var versionLine = regexp.MustCompile(`^Kubernetes (v[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+_-]*)$`)
 
-const versionTimeout = 10 * time.Second
+// versionTimeout is longer than a program needs that must be read from a busy disk on a node without free processors.
+const versionTimeout = 30 * time.Second
 
 // queryVersion runs a binary to read its version, such as "v1.36.3". It fails if the binary does not know the flags.
 // The version is safe to use as a path element.
