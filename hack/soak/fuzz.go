@@ -4,11 +4,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -34,14 +34,14 @@ func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outco
 	if len(names) == 0 {
 		return outcome{}, errors.New("there is no fuzz target that has not failed")
 	}
-	_, ledger := must.Get2(open(s.file))
-	name := leastFuzzed(names, ledger.targets)
+	ledger := must.Get(readLedger(s.file))
+	name := leastFuzzed(names, ledger.Fuzzing)
 	dir, function, _ := strings.Cut(name, ".")
 	program := must.Get(s.build(ctx, dir, instrumented))
 	cache := filepath.Join(s.tree, "bin", "fuzz", dir)
 	out, cpu, runErr := s.execute(ctx, dir, program, "-test.run=^$", "-test.fuzz=^"+function+"$", "-test.fuzztime="+budget.String(),
 		"-test.parallel=1", "-test.fuzzcachedir="+cache)
-	o := outcome{target: &target{name: name, hours: amount(math.Round(cpu.Hours() * float64(unit))), executions: executions(out)}}
+	o := outcome{target: &fuzzed{name, cpu.Hours(), executions(out)}}
 	if runErr != nil && ctx.Err() == nil && !endedByDeadline(out) {
 		s.failed[name] = true
 		o.findings = []finding{fuzzFinding(dir, function, runErr, out)}
@@ -50,12 +50,14 @@ func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outco
 }
 
 // leastFuzzed returns the target with the least CPU time, the first of equals.
-func leastFuzzed(names []string, done []target) string {
-	hours := map[string]amount{}
-	for _, t := range done {
-		hours[t.name] = t.hours
+func leastFuzzed(names []string, done map[string]*target) string {
+	hours := func(name string) float64 {
+		if t := done[name]; t != nil {
+			return t.CPUHours
+		}
+		return 0
 	}
-	return slices.MinFunc(names, func(a, b string) int { return int(hours[a] - hours[b]) })
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(hours(a), hours(b)) })
 }
 
 var (
@@ -88,13 +90,13 @@ func fuzzTargets(tree string) (names []string, err error) {
 }
 
 // executions returns the last count that package testing printed.
-func executions(out []byte) amount {
+func executions(out []byte) int64 {
 	all := executed.FindAllSubmatch(out, -1)
 	if len(all) == 0 {
 		return 0
 	}
 	n, _ := strconv.ParseInt(string(all[len(all)-1][1]), 10, 48) // digits only
-	return amount(n) * unit
+	return n
 }
 
 // endedByDeadline reports whether the end of the time alone made the target fail: package testing sometimes reports it as a failure
@@ -105,12 +107,12 @@ func endedByDeadline(out []byte) bool {
 
 // fuzzFinding describes a target that failed, and the command that runs its input again.
 func fuzzFinding(dir, function string, err error, out []byte) finding {
-	f := finding{part: "fuzz", what: fmt.Sprintf("%s.%s: %v", dir, function, err), command: fmt.Sprintf("go test ./%s -run='^%s$'", dir, function)}
+	f := finding{Part: "fuzz", What: fmt.Sprintf("%s.%s: %v", dir, function, err), Command: fmt.Sprintf("go test ./%s -run='^%s$'", dir, function)}
 	if m := failureLine.FindSubmatch(out); m != nil {
-		f.what = fmt.Sprintf("%s.%s: %s", dir, function, m[1])
+		f.What = fmt.Sprintf("%s.%s: %s", dir, function, m[1])
 	}
 	if m := written.FindSubmatch(out); m != nil {
-		f.command = fmt.Sprintf("go test ./%s -run=%s/%s", dir, function, path.Base(string(m[1])))
+		f.Command = fmt.Sprintf("go test ./%s -run=%s/%s", dir, function, path.Base(string(m[1])))
 	}
 	return f
 }

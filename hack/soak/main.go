@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command soak runs tests that have no end for a given time: simulated histories, fuzzing, the comparison of the pod guard with real
-// kubelets, and power cuts. It continues where the last run stopped, and adds what it did to hack/soak/README.md after each slice. A failure is listed there
+// kubelets, and power cuts. It continues where the last run stopped, and adds what it did to hack/soak/ledger.json after each slice. A failure is listed there
 // with the command that reproduces it, and makes the program end with an error at last; the other parts go on.
 package main
 
@@ -32,8 +32,7 @@ func main() {
 	s := &soak{}
 	total := flag.Duration("time", time.Hour, "how long all parts run together; a slice that has begun is completed")
 	only := flag.String("only", "", "the parts to run, such as simulation,fuzz (default: all)")
-	file := flag.String("file", "hack/soak/README.md", "the page with the totals")
-	recorded := flag.String("record", "", "run nothing: add the lines \"soak: NAME NUMBER\" of standard input, which this part printed in a run by hand")
+	file := flag.String("file", "hack/soak/ledger.json", "the file with the totals")
 	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.IntVar(&s.nice, "nice", 0, "run the tests with this niceness, 0 to 19")
 	flag.Parse()
@@ -42,12 +41,7 @@ func main() {
 	if *verbose {
 		s.log = os.Stdout
 	}
-	var err error
-	if *recorded != "" {
-		err = s.recordOutput(ctx, *recorded, os.Stdin)
-	} else {
-		err = s.start(ctx, *total, *only)
-	}
+	err := s.start(ctx, *total, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -57,28 +51,12 @@ func main() {
 
 // soak is one run.
 type soak struct {
-	tree, file string // the root of the repository, and the page
+	tree, file string // the root of the repository, and the ledger
 	temp       string // for programs that are built
 	log        io.Writer
 	nice       int
 	run        run
 	failed     map[string]bool // fuzz targets that failed in this run
-}
-
-// recordOutput adds what a part printed that was run by hand.
-func (s *soak) recordOutput(ctx context.Context, part string, from io.Reader) (err error) {
-	defer must.Catch(&err)
-
-	if !figureForm.MatchString(part) {
-		return fmt.Errorf("-record: %q is not the name of a part", part)
-	}
-	out := must.Get(io.ReadAll(from))
-	o := must.Get(readOutput(part, out))
-	if len(o.figures) == 0 && len(o.findings) == 0 {
-		return errors.New("standard input has no line \"soak: NAME NUMBER\"")
-	}
-	must.OK(s.setRun(ctx))
-	return s.record(part, o)
 }
 
 // start prepares a run, runs it, and cleans up.
@@ -135,7 +113,7 @@ func choose(all []part, only string) ([]part, error) {
 	return chosen, nil
 }
 
-// commit returns the tree's commit, with + if something other than the page differs from it.
+// commit returns the tree's commit, with + if something other than the ledger differs from it.
 func (s *soak) commit(ctx context.Context) (_ string, err error) {
 	defer must.Catch(&err)
 
@@ -147,7 +125,7 @@ func (s *soak) commit(ctx context.Context) (_ string, err error) {
 		return strings.TrimSpace(string(out)), nil
 	}
 	commit := must.Get(git("rev-parse", "HEAD"))
-	changes := must.Get(git("status", "--porcelain", "--", ".", ":!hack/soak/README.md"))
+	changes := must.Get(git("status", "--porcelain", "--", ".", ":!hack/soak/ledger.json"))
 	if changes != "" {
 		return commit[:12] + "+", nil
 	}
@@ -172,10 +150,10 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 		one := time.Now()
 		o, err := s.slice(ctx, p, max(time.Second, min(left, p.slice).Round(time.Second)))
 		used[p.name] += max(time.Since(one), time.Second)
-		if err != nil && ctx.Err() != nil && !errors.Is(err, errPage) {
+		if err != nil && ctx.Err() != nil && !errors.Is(err, errLedger) {
 			break // interrupted: the slice counts for nothing, and is repeated by the next run
 		}
-		if errors.Is(err, errPage) {
+		if errors.Is(err, errLedger) {
 			return errors.Join(append(errs, err)...)
 		}
 		if err != nil {
@@ -184,27 +162,27 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 			fmt.Fprintln(os.Stderr, "soak:", p.name+":", err)
 		}
 		for _, f := range o.findings {
-			if !found[f.command] {
-				errs = append(errs, fmt.Errorf("%s: %s; reproduce it: %s", f.part, f.what, f.command))
+			if !found[f.Command] {
+				errs = append(errs, fmt.Errorf("%s: %s; reproduce it: %s", f.Part, f.What, f.Command))
 			}
-			found[f.command] = true
+			found[f.Command] = true
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// errPage is an error of the page: nothing can be recorded any more.
-var errPage = errors.New("the run ends")
+// errLedger is an error of the ledger: nothing can be recorded any more.
+var errLedger = errors.New("the run ends")
 
 // slice runs one slice and records it at once.
 func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (_ outcome, err error) {
 	defer must.Catch(&err)
 
-	_, before, err := open(s.file)
+	before, err := readLedger(s.file)
 	if err != nil {
-		return outcome{}, fmt.Errorf("%w: %w", errPage, err)
+		return outcome{}, fmt.Errorf("%w: %w", errLedger, err)
 	}
-	seed, ok := before.seed(p.name)
+	seed, ok := before.Next[p.name]
 	if !ok {
 		seed = p.seed
 	}
@@ -214,27 +192,27 @@ func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (_ outco
 	return o, s.record(p.name, o)
 }
 
-// record adds a slice to the page, as it is now.
+// record adds a slice to the ledger, as it is now.
 func (s *soak) record(name string, o outcome) error {
-	page, l, err := open(s.file)
+	l, err := readLedger(s.file)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errPage, err)
+		return fmt.Errorf("%w: %w", errLedger, err)
 	}
 	for _, f := range o.figures {
 		l.add(f.name, f.n, s.run)
 	}
 	if t := o.target; t != nil {
-		l.addFuzzing(t.name, t.hours, t.executions, s.run)
+		l.addFuzzing(t, s.run)
 	}
 	if o.seed != 0 {
-		l.setSeed(name, o.seed)
+		l.Next[name] = o.seed
 	}
 	for _, f := range o.findings {
-		f.first, f.latest = s.run, s.run
+		f.First, f.Latest = s.run, s.run
 		l.addFinding(f)
 	}
-	if err := page.write(atomicfile.OS{}, l); err != nil {
-		return fmt.Errorf("%w: %w", errPage, err)
+	if err := l.write(atomicfile.OS{}, s.file); err != nil {
+		return fmt.Errorf("%w: %w", errLedger, err)
 	}
 	return nil
 }
@@ -243,13 +221,13 @@ func (s *soak) record(name string, o outcome) error {
 func (o outcome) String() string {
 	var words []string
 	for _, f := range o.figures {
-		words = append(words, fmt.Sprintf("%s %s", f.name, f.n))
+		words = append(words, fmt.Sprintf("%s %g", f.name, f.n))
 	}
 	if t := o.target; t != nil {
-		words = append(words, fmt.Sprintf("%s: %s executions", t.name, t.executions))
+		words = append(words, fmt.Sprintf("%s: %d executions", t.name, t.executions))
 	}
 	for _, f := range o.findings {
-		words = append(words, "FOUND: "+inCell(f.what, 300)+"; reproduce it: "+f.command)
+		words = append(words, "FOUND: "+oneLine(f.What)+"; reproduce it: "+f.Command)
 	}
 	return strings.Join(words, ", ")
 }

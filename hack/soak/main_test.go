@@ -16,18 +16,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// aSoak returns a run with an empty page.
+// aSoak returns a run with an empty ledger.
 func aSoak(t *testing.T) *soak {
-	path := filepath.Join(t.TempDir(), "soak.md")
-	text := beginLine + "\n" + strings.Join((&ledger{}).print(), "\n") + "\n" + endLine + "\n"
-	assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	path := filepath.Join(t.TempDir(), "ledger.json")
+	assert.NoError(t, os.WriteFile(path, []byte("{}"), 0o644))
 	return &soak{file: path, tree: "../..", temp: t.TempDir(), log: io.Discard, run: monday, failed: map[string]bool{}}
 }
 
 func (s *soak) ledger(t *testing.T) *ledger {
-	_, l, err := open(s.file)
-	assert.NoError(t, err)
-	return l
+	return assert.Value(readLedger(s.file))(t)
 }
 
 func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
@@ -41,9 +38,9 @@ func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
 		assert.NoError(t, assert.Err(s.slice(t.Context(), p, time.Minute)))
 	}
 	l := s.ledger(t)
-	next, _ := l.seed("simulation")
+	next := l.Next["simulation"]
 	assert.That(t, len(seeds) == 2 && seeds[0] == 100 && seeds[1] == 105 && next == 110, "the seeds were %v, the next is %d", seeds, next)
-	assert.That(t, l.sum("histories") == 10*unit && l.sum("node-days") == unit/2, "the totals are %+v", l.totals)
+	assert.That(t, l.Totals["histories"].Sum == 10 && l.Totals["node-days"].Sum == 0.5, "the totals are %+v", l.Totals)
 }
 
 // A part that finds something is listed and goes on; one that cannot run stops; the others go on; the run ends with an error.
@@ -65,7 +62,7 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 			if slices["works"]++; slices["works"] == 3 {
 				cancel()
 			}
-			return outcome{figures: []figure{{"kills", unit}}}, nil
+			return outcome{figures: []figure{{"kills", 1}}}, nil
 		}},
 	}, time.Hour)
 	if err == nil || !strings.Contains(err.Error(), "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors") || !strings.Contains(err.Error(), "broken: no kubelet is built") {
@@ -73,8 +70,8 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 	}
 	assert.That(t, slices["broken"] == 1 && slices["finds"] >= 2, "slices: %v", slices)
 	l := s.ledger(t)
-	assert.That(t, len(l.findings) == 1 && l.findings[0].command == "go test -seed=12 -no-errors" && l.sum("kills") == 3*unit,
-		"the page has %+v and %+v", l.findings, l.totals)
+	assert.That(t, len(l.Findings) == 1 && l.Findings[0].Command == "go test -seed=12 -no-errors" && l.Totals["kills"].Sum == 3,
+		"the ledger has %+v and %+v", l.Findings, l.Totals)
 }
 
 func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
@@ -85,26 +82,13 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 		return outcome{}, ctx.Err()
 	}}}, time.Hour)
 	l := s.ledger(t)
-	assert.That(t, err == nil && len(l.totals)+len(l.next)+len(l.findings) == 0, "%v, and the page has %+v", err, l)
+	assert.That(t, err == nil && len(l.Totals)+len(l.Next)+len(l.Findings) == 0, "%v, and the ledger has %+v", err, l)
 }
 
 // A part that fails without a word about it is a finding with its command; what it printed before counts.
 func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
 	s := aSoak(t)
 	o, err := s.read(t.Context(), "power-cuts", "go run ./hack/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
-	want := finding{part: "power-cuts", what: "exit status 1: the node has no kubelet", command: "go run ./hack/vm -seed=4"}
+	want := finding{Part: "power-cuts", What: "exit status 1: the node has no kubelet", Command: "go run ./hack/vm -seed=4"}
 	assert.That(t, err == nil && len(o.findings) == 1 && o.findings[0] == want && len(o.figures) == 1, "%+v, %v", o, err)
-}
-
-func TestARunByHandIsRecorded(t *testing.T) {
-	s := aSoak(t)
-	assert.NoError(t,
-		s.recordOutput(t.Context(), "power-cuts", strings.NewReader("machine boots\nsoak: power-cuts 3\nsoak: cuts-during-install 1\nsoak: next-seed 4\n")))
-	l := s.ledger(t)
-	if seed, _ := l.seed("power-cuts"); l.sum("power-cuts") != 3*unit || l.sum("cuts-during-install") != unit || seed != 4 {
-		t.Errorf("the page has %+v %+v", l.totals, l.next)
-	}
-	for part, text := range map[string]string{"power-cuts": "nothing", "Power cuts": "soak: power-cuts 1"} {
-		assert.That(t, s.recordOutput(t.Context(), part, strings.NewReader(text)) != nil, "%q of %q was recorded", text, part)
-	}
 }

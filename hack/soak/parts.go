@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,14 +43,21 @@ var parts = []part{
 // outcome is what a slice has done.
 type outcome struct {
 	figures  []figure
-	target   *target // of fuzzing
-	seed     uint64  // the next one, or 0
+	target   *fuzzed
+	seed     uint64 // the next one, or 0
 	findings []finding
+}
+
+// fuzzed is what one fuzz target was given.
+type fuzzed struct {
+	name       string
+	cpuHours   float64
+	executions int64
 }
 
 type figure struct {
 	name string
-	n    amount
+	n    float64
 }
 
 func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration) (outcome, error) {
@@ -65,7 +71,7 @@ const pairs = 24
 func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
 	o, err := s.goTest(ctx, "pod-guard", "test/podguard", "-kubelets=all", fmt.Sprintf("-seed=%d", seed), fmt.Sprintf("-pairs=%d", pairs))
 	if err == nil {
-		o.figures = append(o.figures, figure{"pod-guard-pairs", pairs * unit})
+		o.figures = append(o.figures, figure{"pod-guard-pairs", pairs})
 		o.seed = seed + pairs
 	}
 	return o, err
@@ -115,7 +121,7 @@ func (s *soak) read(ctx context.Context, part, command string, out []byte, runEr
 	must.OK(ctx.Err())
 	o := must.Get(readOutput(part, out))
 	if runErr != nil && len(o.findings) == 0 {
-		o.findings = []finding{{part: part, what: fmt.Sprintf("%v: %s", runErr, lastLine(out)), command: command}}
+		o.findings = []finding{{Part: part, What: fmt.Sprintf("%v: %s", runErr, lastLine(out)), Command: command}}
 	}
 	return o, nil
 }
@@ -174,7 +180,7 @@ func readOutput(part string, out []byte) (outcome, error) {
 			failure = fmt.Sprintf("seed %s: %s", m[1], m[2])
 		}
 		if m := reproduced.FindStringSubmatch(line); m != nil && failure != "" {
-			o.findings = append(o.findings, finding{part: part, what: failure, command: m[1]})
+			o.findings = append(o.findings, finding{Part: part, What: failure, Command: m[1]})
 			failure = ""
 		}
 		rest, ok := strings.CutPrefix(line, "soak: ")
@@ -182,7 +188,7 @@ func readOutput(part string, out []byte) (outcome, error) {
 			continue
 		}
 		name, number, ok := strings.Cut(rest, " ")
-		if !ok || !figureForm.MatchString(name) {
+		if !ok {
 			return outcome{}, fmt.Errorf("%s printed %q, which is not \"soak: NAME NUMBER\"", part, line)
 		}
 		if name == "next-seed" {
@@ -193,24 +199,13 @@ func readOutput(part string, out []byte) (outcome, error) {
 			o.seed = seed
 			continue
 		}
-		n, err := roundAmount(number)
+		n, err := strconv.ParseFloat(number, 64)
 		if err != nil {
 			return outcome{}, fmt.Errorf("%s printed %q: %w", part, line, err)
 		}
 		o.figures = append(o.figures, figure{name, n})
 	}
 	return o, lines.Err()
-}
-
-// roundAmount reads what a part printed, which may have more decimals than the ledger keeps.
-func roundAmount(number string) (_ amount, err error) {
-	defer must.Catch(&err)
-
-	f := must.Get(strconv.ParseFloat(number, 64))
-	if !(f >= 0 && f < 1e13) {
-		return 0, errors.New("out of range")
-	}
-	return amount(f*float64(unit) + 0.5), nil
 }
 
 // lastLine returns the last line that is no summary of package testing.
