@@ -19,7 +19,7 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets programs cli-programs image install.yaml push release deps demo check test test-all shards matrix podguard dryrun e2e bench bench-restart bench-page bench-fleet pictures recording docs-site longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image install.yaml push release deps demo check test test-all shards matrix podguard dryrun e2e bench bench-restart bench-page bench-fleet pictures recording docs-site soak vm mutants lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -384,13 +384,8 @@ TIME ?= 1h
 NICE ?= 0
 pod-guard_NEEDS := tools $(KUBELETS) deps
 power-cuts_NEEDS := tools deps vm-releases
-soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; hack/soak/README.md has the totals
+soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; hack/soak/ledger.json has the totals
 	@$(AS_ROOT) go run ./hack/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
-
-# Runs add up in hack/longrun/samples.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
-longrun: TIME = 2h
-longrun: tools deps build ## change, break and kill one real node for TIME (default: 2h), and fail if anything grows (ONLY=trials: trials of ten minutes)
-	@$(AS_ROOT) go run ./hack/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)
 
 $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 	@echo "building gremlins"

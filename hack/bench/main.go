@@ -1,8 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the agent's speed and size, and prints each figure beside a floor from the same run. It asserts nothing,
-// because machines are noisy.
+// Command bench measures the agent's speed and size, and prints each figure beside a floor from the same run. Only a leak
+// of the agent makes it fail, because machines are noisy.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
 	changed := flag.Int("changes", 101, "after how many changes the agent's memory is taken")
-	only := flag.String("only", "", "measure only disk, change, reject, guard, handover, startup, memory, idle or restart, which is measured only if it is named")
+	only := flag.String("only", "", "measure only change, reject, handover, startup, memory, idle or restart, which is measured only if it is named")
 	kubelets := flag.String("kubelets", "all", "versions of kubelets for restart, such as v1.33.13,v1.36.3")
 	pods := flag.Int("pods", 60, "number of probed pods for restart")
 	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
@@ -45,12 +45,6 @@ func bench(ctx context.Context, runs, changed int, idle time.Duration, only stri
 	defer must.Catch(&err)
 
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
-	if only == "" || only == "disk" {
-		must.OK(diskBench(ctx))
-	}
-	if only == "disk" {
-		return nil
-	}
 	b := must.Get(bed.Up(ctx, "bench", nil))
 	defer func() { _ = b.Down() }()
 	for _, part := range []struct {
@@ -59,7 +53,6 @@ func bench(ctx context.Context, runs, changed int, idle time.Duration, only stri
 	}{
 		{"change", func() error { return changes(ctx, b, runs) }},
 		{"reject", func() error { return rejections(ctx, b, runs) }},
-		{"guard", func() error { return guards(ctx, b, runs) }},
 		{"handover", func() error { return handovers(ctx, b, runs) }},
 		{"startup", func() error { return startups(ctx, b, runs) }},
 		{"memory", func() error { return memory(ctx, b, changed) }},
