@@ -310,11 +310,6 @@ func (r *rollout) approve(revision int64, step int32) {
 	})
 }
 
-func (r *rollout) delete() {
-	r.t.Helper()
-	r.do(kube.Delete(r.t.Context(), r.object()))
-}
-
 func (r *rollout) object() *v1alpha1.NodeConfigRollout {
 	r.t.Helper()
 	o := &v1alpha1.NodeConfigRollout{}
@@ -410,11 +405,6 @@ func condition(st *v1alpha1.NodeConfigRolloutStatus, kind string) metav1.Conditi
 		}
 	}
 	return metav1.Condition{}
-}
-
-// cleanUp deletes an object after the test.
-func (s *scenario) cleanUp(o client.Object) {
-	s.t.Cleanup(func() { s.do(kube.Delete(context.Background(), o, client.GracePeriodSeconds(0))) })
 }
 
 // removeConfigMap deletes a ConfigMap of evenkeel-system.
