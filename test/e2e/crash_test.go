@@ -137,43 +137,6 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 	})
 }
 
-func TestAHealthyKubeletWhoseNodeIsNotReadyRollsBack(t *testing.T) {
-	t.Parallel()
-	const unreachable = `
-apiVersion: v1
-kind: Config
-current-context: nowhere
-clusters: [{name: nowhere, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: nobody, user: {}}]
-contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
-`
-	n := newNode(t, "notready", "--config-trial-duration=30s", "--ready-timeout=5s")
-	n.wrap(`net="$dir/../cni/10-bridge.conflist" kept="$dir/10-bridge.conflist"
-if runs 'maxPods: 124'; then cp "$net" "$kept" && rm "$net"
-elif [ $mode = run ] && [ -e "$kept" ]; then cp "$kept" "$net"; fi
-runs 'maxPods: 123' && exec "$real" "$@" --kubeconfig="$dir/unreachable"`)
-	assert.NoError(t, os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600))
-	n.Up()
-	for i, name := range []string{"the Node stays Ready, the Lease is never renewed", "the runtime says that it has no network"} {
-		t.Run(name, func(t *testing.T) {
-			n := n.in(t)
-			bad := n.assignNew(fmt.Sprint("bad-", i), map[string]any{"maxPods": 123 + i})
-			n.healthyWith(bad)
-			words := "left the node not ready for 5s"
-			if nc := n.Says("False", "NotReady", words); strings.Contains(nc.Status.Error, words+" in all") {
-				words += " in all" // a busy node can be Ready for a moment
-			}
-			w := rolledBack(bad, "NotReady", "(init)", words)
-			n.is(w)
-			n.Event("Warning", "ConfigRolledBack", w.cause)
-			n.wantSample(`evenkeel_rollbacks_total{reason="NotReady"}`, float64(i+1))
-			n.healthyWith(nil)
-			n.verdictIsFinal(bad) // not before the node is Ready again
-			n.is(w)
-		})
-	}
-}
-
 // crashesWith makes a kubelet that crashes with what $dir/crashing lists.
 const crashesWith = `[ $mode = run ] && grep -qxf "$dir/crashing" "$config" && exit 9`
 

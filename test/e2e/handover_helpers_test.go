@@ -81,34 +81,6 @@ func (n *node) neverTwo() {
 	assert.OK(n.t, assert.Err(os.Stat(n.beside("strict"))), "no kubelet took the second lock")
 }
 
-// gap measures for how long the kubelet's health endpoint did not answer, from now until end is called, when it does.
-func (n *node) gap() (end func() time.Duration) {
-	ended, longest := make(chan struct{}), make(chan time.Duration, 1)
-	go func() {
-		last, most := time.Now(), time.Duration(0)
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			ending := false
-			select {
-			case <-ended:
-				ending = true
-			case <-tick.C:
-			}
-			answers := n.Healthy(n.t.Context()) == nil
-			if answers {
-				now := time.Now()
-				most, last = max(most, now.Sub(last)), now
-			}
-			if ending && answers || n.t.Context().Err() != nil {
-				longest <- most
-				return
-			}
-		}
-	}()
-	return func() time.Duration { close(ended); return <-longest }
-}
-
 // takesOver waits until the agent's kubelet is healthy, and the API says which kind of agent runs it.
 func (n *node) takesOver(mode v1alpha1.RunMode) {
 	n.t.Helper()

@@ -75,11 +75,9 @@ func bootstrapRuns(p *pivot) {
 }
 
 func podTakesOver(p *pivot) {
-	gap := p.gap()
 	p.apply("", versionOne)
 	uid := p.podReady(versionOne)
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, nil)
-	p.t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.bootstrapWaits()
 	for _, words := range []string{"another process requested the node", "init: the bootstrap agent ended with 0"} {
 		assert.Equal(p.t, p.countLog(words), 1, "the log says", words)
@@ -101,18 +99,14 @@ func selfHostedTakesUp(p *pivot) {
 }
 
 func labelGoesAndComes(p *pivot) {
-	gap := p.gap()
 	p.labelled(false)
 	p.isRun(v1alpha1.RunModeBootstrap, "", p.current)
-	p.t.Logf("self-hosted to bootstrap, as the label goes: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.untouched()
 	p.podsGo(versionOne)
 
-	gap = p.gap()
 	p.labelled(true)
 	uid := p.podReady(versionOne)
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
-	p.t.Logf("bootstrap to self-hosted, as the label comes: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.bootstrapWaits()
 	p.untouched()
 }
@@ -138,12 +132,10 @@ func deletedPodIsReplaced(p *pivot) {
 func updateSurges(p *pivot) {
 	// A controller that waits for an old pod's minReadySeconds forgets to come back for those of a new one.
 	p.daemonSetAvailable()
-	gap := p.gap()
 	p.apply("", versionTwo)
 	uid := p.podReady(versionTwo)
 	p.podsGo(versionOne)
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
-	p.t.Logf("an update: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.isVersion(versionTwo)
 	p.bootstrapWaits()
 	p.untouched()
@@ -153,15 +145,11 @@ func updateSurges(p *pivot) {
 func backByRace(p *pivot) {
 	p.apply("-v1", versionOne)
 	uid := p.podReady(versionOne)
-	had := p.countLog("this agent has the node's lock")
-	gap := p.gap()
 	p.deleteDaemonSet("evenkeel-kubelet")
 	p.podsGo(versionTwo)
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.bootstrapWaits()
 	p.isVersion(versionOne)
-	won := p.countLog("this agent has the node's lock") - had
-	p.t.Logf("a race, which bootstrap won %d times: the health endpoint was away for %s", won, gap().Round(time.Millisecond))
 	p.untouched()
 }
 
