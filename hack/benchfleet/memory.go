@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -29,7 +30,7 @@ import (
 
 // growth measures the controller's memory with realistic Nodes and NodeConfigs. A paused rollout makes the controller read all of
 // them.
-func (b *bench) growth(ctx context.Context, nodes int) (err error) {
+func (b *bench) growth(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
 	w, err := b.up(ctx)
@@ -37,6 +38,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 	if err != nil {
 		return err
 	}
+	w.large = b.nodes > largeNodes
 	o := &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: "paused"},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
@@ -45,38 +47,15 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 		},
 	}
 	must.OK(w.admin.Create(ctx, o))
-	made := 0
-	var first int64
-	for i, size := range sizes(nodes) {
-		must.OK(w.populate(ctx, made, size))
-		made = size
-		w.large = size > largeNodes
-		l := must.Get(w.look(ctx, o, size))
-		each := ""
-		if i == 0 {
-			first = l.now
-		} else {
-			each = fmt.Sprintf("; %.1f KiB for each node more than %d", float64(l.now-first)/1024/float64(size-sizes(nodes)[0]), sizes(nodes)[0])
-		}
-		last := b.measured
-		b.measured = measured{Part: last.Part, Nodes: size, When: time.Now().UTC()} // a column of the table
-		b.limitMemory("controller: most memory, with as many Nodes and NodeConfigs", l.most, size)
-		b.keep("controller: memory half a minute later", "%s, of it %s of its file%s", figures.MiB(l.now), figures.MiB(l.program), each)
-		b.keep("controller: everything was seen after", "%s", seconds(l.started))
-		b.keep("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
-		must.OK(b.storage(ctx, w, nodeName(0)))
-		must.OK(b.record())
-	}
-	return nil
-}
-
-// sizes returns the numbers of objects with which the controller is measured.
-func sizes(nodes int) []int {
-	s := []int{max(1, nodes/5), nodes}
-	if nodes <= memoryNodes {
-		s = append(s, 4*nodes)
-	}
-	return s
+	errs := make([]error, b.nodes)
+	workqueue.ParallelizeUntil(ctx, patchers, b.nodes, func(i int) { errs[i] = w.populate(ctx, i) })
+	must.OK(errors.Join(errs...))
+	l := must.Get(w.look(ctx, o, b.nodes))
+	b.limitMemory("controller: most memory, with as many Nodes and NodeConfigs", l.most, b.nodes)
+	note("controller: memory half a minute later", "%s, of it %s of its file", figures.MiB(l.now), figures.MiB(l.program))
+	note("controller: everything was seen after", "%s", seconds(l.started))
+	note("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
+	return w.storage(ctx, nodeName(0))
 }
 
 // looked is what was measured of a controller that has read everything.
@@ -119,20 +98,19 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 	answer := must.Get(http.Get("http://" + metrics + "/metrics"))
 	defer answer.Body.Close()
 	text := must.Get(io.ReadAll(answer.Body))
-	s := must.Get(parseMetrics(string(text)))
-	mean, plans, err := s.mean(planDuration)
-	l.plan, l.plans = time.Duration(mean*float64(time.Second)), plans
-	return l, err
+	l.plans = sum(text, planDuration+"_count")
+	l.plan = time.Duration(sum(text, planDuration+"_sum") / l.plans * float64(time.Second))
+	return l, nil
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
 
-// makeFirst creates the first Node and its NodeConfig, as its agent leaves it. The API server validates them.
-func (w *world) makeFirst(ctx context.Context) (err error) {
+// populate creates a Node and its NodeConfig, as its agent leaves it.
+func (w *world) populate(ctx context.Context, i int) (err error) {
 	defer must.Catch(&err)
 
-	name := nodeName(0)
-	must.OK(w.admin.Create(ctx, realisticNode(name, 0)))
+	name := nodeName(i)
+	must.OK(w.admin.Create(ctx, realisticNode(name, i)))
 	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
 	before := ref
 	before.Name, before.UID, before.SHA256 = "paused-ba9876543210", "7f1d2c3b-0000-4000-8000-ba9876543210", strings.Repeat("fedcba9876543210", 4)
@@ -196,15 +174,4 @@ func realisticNode(name string, i int) *corev1.Node {
 		})
 	}
 	return n
-}
-
-// storage prints and keeps the size of stored objects: the API server stores custom resources as JSON.
-func (b *bench) storage(ctx context.Context, w *world, nodeConfig string) (err error) {
-	defer must.Catch(&err)
-
-	raw := must.Get(w.kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx))
-	b.keep("stored: a NodeConfig", "%d bytes", len(raw))
-	s := must.Get(w.serverMetrics(ctx))
-	b.keep("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(s.one("apiserver_storage_size_bytes", nil))))
-	return nil
 }

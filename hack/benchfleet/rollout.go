@@ -40,12 +40,6 @@ type fleet struct {
 	hollow  *child
 	nodes   int
 	changes int // number of changes so far; each has another payload
-
-	hands, rollouts []phase    // all at once
-	paced           phase      // a rollout with the usual budget
-	idle            idlePeriod // after that
-	pacedHand       phase      // by hand, with as many nodes in flight
-	asked           asked
 }
 
 // Budgets of rollouts.
@@ -62,9 +56,7 @@ const afterStart = 35 * time.Second
 
 // phase is a change of the whole fleet.
 type phase struct {
-	first   time.Duration   // from the start to the answer to the first patch
-	written time.Duration   // and to the last one
-	settled time.Duration   // until the last node had finished its trial
+	settled time.Duration   // from the start until the last node had finished its trial
 	healthy []time.Duration // of each node, from its assignment to a healthy kubelet
 	used    cpuTime
 	counts  map[auditlog.Key]int // writes, without those that were refused
@@ -72,73 +64,63 @@ type phase struct {
 	now     int64 // of the controller, in bytes, in the end
 	most    int64 // and the maximum
 	started time.Duration
+	idle    cpuTime // at rest, after the change
 }
 
-// idlePeriod has the measurements of a period without changes.
-type idlePeriod struct {
-	used     cpuTime // by each program
-	requests map[auditlog.Key]int
-	took     time.Duration
-}
-
-// rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time,
-// patches as many at a time by hand, and asks all nodes.
-func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
+// rollout measures a rollout with the usual budget, the same change by hand, and a preflight.
+func (b *bench) rollout(ctx context.Context, f *fleet) (err error) {
 	defer must.Catch(&err)
 
-	if rounds > 0 {
-		// Every round begins with nodes that have proven a ConfigMap.
-		first := must.Get(f.byHand(ctx, f.nodes))
-		note("first change of all nodes, not measured", "%s", seconds(first.settled))
-	} else if err := cmp.Or(bed.Pause(ctx, afterStart), f.quiet(ctx)); err != nil {
+	must.OK(cmp.Or(bed.Pause(ctx, afterStart), f.quiet(ctx)))
+	rolled := must.Get(f.roll(ctx, usual, b.idle))
+	must.OK(b.report(ctx, f, rolled))
+	hand := must.Get(f.byHand(ctx, f.usualBudget()))
+	b.usage("by hand", f.nodes, hand)
+	b.ratio("a rollout", rolled, hand, maxRatio)
+	return b.preflight(ctx, f)
+}
+
+// atOnce measures a rollout to all nodes at once, and the same change by hand. Each has a new cluster: nodes that are late with one
+// change would disturb the next.
+func (b *bench) atOnce(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	var hand, rolled phase
+	must.OK(b.withFleet(ctx, func(ctx context.Context, f *fleet) (err error) {
+		defer must.Catch(&err)
+
+		must.Get(f.roll(ctx, usual, 0))
+		hand, err = f.byHand(ctx, f.nodes)
 		return err
-	}
-	for round := range rounds {
-		order := []func(context.Context) error{f.measureHand, f.measureRollout}
-		if round%2 == 1 {
-			slices.Reverse(order)
-		}
-		for _, measure := range order {
-			must.OK(measure(ctx))
-		}
-	}
-	f.paced = must.Get(f.roll(ctx, usual, b.idle))
-	must.OK(b.report(ctx, f))
-	must.OK(b.record()) // with many nodes, each of these takes an hour
-	f.pacedHand = must.Get(f.byHand(ctx, f.usualBudget()))
-	b.reportFloor(f)
-	must.OK(b.record())
-	if f.asked, err = f.preflight(ctx); err != nil {
-		return fmt.Errorf("preflight: %w", err)
-	}
-	b.reportPreflight(f)
+	}))
+	must.OK(b.withFleet(ctx, func(ctx context.Context, f *fleet) (err error) {
+		defer must.Catch(&err)
+
+		must.Get(f.roll(ctx, usual, 0))
+		rolled, err = f.roll(ctx, unlimited, 0)
+		return err
+	}))
+	b.usage("by hand, all at once", b.nodes, hand)
+	b.usage("a rollout to all at once", b.nodes, rolled)
+	b.ratio("a rollout to all at once", rolled, hand, maxCrowd)
 	return nil
 }
 
-func (f *fleet) measureHand(ctx context.Context) error {
-	p, err := f.byHand(ctx, f.nodes)
-	f.hands = append(f.hands, p)
-	return err
+// ratio prints the time of a rollout as a multiple of that of the same change by hand.
+func (b *bench) ratio(what string, rolled, hand phase, most float64) {
+	ratio := rolled.settled.Seconds() / hand.settled.Seconds()
+	b.limited(what+": time, over patching by hand", fmt.Sprintf("%.2f x", ratio), fmt.Sprintf("%.1f x", most), ratio > most)
 }
 
-func (f *fleet) measureRollout(ctx context.Context) error {
-	p, err := f.roll(ctx, unlimited, 0)
-	f.rollouts = append(f.rollouts, p)
-	return err
-}
-
-// kubelet returns a payload that no node has had yet, with more fields: JSON without braces, or nothing.
-func (f *fleet) kubelet(more string) string {
+// kubelet returns a payload that no node has had yet.
+func (f *fleet) kubelet() string {
 	f.changes++
-	if more != "" {
-		more = "," + more
-	}
-	return fmt.Sprintf(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d%s}`, 110+f.changes, more)
+	return fmt.Sprintf(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, 110+f.changes)
 }
 
 // handMade creates a ConfigMap with a payload.
 func (f *fleet) handMade(ctx context.Context) (v1alpha1.ConfigMapReference, error) {
-	data := f.kubelet("")
+	data := f.kubelet()
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: fmt.Sprintf("by-hand-%d", f.changes)},
 		Immutable:  new(true), Data: map[string]string{"kubelet": data},
@@ -172,7 +154,7 @@ func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
 		return fmt.Errorf("%d of %s are done", done, printable.Count(f.nodes, "node"))
 	}, nil)
 	must.OK(cmp.Or(failed, err))
-	return f.end(ctx, begin, before, "benchfleet", nil)
+	return f.end(ctx, begin, before, nil)
 }
 
 // assignAll assigns a ConfigMap to nodes.
@@ -223,12 +205,12 @@ func overloaded(err error) bool {
 func (f *fleet) usualBudget() int { return min((f.nodes+9)/10, usualNodes) }
 
 // newRollout returns a rollout of a new payload in one step.
-func (f *fleet) newRollout(budget, more string) *v1alpha1.NodeConfigRollout {
+func (f *fleet) newRollout(budget string) *v1alpha1.NodeConfigRollout {
 	most, everything := intstr.FromString(budget), intstr.FromString("100%")
 	if budget == usual {
 		most = intstr.FromInt(f.usualBudget())
 	}
-	data := f.kubelet(more)
+	data := f.kubelet()
 	return &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
@@ -246,7 +228,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 
 	c, started := must.Get2(f.controller(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
-	o := f.newRollout(budget, "")
+	o := f.newRollout(budget)
 	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
 	must.OK(f.admin.Create(ctx, o))
@@ -259,15 +241,17 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 		}
 		return nil
 	}, c.Done))
-	p = must.Get(f.end(ctx, begin, before, "evenkeel-controller", c))
+	p = must.Get(f.end(ctx, begin, before, c))
 	p.started = started
-	f.idle = must.Get(f.calm(ctx, idle, c))
+	before = must.Get(f.spent(f.hollow, c))
+	must.OK(bed.Pause(ctx, idle))
+	p.idle = since(before, must.Get(f.spent(f.hollow, c)))
 	p.now, p.most = must.Get2(figures.Memory(c.Pid()))
 	return p, f.admin.Delete(ctx, o)
 }
 
 // end waits until all nodes have finished, and stores the measurements.
-func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer string, c *child) (_ phase, err error) {
+func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, c *child) (_ phase, err error) {
 	defer must.Catch(&err)
 
 	p := phase{settled: time.Since(begin)}
@@ -277,43 +261,22 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 	if c != nil {
 		children = append(children, c)
 	}
-	p.used = must.Get(f.spent(children...))
-	for name := range p.used {
-		p.used[name] -= before[name]
-	}
+	p.used = since(before, must.Get(f.spent(children...)))
 	p.counts = f.audit.Count(begin, end, written)
 	p.healthy = untilHealthy(f.audit.Requests, begin)
 	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !written(r) })
-	f.audit.Count(begin, end, func(r *auditlog.Request) bool {
-		if r.Program == writer && r.Verb == "patch" && r.Resource == "nodeconfigs" && r.Succeeded() {
-			if p.written == 0 {
-				p.first = r.Answered.Sub(begin)
-			}
-			p.written = max(p.written, r.Answered.Sub(begin))
-		}
-		return false
-	})
 	return p, nil
 }
 
 // written reports whether a request is a write that the API server did not refuse because of its load: such a request changes nothing.
 func written(r *auditlog.Request) bool { return r.Write() && r.Code != http.StatusTooManyRequests }
 
-// calm measures what everything costs while nothing happens.
-func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (_ idlePeriod, err error) {
-	defer must.Catch(&err)
-
-	before := must.Get(f.spent(f.hollow, c))
-	begin := time.Now()
-	must.OK(bed.Pause(ctx, idle))
-	r := idlePeriod{took: time.Since(begin)}
-	r.used = must.Get(f.spent(f.hollow, c))
-	for name := range r.used {
-		r.used[name] -= before[name]
+// since returns what was used after the first of two measurements.
+func since(before, after cpuTime) cpuTime {
+	for name := range after {
+		after[name] -= before[name]
 	}
-	must.OK(f.audit.Read())
-	r.requests = f.audit.Count(begin, time.Now(), func(r *auditlog.Request) bool { return r.Program == "evenkeel-controller" && r.Verb != "watch" })
-	return r, nil
+	return after
 }
 
 // sorted returns the keys by count, the highest first.

@@ -51,28 +51,3 @@ func untilHealthy(requests []auditlog.Request, from time.Time) []time.Duration {
 	}
 	return took
 }
-
-// lastAfterFailure returns how long after the first failure that a node reported for a rollout the last assignment was answered;
-// 0 if none was. It also returns the number of nodes that were assigned after the failure, and in all. failed is false if no node
-// has failed.
-func lastAfterFailure(requests []auditlog.Request, rollout string, from time.Time) (took time.Duration, after, assigned int, failed bool) {
-	var first time.Time
-	for i := range requests {
-		r := &requests[i]
-		if r.Failed && r.Succeeded() && !r.Received.Before(from) && (first.IsZero() || r.Answered.Before(first)) {
-			first = r.Answered
-		}
-	}
-	for i := range requests {
-		r := &requests[i]
-		if r.Assigns != rollout || !r.Succeeded() {
-			continue
-		}
-		assigned++
-		if late := r.Answered.Sub(first); !first.IsZero() && late > 0 {
-			after++
-			took = max(took, late)
-		}
-	}
-	return took, after, assigned, !first.IsZero()
-}

@@ -43,20 +43,3 @@ func TestTheTimeUntilHealthyIsToTheFirstRenewalAfterTheAssignment(t *testing.T) 
 	want := []time.Duration{2900 * time.Millisecond, 9900 * time.Millisecond}
 	assert.That(t, slices.Equal(got, want), "nodes were healthy after %v, want %v", got, want)
 }
-
-func TestAssignmentsAfterTheFirstFailureAreCounted(t *testing.T) {
-	failure := auditlog.Request{Program: "evenkeel-agent", Resource: "nodeconfigs/status", Failed: true}
-	assign := auditlog.Request{Assigns: "bad"}
-	refused := assign
-	refused.Code = 409
-	requests := []auditlog.Request{
-		at(-5, failure), at(1, assign), at(2, assign), at(4, failure), at(3, failure), at(5, assign), at(6, assign), at(8, refused),
-		at(7, auditlog.Request{Assigns: "the one before"}), // taken back
-	}
-	took, after, assigned, failed := lastAfterFailure(requests, "bad", epoch)
-	assert.That(t, took == 3*time.Second && after == 2 && assigned == 4 && failed,
-		"the last assignment came %s after the failure, %d of %d came after it, failed %v; want 3s, 2 of 4, true", took, after, assigned, failed)
-	took, after, assigned, failed = lastAfterFailure(requests[1:3], "bad", epoch)
-	assert.That(t, took == 0 && after == 0 && assigned == 2 && !failed,
-		"without a failure: %s, %d of %d, failed %v; want 0s, 0 of 2, false", took, after, assigned, failed)
-}

@@ -88,7 +88,7 @@ func (b *bench) up(ctx context.Context) (w *world, err error) {
 	var flags []string
 	w.audit, flags = must.Get2(auditlog.New(w.dir, auditPolicy))
 	w.cluster = must.Get(localcluster.Start(ctx, localcluster.Options{
-		Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, b.apiserver...),
+		Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: flags,
 		EtcdFlags: []string{quota, fmt.Sprintf("--unsafe-no-fsync=%t", !b.fsync)},
 	}))
 	must.OK(w.cluster.Apply(ctx, filepath.Join("config", "controller")))
@@ -178,17 +178,17 @@ func (w *world) controller(ctx context.Context, args ...string) (_ *child, _ tim
 	return c, time.Since(begin), nil
 }
 
-// withFleet calls run with a new cluster that has nodes hollow nodes with these faults, and stops both.
-func (b *bench) withFleet(ctx context.Context, nodes int, run func(context.Context, *fleet) error, faults ...string) (err error) {
+// withFleet calls run with a new cluster that has the hollow nodes, and stops both.
+func (b *bench) withFleet(ctx context.Context, run func(context.Context, *fleet) error) (err error) {
 	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err
 	}
-	w.slow = nodes > memoryNodes
+	w.slow = b.nodes > memoryNodes
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f, err := b.fleet(ctx, w, nodes, faults...)
+	f, err := w.fleet(ctx, b.nodes)
 	defer func() { err = errors.Join(err, f.down()) }()
 	if err != nil {
 		return err
@@ -196,20 +196,20 @@ func (b *bench) withFleet(ctx context.Context, nodes int, run func(context.Conte
 	return run(ctx, f)
 }
 
-// fleet starts nodes hollow nodes, with these faults, and returns when they have joined. Call the child's stop even if it fails.
-func (b *bench) fleet(ctx context.Context, w *world, nodes int, faults ...string) (*fleet, error) {
+// fleet starts hollow nodes, and returns when they have joined. Call the child's stop even if it fails.
+func (w *world) fleet(ctx context.Context, nodes int) (*fleet, error) {
 	f := &fleet{world: w, nodes: nodes}
 	begin := time.Now()
 	args := []string{"--kubeconfig=" + w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes),
 		"--zones=3", "--cleanup=false", "--trial-duration=2s"}
 	var err error
-	if f.hollow, err = w.run("evenkeel-hollow", append(args, faults...)...); err != nil {
+	if f.hollow, err = w.run("evenkeel-hollow", args...); err != nil {
 		return f, err
 	}
 	if err := f.hollow.says(ctx, "nodes have joined", 10*time.Minute+time.Duration(nodes)*nodeTimeout); err != nil {
 		return f, err
 	}
-	b.keep("nodes joined in", "%s", seconds(time.Since(begin)))
+	note("nodes joined in", "%s", seconds(time.Since(begin)))
 	f.view = w.view(ctx)
 	return f, f.all(ctx, nodes, func(seen) bool { return true })
 }
