@@ -197,21 +197,3 @@ func complaints(expr string, known map[string]metric) []string {
 	}
 	return out
 }
-
-func TestMissingRowsOfTheTableAreFound(t *testing.T) {
-	table := map[string]metric{
-		"evenkeel_nodes":        {Type: "gauge", Labels: map[string][]string{"status": {"True", "False"}, "reason": nil}},
-		"evenkeel_took_seconds": {Type: "histogram", Labels: map[string][]string{}},
-	}
-	for expr, want := range map[string]string{
-		`evenkeel_nodes{status=~"True|False", reason="DeadEnd", job="x"} > 0`: "",
-		`rate(evenkeel_took_seconds_bucket[5m])`:                              "",
-		`evenkeel_node > 0`:                                                   "there is no metric evenkeel_node",
-		`rate(evenkeel_nodes_count[5m])`:                                      "there is no metric evenkeel_nodes_count",
-		`evenkeel_nodes{stat="True"}`:                                         "evenkeel_nodes has no label stat",
-		`sum(evenkeel_nodes{status!~"True|Unknown"})`:                         `evenkeel_nodes never has status="Unknown"`,
-		`evenkeel_nodes * on (job) sum(go_goroutines)`:                        "there is no metric go_goroutines",
-	} {
-		assert.Equal(t, strings.Join(complaints(expr, table), "; "), want, expr)
-	}
-}

@@ -40,9 +40,6 @@ func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		pages[filepath.Clean(path)] = Parse(string(text))
-		for _, sentence := range Repeats(string(text)) {
-			t.Errorf("%s nearly repeats itself: %s", strings.TrimPrefix(path, root+"/"), sentence)
-		}
 		return err
 	})
 	assert.NoError(t, err)
@@ -130,12 +127,6 @@ func TestALinkThatLeadsNowhereIsReported(t *testing.T) {
 		}
 		assert.Equal(t, follow(pages, filepath.Join(root, from), target), want, "the link from", from, "to", target)
 	}
-}
-
-func TestTwoVersionsOfOneSentenceAreFound(t *testing.T) {
-	got := Repeats("The agent reads the file at its start and then once a minute.\n\n- Other words stand here.\n- The agent reads the file at its\n" +
-		"start, and then once a minute. It also writes. The controller reads no file at its start, and no other one later.\n")
-	assert.NoDiff(t, cmp.Diff([]string{"The agent reads the file at its start, and then once a minute"}, got))
 }
 
 func TestLinksAndAnchorsAreThoseOfGitHub(t *testing.T) {
