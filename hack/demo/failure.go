@@ -4,24 +4,22 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
-	tailLines     = 20      // how much of a log is printed
-	tailBytes     = 1 << 20 // where its last lines are searched
-	longestEntry  = 3 * width
-	troubledNodes = 10 // how many nodes are described
+	tailLines    = 20      // how much of a log is printed
+	tailBytes    = 1 << 20 // where its last lines are searched
+	longestEntry = 3 * width
 )
 
 // The programs whose logs a failure may need.
@@ -33,73 +31,27 @@ const (
 	hollowLog     = "hollow nodes"
 )
 
-// circumstances are what is known when a step has failed.
-type circumstances struct {
-	apiDown, controllerEnded, agentEnded bool
-	hollow                               bool // the step involves the simulated fleet
-	real                                 bool // the step involves the real node's kubelet, or the real node has a problem
-}
-
-// logs returns which logs explain the failure, the most likely first. A program that ended explains it alone.
-func (c circumstances) logs() []string {
-	var logs []string
-	if c.apiDown {
-		logs = append(logs, apiServerLog, etcdLog)
-	}
-	if c.controllerEnded {
-		logs = append(logs, controllerLog)
-	}
-	if c.agentEnded {
-		logs = append(logs, agentLog)
-	}
-	if len(logs) > 0 {
-		return logs
-	}
-	if c.hollow {
-		logs = append(logs, controllerLog, hollowLog)
-	}
-	if c.real {
-		logs = append(logs, agentLog)
-	}
-	return logs
-}
-
-// explain prints what explains the failure of a step: the nodes with problems, and the logs of the programs that took part.
+// explain prints what can explain the failure of a step: the nodes with problems, and the end of the logs, the most likely first.
 func (s *show) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	c := circumstances{
-		controllerEnded: s.controller == nil || isClosed(s.controller.Done), // without one, its start has failed
-		agentEnded:      s.agent != nil && s.agent.Done() != nil && isClosed(s.agent.Done()),
-		hollow:          !s.simple, real: s.simple,
+	logs := []string{agentLog, controllerLog}
+	if !s.simple {
+		logs = []string{controllerLog, hollowLog, agentLog}
 	}
-	problems, err := s.problems(ctx)
-	if c.apiDown = err != nil; c.apiDown {
-		fmt.Println()
-		say("The API server does not answer: %v", err)
+	var out bytes.Buffer
+	if code, err := s.Evenkeel(ctx, &out, "nodes", "--problems"); err != nil || code != 0 {
+		fmt.Fprintf(&out, "kubectl evenkeel nodes --problems: exit code %d, %v\n", code, err)
+		logs = append([]string{apiServerLog, etcdLog}, logs...)
 	}
-	if len(problems) > 0 {
-		fmt.Println("\nNodes with problems:")
-		for _, line := range problems {
-			say("%s", line)
-		}
-	}
-	if ready, err := s.ready(ctx); err == nil && !ready {
-		c.real = true
+	fmt.Println("\nNodes with problems:")
+	for line := range strings.Lines(out.String()) {
+		say("%s", strings.TrimRight(line, "\n"))
 	}
 	paths := s.logs()
-	for _, what := range c.logs() {
+	for _, what := range logs {
 		printTail(what, paths[what])
 	}
-}
-
-// problems describes the nodes that explain a failure. The error says that the API server does not answer.
-func (s *show) problems(ctx context.Context) (_ []string, err error) {
-	defer must.Catch(&err)
-
-	nodes := must.Get(s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{}))
-	configs := must.Get(s.ListNodeConfigs(ctx))
-	return troubled(nodes.Items, configs, troubledNodes), nil
 }
 
 // logs returns the path of each log.
@@ -128,14 +80,5 @@ func printTail(what, path string) {
 	fmt.Printf("\nThe end of the log of %s (%s):\n", what, filepath.Base(path))
 	for _, line := range newest(string(raw), tailLines) {
 		say("%s", printable.Columns(printable.Line(line), longestEntry))
-	}
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/printable"
-	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -137,46 +135,3 @@ func (s *show) push(ctx context.Context, name, fields string, flags ...string) (
 }
 
 func (s *show) logFile(name string) string { return filepath.Join(s.Cluster.Dir(), "log", name+".log") }
-
-// troubled describes each node that is not Ready or whose ConfigOK is not True, at most n of them.
-func troubled(nodes []corev1.Node, configs []v1alpha1.NodeConfig, n int) []string {
-	var lines []string
-	for _, node := range nodes {
-		state := ""
-		if !isReady(&node) {
-			state = "; the node is not Ready"
-			for _, c := range node.Status.Conditions {
-				if c.Type == corev1.NodeReady {
-					state += fmt.Sprintf(" (%s: %s)", c.Reason, c.Message)
-				}
-			}
-		}
-		config := "no NodeConfig"
-		for _, nc := range configs {
-			if nc.Name != node.Name {
-				continue
-			}
-			c := bed.ConfigOK(&nc)
-			if config = fmt.Sprintf("ConfigOK %s (%s): %s", c.Status, c.Reason, c.Message); c.Status == metav1.ConditionTrue && c.ObservedGeneration == nc.Generation {
-				config = ""
-			}
-			if c.ObservedGeneration != nc.Generation {
-				config += "; its agent has not reported on the newest assignment"
-			}
-			if nc.Status.Error != "" {
-				config += "; error: " + lastCause(nc.Status.Error)
-			}
-		}
-		if config == "" && state == "" {
-			continue
-		}
-		if config == "" {
-			config = "ConfigOK True"
-		}
-		if len(lines) == n {
-			return append(lines, "... and others: kubectl evenkeel nodes --problems")
-		}
-		lines = append(lines, fmt.Sprintf("node %s: %s%s", node.Name, config, state))
-	}
-	return lines
-}

@@ -25,12 +25,6 @@ var (
 // shortUIDs cuts each UID to its first eight digits.
 func shortUIDs(text string) string { return uid.ReplaceAllString(text, "$1") }
 
-// lastCause returns the end of a chain of errors, which is the kubelet's own words if the kubelet caused it.
-func lastCause(text string) string {
-	links := chain(text)
-	return links[len(links)-1]
-}
-
 // chain splits a chain of errors. Texts in quotes stay whole.
 func chain(text string) []string {
 	var parts []string
