@@ -22,7 +22,7 @@ func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
 	changed := flag.Int("changes", 101, "after how many changes the agent's memory is taken")
-	only := flag.String("only", "", "measure only change, reject, handover, startup, memory, idle or restart, which is measured only if it is named")
+	only := flag.String("only", "", "measure only change, handover, memory, idle or restart, which is measured only if it is named")
 	kubelets := flag.String("kubelets", "all", "versions of kubelets for restart, such as v1.33.13,v1.36.3")
 	pods := flag.Int("pods", 60, "number of probed pods for restart")
 	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
@@ -52,9 +52,7 @@ func bench(ctx context.Context, runs, changed int, idle time.Duration, only stri
 		run  func() error
 	}{
 		{"change", func() error { return changes(ctx, b, runs) }},
-		{"reject", func() error { return rejections(ctx, b, runs) }},
 		{"handover", func() error { return handovers(ctx, b, runs) }},
-		{"startup", func() error { return startups(ctx, b, runs) }},
 		{"memory", func() error { return memory(ctx, b, changed) }},
 		{"idle", func() error { return idling(ctx, b, idle) }},
 	} {
