@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/accessibility"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -220,7 +219,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	b.shows("#said", "seen-000: Failed")
 }
 
-func TestBothColorSchemesAreLegible(t *testing.T) {
+func TestTheMapIsLegibleInBothColorSchemes(t *testing.T) {
 	b := small(t)
 	b.click("[id='row-seen-004']")
 	b.shows("#node", "Status")
@@ -231,15 +230,11 @@ func TestBothColorSchemesAreLegible(t *testing.T) {
 			t.Errorf("%s: %s", scheme, complaint)
 		}
 	}
-	for _, width := range []int64{1600, 1280, 1000, 400} {
-		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
-		b.waits(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, width))
-	}
 	moving := value[int](b, `[...document.querySelectorAll("*")].filter((e) => getComputedStyle(e).transitionDuration.split(", ").some((d) => d !== "0s") || getComputedStyle(e).animationName !== "none").length`)
 	assert.That(t, moving <= 0, "%d elements are animated although reduced motion is set", moving)
 }
 
-// contrast returns the texts with a contrast below 4.5:1 to their background, and the cells below 3:1 (WCAG 2, AA).
+// contrast returns the cells of the map with a contrast below 3:1 to their background (WCAG 2, AA). Axe-core judges texts.
 const contrast = `(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
@@ -247,16 +242,6 @@ const contrast = `(() => {
   const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
   const behind = (e) => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255]; };
   const out = [];
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const seen = new Set();
-  while (texts.nextNode()) {
-    const e = texts.currentNode.parentElement;
-    if (!texts.currentNode.data.trim() || seen.has(e) || e.closest(".sr, script, noscript, dialog:not([open])") || !e.checkVisibility()) continue;
-    seen.add(e);
-    const r = ratio(rgba(getComputedStyle(e).color), behind(e));
-    if (r < 4.5) out.push(r.toFixed(2) + " for " + JSON.stringify(texts.currentNode.data.trim().slice(0, 40)) + " in " + (e.className || e.tagName));
-  }
-  if (seen.size < 60) out.push("only " + seen.size + " texts were looked at");
   const style = getComputedStyle(document.documentElement), bg = behind(document.getElementById("map"));
   for (const s of ["failed", "unknown", "ontrial", "healthy", "optedout"]) {
     const r = ratio(rgba(style.getPropertyValue("--h-" + s)), bg);

@@ -5,8 +5,6 @@ package dashboard_test
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
@@ -122,41 +119,5 @@ func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	b.shows("#troubles", "The command that serves this page has not answered since", "Is kubectl evenkeel dashboard still running?")
 	if code := served.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("it ended with %d:\n%s", code, served.Said())
-	}
-}
-
-func TestStartErrorsNameTheirCause(t *testing.T) {
-	taken := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
-	defer taken.Close()
-	port := taken.Addr().(*net.TCPAddr).Port
-	broken := t.TempDir() + "/kubeconfig"
-	write(t, broken, "clusters: [")
-	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
-	for _, tt := range []struct {
-		name string
-		args []string
-		says []string
-	}{
-		{"a port in use", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d of this machine is in use by another program: choose another with --port, or --port 0", port)}},
-		{"an invalid port", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
-		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"the kubeconfig cannot be read: error loading config file", broken}},
-		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "does not exist: correct --kubeconfig"}},
-		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1", "install evenkeel's API with: kubectl apply -f install.yaml"}},
-		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "an administrator can grant it"}},
-		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard"}, tt.args...)...)
-			select {
-			case <-c.Done:
-			case <-time.After(within):
-				t.Fatalf("the command still runs: %s", c.Said())
-			}
-			said := c.Said()
-			assert.Equal(t, c.Cmd.ProcessState.ExitCode(), 1, "exit")
-			for _, w := range tt.says {
-				assert.That(t, strings.Contains(said, w), "no %q in: %s", w, said)
-			}
-		})
 	}
 }
