@@ -45,8 +45,6 @@ type Request struct {
 	// Assigns is the rollout on whose behalf a JSON patch of a NodeConfig assigns a configuration; empty: none, or the policy does
 	// not log such patches at the level Request.
 	Assigns string
-	// Failed reports whether a JSON patch of the status of a NodeConfig has the condition ConfigOK False.
-	Failed   bool
 	Received time.Time
 	Answered time.Time // when the stage was reached
 }
@@ -123,11 +121,10 @@ func (l *Log) parse(line []byte) (Request, error) {
 		case "/spec":
 			r.Assigns = l.shared(assigns(o.Value))
 		case "/status":
-			plain, failed, err := plainStatus(o.Value)
+			plain, err := plainStatus(o.Value)
 			if err != nil {
 				return Request{}, fmt.Errorf("%w in %.80q", err, line)
 			}
-			r.Failed = failed
 			if r.Succeeded() {
 				if l.statuses[r.Name] == plain {
 					resource += OfProgress
@@ -170,18 +167,11 @@ func assigns(spec json.RawMessage) string {
 	return s.ConfigSource.RolloutRef.Name
 }
 
-// plainStatus returns the status in an agent's JSON patch, as text without the progress of a trial and the numbers of pods, and
-// whether its condition ConfigOK is False.
-func plainStatus(raw json.RawMessage) (plain string, failed bool, err error) {
+// plainStatus returns the status in an agent's JSON patch, as text without the progress of a trial and the numbers of pods.
+func plainStatus(raw json.RawMessage) (string, error) {
 	var status map[string]any
 	if err := json.Unmarshal(raw, &status); err != nil {
-		return "", false, err
-	}
-	conditions, _ := status["conditions"].([]any)
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == "ConfigOK" {
-			failed = c["status"] == "False"
-		}
+		return "", err
 	}
 	delete(status, "workloadPods")
 	delete(status, "podsUnreadyOnRestart")
@@ -190,7 +180,7 @@ func plainStatus(raw json.RawMessage) (plain string, failed bool, err error) {
 		delete(trial, "restarts")
 	}
 	text, err := json.Marshal(status)
-	return string(text), failed, err
+	return string(text), err
 }
 
 // Write reports whether a request writes.

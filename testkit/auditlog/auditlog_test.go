@@ -67,25 +67,19 @@ func TestStatusesOfProgressAreCountedSeparately(t *testing.T) {
 	}
 }
 
-func TestAssignmentsAndFailuresAreRecognized(t *testing.T) {
+func TestAssignmentsAreRecognized(t *testing.T) {
 	a := &Log{}
-	for _, tt := range []struct {
-		path, value string
-		assigns     string
-		failed      bool
-	}{
+	for _, tt := range []struct{ path, value, assigns string }{
 		{path: "/spec", value: `{"configSource":{"configMapRef":{"name":"x"},"rolloutRef":{"name":"workers","revision":2}}}`, assigns: "workers"},
 		{path: "/spec", value: `{"configSource":{"local":{}}}`},
 		{path: "/spec", value: `"no object"`},
 		{path: "/metadata/annotations", value: `{"configSource":{"rolloutRef":{"name":"workers"}}}`},
-		{path: "/status", value: `{"conditions":[{"type":"Ready","status":"True"},{"type":"ConfigOK","status":"False"}]}`, failed: true},
-		{path: "/status", value: `{"conditions":[{"type":"Ready","status":"False"},{"type":"ConfigOK","status":"True"}]}`},
 		{path: "/status", value: `{"error":"x"}`},
 	} {
 		line := strings.TrimSuffix(line, "}") + `,"requestObject":[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"add","path":"` + tt.path + `","value":` + tt.value + `}]}`
 		r, err := a.parse([]byte(line))
-		assert.That(t, err == nil && r.Name == "hollow-7" && r.Assigns == tt.assigns && r.Failed == tt.failed,
-			"%s %s: %+v (%v), want hollow-7, the rollout %q, failed %v", tt.path, tt.value, r, err, tt.assigns, tt.failed)
+		assert.That(t, err == nil && r.Name == "hollow-7" && r.Assigns == tt.assigns,
+			"%s %s: %+v (%v), want hollow-7, the rollout %q", tt.path, tt.value, r, err, tt.assigns)
 	}
 	assert.That(t, assert.Err(a.parse([]byte(strings.TrimSuffix(line, "}")+`,"requestObject":[{"path":"/status","value":7}]}`))) != nil,
 		"a status that is no object is accepted")

@@ -102,19 +102,6 @@ func (a *Agent) Children() ([]int, error) {
 	return slices.DeleteFunc(all, copiesLog), err
 }
 
-// RelayPID returns the process ID of the process that copies the kubelet's log.
-func (a *Agent) RelayPID() (int, error) {
-	all, err := a.allChildren()
-	if err != nil {
-		return 0, err
-	}
-	i := slices.IndexFunc(all, copiesLog)
-	if i < 0 {
-		return 0, errors.New("the agent runs no process that copies the kubelet's log")
-	}
-	return all[i], nil
-}
-
 func (a *Agent) allChildren() ([]int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.Pid()))
 	if err != nil {
