@@ -121,6 +121,22 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 		"the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
 }
 
+func TestAnAgentIsSilentAfterTheTimeThatTheControllerHasPublished(t *testing.T) {
+	s, _ := served(t, true)
+	now, r := time.Now(), waiting()
+	r.Status.Controller = &v1alpha1.RolloutController{Namespace: "elsewhere", AgentTimeout: metav1.Duration{Duration: 10 * time.Minute}}
+	objects := []client.Object{r}
+	for name, ago := range map[string]time.Duration{"slow": 5 * time.Minute, "silent": 15 * time.Minute} {
+		nc := configOf(name, metav1.ConditionTrue, "AllChecksPassed")
+		nc.Generation = 2
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: r.Name, AssignedAt: metav1.NewTime(now.Add(-ago))}}
+		objects = append(objects, nodeOf(name, "z", true), nc)
+	}
+	known(s.clusters[0].cache, objects...)
+	got := s.clusters[0].cache.snapshot(t.Context(), now).Cells
+	assert.That(t, got["slow"].Health == describe.HealthHealthy && got["silent"].Health == describe.HealthUnknown, "they are %+v", got)
+}
+
 func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 	for name, damage := range map[string]func(*v1alpha1.NodeConfigRolloutSpec){
 		"missing ConfigMap": func(s *v1alpha1.NodeConfigRolloutSpec) {
