@@ -4,7 +4,6 @@
 package simulation
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -29,7 +28,6 @@ var (
 	shrinkFlag    = flag.Duration("shrink", 30*time.Second, "how long a history that fails is made shorter")
 	processesFlag = flag.Int("processes", 1, "how many processes play new histories at the same time")
 	maxFailed     = flag.Int("max-failed", 3, "after how many histories that fail the test ends")
-	compareFlag   = flag.Int("compare", 0, "with TestTheSameSeedIsTheSameHistory: how many histories, from -first on, are played twice and compared")
 	leaveOut      = flag.String("without", "", "with -seed: the numbers of the actions to leave out")
 	noErrors      = flag.Bool("no-errors", false, "with -seed: no request fails, except in outages")
 	noDelays      = flag.Bool("no-delays", false, "with -seed: all requests are quick")
@@ -102,10 +100,6 @@ func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
 	}
-	if *compareFlag > 0 {
-		compare(t, *firstSeed, *compareFlag)
-		return
-	}
 	for _, seed := range []uint64{1004, 1010, 2000} {
 		seen := map[string]bool{}
 		var last string
@@ -121,20 +115,6 @@ func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 			seen[o.trace], last = true, o.trace
 		}
 	}
-}
-
-// compare plays each of several seeds twice, and prints how many have the same record both times.
-func compare(t *testing.T, first uint64, seeds int) {
-	same := 0
-	for seed := first; seed < first+uint64(seeds); seed++ {
-		a, b := play(t, planOf(seed, without{}), true), play(t, planOf(seed, without{}), true)
-		if a.trace == b.trace {
-			same++
-			continue
-		}
-		t.Logf("seed %d:\n%s", seed, firstDifference(a.trace, b.trace))
-	}
-	t.Logf("%d of %d seeds have the same record twice", same, seeds)
 }
 
 func firstDifference(a, b string) string {
@@ -153,11 +133,15 @@ func TestNewHistories(t *testing.T) {
 		t.Skip("-seed")
 	}
 	began := time.Now()
-	budget, cancel := context.WithTimeout(t.Context(), *budgetFlag)
-	defer cancel()
 	n, failed := 0, 0
 	var total stats
-	next, err := playNew(*firstSeed, *processesFlag, func() bool { return budget.Err() == nil && failed < *maxFailed }, func(r result) {
+	left := func() time.Duration {
+		if failed >= *maxFailed {
+			return 0
+		}
+		return *budgetFlag - time.Since(began)
+	}
+	next, err := playNew(*firstSeed, left, func(r result) {
 		n++
 		total.add(r.Stats)
 		if r.Failed != "" {
