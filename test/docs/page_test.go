@@ -68,28 +68,6 @@ $ after
 	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
-func TestAPageThatCannotBeRunIsRefused(t *testing.T) {
-	for name, tt := range map[string]struct{ text, want string }{
-		"another reason":        {"<!-- test: skip: it is flaky -->\n~~~console\n$ a\n~~~", `"it is flaky" is no reason to skip a command: it must be one of ["builds the project" "needs a booted systemd" "needs another machine or vendor"]`},
-		"no reason":             {"<!-- test: skip `a`: -->\n~~~console\n$ a\n~~~", `"" is no reason to skip`},
-		"an unknown directive":  {"<!-- test: ignore -->\n~~~console\n$ a\n~~~", `unknown directive "ignore"`},
-		"about no command":      {"<!-- test: skip `b`: builds the project -->\n~~~console\n$ a\n~~~", "no command of the block begins with that"},
-		"before no block":       {"<!-- test: skip: builds the project -->\ntext\n~~~console\n$ a\n~~~", "line 1: a directive must stand right before a console block"},
-		"before another block":  {"<!-- test: skip: builds the project -->\n~~~yaml\na: b\n~~~", "line 1: a directive must stand right before a console block"},
-		"at the end":            {"a\n<!-- test: skip: builds the project -->\n", "line 2: a directive must stand right before a console block"},
-		"no language":           {"~~~\na\n~~~", `line 1: the language of a block is "": it must be one of ["console" "text" `},
-		"a shell's language":    {"~~~bash\na\n~~~", `line 1: the language of a block is "bash"`},
-		"a command in a text":   {"~~~text\na\n$ b\n~~~", "line 3: a command outside a console block"},
-		"a command in no block": {"a\n\n    $ b\n", "line 3: a command outside a console block"},
-		"a reason too many":     {"<!-- test: keeps running `a`: needs another machine or vendor -->\n~~~console\n$ a\n~~~", "takes no reason"},
-		"half a command":        {"~~~console\n$ cat <<EOF\nmore\n~~~", "is not complete"},
-		"no command":            {"~~~console\na\n$ b\n~~~", `"a" comes before any command`},
-		"what no shell takes":   {"~~~console\n$ a )\n~~~", "syntax error"},
-	} {
-		t.Run(name, func(t *testing.T) { assert.ErrorHas(t, assert.Err(Parse(page(tt.text))), tt.want) })
-	}
-}
-
 func TestWhatIsPrintedIsComparedButForWhatDiffersEachTime(t *testing.T) {
 	for _, tt := range []struct {
 		name, page, printed string

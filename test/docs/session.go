@@ -27,8 +27,6 @@ import (
 // Session is a shell at which the commands of a page are typed, one after another: variables, exports and the working
 // directory last. Standard input is a terminal on which every question is answered with y. Close ends it.
 type Session struct {
-	// Patience is how long a command that keeps running may take to print what the page says, before it is ended.
-	Patience time.Duration
 	// Mounts are shell commands that are run before each command, in a mount namespace of its own; empty: there is none.
 	Mounts string
 
@@ -50,6 +48,9 @@ func NewSession(workdir, state string, env ...string) (*Session, error) {
 	}
 	return s, os.WriteFile(s.state, []byte(b.String()), 0o600)
 }
+
+// patience is how long a command that keeps running may take to print what the page says, before it is ended.
+const patience = 10 * time.Second
 
 // typed runs a command in the state that the commands before it have left, and leaves it to the next one.
 const typed = `eval "$3" || exit; set -a; . "$1"; cd "$PWD" || exit; trap 'export -p >"$1"' EXIT; eval "$2"`
@@ -146,7 +147,7 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) (err err
 	for i, k := range s.kept {
 		if k.program == program {
 			s.kept = slices.Delete(s.kept, i, i+1)
-			must.OK(k.end(s.Patience))
+			must.OK(k.end(patience))
 			break
 		}
 	}
@@ -167,8 +168,8 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) (err err
 }
 
 // end asks a command to end when it has printed what the page says, or after this long, and waits until it has ended.
-func (k *keptRunning) end(patience time.Duration) error {
-	for deadline, ended := time.Now().Add(patience), false; !ended && time.Now().Before(deadline) && Compare(k.page, k.out.String()) != nil; {
+func (k *keptRunning) end(limit time.Duration) error {
+	for deadline, ended := time.Now().Add(limit), false; !ended && time.Now().Before(deadline) && Compare(k.page, k.out.String()) != nil; {
 		select {
 		case <-k.done:
 			ended = true
@@ -196,7 +197,7 @@ func (k *keptRunning) end(patience time.Duration) error {
 func (s *Session) Close() error {
 	var errs []error
 	for _, k := range s.kept {
-		errs = append(errs, k.end(s.Patience))
+		errs = append(errs, k.end(patience))
 	}
 	s.kept = nil
 	return errors.Join(errs...)

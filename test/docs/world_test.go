@@ -94,7 +94,6 @@ func newWorld(t *testing.T) *world {
 	tools := assert.Value(filepath.Abs(filepath.Join(root, "bin", "tools")))(t)
 	w.session = assert.Value(NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
 		"PATH="+strings.Join([]string{filepath.Join(w.workdir, "bin"), tools, os.Getenv("PATH")}, ":")))(t)
-	w.session.Patience = 10 * time.Second
 	return w
 }
 
@@ -277,46 +276,19 @@ func (w *world) run(text string) error {
 	return err
 }
 
-// count is how many commands were executed and skipped.
-type count struct {
-	executed, all int
-	skipped       map[string]int // by their reasons
-}
-
-func (c *count) add(other count) {
-	c.executed, c.all = c.executed+other.executed, c.all+other.all
-	for reason, n := range other.skipped {
-		c.skipped[reason] += n
-	}
-}
-
-func (c count) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d commands executed", c.executed, c.all)
-	for _, reason := range Reasons {
-		if n := c.skipped[reason]; n > 0 {
-			fmt.Fprintf(&b, ", %d skipped: %s", n, reason)
-		}
-	}
-	return b.String()
-}
-
 // executePage executes the commands of a page, and fails the test for each that does not do what the page says.
-func (w *world) executePage(file string, commands []Command) count {
+func (w *world) executePage(file string, commands []Command) {
 	t := w.t
 	t.Helper()
 	defer func() { assert.OK(t, w.session.Close(), file) }()
-	n := count{all: len(commands), skipped: map[string]int{}}
 	for _, c := range commands {
 		if c.NewCluster {
 			assert.NoError(t, w.startCluster())
 		}
 		if c.Skip != "" {
-			n.skipped[c.Skip]++
 			w.standIn(file, c)
 			continue
 		}
-		n.executed++
 		if !w.execute(file, c) {
 			break // the commands after it build on it
 		}
@@ -324,7 +296,6 @@ func (w *world) executePage(file string, commands []Command) count {
 	for prefix := range w.instead {
 		t.Errorf("%s has no command any more that begins with %q and is skipped", file, prefix)
 	}
-	return n
 }
 
 // standIn makes what a skipped command would have left.
