@@ -4,9 +4,7 @@
 package localcluster
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,15 +17,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/net"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
-	"sigs.k8s.io/yaml"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -45,19 +40,13 @@ func (c *Cluster) Apply(ctx context.Context, dir string) (err error) {
 	defer must.Catch(&err)
 
 	objects := must.Get(readManifests(dir))
-	disco, err := discovery.NewDiscoveryClientForConfig(c.admin)
-	if err != nil {
-		return fmt.Errorf("make a discovery client: %w", err)
-	}
-	client, err := dynamic.NewForConfig(c.admin)
-	if err != nil {
-		return fmt.Errorf("make a dynamic client: %w", err)
-	}
-	a := applier{client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))}
+	config := c.AdminConfig()
+	config.WarningHandler = rest.WarningLogger{} // the library's own needs a logger that is set
+	api := must.Get(client.New(config, client.Options{Log: klog.Background()}))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, o := range objects {
-		if err := a.apply(ctx, o); err != nil {
+		if err := retry(ctx, func(ctx context.Context) error { return applyOnce(ctx, api, o.DeepCopy()) }, isTransient); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if o.GetKind() == "Namespace" {
@@ -68,39 +57,12 @@ func (c *Cluster) Apply(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-type applier struct {
-	client dynamic.Interface
-	mapper *restmapper.DeferredDiscoveryRESTMapper
-}
-
-// apply applies one object. It retries while the API server does not know the object's kind or namespace yet.
-func (a applier) apply(ctx context.Context, o *unstructured.Unstructured) error {
-	try := func(ctx context.Context) error { return a.applyOnce(ctx, o) }
-	return retry(ctx, try, func(err error) bool {
-		if meta.IsNoMatchError(err) {
-			a.mapper.Reset()
-			return true
-		}
-		return isTransient(err)
-	})
-}
-
-func (a applier) applyOnce(ctx context.Context, o *unstructured.Unstructured) error {
-	kind := o.GroupVersionKind()
-	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil {
+func applyOnce(ctx context.Context, api client.Client, o *unstructured.Unstructured) error {
+	err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("evenkeel-localcluster"), client.ForceOwnership)
+	if err != nil || o.GetKind() != "CustomResourceDefinition" {
 		return err
 	}
-	resource := dynamic.ResourceInterface(a.client.Resource(mapping.Resource))
-	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		resource = a.client.Resource(mapping.Resource).Namespace(cmp.Or(o.GetNamespace(), "default"))
-	}
-	options := metav1.ApplyOptions{FieldManager: "evenkeel-localcluster", Force: true}
-	applied, err := resource.Apply(ctx, o.GetName(), o, options)
-	if err != nil || kind.Kind != "CustomResourceDefinition" {
-		return err
-	}
-	if !established(applied) {
+	if !established(o) {
 		return errNotEstablished // applying it again returns its newest status
 	}
 	return nil
@@ -120,7 +82,7 @@ func established(crd *unstructured.Unstructured) bool {
 func isTransient(err error) bool {
 	// Admission that is still starting rejects requests with this message; it has no reason of its own.
 	starting := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "not yet ready to handle request")
-	return starting || errors.Is(err, errNotEstablished) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsServiceUnavailable(err) ||
+	return starting || errors.Is(err, errNotEstablished) || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTimeout(err) || net.IsConnectionRefused(err) || net.IsConnectionReset(err)
 }
@@ -156,31 +118,16 @@ func readManifests(dir string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-func decodeManifests(data []byte) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
+func decodeManifests(data []byte) (objects []*unstructured.Unstructured, err error) {
+	for documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		o := &unstructured.Unstructured{}
+		switch err := documents.Decode(&o.Object); {
+		case errors.Is(err, io.EOF):
 			return objects, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
+		case len(o.Object) > 0 && !strings.HasPrefix(o.GetAPIVersion(), "kustomize.config.k8s.io/"):
+			objects = append(objects, o)
 		}
-		var content map[string]any
-		if err := yaml.Unmarshal(document, &content); err != nil {
-			return nil, err
-		}
-		if len(content) == 0 {
-			continue
-		}
-		o := &unstructured.Unstructured{Object: content}
-		if strings.HasPrefix(o.GetAPIVersion(), "kustomize.config.k8s.io/") {
-			continue
-		}
-		if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {
-			return nil, fmt.Errorf("an object lacks apiVersion, kind or name: %.80q", bytes.TrimSpace(document))
-		}
-		objects = append(objects, o)
 	}
 }

@@ -5,11 +5,10 @@ package localcluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"net/rpc"
 	"syscall"
 	"time"
 
@@ -52,8 +51,9 @@ func (c *Cluster) borrow(ctx context.Context, socket string) (err error) {
 	begin := time.Now()
 	c.guard = must.Get(c.startGuard(ctx))
 	conn := must.Get((&net.Dialer{}).DialContext(ctx, "unix", socket))
-	c.lease = &lease{conn: conn, answers: json.NewDecoder(conn)}
-	lent := must.Get(c.lease.ask(ctx, poolRequest{Do: borrowServer, Dir: c.dir, Manifests: c.manifests}))
+	c.lease = &lease{rpc.NewClient(conn)}
+	var lent Lent
+	must.OK(c.lease.call(ctx, "Borrow", Wish{Dir: c.dir, Manifests: c.manifests}, &lent))
 	c.ca = must.Get(loadAuthority(lent.PKI))
 	c.mu.Lock()
 	c.apiPort = lent.Port
@@ -66,22 +66,14 @@ func (c *Cluster) borrow(ctx context.Context, socket string) (err error) {
 	return nil
 }
 
-// What a borrower asks of the pool. Each request on a connection has one answer, and the first is borrowServer.
-const (
-	borrowServer = "borrow"
-	stopServer   = "stop the API server"
-	startServer  = "start the API server"
-)
-
-type poolRequest struct {
-	Do string
-	// Of borrowServer: the borrower's directory, which its guard keeps locked until nothing of the borrower runs any more; and the
-	// manifests that it wants.
-	Dir, Manifests string
+// Wish is what a borrower wants of the pool.
+type Wish struct {
+	Dir       string // of the borrower: its guard keeps it locked until nothing of the borrower runs any more
+	Manifests string
 }
 
-type poolAnswer struct {
-	Error   string
+// Lent is what a borrower gets.
+type Lent struct {
 	PKI     string // the directory of the authority
 	Port    int    // of the API server
 	Applied bool   // the manifests are applied
@@ -89,34 +81,21 @@ type poolAnswer struct {
 
 // lease is the connection through which a borrower has its control plane. The pool takes the control plane back when it is
 // closed, which the kernel does if the borrower is killed.
-type lease struct {
-	mu      sync.Mutex
-	conn    net.Conn
-	answers *json.Decoder
-}
+type lease struct{ *rpc.Client }
 
-// ask sends a request and waits for its answer. After the end of the context the lease cannot be used again.
-func (l *lease) ask(ctx context.Context, r poolRequest) (poolAnswer, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer context.AfterFunc(ctx, func() { _ = l.conn.SetDeadline(time.Now()) })()
-	var answer poolAnswer
-	err := json.NewEncoder(l.conn).Encode(r)
-	if err == nil {
-		err = l.answers.Decode(&answer)
+func (l *lease) call(ctx context.Context, method string, in, out any) error {
+	call := l.Go("Loan."+method, in, out, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+		return call.Error
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	if err == nil && answer.Error != "" {
-		err = errors.New(answer.Error)
-	}
-	if err != nil {
-		return poolAnswer{}, errors.Join(fmt.Errorf("%s: %w", r.Do, err), ctx.Err())
-	}
-	return answer, nil
 }
 
 func (l *lease) close() error {
 	if l == nil {
 		return nil
 	}
-	return l.conn.Close()
+	return l.Close()
 }

@@ -62,13 +62,7 @@ func (c *Cluster) startController(ctx context.Context, name string, flags ...str
 	if err != nil {
 		return err
 	}
-	start := func() error { return c.tryController(ctx, name, kubeconfig, flags) }
-	err = start()
-	if errors.Is(err, errPortTaken) {
-		c.log.Info("a port was taken, trying another")
-		err = start()
-	}
-	if err != nil {
+	if err := c.tryController(ctx, name, kubeconfig, flags); err != nil {
 		return err
 	}
 	c.log.Info(name+" is ready", "after", time.Since(begin).Round(time.Millisecond))

@@ -79,8 +79,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	}
 	if c.lease != nil {
 		c.mu.Unlock()
-		_, err := c.lease.ask(ctx, poolRequest{Do: startServer})
-		return err
+		return c.lease.call(ctx, "Start", true, nil)
 	}
 	p := c.apiserver
 	if !p.running() {
@@ -147,8 +146,7 @@ func (c *Cluster) apiServerArgv() []string {
 // StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server does not run.
 func (c *Cluster) StopAPIServer() error {
 	if c.lease != nil {
-		_, err := c.lease.ask(context.Background(), poolRequest{Do: stopServer})
-		return err
+		return c.lease.call(context.Background(), "Stop", true, nil)
 	}
 	c.mu.Lock()
 	p := c.apiserver

@@ -31,8 +31,8 @@ import (
 
 // Options configure a cluster. The zero value is a cluster in a temporary directory.
 type Options struct {
-	// Dir is the working directory. It may be missing, empty, or of an earlier cluster, whose files are removed. "" means a
-	// temporary directory, which Stop removes. The path must be short if the cluster has nodes, because it holds sockets.
+	// Dir is the working directory, which is missing or empty. "" means a temporary directory, which Stop removes. The path must be
+	// short if the cluster has nodes, because it holds sockets.
 	Dir string
 	// Tools is the directory of the upstream binaries; empty means bin/tools of the module that holds the working
 	// directory.
@@ -164,14 +164,7 @@ func (c *Cluster) start(ctx context.Context, later bool) (err error) {
 	begin := time.Now()
 	c.guard = must.Get(c.startGuard(ctx))
 	c.ca = must.Get(newAuthority(filepath.Join(c.dir, "pki")))
-	// Ports cannot be reserved for another process. Only programs outside of this package can take one of these ports, so one
-	// retry with other ports is enough.
 	err = c.startControlPlane(ctx, later)
-	if errors.Is(err, errPortTaken) {
-		c.log.Info("a port was taken, trying others")
-		c.stopControlPlane()
-		err = c.startControlPlane(ctx, later)
-	}
 	if err != nil || later {
 		return err
 	}
@@ -192,9 +185,6 @@ func (c *Cluster) SetUp(ctx context.Context) error {
 	return c.Apply(ctx, c.manifests)
 }
 
-// ownDirs are the subdirectories that a cluster creates, and removes from the directory of an earlier one.
-var ownDirs = []string{"pki", "etcd", "log", "kubeconfig", "nodes"}
-
 // lockDir makes the directory and locks it. The guard shares the lock, so the directory stays locked until the guard has
 // cleaned up.
 func (c *Cluster) lockDir(dir string) error {
@@ -212,30 +202,16 @@ func (c *Cluster) lockDir(dir string) error {
 	if c.dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return fmt.Errorf("resolve the cluster's directory: %w", err)
 	}
-	lock := filepath.Join(c.dir, "localcluster.lock")
-	if _, err := os.Stat(lock); errors.Is(err, os.ErrNotExist) {
-		entries, err := os.ReadDir(c.dir)
-		if err != nil {
-			return fmt.Errorf("read the cluster's directory: %w", err)
-		}
-		if len(entries) > 0 {
-			return fmt.Errorf("directory %s is neither empty nor that of an earlier cluster", c.dir)
+	for _, own := range []string{"pki", "etcd", "log", "kubeconfig", "nodes"} {
+		if err := os.Mkdir(filepath.Join(c.dir, own), 0o755); err != nil {
+			return fmt.Errorf("make the cluster's directory: %w", err)
 		}
 	}
-	if c.lock, err = os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if c.lock, err = os.OpenFile(filepath.Join(c.dir, "localcluster.lock"), os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+		err = unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		return fmt.Errorf("lock the cluster's directory: %w", err)
-	}
-	if err := unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("directory %s is in use by another cluster: %w", c.dir, err), c.lock.Close())
-	}
-	for _, own := range ownDirs {
-		own = filepath.Join(c.dir, own)
-		if err := os.RemoveAll(own); err != nil {
-			return errors.Join(fmt.Errorf("remove the files of an earlier cluster: %w", err), c.lock.Close())
-		}
-		if err := os.Mkdir(own, 0o755); err != nil {
-			return errors.Join(fmt.Errorf("make the cluster's directory: %w", err), c.lock.Close())
-		}
 	}
 	return nil
 }

@@ -5,10 +5,10 @@ package localcluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/rpc"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,73 +85,66 @@ func (p *Pool) Serve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serve answers the requests of one borrower.
+// serve answers the requests of one borrower, until it is gone.
 func (p *Pool) serve(ctx context.Context, conn net.Conn) {
-	requests, answers := json.NewDecoder(conn), json.NewEncoder(conn)
-	var r poolRequest
-	if requests.Decode(&r) != nil {
+	l := &loan{ctx: ctx, pool: p}
+	server := rpc.NewServer()
+	if err := server.RegisterName("Loan", l); err != nil {
+		panic(err)
+	}
+	server.ServeConn(conn)
+	if l.m == nil {
 		return
 	}
-	m, answer, err := p.lend(ctx, r)
-	for {
-		if err != nil {
-			answer = poolAnswer{Error: err.Error()}
-		}
-		// A borrower that is gone is noticed by the next Decode.
-		_ = answers.Encode(answer)
-		if m == nil {
-			return
-		}
-		var next poolRequest
-		if requests.Decode(&next) != nil {
-			break
-		}
-		answer = poolAnswer{}
-		switch next.Do {
-		case stopServer:
-			err = m.StopAPIServer()
-		case startServer:
-			err = m.StartAPIServer(ctx)
-		default:
-			err = fmt.Errorf("unknown request %q", next.Do)
-		}
+	if err := awaitUnlocked(ctx, l.dir); err != nil {
+		l.m.log.Error("cannot wait for the end of a borrower", "err", err)
 	}
-	if err := awaitUnlocked(ctx, r.Dir); err != nil {
-		m.log.Error("cannot wait for the end of a borrower", "err", err)
-	}
-	p.putBack(m)
+	p.putBack(l.m)
 }
 
-// lend takes an idle control plane, or starts one, and resets it.
-func (p *Pool) lend(ctx context.Context, r poolRequest) (_ *member, _ poolAnswer, err error) {
+// loan has the methods that a borrower calls, Borrow first.
+type loan struct {
+	ctx  context.Context // of the pool
+	pool *Pool
+	dir  string // of the borrower
+	m    *member
+}
+
+// Borrow takes an idle control plane, or starts one, and resets it.
+func (l *loan) Borrow(w Wish, lent *Lent) (err error) {
 	defer must.Catch(&err)
 
-	if r.Do != borrowServer {
-		return nil, poolAnswer{}, fmt.Errorf("unknown first request %q", r.Do)
-	}
 	module := must.Get(ModuleRoot())
-	full := r.Manifests != "" && r.Manifests == defaultManifests(module)
+	full := w.Manifests != "" && w.Manifests == defaultManifests(module)
 	for {
-		m := p.takeIdle(full)
+		m := l.pool.takeIdle(full)
 		fresh := m == nil
 		if fresh {
-			m = must.Get(p.startMember(ctx))
+			m = must.Get(l.pool.startMember(l.ctx))
 		}
 		to := m.bare
 		if full {
 			to = m.full
 		}
-		if err := m.reset(ctx, to); err != nil {
+		if err := m.reset(l.ctx, to); err != nil {
 			err = errors.Join(fmt.Errorf("reset a control plane: %w", err), m.Stop())
-			if fresh || ctx.Err() != nil {
-				return nil, poolAnswer{}, err
+			if fresh || l.ctx.Err() != nil {
+				return err
 			}
 			m.log.Error("a control plane is replaced", "err", err)
 			continue
 		}
-		return m, poolAnswer{PKI: m.ca.dir, Port: m.apiPort, Applied: full}, nil
+		l.dir, l.m = w.Dir, m
+		*lent = Lent{PKI: m.ca.dir, Port: m.apiPort, Applied: full}
+		return nil
 	}
 }
+
+// Stop stops the API server of the control plane.
+func (l *loan) Stop(bool, *bool) error { return l.m.StopAPIServer() }
+
+// Start starts it again.
+func (l *loan) Start(bool, *bool) error { return l.m.StartAPIServer(l.ctx) }
 
 // takeIdle takes an idle control plane out of the pool, preferably one that needs not get or lose the default manifests. It returns nil
 // if there is none.
