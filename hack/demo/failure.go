@@ -12,15 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-const (
-	tailLines    = 20      // how much of a log is printed
-	tailBytes    = 1 << 20 // where its last lines are searched
-	longestEntry = 3 * width
-)
+// tailLines is how much of a log is printed.
+const tailLines = 20
 
 // The programs whose logs a failure may need.
 const (
@@ -76,9 +71,9 @@ func printTail(what, path string) {
 		say("The log of %s cannot be read: %v", what, err)
 		return
 	}
-	raw = raw[max(0, len(raw)-tailBytes):]
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	fmt.Printf("\nThe end of the log of %s (%s):\n", what, filepath.Base(path))
-	for _, line := range newest(string(raw), tailLines) {
-		say("%s", printable.Columns(printable.Line(line), longestEntry))
+	for _, line := range lines[max(0, len(lines)-tailLines):] {
+		say("%s", line)
 	}
 }

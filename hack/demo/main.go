@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -212,9 +213,5 @@ func say(format string, args ...any) { write(os.Stdout, "   "+fmt.Sprintf(format
 // failed prints an error in full.
 func failed(err error) { write(os.Stderr, "\nThe demo FAILED: "+err.Error()) }
 
-// write prints a text of untrusted sources in lines that fit the screen.
-func write(to io.Writer, text string) {
-	for _, line := range wrap(printable.Text(shortUIDs(text)), width) {
-		fmt.Fprintln(to, line)
-	}
-}
+// write prints a text of untrusted sources.
+func write(to io.Writer, text string) { fmt.Fprintln(to, strings.TrimRight(printable.Text(text), " ")) }

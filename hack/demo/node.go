@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,7 +114,7 @@ func (s *show) restart(ctx context.Context) (err error) {
 	say("a healthy kubelet, with no API; evenkeel-agent status says:")
 	out, code := s.agent.Run(ctx, "", "status", "--dynamic-config-dir="+s.agent.Dir)
 	for line := range strings.Lines(out) {
-		output(strings.TrimRight(line, "\n"), "")
+		say("  %s", strings.TrimRight(line, "\n"))
 	}
 	if code != 0 || !strings.Contains(out, "more-pods") {
 		return fmt.Errorf("status did not name the configuration more-pods, exit code %d", code)
@@ -151,9 +150,9 @@ func (s *show) kubectl(ctx context.Context, code int, args ...string) error {
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		lines, last := bufio.NewScanner(from), ""
+		lines := bufio.NewScanner(from)
 		for lines.Scan() {
-			last = output(lines.Text(), last)
+			say("  %s", lines.Text())
 		}
 		_ = from.CloseWithError(lines.Err()) // the command then fails to print
 	}()
@@ -173,45 +172,6 @@ func (s *show) kubectl(ctx context.Context, code int, args ...string) error {
 	return nil
 }
 
-// known begins output that says what the demo has shown before, or shows soon, and advice that it does not follow.
-var known = regexp.MustCompile(`^note: node \S+(: ConfigOK is not True| does not run its present assignment)|` +
-	`^the assignment stays until|^the node keeps \S+ until|^node \S+ has no final verdict yet|` +
-	`^\S+: the controller has not observed this change yet`)
-
-// repeats reports whether a line of output repeats what the demo has shown, or what the command says again at its end: the error of
-// a trial that still runs.
-func repeats(line string) bool {
-	return known.MatchString(line) || strings.Contains(line, " on trial: ") && len(chain(line)) > 2
-}
-
-// Ends of lines of "kubectl evenkeel rollout": advice that the demo does not follow, and the message of a rollout that makes progress,
-// which has the same numbers as the words before it.
-var (
-	advice   = regexp.MustCompile(`; (?:push a fixed configuration|spec\.pin holds|follow it with).*$`)
-	progress = regexp.MustCompile(`^(\S+ revision \d+: Progressing, [^:]*): .*$`)
-)
-
-// relevant returns what the demo prints of a line of output, in one line of the screen if possible. It is empty if nothing is left.
-func relevant(line string, columns int) string {
-	if line = strings.TrimRight(line, " "); repeats(line) {
-		return ""
-	}
-	line = progress.ReplaceAllString(advice.ReplaceAllString(line, ""), "$1")
-	return brief(shortUIDs(line), columns)
-}
-
-// output prints what is relevant of a line of a command's output, unless that is what was printed last. It returns what was printed
-// last.
-func output(line, last string) string {
-	const indent = "     "
-	told := relevant(line, width-len(indent))
-	if told == last || told == "" && line != "" {
-		return last
-	}
-	say("  %s", told)
-	return told
-}
-
 // until waits for ConfigOK and shows it.
 func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.NodeConfig, error) {
 	var nc *v1alpha1.NodeConfig
@@ -226,7 +186,7 @@ func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.Node
 	})
 	if err == nil {
 		c := bed.ConfigOK(nc)
-		say("%s", brief(fmt.Sprintf("ConfigOK %s (%s): %s", c.Status, c.Reason, shortUIDs(c.Message)), width-3))
+		say("ConfigOK %s (%s): %s", c.Status, c.Reason, c.Message)
 	}
 	return nc, err
 }
