@@ -11,10 +11,9 @@ import (
 
 // sighting is the state of a pod that was seen at a time. A pod that is gone was deleted: it has no endpoint.
 type sighting struct {
-	at       time.Time
-	ready    bool
-	gone     bool
-	restarts int // of its containers, since the pod was created
+	at    time.Time
+	ready bool
+	gone  bool
 }
 
 // readiness is what a watch of pods has shown, by the pods' names: the kubelet may delete the mirror pod of a static pod and create it
@@ -45,21 +44,17 @@ func (r readiness) ready(name string) bool {
 
 // cost is what a period cost some pods.
 type cost struct {
-	pods     int           // that existed at its start
-	lost     int           // of them, that were not Ready for a time
-	long     int           // of the lost, for at least a second at once
-	unready  time.Duration // the sum over the pods
-	longest  time.Duration
-	restarts int // of containers
+	pods    int // that existed at its start
+	lost    int // of them, that were not Ready for a time
+	long    int // of the lost, for at least a second at once
+	longest time.Duration
 }
 
 func (c *cost) add(other cost) {
 	c.pods += other.pods
 	c.lost += other.lost
 	c.long += other.long
-	c.unready += other.unready
 	c.longest = max(c.longest, other.longest)
-	c.restarts += other.restarts
 }
 
 // cost returns what a period cost the named pods.
@@ -84,12 +79,11 @@ func costOfPod(all []sighting, from, to time.Time) cost {
 	last := all[next-1]
 	last.at = from
 	c := cost{pods: 1}
-	restarts, since := last.restarts, from // since when the pod is not Ready, unless last.ready
+	since := from // since when the pod is not Ready, unless last.ready
 	end := func(at time.Time) {
 		d := at.Sub(since)
 		if d > 0 {
 			c.lost = 1
-			c.unready += d
 			c.longest = max(c.longest, d)
 		}
 		if d >= time.Second {
@@ -105,10 +99,6 @@ func costOfPod(all []sighting, from, to time.Time) cost {
 			since = s.at
 		case !last.ready && s.ready:
 			end(s.at)
-		}
-		if !s.gone {
-			c.restarts += max(0, s.restarts-restarts)
-			restarts = s.restarts
 		}
 		last = s
 	}

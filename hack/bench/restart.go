@@ -125,10 +125,8 @@ const (
 type measurement struct {
 	variant  variant
 	what     string
-	load     string        // of the machine, in the minute before
-	down     time.Duration // without healthz
-	costs    map[string]cost
-	requests map[string]int // in firstMinute, by program
+	cost     cost
+	requests int // of the kubelet, in firstMinute
 }
 
 // restartRun measures one variant on a node of its own.
@@ -166,16 +164,16 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 	defer func() { stop(); <-done }()
 
 	for range r.rounds {
-		m := must.Get(r.period(ctx, plainRestart, func(p *pulse) (time.Duration, error) {
+		m := must.Get(r.period(ctx, plainRestart, func(p *pulse) (err error) {
 			begin := time.Now()
 			if err := terminate(kubelet); err != nil {
-				return 0, err
+				return err
 			}
 			if kubelet, err = r.startKubelet(ctx); err != nil {
-				return 0, err
+				return err
 			}
-			_, down, err := p.next(ctx, begin)
-			return down, err
+			_, _, err = p.next(ctx, begin)
+			return err
 		}))
 		found = append(found, m)
 	}
@@ -216,9 +214,9 @@ func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, er
 	defer func() { err = errors.Join(err, a.Stop(time.Minute)) }()
 	for i := range r.rounds {
 		data := must.Get(r.bed.Config(map[string]any{"containerLogMaxFiles": 7 + i}))
-		m := must.Get(r.period(ctx, goodChange, func(p *pulse) (time.Duration, error) {
-			_, down, err := change(ctx, r.bed, p, fmt.Sprintf("good-%d", i), map[string]string{"kubelet": data})
-			return down, err
+		m := must.Get(r.period(ctx, goodChange, func(p *pulse) error {
+			_, _, err := change(ctx, r.bed, p, fmt.Sprintf("good-%d", i), map[string]string{"kubelet": data})
+			return err
 		}))
 		found = append(found, m)
 	}
@@ -230,18 +228,16 @@ func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, er
 const settled = 15 * time.Second
 
 // period measures from a restart until a minute has passed and all pods are Ready again.
-func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) (time.Duration, error)) (_ measurement, err error) {
+func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) error) (_ measurement, err error) {
 	defer must.Catch(&err)
 
 	must.OK(r.pods.becomeReady(ctx))
 	must.OK(bed.Pause(ctx, settled))
-	load := must.Get(os.ReadFile("/proc/loadavg"))
-	m := measurement{variant: r.variant, what: what, requests: map[string]int{}}
-	m.load, _, _ = strings.Cut(string(load), " ")
+	m := measurement{variant: r.variant, what: what}
 	p := feelPulse(ctx, r.bed.Node.HealthzPort())
 	must.OK(bed.Pause(ctx, time.Second)) // until the kubelet has answered
 	begin := time.Now()
-	m.down, err = restart(p)
+	err = restart(p)
 	p.end()
 	if err != nil {
 		return measurement{}, fmt.Errorf("%s: %w", what, err)
@@ -250,10 +246,10 @@ func (r *restartRun) period(ctx context.Context, what string, restart func(*puls
 	if err := r.pods.becomeReady(ctx); err != nil {
 		return measurement{}, fmt.Errorf("after %s: %w", what, err)
 	}
-	m.costs = r.pods.costs(begin, time.Now())
+	m.cost = r.pods.cost(begin, time.Now())
 	must.OK(r.audit.Read())
-	for k, n := range r.audit.Count(begin, begin.Add(firstMinute), func(*auditlog.Request) bool { return true }) {
-		m.requests[k.Program] += n
+	for _, n := range r.audit.Count(begin, begin.Add(firstMinute), func(q *auditlog.Request) bool { return q.Program == "kubelet" }) {
+		m.requests += n
 	}
 	return m, nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,23 +27,12 @@ import (
 const serveImage = "evenkeel.dev/serve:1"
 
 // podClass is a kind of probed pod. Periods are in seconds; 0: no such probe.
-type podClass struct {
-	name      string
-	readiness int32
-	startup   int32
-}
+type podClass struct{ readiness, startup int32 }
 
 // podClasses are the classes of pods from the API. There are as many pods of each.
 var podClasses = []podClass{
-	{name: "readiness 1 s", readiness: 1},
-	{name: "readiness 10 s", readiness: 10},
-	{name: "readiness 30 s", readiness: 30},
-	{name: "startup 10 s, readiness 10 s", readiness: 10, startup: 10},
+	{readiness: 1}, {readiness: 10}, {readiness: 30}, {readiness: 10, startup: 10},
 }
-
-var staticClass = podClass{name: "static, readiness 10 s", readiness: 10}
-
-var allClasses = append(slices.Clone(podClasses), staticClass)
 
 func (c podClass) pod(name string) *corev1.Pod {
 	probe := func(period int32) *corev1.Probe {
@@ -77,7 +65,7 @@ func (c podClass) pod(name string) *corev1.Pod {
 type probedPods struct {
 	kube  kubernetes.Interface
 	node  string
-	names map[string][]string // by class
+	names []string
 
 	mu   sync.Mutex
 	seen readiness
@@ -87,16 +75,16 @@ type probedPods struct {
 func createPods(ctx context.Context, b *bed.Bed, count int) (_ *probedPods, err error) {
 	defer must.Catch(&err)
 
-	p := &probedPods{kube: b.Kube, node: b.Node.Name(), names: map[string][]string{}, seen: readiness{}}
+	p := &probedPods{kube: b.Kube, node: b.Node.Name(), seen: readiness{}}
 	for i := range count {
 		class := podClasses[i%len(podClasses)]
 		pod := class.pod(fmt.Sprintf("probed-%d", i))
 		pod.Spec.NodeName = p.node
 		must.Get(b.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}))
-		p.names[class.name] = append(p.names[class.name], pod.Name)
+		p.names = append(p.names, pod.Name)
 	}
-	raw := must.Get(yaml.Marshal(staticClass.pod("static")))
-	p.names[staticClass.name] = []string{"static-" + p.node} // its mirror pod
+	raw := must.Get(yaml.Marshal(podClass{readiness: 10}.pod("static")))
+	p.names = append(p.names, "static-"+p.node) // its mirror pod
 	return p, os.WriteFile(filepath.Join(b.Node.Dir(), "manifests", "static.yaml"), raw, 0o644)
 }
 
@@ -145,9 +133,6 @@ func stateOf(pod *corev1.Pod) (s sighting) {
 			s.ready = c.Status == corev1.ConditionTrue
 		}
 	}
-	for _, c := range pod.Status.ContainerStatuses {
-		s.restarts += int(c.RestartCount)
-	}
 	return s
 }
 
@@ -157,11 +142,9 @@ func (p *probedPods) becomeReady(ctx context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		var missing []string
-		for _, class := range allClasses {
-			for _, name := range p.names[class.name] {
-				if !p.seen.ready(name) {
-					missing = append(missing, name)
-				}
+		for _, name := range p.names {
+			if !p.seen.ready(name) {
+				missing = append(missing, name)
 			}
 		}
 		if len(missing) > 0 {
@@ -171,13 +154,9 @@ func (p *probedPods) becomeReady(ctx context.Context) error {
 	})
 }
 
-// costs returns what a period cost the pods, by class.
-func (p *probedPods) costs(from, to time.Time) map[string]cost {
+// cost returns what a period cost the pods.
+func (p *probedPods) cost(from, to time.Time) cost {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := map[string]cost{}
-	for _, class := range allClasses {
-		out[class.name] = p.seen.cost(p.names[class.name], from, to)
-	}
-	return out
+	return p.seen.cost(p.names, from, to)
 }
