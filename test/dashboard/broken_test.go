@@ -24,9 +24,6 @@ import (
 // through serves the dashboard, but answers a request itself where instead returns true. It returns the address.
 func through(t *testing.T, instead func(w http.ResponseWriter, r *http.Request) bool) string {
 	t.Helper()
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	base, token, _ := strings.Cut(address, "#")
 	to := assert.Value(url.Parse(base))(t)

@@ -6,7 +6,6 @@ package dashboard_test
 import (
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,34 +81,6 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 					assert.That(t, d >= least, "%s, with %s: %s and %s differ by %.1f, less than %d", scheme, vision, a, b, d, least)
 				}
 			}
-		}
-	}
-}
-
-func TestSpacingAndTypeHaveOneScale(t *testing.T) {
-	style := read(t, "style.css")
-	sizes := map[string]bool{}
-	for _, m := range regexp.MustCompile(`--s\d: (\d+)px`).FindAllStringSubmatch(style, -1) {
-		if n, _ := strconv.Atoi(m[1]); n%4 != 0 {
-			t.Errorf("%s is no multiple of 4px", m[0])
-		}
-		sizes[m[1]] = true
-	}
-	assert.Must(t, len(sizes) >= 5, "the scale has only %d steps", len(sizes))
-	// Paddings, margins and gaps are from the scale, or at most 2px.
-	allowed := regexp.MustCompile(`^(0|auto|1px|2px|13px|64px|var\(--s\d\)|calc\(-1 \* var\(--s\d\)\))$`) // 13px: a step without a border of 3px
-	for _, m := range regexp.MustCompile(`(?m)[ ;{](padding|margin|gap)(-[a-z]+)?: ([^;}]+)[;}]`).FindAllStringSubmatch(style, -1) {
-		for _, part := range strings.Fields(strings.ReplaceAll(strings.TrimSpace(m[3]), "-1 * ", "-1*")) {
-			if part = strings.ReplaceAll(part, "-1*", "-1 * "); !allowed.MatchString(part) {
-				t.Errorf("%s is not of the scale: %s", part, strings.TrimSpace(m[0]))
-			}
-		}
-	}
-	var types []string
-	for _, m := range regexp.MustCompile(`font-size: ([^;}]+)`).FindAllStringSubmatch(style, -1) {
-		if !regexp.MustCompile(`^(var\(--t\d\)|11px)$`).MatchString(m[1]) && !slices.Contains(types, m[1]) {
-			types = append(types, m[1])
-			t.Errorf("the size of type %s is not of the scale", m[1])
 		}
 	}
 }

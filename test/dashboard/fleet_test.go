@@ -122,9 +122,12 @@ func rolloutNow(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	return r
 }
 
-// cleared removes all nodes and rollouts when the test ends.
+// cleared removes all nodes and rollouts when the test ends. Without a browser the test is skipped.
 func cleared(t *testing.T) {
 	t.Helper()
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
 	t.Cleanup(func() {
 		ctx := context.Background()
 		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {

@@ -18,9 +18,6 @@ import (
 )
 
 func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, some("seen", 30))
 	givenRollout(t, "waiting", "nobody")
@@ -91,9 +88,6 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 }
 
 func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, some("seen", 12))
 	config := assert.Value(clientcmd.LoadFromFile(cluster.AdminKubeconfig()))(t)
@@ -120,9 +114,6 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 }
 
 func TestWhatIsOpenStaysOpenWhenItMoves(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	const script = `import("/dom.js").then(({ h, redraw }) => {
@@ -142,9 +133,6 @@ func TestWhatIsOpenStaysOpenWhenItMoves(t *testing.T) {
 }
 
 func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	for text, want := range map[string]string{

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,12 +27,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const (
 	root   = "../.."
-	often  = 50 * time.Millisecond
 	within = 5 * time.Minute // on a busy machine
 )
 
@@ -118,18 +117,7 @@ func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
 // eventually waits until there is no error any more.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(within); ; {
-		err := try()
-		if err == nil {
-			return
-		}
-		assert.Must(t, !time.Now().After(deadline), "%v", err)
-		select {
-		case <-t.Context().Done():
-			t.Fatal(err)
-		case <-time.After(often):
-		}
-	}
+	assert.NoError(t, bed.Eventually(t.Context(), within, func(context.Context) error { return try() }))
 }
 
 // controller starts the controller and waits until it is ready.
@@ -138,17 +126,7 @@ func controller(t *testing.T) {
 	const probes = "127.0.0.1:18087"
 	spawn(t, "evenkeel-controller", "--kubeconfig="+cluster.AdminKubeconfig(), "--leader-elect=false", "--metrics-bind-address=0",
 		"--health-probe-bind-address="+probes)
-	eventually(t, func() error {
-		r, err := http.Get("http://" + probes + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			return errors.New(r.Status)
-		}
-		return nil
-	})
+	eventually(t, func() error { return localcluster.Probe(t.Context(), "http://"+probes+"/readyz") })
 }
 
 func write(t *testing.T, path, text string) {

@@ -47,9 +47,6 @@ func fleetOf(n, agents int) []seeded {
 }
 
 func TestThousandsOfNodesAreShownAndFollowed(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	agents := 150
 	if *measured {
@@ -138,36 +135,17 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	response.Body.Close()
 	row("the snapshot", fmt.Sprintf("%d kB", bytes/1000), "512 kB", bytes < 512_000)
 
-	// Redraw all cells, and compare with the layout of 5,000 DOM elements.
 	b.do(chromedp.Evaluate[chromedp.Void](`void (document.getElementById("search").value = "", document.getElementById("search").dispatchEvent(new Event("input")))`))
 	script := `(async () => {
 	  const pause = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-	  const states = ["failed", "unknown", "ontrial", "healthy", "optedout"];
 	  draws.length = 0;
 	  for (let i = 0; i < 30; i++) { document.getElementById("health-Healthy").click(); await pause(); await pause(); }
-	  const canvas = draws.filter((d) => d[1] > 0).map((d) => (d[0] / d[1]) * 5000); // a drawing takes several frames
-	  const host = document.createElement("div");
-	  host.style.width = "900px";
-	  const cells = Array.from({ length: 5000 }, () => { const e = document.createElement("span"); e.style.cssText = "display:inline-block;width:9px;height:9px;margin:1px;border-radius:2px"; host.append(e); return e; });
-	  document.body.append(host);
-	  host.offsetHeight;
-	  const dom = [];
-	  for (let i = 0; i < 30; i++) {
-	    const start = performance.now();
-	    cells.forEach((e, k) => { e.style.background = "var(--h-" + states[(k + i) % states.length] + ")"; e.setAttribute("aria-label", "node-" + k + " " + states[(k + i) % states.length]); });
-	    host.offsetHeight;
-	    dom.push(performance.now() - start);
-	    await pause();
-	  }
-	  host.remove();
-	  return [canvas, dom];
+	  return draws.filter((d) => d[1] > 0).map((d) => (d[0] / d[1]) * 5000); // a drawing takes several frames
 	})()`
-	times := value[[2][]float64](b, script)
-	if len(times[0]) < 10 {
-		t.Fatalf("only %d drawings were measured", len(times[0]))
-	}
-	canvas, dom := figures.Median(times[0]), figures.Median(times[1])
-	figures.PrintRow("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), fmt.Sprintf("%.1f ms DOM", dom), "100 ms", canvas < 100)
+	times := value[[]float64](b, script)
+	assert.Must(t, len(times) >= 10, "only %d drawings were measured", len(times))
+	canvas := figures.Median(times)
+	row("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), "100 ms", canvas < 100)
 	memory, most, err := figures.Memory(served.Cmd.Process.Pid)
 	assert.NoError(t, err)
 	row("the command's memory", figures.MiB(memory), "200 MiB", most < 200<<20)

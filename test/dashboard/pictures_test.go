@@ -77,9 +77,6 @@ func axe(b *browser) []string {
 }
 
 func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, healthyNodes("control", 6))
 	controller(t)
@@ -119,9 +116,6 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 }
 
 func TestAnEmptyClusterSaysTheFirstStep(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)

@@ -20,9 +20,6 @@ import (
 // small is a page with a small fleet and a rollout that waits.
 func small(t *testing.T) *browser {
 	t.Helper()
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, some("seen", 30))
 	givenRollout(t, "waiting", "nobody")

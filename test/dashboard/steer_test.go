@@ -17,9 +17,6 @@ import (
 )
 
 func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, some("other", 24))
 	controller(t)
@@ -184,9 +181,6 @@ func (b *browser) takeOf(rollout, verb string) {
 }
 
 func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, some("seen", 12))
 	givenRollout(t, "readonly", "nobody")
@@ -225,9 +219,6 @@ func userWith(t *testing.T, name string, roles ...string) string {
 }
 
 func TestAConfirmationSaysWhichPodsARestartMakesUnready(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	reports := func(pods int64) func(*v1alpha1.NodeConfigStatus) {
 		return func(st *v1alpha1.NodeConfigStatus) { st.PodsUnreadyOnRestart = &pods }

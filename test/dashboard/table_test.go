@@ -44,9 +44,6 @@ func order(b *browser) string {
 }
 
 func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	cleared(t)
 	seed(t, admin, mixed())
 	address, _ := serve(t, cluster.AdminKubeconfig())

@@ -104,9 +104,6 @@ func TestTheTimeAxisOfARolloutThatEndedLongAgoShowsItsCourse(t *testing.T) {
 }
 
 func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
-	if chromium == "" {
-		t.Skip("there is no chromium")
-	}
 	address, served := serve(t, cluster.AdminKubeconfig())
 	base, _, _ := strings.Cut(address, "#")
 	b := open(t, base)
