@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // scrape gets the metrics with a token, and returns the status code and the body; 0 and the error if nobody answers. The certificate
@@ -68,15 +68,13 @@ func token(t *testing.T, name, role string) string {
 func metricsOf(t *testing.T, p *process) string {
 	t.Helper()
 	reader := token(t, strings.ToLower(t.Name()), "evenkeel-metrics-reader")
-	for deadline := time.Now().Add(within); ; time.Sleep(often) { // the role and the server take effect with a delay
-		code, body := p.scrape(t, reader)
-		switch {
-		case code == http.StatusOK:
-			return body
-		case time.Now().After(deadline):
-			t.Fatalf("the answer is %d: %s", code, body)
-		}
-	}
+	var body string
+	assert.NoError(t, bed.Eventually(t.Context(), within, func(context.Context) error { // the role and the server take effect with a delay
+		var code int
+		code, body = p.scrape(t, reader)
+		return assert.Unless(code == http.StatusOK, "the answer is %d: %s", code, body)
+	}))
+	return body
 }
 
 func TestMetricsAreForReadersOnly(t *testing.T) {

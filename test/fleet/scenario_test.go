@@ -27,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // scenario is a pool of hollow nodes, NAME-0 and so on, all with the label pool=NAME. Its methods fail the test.
@@ -116,19 +117,11 @@ func (s *scenario) label(key, value string, nodes ...string) {
 // until polls until something is so.
 func (s *scenario) until(what string, so func() (is string, ok bool)) {
 	s.t.Helper()
-	for deadline := time.Now().Add(within); ; {
+	if err := bed.Eventually(s.t.Context(), within, func(context.Context) error {
 		is, ok := so()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("never within %s: %s; it is: %s\n%s", within, what, is, s.table())
-		}
-		select {
-		case <-s.t.Context().Done():
-			s.t.Fatal(s.t.Context().Err())
-		case <-time.After(often):
-		}
+		return assert.Unless(ok, "it is: %s", is)
+	}); err != nil {
+		s.t.Fatalf("%s: %v\n%s", what, err, s.table())
 	}
 }
 
@@ -341,33 +334,24 @@ func updated(n int32) check {
 }
 
 // await waits until the status answers the spec and passes the checks, and returns it.
-func (r *rollout) await(checks ...check) *v1alpha1.NodeConfigRolloutStatus {
+func (r *rollout) await(checks ...check) (st *v1alpha1.NodeConfigRolloutStatus) {
 	r.t.Helper()
-	var st *v1alpha1.NodeConfigRolloutStatus
-	for deadline := time.Now().Add(within); ; {
+	if err := bed.Eventually(r.t.Context(), within, func(context.Context) error {
 		o := r.object()
 		st = &o.Status
-		var err error
 		if st.ObservedGeneration != o.Generation {
-			err = fmt.Errorf("it answers generation %d, not %d", st.ObservedGeneration, o.Generation)
+			return fmt.Errorf("it answers generation %d, not %d", st.ObservedGeneration, o.Generation)
 		}
 		for _, c := range checks {
-			if err == nil {
-				err = c(st)
+			if err := c(st); err != nil {
+				return err
 			}
 		}
-		if err == nil {
-			return st
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("after %s: %v\n%s", within, err, r.dump(st))
-		}
-		select {
-		case <-r.t.Context().Done():
-			r.t.Fatal(r.t.Context().Err())
-		case <-time.After(often):
-		}
+		return nil
+	}); err != nil {
+		r.t.Fatalf("%v\n%s", err, r.dump(st))
 	}
+	return st
 }
 
 // complete waits until a revision is complete, and returns its ConfigMap.
