@@ -36,6 +36,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
@@ -137,7 +138,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := errors.Join(yaml.UnmarshalStrict([]byte(bad), r), admin.Create(ctx, r)); err != nil {
 		return 0, err
 	}
-	if err := eventually(time.Minute, func() error {
+	if err := bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		text, err := scrape("controller")
 		if err == nil && !strings.Contains(text, `evenkeel_rollout_halted{rollout="workers"} 1`) {
 			err = errors.New("the rollout is not halted")
@@ -147,15 +148,6 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	return m.Run(), nil
-}
-
-// eventually tries until there is no error, or the time is over.
-func eventually(within time.Duration, try func() error) error {
-	for deadline := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
-		if err := try(); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
 }
 
 // scrape returns what the controller, or the agent of a node, says.

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
@@ -27,7 +29,7 @@ type firing struct {
 func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 	address := startPrometheus(t)
 	var got map[string]firing
-	err := eventually(time.Minute, func() error {
+	err := bed.Eventually(t.Context(), time.Minute, func(context.Context) error {
 		response, err := http.Get("http://" + address + "/api/v1/alerts")
 		if err != nil {
 			return err

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -66,32 +68,22 @@ func documented(t *testing.T, program string) map[string]metric {
 	return out
 }
 
-var (
-	typed  = regexp.MustCompile(`^# TYPE (evenkeel_\w+) (\w+)`)
-	sample = regexp.MustCompile(`^(evenkeel_\w+?)(?:_bucket|_sum|_count)?(?:\{(.*)\})? \S+$`)
-	pair   = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
-)
-
 // told returns the metrics of which a program says something.
 func told(t *testing.T, text string) map[string]metric {
 	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
 	out := map[string]metric{}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if match := typed.FindStringSubmatch(line); match != nil {
-			out[match[1]] = metric{Type: match[2], Labels: map[string][]string{}}
-			continue
-		}
-		match := sample.FindStringSubmatch(line)
-		if match == nil {
-			continue
-		}
-		m, ok := out[match[1]]
-		assert.Must(t, ok, "nothing says what %s is", line)
-		for _, label := range pair.FindAllStringSubmatch(match[2], -1) {
-			if label[1] != "le" && !slices.Contains(m.Labels[label[1]], label[2]) {
-				m.Labels[label[1]] = append(m.Labels[label[1]], label[2])
+	for name, family := range assert.Value(parser.TextToMetricFamilies(strings.NewReader(text)))(t) {
+		m := metric{Type: strings.ToLower(family.GetType().String()), Labels: map[string][]string{}}
+		for _, sample := range family.GetMetric() {
+			for _, l := range sample.GetLabel() {
+				if !slices.Contains(m.Labels[l.GetName()], l.GetValue()) {
+					m.Labels[l.GetName()] = append(m.Labels[l.GetName()], l.GetValue())
+				}
 			}
+		}
+		if strings.HasPrefix(name, "evenkeel_") {
+			out[name] = m
 		}
 	}
 	return out
