@@ -206,7 +206,8 @@ func TestEachValueChangesItsObjects(t *testing.T) {
 	container := func(fields ...string) []string { return append(append(slices.Clone(pod), "containers"), fields...) }
 	all := rendered(t, "--set", "image.registry=r.example.com:5000/x,image.tag=v1,image.pullPolicy=Always,image.pullSecrets[0].name=s",
 		"--set", "controller.replicas=1,controller.args={--a=1,--b},controller.resources.limits.memory=1Gi",
-		"--set", "installer.agentFlags={--config-trial-duration=20m},installer.resources.requests.cpu=20m")
+		"--set", "installer.agentFlags={--config-trial-duration=20m},installer.resources.requests.cpu=20m",
+		"--set", "controller.nodeSelector.pool=system,controller.tolerations[0].key=dedicated,controller.tolerations[0].operator=Exists")
 	for _, tt := range []struct {
 		object string
 		fields []string
@@ -221,6 +222,10 @@ func TestEachValueChangesItsObjects(t *testing.T) {
 		{controller, []string{"spec", "replicas"}, float64(1)},
 		{controller, container("args"), []any{"--log-format=json", "--a=1", "--b"}},
 		{controller, container("resources", "limits", "memory"), "1Gi"},
+		{controller, append(slices.Clone(pod), "nodeSelector"), map[string]any{"pool": "system"}},
+		{controller, append(slices.Clone(pod), "tolerations"), []any{
+			map[string]any{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}, map[string]any{"key": "dedicated", "operator": "Exists"},
+		}},
 		{installer, container("args"), []any{"--", "--config-trial-duration=20m"}},
 		{installer, container("resources", "requests", "cpu"), "20m"},
 	} {
@@ -298,14 +303,4 @@ func writeFile(t *testing.T, content string) string {
 	path := filepath.Join(t.TempDir(), "file.yaml")
 	assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
-}
-
-func TestThePoolOfTheControllerIsAValue(t *testing.T) {
-	pod := []string{"spec", "template", "spec"}
-	controller := rendered(t, "--set", `controller.nodeSelector.pool=system,controller.tolerations[0].key=dedicated,controller.tolerations[0].operator=Exists`)["Deployment evenkeel-system/evenkeel-controller"]
-	assert.NoDiff(t, cmp.Diff(map[string]any{"pool": "system"}, at(t, controller, append(slices.Clone(pod), "nodeSelector")...)))
-	want := []any{
-		map[string]any{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}, map[string]any{"key": "dedicated", "operator": "Exists"},
-	}
-	assert.NoDiff(t, cmp.Diff(want, at(t, controller, append(slices.Clone(pod), "tolerations")...)))
 }
