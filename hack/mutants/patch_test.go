@@ -23,18 +23,6 @@ func TestAllPatchesApply(t *testing.T) {
 	}
 }
 
-func TestAPatchWithoutItsHeaderIsRefused(t *testing.T) {
-	for text, want := range map[string]string{
-		"diff --git":                          "the first line must be",
-		"Defect: x\nTest: make test\n+++ b/a": "the second line must be",
-		"Defect: x\nTest: go test \n+++ b/a":  "the second line must be",
-		"Defect: x\nTest: go test ./a\n":      "changes no file",
-	} {
-		p, err := parsePatch(text)
-		assert.That(t, err != nil && strings.Contains(err.Error(), want), "%q is %+v, %v", text, p, err)
-	}
-}
-
 // A small module has a defect that its test finds, one that it does not find, and patches that are out of date.
 func TestAVerdictForEachPatch(t *testing.T) {
 	tree := t.TempDir()

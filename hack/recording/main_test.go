@@ -24,13 +24,3 @@ func TestTheRecordingIsOfThePresentCommand(t *testing.T) {
 		assert.That(t, strings.Contains(readme, words), "the README lacks %s", words)
 	}
 }
-
-func TestLongLinesContinueInTheNext(t *testing.T) {
-	got := draw("$ a <b>\n\n" + strings.Repeat("x", columns-2) + " yy\n")
-	for _, line := range []string{
-		`class="command" x="7.8" y="20.4" style="animation-delay: 0.00s">$ a &lt;b&gt;</text>`,
-		`y="54.4" style="animation-delay: 0.24s">` + strings.Repeat("x", columns-2) + "</text>", `y="71.4" style="animation-delay: 0.36s">  yy</text>`,
-	} {
-		assert.That(t, strings.Contains(got, line), "no %s in %s", line, got)
-	}
-}

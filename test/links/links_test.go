@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -104,58 +102,4 @@ func TestThePagesStayShort(t *testing.T) {
 		return err
 	}))
 	assert.That(t, total <= 45_000, "docs/ has %d words", total)
-}
-
-func TestCodeCommentsAndTargetsAreNoWords(t *testing.T) {
-	assert.Equal(t, Words("A [page](of/words.md), 1 `flag` - and\n\n```console\n$ code\n```\n<!-- a\ncomment -->\nmore | text |\n"), 7)
-}
-
-func TestALinkThatLeadsNowhereIsReported(t *testing.T) {
-	pages := map[string]Page{filepath.Join(root, "README.md"): {Anchors: map[string]bool{"try-it": true}}}
-	for target, want := range map[string]string{
-		"#try-it":             "",
-		"../README.md#try-it": "",
-		"../test/links":       "",
-		"#nowhere":            "no heading of README.md has this anchor",
-		"nowhere.md":          "there is no such file",
-		"/README.md":          "it must be relative to its page",
-		"../../issues":        "it leads out of the repository",
-	} {
-		from := "README.md"
-		if strings.HasPrefix(target, "../") {
-			from = "docs/page.md"
-		}
-		assert.Equal(t, follow(pages, filepath.Join(root, from), target), want, "the link from", from, "to", target)
-	}
-}
-
-func TestLinksAndAnchorsAreThoseOfGitHub(t *testing.T) {
-	got := Parse(strings.ReplaceAll(`# A *page*, of `+"`code`"+`: 1.36 & more
-[one
-and a half](other.md#a), `+"`co\nde`"+` ![two](a.png "title") and [a [bracket]](b.md).
-<!-- [not](this.md)
-nor this -->
-## What's a `+"`--flag_name`"+`?
-~~~text
-# no heading
-[no link](c.md)
-~~~
-[![badge](badge.svg)](d.md) `+"`[code](e.md)` [`code`](f.md#g)"+` [wiki](https://en.wikipedia.org/wiki/A_(b))
-## [Linked](g.md) — heading
-## Twice
-## Twice
-| [cell](h.md) | <a id="set"></a><img src="i.png"> |
-
-[reference]: j.md
-`, "~~~", "```"))
-	want := Page{
-		Links: []Link{
-			{2, "other.md#a"}, {4, "a.png"}, {4, "b.md"}, {12, "d.md"}, {12, "badge.svg"}, {12, "f.md#g"},
-			{12, "https://en.wikipedia.org/wiki/A_(b)"}, {13, "g.md"}, {16, "h.md"}, {16, "i.png"}, {18, "j.md"},
-		},
-		Anchors: map[string]bool{
-			"a-page-of-code-136--more": true, "whats-a---flag_name": true, "linked--heading": true, "twice": true, "twice-1": true, "set": true,
-		},
-	}
-	assert.NoDiff(t, cmp.Diff(want, got), "(- want, + got)")
 }
