@@ -62,7 +62,12 @@ func (c *Cluster) startController(ctx context.Context, name string, flags ...str
 	if err != nil {
 		return err
 	}
-	if err := c.tryController(ctx, name, kubeconfig, flags); err != nil {
+	err = c.tryController(ctx, name, kubeconfig, flags)
+	if errors.Is(err, errPortTaken) {
+		c.log.Info("a port was taken, trying another")
+		err = c.tryController(ctx, name, kubeconfig, flags)
+	}
+	if err != nil {
 		return err
 	}
 	c.log.Info(name+" is ready", "after", time.Since(begin).Round(time.Millisecond))

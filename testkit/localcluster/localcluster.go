@@ -164,7 +164,14 @@ func (c *Cluster) start(ctx context.Context, later bool) (err error) {
 	begin := time.Now()
 	c.guard = must.Get(c.startGuard(ctx))
 	c.ca = must.Get(newAuthority(filepath.Join(c.dir, "pki")))
+	// Ports cannot be reserved for another process. Only programs outside of this package can take one of these ports, so one
+	// retry with other ports is enough.
 	err = c.startControlPlane(ctx, later)
+	if errors.Is(err, errPortTaken) {
+		c.log.Info("a port was taken, trying others")
+		c.stopControlPlane()
+		err = c.startControlPlane(ctx, later)
+	}
 	if err != nil || later {
 		return err
 	}

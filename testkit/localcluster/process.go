@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
+
+// errPortTaken means that a program stopped because another program listens on its port.
+var errPortTaken = errors.New("port taken")
 
 // StartTied starts a program that dies with the calling process: the kernel sends it SIGKILL, unless cmd's SysProcAttr says otherwise.
 // The program has its own process group. The channel is closed when the program has ended and cmd's ProcessState is set.
@@ -125,7 +129,11 @@ func (p *Process) Wait(ctx context.Context, check func(context.Context) error) e
 		}
 		return nil
 	}
-	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.Name, p.Cmd.ProcessState, p.Tail())
+	tail := p.Tail()
+	if strings.Contains(tail, "address already in use") {
+		return fmt.Errorf("%s stopped: %w\n%s", p.Name, errPortTaken, tail)
+	}
+	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.Name, p.Cmd.ProcessState, tail)
 }
 
 // Probe sends a GET request, and returns nil if the answer is 200 OK within a second.
