@@ -31,6 +31,9 @@ const (
 	longestRefused    = 5 * time.Second
 )
 
+// PageSize is the number of objects in a page.
+const PageSize = 500
+
 // Feed keeps one watch open.
 //
 // Every connection begins with all existing objects, as of that moment. A watch that resumes from a resource version may be

@@ -1,6 +1,11 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package fleet converts objects of the API to what rollout.Plan wants: Build makes its input of a rollout, its revisions and the
+// controller's settings, and NodeOf that of a Node and its NodeConfig. Feed watches the objects of a kind.
+//
+// The controller, the CLI and the dashboard call the same functions, so that their plans are equal. The package must not decide, write, or
+// describe: internal/operator/describe does that.
 package fleet
 
 import (
@@ -162,4 +167,41 @@ func Latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Pair is a node and its NodeConfig. Either may be nil, not both.
+type Pair struct {
+	Node       *corev1.Node
+	Config     *v1alpha1.NodeConfig
+	NodeUnread bool // Node is nil because the user may not read it
+}
+
+// Restart is what a node reports about the cost of a restart of its kubelet.
+type Restart struct {
+	Kubelet     string // the version
+	PodsUnready *int64 // pods that lose Ready until their next probe; nil: not known
+}
+
+// Restart returns what the node reports about the cost of a restart.
+func (p Pair) Restart() Restart {
+	var r Restart
+	if p.Node != nil {
+		r.Kubelet = p.Node.Status.NodeInfo.KubeletVersion
+	}
+	if p.Config != nil {
+		st := &p.Config.Status
+		r.Kubelet, r.PodsUnready = cmp.Or(st.ComponentVersion, r.Kubelet), st.PodsUnreadyOnRestart
+	}
+	return r
+}
+
+// HasReported reports whether an agent has ever written the status.
+func HasReported(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
+}
+
+// IsReady reports whether a Node is Ready.
+func IsReady(node *corev1.Node) bool {
+	c := ReadyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
 }

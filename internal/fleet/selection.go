@@ -54,7 +54,7 @@ func (s Selection) Selects(node *corev1.Node) bool {
 }
 
 // claimsOn returns the claims of the selections that select a node.
-func claimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
+func ClaimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
 	var out []rollout.Claim
 	for _, s := range all {
 		if s.Selects(node) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -120,29 +120,29 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 }
 
 // readSide reads one of the two configurations.
-func (a *app) readSide(ctx context.Context, name string, live bool) (fleet.Side, error) {
+func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side, error) {
 	kind, rest, _ := strings.Cut(name, "/")
 	switch {
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
-		return fleet.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
+		return query.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
 		config, err := a.RESTConfig()
 		if err != nil {
-			return fleet.Side{}, err
+			return query.Side{}, err
 		}
-		return fleet.LiveSide(ctx, config, rest)
+		return query.LiveSide(ctx, config, rest)
 	case kind == "node", kind == "rollout":
 		c, err := a.Client()
 		if err != nil {
-			return fleet.Side{}, err
+			return query.Side{}, err
 		}
 		if kind == "rollout" {
-			return fleet.RolloutSide(ctx, c, rest)
+			return query.RolloutSide(ctx, c, rest)
 		}
-		return fleet.NodeSide(ctx, c, rest)
+		return query.NodeSide(ctx, c, rest)
 	}
 	p, err := a.filePayload(ctx, name)
-	return fleet.SideOf(name, "file", p), err
+	return query.SideOf(name, "file", p), err
 }
 
 func (a *app) filePayload(ctx context.Context, path string) (payload.Payload, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -133,7 +134,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	updates := command.Watched[*v1alpha1.NodeConfigPreflight]{
 		List: &v1alpha1.NodeConfigPreflightList{}, Name: p.Name, What: "NodeConfigPreflight " + p.Name, Deleted: "its answers are lost",
 	}.Follow(ctx, c)
-	late := time.After(fleet.ObserveTimeout)
+	late := time.After(query.ObserveTimeout)
 	last := ""
 	for {
 		select {
@@ -161,7 +162,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			}
 		case <-late:
 			if p.Status.Phase == "" {
-				fmt.Fprintln(a.ErrOut, "note:", fleet.Unobserved)
+				fmt.Fprintln(a.ErrOut, "note:", query.Unobserved)
 			}
 		}
 	}
@@ -197,7 +198,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 	fmt.Fprintln(a.ErrOut, "waiting for the agents' answers; an interruption does not stop the rollout")
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	late := time.After(fleet.ObserveTimeout)
+	late := time.After(query.ObserveTimeout)
 	seen := false
 	for updates := watchRollout(follow, c, name); ; {
 		select {
@@ -212,7 +213,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 				continue
 			}
 			r := u.Object
-			if seen = fleet.Observed(r); !seen {
+			if seen = query.Observed(r); !seen {
 				continue
 			}
 			st := &r.Status
@@ -232,7 +233,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 			}
 		case <-late:
 			if !seen {
-				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("rollout %q: %s", name, fleet.Unobserved)}
+				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("rollout %q: %s", name, query.Unobserved)}
 			}
 		}
 	}

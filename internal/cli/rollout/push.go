@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -265,7 +266,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	}
 	switch {
 	case old == nil:
-	case !fleet.Observed(old):
+	case !query.Observed(old):
 		fmt.Fprintln(env.ErrOut, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is "+
 			"replaced")
 	case unfinished(old) && plan.Revision != old.Status.UpdateRevision.Number:
@@ -303,7 +304,7 @@ func (change *Change) autoscalerNote(ctx context.Context, c client.Client, nodes
 	}
 	var before payload.Payload
 	if change.old != nil {
-		before, _ = fleet.ContentIn(ctx, c, change.old.Spec.Template)
+		before, _ = query.ContentIn(ctx, c, change.old.Spec.Template)
 	}
 	return autoscalerNote(before, change.content, nodes)
 }
@@ -355,7 +356,7 @@ func (change *Change) show(ctx context.Context, env *command.Env, c client.Clien
 		var before payload.Payload
 		var err error
 		if change.old != nil {
-			if before, err = fleet.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
+			if before, err = query.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
 				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(err.Error()))
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -135,8 +136,8 @@ func (a *action) forced(r *v1alpha1.NodeConfigRollout, not string) string {
 
 // not says why an action on a rollout is not available; empty if it is. It tries the action on a copy.
 func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
-	if a.observed && !fleet.Observed(r) {
-		return fleet.Unobserved
+	if a.observed && !query.Observed(r) {
+		return query.Unobserved
 	}
 	if a.observed && r.Status.UpdateRevision == nil {
 		return printable.Line(r.Name + " has no revision")
@@ -160,7 +161,7 @@ func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
 // primaryOf returns the verb of the action that a person most likely wants; empty if there is none that is available. It is never an
 // abort.
 func primaryOf(r *v1alpha1.NodeConfigRollout) string {
-	if !fleet.Observed(r) {
+	if !query.Observed(r) {
 		return ""
 	}
 	var wanted []string
@@ -284,7 +285,7 @@ func (a *action) edited(ctx context.Context, c client.Client, name string) (*v1a
 		}
 		return t.Desired, nil
 	}
-	r, err := fleet.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err == nil {
 		_, err = a.change("")(r)
 	}

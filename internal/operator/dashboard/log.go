@@ -14,8 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -35,7 +35,7 @@ const (
 // log answers with the Events and outcomes of a rollout, with ?node= those of one of its nodes.
 func (c *cluster) log(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	if _, err := fleet.Rollout(r.Context(), c.api, name); err != nil {
+	if _, err := query.Rollout(r.Context(), c.api, name); err != nil {
 		c.fail(w, http.StatusNotFound, err)
 		return
 	}
@@ -82,10 +82,10 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 
 // events reads the Events of a rollout and of the agents of its nodes, or of one node.
 func (c *cluster) events(ctx context.Context, rollout, node string, nodes map[string]bool, now time.Time) ([]describe.LogEntry, error) {
-	all, err := fleet.NodeEvents(ctx, c.api, node)
+	all, err := query.NodeEvents(ctx, c.api, node)
 	if err == nil && node == "" {
 		var more []corev1.Event
-		more, err = fleet.RolloutEvents(ctx, c.api, rollout)
+		more, err = query.RolloutEvents(ctx, c.api, rollout)
 		all = append(all, more...)
 	}
 	var out []describe.LogEntry

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -71,7 +71,7 @@ func (c *cluster) timeline(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*timelineView, error) {
-	r, err := fleet.Rollout(ctx, c.api, name)
+	r, err := query.Rollout(ctx, c.api, name)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +79,12 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 	if err := c.cache.List(ctx, &configs); err != nil {
 		return nil, err
 	}
-	var f *fleet.Fleet
+	var f *query.Fleet
 	note := "an estimate needs the right to list Nodes"
 	states := map[string]*rollout.State{}
 	total := 0
 	if c.cache.List(ctx, &corev1.NodeList{}) == nil {
-		if f, err = fleet.Gather(ctx, cachedReader{c.cache}, r, nil); err != nil {
+		if f, err = query.Gather(ctx, cachedReader{c.cache}, r, nil); err != nil {
 			note = "no estimate: " + printable.Line(err.Error())
 		}
 	}
@@ -115,10 +115,10 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 }
 
 // of returns the estimate for a rollout, or why there is none.
-func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *fleet.Fleet) (*estimate, string) {
+func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *query.Fleet) (*estimate, string) {
 	switch phase := r.Status.Phase; {
-	case !fleet.Observed(r):
-		return nil, fleet.Unobserved
+	case !query.Observed(r):
+		return nil, query.Unobserved
 	case describe.Stopped(phase) && phase != v1alpha1.RolloutStuck, phase == v1alpha1.RolloutPaused, phase == v1alpha1.RolloutFrozen:
 		return nil, "no estimate while the rollout is " + describe.PhaseWords(phase)
 	case phase == v1alpha1.RolloutComplete, phase == v1alpha1.RolloutNoNodes:

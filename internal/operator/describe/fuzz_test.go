@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -54,7 +55,7 @@ func FuzzStatus(f *testing.F) {
 		again := rollout.Plan(p, []rollout.Node{n})
 		assert.That(t, len(again.Moves) == len(first.Moves), "with %s the plan has %d moves, and then %d", data, len(first.Moves), len(again.Moves))
 		pair := fleet.Pair{Node: node, Config: &nc}
-		v := NodeOf(&fleet.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
+		v := NodeOf(&query.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
 		size := 0
 		for _, line := range v.Lines(now) {
 			size += len(line.Key) + len(line.Text)

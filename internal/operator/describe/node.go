@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -31,12 +32,12 @@ type Node struct {
 	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
 	Status   *v1alpha1.NodeConfigStatus `json:"status,omitempty"`
 
-	view *fleet.NodeView
+	view *query.NodeView
 	plan *rollout.Result // of the owner; nil without one, or if it cannot be planned
 }
 
 // NodeOf describes a node.
-func NodeOf(view *fleet.NodeView, now time.Time) *Node {
+func NodeOf(view *query.NodeView, now time.Time) *Node {
 	v := &Node{Rollouts: view.Rollouts, Rollout: view.Owner, view: view}
 	var state *rollout.NodeState
 	if f := view.Fleet; f != nil {

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
 // ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
@@ -25,7 +25,7 @@ var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply 
 
 // DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (w Desired, err error) {
-	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, fleet.ObserveTimeout, true, func(context.Context) (bool, error) {
+	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, query.ObserveTimeout, true, func(context.Context) (bool, error) {
 		w, err = Newest(ctx, c, m) // not the context of the poll, so that a read is not cut off
 		return err != nil || w.Revision != "", nil
 	})

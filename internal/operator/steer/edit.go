@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -113,7 +113,7 @@ func operations(path string, before, after map[string]any) []Operation {
 // returns the message of change with the rollout's name. If change returns an error, nothing is written.
 func Edit(ctx context.Context, c client.Client, name string, change Change) (string, error) {
 	for try := 1; ; try++ {
-		r, err := fleet.Rollout(ctx, c, name)
+		r, err := query.Rollout(ctx, c, name)
 		if err != nil {
 			return "", err
 		}
@@ -142,15 +142,15 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 	if revision == AnyStatus {
 		return Edit(ctx, c, name, change)
 	}
-	_, late := fleet.ObservedRollout(ctx, c, name)
-	if late != nil && !errors.Is(late, fleet.ErrUnobserved) {
+	_, late := query.ObservedRollout(ctx, c, name)
+	if late != nil && !errors.Is(late, query.ErrUnobserved) {
 		return "", late
 	}
 	return Edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Status.UpdateRevision == nil {
 			switch {
-			case !fleet.Observed(r):
-				return "", fmt.Errorf("has no revision: %w", fleet.ErrUnobserved)
+			case !query.Observed(r):
+				return "", fmt.Errorf("has no revision: %w", query.ErrUnobserved)
 			case r.Status.Message != "":
 				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, printable.Line(r.Status.Message))
 			}
@@ -161,15 +161,15 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 		}
 		before := r.DeepCopy()
 		words, err := change(r)
-		if !fleet.Observed(r) && err == nil {
+		if !query.Observed(r) && err == nil {
 			changes, e := differences(before, r)
 			if e != nil {
 				return "", e
 			}
 			if len(changes) > 0 {
-				return "", fmt.Errorf("cannot be changed yet: %w", fleet.ErrUnobserved)
+				return "", fmt.Errorf("cannot be changed yet: %w", query.ErrUnobserved)
 			}
-			words += "; " + fleet.Unobserved
+			words += "; " + query.Unobserved
 		}
 		return words, err
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -68,7 +69,7 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
-	case fleet.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
+	case query.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
 		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout approve %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
@@ -118,7 +119,7 @@ func nextUnlessHalted(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Halted reports whether the revision was stopped.
-func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && fleet.Observed(r) }
+func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Observed(r) }
 
 // HaltWords describes a halt, and what to do about it.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
@@ -230,7 +231,7 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content payload.Payload, numbe
 // failed. undecided are nodes that have the revision without a verdict: it counts, although their attempt is an earlier one.
 func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) (undecided []string, err error) {
 	var all []fleet.Pair
-	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) { all = append(all, p) })
+	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) { all = append(all, p) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot be planned: %w", err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package query
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -23,9 +24,9 @@ import (
 type Fleet struct {
 	Input    rollout.Input
 	Nodes    []rollout.Node
-	Zones    []string  // of Nodes, in their order
-	Restarts []Restart // of Nodes, in their order
-	Template Template  // what the rollout's template holds
+	Zones    []string        // of Nodes, in their order
+	Restarts []fleet.Restart // of Nodes, in their order
+	Template fleet.Template  // what the rollout's template holds
 
 	// active has the ConfigMaps that nodes run, by the sha256 of their payload, as the nodes report them.
 	active map[string]client.ObjectKey
@@ -59,7 +60,7 @@ func (f *Fleet) Content(ctx context.Context, c client.Reader, sha256 string) (pa
 	}
 	key, runs := f.active[sha256]
 	if !runs {
-		key = client.ObjectKey{Namespace: f.Input.Target.ConfigMapRef.Namespace, Name: RevisionName(f.Input.Name, sha256)}
+		key = client.ObjectKey{Namespace: f.Input.Target.ConfigMapRef.Namespace, Name: fleet.RevisionName(f.Input.Name, sha256)}
 	}
 	cm, err := readConfigMap(ctx, c, key.Namespace, key.Name)
 	if err != nil {
@@ -78,16 +79,16 @@ const maxBehind = time.Hour
 // Gather reads the input of a rollout's plan. A rollout that is not stored replaces the stored one of its name. visit, if not
 // nil, is called for each node that the rollout selects, in the order of Fleet.Nodes. An invalid spec, an unusable template
 // and a missing ConfigMap of the template are no errors: Input.Invalid says why, as in the controller.
-func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, visit func(Pair)) (*Fleet, error) {
+func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, visit func(fleet.Pair)) (*Fleet, error) {
 	list, err := Rollouts(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("list rollouts: %w", err)
 	}
 	now := time.Now()
 	r, all := inPlace(r, list.Items, now)
-	now = Latest(now, RecordedInStatus(&r.Status)) // this machine's clock may be behind the controller's
-	selection, invalid := SelectionOf(r)           // Input.Invalid reports the error
-	in := Objects{Rollout: r, Settings: SettingsOf(r, all), Now: now}
+	now = fleet.Latest(now, fleet.RecordedInStatus(&r.Status)) // this machine's clock may be behind the controller's
+	selection, invalid := fleet.SelectionOf(r)                 // Input.Invalid reports the error
+	in := fleet.Objects{Rollout: r, Settings: fleet.SettingsOf(r, all), Now: now}
 	if in.Template, err = templateIn(ctx, c, r, in.Settings.Namespace); err != nil {
 		return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
 	}
@@ -98,7 +99,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	for _, d := range r.Status.DrainingNodes {
 		f.draining[d.Name] = d.Message
 	}
-	others := SelectionsOf(all)
+	others := fleet.SelectionsOf(all)
 	latest := now.Add(maxBehind)
 	if invalid != nil { // no node is selected
 		f.build(ctx, c, in)
@@ -116,8 +117,8 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		if p.Node == nil {
 			continue
 		}
-		n := NodeOf(p.Node, p.Config)
-		IgnoreLater(&n, latest)
+		n := fleet.NodeOf(p.Node, p.Config)
+		fleet.IgnoreLater(&n, latest)
 		if first && n.Source.By().Name == r.Name {
 			in.Assigned = append(in.Assigned, n.Source.By().Revision)
 		}
@@ -125,13 +126,13 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			continue
 		}
 		n.WentNotReady = wentNotReady(p.Node, now)
-		n.Maintenance = MaintenanceOf(p.Node, in.Settings.Maintenance)
-		selection.Place(&n, p.Node, rollout.Holder(claimsOn(others, p.Node), &n))
-		in.Now = Latest(in.Now, RecordedOnNode(r.Name, &n))
+		n.Maintenance = fleet.MaintenanceOf(p.Node, in.Settings.Maintenance)
+		selection.Place(&n, p.Node, rollout.Holder(fleet.ClaimsOn(others, p.Node), &n))
+		in.Now = fleet.Latest(in.Now, fleet.RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		f.Restarts = append(f.Restarts, p.Restart())
-		f.trial = max(f.trial, reportedTrial(p.Config))
+		f.trial = max(f.trial, n.DefaultTrial)
 		if p.Config != nil && p.Config.Status.Active != nil {
 			f.active[n.Active.Digest()] = client.ObjectKey{Namespace: p.Config.Status.Active.Namespace, Name: p.Config.Status.Active.Name}
 		}
@@ -152,8 +153,8 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 }
 
 // otherControlPlanes returns the control planes that a rollout does not select.
-func otherControlPlanes(ctx context.Context, c client.Reader, selection Selection) (others []rollout.Node, err error) {
-	for node, err := range Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.HasLabels{LabelControlPlane}) {
+func otherControlPlanes(ctx context.Context, c client.Reader, selection fleet.Selection) (others []rollout.Node, err error) {
+	for node, err := range Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.HasLabels{fleet.LabelControlPlane}) {
 		if err != nil {
 			return nil, fmt.Errorf("list control planes: %w", err)
 		}
@@ -166,15 +167,15 @@ func otherControlPlanes(ctx context.Context, c client.Reader, selection Selectio
 		} else if err != nil {
 			nc = nil
 		}
-		others = append(others, NodeOf(node, nc))
+		others = append(others, fleet.NodeOf(node, nc))
 	}
 	return others, nil
 }
 
 // build sets the policy and the progress. The controller observes at least since it acquired its Lease, on the clock of its
 // machine; only the controller knows about later gaps. Without permission to read the Lease, there are none.
-func (f *Fleet) build(ctx context.Context, c client.Reader, in Objects) {
-	f.Input = Build(in)
+func (f *Fleet) build(ctx context.Context, c client.Reader, in fleet.Objects) {
+	f.Input = fleet.Build(in)
 	if l, err := ControllerLease(ctx, c, in.Settings.Namespace); err == nil && l.Spec.AcquireTime != nil {
 		at := l.Spec.AcquireTime.Time
 		f.Input.Outages = rollout.Outages{{From: at, To: at}}
@@ -184,34 +185,34 @@ func (f *Fleet) build(ctx context.Context, c client.Reader, in Objects) {
 // NewFleet returns the fleet of a rollout that has not begun, without nodes and with the controller's default settings. It reads
 // nothing.
 func NewFleet(r *v1alpha1.NodeConfigRollout, now time.Time) *Fleet {
-	in := Objects{Rollout: r, Template: TemplateOf(r, nil, nil), Settings: DefaultSettings, Now: now}
+	in := fleet.Objects{Rollout: r, Template: fleet.TemplateOf(r, nil, nil), Settings: fleet.DefaultSettings, Now: now}
 	f := &Fleet{Template: in.Template}
-	f.Input = Build(in)
+	f.Input = fleet.Build(in)
 	return f
 }
 
 // templateIn returns what a rollout shall roll out. It reads the ConfigMap that the template names, and the one in the
 // controller's namespace that spec.pin names.
-func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, namespace string) (Template, error) {
+func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, namespace string) (fleet.Template, error) {
 	var source, pinned *corev1.ConfigMap
 	var err error
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil {
 		if source, err = readConfigMap(ctx, c, ref.Namespace, ref.Name); client.IgnoreNotFound(err) != nil {
-			return Template{}, err
+			return fleet.Template{}, err
 		}
 	}
-	if name := PinnedName(r); name != "" {
+	if name := fleet.PinnedName(r); name != "" {
 		if pinned, err = readConfigMap(ctx, c, namespace, name); client.IgnoreNotFound(err) != nil {
-			return Template{}, err
+			return fleet.Template{}, err
 		}
 	}
-	return TemplateOf(r, source, pinned), nil
+	return fleet.TemplateOf(r, source, pinned), nil
 }
 
 // revisionsIn returns the ConfigMaps of the rollout's revisions, stripped, and names the stopped ones of other rollouts in the
 // input. A ConfigMap that has the name of the template's revision, but not its label, makes the template unusable: the
 // controller cannot create the revision then.
-func revisionsIn(ctx context.Context, c client.Reader, in *Objects) (map[string]*corev1.ConfigMap, error) {
+func revisionsIn(ctx context.Context, c client.Reader, in *fleet.Objects) (map[string]*corev1.ConfigMap, error) {
 	found, err := listLabelled(ctx, c, in.Settings.Namespace, client.HasLabels{v1alpha1.LabelRollout})
 	if err != nil {
 		return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q and others in %s: %w", in.Rollout.Name, in.Settings.Namespace,
@@ -219,26 +220,26 @@ func revisionsIn(ctx context.Context, c client.Reader, in *Objects) (map[string]
 	}
 	maps.DeleteFunc(found, func(name string, cm *corev1.ConfigMap) bool {
 		elsewhere := cm.Labels[v1alpha1.LabelRollout] != in.Rollout.Name
-		if elsewhere && MarkedStopped(cm) {
+		if elsewhere && fleet.MarkedStopped(cm) {
 			in.StoppedElsewhere = append(in.StoppedElsewhere, name)
 		}
 		return elsewhere
 	})
 	slices.Sort(in.StoppedElsewhere)
 	if in.Template.Err == nil {
-		key := client.ObjectKey{Namespace: in.Settings.Namespace, Name: RevisionName(in.Rollout.Name, in.Template.Content.SHA256)}
+		key := client.ObjectKey{Namespace: in.Settings.Namespace, Name: fleet.RevisionName(in.Rollout.Name, in.Template.Content.SHA256)}
 		if found[key.Name] == nil {
 			other := &corev1.ConfigMap{}
 			err := c.Get(ctx, key, other)
 			if client.IgnoreNotFound(err) != nil {
 				return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
 			} else if err == nil {
-				in.Template.Err = CheckRevision(other, in.Rollout.Name, in.Template.Content.SHA256)
+				in.Template.Err = fleet.CheckRevision(other, in.Rollout.Name, in.Template.Content.SHA256)
 			}
 		}
 	}
 	for _, cm := range found {
-		StripRevision(cm)
+		fleet.StripRevision(cm)
 	}
 	return found, nil
 }
@@ -246,10 +247,10 @@ func revisionsIn(ctx context.Context, c client.Reader, in *Objects) (map[string]
 // wentNotReady returns when a Node became not Ready, according to its condition; zero if it is Ready. The controller uses the
 // time at which it saw the change and does not publish it, so plans made here only estimate which nodes are overdue.
 func wentNotReady(node *corev1.Node, now time.Time) time.Time {
-	if IsReady(node) {
+	if fleet.IsReady(node) {
 		return time.Time{}
 	}
-	if c := ReadyCondition(node); c != nil && c.LastTransitionTime.Time.Before(now) {
+	if c := fleet.ReadyCondition(node); c != nil && c.LastTransitionTime.Time.Before(now) {
 		return c.LastTransitionTime.Time
 	}
 	return now
@@ -283,11 +284,11 @@ func readConfigMap(ctx context.Context, c client.Reader, namespace, name string)
 // ContentIn returns the content of a rollout's template. It reads the template's ConfigMap if there is a reference to one.
 func ContentIn(ctx context.Context, c client.Reader, t v1alpha1.RolloutTemplate) (payload.Payload, error) {
 	if t.ConfigMapRef == nil {
-		return ContentOf(t, nil)
+		return fleet.ContentOf(t, nil)
 	}
 	source, err := readConfigMap(ctx, c, t.ConfigMapRef.Namespace, t.ConfigMapRef.Name)
 	if err != nil {
 		return payload.Payload{}, err
 	}
-	return ContentOf(t, source)
+	return fleet.ContentOf(t, source)
 }

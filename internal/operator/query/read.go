@@ -1,15 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet reads objects of the API as rollout.Plan wants them: Build makes its input of a rollout, its revisions and the
-// controller's settings, and NodeOf that of a Node and its NodeConfig. It also reads the objects: by name, in pages, and by watching.
+// Package query reads from the API server what a command or the dashboard needs: nodes, rollouts, revisions, configurations, Events, and
+// the input of a rollout's plan.
 //
-// The controller, the CLI and the dashboard call the same functions, so that their plans are equal. The package must not decide, write, or
-// describe: internal/operator/describe does that.
-package fleet
+// It converts with internal/fleet, as the controller does. It must not decide, write, or describe: internal/operator/describe does that.
+package query
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
@@ -35,7 +35,7 @@ func Pages[T client.Object](ctx context.Context, c client.Reader, list client.Ob
 	return func(yield func(T, error) bool) {
 		for token := ""; ; {
 			page := list.DeepCopyObject().(client.ObjectList)
-			err := c.List(ctx, page, append([]client.ListOption{client.Limit(PageSize), client.Continue(token)}, options...)...)
+			err := c.List(ctx, page, append([]client.ListOption{client.Limit(fleet.PageSize), client.Continue(token)}, options...)...)
 			var items []runtime.Object
 			if err == nil {
 				items, err = meta.ExtractList(page)
@@ -69,36 +69,10 @@ func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfi
 	return Pages[*v1alpha1.NodeConfig](ctx, c, &v1alpha1.NodeConfigList{})
 }
 
-// Pair is a node and its NodeConfig. Either may be nil, not both.
-type Pair struct {
-	Node       *corev1.Node
-	Config     *v1alpha1.NodeConfig
-	NodeUnread bool // Node is nil because the user may not read it
-}
-
-// Restart is what a node reports about the cost of a restart of its kubelet.
-type Restart struct {
-	Kubelet     string // the version
-	PodsUnready *int64 // pods that lose Ready until their next probe; nil: not known
-}
-
-// Restart returns what the node reports about the cost of a restart.
-func (p Pair) Restart() Restart {
-	var r Restart
-	if p.Node != nil {
-		r.Kubelet = p.Node.Status.NodeInfo.KubeletVersion
-	}
-	if p.Config != nil {
-		st := &p.Config.Status
-		r.Kubelet, r.PodsUnready = cmp.Or(st.ComponentVersion, r.Kubelet), st.PodsUnreadyOnRestart
-	}
-	return r
-}
-
 // Pairs yields the selected nodes with their NodeConfigs, by name. A selector that selects every node also yields NodeConfigs
 // without a Node. At most one page of each kind is in memory.
-func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[Pair, error] {
-	return func(yield func(Pair, error) bool) {
+func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[fleet.Pair, error] {
+	return func(yield func(fleet.Pair, error) bool) {
 		nextNode, stopNodes := iter.Pull2(Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}))
 		defer stopNodes()
 		nextConfig, stopConfigs := iter.Pull2(Configs(ctx, c))
@@ -106,36 +80,36 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 
 		node, err, _ := nextNode()
 		if err != nil {
-			yield(Pair{}, fmt.Errorf("list nodes: %w", err))
+			yield(fleet.Pair{}, fmt.Errorf("list nodes: %w", err))
 			return
 		}
 		config, err, _ := nextConfig()
 		for {
 			switch {
 			case err != nil:
-				yield(Pair{}, fmt.Errorf("list NodeConfigs%s: %w", installed(err), err))
+				yield(fleet.Pair{}, fmt.Errorf("list NodeConfigs%s: %w", installed(err), err))
 				return
 			case node == nil && config == nil:
 				return
 			case config == nil || node != nil && node.Name < config.Name:
-				if !yield(Pair{Node: node}, nil) {
+				if !yield(fleet.Pair{Node: node}, nil) {
 					return
 				}
 			case node == nil || config.Name < node.Name:
-				if selector.Empty() && !yield(Pair{Config: config}, nil) {
+				if selector.Empty() && !yield(fleet.Pair{Config: config}, nil) {
 					return
 				}
 				config, err, _ = nextConfig()
 				continue
 			default:
-				if !yield(Pair{Node: node, Config: config}, nil) {
+				if !yield(fleet.Pair{Node: node, Config: config}, nil) {
 					return
 				}
 				config, err, _ = nextConfig()
 			}
 			var nodeErr error
 			if node, nodeErr, _ = nextNode(); nodeErr != nil {
-				yield(Pair{}, fmt.Errorf("list nodes: %w", nodeErr))
+				yield(fleet.Pair{}, fmt.Errorf("list nodes: %w", nodeErr))
 				return
 			}
 		}
@@ -156,13 +130,13 @@ func installed(err error) string {
 }
 
 // ConfigPairs yields all NodeConfigs without their Nodes, for users who may not list Nodes.
-func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[Pair, error] {
-	return func(yield func(Pair, error) bool) {
+func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[fleet.Pair, error] {
+	return func(yield func(fleet.Pair, error) bool) {
 		for nc, err := range Configs(ctx, c) {
 			if err != nil {
 				err = fmt.Errorf("list NodeConfigs%s: %w", installed(err), err)
 			}
-			if !yield(Pair{Config: nc, NodeUnread: true}, err) {
+			if !yield(fleet.Pair{Config: nc, NodeUnread: true}, err) {
 				return
 			}
 		}
@@ -173,9 +147,6 @@ func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[Pair, error] {
 func FromServer(r *v1alpha1.NodeConfigRollout) {
 	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
 }
-
-// PageSize is the number of objects in a page.
-const PageSize = 500
 
 // Rollouts reads all rollouts: there are few of them.
 func Rollouts(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfigRolloutList, error) {
@@ -258,17 +229,6 @@ func ObservedRollout(ctx context.Context, c client.Reader, name string) (*v1alph
 	}
 }
 
-// HasReported reports whether an agent has ever written the status.
-func HasReported(nc *v1alpha1.NodeConfig) bool {
-	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
-}
-
-// IsReady reports whether a Node is Ready.
-func IsReady(node *corev1.Node) bool {
-	c := ReadyCondition(node)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
 // Renewal is when evenkeel-controller last renewed its Lease. Time is zero if there is no Lease, or if it cannot be read.
 type Renewal struct {
 	Time     time.Time
@@ -297,11 +257,29 @@ func ControllerLease(ctx context.Context, c client.Reader, namespace string) (*c
 // processed this one yet.
 func Settings(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (v1alpha1.RolloutController, error) {
 	if r.Status.Controller != nil {
-		return SettingsOf(r, nil), nil
+		return fleet.SettingsOf(r, nil), nil
 	}
 	all, err := Rollouts(ctx, c)
 	if err != nil {
 		return v1alpha1.RolloutController{}, fmt.Errorf("list rollouts: %w", err)
 	}
-	return SettingsOf(r, all.Items), nil
+	return fleet.SettingsOf(r, all.Items), nil
+}
+
+// missing reports whether an object does not exist. A 404 without the API server's Status means that the address does not.
+func missing(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// notFound is the error for an unknown rollout: it lists the existing ones.
+func notFound(ctx context.Context, c client.Reader, name string) error {
+	names, err := RolloutNames(ctx, c)
+	if err != nil {
+		return fmt.Errorf("rollout %q does not exist", name)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("rollout %q does not exist, and there are no others: create one with: kubectl evenkeel push NAME -f FILE --selector "+
+			"LABELS", name)
+	}
+	return fmt.Errorf("rollout %q does not exist; existing rollouts: %s", name, printable.Few(names))
 }

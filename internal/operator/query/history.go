@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package query
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -101,14 +102,14 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		p := all[number]
 		// Content that becomes the target again keeps its ConfigMap, which then has the newer number.
-		is := Numbered(&r.Status, number)
+		is := fleet.Numbered(&r.Status, number)
 		p.sameName, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
-		if Holds(p.sameName, &is) {
+		if fleet.Holds(p.sameName, &is) {
 			p.Object = p.sameName
 		}
 		p.Gone = p.Object == nil
 		for _, name := range slices.Sorted(maps.Keys(objects)) {
-			if cm := objects[name]; cm != p.Object && NumberOf(cm) == number {
+			if cm := objects[name]; cm != p.Object && fleet.NumberOf(cm) == number {
 				p.claims = append(p.claims, cm.Namespace+"/"+cm.Name)
 			}
 		}

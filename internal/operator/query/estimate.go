@@ -1,12 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package query
 
 import (
 	"cmp"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -32,7 +33,7 @@ func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
 	for i := range f.Nodes {
 		seen = max(seen, f.Nodes[i].TrialLength)
 	}
-	return cmp.Or(otherwise, f.trial, seen, DefaultTrial)
+	return cmp.Or(otherwise, f.trial, seen, fleet.DefaultTrial)
 }
 
 // Estimate plays the rest of the rollout with healthy nodes and with approvals that come at once, for at most limit of simulated time.

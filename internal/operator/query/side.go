@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package query
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -66,7 +67,7 @@ func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
 		return Side{}, err
 	}
 	nc := found.Config
-	if nc == nil || !HasReported(nc) {
+	if nc == nil || !fleet.HasReported(nc) {
 		return Side{}, fmt.Errorf("the agent of node %s has not reported what it runs: use --live", name)
 	}
 	active := nc.Status.Active

@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet_test
+package query_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -37,7 +38,7 @@ func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 	}
 	some := labels.SelectorFromSet(labels.Set{"pool": "many"})
 	i := 0
-	for p, err := range fleet.Pairs(t.Context(), api, some) {
+	for p, err := range query.Pairs(t.Context(), api, some) {
 		want := fmt.Sprintf("many-%04d", i)
 		if err != nil || p.Node == nil || p.Node.Name != want || (p.Config != nil) != (i%2 == 0) || p.Config != nil && p.Config.Name != want {
 			t.Fatalf("pair %d is %+v, %v", i, p, err)
@@ -48,7 +49,7 @@ func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 		t.Errorf("%d pairs of the selected nodes", i)
 	}
 	gone := 0
-	for p, err := range fleet.Pairs(t.Context(), api, labels.Everything()) {
+	for p, err := range query.Pairs(t.Context(), api, labels.Everything()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		}})
 		var err error
-		for _, e := range fleet.Pairs(t.Context(), c, some) {
+		for _, e := range query.Pairs(t.Context(), c, some) {
 			err = e
 		}
 		if !errors.Is(err, errList) {
@@ -99,7 +100,7 @@ func TestAPlanKnowsTheControlPlanesThatItDoesNotSelect(t *testing.T) {
 	others := func(c client.Reader, pool string) (names []string, err error) {
 		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 		r.Spec.NodeSelector.MatchLabels = map[string]string{"pool": pool}
-		f, err := fleet.Gather(t.Context(), c, r, nil)
+		f, err := query.Gather(t.Context(), c, r, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package query
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // GetPair reads a node and its NodeConfig. It is no error if one of them does not exist, or if the user may not read Nodes but
 // the NodeConfig exists.
-func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
-	var p Pair
+func GetPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, error) {
+	var p fleet.Pair
 	var node corev1.Node
 	var config v1alpha1.NodeConfig
 	key := client.ObjectKey{Name: name}
@@ -51,7 +52,7 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 
 // NodeView is a node with the rollouts that select it.
 type NodeView struct {
-	Pair
+	fleet.Pair
 	Rollouts []string // the rollouts that select the node, the owner first
 	Owner    string   // the rollout that assigns its configuration; empty: none
 	Fleet    *Fleet   // of the owner; nil without an owner, or if it cannot be planned
@@ -71,12 +72,12 @@ func ViewNode(ctx context.Context, c client.Reader, name string) (*NodeView, err
 		return nil, fmt.Errorf("list rollouts: %w", err)
 	}
 	all := list.Items
-	v := &NodeView{Pair: p, AgentTimeout: SettingsIn(all).AgentTimeout.Duration}
+	v := &NodeView{Pair: p, AgentTimeout: fleet.SettingsIn(all).AgentTimeout.Duration}
 	if p.Node == nil {
 		return v, nil
 	}
-	claims := claimsOn(SelectionsOf(all), p.Node)
-	n := NodeOf(p.Node, p.Config)
+	claims := fleet.ClaimsOn(fleet.SelectionsOf(all), p.Node)
+	n := fleet.NodeOf(p.Node, p.Config)
 	v.Owner = rollout.Holder(claims, &n)
 	if v.Owner != "" {
 		v.Rollouts = append(v.Rollouts, v.Owner)
