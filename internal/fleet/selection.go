@@ -53,7 +53,7 @@ func (s Selection) Selects(node *corev1.Node) bool {
 	return s.Nodes != nil && s.Nodes.Matches(labels.Set(node.Labels))
 }
 
-// claimsOn returns the claims of the selections that select a node.
+// ClaimsOn returns the claims of the selections that select a node.
 func ClaimsOn(all []Selection, node *corev1.Node) []rollout.Claim {
 	var out []rollout.Claim
 	for _, s := range all {

@@ -485,7 +485,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		}
 	}
 	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
-	a.PrintDiff(describe.ContentDiff(before, it.content, describe.LocalOfOne))
+	a.PrintDiff(describe.ContentDiff(before, it.content, "the node's local configuration"))
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}

@@ -233,7 +233,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
 		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: "+
-			"kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+			"kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, cmp.Or(r.APIVersion, "-"), cmp.Or(r.Kind, "-"))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -386,7 +386,7 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 		Kind: b.Kind.String(), Zones: map[string]int{}}
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
-		out.Zones[describe.Dash(f.Zones[i])]++
+		out.Zones[cmp.Or(f.Zones[i], "-")]++
 	}
 	return out
 }

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			case !open:
 				return &command.Exit{Code: command.ExitTimeout,
 					Err: fmt.Errorf("timed out after %s: %s; the agents are still asked: kubectl get nodeconfigpreflight %s -o yaml",
-						o.timeout, printable.Line(describe.Dash(p.Status.Message)), p.Name)}
+						o.timeout, printable.Line(cmp.Or(p.Status.Message, "-")), p.Name)}
 			case u.Last && ctx.Err() == nil:
 				return u.Err
 			case u.Err != nil:

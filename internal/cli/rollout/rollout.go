@@ -117,7 +117,7 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	st := &r.Status
 	revision, steps, updated := "", "", ""
 	if st.UpdateRevision != nil {
-		revision, steps, updated = fmt.Sprint(st.UpdateRevision.Number), describe.StepsDone(r), describe.UpdatedOf(&st.Nodes)
+		revision, steps, updated = fmt.Sprint(st.UpdateRevision.Number), stepsDone(r), describe.UpdatedOf(&st.Nodes)
 	}
 	phase, message := string(st.Phase), st.Message
 	if !query.Observed(r) {
@@ -164,4 +164,13 @@ func (a *app) load(ctx context.Context, name string) (client.WithWatch, *v1alpha
 	}
 	r, err := query.Rollout(ctx, c, name)
 	return c, r, err
+}
+
+// stepsDone counts the finished steps of a rollout and all, such as 2/5; empty if the steps are invalid.
+func stepsDone(r *v1alpha1.NodeConfigRollout) string {
+	steps, err := describe.StepsOf(r)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", min(max(int(r.Status.Step), 0), len(steps)), len(steps))
 }

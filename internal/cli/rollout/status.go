@@ -339,7 +339,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if st.UpdateRevision != nil {
 		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", st.UpdateRevision.Number))
 	}
-	if steps := describe.StepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
+	if steps := stepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
 		fmt.Fprintf(&b, ", %s steps done", steps)
 	}
 	if st.UpdateRevision != nil && st.Nodes.Members > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts

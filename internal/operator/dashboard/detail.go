@@ -137,7 +137,7 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(time.Duration(s.SoakSeconds) * time.Second)})
 	}
 	for _, w := range r.Spec.Strategy.Windows {
-		out = append(out, describe.Line{Key: "Window", Text: describe.WindowWords(w)})
+		out = append(out, describe.Line{Key: "Window", Text: windowWords(w)})
 	}
 	if t := r.Spec.Trial; t != nil {
 		var asked []string
@@ -209,4 +209,14 @@ func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []query.Revision) 
 		v.Fields = append(v.Fields, c)
 	}
 	return nil
+}
+
+// windowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
+func windowWords(w v1alpha1.MaintenanceWindow) string {
+	words := fmt.Sprintf("%s for %s, %s", printable.Line(w.Schedule), describe.Span(w.Duration.Duration),
+		cmp.Or(printable.Line(w.TimeZone), "UTC"))
+	if w.Finish == v1alpha1.FinishWithin {
+		words += ", trials end within"
+	}
+	return words
 }

@@ -22,13 +22,13 @@ import (
 
 // timelineView is the course of a rollout, and what is expected.
 type timelineView struct {
-	describe.Timeline
+	course
 	Estimate *estimate `json:"estimate"` // nil: Note says why
 }
 
 // estimate is how the rollout continues if every node is healthy and approvals come at once.
 type estimate struct {
-	Points []estimatePoint `json:"points"` // the oldest first, at most describe.MaxPoints
+	Points []estimatePoint `json:"points"` // the oldest first, at most maxPoints
 	End    time.Time       `json:"end"`
 	Note   string          `json:"note"`
 }
@@ -97,13 +97,13 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 	} else {
 		total = int(r.Status.Nodes.Members)
 	}
-	var nodes []describe.TimelineNode
+	var nodes []courseNode
 	for i := range configs.Items {
-		if n, ok := describe.TimelineNodeOf(r, &configs.Items[i], states[configs.Items[i].Name]); ok {
+		if n, ok := courseNodeOf(r, &configs.Items[i], states[configs.Items[i].Name]); ok {
 			nodes = append(nodes, n)
 		}
 	}
-	v := &timelineView{Timeline: describe.TimelineOf(r, nodes, total, now)}
+	v := &timelineView{course: courseOf(r, nodes, total, now)}
 	if f != nil {
 		v.Estimate, note = c.estimates.of(ctx, r, f)
 	}
@@ -154,7 +154,7 @@ func estimateOf(run *rollout.Run, late bool) (*estimate, string) {
 		return nil, "no estimate: the rollout makes no progress by itself"
 	}
 	e := &estimate{End: run.End.UTC()}
-	bucket := max(run.End.Sub(run.Start)/describe.MaxPoints, 1)
+	bucket := max(run.End.Sub(run.Start)/maxPoints, 1)
 	for i, s := range run.Samples {
 		if i > 0 && i+1 < len(run.Samples) && run.Samples[i+1].At.Sub(run.Start)/bucket == s.At.Sub(run.Start)/bucket {
 			continue // the last one of a bucket stands for all

@@ -110,11 +110,8 @@ func trialChanges(a, b payload.TrialSettings) []Difference {
 	return out
 }
 
-// Words of the configuration that a zero payload means.
-const (
-	LocalOfEach = "the local configuration of each node"
-	LocalOfOne  = "the node's local configuration"
-)
+// LocalOfEach is the configuration that a zero payload means on several nodes.
+const LocalOfEach = "the local configuration of each node"
 
 // ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero payload means local.
 func ContentDiff(before, after payload.Payload, local string) string {

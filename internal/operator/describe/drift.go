@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// RowDrift says how the running kubelet of a node compares with what its agent started: the condition Drifted, and the details in
+// rowDrift says how the running kubelet of a node compares with what its agent started: the condition Drifted, and the details in
 // status.drift.
-type RowDrift struct {
+type rowDrift struct {
 	RowStatus
 
 	Files       []string `json:"files,omitempty"`       // that were edited since
@@ -24,12 +24,12 @@ type RowDrift struct {
 }
 
 // driftOf returns nil if the agent has not reported a comparison: it is older, or has just started.
-func driftOf(st *v1alpha1.NodeConfigStatus) *RowDrift {
+func driftOf(st *v1alpha1.NodeConfigStatus) *rowDrift {
 	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDrifted)
 	if c == nil {
 		return nil
 	}
-	d := &RowDrift{RowStatus: RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}}
+	d := &rowDrift{RowStatus: RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}}
 	if st.Drift != nil {
 		d.Files, d.Fields, d.NotCompared = st.Drift.Files, st.Drift.Fields, st.Drift.NotCompared
 	}
@@ -37,10 +37,10 @@ func driftOf(st *v1alpha1.NodeConfigStatus) *RowDrift {
 }
 
 // Drifted reports whether something differs. It is false for nil.
-func (d *RowDrift) Drifted() bool { return d != nil && d.Status == string(metav1.ConditionTrue) }
+func (d *rowDrift) Drifted() bool { return d != nil && d.Status == string(metav1.ConditionTrue) }
 
 // Differs lists what differs, of each kind at most most names. Without details it returns the message of the condition.
-func (d *RowDrift) Differs(most int) string {
+func (d *rowDrift) Differs(most int) string {
 	var out []string
 	say := func(kind string, names []string) {
 		if len(names) > 0 {

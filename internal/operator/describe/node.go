@@ -329,7 +329,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	for _, uid := range v.view.Config.Spec.Revoked {
 		line("Revoked", "UID: %s", uid)
 	}
-	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion),
+	line("Agent", "%s, kubelet %s, source %s, run mode %s", cmp.Or(v.AgentVersion, "-"), cmp.Or(v.ComponentVersion, "-"),
 		cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
 	if c := v.RestartCost(); c != nil && c.Nodes > 0 {
 		line("On restart", "%s unready until the next probe, as last counted", printable.Count(int(c.PodsUnready), "pod"))
@@ -366,7 +366,7 @@ func runMode(mode v1alpha1.RunMode) string {
 	case v1alpha1.RunModeSelfHosted:
 		return "SelfHosted: in a pod"
 	}
-	return Dash(string(mode))
+	return cmp.Or(string(mode), "-")
 }
 
 // objectOf names the source of a configuration, to follow its label.
@@ -381,6 +381,3 @@ func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
 	}
 	return ""
 }
-
-// Dash returns "-" for an empty string.
-func Dash(s string) string { return cmp.Or(s, "-") }

@@ -36,7 +36,7 @@ type Row struct {
 	AgentVersion   string                   `json:"agentVersion,omitempty"`
 	Problems       []string                 `json:"problems,omitempty"`
 	// Drift is nil if the agent reports no comparison.
-	Drift *RowDrift `json:"drift,omitempty"`
+	Drift *rowDrift `json:"drift,omitempty"`
 
 	Standing
 }
@@ -86,8 +86,10 @@ func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
 	row.ResolvedValues = st.ResolvedValues
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
-		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message,
-			Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
+		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
+		if at := c.LastTransitionTime; at.IsZero() || at.After(now) {
+			row.ConfigOK.Since = &metav1.Time{Time: now}
+		}
 	}
 	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {

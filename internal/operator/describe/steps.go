@@ -4,7 +4,6 @@
 package describe
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -29,27 +28,9 @@ func StepWords(s v1alpha1.RolloutStep) string {
 	return "pause " + duration.HumanDuration(s.Pause.Duration.Duration)
 }
 
-// StepsDone counts the finished steps of a rollout and all, such as 2/5; empty if the steps are invalid.
-func StepsDone(r *v1alpha1.NodeConfigRollout) string {
-	steps, err := StepsOf(r)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%d/%d", min(max(int(r.Status.Step), 0), len(steps)), len(steps))
-}
-
 // UpdatedOf counts the nodes that have proven the revision and all that belong to the rollout, such as 812/5000.
 func UpdatedOf(n *v1alpha1.RolloutCounts) string {
 	return fmt.Sprintf("%d/%d", n.Updated, n.Members)
-}
-
-// WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
-func WindowWords(w v1alpha1.MaintenanceWindow) string {
-	words := fmt.Sprintf("%s for %s, %s", printable.Line(w.Schedule), Span(w.Duration.Duration), cmp.Or(printable.Line(w.TimeZone), "UTC"))
-	if w.Finish == v1alpha1.FinishWithin {
-		words += ", trials end within"
-	}
-	return words
 }
 
 // NextWindow says when the next maintenance window opens; empty if the rollout waits for none.
@@ -70,17 +51,6 @@ func PauseEnds(s *v1alpha1.RolloutStep, st *v1alpha1.NodeConfigRolloutStatus) ti
 		return time.Time{}
 	}
 	return st.StepTime.Add(s.Pause.Duration.Duration)
-}
-
-// StepName names a step within a sentence. It names a pause by the step before it.
-func StepName(steps []v1alpha1.RolloutStep, i int) string {
-	switch {
-	case steps[i].Pause == nil:
-		return "the step of " + StepWords(steps[i])
-	case i == 0:
-		return "the " + StepWords(steps[i]) + " at the beginning"
-	}
-	return "the " + StepWords(steps[i]) + " after " + StepWords(steps[i-1])
 }
 
 // Stopped reports whether a rollout in this phase does not continue without a change by a person: exit code 2.

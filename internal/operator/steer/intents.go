@@ -158,7 +158,7 @@ func Approve(full bool, reason string) Change {
 			return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
 		case !full && steps[step].Pause == nil:
 			return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full",
-				describe.OrUnknown(st.Phase), describe.StepName(steps, step))
+				describe.OrUnknown(st.Phase), stepName(steps, step))
 		}
 		target := step
 		if full {
@@ -166,10 +166,10 @@ func Approve(full bool, reason string) Change {
 		}
 		if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
 			return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision,
-				describe.StepName(steps, min(int(p.Step), last))), nil
+				stepName(steps, min(int(p.Step), last))), nil
 		}
 		r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
-		words := fmt.Sprintf("approved: revision %d passes %s", revision, describe.StepName(steps, target))
+		words := fmt.Sprintf("approved: revision %d passes %s", revision, stepName(steps, target))
 		if full {
 			words = fmt.Sprintf("approved: revision %d passes every pause", revision)
 		}
@@ -337,4 +337,15 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 		which += fmt.Sprintf("; the halt is lifted (%s)", rollout.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
+}
+
+// stepName names a step within a sentence. It names a pause by the step before it.
+func stepName(steps []v1alpha1.RolloutStep, i int) string {
+	switch {
+	case steps[i].Pause == nil:
+		return "the step of " + describe.StepWords(steps[i])
+	case i == 0:
+		return "the " + describe.StepWords(steps[i]) + " at the beginning"
+	}
+	return "the " + describe.StepWords(steps[i]) + " after " + describe.StepWords(steps[i-1])
 }

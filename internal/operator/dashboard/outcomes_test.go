@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package describe
+package dashboard
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func TestAnEventHasTheTimeOfItsWriterUnlessThatCannotBeRight(t *testing.T) {
 			e.Series = &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(minute(28))}
 		}), "28  Normal ConfigRolledBack: a b (2 times)"},
 	} {
-		e := EventEntry(tt.event, now)
+		e := eventEntry(tt.event, now)
 		got := fmt.Sprintf("%s %s %s %s: %s", at(e.Time), e.Node, e.Kind, e.Reason, e.Message)
 		assert.That(t, got == tt.want && e.Source == sourceEvent, "%s: %q, want %q", name, got, tt.want)
 	}
@@ -100,7 +100,7 @@ func TestOutcomesAreWhatANodeConfigStillShows(t *testing.T) {
 		{"without a source", passed(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource = nil }), "", true, nil},
 	} {
 		var got []string
-		for _, e := range Outcomes(tt.nc, tt.rollout, tt.all, minute(60)) {
+		for _, e := range outcomesOf(tt.nc, tt.rollout, tt.all, minute(60)) {
 			got = append(got, fmt.Sprintf("%s %s %s: %s", at(e.Time), e.Kind, e.Reason, e.Message))
 			assert.That(t, e.Node == "n1" && e.Source == sourceOutcome, "%s: %+v", tt.name, e)
 		}
@@ -109,26 +109,26 @@ func TestOutcomesAreWhatANodeConfigStillShows(t *testing.T) {
 }
 
 func TestALogTellsEachThingOnceAndIsBounded(t *testing.T) {
-	event := func(n int, node, reason string) LogEntry {
-		return LogEntry{Time: minute(n), Node: node, Reason: reason, Source: sourceEvent}
+	event := func(n int, node, reason string) logEntry {
+		return logEntry{Time: minute(n), Node: node, Reason: reason, Source: sourceEvent}
 	}
-	outcome := func(n int, node, reason string) LogEntry {
-		return LogEntry{Time: minute(n).Add(20 * time.Second), Node: node, Reason: reason, Source: sourceOutcome}
+	outcome := func(n int, node, reason string) logEntry {
+		return logEntry{Time: minute(n).Add(20 * time.Second), Node: node, Reason: reason, Source: sourceOutcome}
 	}
-	log, left := MergeLog(
-		[]LogEntry{event(1, "", "RolloutStarted"), event(5, "n1", "ConfigRolledBack"), event(9, "n2", "ConfigLastKnownGood")},
-		[]LogEntry{outcome(5, "n1", "Failed"), outcome(5, "n2", "Failed"), outcome(20, "n2", "TrialPassed"), outcome(9, "n1", "TrialPassed")})
+	log, left := mergeLog(
+		[]logEntry{event(1, "", "RolloutStarted"), event(5, "n1", "ConfigRolledBack"), event(9, "n2", "ConfigLastKnownGood")},
+		[]logEntry{outcome(5, "n1", "Failed"), outcome(5, "n2", "Failed"), outcome(20, "n2", "TrialPassed"), outcome(9, "n1", "TrialPassed")})
 	var got []string
 	for _, e := range log {
 		got = append(got, strings.TrimSpace(e.Node+" "+e.Reason))
 	}
 	want := []string{"n2 TrialPassed", "n1 TrialPassed", "n2 ConfigLastKnownGood", "n2 Failed", "n1 ConfigRolledBack", "RolloutStarted"}
 	assert.That(t, slices.Equal(got, want) && left == 0, "it is %q, and %d are left; want %q", got, left, want)
-	var many []LogEntry
+	var many []logEntry
 	for i := range maxLogEntries + 7 {
 		many = append(many, event(i, "", fmt.Sprint(i)))
 	}
-	if log, left = MergeLog(many, nil); len(log) != maxLogEntries || left != 7 || log[0].Reason != fmt.Sprint(maxLogEntries+6) {
+	if log, left = mergeLog(many, nil); len(log) != maxLogEntries || left != 7 || log[0].Reason != fmt.Sprint(maxLogEntries+6) {
 		t.Errorf("%d entries, and %d are left; the first is %+v", len(log), left, log[0])
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package describe
+package dashboard
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func succeeded(revision int64, end time.Time) []v1alpha1.RolloutOutcome {
 // at formats a time as minutes after begin.
 func at(t time.Time) string { return strings.TrimSuffix(t.Sub(begin).String(), "m0s") }
 
-func (t *Timeline) words() string {
+func (t *course) words() string {
 	var points, bands []string
 	for _, p := range t.Points {
 		points = append(points, fmt.Sprintf("%s:%d/%d", at(p.T), p.Updated, p.Failed))
@@ -65,8 +65,8 @@ func (t *Timeline) words() string {
 }
 
 func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
-	node := func(assigned, ended int, state rollout.State) TimelineNode {
-		return TimelineNode{Assigned: minute(assigned), Ended: minute(ended), State: state}
+	node := func(assigned, ended int, state rollout.State) courseNode {
+		return courseNode{Assigned: minute(assigned), Ended: minute(ended), State: state}
 	}
 	halted := func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Reason: "TooManyFailures", Time: metav1.NewTime(minute(40))}
@@ -76,38 +76,38 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 		name  string
 		r     *v1alpha1.NodeConfigRollout
 		edit  func(*v1alpha1.NodeConfigRollout)
-		nodes []TimelineNode
+		nodes []courseNode
 		want  string
 	}{
-		{"in the first step", inSteps(0, minute(0)), nil, []TimelineNode{node(1, 0, rollout.Trial)}, "0s:0/0 1h0:0/0; step 1 node 0s-"},
-		{"at the pause", inSteps(1, minute(20)), nil, []TimelineNode{node(1, 20, rollout.Updated)}, "0s:0/0 20:1/0 1h0:1/0; step 1 node 0s-20, pause pause 20-"},
-		{"in the last step", inSteps(2, minute(30)), nil, []TimelineNode{node(1, 20, rollout.Updated), node(31, 45, rollout.Updated), node(31, 50, rollout.Failed), node(46, 0, rollout.Assigned)},
+		{"in the first step", inSteps(0, minute(0)), nil, []courseNode{node(1, 0, rollout.Trial)}, "0s:0/0 1h0:0/0; step 1 node 0s-"},
+		{"at the pause", inSteps(1, minute(20)), nil, []courseNode{node(1, 20, rollout.Updated)}, "0s:0/0 20:1/0 1h0:1/0; step 1 node 0s-20, pause pause 20-"},
+		{"in the last step", inSteps(2, minute(30)), nil, []courseNode{node(1, 20, rollout.Updated), node(31, 45, rollout.Updated), node(31, 50, rollout.Failed), node(46, 0, rollout.Assigned)},
 			"0s:0/0 20:1/0 45:2/0 50:2/1 1h0:2/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-"},
-		{"complete", inSteps(3, minute(50)), complete, []TimelineNode{node(1, 20, rollout.Updated), node(31, 50, rollout.Updated)},
+		{"complete", inSteps(3, minute(50)), complete, []courseNode{node(1, 20, rollout.Updated), node(31, 50, rollout.Updated)},
 			"0s:0/0 20:1/0 50:2/0 1h0:2/0; step 1 node 0s-20, pause pause 20-31, step 100% 31-50; end 50"},
-		{"approved at once to all nodes", inSteps(3, begin), func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(1, minute(-5)) }, []TimelineNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
+		{"approved at once to all nodes", inSteps(3, begin), func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(1, minute(-5)) }, []courseNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
 			"0s:0/0 20:1/0 1h0:1/0; step all nodes 0s-"},
-		{"approved at once, and halted", inSteps(3, begin), halted, []TimelineNode{node(0, 40, rollout.Failed)}, "0s:0/0 40:0/1 1h0:0/1; step all nodes 0s-40, halt TooManyFailures 40-"},
+		{"approved at once, and halted", inSteps(3, begin), halted, []courseNode{node(0, 40, rollout.Failed)}, "0s:0/0 40:0/1 1h0:0/1; step all nodes 0s-40, halt TooManyFailures 40-"},
 		{"complete, and halted by a node that joined", inSteps(3, minute(30)), func(r *v1alpha1.NodeConfigRollout) {
 			halted(r)
 			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeHalted, EndTime: new(metav1.NewTime(minute(40)))}}
-		}, []TimelineNode{node(1, 20, rollout.Updated), node(35, 40, rollout.Failed)},
+		}, []courseNode{node(1, 20, rollout.Updated), node(35, 40, rollout.Failed)},
 			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step all nodes 30-40, halt TooManyFailures 40-"},
-		{"approved after the first node, and complete", inSteps(3, minute(10)), complete, []TimelineNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
-		{"halted", inSteps(2, minute(30)), halted, []TimelineNode{node(1, 20, rollout.Updated), node(31, 40, rollout.Failed)},
+		{"approved after the first node, and complete", inSteps(3, minute(10)), complete, []courseNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
+		{"halted", inSteps(2, minute(30)), halted, []courseNode{node(1, 20, rollout.Updated), node(31, 40, rollout.Failed)},
 			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-40, halt TooManyFailures 40-"},
-		{"halted by failures whose time nobody reports", inSteps(0, minute(0)), halted, []TimelineNode{{Assigned: minute(1), State: rollout.Failed}},
+		{"halted by failures whose time nobody reports", inSteps(0, minute(0)), halted, []courseNode{{Assigned: minute(1), State: rollout.Failed}},
 			"0s:0/0 40:0/1 1h0:0/1; step 1 node 0s-40, halt TooManyFailures 40-"},
 		{"rolled back", inSteps(2, minute(30)), func(r *v1alpha1.NodeConfigRollout) {
 			halted(r)
 			r.Status.Halt.Rollback = true
 			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Updated: 7, Failed: 1}}
-		}, []TimelineNode{{Ended: minute(39), State: rollout.Failed}}, "0s:0/0 39:0/1 40:7/1 1h0:0/1; step 1 node 0s-30, step 100% 30-40, halt TooManyFailures 40-"},
+		}, []courseNode{{Ended: minute(39), State: rollout.Failed}}, "0s:0/0 39:0/1 40:7/1 1h0:0/1; step 1 node 0s-30, step 100% 30-40, halt TooManyFailures 40-"},
 		{"paused by a person", inSteps(0, minute(0)), func(r *v1alpha1.NodeConfigRollout) {
 			r.Spec.Paused, r.Spec.PausedReason = true, "a storm"
 			r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(minute(5))}}
 		}, nil, "0s:0/0 1h0:0/0; step 1 node 0s-, pause paused: a storm 5-"},
-		{"clocks of nodes that are wrong", inSteps(2, minute(30)), nil, []TimelineNode{node(1, -10000, rollout.Updated), node(31, 10000, rollout.Updated), node(-5, 20, rollout.Failed)},
+		{"clocks of nodes that are wrong", inSteps(2, minute(30)), nil, []courseNode{node(1, -10000, rollout.Updated), node(31, 10000, rollout.Updated), node(-5, 20, rollout.Failed)},
 			"0s:0/0 1:1/0 20:1/1 1h0:2/1 1h0:2/1; step 1 node 0s-1, pause pause 1-30, step 100% 30-"},
 		{"a status with impossible times", inSteps(9, minute(9999)), func(r *v1alpha1.NodeConfigRollout) {
 			r.Status.History = succeeded(2, minute(99999))
@@ -120,7 +120,7 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(tt.r)
 			}
-			got := TimelineOf(tt.r, tt.nodes, len(tt.nodes), minute(60))
+			got := courseOf(tt.r, tt.nodes, len(tt.nodes), minute(60))
 			if got.words() != tt.want {
 				t.Errorf("it is\n%s\nwant\n%s", got.words(), tt.want)
 			}
@@ -134,33 +134,33 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 }
 
 func TestATimelineOfManyNodesIsBounded(t *testing.T) {
-	var nodes []TimelineNode
+	var nodes []courseNode
 	for i := range 5000 {
-		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: begin.Add(time.Duration(i) * time.Second / 2), State: rollout.Updated})
+		nodes = append(nodes, courseNode{Assigned: begin, Ended: begin.Add(time.Duration(i) * time.Second / 2), State: rollout.Updated})
 	}
-	got := TimelineOf(inSteps(2, begin), nodes, len(nodes), minute(60))
+	got := courseOf(inSteps(2, begin), nodes, len(nodes), minute(60))
 	n := len(got.Points)
-	assert.That(t, n <= MaxPoints+2 && n >= 50, "it has %d points", n)
+	assert.That(t, n <= maxPoints+2 && n >= 50, "it has %d points", n)
 	last := got.Points[len(got.Points)-1]
 	assert.That(t, last.Updated == 5000 && last.T.Equal(minute(60)), "it ends with %+v", last)
 }
 
 func TestTheTimelineOfALongCompleteRolloutShowsItsCourse(t *testing.T) {
-	var nodes []TimelineNode
+	var nodes []courseNode
 	for i := range 60 {
-		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: minute(i), State: rollout.Updated})
+		nodes = append(nodes, courseNode{Assigned: begin, Ended: minute(i), State: rollout.Updated})
 	}
 	for i := range 5000 { // they joined later
-		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: minute(61 + 8*i), State: rollout.Updated})
+		nodes = append(nodes, courseNode{Assigned: begin, Ended: minute(61 + 8*i), State: rollout.Updated})
 	}
 	r := inSteps(3, minute(60))
 	r.Status.History = succeeded(2, minute(60))
-	got := TimelineOf(r, nodes, len(nodes), minute(60+8*5000))
+	got := courseOf(r, nodes, len(nodes), minute(60+8*5000))
 	n := 0
 	for n < len(got.Points) && !got.Points[n].T.After(*got.End) {
 		n++
 	}
-	if n != 61 || len(got.Points) > 2*MaxPoints+5 || got.Points[len(got.Points)-1].Updated != 5060 {
+	if n != 61 || len(got.Points) > 2*maxPoints+5 || got.Points[len(got.Points)-1].Updated != 5060 {
 		t.Errorf("%d of %d points are before its end %s; the last is %+v", n, len(got.Points), got.End, got.Points[len(got.Points)-1])
 	}
 }
@@ -168,7 +168,7 @@ func TestTheTimelineOfALongCompleteRolloutShowsItsCourse(t *testing.T) {
 func TestARolloutWithoutARevisionHasNoTimeline(t *testing.T) {
 	r := inSteps(0, begin)
 	r.Status.UpdateRevision = nil
-	if got := TimelineOf(r, nil, 0, minute(60)); got.Note != "the rollout has no revision yet" || len(got.Points)+len(got.Bands) > 0 || got.Points == nil || got.Bands == nil {
+	if got := courseOf(r, nil, 0, minute(60)); got.Note != "the rollout has no revision yet" || len(got.Points)+len(got.Bands) > 0 || got.Points == nil || got.Bands == nil {
 		t.Errorf("it is %+v", got)
 	}
 }
@@ -224,7 +224,7 @@ func TestTheTimesOfANodeComeFromTheControllerWhereItKnowsThem(t *testing.T) {
 		{"of another rollout", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Name = "others" }), nil, "none"},
 	} {
 		got := "none"
-		if n, ok := TimelineNodeOf(r, tt.nc, tt.state); ok {
+		if n, ok := courseNodeOf(r, tt.nc, tt.state); ok {
 			words := func(t time.Time) string {
 				if t.IsZero() {
 					return ""

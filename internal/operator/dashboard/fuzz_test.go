@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package describe
+package dashboard
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -55,18 +56,18 @@ func FuzzStatus(f *testing.F) {
 		again := rollout.Plan(p, []rollout.Node{n})
 		assert.That(t, len(again.Moves) == len(first.Moves), "with %s the plan has %d moves, and then %d", data, len(first.Moves), len(again.Moves))
 		pair := fleet.Pair{Node: node, Config: &nc}
-		v := NodeOf(&query.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
+		v := describe.NodeOf(&query.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
 		size := 0
 		for _, line := range v.Lines(now) {
 			size += len(line.Key) + len(line.Text)
 		}
-		for _, e := range Outcomes(&nc, "", true, now) {
+		for _, e := range outcomesOf(&nc, "", true, now) {
 			if size += len(e.Message); strings.ContainsAny(e.Message+e.Node, "\n\x1b") || e.Time.After(now) {
 				t.Errorf("%s has the outcome %+v", data, e)
 			}
 		}
 		assert.That(t, size <= 20*len(data)+10_000, "a status of %d bytes is described in %d", len(data), size)
 		assert.OK(t, assert.Err(json.Marshal(v)), data, "cannot be printed")
-		TimelineNodeOf(r, &nc, nil)
+		courseNodeOf(r, &nc, nil)
 	})
 }

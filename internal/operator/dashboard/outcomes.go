@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package describe
+package dashboard
 
 import (
 	"cmp"
@@ -14,11 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// LogEntry is something that happened to a rollout or to a node.
-type LogEntry struct {
+// logEntry is something that happened to a rollout or to a node.
+type logEntry struct {
 	Time    time.Time `json:"time"`
 	Node    string    `json:"node,omitempty"` // empty: the rollout
 	Kind    string    `json:"kind"`           // Normal or Warning
@@ -57,8 +58,8 @@ const sameTime = time.Minute
 // oldestEvent is how long before it is stored an Event can have happened: agents write Events later if the API is away.
 const oldestEvent = time.Hour
 
-// EventEntry returns the entry of an Event. Its time is that of its writer, unless that cannot be right.
-func EventEntry(e *corev1.Event, now time.Time) LogEntry {
+// eventEntry returns the entry of an Event. Its time is that of its writer, unless that cannot be right.
+func eventEntry(e *corev1.Event, now time.Time) logEntry {
 	at, stored := cmp.Or(e.LastTimestamp.Time, e.EventTime.Time), e.CreationTimestamp.Time
 	if e.Series != nil {
 		at = cmp.Or(e.Series.LastObservedTime.Time, at)
@@ -66,7 +67,7 @@ func EventEntry(e *corev1.Event, now time.Time) LogEntry {
 	if at.IsZero() || at.After(now) || at.Before(stored.Add(-oldestEvent)) {
 		at = stored
 	}
-	entry := LogEntry{Time: at.UTC(), Kind: corev1.EventTypeNormal, Reason: printable.Line(e.Reason), Message: printable.Line(e.Message),
+	entry := logEntry{Time: at.UTC(), Kind: corev1.EventTypeNormal, Reason: printable.Line(e.Reason), Message: printable.Line(e.Message),
 		Source: sourceEvent}
 	if e.Type == corev1.EventTypeWarning {
 		entry.Kind = corev1.EventTypeWarning
@@ -84,10 +85,10 @@ func EventEntry(e *corev1.Event, now time.Time) LogEntry {
 	return entry
 }
 
-// Outcomes returns what a NodeConfig shows of the past of its node. With a rollout, it is about that one only. all includes what
+// outcomesOf returns what a NodeConfig shows of the past of its node. With a rollout, it is about that one only. all includes what
 // happens to every node, whatever the outcome. The times are those of the node, but not before the assignment, nor after now.
-func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) []LogEntry {
-	var out []LogEntry
+func outcomesOf(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) []logEntry {
+	var out []logEntry
 	st := &nc.Status
 	assigned, what := time.Time{}, "the assigned configuration"
 	s := nc.Spec.ConfigSource
@@ -106,7 +107,7 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 		if at == nil || at.IsZero() {
 			return
 		}
-		out = append(out, LogEntry{
+		out = append(out, logEntry{
 			Time: clampTime(at.Time, assigned, now, now).UTC(), Node: printable.Line(nc.Name), Kind: kind, Reason: reason,
 			Message: printable.Line(message), Source: sourceOutcome,
 		})
@@ -129,35 +130,35 @@ func Outcomes(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time) 
 		b := st.BadConfigs[bad]
 		why := b.Reason
 		if fails {
-			why = JoinWords(c.Reason, cmp.Or(st.Error, c.Message))
+			why = describe.JoinWords(c.Reason, cmp.Or(st.Error, c.Message))
 		}
-		add(b.Time, corev1.EventTypeWarning, reasonFailed, JoinWords(what+" failed", why))
+		add(b.Time, corev1.EventTypeWarning, reasonFailed, describe.JoinWords(what+" failed", why))
 	} else if fails {
 		add(&c.LastTransitionTime, corev1.EventTypeWarning, reasonFailed,
-			JoinWords(what+" was refused", JoinWords(c.Reason, cmp.Or(st.Error, c.Message))))
+			describe.JoinWords(what+" was refused", describe.JoinWords(c.Reason, cmp.Or(st.Error, c.Message))))
 	}
 	return out
 }
 
-// MergeLog returns Events and the outcomes that no Event is about, the newest first, at most maxLogEntries. left is the number of
+// mergeLog returns Events and the outcomes that no Event is about, the newest first, at most maxLogEntries. left is the number of
 // older entries that it omits.
-func MergeLog(events, outcomes []LogEntry) (log []LogEntry, left int) {
-	byNode := map[string][]LogEntry{}
+func mergeLog(events, outcomes []logEntry) (log []logEntry, left int) {
+	byNode := map[string][]logEntry{}
 	for _, e := range events {
 		if e.Node != "" {
 			byNode[e.Node] = append(byNode[e.Node], e)
 		}
 	}
-	log = append([]LogEntry{}, events...)
+	log = append([]logEntry{}, events...)
 	for _, o := range outcomes {
-		told := slices.ContainsFunc(byNode[o.Node], func(e LogEntry) bool {
+		told := slices.ContainsFunc(byNode[o.Node], func(e logEntry) bool {
 			return slices.Contains(eventsOf[o.Reason], e.Reason) && e.Time.Sub(o.Time).Abs() <= sameTime
 		})
 		if !told {
 			log = append(log, o)
 		}
 	}
-	slices.SortStableFunc(log, func(a, b LogEntry) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Node, b.Node)) })
+	slices.SortStableFunc(log, func(a, b logEntry) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Node, b.Node)) })
 	if len(log) > maxLogEntries {
 		log, left = log[:maxLogEntries], len(log)-maxLogEntries
 	}

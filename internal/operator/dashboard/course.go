@@ -1,7 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package describe
+package dashboard
 
 import (
 	"cmp"
@@ -15,31 +15,32 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// Timeline is the course of a rollout of its present revision. Times are not before Start and not after Now, whatever the clocks of
+// course is the course of a rollout of its present revision. Times are not before Start and not after Now, whatever the clocks of
 // nodes say.
-type Timeline struct {
-	Now    time.Time       `json:"now"`
-	Total  int             `json:"total"` // nodes of the rollout; 0: not known
-	Start  time.Time       `json:"start"`
-	End    *time.Time      `json:"end"`    // when it was complete; nil: it is not
-	Points []TimelinePoint `json:"points"` // the oldest first, from Start to Now; see MaxPoints
-	Bands  []TimelineBand  `json:"bands"`
-	Note   string          `json:"note"` // what is not known
+type course struct {
+	Now    time.Time     `json:"now"`
+	Total  int           `json:"total"` // nodes of the rollout; 0: not known
+	Start  time.Time     `json:"start"`
+	End    *time.Time    `json:"end"`    // when it was complete; nil: it is not
+	Points []coursePoint `json:"points"` // the oldest first, from Start to Now; see maxPoints
+	Bands  []courseBand  `json:"bands"`
+	Note   string        `json:"note"` // what is not known
 }
 
-// TimelinePoint is the number of nodes that were updated and that had failed at a time.
-type TimelinePoint struct {
+// coursePoint is the number of nodes that were updated and that had failed at a time.
+type coursePoint struct {
 	T       time.Time `json:"t"`
 	Updated int       `json:"updated"`
 	Failed  int       `json:"failed"`
 }
 
-// TimelineBand is a period.
-type TimelineBand struct {
+// courseBand is a period.
+type courseBand struct {
 	Kind  string     `json:"kind"` // step, pause or halt
 	Label string     `json:"label"`
 	From  time.Time  `json:"from"`
@@ -53,18 +54,18 @@ const (
 	bandHalt  = "halt"
 )
 
-// MaxPoints is about the number of points that a timeline has until the rollout is complete, and again after that.
-const MaxPoints = 200
+// maxPoints is about the number of points that a timeline has until the rollout is complete, and again after that.
+const maxPoints = 200
 
-// TimelineNode is when the revision came to a node, and what became of it. Zero times are not known.
-type TimelineNode struct {
+// courseNode is when the revision came to a node, and what became of it. Zero times are not known.
+type courseNode struct {
 	Assigned, Ended time.Time
 	State           rollout.State // Updated, Failed, or any other: not decided
 }
 
-// TimelineNodeOf returns the times of a node. ok is false if it never had the revision. state is that of the plan; nil: it is not
+// courseNodeOf returns the times of a node. ok is false if it never had the revision. state is that of the plan; nil: it is not
 // known, and the NodeConfig decides.
-func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, state *rollout.State) (n TimelineNode, ok bool) {
+func courseNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, state *rollout.State) (n courseNode, ok bool) {
 	u := r.Status.UpdateRevision
 	if u == nil {
 		return n, false
@@ -87,7 +88,7 @@ func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, stat
 		n.State = rollout.Failed
 	case !has:
 		return n, false
-	case c != nil && c.Status == metav1.ConditionFalse && !AboutPods(c.Reason):
+	case c != nil && c.Status == metav1.ConditionFalse && !describe.AboutPods(c.Reason):
 		n.State = rollout.Failed
 	}
 	switch n.State {
@@ -124,10 +125,10 @@ func clampTime(t, from, to, unknown time.Time) time.Time {
 	return t
 }
 
-// TimelineOf returns the timeline of a rollout with these nodes, of which total belong to it.
-func TimelineOf(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, total int, now time.Time) Timeline {
+// courseOf returns the course of a rollout with these nodes, of which total belong to it.
+func courseOf(r *v1alpha1.NodeConfigRollout, nodes []courseNode, total int, now time.Time) course {
 	st := &r.Status
-	t := Timeline{Now: now.UTC(), Total: total, Start: now.UTC(), Points: []TimelinePoint{}, Bands: []TimelineBand{}}
+	t := course{Now: now.UTC(), Total: total, Start: now.UTC(), Points: []coursePoint{}, Bands: []courseBand{}}
 	if st.UpdateRevision == nil || st.StartTime == nil {
 		t.Note = "the rollout has no revision yet"
 		return t
@@ -150,15 +151,15 @@ func TimelineOf(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, total int, 
 }
 
 // addPoints counts nodes over time.
-func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
-	var ended []TimelineNode
+func (t *course) addPoints(nodes []courseNode, now time.Time) {
+	var ended []courseNode
 	for _, n := range nodes {
 		if n.State == rollout.Updated || n.State == rollout.Failed {
 			ended = append(ended, n)
 		}
 	}
-	slices.SortFunc(ended, func(a, b TimelineNode) int { return a.Ended.Compare(b.Ended) })
-	point := TimelinePoint{T: t.Start}
+	slices.SortFunc(ended, func(a, b courseNode) int { return a.Ended.Compare(b.Ended) })
+	point := coursePoint{T: t.Start}
 	t.Points = append(t.Points, point)
 	end := now
 	if t.End != nil { // nodes that join later must not make the course coarse
@@ -166,9 +167,9 @@ func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
 	}
 	bucketOf := func(at time.Time) time.Duration {
 		if at.After(end) {
-			return MaxPoints + 1 + at.Sub(end)/max(now.Sub(end)/MaxPoints, 1)
+			return maxPoints + 1 + at.Sub(end)/max(now.Sub(end)/maxPoints, 1)
 		}
-		return at.Sub(t.Start) / max(end.Sub(t.Start)/MaxPoints, 1)
+		return at.Sub(t.Start) / max(end.Sub(t.Start)/maxPoints, 1)
 	}
 	for i, n := range ended {
 		if n.State == rollout.Updated {
@@ -188,20 +189,20 @@ func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
 
 // addBands adds the steps that have begun, pauses, and the stop. The status has the begin of the present step; those of earlier steps
 // are derived from the times at which nodes were assigned the revision and finished.
-func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, now time.Time) {
+func (t *course) addBands(r *v1alpha1.NodeConfigRollout, nodes []courseNode, now time.Time) {
 	st := &r.Status
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionProgressing); c != nil && (r.Spec.Paused || r.Spec.Frozen) &&
 		c.Status == metav1.ConditionFalse {
 		label := printable.Line(strings.TrimSuffix("paused: "+cmp.Or(r.Spec.PausedReason, r.Spec.FrozenReason), ": "))
-		t.Bands = append(t.Bands, TimelineBand{Kind: bandPause, Label: label,
+		t.Bands = append(t.Bands, courseBand{Kind: bandPause, Label: label,
 			From: clampTime(c.LastTransitionTime.Time, t.Start, now, now).UTC()})
 	}
 	var stopped *time.Time
 	if h := st.Halt; h != nil {
 		stopped = new(clampTime(h.Time.Time, t.Start, now, now).UTC())
-		t.Bands = append(t.Bands, TimelineBand{Kind: bandHalt, Label: h.Reason, From: *stopped})
+		t.Bands = append(t.Bands, courseBand{Kind: bandHalt, Label: h.Reason, From: *stopped})
 	}
-	steps, err := StepsOf(r)
+	steps, err := describe.StepsOf(r)
 	if err != nil {
 		t.Note = err.Error()
 		return
@@ -209,7 +210,7 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 	current := min(max(int(st.Step), 0), len(steps))
 	begins := beginsOf(steps[:current], t, nodes, st)
 	for i := range min(current+1, len(steps)) {
-		band := TimelineBand{Kind: bandStep, Label: StepWords(steps[i]), From: begins[i].UTC()}
+		band := courseBand{Kind: bandStep, Label: describe.StepWords(steps[i]), From: begins[i].UTC()}
 		if steps[i].Pause != nil {
 			band.Kind = bandPause
 		}
@@ -225,12 +226,12 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 	if current == len(steps) {
 		t.addRest(st, begins[current], stopped)
 	}
-	slices.SortStableFunc(t.Bands, func(a, b TimelineBand) int { return a.From.Compare(b.From) })
+	slices.SortStableFunc(t.Bands, func(a, b courseBand) int { return a.From.Compare(b.From) })
 }
 
 // addRest adds the time after the steps. An approval passes all of them at once, long before all nodes are updated.
-func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
-	band := TimelineBand{Kind: bandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
+func (t *course) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
+	band := courseBand{Kind: bandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
 	for _, o := range st.History { // a stop after it was complete replaces this outcome
 		if o.Revision == st.Target() && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
 			t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
@@ -243,13 +244,13 @@ func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Tim
 }
 
 // beginsOf returns when each of these finished steps began, and when the last one ended. The times never go back.
-func beginsOf(done []v1alpha1.RolloutStep, t *Timeline, nodes []TimelineNode, st *v1alpha1.NodeConfigRolloutStatus) []time.Time {
+func beginsOf(done []v1alpha1.RolloutStep, t *course, nodes []courseNode, st *v1alpha1.NodeConfigRolloutStatus) []time.Time {
 	var end time.Time // of the last of them
 	if st.StepTime != nil {
 		end = st.StepTime.Time
 	}
 	end = clampTime(end, t.Start, t.Now, t.Now)
-	byAssignment := slices.SortedFunc(slices.Values(nodes), func(a, b TimelineNode) int { return a.Assigned.Compare(b.Assigned) })
+	byAssignment := slices.SortedFunc(slices.Values(nodes), func(a, b courseNode) int { return a.Assigned.Compare(b.Assigned) })
 	begins := []time.Time{t.Start}
 	before := 0 // nodes of the steps before
 	for i, s := range done {
@@ -280,7 +281,7 @@ func beginsOf(done []v1alpha1.RolloutStep, t *Timeline, nodes []TimelineNode, st
 }
 
 // assignedAfter returns when the node after so many was assigned the revision; zero if none was.
-func assignedAfter(byAssignment []TimelineNode, n int) time.Time {
+func assignedAfter(byAssignment []courseNode, n int) time.Time {
 	if n >= len(byAssignment) {
 		return time.Time{}
 	}
@@ -288,7 +289,7 @@ func assignedAfter(byAssignment []TimelineNode, n int) time.Time {
 }
 
 // addCounted adds what is only known as numbers, because the nodes have left the revision.
-func (t *Timeline) addCounted(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) {
+func (t *course) addCounted(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) {
 	i := slices.IndexFunc(st.History, func(o v1alpha1.RolloutOutcome) bool { return o.Revision == st.Target() })
 	last := &t.Points[len(t.Points)-1]
 	if i < 0 || st.Halt == nil || !st.Halt.Rollback {
@@ -300,7 +301,7 @@ func (t *Timeline) addCounted(st *v1alpha1.NodeConfigRolloutStatus, now time.Tim
 		return
 	}
 	at := clampTime(st.Halt.Time.Time, t.Start, now, now).UTC()
-	t.Points = slices.DeleteFunc(t.Points, func(p TimelinePoint) bool { return p.T.After(at) })
-	t.Points = append(t.Points, TimelinePoint{at, updated, failed}, TimelinePoint{now.UTC(), 0, failed})
+	t.Points = slices.DeleteFunc(t.Points, func(p coursePoint) bool { return p.T.After(at) })
+	t.Points = append(t.Points, coursePoint{at, updated, failed}, coursePoint{now.UTC(), 0, failed})
 	t.Note = cmp.Or(t.Note, fmt.Sprintf("%s rolled back: when each of them was updated is no longer known", printable.Count(updated, "node")))
 }
