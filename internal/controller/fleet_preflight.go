@@ -128,5 +128,5 @@ func recordedBy(st *v1alpha1.NodeConfigPreflightStatus, now time.Time) time.Time
 	if r := st.Result; r != nil {
 		now = fleet.Latest(now, r.StartTime.Time)
 	}
-	return fleet.Latest(now, rollout.TimeOf(st.EndTime))
+	return fleet.Latest(now, rollout.TimeOf(st.Ended()))
 }

@@ -112,7 +112,7 @@ func (c *Controller) stepPreflights(ctx context.Context) {
 		switch {
 		case o.DeletionTimestamp != nil:
 			continue
-		case o.Status.EndTime != nil:
+		case o.Status.Ended() != nil:
 			at, err = c.expirePreflight(ctx, o, now)
 		case active == nil:
 			active = o
@@ -137,7 +137,7 @@ func (c *Controller) expirePreflight(ctx context.Context, o *v1alpha1.NodeConfig
 	if s := o.Spec.TTLSecondsAfterFinished; s != nil {
 		ttl = time.Duration(*s) * time.Second
 	}
-	if end := o.Status.EndTime.Add(ttl); now.Before(end) {
+	if end := o.Status.Ended().Add(ttl); now.Before(end) {
 		return end, nil
 	}
 	// The garbage collector deletes the ConfigMap with it.
@@ -158,8 +158,8 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	st := o.Status.DeepCopy()
 	t := fleet.PreflightTemplateOf(o)
 	if t.Err != nil {
-		st.Phase, st.Message, st.EndTime = v1alpha1.PreflightInvalid, printable.Cut(t.Err.Error(),
-			v1alpha1.MaxRolloutMessage), new(metav1.NewTime(now))
+		st.Phase, st.Message = v1alpha1.PreflightInvalid, printable.Cut(t.Err.Error(), v1alpha1.MaxRolloutMessage)
+		st.Result = &v1alpha1.PreflightResult{StartTime: metav1.NewTime(now), EndTime: new(metav1.NewTime(now))}
 		return now, c.writePreflight(ctx, o, st)
 	}
 	if st.ConfigMapRef == nil {
@@ -189,10 +189,10 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	st.Result = &result
 	st.Phase, st.Message = v1alpha1.PreflightAsking, rollout.PreflightSummary(&result)
 	if result.EndTime != nil {
-		st.Phase, st.EndTime = v1alpha1.PreflightComplete, result.EndTime
+		st.Phase = v1alpha1.PreflightComplete
 	}
 	st.Message = printable.Cut(st.Message, v1alpha1.MaxRolloutMessage)
-	decided := o.Status.Result == nil || st.EndTime != nil || st.Phase != o.Status.Phase
+	decided := o.Status.Result == nil || st.Phase != o.Status.Phase
 	if due := c.preflightWritten.Add(countsInterval); !decided && c.fleet.now().Before(due) {
 		again = min(cmp.Or(again, countsInterval), countsInterval) // counts are written later
 	} else if err := c.writePreflight(ctx, o, st); err != nil {
@@ -256,9 +256,9 @@ func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigP
 		return advise("patch "+kindPreflights+" status", err)
 	}
 	c.fleet.setPreflight(got)
-	if o.Status.EndTime == nil && st.EndTime != nil {
+	if o.Status.Ended() == nil && st.Ended() != nil {
 		kind := corev1.EventTypeNormal
-		if st.Phase == v1alpha1.PreflightInvalid || st.Result != nil && st.Result.Refused > 0 {
+		if st.Phase == v1alpha1.PreflightInvalid || st.Result.Refused > 0 {
 			kind = corev1.EventTypeWarning
 		}
 		c.recorder.Eventf(o, nil, kind, "Preflight"+string(st.Phase), "Preflight", "%s", printable.Cut(st.Message, maxNote))

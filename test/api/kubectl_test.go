@@ -54,10 +54,10 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	given(t, "metadata: {name: shown}")
 	started := metav1.NewTime(time.Now().Add(-100 * time.Minute))
 	status := assert.Value(json.Marshal(map[string]any{"status": v1alpha1.NodeConfigStatus{
-		Assigned:         &v1alpha1.ConfigRevision{Name: "workers-3"},
-		Active:           &v1alpha1.ConfigRevision{Name: "workers-2", UID: "6d1e"},
-		LastKnownGood:    &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
-		Local:            v1alpha1.LocalConfigInit,
+		Assigned:      &v1alpha1.ConfigRevision{Name: "workers-3"},
+		Active:        &v1alpha1.ConfigRevision{Name: "workers-2", UID: "6d1e"},
+		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
+
 		Trial:            &v1alpha1.Trial{StartTime: &started},
 		ComponentVersion: "v1.36.3",
 		Conditions: []metav1.Condition{{

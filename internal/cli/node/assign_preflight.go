@@ -97,7 +97,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 			case u.Err != nil:
 				continue
 			}
-			if seen = u.Object; seen.Status.EndTime != nil {
+			if seen = u.Object; seen.Status.Ended() != nil {
 				return steer.NodeAnswer(seen)
 			}
 		case <-late:

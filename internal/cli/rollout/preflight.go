@@ -154,7 +154,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 				continue
 			}
 			p = u.Object
-			if p.Status.EndTime != nil {
+			if p.Status.Ended() != nil {
 				return a.preflightEnded(p, o.output)
 			}
 			if m := p.Status.Message; p.Status.Phase == v1alpha1.PreflightWaiting && m != last {
@@ -178,11 +178,11 @@ func (a *app) preflightEnded(p *v1alpha1.NodeConfigPreflight, f printing.Format)
 		if err := printing.Object(a.Out, f, p); err != nil {
 			return err
 		}
-	case r != nil:
+	case p.Status.Phase == v1alpha1.PreflightComplete:
 		fmt.Fprintln(a.Out, strings.Join(describe.Preflight(r), "\n"))
 	}
 	switch {
-	case r == nil: // Invalid
+	case p.Status.Phase == v1alpha1.PreflightInvalid:
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New(printable.Line(p.Status.Message))}
 	case r.Refused+r.Blocked > 0:
 		return &command.Exit{Code: command.ExitHalted}

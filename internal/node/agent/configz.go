@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -79,11 +78,12 @@ type Configz struct {
 type ConfigzSource struct {
 	Kind string `json:"kind"` // remote, init or default
 	v1alpha1.ConfigRevision
+	Revision string `json:"revision,omitempty"` // of a trial.Config
 }
 
 // Config returns the identity of the running configuration.
 func (c Configz) Config() trial.Config {
-	return trial.Config{ConfigRevision: c.Source.ConfigRevision}
+	return trial.Config{ConfigRevision: c.Source.ConfigRevision, Revision: c.Source.Revision}
 }
 
 // Grouped returns c with the grouped form's paths.
@@ -183,7 +183,7 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 
 func configzSource(st trial.Status) ConfigzSource {
 	if st.Active.IsLocal() {
-		return ConfigzSource{Kind: strings.ToLower(string(st.Local))}
+		return ConfigzSource{Kind: string(st.Local)}
 	}
-	return ConfigzSource{Kind: "remote", ConfigRevision: st.Active.ConfigRevision}
+	return ConfigzSource{Kind: "remote", ConfigRevision: st.Active.ConfigRevision, Revision: st.Active.Revision}
 }

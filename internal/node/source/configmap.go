@@ -145,7 +145,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 		return
 	}
 	s.digest = digest
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID},
+	c := trial.Config{Revision: revision, ConfigRevision: v1alpha1.ConfigRevision{Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID},
 		AssignedBy: s.own.String()}
 	// A revision holds only the beginning of the digest.
 	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {

@@ -242,8 +242,7 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 		return trial.Config{}
 	}
 	ref := s.ConfigMapRef
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name,
-		UID: ref.UID}}
+	c := trial.Config{Revision: string(ref.UID), ConfigRevision: v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 	if t := s.Temporary; t != nil {
 		c.End = trial.End{Requested: boundTime(t.RequestedAt.UTC()).Format(time.RFC3339)}
 		c.End.After.Duration = min(max(t.Duration.Duration, v1alpha1.MinTemporary), v1alpha1.MaxTemporary) // an older CRD lets everything pass

@@ -278,15 +278,15 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 // statusLines describes what the agent reported.
 func (v *Node) statusLines(line func(key, format string, args ...any), ago func(metav1.Time) string) {
 	st := &v.view.Config.Status
-	line("Runs", "%s%s", v.Active, objectOf(st.Active, st.Local))
+	line("Runs", "%s%s", v.Active, objectOf(st.Active))
 	if good := st.LastKnownGood; good == nil {
-		line("Last-known-good", "%s%s", v.LastKnownGood, objectOf(nil, st.Local))
+		line("Last-known-good", "%s", v.LastKnownGood)
 	} else {
 		since := ""
 		if good.Since != nil {
 			since = ", since " + ago(*good.Since)
 		}
-		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision, st.Local), since)
+		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision), since)
 	}
 	if ok := v.ConfigOK; ok.Status != "" {
 		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), WithoutUIDs(ok.Message))
@@ -369,15 +369,10 @@ func runMode(mode v1alpha1.RunMode) string {
 	return cmp.Or(string(mode), "-")
 }
 
-// objectOf names the source of a configuration, to follow its label.
-func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
-	switch {
-	case r != nil:
-		return fmt.Sprintf(": ConfigMap %s/%s", r.Namespace, r.Name)
-	case l == v1alpha1.LocalConfigInit:
-		return ": its own file (init)"
-	case l == v1alpha1.LocalConfigDefault:
-		return ": the kubelet's defaults and flags"
+// objectOf names the object of a configuration, to follow its label; nil: local.
+func objectOf(r *v1alpha1.ConfigRevision) string {
+	if r == nil {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(": ConfigMap %s/%s", r.Namespace, r.Name)
 }
