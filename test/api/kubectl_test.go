@@ -69,8 +69,8 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	wantTable(t, "get nc shown", "NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE",
 		"shown workers-3 workers-2 workers-1 False 100m (age)")
 	wantTable(t, "get nodeconfigs.evenkeel.dev shown -o wide",
-		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE REASON UID LOCAL VERSION",
-		"shown workers-3 workers-2 workers-1 False 100m (age) ValidationFailed 6d1e Init v1.36.3")
+		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE REASON UID VERSION",
+		"shown workers-3 workers-2 workers-1 False 100m (age) ValidationFailed 6d1e v1.36.3")
 }
 
 // wantTable runs kubectl, which must print a header and one row, whose seventh column is an age.

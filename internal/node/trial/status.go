@@ -214,3 +214,19 @@ func uidLabel(key string, c v1alpha1.ConfigRevision) string {
 	}
 	return "(" + words + ")"
 }
+
+// Reasons of events. docs/operating.md lists them.
+const (
+	eventForgotten           = "Forgotten"
+	eventConfigChanged       = "ConfigChanged"
+	eventConfigRejected      = "ConfigRejected"
+	eventConfigOnTrial       = "ConfigOnTrial"
+	eventConfigRolledBack    = "ConfigRolledBack"
+	eventConfigLastKnownGood = "ConfigLastKnownGood"
+	eventPodsCannotStart     = "PodsCannotStart"
+	eventInconclusive        = "Inconclusive"
+	eventTrialResumed        = "TrialResumed"
+	eventAPILost             = "APILost"
+	eventDeadEnd             = "DeadEnd"
+	eventAssignmentEnded     = "AssignmentEnded"
+)
