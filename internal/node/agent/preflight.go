@@ -82,7 +82,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 	c := trial.Config{
 		Revision:       string(ref.UID),
 		ConfigRevision: v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256},
-		Rollout: v1alpha1.RolloutReference{Attempt: r.Attempt},
+		Rollout:        v1alpha1.RolloutReference{Attempt: r.Attempt},
 	}
 	state, guard, alive := a.state, a.guardInput(), a.kubelet.process != nil // a decision copies what it changes of the state
 	running := a.kubelet.verdict.Effective
