@@ -36,7 +36,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of fleet.Gather, which the command line
+// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of query.Gather, which the command line
 // and the page show, with the plan that the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	cases := []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
