@@ -34,13 +34,6 @@ type NodeConfigStatus struct {
 	// +optional
 	LastKnownGood *LastKnownGoodConfig `json:"lastKnownGood,omitempty"`
 
-	// local is the kind of local configuration that this node has. Init is a file
-	// that the node was provisioned with. Default is the kubelet's built-in
-	// defaults. The kubelet's command-line flags apply to both. Written by the
-	// agent.
-	// +optional
-	Local LocalConfig `json:"local,omitempty"`
-
 	// error is the most recent error of the assigned configuration, in the
 	// kubelet's own words if the kubelet rejected it. An agent writes at most 4096
 	// bytes and omits the middle of a longer text. Absent if there is no error.
@@ -272,14 +265,6 @@ type ConfigRevision struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ResolvedSHA256 string `json:"resolvedSHA256,omitempty"`
-
-	// revision is the key under which the node stores this configuration. It is
-	// the UID of the ConfigMap. For a ConfigMap of the node's own, a dash and the
-	// first 12 digits of the payload's sha256 follow, and for a payload with rules
-	// a dash and the first 12 digits of resolvedSHA256. Written by the agent.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Revision string `json:"revision,omitempty"`
 }
 
 // ValuesSuffix returns how the revision of a configuration with rules ends. It is empty without rules.
@@ -400,18 +385,6 @@ type BadConfig struct {
 	// +optional
 	Provisional bool `json:"provisional,omitempty"`
 }
-
-// LocalConfig is the kind of local configuration that a node has.
-// +kubebuilder:validation:Enum=Init;Default
-type LocalConfig string
-
-const (
-	// LocalConfigInit is a file of the node's own, in --init-config-dir or named by
-	// the kubelet's --config.
-	LocalConfigInit LocalConfig = "Init"
-	// LocalConfigDefault is the kubelet's built-in defaults and its flags.
-	LocalConfigDefault LocalConfig = "Default"
-)
 
 // RemoteConfig is where a node takes remote configuration from.
 // +kubebuilder:validation:Enum=NodeConfig;ConfigMap;Disabled

@@ -48,8 +48,8 @@ func TestNodeConfigSurvivesJSON(t *testing.T) {
 			Assigned:           &revision,
 			Active:             &revision,
 			LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
-			Local:              v1alpha1.LocalConfigInit,
-			Error:              "none",
+
+			Error: "none",
 			Trial: &v1alpha1.Trial{
 				StartTime: &at, HealthySeconds: 5, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3,
 			},

@@ -55,7 +55,6 @@ const (
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name=Reason,type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ConfigOK")].reason`,description="Reason of ConfigOK"
 // +kubebuilder:printcolumn:name=UID,type=string,priority=1,JSONPath=`.status.active.uid`,description="UID of the ConfigMap of the active configuration"
-// +kubebuilder:printcolumn:name=Local,type=string,priority=1,JSONPath=`.status.local`,description="Kind of local configuration: Init or Default"
 // +kubebuilder:printcolumn:name=Version,type=string,priority=1,JSONPath=`.status.componentVersion`,description="Version of the kubelet"
 type NodeConfig struct {
 	metav1.TypeMeta `json:",inline"`

@@ -128,7 +128,12 @@ type NodeConfigPreflightStatus struct {
 	// result counts the answers. Absent until the first node is asked.
 	// +optional
 	Result *PreflightResult `json:"result,omitempty"`
-	// endTime is when the preflight became Complete or Invalid.
-	// +optional
-	EndTime *metav1.Time `json:"endTime,omitempty"`
+}
+
+// Ended returns when the preflight became Complete or Invalid; nil if it has not.
+func (s *NodeConfigPreflightStatus) Ended() *metav1.Time {
+	if s.Result == nil {
+		return nil
+	}
+	return s.Result.EndTime
 }

@@ -3,6 +3,8 @@
 
 package v1alpha1
 
+import "strconv"
+
 // What a source does not have. They are shared and never changed.
 var (
 	noReference RolloutReference
@@ -31,4 +33,27 @@ func (r *ConfigRevision) Digest() string {
 		return ""
 	}
 	return r.SHA256
+}
+
+const (
+	// AnnotationTerm is the annotation of a revision's ConfigMap with the newest term in which a controller could assign
+	// the revision. A leader writes its own term before it reads the fleet, and again before each batch of assignments.
+	AnnotationTerm = "evenkeel.dev/term"
+	// AnnotationStopped is the annotation of a revision's ConfigMap with the reason why the revision was stopped. Absent if
+	// the revision was not stopped or was retried.
+	AnnotationStopped = "evenkeel.dev/stopped"
+	// AnnotationStoppedAttempt is the annotation of a revision's ConfigMap with the number of the stopped attempt.
+	AnnotationStoppedAttempt = "evenkeel.dev/stopped-attempt"
+)
+
+// MaxTerm is the highest valid term. No cluster reaches this number of leaders.
+const MaxTerm = 1 << 50
+
+// TermOf returns the term in a ConfigMap's annotations, or 0 if they have no valid term.
+func TermOf(annotations map[string]string) int64 {
+	n, err := strconv.ParseInt(annotations[AnnotationTerm], 10, 64)
+	if err != nil || n < 0 || n > MaxTerm {
+		return 0
+	}
+	return n
 }

@@ -158,7 +158,7 @@ func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
 		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	store := assert.Value(checkpoint.Open(atomicfile.OS{}, state, "v1.37.2", nil))(t)
-	assigned := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u1", Namespace: "n", Name: "c", UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}
+	assigned := trial.Config{Revision: "u1", ConfigRevision: v1alpha1.ConfigRevision{Namespace: "n", Name: "c", UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}
 	assert.NoError(t, store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}))
 	for _, c := range []struct{ flag, want string }{
 		{"--init-config-dir=" + initDir, initDir + "/kubelet of --init-config-dir replaces the kubelet's drop-ins: put the fields into that file"},

@@ -78,13 +78,13 @@ func hostileDir(t *testing.T) string {
 	assert.NoError(t, err)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	state := trial.State{
-		Current: trial.AdoptedConfig{Config: trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u1", Namespace: evil, Name: evil, UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}, Since: at},
+		Current: trial.AdoptedConfig{Config: trial.Config{Revision: "u1", ConfigRevision: v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}, Since: at},
 		Revoked: []types.UID{evil},
-		Bad:     []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u2", Namespace: evil, Name: evil, UID: "u2"}, Time: at, Reason: evil, Detail: evil, Failure: v1alpha1.ReasonValidationFailed}},
+		Bad:     []trial.BadConfig{{Revision: "u2", ConfigRevision: v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u2"}, Time: at, Reason: evil, Detail: evil, Failure: v1alpha1.ReasonValidationFailed}},
 	}
 	assert.NoError(t, store.Save(state))
 	text := assert.Value(json.Marshal(agent.Configz{
-		Source: agent.ConfigzSource{Kind: "remote", ConfigRevision: v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u1", Revision: evil}}, Error: evil, Component: evil,
+		Source: agent.ConfigzSource{Kind: "remote", Revision: evil, ConfigRevision: v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u1"}}, Error: evil, Component: evil,
 		ConfigOK:  trial.Condition{Status: "False", Reason: evil, Message: evil, Cause: evil},
 		Effective: component.Effective{"clusterDomain": evil, evil: evil}, Origins: map[string]component.Origin{"clusterDomain": evil},
 		Differs:    []payload.Difference{{Field: evil, Value: evil, Local: evil}},

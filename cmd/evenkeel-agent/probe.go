@@ -47,3 +47,14 @@ Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.`,
 	cmd.Flags().BoolVar(&ready, "ready", false, "also ask whether the agent is ready")
 	return cmd
 }
+
+// startProbeCommand returns the program of the pod of a start probe.
+func startProbeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "start-probe", Short: "Run until it is told to stop", Hidden: true, Args: program.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+}

@@ -25,11 +25,11 @@ func TestOnlyWhatWasReportedBeforeACutIsKnown(t *testing.T) {
 
 func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
 	of := func(uid string) trial.Config {
-		return trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: uid, UID: types.UID(uid)}}
+		return trial.Config{Revision: uid, ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(uid)}}
 	}
 	adopted := func(uid string) trial.AdoptedConfig { return trial.AdoptedConfig{Config: of(uid)} }
 	bad := func(uid string) []trial.BadConfig {
-		return []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: uid}}}
+		return []trial.BadConfig{{Revision: uid}}
 	}
 	c := &cut{run: &run{good: config{"good", "1"}, bad: config{"bad", "2"}}}
 	rejected := fact{agent: installed, assigned: c.run.bad, active: "1", good: "1", bad: []string{"2"}}

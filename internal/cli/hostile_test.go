@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -143,7 +144,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 				_, _ = io.WriteString(w, `{"kubeletconfig":`+text+`}`)
 			}))
 			defer api.Close()
-			_, _ = fleet.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
+			_, _ = query.LiveSide(context.Background(), &rest.Config{Host: api.URL}, "n")
 		},
 	} {
 		most := uint64(decoded)

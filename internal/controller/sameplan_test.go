@@ -31,11 +31,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of fleet.Gather, which the command line
+// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of query.Gather, which the command line
 // and the page show, with the plan that the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	cases := []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
@@ -67,7 +68,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	d.draw()
 
 	api := d.api()
-	shown, err := fleet.Gather(t.Context(), api, &d.rollouts[0], nil)
+	shown, err := query.Gather(t.Context(), api, &d.rollouts[0], nil)
 	assert.NoError(t, err)
 	shown.Input.Now = shown.Input.Now.Truncate(time.Second) // as the API keeps times
 	for i := range shown.Nodes {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -225,4 +226,44 @@ func (c *Controller) forEachParallel(ctx context.Context, n int, do func(i int) 
 		}
 	})
 	return first
+}
+
+// changesOf reports whether a status has changed, and whether a decision has, which must be written before nodes are moved.
+// Other changes, such as counts, may be written later.
+func changesOf(was, is *v1alpha1.NodeConfigRolloutStatus) (changed, decided bool) {
+	if equality.Semantic.DeepEqual(was, is) {
+		return false, false
+	}
+	return true, !equality.Semantic.DeepEqual(decisionsOf(was), decisionsOf(is))
+}
+
+// decisionsOf returns a status without observations.
+func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
+	out := st.DeepCopy()
+	out.Controller = nil     // for other programs
+	out.NextWindowTime = nil // for people
+	out.Message, out.Nodes, out.ProgressTime, out.FailedNodes = "", v1alpha1.RolloutCounts{}, nil, nil
+	for i := range out.Conditions {
+		out.Conditions[i].Message = ""
+	}
+	for i := range out.DrainingNodes {
+		out.DrainingNodes[i].Message = ""
+	}
+	if p := out.Preflight; p != nil && p.EndTime == nil {
+		out.Preflight = &v1alpha1.PreflightResult{StartTime: p.StartTime}
+	}
+	for i := range out.Gates { // a failed evaluation changes Failures, and is written with its time
+		out.Gates[i].Value, out.Gates[i].Time, out.Gates[i].Message = "", nil, ""
+	}
+	return out
+}
+
+// specOf returns the spec that a move writes. A move back to no source sets takenBack: a node that accepted the assignment
+// meanwhile must not mistake the empty source for a person's request.
+func specOf(planned *rollout.Node, m rollout.Move) v1alpha1.NodeConfigSpec {
+	out := v1alpha1.NodeConfigSpec{ConfigSource: m.Source, Revoked: m.Revoked}
+	if was := planned.Source.By(); m.Source == nil && was.Name != "" {
+		out.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: was.Name, Revision: was.Revision, Attempt: was.Attempt, AssignedAt: was.AssignedAt}
+	}
+	return out
 }

@@ -6,6 +6,9 @@ package fleet
 import (
 	"context"
 	"errors"
+	"net"
+	"net/url"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +33,9 @@ const (
 	longestUnanswered = time.Second
 	longestRefused    = 5 * time.Second
 )
+
+// PageSize is the number of objects in a page.
+const PageSize = 500
 
 // Feed keeps one watch open.
 //
@@ -166,4 +172,23 @@ func (b *Backoff) Next(err error) time.Duration {
 		d = max(d, min(time.Duration(after)*time.Second, longestRefused))
 	}
 	return wait.Jitter(d, 0.2)
+}
+
+// Passing reports whether an error may go away by itself, such as that of an API server that restarts.
+func Passing(err error) bool {
+	var unreachable *url.Error
+	var network *net.OpError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		code := status.Status().Code
+		return code >= 500 || code == 429 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	case errors.Is(err, listwatch.ErrSilent), errors.Is(err, listwatch.ErrEnded):
+		return true
+	case errors.Is(err, context.Canceled):
+		return false
+	}
+	text := err.Error()
+	return errors.As(err, &unreachable) || errors.As(err, &network) || strings.Contains(text, "stream error: ") ||
+		strings.Contains(text, "http2: ")
 }

@@ -44,7 +44,7 @@ func FuzzRollout(f *testing.F) {
 		rollout.Plan(in, nil)
 		SelfSelectionWarning(&r.Spec)
 		if selection, err := SelectionOf(&r); err == nil {
-			claimsOn([]Selection{selection}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}})
+			ClaimsOn([]Selection{selection}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}})
 		}
 		at := RecordedInStatus(&r.Status)
 		assert.That(t, !at.After(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)), "%s was recorded at %s", data, at)

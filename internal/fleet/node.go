@@ -1,11 +1,19 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package fleet converts objects of the API to what rollout.Plan wants: Build makes its input of a rollout, its revisions and the
+// controller's settings, and NodeOf that of a Node and its NodeConfig. Feed watches the objects of a kind.
+//
+// The controller, the CLI and the dashboard call the same functions, so that their plans are equal. The package must not decide, write, or
+// describe: internal/operator/describe does that.
 package fleet
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -162,4 +170,98 @@ func Latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Pair is a node and its NodeConfig. Either may be nil, not both.
+type Pair struct {
+	Node       *corev1.Node
+	Config     *v1alpha1.NodeConfig
+	NodeUnread bool // Node is nil because the user may not read it
+}
+
+// Restart is what a node reports about the cost of a restart of its kubelet.
+type Restart struct {
+	Kubelet     string // the version
+	PodsUnready *int64 // pods that lose Ready until their next probe; nil: not known
+}
+
+// Restart returns what the node reports about the cost of a restart.
+func (p Pair) Restart() Restart {
+	var r Restart
+	if p.Node != nil {
+		r.Kubelet = p.Node.Status.NodeInfo.KubeletVersion
+	}
+	if p.Config != nil {
+		st := &p.Config.Status
+		r.Kubelet, r.PodsUnready = cmp.Or(st.ComponentVersion, r.Kubelet), st.PodsUnreadyOnRestart
+	}
+	return r
+}
+
+// HasReported reports whether an agent has ever written the status.
+func HasReported(nc *v1alpha1.NodeConfig) bool {
+	return nc.Status.AgentVersion != "" || len(nc.Status.Conditions) > 0
+}
+
+// IsReady reports whether a Node is Ready.
+func IsReady(node *corev1.Node) bool {
+	c := ReadyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// ObservationOf returns the observation in a NodeConfig's annotation; zero if there is none, or if no controller can have written
+// it.
+func ObservationOf(nc *v1alpha1.NodeConfig) rollout.Observation {
+	var o rollout.Observation
+	err := json.Unmarshal([]byte(nc.Annotations[v1alpha1.AnnotationObserved]), &o)
+	if err != nil || !numbered(o.Revision, o.Attempt, o.Failed, int64(o.Offers)) || o.Maintenance.Total < 0 {
+		return rollout.Observation{}
+	}
+	return o
+}
+
+// ObservationText returns an observation as the annotation stores it.
+func ObservationText(o rollout.Observation) (string, error) {
+	o.HealthySince, o.Blocked = o.HealthySince.UTC(), o.Blocked.UTC()
+	o.Maintenance.Since, o.Maintenance.Ended = o.Maintenance.Since.UTC(), o.Maintenance.Ended.UTC()
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "", fmt.Errorf("encode an observation: %w", err)
+	}
+	return string(text), nil
+}
+
+// numbered reports whether a controller can have counted to all of these numbers.
+func numbered(numbers ...int64) bool {
+	return slices.Min(numbers) >= 0 && slices.Max(numbers) <= v1alpha1.MaxNumber
+}
+
+// MaxAhead is by how much a time that a controller recorded may be ahead of another controller's clock.
+const MaxAhead = time.Minute
+
+// IgnoreLater removes from a node the records that are later than a time: no controller has written them. What is timed by the
+// record then counts from the creation of the Node, or from when the controller began to observe the fleet.
+func IgnoreLater(n *rollout.Node, latest time.Time) {
+	o := &n.Observation
+	for _, t := range []time.Time{o.HealthySince, o.Blocked, o.Maintenance.Since, o.Maintenance.Ended} {
+		if t.After(latest) {
+			n.Observation = rollout.Observation{}
+			ignore(n, "the annotation "+v1alpha1.AnnotationObserved)
+			break
+		}
+	}
+	if n.Source.By().AssignedAt.After(latest) {
+		n.Source = n.Source.DeepCopy()
+		n.Source.RolloutRef.AssignedAt = metav1.NewTime(n.Created)
+		ignore(n, "the time of its rolloutRef")
+	}
+	if n.Drain.Since.After(latest) {
+		n.Drain.Since = n.Created
+		ignore(n, "the time of its taint "+v1alpha1.TaintDraining)
+	}
+}
+
+// ignore notes a record that cannot be the controller's.
+func ignore(n *rollout.Node, what string) {
+	n.Ignored = strings.TrimPrefix(n.Ignored+" and "+what, " and ")
 }

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -83,7 +83,7 @@ func (k *kubelet) Identity() (string, error) { return KubeletVersion, nil }
 func (k *kubelet) Version(context.Context) (string, error) { return KubeletVersion, nil }
 
 // Local implements agent.Kubelet.
-func (k *kubelet) Local() v1alpha1.LocalConfig { return v1alpha1.LocalConfigDefault }
+func (k *kubelet) Local() trial.LocalConfig { return trial.LocalDefault }
 
 // LocalDigest implements agent.Kubelet.
 func (k *kubelet) LocalDigest() string { return "defaults" }

@@ -4,6 +4,7 @@
 package payload
 
 import (
+	"encoding/json"
 	"fmt"
 	"iter"
 	"path/filepath"
@@ -104,4 +105,62 @@ func walk(fields map[string]any, path []string, prefix string, yield func(string
 		}
 	}
 	return true
+}
+
+// ZeroValues maps the fields that a kubelet omits if they are zero, when it prints its configuration in the API's form, to
+// their zero values. Lists, mappings and pointers are missing, because omitting them equals empty.
+var ZeroValues = map[string]any{
+	"address":                          "",
+	"authentication.x509.clientCAFile": "",
+	"authorization.mode":               "",
+	"cgroupDriver":                     "",
+	"cgroupRoot":                       "",
+	"clusterDomain":                    "",
+	"configMapAndSecretChangeDetectionStrategy": "",
+	"containerLogMaxSize":                       "",
+	"contentType":                               "",
+	"cpuManagerPolicy":                          "",
+	"enableContentionProfiling":                 false,
+	"eventBurst":                                json.Number("0"),
+	"evictionMaxPodGracePeriod":                 json.Number("0"),
+	"hairpinMode":                               "",
+	"healthzBindAddress":                        "",
+	"imagePullCredentialsVerificationPolicy":    "",
+	"imageServiceEndpoint":                      "",
+	"kernelMemcgNotification":                   false,
+	"kubeAPIBurst":                              json.Number("0"),
+	"kubeReservedCgroup":                        "",
+	"kubeletCgroups":                            "",
+	"logging.format":                            "",
+	"logging.options.json.splitStream":          false,
+	"logging.options.text.splitStream":          false,
+	"maxOpenFiles":                              json.Number("0"),
+	"maxPods":                                   json.Number("0"),
+	"memoryManagerPolicy":                       "",
+	"memoryReservationPolicy":                   "",
+	"memorySwap.swapBehavior":                   "",
+	"nodeLeaseDurationSeconds":                  json.Number("0"),
+	"podCIDR":                                   "",
+	"podLogsDir":                                "",
+	"podsPerCore":                               json.Number("0"),
+	"port":                                      json.Number("0"),
+	"protectKernelDefaults":                     false,
+	"providerID":                                "",
+	"readOnlyPort":                              json.Number("0"),
+	"registryBurst":                             json.Number("0"),
+	"reservedSystemCPUs":                        "",
+	"rotateCertificates":                        false,
+	"runOnce":                                   false,
+	"serverTLSBootstrap":                        false,
+	"showHiddenMetricsForVersion":               "",
+	"staticPodPath":                             "",
+	"staticPodURL":                              "",
+	"systemCgroups":                             "",
+	"systemReservedCgroup":                      "",
+	"tlsCertFile":                               "",
+	"tlsMinVersion":                             "",
+	"tlsPrivateKeyFile":                         "",
+	"topologyManagerPolicy":                     "",
+	"topologyManagerScope":                      "",
+	"volumePluginDir":                           "",
 }

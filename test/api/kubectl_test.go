@@ -54,10 +54,10 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	given(t, "metadata: {name: shown}")
 	started := metav1.NewTime(time.Now().Add(-100 * time.Minute))
 	status := assert.Value(json.Marshal(map[string]any{"status": v1alpha1.NodeConfigStatus{
-		Assigned:         &v1alpha1.ConfigRevision{Name: "workers-3"},
-		Active:           &v1alpha1.ConfigRevision{Name: "workers-2", UID: "6d1e"},
-		LastKnownGood:    &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
-		Local:            v1alpha1.LocalConfigInit,
+		Assigned:      &v1alpha1.ConfigRevision{Name: "workers-3"},
+		Active:        &v1alpha1.ConfigRevision{Name: "workers-2", UID: "6d1e"},
+		LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
+
 		Trial:            &v1alpha1.Trial{StartTime: &started},
 		ComponentVersion: "v1.36.3",
 		Conditions: []metav1.Condition{{
@@ -69,8 +69,8 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	wantTable(t, "get nc shown", "NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE",
 		"shown workers-3 workers-2 workers-1 False 100m (age)")
 	wantTable(t, "get nodeconfigs.evenkeel.dev shown -o wide",
-		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE REASON UID LOCAL VERSION",
-		"shown workers-3 workers-2 workers-1 False 100m (age) ValidationFailed 6d1e Init v1.36.3")
+		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL AGE REASON UID VERSION",
+		"shown workers-3 workers-2 workers-1 False 100m (age) ValidationFailed 6d1e v1.36.3")
 }
 
 // wantTable runs kubectl, which must print a header and one row, whose seventh column is an age.

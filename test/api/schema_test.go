@@ -188,15 +188,15 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	revision := v1alpha1.ConfigRevision{
 		Namespace: "evenkeel-system", Name: "workers", UID: "6d1e", SHA256: strings.Repeat("a", 64),
-		ResolvedSHA256: strings.Repeat("b", 64), Revision: "6d1e-bbbbbbbbbbbb",
+		ResolvedSHA256: strings.Repeat("b", 64),
 	}
 	status := &v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 1,
 		Assigned:           &revision,
 		Active:             &revision,
 		LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
-		Local:              v1alpha1.LocalConfigInit,
-		Error:              strings.Repeat("ä", v1alpha1.MaxErrorLength/2),
+
+		Error: strings.Repeat("ä", v1alpha1.MaxErrorLength/2),
 		Trial: &v1alpha1.Trial{
 			StartTime: &at, HealthySeconds: 5, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 10,
 		},
@@ -249,7 +249,6 @@ func TestAStatusBeyondItsBoundsIsRejected(t *testing.T) {
 		"drifted fields":    {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Fields: make([]string, 11)}}, "status.drift.fields: Too many: 11"},
 		"drifted field":     {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Fields: []string{strings.Repeat("a", 513)}}}, "status.drift.fields[0]: Too long"},
 		"not compared":      {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{NotCompared: strings.Repeat("a", 201)}}, "status.drift.notCompared: Too long"},
-		"local":             {v1alpha1.NodeConfigStatus{Local: "Other"}, `supported values: "Init", "Default"`},
 		"remoteConfig":      {v1alpha1.NodeConfigStatus{RemoteConfig: "Other"}, `supported values: "NodeConfig", "ConfigMap", "Disabled"`},
 		"runMode":           {v1alpha1.NodeConfigStatus{RunMode: "Other"}, `supported values: "Host", "Bootstrap", "SelfHosted"`},
 	} {

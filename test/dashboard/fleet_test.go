@@ -73,7 +73,7 @@ func plant(ctx context.Context, c client.Client, n seeded) (err error) {
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
 	must.OK(c.Create(ctx, nc))
 	nc.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: nc.Generation, Local: v1alpha1.LocalConfigInit, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
+		ObservedGeneration: nc.Generation, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
 		ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0",
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed,

@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -95,7 +95,7 @@ var _ agent.Kubelet = (*agentKubelet)(nil)
 
 func (k *agentKubelet) Identity() (string, error)               { return k.m.version(), nil }
 func (k *agentKubelet) Version(context.Context) (string, error) { return k.m.version(), nil }
-func (k *agentKubelet) Local() v1alpha1.LocalConfig             { return v1alpha1.LocalConfigInit }
+func (k *agentKubelet) Local() trial.LocalConfig                { return trial.LocalInit }
 func (k *agentKubelet) LocalDigest() string                     { return "local" }
 
 // checkTakes waits as long as a dry run takes.

@@ -199,7 +199,7 @@ func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) err
 		if err != nil {
 			return err
 		}
-		nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, Local: v1alpha1.LocalConfigInit, AgentVersion: play.Version}
+		nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, AgentVersion: play.Version}
 		if err := i.Status().Update(ctx, nc); err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (a *API) AddNodeConfig(name string, source *v1alpha1.NodeConfigSource, repo
 	a.t.Helper()
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: source}}
 	nc.Status = v1alpha1.NodeConfigStatus{
-		ObservedGeneration: 1, Local: v1alpha1.LocalConfigInit, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
+		ObservedGeneration: 1, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
 		ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0",
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed,

@@ -24,7 +24,7 @@ func directory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	store := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil))(t)
-	bad := trial.BadConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-bad", Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad"}, Time: time.Unix(1700000000, 0).UTC(), Failure: v1alpha1.ReasonValidationFailed}
+	bad := trial.BadConfig{Revision: "uid-bad", ConfigRevision: v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad"}, Time: time.Unix(1700000000, 0).UTC(), Failure: v1alpha1.ReasonValidationFailed}
 	assert.NoError(t, store.Save(trial.State{Bad: []trial.BadConfig{bad}}))
 	return dir
 }

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -167,7 +167,7 @@ func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error
 
 // WarnIfControllerSilent prints a note if no controller leads: the status is old then. needsLease: without a Lease none does.
 func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings v1alpha1.RolloutController, needsLease bool) {
-	lease := fleet.ControllerRenewal(ctx, c, settings.Namespace)
+	lease := query.ControllerRenewal(ctx, c, settings.Namespace)
 	lease.Missing = lease.Missing && needsLease
 	if words := describe.NoController(lease, settings.Namespace, time.Now()); words != "" {
 		fmt.Fprintln(e.ErrOut, "note:", words)
@@ -187,7 +187,7 @@ func (e *Env) CompleteRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.Complete(cmd, fleet.RolloutNames)
+	return e.Complete(cmd, query.RolloutNames)
 }
 
 // CompleteNode completes the name of a node as the first argument.
@@ -195,12 +195,12 @@ func (e *Env) CompleteNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.Complete(cmd, fleet.NodeNames)
+	return e.Complete(cmd, query.NodeNames)
 }
 
 // CompleteNodes completes the name of a node as any argument.
 func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return e.Complete(cmd, fleet.NodeNames)
+	return e.Complete(cmd, query.NodeNames)
 }
 
 // Complete completes a word with what names reads, within three seconds.

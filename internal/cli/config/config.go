@@ -11,14 +11,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -120,29 +122,29 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 }
 
 // readSide reads one of the two configurations.
-func (a *app) readSide(ctx context.Context, name string, live bool) (fleet.Side, error) {
+func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side, error) {
 	kind, rest, _ := strings.Cut(name, "/")
 	switch {
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
-		return fleet.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
+		return query.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
 		config, err := a.RESTConfig()
 		if err != nil {
-			return fleet.Side{}, err
+			return query.Side{}, err
 		}
-		return fleet.LiveSide(ctx, config, rest)
+		return query.LiveSide(ctx, config, rest)
 	case kind == "node", kind == "rollout":
 		c, err := a.Client()
 		if err != nil {
-			return fleet.Side{}, err
+			return query.Side{}, err
 		}
 		if kind == "rollout" {
-			return fleet.RolloutSide(ctx, c, rest)
+			return query.RolloutSide(ctx, c, rest)
 		}
-		return fleet.NodeSide(ctx, c, rest)
+		return query.NodeSide(ctx, c, rest)
 	}
 	p, err := a.filePayload(ctx, name)
-	return fleet.SideOf(name, "file", p), err
+	return query.SideOf(name, "file", p), err
 }
 
 func (a *app) filePayload(ctx context.Context, path string) (payload.Payload, error) {
@@ -155,4 +157,32 @@ func (a *app) filePayload(ctx context.Context, path string) (payload.Payload, er
 		err = fmt.Errorf("file %s is not a KubeletConfiguration: %w", path, err)
 	}
 	return p, err
+}
+
+// outputFlag adds --output to a command that writes a file. It has no -o, which is a format elsewhere.
+func outputFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "output", "", "file to write, which must not exist yet (default standard output)")
+	_ = cmd.MarkFlagFilename("output", "yaml", "yml", "json")
+}
+
+// output writes data to a new file, or to standard output if path is "" or "-". After an error it leaves no new file behind.
+func (a *app) output(path string, data []byte) error {
+	if path == "" || path == "-" {
+		if _, err := a.Out.Write(data); err != nil {
+			return fmt.Errorf("write to standard output: %w", err)
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("--output: %s already exists: remove it, or choose another name; nothing was written", path)
+	case err != nil:
+		return fmt.Errorf("--output: %w; nothing was written", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("--output: %w; the partial file was removed", errors.Join(err, os.Remove(path)))
+	}
+	return nil
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/survey"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -150,7 +150,7 @@ func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel strin
 		pools = []string{poolLabel}
 	}
 	var nodes []survey.Node
-	for n, err := range fleet.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
+	for n, err := range query.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
@@ -164,7 +164,7 @@ func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel strin
 		return nil, err
 	}
 	config.UserAgent, config.QPS = "kubectl-evenkeel/"+a.Program.Version, -1 // survey.Read limits itself
-	api, err := fleet.ConfigzClient(config)
+	api, err := query.ConfigzClient(config)
 	if err != nil {
 		return nil, err
 	}

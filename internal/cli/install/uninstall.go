@@ -15,8 +15,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/installer"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -119,7 +119,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 // showLoss lists what --purge deletes permanently.
 func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout) error {
 	all, assigned := 0, []string{}
-	for nc, err := range fleet.Configs(ctx, c) {
+	for nc, err := range query.Configs(ctx, c) {
 		if meta.IsNoMatchError(err) {
 			break
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -288,7 +289,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 // gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is
 // impossible, or would have no effect.
 func gather(ctx context.Context, c client.Client, o assignOptions, content payload.Payload) (*assignment, error) {
-	view, err := fleet.ViewNode(ctx, c, o.node)
+	view, err := query.ViewNode(ctx, c, o.node)
 	if err != nil {
 		return nil, err
 	}
@@ -473,8 +474,8 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	before := payload.Payload{}
 	if active := nc.Status.Active; active != nil {
 		var err error
-		before, err = fleet.ActiveContent(ctx, c, active)
-		var unreadable *fleet.Unreadable
+		before, err = query.ActiveContent(ctx, c, active)
+		var unreadable *query.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
 			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(describe.Brief(err)))
@@ -484,7 +485,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		}
 	}
 	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
-	a.PrintDiff(describe.ContentDiff(before, it.content, describe.LocalOfOne))
+	a.PrintDiff(describe.ContentDiff(before, it.content, "the node's local configuration"))
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -59,19 +60,19 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	if err != nil {
 		return nil, err.Error()
 	}
-	rollouts, err := fleet.Rollouts(ctx, c)
+	rollouts, err := query.Rollouts(ctx, c)
 	if err != nil {
 		return nil, fmt.Sprintf("list rollouts: %v", err)
 	}
 	settings := fleet.SettingsIn(rollouts.Items)
-	if silent := describe.ControllerSilent(fleet.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
+	if silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
 		return nil, silent
 	}
 	if err := steer.CreatePreflight(ctx, c, p); err != nil {
 		return nil, err.Error()
 	}
 	defer func() { // others wait for it; if this fails, the controller deletes it soon after the answer
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleet.ObserveTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), query.ObserveTimeout)
 		defer cancel()
 		_ = c.Delete(ctx, p)
 	}()
@@ -81,7 +82,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	updates := command.Watched[*v1alpha1.NodeConfigPreflight]{
 		List: &v1alpha1.NodeConfigPreflightList{}, Name: p.Name, What: "NodeConfigPreflight " + p.Name, Deleted: "its answer is lost",
 	}.Follow(follow, c)
-	late := time.After(fleet.ObserveTimeout)
+	late := time.After(query.ObserveTimeout)
 	seen := p
 	for {
 		select {
@@ -96,12 +97,12 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 			case u.Err != nil:
 				continue
 			}
-			if seen = u.Object; seen.Status.EndTime != nil {
+			if seen = u.Object; seen.Status.Ended() != nil {
 				return steer.NodeAnswer(seen)
 			}
 		case <-late:
 			if seen.Status.Phase == "" {
-				return nil, fleet.Unobserved
+				return nil, query.Unobserved
 			}
 		}
 	}

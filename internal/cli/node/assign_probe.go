@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/internal/startprobe"
@@ -51,7 +52,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		if began.IsZero() || report.Result == rollout.ProbePassed || report.Result == rollout.ProbeFailed {
 			return // the node's agent looks at a pod that cannot be started, which ends by itself
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleet.ObserveTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), query.ObserveTimeout)
 		defer cancel()
 		if err := startprobe.Remove(ctx, c, p); err != nil {
 			fmt.Fprintf(a.ErrOut, "note: the pod of the start probe ends by itself: %s\n", printable.Line(err.Error()))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -49,7 +49,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 				api.AddNode("a", "pool", "z1")
 				nc := api.AddNodeConfig("a", nil, nil)
 				r := api.Begin("assign", "a", "-f", file, "--yes")
-				time.Sleep(fleet.ObserveTimeout) // no controller answers the preflight
+				time.Sleep(query.ObserveTimeout) // no controller answers the preflight
 				synctest.Wait()
 				if api.Read(nc); nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.ConfigMapRef == nil {
 					t.Fatalf("the assignment was not written: %s%s", r.Out, r.Err)

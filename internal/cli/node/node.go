@@ -16,8 +16,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -47,7 +47,7 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 		return err
 	}
 	now := time.Now()
-	view, err := fleet.ViewNode(ctx, c, name)
+	view, err := query.ViewNode(ctx, c, name)
 	if err != nil {
 		return err
 	}

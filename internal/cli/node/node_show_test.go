@@ -35,7 +35,7 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 		"Node: trying-a\nZone: z1\n",
 		"Assigned: revision 1 of rollout trying, attempt 1, 12m ago: ConfigMap evenkeel-system/"+rev.Name+"\n",
 		"Runs: trying/1: ConfigMap evenkeel-system/"+rev.Name,
-		"Last-known-good: local: its own file (init)\n",
+		"Last-known-good: local\n",
 		"ConfigOK: True, AllChecksPassed, since 120m ago: using current: all checks passed\n",
 		"Trial: 7m", "of 10m, healthy for 1m as last reported, 1 of 3 restarts\n",
 		"Overridden: maxPods, podsPerCore\n",
@@ -81,7 +81,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	})
 	api.AddNodeConfig("broken-b", nil, nil)
 	api.Run("node", "broken-a").WantOutput(t,
-		"Runs: local: its own file (init)\n",
+		"Runs: local\n",
 		"ConfigOK: False, CrashLooped,",
 		"Error: the kubelet exited: \\x1b[31m4 times\n",
 		"Bad: evenkeel-system/"+rev.Name+", 12m ago: crash-looped\n",

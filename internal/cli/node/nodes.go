@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -118,7 +119,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 // rows returns the nodes that the flags select, in the natural order of their names.
 func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector) (rows []describe.Row, err error) {
 	settings := fleet.DefaultSettings
-	if all, err := fleet.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
+	if all, err := query.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
 		o.seen.Rollouts, settings = all.Items, fleet.SettingsIn(all.Items)
 	}
 	defer func() {
@@ -142,9 +143,9 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		return rows, err
 	}
 	failed := describe.FailedIn(o.seen.Rollouts)
-	pairs, unread := fleet.Pairs(ctx, c, selector), selector.Empty() && fleet.MayNotListNodes(ctx, c)
+	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
 	if unread {
-		pairs = fleet.ConfigPairs(ctx, c)
+		pairs = query.ConfigPairs(ctx, c)
 	}
 	for p, err := range pairs {
 		if err != nil {
@@ -166,12 +167,12 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
 func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, agentTimeout time.Duration,
 	show func(fleet.Pair, describe.Row)) error {
-	r, err := fleet.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	var pairs []fleet.Pair
-	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) { pairs = append(pairs, p) })
+	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) { pairs = append(pairs, p) })
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -41,16 +43,16 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := fleet.Revisions(cmd.Context(), c, r)
+			all, err := query.Revisions(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
-			settings, err := fleet.Settings(cmd.Context(), c, r)
+			settings, err := query.Settings(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
-			if objects, err := fleet.Labelled(cmd.Context(), c, settings.Namespace, r.Name); err == nil {
-				if words := describe.IgnoredConfigMaps(r, objects); words != "" {
+			if objects, err := query.Labelled(cmd.Context(), c, settings.Namespace, r.Name); err == nil {
+				if words := ignoredConfigMaps(r, objects); words != "" {
 					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
 				}
 			}
@@ -65,13 +67,13 @@ func (a *app) historyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []fleet.Revision, number int64) error {
-	content, err := fleet.ContentAt(r, all, number)
+func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision, number int64) error {
+	content, err := query.ContentAt(r, all, number)
 	if err != nil {
 		return err
 	}
 	if f != "" && f != printing.Wide {
-		at := slices.IndexFunc(all, func(p fleet.Revision) bool { return p.Number == number })
+		at := slices.IndexFunc(all, func(p query.Revision) bool { return p.Number == number })
 		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		return printing.Object(a.Out, f, object)
@@ -81,7 +83,7 @@ func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, al
 	return err
 }
 
-func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
+func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	switch f {
 	case printing.JSON, printing.YAML:
 		return printing.Encode(a.Out, f, all)
@@ -152,8 +154,8 @@ func (a *app) diff(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !fleet.Observed(r) {
-		fmt.Fprintf(a.ErrOut, "note: %s\n", fleet.Unobserved)
+	if !query.Observed(r) {
+		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unobserved)
 	}
 	to, from := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if to == nil {
@@ -164,11 +166,11 @@ func (a *app) diff(ctx context.Context, name string) error {
 		showEffect(ctx, a.Env, c, e)
 		return nil
 	}
-	all, err := fleet.Revisions(ctx, c, r)
+	all, err := query.Revisions(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	after, err := fleet.ContentAt(r, all, to.Number)
+	after, err := query.ContentAt(r, all, to.Number)
 	if err != nil {
 		return err
 	}
@@ -177,15 +179,35 @@ func (a *app) diff(ctx context.Context, name string) error {
 	case from == nil:
 	case from.Number == to.Number:
 		fmt.Fprintf(a.Out, "revision %[1]d has succeeded, and no other revision is being rolled out; compare it with an older one (%[2]s): "+
-			"kubectl evenkeel config diff rollout/%[3]s@NUMBER rollout/%[3]s@%[1]d\n", to.Number, fleet.Available(all), name)
+			"kubectl evenkeel config diff rollout/%[3]s@NUMBER rollout/%[3]s@%[1]d\n", to.Number, query.Available(all), name)
 		return nil
 	default:
 		older = fmt.Sprintf("revision %d", from.Number)
-		if before, err = fleet.ContentAt(r, all, from.Number); err != nil {
+		if before, err = query.ContentAt(r, all, from.Number); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to.Number)
 	a.PrintDiff(describe.ContentDiff(before, after, describe.LocalOfEach))
 	return nil
+}
+
+// ignoredConfigMaps names the ConfigMaps that are labelled as revisions of a rollout, but are not in its status; empty if there
+// are none. Nodes can still run some of them, since the history is short.
+func ignoredConfigMaps(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
+	known := fleet.RecordedIn(&r.Status)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		cm := objects[name]
+		if !slices.ContainsFunc(known, func(x v1alpha1.RolloutRevision) bool {
+			return x.ConfigMapRef.Name == name && fleet.Holds(cm, &x.ConfigMapRef)
+		}) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s", v1alpha1.LabelRollout,
+		r.Name, printable.Few(names))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -45,8 +46,8 @@ type view struct {
 func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
-	if !fleet.Observed(v.rollout) {
-		lines = append(lines, wrap(v.style.Yellow, fleet.Unobserved, width)...)
+	if !query.Observed(v.rollout) {
+		lines = append(lines, wrap(v.style.Yellow, query.Unobserved, width)...)
 	} else if st.Message != "" {
 		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
 	}

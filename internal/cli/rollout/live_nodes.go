@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -93,7 +94,7 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	}
 	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
 	nodes, index := []liveNode{}, map[string]int{}
-	for n, err := range fleet.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"),
+	for n, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"),
 		client.MatchingLabelsSelector{Selector: selection.Nodes}) {
 		if err != nil {
 			return nil, fmt.Errorf("list Nodes: %w", err)
@@ -101,7 +102,7 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 		index[n.Name] = len(nodes)
 		nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
 	}
-	for nc, err := range fleet.Configs(ctx, c) {
+	for nc, err := range query.Configs(ctx, c) {
 		if err != nil {
 			return nil, fmt.Errorf("list NodeConfigs: %w", err)
 		}

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -98,9 +98,9 @@ func TestRolloutsAreListedInPages(t *testing.T) {
 		}
 		return nil
 	}})
-	assert.NoError(t, assert.Err(fleet.Rollouts(t.Context(), c)))
-	assert.NoError(t, assert.Err(fleet.RolloutNames(t.Context(), c)))
-	assert.NoError(t, assert.Err(fleet.Labelled(t.Context(), c, "evenkeel-system", "workers")))
+	assert.NoError(t, assert.Err(query.Rollouts(t.Context(), c)))
+	assert.NoError(t, assert.Err(query.RolloutNames(t.Context(), c)))
+	assert.NoError(t, assert.Err(query.Labelled(t.Context(), c, "evenkeel-system", "workers")))
 	if diff := cmp.Diff([]string{"500 ", "500 more", "500 ", "500 more", "500 ", "500 more"}, strings.Split(strings.Join(continued, ","), ",")); diff != "" {
 		t.Error(diff)
 	}

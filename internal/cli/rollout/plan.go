@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -177,7 +178,7 @@ func (a *app) checkSteps(ctx context.Context, o planOptions, r *v1alpha1.NodeCon
 }
 
 // checkValid returns an error for a rollout whose spec or template is invalid.
-func checkValid(f *fleet.Fleet) error {
+func checkValid(f *query.Fleet) error {
 	if f.Input.Invalid == "" {
 		return nil
 	}
@@ -185,7 +186,7 @@ func checkValid(f *fleet.Fleet) error {
 }
 
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
-func (a *app) planned(ctx context.Context, args []string, o *planOptions) (f *fleet.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+func (a *app) planned(ctx context.Context, args []string, o *planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
@@ -204,11 +205,11 @@ func (a *app) planned(ctx context.Context, args []string, o *planOptions) (f *fl
 		return nil, nil, err
 	}
 	if r == nil {
-		if r, err = fleet.Rollout(ctx, c, args[0]); err != nil {
+		if r, err = query.Rollout(ctx, c, args[0]); err != nil {
 			return nil, nil, err
 		}
 	}
-	f, err = fleet.Gather(ctx, c, r, o.machines.add)
+	f, err = query.Gather(ctx, c, r, o.machines.add)
 	return f, r, err
 }
 
@@ -232,7 +233,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
 		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: "+
-			"kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+			"kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, cmp.Or(r.APIVersion, "-"), cmp.Or(r.Kind, "-"))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -246,7 +247,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 // planOf returns the plan of a rollout, which does not have to exist yet.
 func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
 	managed, seen := map[string]int{}, machines{}
-	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) {
+	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) {
 		seen.add(p)
 		if what := autoscaled(p.Node); what != "" {
 			managed[what]++
@@ -324,7 +325,7 @@ type excludedNodes struct {
 }
 
 // newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
-func newPlanReport(ctx context.Context, f *fleet.Fleet, m rollout.Model) (*PlanReport, error) {
+func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
 	m.Interrupted = func() bool { return ctx.Err() != nil }
 	m.Trial = f.TrialTime(m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
@@ -380,18 +381,18 @@ func (v *PlanReport) addSimulation(m rollout.Model) {
 	}
 }
 
-func batchOf(f *fleet.Fleet, run rollout.Run, b rollout.Batch) batchView {
+func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, int32(len(f.Input.Spec.Strategy.Steps))),
 		Kind: b.Kind.String(), Zones: map[string]int{}}
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
-		out.Zones[describe.Dash(f.Zones[i])]++
+		out.Zones[cmp.Or(f.Zones[i], "-")]++
 	}
 	return out
 }
 
 // addExcluded fills in the nodes that the rollout excludes now.
-func (v *PlanReport) addExcluded(f *fleet.Fleet, now rollout.Result) {
+func (v *PlanReport) addExcluded(f *query.Fleet, now rollout.Result) {
 	index := map[excludedKey]int{}
 	for i, state := range now.States {
 		switch state {

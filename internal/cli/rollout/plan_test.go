@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -69,7 +69,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	}
 	opens := time.Now().UTC().Add(5 * time.Hour).Truncate(time.Minute)
 	schedule := fmt.Sprintf("schedule: \"%d %d * * *\", duration: 5m", opens.Minute(), opens.Hour())
-	end := opens.Add(24*time.Hour + 2*time.Minute + fleet.AnswerTime)
+	end := opens.Add(24*time.Hour + 2*time.Minute + query.AnswerTime)
 	v, text := plan(2, "{"+schedule+", finish: Within}") // one node each day: a second trial would not end in the window
 	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != v1alpha1.RolloutWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
 		t.Errorf("the plan is %+v, want the end %s", v, end)
@@ -78,7 +78,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 		assert.That(t, strings.Contains(text, want), "the output is %q, want %q", text, want)
 	}
 	v, _ = plan(2, "{"+schedule+"}")
-	assert.That(t, v.EndTime.Equal(opens.Add(2*(2*time.Minute+fleet.AnswerTime))), "with finish: Anytime it ends at %s", v.EndTime)
+	assert.That(t, v.EndTime.Equal(opens.Add(2*(2*time.Minute+query.AnswerTime))), "with finish: Anytime it ends at %s", v.EndTime)
 	v, text = plan(400, "{"+schedule+", finish: Within}")
 	assert.That(t, v.EndTime == nil && strings.Contains(text, "The rollout is not complete within 366d"), "the plan is %+v:\n%s", v, text)
 	if _, text = plan(2, "{"+strings.Replace(schedule, "5m", "2m", 1)+", finish: Within}"); !strings.Contains(text, "No node is assigned the revision: Waiting: revision 1: 0 of 2 nodes updated; no window until ") {

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -133,7 +135,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	updates := command.Watched[*v1alpha1.NodeConfigPreflight]{
 		List: &v1alpha1.NodeConfigPreflightList{}, Name: p.Name, What: "NodeConfigPreflight " + p.Name, Deleted: "its answers are lost",
 	}.Follow(ctx, c)
-	late := time.After(fleet.ObserveTimeout)
+	late := time.After(query.ObserveTimeout)
 	last := ""
 	for {
 		select {
@@ -144,7 +146,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			case !open:
 				return &command.Exit{Code: command.ExitTimeout,
 					Err: fmt.Errorf("timed out after %s: %s; the agents are still asked: kubectl get nodeconfigpreflight %s -o yaml",
-						o.timeout, printable.Line(describe.Dash(p.Status.Message)), p.Name)}
+						o.timeout, printable.Line(cmp.Or(p.Status.Message, "-")), p.Name)}
 			case u.Last && ctx.Err() == nil:
 				return u.Err
 			case u.Err != nil:
@@ -152,7 +154,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 				continue
 			}
 			p = u.Object
-			if p.Status.EndTime != nil {
+			if p.Status.Ended() != nil {
 				return a.preflightEnded(p, o.output)
 			}
 			if m := p.Status.Message; p.Status.Phase == v1alpha1.PreflightWaiting && m != last {
@@ -161,7 +163,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			}
 		case <-late:
 			if p.Status.Phase == "" {
-				fmt.Fprintln(a.ErrOut, "note:", fleet.Unobserved)
+				fmt.Fprintln(a.ErrOut, "note:", query.Unobserved)
 			}
 		}
 	}
@@ -176,11 +178,11 @@ func (a *app) preflightEnded(p *v1alpha1.NodeConfigPreflight, f printing.Format)
 		if err := printing.Object(a.Out, f, p); err != nil {
 			return err
 		}
-	case r != nil:
+	case p.Status.Phase == v1alpha1.PreflightComplete:
 		fmt.Fprintln(a.Out, strings.Join(describe.Preflight(r), "\n"))
 	}
 	switch {
-	case r == nil: // Invalid
+	case p.Status.Phase == v1alpha1.PreflightInvalid:
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New(printable.Line(p.Status.Message))}
 	case r.Refused+r.Blocked > 0:
 		return &command.Exit{Code: command.ExitHalted}
@@ -197,7 +199,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 	fmt.Fprintln(a.ErrOut, "waiting for the agents' answers; an interruption does not stop the rollout")
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	late := time.After(fleet.ObserveTimeout)
+	late := time.After(query.ObserveTimeout)
 	seen := false
 	for updates := watchRollout(follow, c, name); ; {
 		select {
@@ -212,7 +214,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 				continue
 			}
 			r := u.Object
-			if seen = fleet.Observed(r); !seen {
+			if seen = query.Observed(r); !seen {
 				continue
 			}
 			st := &r.Status
@@ -232,7 +234,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 			}
 		case <-late:
 			if !seen {
-				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("rollout %q: %s", name, fleet.Unobserved)}
+				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("rollout %q: %s", name, query.Unobserved)}
 			}
 		}
 	}

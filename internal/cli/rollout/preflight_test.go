@@ -39,7 +39,7 @@ func TestPreflightPrintsTheAnswersByReason(t *testing.T) {
 			assert.Must(t, err == nil && len(asked.Items) == 1, "%d preflights: %v, %s", len(asked.Items), err, r.Err)
 			p, now := &asked.Items[0], metav1.Now()
 			tt.result.StartTime, tt.result.EndTime = now, &now
-			p.Status = v1alpha1.NodeConfigPreflightStatus{Phase: v1alpha1.PreflightComplete, Result: &tt.result, EndTime: &now}
+			p.Status = v1alpha1.NodeConfigPreflightStatus{Phase: v1alpha1.PreflightComplete, Result: &tt.result}
 			api.Report(p)
 			(<-r.Ended).Want(t, tt.code, tt.out, "waiting for the agents")
 		})

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -265,7 +268,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	}
 	switch {
 	case old == nil:
-	case !fleet.Observed(old):
+	case !query.Observed(old):
 		fmt.Fprintln(env.ErrOut, "note: the controller has not begun with the last change of the rollout, which may be somebody else's: it is "+
 			"replaced")
 	case unfinished(old) && plan.Revision != old.Status.UpdateRevision.Number:
@@ -303,7 +306,7 @@ func (change *Change) autoscalerNote(ctx context.Context, c client.Client, nodes
 	}
 	var before payload.Payload
 	if change.old != nil {
-		before, _ = fleet.ContentIn(ctx, c, change.old.Spec.Template)
+		before, _ = query.ContentIn(ctx, c, change.old.Spec.Template)
 	}
 	return autoscalerNote(before, change.content, nodes)
 }
@@ -355,7 +358,7 @@ func (change *Change) show(ctx context.Context, env *command.Env, c client.Clien
 		var before payload.Payload
 		var err error
 		if change.old != nil {
-			if before, err = fleet.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
+			if before, err = query.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
 				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(err.Error()))
 			}
 		}
@@ -372,4 +375,56 @@ func (change *Change) show(ctx context.Context, env *command.Env, c client.Clien
 		}
 	}
 	return nil
+}
+
+// roomFields are the fields that decide how many pods fit on a node, and of which size. An autoscaler predicts that for new nodes.
+var roomFields = []string{
+	"evictionHard", "kubeReserved", "maxPods", "mergeDefaultEvictionSettings", "podsPerCore", "reservedSystemCPUs", "systemReserved",
+}
+
+const karpenterLabel = "karpenter.sh/nodepool"
+
+// groupLabels are on nodes that an autoscaler may add and remove.
+var groupLabels = []string{
+	karpenterLabel, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool",
+	"node.cluster.x-k8s.io/machine-deployment",
+}
+
+// autoscaled returns what says that an autoscaler may manage a node: a label of it, or the kind of its provider ID; empty: nothing.
+func autoscaled(node *corev1.Node) string {
+	for _, label := range groupLabels {
+		if node.Labels[label] != "" {
+			return "label " + label
+		}
+	}
+	cloud, _, found := strings.Cut(node.Spec.ProviderID, "://")
+	if !found || slices.Contains([]string{"k3s", "kind", "rke2"}, cloud) { // these add no nodes
+		return ""
+	}
+	return "provider ID " + cloud + "://"
+}
+
+// autoscalerNote says what to change besides the kubelets if the room changes on nodes that an autoscaler may manage, of which there is
+// at least one; empty: nothing.
+func autoscalerNote(before, after payload.Payload, nodes map[string]int) string {
+	_, changes := describe.ContentChanges(before, after, describe.LocalOfEach)
+	var fields []string
+	for _, c := range changes {
+		if name := payload.TopField(c.Field); slices.Contains(roomFields, name) {
+			fields = append(fields, name)
+		}
+	}
+	if len(fields) == 0 {
+		return ""
+	}
+	var groups []string
+	for _, what := range printable.MostFirst(nodes) {
+		groups = append(groups, fmt.Sprintf("%s (%s)", printable.Count(nodes[what], "node"), what))
+	}
+	do := "an autoscaler that adds nodes to an empty group predicts their room from the cloud's settings"
+	if nodes["label "+karpenterLabel] > 0 {
+		do = "Karpenter predicts the room of new nodes from spec.kubelet of their NodeClass, and replaces nodes when that changes"
+	}
+	return fmt.Sprintf("the room for pods changes (%s) on %s: %s; see docs/autoscalers.md", printable.Few(slices.Compact(fields)),
+		printable.First(groups, 3, ", "), do)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
 // app runs the commands of this package.
@@ -61,7 +62,7 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := fleet.Rollouts(cmd.Context(), c)
+			list, err := query.Rollouts(cmd.Context(), c)
 			if err != nil {
 				return fmt.Errorf("list rollouts: %w", err)
 			}
@@ -95,7 +96,7 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 		return err
 	}
 	settings := fleet.SettingsIn(list.Items)
-	away := describe.NoController(fleet.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
+	away := describe.NoController(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
 	for _, l := range describe.SummaryOf(describe.Situation{Rollouts: list.Items, NoLeader: away}) {
 		if l.Level != describe.LevelOK {
 			fmt.Fprintf(a.ErrOut, "note: %s: %s\n", l.Words, l.Next)
@@ -116,11 +117,11 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	st := &r.Status
 	revision, steps, updated := "", "", ""
 	if st.UpdateRevision != nil {
-		revision, steps, updated = fmt.Sprint(st.UpdateRevision.Number), describe.StepsDone(r), describe.UpdatedOf(&st.Nodes)
+		revision, steps, updated = fmt.Sprint(st.UpdateRevision.Number), stepsDone(r), describe.UpdatedOf(&st.Nodes)
 	}
 	phase, message := string(st.Phase), st.Message
-	if !fleet.Observed(r) {
-		phase, message = "Unseen", fleet.Unobserved
+	if !query.Observed(r) {
+		phase, message = "Unseen", query.Unobserved
 	} else if describe.UrgencyOf(r).Reason == describe.ReasonRollingBackFrozen {
 		phase += ",Frozen"
 	}
@@ -161,6 +162,15 @@ func (a *app) load(ctx context.Context, name string) (client.WithWatch, *v1alpha
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := fleet.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	return c, r, err
+}
+
+// stepsDone counts the finished steps of a rollout and all, such as 2/5; empty if the steps are invalid.
+func stepsDone(r *v1alpha1.NodeConfigRollout) string {
+	steps, err := describe.StepsOf(r)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", min(max(int(r.Status.Step), 0), len(steps)), len(steps))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -32,7 +33,7 @@ const (
 
 // model returns the behaviour of simulated nodes. The error names the flag.
 func (o planOptions) model() (rollout.Model, error) {
-	m := rollout.Model{Seed: o.seed, TakeUp: fleet.AnswerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
+	m := rollout.Model{Seed: o.seed, TakeUp: query.AnswerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
 	if o.trial < 0 {
 		return m, fmt.Errorf("--trial-duration %s is negative", o.trial)
 	}
@@ -63,7 +64,7 @@ func (o planOptions) model() (rollout.Model, error) {
 
 // makeUp returns a fleet of simulated healthy nodes that run their local configuration, for a rollout that has not begun. A
 // ConfigMap that the template names is not read.
-func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet.Fleet, error) {
+func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
 	r.CreationTimestamp.Time, r.Status = now, v1alpha1.NodeConfigRolloutStatus{}
@@ -74,7 +75,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*fleet.Fleet, erro
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f := fleet.NewFleet(r, now)
+	f := query.NewFleet(r, now)
 	before := now.Add(-time.Hour)
 	for i := range nodes {
 		n := rollout.Node{

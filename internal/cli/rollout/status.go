@@ -22,8 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -164,7 +164,7 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // exitCode returns the exit code for a rollout's status, and whether the wait for the goal has ended.
 func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 	switch p := r.Status.Phase; {
-	case !fleet.Observed(r):
+	case !query.Observed(r):
 		return command.ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
 		return command.ExitHalted, true // nodes that joined after the last step failed
@@ -219,12 +219,12 @@ func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollo
 func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (lines []string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	settings, err := fleet.Settings(ctx, c, r)
+	settings, err := query.Settings(ctx, c, r)
 	if err != nil || r.Status.Nodes.Updated == 0 {
 		return nil
 	}
 	s := describe.Situation{Rollouts: []v1alpha1.NodeConfigRollout{*r}}
-	for p, err := range fleet.Pairs(ctx, c, labels.Everything()) {
+	for p, err := range query.Pairs(ctx, c, labels.Everything()) {
 		if err != nil {
 			return nil
 		}
@@ -240,7 +240,7 @@ func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 
 // warnIfControllerSilent warns if no controller leads. Without a Lease none does, unless a controller has processed the rollout.
 func (a *app) warnIfControllerSilent(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) {
-	if settings, err := fleet.Settings(ctx, c, r); err == nil {
+	if settings, err := query.Settings(ctx, c, r); err == nil {
 		a.WarnIfControllerSilent(ctx, c, settings, r.Status.Controller == nil)
 	}
 }
@@ -254,7 +254,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	interrupted := ctx
 	ctx, stop := command.Limited(ctx, w.timeout)
 	defer stop()
-	r, err := fleet.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err == nil {
 		err = w.until.check(r)
 	}
@@ -264,10 +264,10 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	a.warnIfControllerSilent(ctx, c, r)
 	out := a.follower(ctx, c, f)
 	var late <-chan time.Time
-	if fleet.Observed(r) {
+	if query.Observed(r) {
 		out.show(r)
 	} else {
-		late = time.After(fleet.ObserveTimeout) // the controller answers soon
+		late = time.After(query.ObserveTimeout) // the controller answers soon
 	}
 	for updates := watchRollout(ctx, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
@@ -290,13 +290,13 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 				out.trouble(u.Err)
 			default:
 				r = u.Object
-				fleet.FromServer(r)
-				if fleet.Observed(r) || late == nil {
+				query.FromServer(r)
+				if query.Observed(r) || late == nil {
 					out.show(r)
 				}
 			}
 		case <-late:
-			if late = nil; !fleet.Observed(r) {
+			if late = nil; !query.Observed(r) {
 				out.show(r)
 			}
 		case <-out.tick():
@@ -323,8 +323,8 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 // plainLine returns the status of a rollout as one line.
 func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	st := &r.Status
-	if !fleet.Observed(r) {
-		return fmt.Sprintf("%s: %s", r.Name, fleet.Unobserved)
+	if !query.Observed(r) {
+		return fmt.Sprintf("%s: %s", r.Name, query.Unobserved)
 	}
 	var b strings.Builder
 	b.WriteString(r.Name)
@@ -339,7 +339,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if st.UpdateRevision != nil {
 		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", st.UpdateRevision.Number))
 	}
-	if steps := describe.StepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
+	if steps := stepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
 		fmt.Fprintf(&b, ", %s steps done", steps)
 	}
 	if st.UpdateRevision != nil && st.Nodes.Members > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts

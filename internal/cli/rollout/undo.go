@@ -15,7 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -59,7 +59,7 @@ func (a *app) completeRevision(cmd *cobra.Command, args []string, _ string) ([]s
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return a.Complete(cmd, func(ctx context.Context, c client.Reader) ([]string, error) {
-		r, err := fleet.Rollout(ctx, c, args[0])
+		r, err := query.Rollout(ctx, c, args[0])
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -102,7 +103,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 // ask reads the versions in the cluster, and returns the settings of the controller.
 func (v *Report) ask(ctx context.Context, c client.Client) (v1alpha1.RolloutController, error) {
 	nodes := map[string]int{}
-	for nc, err := range fleet.Configs(ctx, c) {
+	for nc, err := range query.Configs(ctx, c) {
 		if err != nil {
 			return v1alpha1.RolloutController{}, err
 		}
@@ -112,10 +113,10 @@ func (v *Report) ask(ctx context.Context, c client.Client) (v1alpha1.RolloutCont
 		v.Agents = append(v.Agents, Agents{version, nodes[version]})
 	}
 	settings := fleet.DefaultSettings
-	if rollouts, err := fleet.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
+	if rollouts, err := query.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
 		settings = fleet.SettingsIn(rollouts.Items)
 	}
-	lease, err := fleet.ControllerLease(ctx, c, settings.Namespace)
+	lease, err := query.ControllerLease(ctx, c, settings.Namespace)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		err = nil
 	}

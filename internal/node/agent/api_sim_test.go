@@ -217,7 +217,7 @@ func named(ref *v1alpha1.NodeConfigSource) trial.Config {
 		return trial.Config{}
 	}
 	cm := ref.ConfigMapRef
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(cm.UID), Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
+	c := trial.Config{Revision: string(cm.UID), ConfigRevision: v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
 	if r := ref.RolloutRef; r != nil {
 		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt}
 	}

@@ -297,7 +297,7 @@ func TestChangedFilesAreThoseEditedAddedOrRemoved(t *testing.T) {
 }
 
 func TestDriftedSaysHowManyFilesAndFields(t *testing.T) {
-	c := drifted(&v1alpha1.Drift{Files: []string{"/a", "/b"}, NotCompared: "why"}, trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "r"}, Dropin: true})
+	c := drifted(&v1alpha1.Drift{Files: []string{"/a", "/b"}, NotCompared: "why"}, trial.Config{Revision: "r", Dropin: true})
 	want := "2 local files changed since the kubelet was started; the change takes effect at the next restart of the kubelet; /configz is not compared: why"
 	if c.Status != "True" || c.Reason != v1alpha1.DriftFilesEdited || c.Message != want {
 		t.Errorf("the condition is %+v", c)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -104,7 +103,7 @@ func (a *Agent) checkpoint(revision string) error {
 	}
 	sum, err := a.disk.store.Put(revision, data)
 	if err == nil {
-		a.assignment.saved = trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision}, Checkpoint: sum}
+		a.assignment.saved = trial.Config{Revision: revision, Checkpoint: sum}
 	}
 	return err
 }

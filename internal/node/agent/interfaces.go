@@ -26,7 +26,7 @@ type Kubelet interface {
 	Identity() (string, error)
 	Version(ctx context.Context) (string, error)
 	// Local returns the kind of the local configuration.
-	Local() v1alpha1.LocalConfig
+	Local() trial.LocalConfig
 	CheckLocal(ctx context.Context) component.Verdict
 	// LocalDigest changes when the local configuration changes.
 	LocalDigest() string

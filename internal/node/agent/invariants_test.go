@@ -139,7 +139,7 @@ func (r *invariants) settled(good string) {
 		active = string(status.Active.UID)
 	}
 	if intended := w.intended(); active != intended {
-		if _, bad := v.BadEntry(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: intended}}); !bad && !v.IsRevoked(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(intended)}}) || intended == "" {
+		if _, bad := v.BadEntry(trial.Config{Revision: intended}); !bad && !v.IsRevoked(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(intended)}}) || intended == "" {
 			r.complain("%q runs, intended is %q, which is not bad: %s", active, intended, w.configOK())
 		}
 		if active != v.LastKnownGood.Revision {

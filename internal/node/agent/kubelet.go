@@ -15,13 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/podguard/machine"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor/relay"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -94,11 +94,11 @@ func (h *HostKubelet) Identity() (string, error) {
 }
 
 // Local implements Kubelet.
-func (h *HostKubelet) Local() v1alpha1.LocalConfig {
+func (h *HostKubelet) Local() trial.LocalConfig {
 	if h.InitFile != "" || h.Config != "" {
-		return v1alpha1.LocalConfigInit
+		return trial.LocalInit
 	}
-	return v1alpha1.LocalConfigDefault
+	return trial.LocalDefault
 }
 
 // Version implements Kubelet.

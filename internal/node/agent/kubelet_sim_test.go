@@ -14,10 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -192,7 +192,7 @@ func (k *simKubelet) Identity() (string, error) {
 	return s.identity, s.identityErr
 }
 
-func (k *simKubelet) Local() v1alpha1.LocalConfig { return v1alpha1.LocalConfigInit }
+func (k *simKubelet) Local() trial.LocalConfig { return trial.LocalInit }
 
 func (k *simKubelet) Version(context.Context) (string, error) {
 	k.asked.Add(1)

@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -200,15 +200,15 @@ func TestFailedStartReturnsTheReason(t *testing.T) {
 
 func TestLocalIsInitIfThereIsAFile(t *testing.T) {
 	h := hostKubelet(t)
-	if got := h.Local(); got != v1alpha1.LocalConfigDefault {
+	if got := h.Local(); got != trial.LocalDefault {
 		t.Errorf("without any file it is %s", got)
 	}
 	h.InitFile = "/etc/evenkeel/kubelet"
-	if got := h.Local(); got != v1alpha1.LocalConfigInit {
+	if got := h.Local(); got != trial.LocalInit {
 		t.Errorf("with an init file it is %s", got)
 	}
 	h.InitFile, h.Kubelet.Config = "", "/var/lib/kubelet/config.yaml"
-	if got := h.Local(); got != v1alpha1.LocalConfigInit {
+	if got := h.Local(); got != trial.LocalInit {
 		t.Errorf("with the kubelet's own --config it is %s", got)
 	}
 }

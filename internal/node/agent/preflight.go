@@ -80,9 +80,9 @@ func (a *Agent) judgePreflight(ctx context.Context) {
 func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context) v1alpha1.PreflightAnswer {
 	ref := r.ConfigMapRef
 	c := trial.Config{
-		ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
-			SHA256: ref.SHA256},
-		Rollout: v1alpha1.RolloutReference{Attempt: r.Attempt},
+		Revision:       string(ref.UID),
+		ConfigRevision: v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256},
+		Rollout:        v1alpha1.RolloutReference{Attempt: r.Attempt},
 	}
 	state, guard, alive := a.state, a.guardInput(), a.kubelet.process != nil // a decision copies what it changes of the state
 	running := a.kubelet.verdict.Effective

@@ -227,3 +227,15 @@ type reports struct {
 	saved         []byte               // the last description for Options.SaveRunning
 	saveFailed    bool
 }
+
+// log returns a logger with a configuration's attributes, which docs/operating.md, Logs, lists.
+func (a *Agent) log(c trial.Config) *slog.Logger {
+	if c.IsLocal() {
+		return a.o.Log.With("uid", "")
+	}
+	log := a.o.Log.With("uid", c.Revision, "namespace", c.Namespace, "name", c.Name)
+	if c.Rollout.Name != "" {
+		log = log.With("rollout", c.Rollout.Name, "revision", c.Rollout.Revision)
+	}
+	return log
+}

@@ -59,7 +59,7 @@ func (a *Agent) published(st trial.Status) trial.Status {
 
 // nodeConfigStatus adds a decision's status, and the limits and the new errors of the kubelet, to a status that has the other fields.
 func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
-	out.Local, out.Error = st.Local, st.Error
+	out.Error = st.Error
 	out.Conditions = []metav1.Condition{{
 		Type:               v1alpha1.ConditionConfigOK,
 		Status:             st.Condition.Status,

@@ -18,27 +18,28 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestStatusContainsTheWholeDecision(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	when := metav1.NewTime(at)
 	config := func(uid string) trial.Config {
-		return trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: uid + "-0123456789ab", UID: types.UID(uid), Namespace: "ns", Name: "name-" + uid, SHA256: "sha-" + uid}}
+		return trial.Config{Revision: uid + "-0123456789ab", ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(uid), Namespace: "ns", Name: "name-" + uid, SHA256: "sha-" + uid}}
 	}
 	api := func(uid string) v1alpha1.ConfigRevision {
 		c := config(uid)
-		return v1alpha1.ConfigRevision{Namespace: c.Namespace, Name: c.Name, UID: types.UID(uid), SHA256: c.SHA256, Revision: c.Revision}
+		return v1alpha1.ConfigRevision{Namespace: c.Namespace, Name: c.Name, UID: types.UID(uid), SHA256: c.SHA256}
 	}
 	assigned := config("a")
 	assigned.Rollout = v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 2, AssignedAt: metav1.NewTime(at)}
 	st := trial.Status{
-		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.AdoptedConfig{Config: config("c"), Since: at}, Local: v1alpha1.LocalConfigInit,
+		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.AdoptedConfig{Config: config("c"), Since: at}, Local: trial.LocalInit,
 		Condition: trial.Condition{Status: "False", Reason: "CrashLooped", Message: "using b", Cause: "a crash-looped"}, Error: "words",
 		Trial: &trial.Progress{StartTime: at, Healthy: 63900 * time.Millisecond, Duration: 10 * time.Minute, Restarts: 1, Threshold: 3},
 		Bad: []trial.BadConfig{
-			{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a-0123456789ab", UID: "a", Namespace: "ns", Name: "name-a"}, Time: at, Reason: "crash-looped", Detail: "exit status 1"},
-			{ConfigRevision: v1alpha1.ConfigRevision{Revision: "d", UID: "d"}, Time: at, Reason: "lost the API"},
+			{Revision: "a-0123456789ab", ConfigRevision: v1alpha1.ConfigRevision{UID: "a", Namespace: "ns", Name: "name-a"}, Time: at, Reason: "crash-looped", Detail: "exit status 1"},
+			{Revision: "d", ConfigRevision: v1alpha1.ConfigRevision{UID: "d"}, Time: at, Reason: "lost the API"},
 		},
 	}
 	others := v1alpha1.NodeConfigStatus{
@@ -50,7 +51,6 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 		Assigned:           &a,
 		Active:             &b,
 		LastKnownGood:      &v1alpha1.LastKnownGoodConfig{ConfigRevision: api("c"), Since: &when},
-		Local:              v1alpha1.LocalConfigInit,
 		Error:              "words",
 		Trial:              &v1alpha1.Trial{StartTime: &when, HealthySeconds: 63, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3},
 		BadConfigs: []v1alpha1.BadConfig{
@@ -114,7 +114,7 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 	} {
 		st := trial.Status{Condition: trial.Condition{Status: tt.ok, Reason: "why", Cause: "cause"}}
 		if tt.assigned {
-			st.Assigned = &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a"}}
+			st.Assigned = &trial.Config{Revision: "a"}
 		}
 		if got := configured(st, tt.generation); got != tt.want {
 			t.Errorf("ConfigOK %s, assigned %t: %+v, want %+v", tt.ok, tt.assigned, got, tt.want)
@@ -123,12 +123,8 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 }
 
 func TestStatusOfLocalContainsNoConfig(t *testing.T) {
-	for local, want := range map[v1alpha1.LocalConfig]v1alpha1.LocalConfig{v1alpha1.LocalConfigInit: v1alpha1.LocalConfigInit, v1alpha1.LocalConfigDefault: v1alpha1.LocalConfigDefault} {
-		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", UID: "a"}}}, nil, "", v1alpha1.NodeConfigStatus{})
-		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil {
-			t.Errorf("%s: %+v", local, got)
-		}
-	}
+	got := nodeConfigStatus(trial.Status{Assigned: &trial.Config{Revision: "a", ConfigRevision: v1alpha1.ConfigRevision{UID: "a"}}}, nil, "", v1alpha1.NodeConfigStatus{})
+	assert.That(t, got.Active == nil && got.LastKnownGood == nil && got.Trial == nil && got.BadConfigs == nil, "%+v", got)
 }
 
 // TestFirstReportContainsNumbersForPlans: for a node that joins nothing is assigned, so nothing is watched.

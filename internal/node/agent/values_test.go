@@ -73,7 +73,7 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
 		s, current := w.status(), w.view().Current
 		if a := s.Active; a == nil || a.UID != "uid-good" || a.SHA256 != current.SHA256 || a.ResolvedSHA256 == "" ||
-			a.Revision != "uid-good-"+a.ResolvedSHA256[:12] || s.LastKnownGood.ConfigRevision != *a || *s.Assigned != *a {
+			current.Revision != "uid-good-"+a.ResolvedSHA256[:12] || s.LastKnownGood.ConfigRevision != *a || *s.Assigned != *a {
 			t.Errorf("active is %+v, assigned %+v", a, s.Assigned)
 		}
 		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + current.Revision + "/kubelet"))(t))
@@ -341,7 +341,7 @@ func (s oneCheckpoint) Get(trial.Config) ([]byte, error) { return s.data, nil }
 func TestACheckpointWithOtherValuesIsNotUsed(t *testing.T) {
 	p := assert.Value(payload.FromConfigMap(rules("uid-good")))(t)
 	r := assert.Value(p.Resolve(payload.Capacity{CPU: 4000}))(t)
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-good", SHA256: p.SHA256}}.WithValues(r.Digest)
+	c := trial.Config{Revision: "uid-good", ConfigRevision: v1alpha1.ConfigRevision{SHA256: p.SHA256}}.WithValues(r.Digest)
 	for name, test := range map[string]struct {
 		change func(*corev1.ConfigMap)
 		want   string

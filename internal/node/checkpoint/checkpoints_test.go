@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
@@ -25,12 +24,12 @@ func TestPutReturnsTheDigestThatGetVerifies(t *testing.T) {
 	if err != nil || digest != fmt.Sprintf("%x", sha256.Sum256(data)) {
 		t.Fatalf("%s, %v", digest, err)
 	}
-	for _, c := range []trial.Config{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-a"}, Checkpoint: digest}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-a"}}} {
+	for _, c := range []trial.Config{{Revision: "uid-a", Checkpoint: digest}, {Revision: "uid-a"}} {
 		if got, err := s.Get(c); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	if _, err := s.Get(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-b"}}); !errors.Is(err, checkpoint.ErrNotFound) {
+	if _, err := s.Get(trial.Config{Revision: "uid-b"}); !errors.Is(err, checkpoint.ErrNotFound) {
 		t.Errorf("another: %v", err)
 	}
 }
@@ -52,7 +51,7 @@ func TestPutKeepsTheSameBytesAndMakesThemDurable(t *testing.T) {
 	if _, err := s.Put("uid-a", data); err != nil || fsys.Operations() != before+1 {
 		t.Errorf("%q, %v", fsys.Log()[before:], err)
 	}
-	if got, err := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Get(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-a"}}); err != nil || !bytes.Equal(got, data) {
+	if got, err := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Get(trial.Config{Revision: "uid-a"}); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("after a power cut: %s, %v", got, err)
 	}
 }
@@ -96,7 +95,7 @@ func TestUnreadableCheckpointIsSetAsideForANewDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsys.FailRead(dir+"/checkpoints/uid-a", syscall.EIO)
-	if _, err := s.Get(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-a"}}); !errors.Is(err, syscall.EIO) || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNotFound) {
+	if _, err := s.Get(trial.Config{Revision: "uid-a"}); !errors.Is(err, syscall.EIO) || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNotFound) {
 		t.Errorf("get: %v", err)
 	}
 	if _, err := s.Put("uid-a", data); err != nil || !exists(fsys, "checkpoints/uid-a.corrupt") {
@@ -125,7 +124,7 @@ func TestCorruptCheckpointIsSetAsideAndReplacedByANewOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		fsys.Plant(dir+"/checkpoints/uid-a", tt.content)
-		c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-a"}}
+		c := trial.Config{Revision: "uid-a"}
 		if tt.digest {
 			c.Checkpoint = digest
 		}

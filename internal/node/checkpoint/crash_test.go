@@ -63,7 +63,7 @@ func history() []step {
 	add("adopt another", "uid-b", adopt("uid-b", "b", 20))
 	add("crash", "", func() { s.Startups = append(s.Startups[:1:1], at(21)) })
 	add("fail", "", func() {
-		s.Bad = []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-b", UID: "uid-b", SHA256: hex64("b")}, Time: at(22), Reason: "crash-looped", Failure: v1alpha1.ReasonCrashLooped, Attempt: 1, Provisional: true}}
+		s.Bad = []trial.BadConfig{{Revision: "uid-b", ConfigRevision: v1alpha1.ConfigRevision{UID: "uid-b", SHA256: hex64("b")}, Time: at(22), Reason: "crash-looped", Failure: v1alpha1.ReasonCrashLooped, Attempt: 1, Provisional: true}}
 	})
 	add("confirm", "", func() { s.Bad[0].Provisional, s.Trial, s.Startups = false, nil, nil })
 	add("lift", "uid-b", func() {

@@ -37,8 +37,7 @@ func configMap(uid, payload string) []byte {
 
 func config(uid, payload string) trial.Config {
 	return trial.Config{
-		ConfigRevision: v1alpha1.ConfigRevision{Revision: uid, UID: types.UID(uid), Namespace: "evenkeel-system", Name: "workers",
-			SHA256: hex64(payload), ResolvedSHA256: hex64("d")}, Checkpoint: hex64(payload), Dropin: true,
+		Revision: uid, ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(uid), Namespace: "evenkeel-system", Name: "workers", SHA256: hex64(payload), ResolvedSHA256: hex64("d")}, Checkpoint: hex64(payload), Dropin: true,
 		Rollout:        v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: 1, AssignedAt: metav1.NewTime(noon.Truncate(time.Second))},
 		RequestedTerms: trial.RequestedTerms{Duration: metav1.Duration{Duration: 30 * time.Minute}, Starts: 1, AllowPodLoss: true},
 		AssignedBy:     "uid-nodeconfig",
@@ -52,7 +51,7 @@ func full() trial.State {
 		Current:       trial.AdoptedConfig{Config: config("uid-b", "b"), Since: noon},
 		LastKnownGood: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon.Add(-time.Hour)},
 		Revoked:       []types.UID{"uid-z"},
-		Bad: []trial.BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-c", UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c"), ResolvedSHA256: hex64("d")}, Time: noon,
+		Bad: []trial.BadConfig{{Revision: "uid-c", ConfigRevision: v1alpha1.ConfigRevision{UID: "uid-c", Namespace: "evenkeel-system", Name: "workers", SHA256: hex64("c"), ResolvedSHA256: hex64("d")}, Time: noon,
 			Reason: "current (UID: uid-c) crash-looped", Detail: "exit status 1 <&>", Failure: v1alpha1.ReasonCrashLooped, Attempt: 2, Provisional: true}},
 		Temporary: &trial.Temporary{Revision: "uid-b", End: trial.End{After: lasting(15 * time.Minute), Requested: "2026-05-01T12:00:00Z"},
 			Ran: lasting(20 * time.Second), Ended: noon},

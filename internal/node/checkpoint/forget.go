@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -75,7 +74,7 @@ func (s *Store) removedByHand() (revisions []string) {
 		return nil
 	}
 	for _, b := range was.Bad {
-		if _, still := is.BadEntry(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: b.Revision}}); !still {
+		if _, still := is.BadEntry(trial.Config{Revision: b.Revision}); !still {
 			revisions = append(revisions, b.Revision)
 		}
 	}

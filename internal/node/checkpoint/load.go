@@ -342,8 +342,8 @@ func (l *loader) newestPromoted() (trial.AdoptedConfig, bool) {
 			continue
 		}
 		m := object.Metadata
-		m.Revision, m.SHA256, m.ResolvedSHA256 = p.Revision, p.SHA256, p.Resolved
-		c := trial.Config{ConfigRevision: m, Checkpoint: sha256hex(data)}
+		m.SHA256, m.ResolvedSHA256 = p.SHA256, p.Resolved
+		c := trial.Config{ConfigRevision: m, Revision: p.Revision, Checkpoint: sha256hex(data)}
 		if _, bad := l.state.BadEntry(c); bad || l.state.IsRevoked(c) || m.UID == "" || !strings.HasPrefix(p.Revision, string(m.UID)) {
 			continue
 		}

@@ -135,7 +135,7 @@ func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 	const file = version + "/bad-configs"
 	state := full()
-	state.Bad = append(state.Bad, trial.BadConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: "uid-d"}, Time: noon, Reason: "r", Failure: v1alpha1.ReasonCrashLooped})
+	state.Bad = append(state.Bad, trial.BadConfig{Revision: "uid-d", Time: noon, Reason: "r", Failure: v1alpha1.ReasonCrashLooped})
 	fsys, s := saved(t, state)
 	one, two := read(t, fsys, file), full().Bad
 	if err := open(t, fsys).Save(trial.State{}); err != nil { // what an empty list looks like

@@ -335,7 +335,7 @@ func anyState(t *rapid.T) trial.State {
 		if rapid.Bool().Draw(t, "local") {
 			return r
 		}
-		r.Config = trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision.Draw(t, "revision"), Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), UID: types.UID(text.Draw(t, "uid")), SHA256: digest.Draw(t, "payload")},
+		r.Config = trial.Config{Revision: revision.Draw(t, "revision"), ConfigRevision: v1alpha1.ConfigRevision{Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), UID: types.UID(text.Draw(t, "uid")), SHA256: digest.Draw(t, "payload")},
 			Checkpoint: digest.Draw(t, "file")}
 		if rapid.Bool().Draw(t, "asks") {
 			r.RequestedTerms = trial.RequestedTerms{Duration: metav1.Duration{Duration: time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "duration"))}, Starts: rapid.IntRange(0, 11).Draw(t, "starts"), AllowPodLoss: rapid.Bool().Draw(t, "pod loss")}
@@ -358,7 +358,7 @@ func anyState(t *rapid.T) trial.State {
 	s := trial.State{Current: record.Draw(t, "current"), LastKnownGood: record.Draw(t, "last-known-good"), Revoked: rapid.SliceOfN(rapid.Map(text, func(s string) types.UID { return types.UID("u" + s) }), 1, 4).Draw(t, "revoked")}
 	clock := at.Draw(t, "clock")
 	for i, r := range rapid.SliceOfNDistinct(revision, 0, 5, rapid.ID[string]).Draw(t, "bad") {
-		s.Bad = append(s.Bad, trial.BadConfig{ConfigRevision: v1alpha1.ConfigRevision{Revision: r, UID: types.UID(text.Draw(t, "uid")), SHA256: digest.Draw(t, "payload")}, Time: clock.Add(-time.Duration(i) * time.Second),
+		s.Bad = append(s.Bad, trial.BadConfig{Revision: r, ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(text.Draw(t, "uid")), SHA256: digest.Draw(t, "payload")}, Time: clock.Add(-time.Duration(i) * time.Second),
 			Reason: text.Draw(t, "reason"), Detail: text.Draw(t, "detail"), Failure: v1alpha1.ReasonNotReady, Attempt: rapid.Int64().Draw(t, "attempt"), Provisional: rapid.Bool().Draw(t, "provisional")})
 		s.Promoted = append(s.Promoted, trial.Promotion{Revision: r, SHA256: digest.Draw(t, "promoted"), Time: at.Draw(t, "time")})
 		s.Startups = append(s.Startups, at.Draw(t, "startup"))

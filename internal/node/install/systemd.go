@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -319,4 +321,19 @@ func describeError(err error) error {
 		return fmt.Errorf("denied by the policy of D-Bus, polkit or SELinux: %s", message)
 	}
 	return fmt.Errorf("%s (%s)", message, e.Name)
+}
+
+// journalLines is enough to see why a service ended.
+const journalLines = 20
+
+// Journal returns the last log lines of a unit; "" if there is no journal.
+func Journal(ctx context.Context, u Unit) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "journalctl", "--unit="+u.Name, "--boot", "--lines="+strconv.Itoa(journalLines), "--no-pager",
+		"--output=cat", "--quiet").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }

@@ -4,10 +4,13 @@
 package install
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // file is a unit file or drop-in on disk.
@@ -127,4 +130,139 @@ func quote(word string, expands bool) (string, error) {
 		return word, nil
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`, nil
+}
+
+// DropInName is the name of the drop-in file that install writes.
+const DropInName = "90-evenkeel.conf"
+
+// trialName is the name of a drop-in on trial. systemd reads it after DropInName.
+const trialName = "90-evenkeel.trial.conf"
+
+// The first line of our drop-in ends with the digest of the rest, to tell an edited file from one of an older evenkeel.
+const marker = "# Written by `evenkeel-agent install`; `evenkeel-agent uninstall` takes it away. sha256:"
+
+// flagsMark begins the line with the agent's flags, as JSON.
+const flagsMark = "# The agent's flags: "
+
+// fixedSettings are the settings that do not depend on the node.
+//
+// Nothing here restricts the kubelet. Settings with a private mount namespace (ProtectSystem=, PrivateTmp=, ProtectProc=
+// and the like) would hide volumes from the pods; system call filters, NoNewPrivileges= and capabilities would also
+// apply to the kubelet, its mount helpers and its credential plugins; RestrictSUIDSGID= breaks fsGroup.
+const fixedSettings = `[Unit]
+# systemd must never stop restarting the kubelet: a node needs it.
+StartLimitIntervalSec=0
+
+[Service]
+# The unit is active when the kubelet is healthy. The agent forwards the kubelet's notifications; systemd accepts them from
+# the agent only.
+Type=notify
+NotifyAccess=main
+
+ExecStart=
+ExecStart=%s
+
+# Only the agent gets SIGTERM; it stops the kubelet. systemd kills the remaining processes after TimeoutStopSec.
+KillMode=mixed
+
+# The kubelet ends when its agent ends. Restart both quickly.
+Restart=always
+RestartSec=1
+
+# When memory runs out, the agent and the kubelet are killed last, and the kill of a dry run stops neither.
+OOMScoreAdjust=-999
+OOMPolicy=continue
+
+# Longer than --stop-grace, so that the kubelet has time to stop.
+TimeoutStopSec=%d
+
+# Enough for a trial at boot to finish: to detect that the configuration on trial does not work, to fall back, and to detect
+# that the previous configuration does not work either. Each takes a dry run and --health-timeout.
+TimeoutStartSec=%d
+
+# Temporary files; on a tmpfs, so that a full disk stops neither the kubelet nor a dry run. The state directory is below;
+# it is writable even if the unit protects the file system.
+RuntimeDirectory=evenkeel
+RuntimeDirectoryMode=0700
+`
+
+// wrapper is the command line that starts a kubelet under the agent.
+type wrapper struct {
+	agent  string   // path of the program
+	flags  []string // of the agent
+	limits Limits
+	before command
+}
+
+// Limits are settings of the agent that its unit must respect.
+type Limits struct {
+	StopGrace     time.Duration
+	HealthTimeout time.Duration
+	StateDir      string // the agent's state directory; empty: none
+}
+
+// render returns the drop-in.
+func (w wrapper) render() (string, error) {
+	line := w.before.prefix + w.agent
+	expands := !strings.Contains(w.before.prefix, ":")
+	for _, f := range w.flags {
+		word, err := quote(f, expands)
+		if err != nil {
+			return "", fmt.Errorf("flag of the agent: %w", err)
+		}
+		line += " " + word
+	}
+	line += " -- " + w.before.text
+	flags, err := json.Marshal(w.flags)
+	if err != nil {
+		return "", err
+	}
+	body := "# Do not edit. Put additions into your own file, such as 95-local.conf in this directory. If the kubelet's own unit\n" +
+		"# changes, run `evenkeel-agent install` again: this file has a copy of the kubelet's command line from\n" +
+		"# " + w.before.file + "\n" + flagsMark + string(flags) + "\n\n" +
+		fmt.Sprintf(fixedSettings, line, max(60, seconds(w.limits.StopGrace)+30), max(600, 5*seconds(w.limits.HealthTimeout)))
+	if name, err := filepath.Rel("/var/lib", w.limits.StateDir); w.limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
+		body += "StateDirectory=" + strings.ReplaceAll(name, "%", "%%") + "\nStateDirectoryMode=0700\n"
+	}
+	return sign(body), nil
+}
+
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+func sign(body string) string {
+	return fmt.Sprintf("%s%x\n%s", marker, sha256.Sum256([]byte(body)), body)
+}
+
+// origin is the author of a drop-in.
+type origin int
+
+const (
+	foreign origin = iota
+	edited         // ours, but changed since
+	ours
+)
+
+func originOf(content string) origin {
+	line, body, _ := strings.Cut(content, "\n")
+	switch {
+	case !strings.HasPrefix(line, marker):
+		return foreign
+	case sign(body) != content:
+		return edited
+	}
+	return ours
+}
+
+// flagsOf returns the agent's flags from our drop-in.
+func flagsOf(content string) ([]string, error) {
+	for line := range strings.Lines(content) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), strings.TrimSpace(flagsMark)); ok {
+			var flags []string
+			if err := json.Unmarshal([]byte(text), &flags); err != nil {
+				return nil, fmt.Errorf("the agent's flags in %s: %w", DropInName, err)
+			}
+			return flags, nil
+		}
+	}
+	return nil, fmt.Errorf("no flags of the agent in %s", DropInName)
 }

@@ -40,7 +40,7 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 	s := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 1<<63 - 1,
 		Assigned:           &revision, Active: &revision, LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: revision, Since: &at},
-		Local: v1alpha1.LocalConfigDefault, Error: long,
+		Error:        long,
 		Trial:        &v1alpha1.Trial{StartTime: &at, HealthySeconds: 1 << 40, DurationSeconds: 1 << 40, Restarts: 10, CrashLoopThreshold: 10},
 		RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeSelfHosted,
 		ComponentVersion: strings.Repeat("v", 64), AgentVersion: name,

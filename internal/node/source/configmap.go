@@ -145,7 +145,7 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 		return
 	}
 	s.digest = digest
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revision, Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID},
+	c := trial.Config{Revision: revision, ConfigRevision: v1alpha1.ConfigRevision{Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID},
 		AssignedBy: s.own.String()}
 	// A revision holds only the beginning of the digest.
 	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {
@@ -204,3 +204,41 @@ func (s *ConfigMapSource) describeError(err error) string {
 		"config/configmap-source, which lets every node read that whole namespace",
 		s.own.Node, s.own.Namespace))
 }
+
+// Manifest returns a Role and a RoleBinding, in YAML, that let the node read this ConfigMap only.
+func (m NodeConfigMap) Manifest() string {
+	return fmt.Sprintf(manifest, "evenkeel-"+m.Name, m.Namespace, m.Name, "system:node:"+m.Node)
+}
+
+// manifest takes the name of both objects, their namespace, the ConfigMap, and the user of the node. All are quoted,
+// because YAML would read some names as numbers.
+const manifest = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: %[1]q
+  namespace: %[2]q
+  labels:
+    app.kubernetes.io/part-of: evenkeel
+rules:
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [%[3]q]
+  verbs: [get, list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: %[1]q
+  namespace: %[2]q
+  labels:
+    app.kubernetes.io/part-of: evenkeel
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: %[1]q
+subjects:
+- apiGroup: rbac.authorization.k8s.io
+  kind: User
+  name: %[4]q
+`

@@ -74,8 +74,7 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	cm := createOwn(t, node, kubelet110)
 	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	want := trial.Config{
-		ConfigRevision: v1alpha1.ConfigRevision{Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: cm.UID,
-			SHA256: payload.Digest("kubelet", []byte(kubelet110))},
+		Revision: revisionOf(cm, kubelet110), ConfigRevision: v1alpha1.ConfigRevision{Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(kubelet110))},
 		AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node,
 	}
 	assert.NoDiff(t, cmp.Diff(want, a.Config), "the configuration")
@@ -140,7 +139,7 @@ func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	a, ok := s.compose()
 	want := Answer{
 		Kind: trial.Invalid, Changed: true,
-		Config: trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: revisionOf(cm, kubelet110), Namespace: own.Namespace, Name: own.Name, UID: "uid-1"}, AssignedBy: own.String()},
+		Config: trial.Config{Revision: revisionOf(cm, kubelet110), ConfigRevision: v1alpha1.ConfigRevision{Namespace: own.Namespace, Name: own.Name, UID: "uid-1"}, AssignedBy: own.String()},
 		Cause: own.String() + " (UID: uid-1) was changed: this node recorded payload " + recorded + " for revision uid-1-" + digest[:12] +
 			", but now it is " + digest + "; change it again, for example by a comment",
 	}

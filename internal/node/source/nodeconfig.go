@@ -7,10 +7,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -242,8 +245,8 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 		return trial.Config{}
 	}
 	ref := s.ConfigMapRef
-	c := trial.Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name,
-		UID: ref.UID}}
+	of := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
+	c := trial.Config{Revision: string(ref.UID), ConfigRevision: of}
 	if t := s.Temporary; t != nil {
 		c.End = trial.End{Requested: boundTime(t.RequestedAt.UTC()).Format(time.RFC3339)}
 		c.End.After.Duration = min(max(t.Duration.Duration, v1alpha1.MinTemporary), v1alpha1.MaxTemporary) // an older CRD lets everything pass
@@ -265,4 +268,120 @@ func asked(t payload.TrialSettings) trial.RequestedTerms {
 		a.Starts = *t.CrashLoopThreshold + 1
 	}
 	return a
+}
+
+// The CRD refuses what validate calls invalid, but an older CRD may not, and these names become parts of paths.
+var (
+	labelPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	namePattern  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	uidPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	shaPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// validate classifies a spec by itself: Unassigned, Nil, Invalid with the cause, or Assigned if the object must be
+// fetched. It implements "Finding and checkpointing intended configuration" of the proposal. A missing source has no
+// meaning by itself: only the node knows whether this NodeConfig assigned the running configuration.
+func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
+	switch {
+	case s == nil:
+		return trial.Unassigned, ""
+	case s.Local == nil && s.ConfigMapRef == nil:
+		return trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"
+	case s.Local != nil && s.ConfigMapRef != nil:
+		return trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but 2 were set: local and configMapRef"
+	case s.Local != nil:
+		return trial.Nil, ""
+	}
+	for _, field := range []struct {
+		name, value string
+		valid       bool
+		requirement string
+	}{
+		{"namespace", s.ConfigMapRef.Namespace, labelPattern.MatchString(s.ConfigMapRef.Namespace),
+			"a DNS label of lower-case letters, digits and dashes"},
+		{"name", s.ConfigMapRef.Name, len(s.ConfigMapRef.Name) <= 253 && namePattern.MatchString(s.ConfigMapRef.Name),
+			"a DNS name of lower-case letters, digits, dashes and dots"},
+		{"uid", string(s.ConfigMapRef.UID), uidPattern.MatchString(string(s.ConfigMapRef.UID)),
+			"letters, digits, dots, dashes and underscores, beginning with a letter or digit"},
+		{"sha256", s.ConfigMapRef.SHA256, s.ConfigMapRef.SHA256 == "" || shaPattern.MatchString(s.ConfigMapRef.SHA256),
+			"64 lower-case hexadecimal digits"},
+	} {
+		if field.value == "" && !field.valid {
+			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be non-empty", field.name)
+		}
+		if !field.valid {
+			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be %s, but is %s", field.name, field.requirement,
+				oneLine(fmt.Sprintf("%q", field.value)))
+		}
+	}
+	return trial.Assigned, ""
+}
+
+// EnsureNodeConfig creates an empty NodeConfig for a node that takes its configuration from elsewhere, so that the whole fleet
+// is visible. It returns when the NodeConfig exists, or ctx ends.
+func EnsureNodeConfig(ctx context.Context, client *Client, node string, log *slog.Logger) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := nodeConfigCreator{client: client, node: node, log: log, maxDelay: 5 * time.Minute, result: func(err error) {
+		if err == nil {
+			cancel()
+			return
+		}
+		log.Debug("cannot create the NodeConfig of this node, retrying", "err", err)
+	}}
+	c.run(ctx, 0)
+}
+
+// nodeConfigCreator creates a node's NodeConfig, with an empty spec.
+type nodeConfigCreator struct {
+	client   *Client
+	node     string
+	log      *slog.Logger
+	maxDelay time.Duration // between attempts
+	result   func(error)   // called after each attempt; nil: the NodeConfig exists
+}
+
+// run tries after delay, and then until ctx ends: an existing NodeConfig may be deleted before the watch shows it.
+func (c *nodeConfigCreator) run(ctx context.Context, delay time.Duration) {
+	retry := newRetry(c.client, c.maxDelay)
+	for ok := sleep(ctx, delay, retry.recovered, nil); ok; ok = retry.wait(ctx, nil, nil) {
+		_, err := c.client.do(ctx, newNodeConfig(c.node), nil)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			c.log.Info("created the NodeConfig of this node")
+		} else if apierrors.IsAlreadyExists(err) {
+			err = nil
+		}
+		c.result(err)
+	}
+}
+
+// newNodeConfig is the request that creates a NodeConfig that assigns nothing. It has an empty spec: without one a JSON patch
+// cannot add spec.configSource.
+func newNodeConfig(node string) request {
+	return request{verb: "POST", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", body: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       "NodeConfig",
+		"metadata":   map[string]string{"name": node},
+		"spec":       map[string]any{},
+	}}
+}
+
+// creationBackoff limits how often a NodeConfig is created that someone deletes repeatedly.
+type creationBackoff struct {
+	last  time.Time
+	retry wait.Backoff
+}
+
+// next returns the delay before the object is created again.
+func (p *creationBackoff) next() time.Duration {
+	quiet := p.last.IsZero() || time.Since(p.last) > 5*time.Minute
+	p.last = time.Now()
+	if quiet {
+		p.retry = newBackoff(time.Minute)
+		return 0
+	}
+	return p.retry.Step()
 }

@@ -24,7 +24,7 @@ import (
 
 func someStatus(words string) v1alpha1.NodeConfigStatus {
 	return v1alpha1.NodeConfigStatus{
-		ObservedGeneration: 1, Error: words, Local: v1alpha1.LocalConfigInit, AgentVersion: "v0",
+		ObservedGeneration: 1, Error: words, AgentVersion: "v0",
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: "LocalInit", Message: words, ObservedGeneration: 1}},
 	}
 }

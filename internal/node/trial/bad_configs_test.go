@@ -26,7 +26,7 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 		t.Fatalf("it is not bad: %+v", n.state.Bad)
 	}
 	for i := range 3 * maxBad {
-		c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
+		c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
 		n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 		n.intent = Intent{Kind: Assigned, Config: c}
 		n.converge()
@@ -62,7 +62,7 @@ func TestBadEntryOfTheAssignedConfigSurvives(t *testing.T) {
 	n.converge()
 	fails(randomConfig(1, 0))
 	for i := range maxBad - 1 {
-		c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
+		c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
 		n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 		n.intent = Intent{Kind: Assigned, Config: c}
 		n.converge()

@@ -99,7 +99,7 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 func TestTheTimeInABadStateSurvivesAnExit(t *testing.T) {
 	n := newNodeSim(t)
 	n.start()
-	n.intent = Intent{Kind: Assigned, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}}
+	n.intent = Intent{Kind: Assigned, Config: Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}}
 	n.converge()
 	n.healthy = false
 	n.pass(7 * time.Second)

@@ -16,8 +16,8 @@ import (
 func failing() *decider {
 	return &decider{
 		next: State{
-			Current: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}},
-			Run: Run{Started: true, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}, Crashes: 4, Counted: 4},
+			Current: AdoptedConfig{Config: Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}},
+			Run: Run{Started: true, Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}, Crashes: 4, Counted: 4},
 		},
 		o: Observed{Limits: Limits{CrashLoopThreshold: 3}, Verdicts: map[string]Verdict{"": {Outcome: Accepted}}},
 	}
@@ -60,7 +60,7 @@ func TestARollbackWaitsOnlyForTheVerdictOnItsTarget(t *testing.T) {
 		"what runs is not bad":                     {func(d *decider) { d.next.Bad = nil }, None},
 	} {
 		d := failing()
-		d.o.Child.Alive, d.next.Bad = true, []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", SHA256: "p0"}}}
+		d.o.Child.Alive, d.next.Bad = true, []BadConfig{{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p0"}}}
 		c.change(d)
 		_ = d.chooseConfig() && d.chooseAction()
 		if d.action.Kind != c.want || !d.action.Config.IsLocal() || len(d.toValidate) != 1 || d.toValidate[0].Revision != "u" {
@@ -107,7 +107,7 @@ func TestOnlyFailuresOfTheConfigurationAreCounted(t *testing.T) {
 		"the trial waits":                {func(d *decider) { d.next.Trial.Fallback = Inconclusive }, 1, 1},
 		"the configuration is forbidden": {func(d *decider) { d.next.Revoked = []types.UID{"u"} }, 1, 1},
 	} {
-		u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
+		u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
 		d := &decider{
 			next: State{Current: AdoptedConfig{Config: u}, Trial: &Trial{Revision: "u", Terms: Terms{Threshold: 3}}, Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u}},
 			o:    Observed{Child: Child{Exited: true, Spawned: true, Exit: "exit status 1"}},

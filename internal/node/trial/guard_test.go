@@ -11,8 +11,8 @@ import (
 )
 
 func TestARestartForAChangeAsksThePodGuard(t *testing.T) {
-	c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p"}}
-	good := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "q"}}
+	c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p"}}
+	good := Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "q"}}
 	verdicts := map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}, "g": {Outcome: Accepted}}
 	adopted := func() State {
 		s := State{Current: AdoptedConfig{Config: good, Since: epoch}, LastKnownGood: AdoptedConfig{Config: good, Since: epoch}}

@@ -309,7 +309,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	}
 	r.lostWrite[n.version] = r.lostWrite[n.version] || n.diskFails != "" || n.tearDisk != nil
 	for _, b := range before.Bad {
-		if _, still := d.Next.BadEntry(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: b.Revision}}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
+		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
 			n.seen["lifted"]++
 		}
 	}
@@ -389,7 +389,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	r.fallbackStable = o.Child.Alive && o.Child.Healthy
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
-		if x, bad := d.Next.BadEntry(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: b.Revision}}); bad && x.Revision == b.Revision && b.Provisional {
+		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
 			n.must(x.Provisional || x.Failure == v1alpha1.ReasonValidationFailed || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
 				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest[trial])
 			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,

@@ -15,10 +15,10 @@ import (
 
 // onTrial is a decision about u, which runs on trial beside g and is healthy.
 func onTrial() *decider {
-	u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
+	u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
 	return &decider{
 		next: State{
-			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}},
+			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}},
 			Trial:    &Trial{Revision: "u", Terms: Terms{Duration: metav1.Duration{Duration: 10 * time.Minute}, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}},
 			Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u, Healthy: true, SinceStart: time.Minute},
 		},
@@ -152,7 +152,7 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 		"local may run":          {Accepted, Node{API: true}, true},
 	} {
 		for _, healthy := range []bool{true, false} {
-			c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
+			c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
 			s := State{Current: AdoptedConfig{c, epoch}, LastKnownGood: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}}
 			s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Hour}, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}}
 			s.Run = Run{Started: true, Config: c, Healthy: healthy, NotReady: time.Hour, Unhealthy: time.Hour}

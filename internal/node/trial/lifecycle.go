@@ -170,7 +170,8 @@ var provisional = []string{v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy
 
 func (d *decider) markBad(c Config, failure, reason, detail string) {
 	b := BadConfig{
-		ConfigRevision: c.ConfigRevision, Time: d.o.Now, Reason: reason, Detail: detail, Failure: failure, Attempt: c.Rollout.Attempt,
+		ConfigRevision: c.ConfigRevision, Revision: c.Revision, Time: d.o.Now, Reason: reason, Detail: detail, Failure: failure,
+		Attempt:     c.Rollout.Attempt,
 		Provisional: slices.Contains(provisional, failure) || failure == v1alpha1.ReasonWorkloadHarmed && d.unexplained,
 	}
 	if !b.Provisional && b.matches(d.next.Current.Config) {

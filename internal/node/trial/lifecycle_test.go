@@ -14,7 +14,7 @@ import (
 )
 
 func TestADropInIsMergedWithTheLocalConfigurationOfItsStart(t *testing.T) {
-	u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}, Dropin: true}
+	u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p1"}, Dropin: true}
 	for name, c := range map[string]struct {
 		change func(d *decider, c *Config)
 		want   string
@@ -41,13 +41,13 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 		{"p1", "a", "a", true}, {"p1", "a", "b", false}, {"p1", "", "b", false}, {"p1", "a", "", true}, {"p2", "a", "a", false}, {"p2", "", "", false},
 	} {
 		d := &decider{next: State{Promoted: []Promotion{{Revision: "u", SHA256: "p1", Local: c.promoted}}}}
-		if got := d.isPromotedOn(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "v", SHA256: c.payload}}, c.local); got != c.want {
+		if got := d.isPromotedOn(Config{Revision: "v", ConfigRevision: v1alpha1.ConfigRevision{SHA256: c.payload}}, c.local); got != c.want {
 			t.Errorf("%s with %q, promoted with %q: %t", c.payload, c.local, c.promoted, got)
 		}
 	}
 	d := &decider{next: State{Promoted: []Promotion{
 		{Revision: "u", SHA256: "p1", Local: "a"}, {Revision: "v", SHA256: "p1", Local: "a"}, {Revision: "u", SHA256: "p1", Local: "b"}}}}
-	d.recordPromotion(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}}, "a", Promotion{})
+	d.recordPromotion(Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p1"}}, "a", Promotion{})
 	got := ""
 	for _, p := range d.next.Promoted {
 		got += p.Revision + p.Local + " "
@@ -61,7 +61,7 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 	for _, then := range []Baseline{{}, {API: true, Ready: true}, {Pending: true}} {
 		s := State{
-			Current: AdoptedConfig{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}}, epoch}, Startups: []time.Time{epoch},
+			Current: AdoptedConfig{Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p1"}}, epoch}, Startups: []time.Time{epoch},
 			Trial: &Trial{Revision: "old", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}, Threshold: 3}, Baseline: then},
 		}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour)}) // nobody has looked at the Node yet
@@ -74,7 +74,7 @@ func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 // The node did not go down with a kubelet of that version: others have run since.
 func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
 	for _, started := range []bool{true, false} {
-		c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "u", SHA256: "p1"}}
+		c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
 		s := State{Current: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}, Run: Run{Started: started, Config: c}}
 		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, BootID: "then"}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour), BootID: "now", Verdicts: map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}}})
@@ -95,10 +95,10 @@ func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 		"g is proven, and u has passed before": {"g", true, false},
 		"g is proven":                          {"g", false, false},
 	} {
-		u := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", SHA256: "p1"}, Dropin: true}
+		u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p1"}, Dropin: true}
 		d := &decider{
 			next: State{
-				Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: c.good}}},
+				Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{Revision: c.good}},
 				Trial: &Trial{Revision: "u", Local: "before", Healthy: metav1.Duration{Duration: time.Minute}}, Run: Run{Started: true, Config: u, UnsavedHealthy: time.Second},
 			},
 			o: Observed{LocalDigest: "now"},
@@ -167,7 +167,7 @@ func TestACrashThatCountsEndsTheUnhealthyTime(t *testing.T) {
 
 func TestARevisionIsRevokedByItsUID(t *testing.T) {
 	s := State{Revoked: []types.UID{"u"}}
-	if !s.IsRevoked(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u-digest", UID: "u"}}) || s.IsRevoked(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u", UID: "v"}}) || s.IsRevoked(Config{}) {
+	if !s.IsRevoked(Config{Revision: "u-digest", ConfigRevision: v1alpha1.ConfigRevision{UID: "u"}}) || s.IsRevoked(Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "v"}}) || s.IsRevoked(Config{}) {
 		t.Error("revoked is what has the UID, and nothing else")
 	}
 }

@@ -33,7 +33,7 @@ type nodeSim struct {
 
 	// The outside world.
 	limits          Limits
-	local           v1alpha1.LocalConfig
+	local           LocalConfig
 	digest          string // of the local configuration
 	intent          Intent
 	revoked         *[]types.UID
@@ -102,7 +102,7 @@ type versionRecords struct {
 
 func newNodeSim(t testingT) *nodeSim {
 	return &nodeSim{
-		t: t, local: v1alpha1.LocalConfigInit, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
+		t: t, local: LocalInit, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
 		intent: Intent{Kind: Nil}, dryRuns: map[string]Verdict{}, node: Node{API: true, Ready: true},
 		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
 	}
@@ -430,7 +430,7 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.must(reflect.DeepEqual(before, s), "Decide modified the state handed to it:\nbefore %+v\nafter  %+v", before, s)
 	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
 	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "the next decision is in %s", d.Wake)
-	n.must(d.Next.Temporary == nil || !d.Next.LastKnownGood.Same(Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: d.Next.Temporary.Revision}}),
+	n.must(d.Next.Temporary == nil || !d.Next.LastKnownGood.Same(Config{Revision: d.Next.Temporary.Revision}),
 		"a temporary assignment is last-known-good: %+v", d.Next.LastKnownGood)
 	n.must(len(d.Next.Startups) <= 11, "%d startups are kept", len(d.Next.Startups))
 	n.must(len(d.Next.Promoted) <= maxPromoted, "%d promotions are kept", len(d.Next.Promoted))

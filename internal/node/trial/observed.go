@@ -17,7 +17,7 @@ type Observed struct {
 	Elapsed time.Duration // monotonic time since the last decision
 	BootID  string
 	Limits  Limits
-	Local   v1alpha1.LocalConfig
+	Local   LocalConfig
 	// LocalDigest changes when the local configuration changes.
 	LocalDigest string
 	Intent      Intent

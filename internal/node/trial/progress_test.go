@@ -21,7 +21,7 @@ func TestADecisionIsMadeAtEachTenthOfATrial(t *testing.T) {
 		{20 * time.Second, 3500 * time.Millisecond, 500 * time.Millisecond},
 		{2 * time.Second, 0, time.Second}, // the status counts seconds
 	} {
-		c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a", SHA256: "p"}}
+		c := Config{Revision: "a", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}}
 		s := State{
 			Current: AdoptedConfig{Config: c},
 			Trial:   &Trial{Revision: "a", Terms: Terms{Duration: metav1.Duration{Duration: tt.duration}}, Healthy: metav1.Duration{Duration: tt.healthy / 2}},
@@ -41,7 +41,7 @@ func TestOnlyANodeAtRestDecidesRarely(t *testing.T) {
 	young, sick, doubted := rest, rest, rest
 	young.Run.HealthyFor = stableAfter - time.Second
 	sick.Run.Healthy = false
-	doubted.Bad = []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "a"}, Provisional: true}}
+	doubted.Bad = []BadConfig{{Revision: "a", Provisional: true}}
 	limits := Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour, RestInterval: time.Minute}
 	usual := limits
 	usual.RestInterval = 0

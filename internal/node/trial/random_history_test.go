@@ -107,7 +107,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 
 func randomConfig(payload, uid int) Config {
 	object := fmt.Sprintf("p%d-%d", payload, uid)
-	c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: object + "-content", UID: types.UID(object), Namespace: "ns", Name: "config", SHA256: fmt.Sprintf("sha-%d", payload)}}
+	c := Config{Revision: object + "-content", ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(object), Namespace: "ns", Name: "config", SHA256: fmt.Sprintf("sha-%d", payload)}}
 	c.Dropin = payload == 3 || payload == 4
 	switch payload { // the requested terms are part of the payload
 	case 4:
@@ -361,7 +361,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			}
 			n.manyRejected = true
 			for i := range maxBad + 5 {
-				c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
+				c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
 				n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
 			}

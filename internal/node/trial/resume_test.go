@@ -19,7 +19,7 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 		s.Trial.Fallback, s.Run, o.Child = fallback, Run{}, Child{}
 		o.Verdicts = map[string]Verdict{"": {Outcome: Rejected, Message: "maxPods"}, "u": {Outcome: Accepted}}
 		o.Limits.DegradeLocal = true
-		s.LastKnownGood = AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", SHA256: "p0"}}}
+		s.LastKnownGood = AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}}
 		s.Revoked, o.Revoked = nil, nil
 		o.Verdicts["g"] = Verdict{Outcome: Unavailable}
 		d := Decide(s, o)
@@ -102,7 +102,7 @@ func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 		"the same, while it runs without health": {true, "before", false, v1alpha1.ReasonNotHealthy},
 	} {
 		d := &decider{
-			next: State{Run: Run{Started: true, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u"}, Dropin: c.dropin}, Local: c.local, Crashes: 4}},
+			next: State{Run: Run{Started: true, Config: Config{Revision: "u", Dropin: c.dropin}, Local: c.local, Crashes: 4}},
 			o:    Observed{LocalDigest: "now", Child: Child{Exited: c.exited, Spawned: c.exited, Alive: !c.exited}, Limits: Limits{CrashLoopThreshold: 3, HealthTimeout: time.Minute, ReadyTimeout: time.Minute}},
 		}
 		if !c.exited {
@@ -118,8 +118,8 @@ func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
 	for before, want := range map[Fallback]Fallback{APIProbe: APIProbe, NoFallback: Inconclusive} {
 		d := &decider{next: State{
-			Current: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "u"}}}, LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g"}}},
-			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g"}, Provisional: true}},
+			Current: AdoptedConfig{Config: Config{Revision: "u"}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g"}},
+			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{Revision: "g", Provisional: true}},
 		}}
 		d.withdrawVerdicts()
 		if got := d.next.Trial.Fallback; got != want || len(d.next.Bad) > 0 {

@@ -15,10 +15,22 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
+// LocalConfig is the kind of local configuration that a node has.
+type LocalConfig string
+
+// The kinds of local configuration.
+const (
+	LocalInit    LocalConfig = "init"    // a file of the node's own, in --init-config-dir or named by the kubelet's --config
+	LocalDefault LocalConfig = "default" // the kubelet's built-in defaults and its flags
+)
+
 // Config identifies a configuration that a node may run. The zero value is the local configuration: the init file, or
-// the built-in defaults and flags. Revision is its key everywhere.
+// the built-in defaults and flags.
 type Config struct {
 	v1alpha1.ConfigRevision
+	// Revision is the key under which the node stores the configuration: the UID of the ConfigMap. For a ConfigMap of the node's own, a dash
+	// and the first 12 digits of the payload's sha256 follow, and for a payload with rules a dash and those of ResolvedSHA256.
+	Revision   string `json:"revision,omitempty"`
 	Checkpoint string `json:"fileSHA256,omitempty"` // sha256 of the checkpoint's file
 	Dropin     bool   `json:"dropin,omitempty"`     // merged with the local configuration
 	// Rollout is the rollout that assigned it, without Term and Previous; zero: a person did.
@@ -83,6 +95,8 @@ type State struct {
 // BadConfig is an entry of bad-configs: a configuration that failed. Its reason is in two parts.
 type BadConfig struct {
 	v1alpha1.ConfigRevision
+	Revision string `json:"revision,omitempty"` // of its Config
+
 	Time   time.Time `json:"time"`
 	Reason string    `json:"reason"`           // the condition's cause
 	Detail string    `json:"detail,omitempty"` // the kubelet's message

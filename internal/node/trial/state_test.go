@@ -131,9 +131,9 @@ func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
 
 func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 	s := State{
-		Current:       AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "c", SHA256: "pc"}}},
-		LastKnownGood: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", SHA256: "pg"}}},
-		Bad:           []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b", SHA256: "pb"}}},
+		Current:       AdoptedConfig{Config: Config{Revision: "c", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "pc"}}},
+		LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "pg"}}},
+		Bad:           []BadConfig{{Revision: "b", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "pb"}}},
 		Promoted:      []Promotion{{Revision: "p", SHA256: "pp"}},
 	}
 	want := map[string]string{"c": "pc", "g": "pg", "b": "pb", "p": "pp"}
@@ -165,15 +165,15 @@ func TestEveryIntentKindHasAName(t *testing.T) {
 }
 
 func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
-	s := State{Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b", SHA256: "p"}}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "unknown"}}}}
+	s := State{Bad: []BadConfig{{Revision: "b", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}}, {Revision: "unknown"}}}
 	for _, c := range []struct {
 		config Config
 		by     string // empty: it is not bad
 	}{
-		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b", SHA256: "other"}}, "b"},
-		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "other", SHA256: "p"}}, "b"},
-		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "other", SHA256: "q"}}, ""},
-		{Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "other"}}, ""}, // an unknown payload is not the unknown payload of another
+		{Config{Revision: "b", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "other"}}, "b"},
+		{Config{Revision: "other", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}}, "b"},
+		{Config{Revision: "other", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "q"}}, ""},
+		{Config{Revision: "other"}, ""}, // an unknown payload is not the unknown payload of another
 		{Config{}, ""},
 	} {
 		b, bad := s.BadEntry(c.config)
@@ -184,7 +184,7 @@ func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
 }
 
 func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
-	s := State{Current: AdoptedConfig{Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "c"}}}, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "b"}}}}
+	s := State{Current: AdoptedConfig{Config: Config{Revision: "c"}}, Bad: []BadConfig{{Revision: "b"}}}
 	for _, c := range []struct {
 		what string
 		next State
@@ -193,9 +193,9 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 		{"the same", s, false},
 		{"a trial", State{Current: s.Current, Bad: s.Bad, Trial: &Trial{Revision: "c"}}, false},
 		{"a promotion", State{Current: s.Current, LastKnownGood: s.Current, Bad: s.Bad}, false},
-		{"one more verdict", State{Current: s.Current, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "x"}}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "b"}, Attempt: 1}}}, false},
+		{"one more verdict", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}, {Revision: "b", Attempt: 1}}}, false},
 		{"a lifted verdict", State{Current: s.Current}, true},
-		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "x"}}}}, true},
+		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}}}, true},
 		{"another current", State{Bad: s.Bad}, true},
 	} {
 		if got := s.MustPersist(c.next); got != c.want {
@@ -253,8 +253,8 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 }
 
 func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
-	c := Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "r", SHA256: "p"}, Rollout: v1alpha1.RolloutReference{Attempt: 2}}
-	s := State{Bad: []BadConfig{{ConfigRevision: v1alpha1.ConfigRevision{Revision: "r", SHA256: "p"}, Attempt: 1}, {ConfigRevision: v1alpha1.ConfigRevision{Revision: "other", SHA256: "p"}, Attempt: 2}}}
+	c := Config{Revision: "r", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}, Rollout: v1alpha1.RolloutReference{Attempt: 2}}
+	s := State{Bad: []BadConfig{{Revision: "r", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}, Attempt: 1}, {Revision: "other", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}, Attempt: 2}}}
 	if b, final := s.FinalEntry(c); !final || b.Revision != "other" {
 		t.Errorf("attempt 2: %t, %+v", final, b)
 	}
@@ -273,7 +273,7 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	if st.Assigned == nil || st.Assigned.Revision != "u" || st.Assigned.Rollout.Attempt != 2 {
 		t.Errorf("assigned is %+v", st.Assigned)
 	}
-	if st.Active.Revision != "u" || st.LastKnownGood.Revision != "g" || st.Local != v1alpha1.LocalConfigInit {
+	if st.Active.Revision != "u" || st.LastKnownGood.Revision != "g" || st.Local != LocalInit {
 		t.Errorf("active %q, last-known-good %q, local %q", st.Active.Revision, st.LastKnownGood.Revision, st.Local)
 	}
 	if want := epoch.Add(n.limits.TrialDuration); !st.LastKnownGood.Since.After(want) || st.LastKnownGood.Since.After(want.Add(10*time.Second)) {

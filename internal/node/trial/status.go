@@ -19,7 +19,7 @@ type Status struct {
 	Assigned      *Config // nil: nothing is assigned, or the assignment is not known
 	Active        Config
 	LastKnownGood AdoptedConfig
-	Local         v1alpha1.LocalConfig
+	Local         LocalConfig
 	Condition     Condition
 	Error         string
 	Trial         *Progress
@@ -115,7 +115,7 @@ func (d *decider) condition(st *Status) string {
 
 func (d *decider) localCondition(set func(status metav1.ConditionStatus, reason, message, cause string)) {
 	reason, word := v1alpha1.ReasonLocalDefault, "no init config was provided"
-	if d.o.Local == v1alpha1.LocalConfigInit {
+	if d.o.Local == LocalInit {
 		reason, word = v1alpha1.ReasonLocalInit, "an init config was provided"
 	}
 	if !d.next.Run.Config.IsLocal() {
@@ -189,22 +189,22 @@ func (d *decider) conditionMessage() string {
 func (d *decider) localLabel() string { return label(Config{}, d.o.Local) }
 
 // label names a configuration as the proposal does.
-func label(c Config, l v1alpha1.LocalConfig) string {
+func label(c Config, l LocalConfig) string {
 	if c.IsLocal() {
-		return "(" + strings.ToLower(string(l)) + ")"
+		return "(" + string(l) + ")"
 	}
 	return c.UIDLabel()
 }
 
 // UIDLabel names a configuration that is not local by its UID. Revisions of a node's own ConfigMap share its UID: their label also
 // contains the part of the revision that identifies the content.
-func (c Config) UIDLabel() string { return uidLabel(c.ConfigRevision) }
+func (c Config) UIDLabel() string { return uidLabel(c.Revision, c.ConfigRevision) }
 
 // UIDLabel is Config.UIDLabel.
-func (b BadConfig) UIDLabel() string { return uidLabel(b.ConfigRevision) }
+func (b BadConfig) UIDLabel() string { return uidLabel(b.Revision, b.ConfigRevision) }
 
-func uidLabel(c v1alpha1.ConfigRevision) string {
-	revision, values := sourceRevision(c.Revision, c.ResolvedSHA256), strings.TrimPrefix(v1alpha1.ValuesSuffix(c.ResolvedSHA256), "-")
+func uidLabel(key string, c v1alpha1.ConfigRevision) string {
+	revision, values := sourceRevision(key, c.ResolvedSHA256), strings.TrimPrefix(v1alpha1.ValuesSuffix(c.ResolvedSHA256), "-")
 	words := "UID: " + revision
 	if content, ok := strings.CutPrefix(revision, string(c.UID)+"-"); ok && c.UID != "" {
 		words = "UID: " + string(c.UID) + ", content: " + content
@@ -214,3 +214,19 @@ func uidLabel(c v1alpha1.ConfigRevision) string {
 	}
 	return "(" + words + ")"
 }
+
+// Reasons of events. docs/operating.md lists them.
+const (
+	eventForgotten           = "Forgotten"
+	eventConfigChanged       = "ConfigChanged"
+	eventConfigRejected      = "ConfigRejected"
+	eventConfigOnTrial       = "ConfigOnTrial"
+	eventConfigRolledBack    = "ConfigRolledBack"
+	eventConfigLastKnownGood = "ConfigLastKnownGood"
+	eventPodsCannotStart     = "PodsCannotStart"
+	eventInconclusive        = "Inconclusive"
+	eventTrialResumed        = "TrialResumed"
+	eventAPILost             = "APILost"
+	eventDeadEnd             = "DeadEnd"
+	eventAssignmentEnded     = "AssignmentEnded"
+)

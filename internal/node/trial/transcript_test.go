@@ -62,7 +62,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		n.start()
 		n.pass(5 * time.Second)
 		if td.HasArg("proven") { // with a last-known-good configuration
-			n.intent = Intent{Kind: Assigned, Config: Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: "g", UID: "g", Namespace: "evenkeel-system", Name: "g-config", SHA256: "p0"}}}
+			n.intent = Intent{Kind: Assigned, Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", Namespace: "evenkeel-system", Name: "g-config", SHA256: "p0"}}}
 			n.converge()
 			n.pass(10*time.Minute + 5*time.Second)
 		}
@@ -77,8 +77,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	// Assignments.
 	"assign": func(n *nodeSim, td *datadriven.TestData) {
 		c := Config{
-			ConfigRevision: v1alpha1.ConfigRevision{Revision: words(td, "uid"), UID: types.UID(words(td, "uid")), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config",
-				SHA256: words(td, "payload")},
+			Revision: words(td, "uid"), ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(words(td, "uid")), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config", SHA256: words(td, "payload")},
 		}
 		c = c.WithValues(words(td, "values")) // of its rules, on the machine as it is now
 		if a := words(td, "attempt"); a != "" {
@@ -246,7 +245,7 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 		var err error
 		switch arg.Key {
 		case "local":
-			n.local = v1alpha1.LocalConfig(value)
+			n.local = LocalConfig(value)
 		case "threshold":
 			n.limits.CrashLoopThreshold, err = strconv.Atoi(value)
 		case "trial":
@@ -298,7 +297,7 @@ func (n *nodeSim) describe() []string {
 	s, d := n.state, n.last
 	records := fmt.Sprintf("records: current %s, last-known-good %s", label(s.Current.Config, n.local), label(s.LastKnownGood.Config, n.local))
 	if s.Trial != nil {
-		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), Config{ConfigRevision: v1alpha1.ConfigRevision{Revision: s.Trial.Revision}}.UIDLabel(), s.Trial.Healthy.Duration+s.Run.UnsavedHealthy)
+		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), Config{Revision: s.Trial.Revision}.UIDLabel(), s.Trial.Healthy.Duration+s.Run.UnsavedHealthy)
 		if s.Trial.Fallback != NoFallback {
 			records += " waits: " + string(s.Trial.Fallback)
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -135,8 +137,8 @@ func (a *action) forced(r *v1alpha1.NodeConfigRollout, not string) string {
 
 // not says why an action on a rollout is not available; empty if it is. It tries the action on a copy.
 func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
-	if a.observed && !fleet.Observed(r) {
-		return fleet.Unobserved
+	if a.observed && !query.Observed(r) {
+		return query.Unobserved
 	}
 	if a.observed && r.Status.UpdateRevision == nil {
 		return printable.Line(r.Name + " has no revision")
@@ -160,7 +162,7 @@ func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
 // primaryOf returns the verb of the action that a person most likely wants; empty if there is none that is available. It is never an
 // abort.
 func primaryOf(r *v1alpha1.NodeConfigRollout) string {
-	if !fleet.Observed(r) {
+	if !query.Observed(r) {
 		return ""
 	}
 	var wanted []string
@@ -284,7 +286,7 @@ func (a *action) edited(ctx context.Context, c client.Client, name string) (*v1a
 		}
 		return t.Desired, nil
 	}
-	r, err := fleet.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err == nil {
 		_, err = a.change("")(r)
 	}
@@ -324,4 +326,30 @@ func carryOut(ctx context.Context, c client.Client, name string, a *action, reas
 		return steer.EditObserved(ctx, c, name, o.Revision, change)
 	}
 	return steer.Edit(ctx, c, name, change)
+}
+
+// verbs are the subcommands of `kubectl evenkeel rollout` that texts about rollouts and nodes advise to use.
+var verbs = []string{"abort", "diff", "approve", "resume", "retry", "status", "undo", "unfreeze"}
+
+// plainRevision matches revisions of nodes that can be part of a command: a UID, or the name that the agent gives a ConfigMap.
+var plainRevision = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$`)
+
+// commandsOf returns the commands that texts about a rollout, a node, or a node of a rollout can advise to use. The page offers to copy
+// only these: nodes write parts of the texts. A name may be empty.
+func commandsOf(rollout, node string) []string {
+	all := []string{"kubectl evenkeel nodes", "kubectl evenkeel nodes --problems", "kubectl evenkeel doctor"}
+	if rollout != "" {
+		for _, verb := range verbs {
+			all = append(all, "kubectl evenkeel rollout "+verb+" "+rollout)
+		}
+		all = append(all, "kubectl evenkeel rollout status "+rollout+" -w", "kubectl evenkeel rollout abort "+rollout+" --rollback",
+			"kubectl evenkeel nodes --rollout "+rollout+" --failed")
+	}
+	if node != "" {
+		all = append(all, "kubectl evenkeel node "+node, "kubectl evenkeel assign "+node+" -f FILE")
+	}
+	if rollout != "" && node != "" {
+		all = append(all, "kubectl evenkeel rollout retry "+rollout+" "+node)
+	}
+	return all
 }

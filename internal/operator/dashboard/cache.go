@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
 // cache is a cache of a cluster's nodes, NodeConfigs and rollouts, kept current by watches, with only the fields that the map
@@ -45,8 +46,8 @@ type cache struct {
 }
 
 // renewal returns when the controller last renewed its Lease: on its own clock at first, and later on that of this machine.
-func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) fleet.Renewal {
-	lease := fleet.ControllerRenewal(ctx, cachedReader{w}, namespace)
+func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) query.Renewal {
+	lease := query.ControllerRenewal(ctx, cachedReader{w}, namespace)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

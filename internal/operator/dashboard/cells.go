@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -158,7 +159,7 @@ func troubleWords(err error) string {
 // setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan. It returns false
 // if what the plan needs cannot be read.
 func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) bool {
-	f, err := fleet.Gather(ctx, cachedReader{w}, r, nil)
+	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
 	if err != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("the positions of the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
 		return false

@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -281,14 +282,14 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 }
 
 func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
-	side := func(key, yaml string) fleet.Side {
+	side := func(key, yaml string) query.Side {
 		p := assert.Value(payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml)))(t)
-		return fleet.SideOf("x", "ConfigMap a/b", p)
+		return query.SideOf("x", "ConfigMap a/b", p)
 	}
 	var active, assigned, effective column
 	active.set(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
 	assigned.set(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
-	effective.set(fleet.Side{Source: "configz", Extent: fleet.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
+	effective.set(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
 	v := mergeColumns(column{Title: "Local"}, active, assigned, effective)
 	var got []string
 	for _, f := range v.Fields {
@@ -297,7 +298,7 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 	want := `maxPods ["" "120" "130" "120"] true; podPidsLimit ["" "10" "10" "10"] false`
 	assert.That(t, strings.Join(got, "; ") == want && v.Same == 1, "got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
 	var failed column
-	failed.set(fleet.Side{}, errors.New("no\nright"))
+	failed.set(query.Side{}, errors.New("no\nright"))
 	assert.That(t, failed.Not == "no right" && !failed.known, "what cannot be read becomes %+v", failed)
 }
 
@@ -307,7 +308,7 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 		w := s.clusters[0].cache
 		r := waiting()
 		target := func() string {
-			f := assert.Value(fleet.Gather(t.Context(), cachedReader{w}, r, nil))(t)
+			f := assert.Value(query.Gather(t.Context(), cachedReader{w}, r, nil))(t)
 			return string(f.Input.Target.ConfigMapRef.UID)
 		}
 		r.Spec.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -46,14 +47,14 @@ type revisionView struct {
 }
 
 type pastView struct {
-	fleet.Revision
+	query.Revision
 	Ago   string `json:"ago,omitempty"`
 	Ended string `json:"ended,omitempty"`
 }
 
 // detail reads the details of a rollout.
 func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
-	r, err := fleet.Rollout(ctx, c.api, name)
+	r, err := query.Rollout(ctx, c.api, name)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +64,14 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		return nil, err
 	}
 	d.Actions = c.offered(r, d.MayNot)
-	settings, err := fleet.Settings(ctx, c.api, r)
+	settings, err := query.Settings(ctx, c.api, r)
 	if err != nil {
 		return nil, err
 	}
-	if words := describe.ControllerSilent(fleet.ControllerRenewal(ctx, c.api, settings.Namespace), settings.Namespace, now); words != "" {
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c.api, settings.Namespace), settings.Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
-	all, err := fleet.Revisions(ctx, c.api, r)
+	all, err := query.Revisions(ctx, c.api, r)
 	if err != nil {
 		d.NoHistory = printable.Line(err.Error())
 		return d, nil
@@ -136,7 +137,7 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(time.Duration(s.SoakSeconds) * time.Second)})
 	}
 	for _, w := range r.Spec.Strategy.Windows {
-		out = append(out, describe.Line{Key: "Window", Text: describe.WindowWords(w)})
+		out = append(out, describe.Line{Key: "Window", Text: windowWords(w)})
 	}
 	if t := r.Spec.Trial; t != nil {
 		var asked []string
@@ -174,12 +175,12 @@ func (c *cluster) diff(w http.ResponseWriter, r *http.Request) {
 		}
 		*number = n
 	}
-	stored, err := fleet.Rollout(r.Context(), c.api, r.PathValue("name"))
+	stored, err := query.Rollout(r.Context(), c.api, r.PathValue("name"))
 	if err != nil {
 		c.fail(w, http.StatusNotFound, err)
 		return
 	}
-	all, err := fleet.Revisions(r.Context(), c.api, stored)
+	all, err := query.Revisions(r.Context(), c.api, stored)
 	if err == nil {
 		err = v.compare(stored, all)
 	}
@@ -190,14 +191,14 @@ func (c *cluster) diff(w http.ResponseWriter, r *http.Request) {
 }
 
 // compare fills in the differences.
-func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
+func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	var sides [2]payload.Payload
 	for i, number := range []int64{v.From, v.To} {
 		if number == 0 {
 			continue
 		}
 		var err error
-		if sides[i], err = fleet.ContentAt(r, all, number); err != nil {
+		if sides[i], err = query.ContentAt(r, all, number); err != nil {
 			return err
 		}
 	}
@@ -208,4 +209,14 @@ func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) 
 		v.Fields = append(v.Fields, c)
 	}
 	return nil
+}
+
+// windowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
+func windowWords(w v1alpha1.MaintenanceWindow) string {
+	words := fmt.Sprintf("%s for %s, %s", printable.Line(w.Schedule), describe.Span(w.Duration.Duration),
+		cmp.Or(printable.Line(w.TimeZone), "UTC"))
+	if w.Finish == v1alpha1.FinishWithin {
+		words += ", trials end within"
+	}
+	return words
 }

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -106,7 +106,7 @@ func TestCachedRevisionsHaveAllTheirPages(t *testing.T) {
 	})
 	for range 2 {
 		var names []string
-		for cm, err := range fleet.Pages[*corev1.ConfigMap](t.Context(), r, &corev1.ConfigMapList{}, client.HasLabels{v1alpha1.LabelRollout}) {
+		for cm, err := range query.Pages[*corev1.ConfigMap](t.Context(), r, &corev1.ConfigMapList{}, client.HasLabels{v1alpha1.LabelRollout}) {
 			assert.OK(t, err)
 			names = append(names, cm.Name)
 		}

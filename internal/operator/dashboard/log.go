@@ -14,15 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
-	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // logView is a log, the newest entry first.
 type logView struct {
-	Entries []describe.LogEntry `json:"entries"`
-	Note    string              `json:"note,omitempty"` // what is missing, and why
+	Entries []logEntry `json:"entries"`
+	Note    string     `json:"note,omitempty"` // what is missing, and why
 }
 
 const (
@@ -35,7 +34,7 @@ const (
 // log answers with the Events and outcomes of a rollout, with ?node= those of one of its nodes.
 func (c *cluster) log(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	if _, err := fleet.Rollout(r.Context(), c.api, name); err != nil {
+	if _, err := query.Rollout(r.Context(), c.api, name); err != nil {
 		c.fail(w, http.StatusNotFound, err)
 		return
 	}
@@ -47,7 +46,7 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
 	v := logView{}
-	var outcomes []describe.LogEntry
+	var outcomes []logEntry
 	nodes := c.feed.nodesOf(rollout)
 	var configs v1alpha1.NodeConfigList
 	if err := c.cache.List(ctx, &configs); err != nil {
@@ -61,7 +60,7 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 		if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && s.RolloutRef.Name == rollout {
 			nodes[nc.Name] = true
 		}
-		outcomes = append(outcomes, describe.Outcomes(nc, rollout, node != "", now)...)
+		outcomes = append(outcomes, outcomesOf(nc, rollout, node != "", now)...)
 	}
 	events, err := c.events(ctx, rollout, node, nodes, now)
 	switch {
@@ -71,7 +70,7 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 		v.note("Events are not shown", err)
 	}
 	var left int
-	if v.Entries, left = describe.MergeLog(events, outcomes); left > 0 {
+	if v.Entries, left = mergeLog(events, outcomes); left > 0 {
 		v.add(fmt.Sprintf("%d older entries are not shown: choose a node", left))
 	}
 	for i := range v.Entries {
@@ -81,16 +80,16 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 }
 
 // events reads the Events of a rollout and of the agents of its nodes, or of one node.
-func (c *cluster) events(ctx context.Context, rollout, node string, nodes map[string]bool, now time.Time) ([]describe.LogEntry, error) {
-	all, err := fleet.NodeEvents(ctx, c.api, node)
+func (c *cluster) events(ctx context.Context, rollout, node string, nodes map[string]bool, now time.Time) ([]logEntry, error) {
+	all, err := query.NodeEvents(ctx, c.api, node)
 	if err == nil && node == "" {
 		var more []corev1.Event
-		more, err = fleet.RolloutEvents(ctx, c.api, rollout)
+		more, err = query.RolloutEvents(ctx, c.api, rollout)
 		all = append(all, more...)
 	}
-	var out []describe.LogEntry
+	var out []logEntry
 	for i := range all {
-		if e := describe.EventEntry(&all[i], now); e.Node == "" || e.Node == node || nodes[e.Node] {
+		if e := eventEntry(&all[i], now); e.Node == "" || e.Node == node || nodes[e.Node] {
 			out = append(out, e)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -37,7 +38,7 @@ type nodeDetail struct {
 
 func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
-	view, err := fleet.ViewNode(r.Context(), cachedReader{c.cache}, r.PathValue("name"))
+	view, err := query.ViewNode(r.Context(), cachedReader{c.cache}, r.PathValue("name"))
 	if err != nil {
 		c.fail(w, http.StatusNotFound, err)
 		return
@@ -91,7 +92,7 @@ type fieldRow struct {
 // nodeConfig answers with the configurations of a node, with ?live including the effective one of its kubelet.
 func (c *cluster) nodeConfig(w http.ResponseWriter, r *http.Request) {
 	ctx, name := r.Context(), r.PathValue("name")
-	p, err := fleet.GetPair(ctx, c.api, name)
+	p, err := query.GetPair(ctx, c.api, name)
 	if err != nil {
 		c.fail(w, http.StatusNotFound, err)
 		return
@@ -110,13 +111,13 @@ func (c *cluster) compare(ctx context.Context, p fleet.Pair, name string, live b
 		active.Source = "the node's own files and flags"
 		active.Not = "the node runs its local configuration, which is not in the API: the effective configuration equals it"
 	} else {
-		active.set(fleet.NodeSide(ctx, c.api, name))
+		active.set(query.NodeSide(ctx, c.api, name))
 	}
 	assigned.set(assignedSide(ctx, c.api, p))
 	if !live {
 		effective.Not = "not read from the kubelet"
 	} else {
-		effective.set(fleet.LiveSide(ctx, c.Config, name))
+		effective.set(query.LiveSide(ctx, c.Config, name))
 		effective.whole = true
 	}
 	switch {
@@ -140,13 +141,13 @@ func (c *cluster) compare(ctx context.Context, p fleet.Pair, name string, live b
 }
 
 // set fills a column.
-func (c *column) set(s fleet.Side, err error) {
+func (c *column) set(s query.Side, err error) {
 	if err != nil {
 		c.Not = printable.Line(err.Error())
 		return
 	}
-	c.Source, c.known, c.whole = printable.Line(s.Source), true, s.Extent != fleet.Partial
-	if s.Extent == fleet.Partial {
+	c.Source, c.known, c.whole = printable.Line(s.Source), true, s.Extent != query.Partial
+	if s.Extent == query.Partial {
 		c.Source += ", a drop-in"
 	}
 	c.fields = map[string]string{}
@@ -156,25 +157,25 @@ func (c *column) set(s fleet.Side, err error) {
 }
 
 // assignedSide reads the configuration that a NodeConfig assigns.
-func assignedSide(ctx context.Context, c client.Reader, p fleet.Pair) (fleet.Side, error) {
+func assignedSide(ctx context.Context, c client.Reader, p fleet.Pair) (query.Side, error) {
 	if p.Config == nil {
-		return fleet.Side{}, fmt.Errorf("the node has no NodeConfig")
+		return query.Side{}, fmt.Errorf("the node has no NodeConfig")
 	}
 	source := p.Config.Spec.ConfigSource
 	if source == nil || source.ConfigMapRef == nil {
-		return fleet.Side{}, fmt.Errorf("nothing is assigned: the node runs its local configuration")
+		return query.Side{}, fmt.Errorf("nothing is assigned: the node runs its local configuration")
 	}
 	ref := source.ConfigMapRef
 	where := fmt.Sprintf("ConfigMap %s/%s", ref.Namespace, ref.Name)
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &cm); err != nil {
-		return fleet.Side{}, fmt.Errorf("read the assigned %s: %w", where, err)
+		return query.Side{}, fmt.Errorf("read the assigned %s: %w", where, err)
 	}
 	if cm.UID != ref.UID {
-		return fleet.Side{}, fmt.Errorf("the assigned %s was deleted and created again", where)
+		return query.Side{}, fmt.Errorf("the assigned %s was deleted and created again", where)
 	}
 	content, err := payload.FromConfigMap(&cm)
-	return fleet.SideOf("node/"+p.Config.Name, where, content), err
+	return query.SideOf("node/"+p.Config.Name, where, content), err
 }
 
 // mergeColumns returns the rows of fields that an assignment sets or that differ.

@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -84,8 +85,8 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if len(st.FailedNodes) > 0 {
 		v.Commands = commandsOf(r.Name, st.FailedNodes[0].Name)
 	}
-	if !fleet.Observed(r) {
-		v.Phase, v.Tone, v.Message = "Unseen", "waits", fleet.Unobserved
+	if !query.Observed(r) {
+		v.Phase, v.Tone, v.Message = "Unseen", "waits", query.Unobserved
 	}
 	if u := st.UpdateRevision; u != nil {
 		v.Revision, v.Content = u.Number, printable.Line(u.ConfigMapRef.Name)
@@ -150,7 +151,7 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
 // that they agree with the cells. The phase stays that of the controller.
-func (v *rolloutView) setPlan(f *fleet.Fleet, plan *rollout.Result) {
+func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
 	v.Runs = runBefore(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
 	v.setCounts(&plan.Next.Nodes)
@@ -165,7 +166,7 @@ func (v *rolloutView) setPlan(f *fleet.Fleet, plan *rollout.Result) {
 }
 
 // runBefore returns the revision that most nodes run that do not run the target; 0 is the local configuration. nil: not known.
-func runBefore(f *fleet.Fleet, plan *rollout.Result) *int64 {
+func runBefore(f *query.Fleet, plan *rollout.Result) *int64 {
 	counts := map[int64]int{}
 	most := int64(-1)
 	for i, s := range plan.States {

@@ -14,21 +14,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // timelineView is the course of a rollout, and what is expected.
 type timelineView struct {
-	describe.Timeline
+	course
 	Estimate *estimate `json:"estimate"` // nil: Note says why
 }
 
 // estimate is how the rollout continues if every node is healthy and approvals come at once.
 type estimate struct {
-	Points []estimatePoint `json:"points"` // the oldest first, at most describe.MaxPoints
+	Points []estimatePoint `json:"points"` // the oldest first, at most maxPoints
 	End    time.Time       `json:"end"`
 	Note   string          `json:"note"`
 }
@@ -71,7 +71,7 @@ func (c *cluster) timeline(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*timelineView, error) {
-	r, err := fleet.Rollout(ctx, c.api, name)
+	r, err := query.Rollout(ctx, c.api, name)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +79,12 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 	if err := c.cache.List(ctx, &configs); err != nil {
 		return nil, err
 	}
-	var f *fleet.Fleet
+	var f *query.Fleet
 	note := "an estimate needs the right to list Nodes"
 	states := map[string]*rollout.State{}
 	total := 0
 	if c.cache.List(ctx, &corev1.NodeList{}) == nil {
-		if f, err = fleet.Gather(ctx, cachedReader{c.cache}, r, nil); err != nil {
+		if f, err = query.Gather(ctx, cachedReader{c.cache}, r, nil); err != nil {
 			note = "no estimate: " + printable.Line(err.Error())
 		}
 	}
@@ -97,13 +97,13 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 	} else {
 		total = int(r.Status.Nodes.Members)
 	}
-	var nodes []describe.TimelineNode
+	var nodes []courseNode
 	for i := range configs.Items {
-		if n, ok := describe.TimelineNodeOf(r, &configs.Items[i], states[configs.Items[i].Name]); ok {
+		if n, ok := courseNodeOf(r, &configs.Items[i], states[configs.Items[i].Name]); ok {
 			nodes = append(nodes, n)
 		}
 	}
-	v := &timelineView{Timeline: describe.TimelineOf(r, nodes, total, now)}
+	v := &timelineView{course: courseOf(r, nodes, total, now)}
 	if f != nil {
 		v.Estimate, note = c.estimates.of(ctx, r, f)
 	}
@@ -115,10 +115,10 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 }
 
 // of returns the estimate for a rollout, or why there is none.
-func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *fleet.Fleet) (*estimate, string) {
+func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *query.Fleet) (*estimate, string) {
 	switch phase := r.Status.Phase; {
-	case !fleet.Observed(r):
-		return nil, fleet.Unobserved
+	case !query.Observed(r):
+		return nil, query.Unobserved
 	case describe.Stopped(phase) && phase != v1alpha1.RolloutStuck, phase == v1alpha1.RolloutPaused, phase == v1alpha1.RolloutFrozen:
 		return nil, "no estimate while the rollout is " + describe.PhaseWords(phase)
 	case phase == v1alpha1.RolloutComplete, phase == v1alpha1.RolloutNoNodes:
@@ -154,7 +154,7 @@ func estimateOf(run *rollout.Run, late bool) (*estimate, string) {
 		return nil, "no estimate: the rollout makes no progress by itself"
 	}
 	e := &estimate{End: run.End.UTC()}
-	bucket := max(run.End.Sub(run.Start)/describe.MaxPoints, 1)
+	bucket := max(run.End.Sub(run.Start)/maxPoints, 1)
 	for i, s := range run.Samples {
 		if i > 0 && i+1 < len(run.Samples) && run.Samples[i+1].At.Sub(run.Start)/bucket == s.At.Sub(run.Start)/bucket {
 			continue // the last one of a bucket stands for all

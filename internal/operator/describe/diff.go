@@ -8,15 +8,15 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Comparison is the output of `kubectl evenkeel config diff`.
 type Comparison struct {
-	A           fleet.Side   `json:"a"`
-	B           fleet.Side   `json:"b"`
+	A           query.Side   `json:"a"`
+	B           query.Side   `json:"b"`
 	Differences []Difference `json:"differences"`
 	// NotCompared counts fields that only the side with the larger extent sets.
 	NotCompared int `json:"notCompared,omitempty"`
@@ -35,7 +35,7 @@ func (d *Comparison) Compare(form string) {
 		}
 		d.Differences = append(d.Differences, c)
 	}
-	if d.A.Extent != fleet.Effective && d.B.Extent != fleet.Effective {
+	if d.A.Extent != query.Effective && d.B.Extent != query.Effective {
 		d.Differences = append(d.Differences, trialChanges(d.A.Trial, d.B.Trial)...)
 	}
 }
@@ -110,11 +110,8 @@ func trialChanges(a, b payload.TrialSettings) []Difference {
 	return out
 }
 
-// Words of the configuration that a zero payload means.
-const (
-	LocalOfEach = "the local configuration of each node"
-	LocalOfOne  = "the node's local configuration"
-)
+// LocalOfEach is the configuration that a zero payload means on several nodes.
+const LocalOfEach = "the local configuration of each node"
 
 // ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero payload means local.
 func ContentDiff(before, after payload.Payload, local string) string {

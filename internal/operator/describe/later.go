@@ -26,7 +26,7 @@ type Suspect struct {
 	Symptom  string // to follow "nodes are"; empty: none
 }
 
-// NodeHealth is what Suspicions needs to know of a node: the revision that it runs, and what is wrong with it.
+// NodeHealth is what suspicions needs to know of a node: the revision that it runs, and what is wrong with it.
 type NodeHealth struct {
 	Suspect
 	Zone            string
@@ -44,7 +44,7 @@ var symptoms = []struct {
 	{corev1.NodePIDPressure, "under PID pressure"},
 }
 
-// nodeHealthOf returns what Suspicions needs to know of a node. ok is false for a node that says nothing about its configuration:
+// nodeHealthOf returns what suspicions needs to know of a node. ok is false for a node that says nothing about its configuration:
 // without a Node, under maintenance, on trial (its agent judges the configuration), or with a symptom that may pass.
 func nodeHealthOf(p fleet.Pair, maintenance []string, now time.Time) (h NodeHealth, ok bool) {
 	if p.Node == nil || p.Config != nil && p.Config.Status.Trial != nil || fleet.MaintenanceOf(p.Node, maintenance) != "" {
@@ -72,8 +72,8 @@ func nodeHealthOf(p fleet.Pair, maintenance []string, now time.Time) (h NodeHeal
 	return h, h.Symptom == "" || now.Sub(h.Since) >= lasts
 }
 
-// Suspicion says that nodes became unhealthy within a day after they received the same revision. It informs and never acts.
-type Suspicion struct {
+// suspicion says that nodes became unhealthy within a day after they received the same revision. It informs and never acts.
+type suspicion struct {
 	Suspect
 	Nodes  int           // that the revision may have made unhealthy
 	Others int           // with the symptom that do not run it, or that something else explains
@@ -100,9 +100,9 @@ func (n NodeHealth) afterChange(pool fleet.Selection) bool {
 	return n.Symptom != "" && n.Rollout != "" && after >= 0 && after <= suspectFor && !joined
 }
 
-// Suspicions returns what changes of configuration and of health have in common. Within each zone it compares nodes with and
+// suspicions returns what changes of configuration and of health have in common. Within each zone it compares nodes with and
 // without the revision: an outage hits both. Only nodes that the same rollout selects are alike.
-func Suspicions(nodes []NodeHealth, rollouts []v1alpha1.NodeConfigRollout) []Suspicion {
+func suspicions(nodes []NodeHealth, rollouts []v1alpha1.NodeConfigRollout) []suspicion {
 	pools := map[string]fleet.Selection{}
 	for _, pool := range fleet.SelectionsOf(rollouts) {
 		pools[pool.Claim.Name] = pool
@@ -113,13 +113,13 @@ func Suspicions(nodes []NodeHealth, rollouts []v1alpha1.NodeConfigRollout) []Sus
 			began[n.Suspect] = n.Since
 		}
 	}
-	var out []Suspicion
+	var out []suspicion
 	for s, since := range began {
 		if found, ok := s.judge(nodes, pools[s.Rollout], since); ok {
 			out = append(out, found)
 		}
 	}
-	slices.SortFunc(out, func(a, b Suspicion) int {
+	slices.SortFunc(out, func(a, b suspicion) int {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Rollout, b.Rollout), cmp.Compare(b.Revision, a.Revision),
 			cmp.Compare(a.Symptom, b.Symptom))
 	})
@@ -136,7 +136,7 @@ func (t *tally) add(u tally) {
 }
 
 // judge compares the nodes. pool is what the rollout selects, and began is when the first node that runs the revision became unhealthy.
-func (s Suspect) judge(nodes []NodeHealth, pool fleet.Selection, began time.Time) (found Suspicion, ok bool) {
+func (s Suspect) judge(nodes []NodeHealth, pool fleet.Selection, began time.Time) (found suspicion, ok bool) {
 	found.Suspect, found.Of = s, len(nodes)
 	zones := map[string]tally{}
 	for _, n := range nodes {
@@ -193,7 +193,7 @@ func chance(n, k int, share float64) (p float64) {
 }
 
 // String describes the suspicion in one sentence, without a full stop.
-func (s Suspicion) String() string {
+func (s suspicion) String() string {
 	fleet, revision, within := printable.Count(s.Of, "node"), fmt.Sprintf("%s/%d", s.Rollout, s.Revision), Span(s.Within)
 	switch {
 	case !s.Compared:
@@ -207,8 +207,8 @@ func (s Suspicion) String() string {
 }
 
 // line returns the line of a summary.
-func (s Suspicion) line(rollouts []v1alpha1.NodeConfigRollout) SummaryLine {
-	l := SummaryLine{Level: LevelProblem, Reason: ReasonSuspected, Count: s.Nodes, Words: s.String(), Object: s.Rollout,
+func (s suspicion) line(rollouts []v1alpha1.NodeConfigRollout) summaryLine {
+	l := summaryLine{Level: LevelProblem, Reason: ReasonSuspected, Count: s.Nodes, Words: s.String(), Object: s.Rollout,
 		Filter: "rollouts/" + s.Rollout,
 		Next:   "kubectl evenkeel nodes --rollout " + s.Rollout + " --problems"}
 	for i := range rollouts {

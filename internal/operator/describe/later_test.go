@@ -106,7 +106,7 @@ func TestAChangeOfHealthIsConnectedWithTheRevisionThatTheNodesHaveInCommon(t *te
 			"5 of 100 nodes are not Ready; all 5 run workers/7, received at most 1h earlier", "5 of 100 nodes are under memory pressure; all 5 run workers/7, received at most 1m earlier"}},
 	} {
 		var got []string
-		for _, s := range Suspicions(tt.nodes, []v1alpha1.NodeConfigRollout{pool}) {
+		for _, s := range suspicions(tt.nodes, []v1alpha1.NodeConfigRollout{pool}) {
 			got = append(got, s.String())
 		}
 		assert.Equal(t, fmt.Sprintf("%q", got), fmt.Sprintf("%q", tt.want), tt.name)
@@ -128,7 +128,7 @@ func TestFailuresAtRandomSuspectNoRevision(t *testing.T) {
 			}
 			nodes = append(nodes, n)
 		}
-		wrong += len(Suspicions(nodes, nil))
+		wrong += len(suspicions(nodes, nil))
 	}
 	assert.That(t, wrong <= 3*fleets/100, "%d suspicions in %d fleets", wrong, fleets)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -31,12 +32,12 @@ type Node struct {
 	Spec     *v1alpha1.NodeConfigSpec   `json:"spec,omitempty"`
 	Status   *v1alpha1.NodeConfigStatus `json:"status,omitempty"`
 
-	view *fleet.NodeView
+	view *query.NodeView
 	plan *rollout.Result // of the owner; nil without one, or if it cannot be planned
 }
 
 // NodeOf describes a node.
-func NodeOf(view *fleet.NodeView, now time.Time) *Node {
+func NodeOf(view *query.NodeView, now time.Time) *Node {
 	v := &Node{Rollouts: view.Rollouts, Rollout: view.Owner, view: view}
 	var state *rollout.NodeState
 	if f := view.Fleet; f != nil {
@@ -277,15 +278,15 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 // statusLines describes what the agent reported.
 func (v *Node) statusLines(line func(key, format string, args ...any), ago func(metav1.Time) string) {
 	st := &v.view.Config.Status
-	line("Runs", "%s%s", v.Active, objectOf(st.Active, st.Local))
+	line("Runs", "%s%s", v.Active, objectOf(st.Active))
 	if good := st.LastKnownGood; good == nil {
-		line("Last-known-good", "%s%s", v.LastKnownGood, objectOf(nil, st.Local))
+		line("Last-known-good", "%s", v.LastKnownGood)
 	} else {
 		since := ""
 		if good.Since != nil {
 			since = ", since " + ago(*good.Since)
 		}
-		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision, st.Local), since)
+		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision), since)
 	}
 	if ok := v.ConfigOK; ok.Status != "" {
 		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), WithoutUIDs(ok.Message))
@@ -328,7 +329,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	for _, uid := range v.view.Config.Spec.Revoked {
 		line("Revoked", "UID: %s", uid)
 	}
-	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion),
+	line("Agent", "%s, kubelet %s, source %s, run mode %s", cmp.Or(v.AgentVersion, "-"), cmp.Or(v.ComponentVersion, "-"),
 		cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
 	if c := v.RestartCost(); c != nil && c.Nodes > 0 {
 		line("On restart", "%s unready until the next probe, as last counted", printable.Count(int(c.PodsUnready), "pod"))
@@ -365,21 +366,13 @@ func runMode(mode v1alpha1.RunMode) string {
 	case v1alpha1.RunModeSelfHosted:
 		return "SelfHosted: in a pod"
 	}
-	return Dash(string(mode))
+	return cmp.Or(string(mode), "-")
 }
 
-// objectOf names the source of a configuration, to follow its label.
-func objectOf(r *v1alpha1.ConfigRevision, l v1alpha1.LocalConfig) string {
-	switch {
-	case r != nil:
-		return fmt.Sprintf(": ConfigMap %s/%s", r.Namespace, r.Name)
-	case l == v1alpha1.LocalConfigInit:
-		return ": its own file (init)"
-	case l == v1alpha1.LocalConfigDefault:
-		return ": the kubelet's defaults and flags"
+// objectOf names the object of a configuration, to follow its label; nil: local.
+func objectOf(r *v1alpha1.ConfigRevision) string {
+	if r == nil {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(": ConfigMap %s/%s", r.Namespace, r.Name)
 }
-
-// Dash returns "-" for an empty string.
-func Dash(s string) string { return cmp.Or(s, "-") }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -87,7 +88,7 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		o.Words = fmt.Sprintf("refused the configuration (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
 	}
 	p := fleet.Pair{Config: nc}
-	v := Node{Row: RowOf(p, nil, 0, time.Time{}), view: &fleet.NodeView{Pair: p}}
+	v := Node{Row: RowOf(p, nil, 0, time.Time{}), view: &query.NodeView{Pair: p}}
 	o.Advice = v.advice(st)
 	return o
 }

@@ -6,6 +6,7 @@ package describe
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,7 @@ type Row struct {
 	AgentVersion   string                   `json:"agentVersion,omitempty"`
 	Problems       []string                 `json:"problems,omitempty"`
 	// Drift is nil if the agent reports no comparison.
-	Drift *RowDrift `json:"drift,omitempty"`
+	Drift *rowDrift `json:"drift,omitempty"`
 
 	Standing
 }
@@ -86,8 +87,10 @@ func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
 	row.ResolvedValues = st.ResolvedValues
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
-		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message,
-			Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
+		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
+		if at := c.LastTransitionTime; at.IsZero() || at.After(now) {
+			row.ConfigOK.Since = &metav1.Time{Time: now}
+		}
 	}
 	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {
@@ -191,4 +194,46 @@ func problemsOf(p fleet.Pair) []string {
 
 func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
 	return nc.Status.RemoteConfig == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
+}
+
+// rowDrift says how the running kubelet of a node compares with what its agent started: the condition Drifted, and the details in
+// status.drift.
+type rowDrift struct {
+	RowStatus
+
+	Files       []string `json:"files,omitempty"`       // that were edited since
+	Fields      []string `json:"fields,omitempty"`      // of the kubelet's /configz that differ
+	NotCompared string   `json:"notCompared,omitempty"` // why /configz was not compared; empty: it was
+}
+
+// driftOf returns nil if the agent has not reported a comparison: it is older, or has just started.
+func driftOf(st *v1alpha1.NodeConfigStatus) *rowDrift {
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDrifted)
+	if c == nil {
+		return nil
+	}
+	d := &rowDrift{RowStatus: RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}}
+	if st.Drift != nil {
+		d.Files, d.Fields, d.NotCompared = st.Drift.Files, st.Drift.Fields, st.Drift.NotCompared
+	}
+	return d
+}
+
+// Drifted reports whether something differs. It is false for nil.
+func (d *rowDrift) Drifted() bool { return d != nil && d.Status == string(metav1.ConditionTrue) }
+
+// Differs lists what differs, of each kind at most most names. Without details it returns the message of the condition.
+func (d *rowDrift) Differs(most int) string {
+	var out []string
+	say := func(kind string, names []string) {
+		if len(names) > 0 {
+			out = append(out, kind+" "+printable.First(names, most, ", "))
+		}
+	}
+	say("running:", d.Fields)
+	say("file:", d.Files)
+	if len(out) == 0 {
+		return d.Message
+	}
+	return strings.Join(out, "; ")
 }

@@ -4,8 +4,8 @@
 package describe
 
 import (
-	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
 // StepWords describes a step: 10%, 1 node, or pause 5m.
@@ -29,27 +30,9 @@ func StepWords(s v1alpha1.RolloutStep) string {
 	return "pause " + duration.HumanDuration(s.Pause.Duration.Duration)
 }
 
-// StepsDone counts the finished steps of a rollout and all, such as 2/5; empty if the steps are invalid.
-func StepsDone(r *v1alpha1.NodeConfigRollout) string {
-	steps, err := StepsOf(r)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%d/%d", min(max(int(r.Status.Step), 0), len(steps)), len(steps))
-}
-
 // UpdatedOf counts the nodes that have proven the revision and all that belong to the rollout, such as 812/5000.
 func UpdatedOf(n *v1alpha1.RolloutCounts) string {
 	return fmt.Sprintf("%d/%d", n.Updated, n.Members)
-}
-
-// WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
-func WindowWords(w v1alpha1.MaintenanceWindow) string {
-	words := fmt.Sprintf("%s for %s, %s", printable.Line(w.Schedule), Span(w.Duration.Duration), cmp.Or(printable.Line(w.TimeZone), "UTC"))
-	if w.Finish == v1alpha1.FinishWithin {
-		words += ", trials end within"
-	}
-	return words
 }
 
 // NextWindow says when the next maintenance window opens; empty if the rollout waits for none.
@@ -72,17 +55,6 @@ func PauseEnds(s *v1alpha1.RolloutStep, st *v1alpha1.NodeConfigRolloutStatus) ti
 	return st.StepTime.Add(s.Pause.Duration.Duration)
 }
 
-// StepName names a step within a sentence. It names a pause by the step before it.
-func StepName(steps []v1alpha1.RolloutStep, i int) string {
-	switch {
-	case steps[i].Pause == nil:
-		return "the step of " + StepWords(steps[i])
-	case i == 0:
-		return "the " + StepWords(steps[i]) + " at the beginning"
-	}
-	return "the " + StepWords(steps[i]) + " after " + StepWords(steps[i-1])
-}
-
 // Stopped reports whether a rollout in this phase does not continue without a change by a person: exit code 2.
 func Stopped(p v1alpha1.RolloutPhase) bool {
 	switch p {
@@ -99,4 +71,55 @@ func StepsOf(r *v1alpha1.NodeConfigRollout) ([]v1alpha1.RolloutStep, error) {
 		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
 	}
 	return s.Strategy.Steps, nil
+}
+
+// Gate is a gate of a rollout with its last evaluation, for people. All texts are safe to print.
+type Gate struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // Passing, Failing, NoData, Error or Pending
+	Words string `json:"words"` // the value, the condition, and what the rollout waits for
+	Query string `json:"query"`
+}
+
+// GatesOf returns the gates of a rollout. It returns none for an invalid spec.
+func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
+	s, _, err := fleet.Complete(r)
+	if err != nil {
+		return nil
+	}
+	known := map[string]v1alpha1.GateStatus{}
+	for _, g := range r.Status.Gates {
+		known[g.Name] = g
+	}
+	var out []Gate
+	for _, g := range s.Strategy.Gates {
+		st, evaluated := known[g.Name]
+		if !evaluated || st.State == "" {
+			st.State = v1alpha1.GatePending
+		}
+		condition, _ := rollout.ComparisonOf(g.Prometheus.Passes)
+		words := []string{"must be " + condition.String()}
+		switch {
+		case st.State == v1alpha1.GatePending && g.Every == v1alpha1.GateAlways:
+			words = append(words, "evaluated every "+Span(g.Interval.Duration))
+		case st.State == v1alpha1.GatePending:
+			words = append(words, "evaluated after each step")
+		case st.Value != "":
+			words[0] = st.Value + ", " + words[0]
+		case st.State == v1alpha1.GateEmpty || st.State == v1alpha1.GateError:
+			why, _, _ := strings.Cut(st.Message, "; query: ")
+			words[0] = why
+		}
+		if st.Failures > 0 {
+			words = append(words, fmt.Sprintf("failed %d of %s", st.Failures, printable.Count(g.Failures, "time")))
+		}
+		if st.Time != nil {
+			words = append(words, Age(*st.Time, now)+" ago")
+		}
+		out = append(out, Gate{
+			Name: printable.Line(g.Name), State: printable.Line(string(st.State)), Words: printable.Line(strings.Join(words, "; ")),
+			Query: printable.Line(g.Prometheus.Query) + " on " + printable.Line(g.Prometheus.Server),
+		})
+	}
+	return out
 }

@@ -27,8 +27,8 @@ const (
 	LevelOK      Level = "ok"
 )
 
-// SummaryLine is one statement about a cluster.
-type SummaryLine struct {
+// summaryLine is one statement about a cluster.
+type summaryLine struct {
 	Level  Level  `json:"level"`
 	Reason string `json:"reason"` // in CamelCase, for metrics
 	Count  int    `json:"count"`
@@ -40,7 +40,7 @@ type SummaryLine struct {
 }
 
 // Summary says what matters in a cluster, the most urgent first.
-type Summary []SummaryLine
+type Summary []summaryLine
 
 // Level returns the most urgent level.
 func (s Summary) Level() Level {
@@ -60,8 +60,8 @@ func (s Summary) Words(l Level) (words []string) {
 	return words
 }
 
-// NodeKind is all of a node's standing that a summary depends on.
-type NodeKind struct {
+// nodeKind is all of a node's standing that a summary depends on.
+type nodeKind struct {
 	Health   Health
 	Position Position
 	// Agentless nodes should have an agent: a rollout selects them, and they are not new.
@@ -71,8 +71,8 @@ type NodeKind struct {
 }
 
 // Kind returns how a summary counts a node.
-func (s Standing) Kind() NodeKind {
-	k := NodeKind{Health: s.Health, Position: s.Position, Agentless: s.Health == HealthNoAgent && !s.New && s.Position != ""}
+func (s Standing) Kind() nodeKind {
+	k := nodeKind{Health: s.Health, Position: s.Position, Agentless: s.Health == HealthNoAgent && !s.New && s.Position != ""}
 	switch {
 	case s.Health != HealthNotReady:
 	case s.Maintained:
@@ -84,7 +84,7 @@ func (s Standing) Kind() NodeKind {
 }
 
 // Level returns how urgently a node needs a person.
-func (k NodeKind) Level() Level {
+func (k nodeKind) Level() Level {
 	for _, reason := range nodeReasons {
 		if reason.is(k) {
 			return reason.level
@@ -99,7 +99,7 @@ type Situation struct {
 	Unread     []string // kinds that cannot be read
 	NoLeader   string   // why no controller leads; empty: one leads, or nobody knows
 	Rollouts   []v1alpha1.NodeConfigRollout
-	Nodes      map[NodeKind]int
+	Nodes      map[nodeKind]int
 	Orphans    int          // NodeConfigs without a Node
 	Healths    []NodeHealth // of the nodes, to find failures that show later
 }
@@ -111,7 +111,7 @@ func (s *Situation) Add(p fleet.Pair, standing Standing, maintenance []string, n
 		return
 	}
 	if s.Nodes == nil {
-		s.Nodes = map[NodeKind]int{}
+		s.Nodes = map[nodeKind]int{}
 	}
 	standing.Maintained = p.Node != nil && fleet.MaintenanceOf(p.Node, maintenance) != ""
 	s.Nodes[standing.Kind()]++
@@ -123,7 +123,7 @@ func (s *Situation) Add(p fleet.Pair, standing Standing, maintenance []string, n
 // SummaryOf returns what matters in a cluster. The commands, the page and the metric take their words and numbers from here.
 func SummaryOf(s Situation) Summary {
 	var out Summary
-	add := func(l SummaryLine) {
+	add := func(l summaryLine) {
 		if l.Level == LevelOK {
 			l.Next = ""
 		}
@@ -132,13 +132,13 @@ func SummaryOf(s Situation) Summary {
 		}
 	}
 	if s.Unanswered {
-		add(SummaryLine{Level: LevelProblem, Reason: "APIServerAway", Count: 1, Words: "the API server does not answer"})
+		add(summaryLine{Level: LevelProblem, Reason: "APIServerAway", Count: 1, Words: "the API server does not answer"})
 	}
-	add(SummaryLine{Level: LevelProblem, Reason: "CannotRead", Count: len(s.Unread), Words: "cannot read " + strings.Join(s.Unread, ", ")})
+	add(summaryLine{Level: LevelProblem, Reason: "CannotRead", Count: len(s.Unread), Words: "cannot read " + strings.Join(s.Unread, ", ")})
 	if s.NoLeader != "" {
-		add(SummaryLine{Level: LevelProblem, Reason: "NoController", Count: 1, Words: s.NoLeader, Next: "kubectl evenkeel doctor"})
+		add(summaryLine{Level: LevelProblem, Reason: "NoController", Count: 1, Words: s.NoLeader, Next: "kubectl evenkeel doctor"})
 	}
-	for _, x := range Suspicions(s.Healths, s.Rollouts) {
+	for _, x := range suspicions(s.Healths, s.Rollouts) {
 		add(x.line(s.Rollouts))
 	}
 	for _, reason := range rolloutReasons {
@@ -148,7 +148,7 @@ func SummaryOf(s Situation) Summary {
 				n, first = n+1, cmp.Or(first, r.Name)
 			}
 		}
-		add(SummaryLine{reason.level, "Rollouts" + OrUnknown(v1alpha1.RolloutPhase(reason.name)), n,
+		add(summaryLine{reason.level, "Rollouts" + OrUnknown(v1alpha1.RolloutPhase(reason.name)), n,
 			printable.Count(n, "rollout") + " " + reason.words, first,
 			"kubectl evenkeel rollout status " + first, "rollouts/" + first})
 	}
@@ -159,12 +159,12 @@ func SummaryOf(s Situation) Summary {
 				n += count
 			}
 		}
-		add(SummaryLine{Level: reason.level, Reason: "Nodes" + reason.name, Count: n, Words: printable.Count(n, "node") + " " + reason.words,
+		add(summaryLine{Level: reason.level, Reason: "Nodes" + reason.name, Count: n, Words: printable.Count(n, "node") + " " + reason.words,
 			Next: "kubectl evenkeel nodes --problems", Filter: reason.filter})
 	}
-	add(SummaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans,
+	add(summaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans,
 		Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), printable.Verb(s.Orphans, "has", "have"))})
-	slices.SortStableFunc(out, func(a, b SummaryLine) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
+	slices.SortStableFunc(out, func(a, b summaryLine) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
 	return out
 }
 
@@ -255,23 +255,23 @@ var nodeReasons = []struct {
 	name          string
 	level         Level
 	words, filter string
-	is            func(NodeKind) bool
+	is            func(nodeKind) bool
 }{
 	{"Failed", LevelProblem, "failed", "?health=Failed", healthIs(HealthFailed)},
 	{string(HealthNotReady), LevelProblem, "not Ready", "?health=NotReady", notReady("")},
 	{"Unknown", LevelProblem, "unknown", "?health=Unknown", healthIs(HealthUnknown)},
-	{"WithoutAgent", LevelProblem, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Agentless }},
-	{"Blocked", LevelNotice, "blocked", "?position=Blocked", func(k NodeKind) bool { return k.Position == PositionBlocked }},
+	{"WithoutAgent", LevelProblem, "without an agent", "?health=NoAgent", func(k nodeKind) bool { return k.Agentless }},
+	{"Blocked", LevelNotice, "blocked", "?position=Blocked", func(k nodeKind) bool { return k.Position == PositionBlocked }},
 	{"NotReadyMaintained", LevelNotice, "not Ready under maintenance", "?health=NotReady", notReady(LevelNotice)},
 	{"OnTrial", LevelOK, "on trial", "?health=OnTrial", healthIs(HealthOnTrial)},
 	{"Healthy", LevelOK, "healthy", "?health=Healthy", healthIs(HealthHealthy)},
 	{"NotReadyNew", LevelOK, "not Ready yet", "?health=NotReady", notReady(LevelOK)},
-	{"NoAgent", LevelOK, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Health == HealthNoAgent && !k.Agentless }},
+	{"NoAgent", LevelOK, "without an agent", "?health=NoAgent", func(k nodeKind) bool { return k.Health == HealthNoAgent && !k.Agentless }},
 	{"OptedOut", LevelOK, "opted out", "?health=OptedOut", healthIs(HealthOptedOut)},
 }
 
-func notReady(excuse Level) func(NodeKind) bool {
-	return func(k NodeKind) bool { return k.Health == HealthNotReady && k.Excuse == excuse }
+func notReady(excuse Level) func(nodeKind) bool {
+	return func(k nodeKind) bool { return k.Health == HealthNotReady && k.Excuse == excuse }
 }
 
-func healthIs(h Health) func(NodeKind) bool { return func(k NodeKind) bool { return k.Health == h } }
+func healthIs(h Health) func(nodeKind) bool { return func(k nodeKind) bool { return k.Health == h } }

@@ -43,8 +43,8 @@ func TestTheSummaryOfEveryCombination(t *testing.T) {
 							for _, readable := range bools {
 								for _, health := range Healths {
 									for _, position := range append([]Position{""}, Positions...) {
-										kind := NodeKind{Health: health, Position: position, Agentless: health == HealthNoAgent && position != ""}
-										s := Situation{Unanswered: away, Rollouts: []v1alpha1.NodeConfigRollout{r}, Nodes: map[NodeKind]int{kind: 7}}
+										kind := nodeKind{Health: health, Position: position, Agentless: health == HealthNoAgent && position != ""}
+										s := Situation{Unanswered: away, Rollouts: []v1alpha1.NodeConfigRollout{r}, Nodes: map[nodeKind]int{kind: 7}}
 										if !leads {
 											s.NoLeader = "no controller leads"
 										}
@@ -68,7 +68,7 @@ func TestTheSummaryOfEveryCombination(t *testing.T) {
 }
 
 // ruleBroken returns the rule that a summary breaks; empty if it breaks none.
-func ruleBroken(s Situation, kind NodeKind, got Summary) string {
+func ruleBroken(s Situation, kind nodeKind, got Summary) string {
 	r := &s.Rollouts[0]
 	count := map[string]int{}
 	healths := 0
@@ -113,10 +113,10 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 	degradedAndHalted := inPhase(v1alpha1.RolloutHalted, false, false, 3)
 	degradedAndHalted.Status.Conditions = degraded.Status.Conditions
 	rollouts := func(all ...v1alpha1.NodeConfigRollout) []v1alpha1.NodeConfigRollout { return all }
-	fleet := func(kinds ...any) map[NodeKind]int {
-		out := map[NodeKind]int{}
+	fleet := func(kinds ...any) map[nodeKind]int {
+		out := map[nodeKind]int{}
 		for i := 0; i < len(kinds); i += 2 {
-			out[kinds[i].(NodeKind)] = kinds[i+1].(int)
+			out[kinds[i].(nodeKind)] = kinds[i+1].(int)
 		}
 		return out
 	}
@@ -127,10 +127,10 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		next     string // of the first line
 	}{
 		{"an empty cluster", Situation{}, "no problems", ""},
-		{"all is well", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Nodes: fleet(NodeKind{Health: HealthHealthy}, 60)}, "no problems", ""},
+		{"all is well", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Nodes: fleet(nodeKind{Health: HealthHealthy}, 60)}, "no problems", ""},
 		{"36 dead nodes of 329 that the rollout counts as failed", Situation{
 			Rollouts: rollouts(inPhase(v1alpha1.RolloutHalted, false, false, 200)),
-			Nodes:    fleet(NodeKind{Health: HealthNotReady, Position: PositionFailed}, 36, NodeKind{Health: HealthHealthy, Position: PositionWaiting}, 293),
+			Nodes:    fleet(nodeKind{Health: HealthNotReady, Position: PositionFailed}, 36, nodeKind{Health: HealthHealthy, Position: PositionWaiting}, 293),
 		}, "1 rollout halted, 36 nodes not Ready", "kubectl evenkeel rollout status workers"},
 		{"rolling back", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutRollingBack, false, false, 3))}, "1 rollout rolling back", "kubectl evenkeel rollout status workers"},
 		{"rolling back and frozen", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutRollingBack, true, false, 3))}, "1 rollout frozen while rolling back", "kubectl evenkeel rollout status workers"},
@@ -140,8 +140,8 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		{"two await approval", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutAwaitingApproval, false, false, 3), inPhase(v1alpha1.RolloutAwaitingApproval, false, false, 3))}, "no problems, 2 rollouts waiting for approval", "kubectl evenkeel rollout status workers"},
 		{"degraded", Situation{Rollouts: rollouts(degraded)}, "1 rollout degraded", "kubectl evenkeel rollout status workers"},
 		{"a halted rollout is degraded too", Situation{Rollouts: rollouts(degradedAndHalted)}, "1 rollout halted", "kubectl evenkeel rollout status workers"},
-		{"no leader, and everything else is well", Situation{NoLeader: "no controller runs", Nodes: fleet(NodeKind{Health: HealthHealthy}, 1)}, "no controller runs", "kubectl evenkeel doctor"},
-		{"an agent that is missing, and one that nobody expects", Situation{Nodes: fleet(NodeKind{Health: HealthNoAgent, Position: PositionSkipped, Agentless: true}, 1, NodeKind{Health: HealthNoAgent}, 3)}, "1 node without an agent", "kubectl evenkeel nodes --problems"},
+		{"no leader, and everything else is well", Situation{NoLeader: "no controller runs", Nodes: fleet(nodeKind{Health: HealthHealthy}, 1)}, "no controller runs", "kubectl evenkeel doctor"},
+		{"an agent that is missing, and one that nobody expects", Situation{Nodes: fleet(nodeKind{Health: HealthNoAgent, Position: PositionSkipped, Agentless: true}, 1, nodeKind{Health: HealthNoAgent}, 3)}, "1 node without an agent", "kubectl evenkeel nodes --problems"},
 		{"nodes that need not be Ready", Situation{Nodes: fleet(Standing{Health: HealthNotReady, New: true}.Kind(), 4, Standing{Health: HealthNotReady, Maintained: true, New: true}.Kind(), 2)},
 			"no problems, 2 nodes not Ready under maintenance", "kubectl evenkeel nodes --problems"},
 		{"a phase of a later version", Situation{Rollouts: rollouts(inPhase("Dreaming", false, false, 0), inPhase(v1alpha1.RolloutComplete, false, false, 0))},

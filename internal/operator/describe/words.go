@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -107,7 +107,7 @@ func ImageVersion(image string) string {
 const silence = time.Minute
 
 // NoController says that a namespace has no Lease of evenkeel-controller, or that ControllerSilent; otherwise nothing.
-func NoController(lease fleet.Renewal, namespace string, now time.Time) string {
+func NoController(lease query.Renewal, namespace string, now time.Time) string {
 	if lease.Missing {
 		return fmt.Sprintf("no controller leads: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
 	}
@@ -116,7 +116,7 @@ func NoController(lease fleet.Renewal, namespace string, now time.Time) string {
 
 // ControllerSilent returns a warning if no controller holds the Lease, or if its holder has not renewed it for some time, and otherwise
 // nothing. It returns nothing if there is no Lease: a controller can run without.
-func ControllerSilent(lease fleet.Renewal, namespace string, now time.Time) string {
+func ControllerSilent(lease query.Renewal, namespace string, now time.Time) string {
 	switch {
 	case lease.Released:
 		return fmt.Sprintf("no controller leads: the Lease %s has no holder; kubectl -n %s get pods", v1alpha1.ControllerLease, namespace)

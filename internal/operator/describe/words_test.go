@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -30,17 +30,17 @@ func TestThatNoControllerLeadsIsKnownAtOnceIfTheLeaseSaysSo(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, tt := range []struct {
 		name           string
-		lease          fleet.Renewal
+		lease          query.Renewal
 		silent, leader string // what ControllerSilent and NoController say
 	}{
-		{"renewed just now", fleet.Renewal{Time: now}, "", ""},
-		{"renewed 59 s ago", fleet.Renewal{Time: now.Add(-59 * time.Second)}, "", ""},
-		{"renewed a minute ago", fleet.Renewal{Time: now.Add(-time.Minute)},
+		{"renewed just now", query.Renewal{Time: now}, "", ""},
+		{"renewed 59 s ago", query.Renewal{Time: now.Add(-59 * time.Second)}, "", ""},
+		{"renewed a minute ago", query.Renewal{Time: now.Add(-time.Minute)},
 			"evenkeel-controller has not renewed its lease for 60s, by the clock of this machine: is it running? kubectl -n ns get pods", "the same"},
-		{"released just now", fleet.Renewal{Time: now, Released: true},
+		{"released just now", query.Renewal{Time: now, Released: true},
 			"no controller leads: the Lease evenkeel-controller has no holder; kubectl -n ns get pods", "the same"},
-		{"there is none", fleet.Renewal{Missing: true}, "", "no controller leads: namespace ns has no Lease evenkeel-controller"},
-		{"it cannot be read", fleet.Renewal{}, "", ""},
+		{"there is none", query.Renewal{Missing: true}, "", "no controller leads: namespace ns has no Lease evenkeel-controller"},
+		{"it cannot be read", query.Renewal{}, "", ""},
 	} {
 		silent, leader := ControllerSilent(tt.lease, "ns", now), NoController(tt.lease, "ns", now)
 		if tt.leader == "the same" {

@@ -31,6 +31,7 @@ import (
 	"github.com/evenkeel/evenkeel/config"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -139,7 +140,7 @@ func (l *look) parts(ctx context.Context) error {
 }
 
 func (l *look) rollouts(ctx context.Context) error {
-	for r, err := range fleet.Pages[*v1alpha1.NodeConfigRollout](ctx, l, &v1alpha1.NodeConfigRolloutList{}) {
+	for r, err := range query.Pages[*v1alpha1.NodeConfigRollout](ctx, l, &v1alpha1.NodeConfigRolloutList{}) {
 		switch {
 		case err == nil:
 			l.f.Rollouts = append(l.f.Rollouts, *r)
@@ -153,7 +154,7 @@ func (l *look) rollouts(ctx context.Context) error {
 func (l *look) nodes(ctx context.Context) error {
 	configs, pairs := map[string]*v1alpha1.NodeConfig{}, map[string]fleet.Pair{}
 	l.f.HasConfig = true
-	for nc, err := range fleet.Configs(ctx, l) {
+	for nc, err := range query.Configs(ctx, l) {
 		switch {
 		case err == nil:
 			configs[nc.Name] = nc
@@ -163,7 +164,7 @@ func (l *look) nodes(ctx context.Context) error {
 			return fmt.Errorf("list NodeConfigs: %w", err)
 		}
 	}
-	for n, err := range fleet.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
+	for n, err := range query.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
 		switch {
 		case err == nil:
 			pairs[n.Name] = fleet.Pair{Node: n, Config: configs[n.Name]}
@@ -289,7 +290,7 @@ func (l *look) sources(ctx context.Context) error {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(l.f.Read)) {
 		l.f.Read[namespace] = true
-		for cm, err := range fleet.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
+		for cm, err := range query.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
 			switch {
 			case err == nil:
 				l.f.Sources[client.ObjectKeyFromObject(cm)] = cm.UID
@@ -306,7 +307,7 @@ func (l *look) sources(ctx context.Context) error {
 // lease reads the controller's Lease.
 func (l *look) lease(ctx context.Context) (Lease, error) {
 	namespace := fleet.SettingsIn(l.f.Rollouts).Namespace
-	lease, err := fleet.ControllerLease(ctx, l, namespace)
+	lease, err := query.ControllerLease(ctx, l, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return Lease{}, nil

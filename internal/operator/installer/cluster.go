@@ -8,16 +8,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
 // ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
@@ -25,7 +29,7 @@ var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply 
 
 // DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (w Desired, err error) {
-	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, fleet.ObserveTimeout, true, func(context.Context) (bool, error) {
+	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, query.ObserveTimeout, true, func(context.Context) (bool, error) {
 		w, err = Newest(ctx, c, m) // not the context of the poll, so that a read is not cut off
 		return err != nil || w.Revision != "", nil
 	})
@@ -68,4 +72,24 @@ func Newest(ctx context.Context, c client.Client, m Operation) (Desired, error) 
 		}
 	}
 	return w, nil
+}
+
+// Events returns the newest Events of a Node since a time, at most so many, the newest last.
+func Events(ctx context.Context, c client.Client, node string, since time.Time, most int) ([]corev1.Event, error) {
+	list := &corev1.EventList{}
+	err := c.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{
+		Selector: fields.Set{"involvedObject.kind": "Node", "involvedObject.name": node}.AsSelector(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	at := func(e corev1.Event) time.Time {
+		if e.LastTimestamp.IsZero() {
+			return e.EventTime.Time
+		}
+		return e.LastTimestamp.Time
+	}
+	found := slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return at(e).Before(since.Truncate(time.Second)) })
+	slices.SortStableFunc(found, func(a, b corev1.Event) int { return at(a).Compare(at(b)) })
+	return found[max(0, len(found)-most):], nil
 }

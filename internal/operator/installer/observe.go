@@ -20,13 +20,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Nodes reads the nodes with these names, or all that a selector matches. A name without a Node is an error.
 func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, selector labels.Selector) ([]Node, error) {
 	pods := map[string][]corev1.Pod{}
-	for pod, err := range fleet.Pages[*corev1.Pod](ctx, c, &corev1.PodList{}, o.itsPods()...) {
+	for pod, err := range query.Pages[*corev1.Pod](ctx, c, &corev1.PodList{}, o.itsPods()...) {
 		if err != nil {
 			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
 		}
@@ -60,10 +61,10 @@ func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, s
 // pairs yields nodes with the reports of their agents. Uninstalling does not need the reports, and their CRD may be gone.
 func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[fleet.Pair, error] {
 	if o == Install {
-		return fleet.Pairs(ctx, c, selector)
+		return query.Pairs(ctx, c, selector)
 	}
 	return func(yield func(fleet.Pair, error) bool) {
-		for node, err := range fleet.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
+		for node, err := range query.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
 			if !yield(fleet.Pair{Node: node}, err) {
 				return
 			}

@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
 // Rollouts reads all rollouts. It returns none if their CRD does not exist.
 func Rollouts(ctx context.Context, c client.Client) ([]v1alpha1.NodeConfigRollout, error) {
-	list, err := fleet.Rollouts(ctx, c)
+	list, err := query.Rollouts(ctx, c)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -50,7 +50,7 @@ func ActiveRollouts(rollouts []v1alpha1.NodeConfigRollout) []string {
 // LabelledNodes returns the names of nodes with an agent, or with a failed install or uninstall.
 func LabelledNodes(ctx context.Context, c client.Client) ([]string, error) {
 	var names []string
-	for node, err := range fleet.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
+	for node, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.HasLabels{v1alpha1.LabelAgent}) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}

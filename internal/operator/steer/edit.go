@@ -16,7 +16,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -113,7 +115,7 @@ func operations(path string, before, after map[string]any) []Operation {
 // returns the message of change with the rollout's name. If change returns an error, nothing is written.
 func Edit(ctx context.Context, c client.Client, name string, change Change) (string, error) {
 	for try := 1; ; try++ {
-		r, err := fleet.Rollout(ctx, c, name)
+		r, err := query.Rollout(ctx, c, name)
 		if err != nil {
 			return "", err
 		}
@@ -142,15 +144,15 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 	if revision == AnyStatus {
 		return Edit(ctx, c, name, change)
 	}
-	_, late := fleet.ObservedRollout(ctx, c, name)
-	if late != nil && !errors.Is(late, fleet.ErrUnobserved) {
+	_, late := query.ObservedRollout(ctx, c, name)
+	if late != nil && !errors.Is(late, query.ErrUnobserved) {
 		return "", late
 	}
 	return Edit(ctx, c, name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Status.UpdateRevision == nil {
 			switch {
-			case !fleet.Observed(r):
-				return "", fmt.Errorf("has no revision: %w", fleet.ErrUnobserved)
+			case !query.Observed(r):
+				return "", fmt.Errorf("has no revision: %w", query.ErrUnobserved)
 			case r.Status.Message != "":
 				return "", fmt.Errorf("has no revision (%s: %s)", r.Status.Phase, printable.Line(r.Status.Message))
 			}
@@ -161,16 +163,64 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 		}
 		before := r.DeepCopy()
 		words, err := change(r)
-		if !fleet.Observed(r) && err == nil {
+		if !query.Observed(r) && err == nil {
 			changes, e := differences(before, r)
 			if e != nil {
 				return "", e
 			}
 			if len(changes) > 0 {
-				return "", fmt.Errorf("cannot be changed yet: %w", fleet.ErrUnobserved)
+				return "", fmt.Errorf("cannot be changed yet: %w", query.ErrUnobserved)
 			}
-			words += "; " + fleet.Unobserved
+			words += "; " + query.Unobserved
 		}
 		return words, err
 	})
+}
+
+// maxApplied is the longest annotation of SaveApplied, in bytes: all annotations of an object have 256 KiB. kubectl apply cannot write
+// a longer one either.
+const maxApplied = 200 << 10
+
+// SaveApplied records the fields of after's spec that differ from before in the annotation from which kubectl apply and Argo CD
+// derive what to remove. Without it they would merge the next configuration from a repository into this one. before is nil for a new
+// rollout.
+func SaveApplied(before, after *v1alpha1.NodeConfigRollout) error {
+	changed, err := specMap(after)
+	if err != nil {
+		return err
+	}
+	applied := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeConfigRollout",
+		"metadata": map[string]any{"name": after.Name}}
+	if before != nil {
+		after.Annotations = maps.Clone(before.Annotations)
+		stored, err := specMap(before)
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(changed, func(key string, value any) bool { return reflect.DeepEqual(value, stored[key]) })
+		var last map[string]any // nil if there is none, or none that a tool can read
+		_ = json.Unmarshal([]byte(before.Annotations[corev1.LastAppliedConfigAnnotation]), &last)
+		maps.Copy(applied, last)
+	}
+	if recorded, is := applied["spec"].(map[string]any); is {
+		maps.Copy(recorded, changed)
+	} else {
+		applied["spec"] = changed
+	}
+	text, err := json.Marshal(applied)
+	if err != nil || len(changed) == 0 || len(text) > maxApplied {
+		return err
+	}
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, corev1.LastAppliedConfigAnnotation, string(text))
+	return nil
+}
+
+// Reason returns a reason as a rollout stores it. The error says that it is too long.
+func Reason(text string) (string, error) {
+	reason := strings.TrimSpace(text)
+	if n := utf8.RuneCountInString(reason); n > v1alpha1.MaxReason {
+		return "", fmt.Errorf("the reason has %s, more than the limit of %d; nothing was changed", printable.Count(n, "character"),
+			v1alpha1.MaxReason)
+	}
+	return reason, nil
 }

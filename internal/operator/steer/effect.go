@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -34,7 +35,7 @@ type Effect struct {
 	Drains  string  // which nodes are drained; empty: none
 	Restart *describe.RestartCost
 
-	fleet *fleet.Fleet
+	fleet *query.Fleet
 }
 
 // Group is a number of nodes with one configuration before and after.
@@ -59,7 +60,7 @@ func (g Group) String() string {
 
 // Foresee returns the effect of a rollout with this spec, which does not have to be stored.
 func Foresee(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (*Effect, error) {
-	f, err := fleet.Gather(ctx, c, r, nil)
+	f, err := query.Gather(ctx, c, r, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func Unknown(why error) string { return "cannot tell which nodes change: " + why
 
 // EffectOn is Foresee for the fleet of a valid rollout that has been read. It plays the rollout without what only delays it: steps,
 // budgets, windows, gates, a pause and a freeze.
-func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
+func EffectOn(ctx context.Context, f *query.Fleet) *Effect {
 	e, p := &Effect{fleet: f}, f.Input
 	if u := p.Status.UpdateRevision; u == nil || p.Target.Number != u.Number {
 		e.Failed = p.TargetFailed
@@ -118,7 +119,7 @@ func EffectOn(ctx context.Context, f *fleet.Fleet) *Effect {
 	s.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, MaxJoining: s.Strategy.MaxJoining, Drain: s.Strategy.Drain,
 		DrainOptions: s.Strategy.DrainOptions}
 	run := rollout.Simulate(p, f.Nodes, rollout.Model{
-		TakeUp: min(fleet.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: f.DrainTime(), Approve: true,
+		TakeUp: min(query.AnswerTime, p.Controller.AgentTimeout.Duration/2), Trial: time.Minute, Drain: f.DrainTime(), Approve: true,
 		Limit:       24 * time.Hour,
 		Interrupted: func() bool { return ctx.Err() != nil },
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
@@ -68,7 +69,7 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 		return "", haltedError(r)
 	case r.Spec.Frozen:
 		return "", fmt.Errorf("is frozen, not paused: kubectl evenkeel rollout unfreeze %s", r.Name)
-	case fleet.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
+	case query.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
 		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout approve %s", r.Name)
 	}
 	return "is not paused: nothing changes", nil
@@ -118,7 +119,7 @@ func nextUnlessHalted(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Halted reports whether the revision was stopped.
-func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && fleet.Observed(r) }
+func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil && query.Observed(r) }
 
 // HaltWords describes a halt, and what to do about it.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
@@ -157,7 +158,7 @@ func Approve(full bool, reason string) Change {
 			return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
 		case !full && steps[step].Pause == nil:
 			return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full",
-				describe.OrUnknown(st.Phase), describe.StepName(steps, step))
+				describe.OrUnknown(st.Phase), stepName(steps, step))
 		}
 		target := step
 		if full {
@@ -165,10 +166,10 @@ func Approve(full bool, reason string) Change {
 		}
 		if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
 			return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision,
-				describe.StepName(steps, min(int(p.Step), last))), nil
+				stepName(steps, min(int(p.Step), last))), nil
 		}
 		r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
-		words := fmt.Sprintf("approved: revision %d passes %s", revision, describe.StepName(steps, target))
+		words := fmt.Sprintf("approved: revision %d passes %s", revision, stepName(steps, target))
 		if full {
 			words = fmt.Sprintf("approved: revision %d passes every pause", revision)
 		}
@@ -230,7 +231,7 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content payload.Payload, numbe
 // failed. undecided are nodes that have the revision without a verdict: it counts, although their attempt is an earlier one.
 func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) (undecided []string, err error) {
 	var all []fleet.Pair
-	f, err := fleet.Gather(ctx, c, r, func(p fleet.Pair) { all = append(all, p) })
+	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) { all = append(all, p) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot be planned: %w", err)
 	}
@@ -336,4 +337,15 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 		which += fmt.Sprintf("; the halt is lifted (%s)", rollout.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
+}
+
+// stepName names a step within a sentence. It names a pause by the step before it.
+func stepName(steps []v1alpha1.RolloutStep, i int) string {
+	switch {
+	case steps[i].Pause == nil:
+		return "the step of " + describe.StepWords(steps[i])
+	case i == 0:
+		return "the " + describe.StepWords(steps[i]) + " at the beginning"
+	}
+	return "the " + describe.StepWords(steps[i]) + " after " + describe.StepWords(steps[i-1])
 }

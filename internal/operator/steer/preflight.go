@@ -87,7 +87,7 @@ func CreatePreflight(ctx context.Context, c client.Client, o *v1alpha1.NodeConfi
 // about it. why says why there is no answer; it is empty if there is one.
 func NodeAnswer(o *v1alpha1.NodeConfigPreflight) (answer *v1alpha1.PreflightGroup, why string) {
 	switch r := o.Status.Result; {
-	case r == nil:
+	case o.Status.Phase == v1alpha1.PreflightInvalid:
 		return nil, o.Status.Message
 	case len(r.Groups) > 0:
 		return &r.Groups[0], ""

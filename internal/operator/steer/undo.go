@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
 // Retarget is a change of a rollout's target between its template and an earlier revision, as it was prepared and shown.
@@ -31,9 +32,9 @@ type Retarget struct {
 // that is at another revision than target; 0 allows every one.
 func Undo(ctx context.Context, c client.Client, name string, number, target int64) (*Retarget, error) {
 	// The default revision depends on the status, which must not be old.
-	look := fleet.Rollout
+	look := query.Rollout
 	if number == 0 {
-		look = fleet.ObservedRollout
+		look = query.ObservedRollout
 	}
 	r, err := look(ctx, c, name)
 	if err != nil {
@@ -42,7 +43,7 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 	if err := atRevision(r, target); err != nil {
 		return nil, fmt.Errorf("rollout %q %w; nothing was changed", name, err)
 	}
-	all, err := fleet.Revisions(ctx, c, r)
+	all, err := query.Revisions(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +52,11 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 			return nil, nothingBefore(r, all)
 		}
 	}
-	content, err := fleet.ContentAt(r, all, number)
+	content, err := query.ContentAt(r, all, number)
 	if err != nil {
 		return nil, err
 	}
-	template, err := fleet.ContentIn(ctx, c, r.Spec.Template)
+	template, err := query.ContentIn(ctx, c, r.Spec.Template)
 	if err != nil {
 		return nil, fmt.Errorf("rollout %q cannot be undone, because its template is invalid and nothing rolls it out: %w; nothing was changed",
 			name, err)
@@ -72,7 +73,7 @@ func failureOf(r *v1alpha1.NodeConfigRollout, sha256 string) string {
 
 // Unpin makes the template the target again.
 func Unpin(ctx context.Context, c client.Client, name string) (*Retarget, error) {
-	r, err := fleet.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -121,16 +122,16 @@ func atRevision(r *v1alpha1.NodeConfigRollout, target int64) error {
 }
 
 // nothingBefore returns the error of an undo without an earlier revision that succeeded.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []fleet.Revision) error {
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
 		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase),
 			r.Name)
 	}
-	others := slices.DeleteFunc(slices.Clone(all), func(p fleet.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	others := slices.DeleteFunc(slices.Clone(all), func(p query.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"
 	if len(others) > 0 {
-		advice = fmt.Sprintf("choose a revision with --to-revision (available: %s), or %s", fleet.Available(others), advice)
+		advice = fmt.Sprintf("choose a revision with --to-revision (available: %s), or %s", query.Available(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
 		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback returns the nodes to their previous configuration", r.Name)

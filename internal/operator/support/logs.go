@@ -15,7 +15,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -36,7 +36,7 @@ func logs(ctx context.Context, b *bundle) error {
 		return err
 	}
 	namespace := b.settings.Namespace
-	for pod, err := range fleet.Pages[*corev1.Pod](ctx, b.reader, &corev1.PodList{}, client.InNamespace(namespace),
+	for pod, err := range query.Pages[*corev1.Pod](ctx, b.reader, &corev1.PodList{}, client.InNamespace(namespace),
 		client.MatchingLabels{"app.kubernetes.io/name": controllerName}) {
 		if err != nil {
 			b.fail("the logs of the controller", err)

@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/doctor"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -171,7 +172,7 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 	}
 	added, objects, writing := 0, 0, error(nil)
 	var failed error
-	for o, err := range fleet.Pages[*unstructured.Unstructured](ctx, b.reader, all, options...) {
+	for o, err := range query.Pages[*unstructured.Unstructured](ctx, b.reader, all, options...) {
 		if err != nil {
 			failed = err
 			break

@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -105,7 +105,7 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	a := Answer{Node: n}
-	fields, err := fleet.Configz(limited, api, n.Name)
+	fields, err := query.Configz(limited, api, n.Name)
 	if err == nil {
 		a.Config, err = configOf(n, fields)
 		return a, err
@@ -116,7 +116,7 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 	switch forbidden := apierrors.IsForbidden(err); {
 	case ctx.Err() != nil:
 		*failed = interrupted
-	case errors.As(err, new(*payload.Error)) || errors.Is(err, fleet.ErrNoConfiguration):
+	case errors.As(err, new(*payload.Error)) || errors.Is(err, query.ErrNoConfiguration):
 		failed.ID, failed.Wrong = "notAConfiguration", "the answer is not a kubelet's configuration"
 	case limited.Err() != nil:
 		failed.ID, failed.Wrong = "timeout", fmt.Sprintf("no answer within %s", patience)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -30,7 +30,7 @@ func server(t testing.TB, answer func(node string, w http.ResponseWriter, r *htt
 		answer(strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/"), "/proxy/configz"), w, r)
 	}))
 	t.Cleanup(s.Close)
-	api, err := fleet.ConfigzClient(&rest.Config{Host: s.URL, QPS: -1, BearerToken: "swordfish"})
+	api, err := query.ConfigzClient(&rest.Config{Host: s.URL, QPS: -1, BearerToken: "swordfish"})
 	if err != nil {
 		t.Fatal(err)
 	}
