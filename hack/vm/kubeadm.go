@@ -56,7 +56,9 @@ var parts = []part{
 	{"a change, a bad change and a drain, by a rollout", rollsOut},
 	{"plan of the upgrade", plansUpgrade},
 	{"kubeadm upgrade apply, with a power cut, and the new kubelet", upgradesControlPlane},
+	{"a self-hosted kubelet", hostsItself},
 	{"kubeadm upgrade node, and the new kubelet", upgradesWorker},
+	{"reset", resets},
 }
 
 // wholeCluster runs the parts in their order. With -keep the machines of a failed part run until the program is interrupted.
@@ -111,6 +113,7 @@ func (w *whole) prepare(ctx context.Context) (err error) {
 	must.OK(tablesOf(ctx, filepath.Join(w.cache, "debian"), tables))
 	for _, r := range []kubernetesRelease{w.old, w.new} {
 		must.OK(r.pack(ctx, filepath.Join(dir, r.version), filepath.Join(w.cache, "sleep"), tables))
+		must.OK(w.kubeletImage(r, filepath.Join(dir, "kubelet-"+r.version+".tar")))
 	}
 	for _, name := range []string{"agent", "controller"} {
 		archive := fmt.Sprintf("evenkeel-%s-%s-amd64.tar", name, filepath.Base(w.release))
