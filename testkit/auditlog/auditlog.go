@@ -44,7 +44,7 @@ type Request struct {
 	Code     int    // 0 if the stage is RequestReceived
 	// Assigns is the rollout on whose behalf a JSON patch of a NodeConfig assigns a configuration; empty: none, or the policy does
 	// not log such patches at the level Request.
-	Assigns string
+	Assigns  string
 	Received time.Time
 	Answered time.Time // when the stage was reached
 }
