@@ -319,10 +319,19 @@ func installsOnBoth(ctx context.Context, w *whole) (err error) {
 	file := filepath.Join(w.dir, "install.yaml")
 	must.OK(os.WriteFile(file, []byte(patient(string(manifest))), 0o600))
 	must.OK(w.applies(ctx, file))
+	must.OK(w.applies(ctx, filepath.Join(w.release, "evenkeel-startup-taint-"+version+".yaml")))
 	must.OK(w.available(ctx, "evenkeel-system", "evenkeel-controller"))
 	checked("install.yaml of %s: both pods of the controller are available", version)
 	must.OK(w.plugin(ctx, "2 of 2 nodes installed", "install", nodeName, workerName, "--yes", "--timeout=60m", "--agent-version="+version))
 	checked("kubectl evenkeel install: both kubelets run under the agent")
+	must.OK(w.eventually(ctx, "the startup taint is removed", func(ctx context.Context) error {
+		client := must.Get(w.client())
+		if n := must.Get(client.CoreV1().Nodes().Get(ctx, workerName, metav1.GetOptions{})); len(n.Spec.Taints) > 0 {
+			return fmt.Errorf("the taints are %+v", n.Spec.Taints)
+		}
+		return nil
+	}))
+	checked("the controller has removed the startup taint from the worker")
 	must.OK(w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) error {
 		return w.plugin(ctx, "no problems", "doctor")
 	}))
@@ -330,7 +339,10 @@ func installsOnBoth(ctx context.Context, w *whole) (err error) {
 	return w.sameControlPlane(ctx, before)
 }
 
-// patient gives the installer and the agents of a manifest the time that an emulated kubelet needs.
+// patient gives the controller, the installer and the agents of a manifest the time that an emulated control plane needs.
 func patient(manifest string) string {
-	return strings.ReplaceAll(manifest, "- --stay\n", "- --stay\n        - --timeout=25m\n")
+	return strings.NewReplacer(
+		"        name: installer\n", "        name: installer\n        args: [--, "+strings.Join(strings.Fields(agentFlags), ", ")+"]\n",
+		"        name: controller\n", "        name: controller\n        args: [--agent-timeout=20m, --not-ready-grace=20m]\n",
+	).Replace(patientInstaller(manifest))
 }

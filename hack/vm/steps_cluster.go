@@ -39,9 +39,14 @@ func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	file := filepath.Join(l.dir, "installer.yaml")
-	must.OK(os.WriteFile(file, []byte(patient(string(manifest))), 0o600))
+	must.OK(os.WriteFile(file, []byte(patientInstaller(string(manifest))), 0o600))
 	_, err = l.kubectl(ctx, "apply", "-f", file)
 	return version, err
+}
+
+// patientInstaller gives the installer of a manifest more than its default of two minutes, which an emulated kubelet needs.
+func patientInstaller(manifest string) string {
+	return strings.ReplaceAll(manifest, "- --stay\n", "- --stay\n        - --timeout=25m\n")
 }
 
 // clusterInstalled returns a machine whose agent kubectl evenkeel has installed.

@@ -270,7 +270,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	// Many managers, each with little, come to the same end.
 	for i := 0; ; i++ {
 		assert.Must(t, i != 1000, "a thousand managers were taken")
-		body := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","status":{"agentVersion":"v%d","runMode":"Host","local":"Init"}}`, i)
+		body := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","status":{"agentVersion":"v%d","runMode":"Host","componentVersion":"v1.37.2"}}`, i)
 		force := true
 		_, err := asNode(t, "fields").Patch(t.Context(), "fields", types.ApplyPatchType, []byte(body),
 			metav1.PatchOptions{FieldManager: fmt.Sprintf("manager-%0100d", i), Force: &force}, "status")
