@@ -130,6 +130,4 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 	st := r.looked()
 	assert.That(t, st.Phase == v1alpha1.RolloutHalted && st.Nodes.Failed == 0, "the status says %+v", st)
 	s.do(next.stop()) // it gives the lease up
-	// The shared controller has none: an old one would tell the tests that follow that no controller runs.
-	s.do(kube.Delete(t.Context(), lease))
 }

@@ -4,10 +4,15 @@
 package fleet_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -18,6 +23,9 @@ func alone(t *testing.T) {
 	t.Helper()
 	assert.NoError(t, shared.stop())
 	t.Cleanup(func() {
+		// The shared controller has no lease: an old one would tell the tests that follow that no controller runs.
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+		assert.NoError(t, client.IgnoreNotFound(kube.Delete(context.Background(), lease)))
 		var err error
 		shared, err = startController("--leader-elect=false")
 		assert.NoError(t, err)
