@@ -136,8 +136,7 @@ func (r *run) known(at blockdev.Position) fact {
 
 // create stores a drop-in in a ConfigMap.
 func (l *lab) create(ctx context.Context, name, dropin string) (config, error) {
-	dropin = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + dropin + "\n"
-	out, err := l.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "create", "configmap", name, "--from-literal=kubelet-dropin="+dropin, "-o", "jsonpath={.metadata.uid}")
+	out, err := l.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "create", "configmap", name, "--from-literal=kubelet-dropin="+kubeletConfiguration(dropin), "-o", "jsonpath={.metadata.uid}")
 	return config{name, strings.TrimSpace(out)}, err
 }
 

@@ -17,7 +17,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -29,11 +28,10 @@ type whole struct {
 	*lab
 	old, new kubernetesRelease
 	data     vm.Disk
-	server   string  // the API server's address on the host
-	wire     [2]int  // the ports of the machines' Ethernet
-	root     vm.Disk // of the control plane's machine
-	control  *vm.Machine
-	worker   *vm.Machine
+	server   string      // the API server's address on the host
+	wire     [2]int      // the ports of the machines' Ethernet
+	root     vm.Disk     // of the control plane's machine
+	worker   *vm.Machine // the lab's machine has the control plane
 }
 
 // The machines are connected by an Ethernet of their own; each has a range of pod addresses.
@@ -66,15 +64,15 @@ func wholeCluster(ctx context.Context, l *lab) (err error) {
 	w := &whole{lab: l}
 	defer func() {
 		if err != nil && l.keep {
-			fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s, machines %v and %v\n", err, l.admin, w.control, w.worker)
+			fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s\n", err, l.admin)
 			<-ctx.Done()
 		}
-		for _, m := range []*vm.Machine{w.control, w.worker} {
-			if m != nil {
-				err = errors.Join(err, m.Kill())
-			}
+		if w.worker != nil {
+			err = errors.Join(err, w.worker.Kill())
 		}
-		l.machine = nil
+		if err == nil || l.keep { // otherwise its logs are collected first
+			l.discard()
+		}
 	}()
 	l.discard()
 	if err := w.prepare(ctx); err != nil {
@@ -83,17 +81,12 @@ func wholeCluster(ctx context.Context, l *lab) (err error) {
 	for _, p := range parts {
 		fmt.Printf("  %s\n", p.what)
 		begin := time.Now()
-		if err := p.attempt(ctx, w); err != nil {
+		if err := attempt(func() error { return p.run(ctx, w) }); err != nil {
 			return fmt.Errorf("%s: %w", p.what, err)
 		}
 		fmt.Printf("  done after %s\n", time.Since(begin).Round(time.Second))
 	}
 	return nil
-}
-
-func (p *part) attempt(ctx context.Context, w *whole) (err error) {
-	defer must.Catch(&err)
-	return p.run(ctx, w)
 }
 
 // prepare makes the disk with the programs of both versions and the images of evenkeel's release.
@@ -159,17 +152,17 @@ discovery:
   bootstrapToken: {apiServerEndpoint: "` + controlIP + `:6443", token: %s, caCertHashes: ["%s"]}
 ` + timeouts
 
-// patience for the probes of the control plane: on an emulated machine, kubelets would kill it.
+// probes gives the probes of the control plane time: on an emulated machine, kubelets would kill it.
 const probes = `mkdir -p /root/patches
 for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do
-  [ $name = kube-controller-manager ] || ready=', readinessProbe: {periodSeconds: 20, timeoutSeconds: 60}'
+  ready=', readinessProbe: {periodSeconds: 20, timeoutSeconds: 60}'
+  [ $name != kube-controller-manager ] || ready= # it has no such probe
   echo "{spec: {containers: [{name: $name, livenessProbe: {failureThreshold: 200, timeoutSeconds: 60}$ready}]}}" >/root/patches/$name+strategic.yaml
-  ready=
 done
 `
 
-// machine boots a machine and makes it what a node is before kubeadm: programs, kernel settings, a network for pods, and images.
-func (w *whole) machine(ctx context.Context, name, ip string, number int, o vm.Options) (_ *vm.Machine, err error) {
+// newNode boots a machine and makes it what a node is before kubeadm: programs, kernel settings, a network for pods, and images.
+func (w *whole) newNode(ctx context.Context, name, ip string, number int, o vm.Options) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)
 
 	m := must.Get(w.boot(ctx, o))
@@ -201,14 +194,13 @@ func (w *whole) controlOptions() vm.Options {
 
 func initializes(ctx context.Context, w *whole) (err error) {
 	w.root = must.Get(w.image.Overlay(ctx, filepath.Join(w.dir, "control.qcow2")))
-	w.control = must.Get(w.machine(ctx, nodeName, controlIP, 0, w.controlOptions()))
-	w.lab.machine = w.control
-	must.OK(w.control.PutFile(ctx, "/root/kubeadm.yaml", 0o600, fmt.Appendf(nil, kubeadmConfig, w.old.version)))
-	out := must.Get(w.run(ctx, w.control, "systemctl enable kubelet && kubeadm init --config /root/kubeadm.yaml 2>&1", 2*patience))
+	w.machine = must.Get(w.newNode(ctx, nodeName, controlIP, 0, w.controlOptions()))
+	must.OK(w.machine.PutFile(ctx, "/root/kubeadm.yaml", 0o600, fmt.Appendf(nil, kubeadmConfig, w.old.version)))
+	out := must.Get(w.run(ctx, w.machine, "systemctl enable kubelet && kubeadm init --config /root/kubeadm.yaml 2>&1", 2*patience))
 	if !strings.Contains(out, "initialized successfully") {
 		return fmt.Errorf("kubeadm init says %s", out)
 	}
-	admin := must.Get(w.run(ctx, w.control, "cat /etc/kubernetes/admin.conf", prompt))
+	admin := must.Get(w.run(ctx, w.machine, "cat /etc/kubernetes/admin.conf", prompt))
 	w.admin = filepath.Join(w.dir, "admin.conf")
 	must.OK(os.WriteFile(w.admin, []byte(strings.Replace(admin, controlIP+":6443", w.server, 1)), 0o600))
 	must.OK(w.ready(ctx))
@@ -217,22 +209,15 @@ func initializes(ctx context.Context, w *whole) (err error) {
 }
 
 func joins(ctx context.Context, w *whole) (err error) {
-	w.worker = must.Get(w.machine(ctx, workerName, workerIP, 1, vm.Options{Data: w.data, Wire: [2]int{w.wire[1], w.wire[0]}}))
-	command := must.Get(w.run(ctx, w.control, "kubeadm token create --print-join-command", patience))
+	w.worker = must.Get(w.newNode(ctx, workerName, workerIP, 1, vm.Options{Data: w.data, Wire: [2]int{w.wire[1], w.wire[0]}}))
+	command := must.Get(w.run(ctx, w.machine, "kubeadm token create --print-join-command", patience))
 	found := regexp.MustCompile(`--token (\S+) --discovery-token-ca-cert-hash (\S+)`).FindStringSubmatch(command)
 	if found == nil {
 		return fmt.Errorf("kubeadm token create says %s", command)
 	}
 	must.OK(w.worker.PutFile(ctx, "/root/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, found[1], found[2])))
 	must.Get(w.run(ctx, w.worker, "systemctl enable kubelet && kubeadm join --config /root/join.yaml 2>&1", 2*patience))
-	must.OK(w.eventually(ctx, workerName+" is Ready", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		n := must.Get(client.CoreV1().Nodes().Get(ctx, workerName, metav1.GetOptions{}))
-		if !fleet.IsReady(n) {
-			return fmt.Errorf("the conditions are %+v", n.Status.Conditions)
-		}
-		return nil
-	}))
+	must.OK(w.comesBack(ctx, workerName, w.old.version))
 	checked("kubeadm join: the worker is Ready, with the startup taint")
 	must.OK(w.available(ctx, "kube-system", "coredns"))
 	checked("kube-proxy and CoreDNS run: services are reachable")
@@ -308,16 +293,12 @@ func installsOnBoth(ctx context.Context, w *whole) (err error) {
 	version := filepath.Base(w.release)
 	manifest := must.Get(os.ReadFile(filepath.Join(w.release, "install.yaml")))
 	for _, name := range []string{"agent", "controller"} {
-		digest := regexp.MustCompile(`evenkeel\.dev/` + name + `:\S+@(sha256:[0-9a-f]{64})`).FindSubmatch(manifest)
-		if digest == nil {
-			return fmt.Errorf("install.yaml names no image of the %s with a digest", name)
-		}
-		for _, m := range []*vm.Machine{w.control, w.worker} {
-			must.Get(w.run(ctx, m, fmt.Sprintf("ctr --namespace k8s.io images tag --force evenkeel.dev/%s:%s evenkeel.dev/%[1]s@%[3]s", name, version, digest[1]), prompt))
+		script := must.Get(tagScript(manifest, name, version))
+		for _, m := range []*vm.Machine{w.machine, w.worker} {
+			must.Get(w.run(ctx, m, script, prompt))
 		}
 	}
-	file := filepath.Join(w.dir, "install.yaml")
-	must.OK(os.WriteFile(file, []byte(patient(string(manifest))), 0o600))
+	file := must.Get(w.file("install.yaml", patient(string(manifest))))
 	must.OK(w.applies(ctx, file))
 	must.OK(w.applies(ctx, filepath.Join(w.release, "evenkeel-startup-taint-"+version+".yaml")))
 	must.OK(w.available(ctx, "evenkeel-system", "evenkeel-controller"))
@@ -332,11 +313,17 @@ func installsOnBoth(ctx context.Context, w *whole) (err error) {
 		return nil
 	}))
 	checked("the controller has removed the startup taint from the worker")
-	must.OK(w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) error {
-		return w.plugin(ctx, "no problems", "doctor")
-	}))
-	checked("kubectl evenkeel doctor finds nothing")
+	must.OK(w.findsNothing(ctx))
 	return w.sameControlPlane(ctx, before)
+}
+
+// findsNothing waits until doctor finds no problem in the whole cluster.
+func (w *whole) findsNothing(ctx context.Context) error {
+	err := w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) error { return w.plugin(ctx, "no problems", "doctor") })
+	if err == nil {
+		checked("kubectl evenkeel doctor finds nothing")
+	}
+	return err
 }
 
 // patient gives the controller, the installer and the agents of a manifest the time that an emulated control plane needs.

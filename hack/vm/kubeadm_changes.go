@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -47,8 +46,8 @@ func rollsOut(ctx context.Context, w *whole) (err error) {
 	must.Get(w.kubectl(ctx, "label", "node", nodeName, workerName, poolLabel))
 
 	plain := must.Get(w.away(ctx, func() error {
-		must.Get(w.run(ctx, w.control, "systemctl restart kubelet", patience))
-		must.OK(w.becomesHealthy(ctx, w.control))
+		must.Get(w.run(ctx, w.machine, "systemctl restart kubelet", patience))
+		must.OK(w.becomesHealthy(ctx, w.machine))
 		return w.ready(ctx)
 	}))
 	changed := must.Get(w.away(ctx, func() error {
@@ -58,11 +57,11 @@ func rollsOut(ctx context.Context, w *whole) (err error) {
 	checked("a rollout changes both nodes; the API server was away for %s at most, and for %s while the kubelet restarted without a change", changed, plain)
 
 	must.OK(w.push(ctx, 2, crashes))
-	must.OK(w.becomesHealthy(ctx, w.control))
+	must.OK(w.becomesHealthy(ctx, w.machine))
 	must.OK(w.runsWith(ctx, 120))
 	checked("a rollout of a change that crashes halts after one node, which has rolled back")
 
-	out := must.Get(w.kubectl(ctx, "patch", "nodeconfigrollout", rolloutName, "--type=merge", "--patch={spec: {strategy: {drain: WhenBlocked}}}"))
+	must.Get(w.kubectl(ctx, "patch", "nodeconfigrollout", rolloutName, "--type=merge", "--patch={spec: {strategy: {drain: WhenBlocked}}}"))
 	pods := must.Get(w.podsOn(ctx, nodeName))
 	// One less than there are pods, so that a running pod would be refused by the new kubelet.
 	must.OK(w.push(ctx, 0, fmt.Sprintf("maxPods: %d", len(pods)-1)))
@@ -70,7 +69,7 @@ func rollsOut(ctx context.Context, w *whole) (err error) {
 	left := must.Get(w.podsOn(ctx, nodeName))
 	for _, p := range left {
 		if strings.HasPrefix(p, "default/") {
-			return fmt.Errorf("the pods of the control plane's node were %s and are %s: it was not drained (%s)", pods, left, out)
+			return fmt.Errorf("the pods of the control plane's node were %s and are %s: it was not drained", pods, left)
 		}
 	}
 	checked("a change for which the node has too many pods drains it first: %d pods, then %d", len(pods), len(left))
@@ -79,17 +78,11 @@ func rollsOut(ctx context.Context, w *whole) (err error) {
 	return w.sameControlPlane(ctx, before)
 }
 
-// file writes a file of the run, and returns its path.
-func (l *lab) file(name, content string) (string, error) {
-	path := filepath.Join(l.dir, name)
-	return path, os.WriteFile(path, []byte(content), 0o600)
-}
-
 // push gives the rollout a drop-in, waits until it is complete or has stopped, and requires the exit code of rollout status.
 func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...string) (err error) {
 	defer must.Catch(&err)
 
-	file := must.Get(w.file("push.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+dropIn+"\n"))
+	file := must.Get(w.file("push.yaml", kubeletConfiguration(dropIn)))
 	args := append([]string{"push", rolloutName, "--filename=" + file, "--yes", "--trial-duration=15s", "--crash-loop-threshold=1", "--preflight=off"}, flags...)
 	must.OK(w.plugin(ctx, "", args...))
 	out, got, err := w.evenkeel(ctx, "rollout", "status", rolloutName, "--watch", "--timeout=80m")
@@ -128,10 +121,7 @@ func (w *whole) away(ctx context.Context, do func() error) (longest time.Duratio
 			cancel()
 		}
 	})
-	err = func() (err error) {
-		defer must.Catch(&err)
-		return do()
-	}()
+	err = attempt(do)
 	stop()
 	asking.Wait()
 	return longest.Round(100 * time.Millisecond), err

@@ -21,8 +21,8 @@ func resets(ctx context.Context, w *whole) (err error) {
 	checked("kubeadm reset, evenkeel-agent uninstall, and kubeadm init work on the worker")
 
 	must.OK(w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", nodeName, "--yes", "--timeout=60m"))
-	must.Get(w.run(ctx, w.control, "kubeadm reset --force 2>&1", patience))
-	must.OK(w.initializesAgain(ctx, w.control, nodeName, controlIP))
+	must.Get(w.run(ctx, w.machine, "kubeadm reset --force 2>&1", patience))
+	must.OK(w.initializesAgain(ctx, w.machine, nodeName, controlIP))
 	checked("kubectl evenkeel uninstall, kubeadm reset, and kubeadm init work on the control plane")
 	return nil
 }

@@ -14,12 +14,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
+// agent is the path of the release's agent.
+func (w *whole) agent() string {
+	return filepath.Join(w.release, fmt.Sprintf("evenkeel-agent-%s-linux-amd64", filepath.Base(w.release)))
+}
+
 // kubeletImage packs the agent of the release and a kubelet, as `make image IMAGES=kubelet` does.
 func (w *whole) kubeletImage(r kubernetesRelease, file string) error {
-	agent := fmt.Sprintf("evenkeel-agent-%s-linux-amd64", filepath.Base(w.release))
 	archive, _, err := image.Image{
 		References: []string{"evenkeel.dev/kubelet:" + r.version},
-		Programs:   []image.Program{{Path: "/evenkeel-agent", File: filepath.Join(w.release, agent)}, {Path: "/kubelet", File: filepath.Join(r.dir, "kubelet")}},
+		Programs:   []image.Program{{Path: "/evenkeel-agent", File: w.agent()}, {Path: "/kubelet", File: filepath.Join(r.dir, "kubelet")}},
 	}.Archive()
 	if err != nil {
 		return err
@@ -32,7 +36,7 @@ func hostsItself(ctx context.Context, w *whole) (err error) {
 	must.OK(w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", workerName, "--yes", "--timeout=60m"))
 	unit := must.Get(os.ReadFile("config/systemd/evenkeel-bootstrap.service"))
 	must.OK(w.worker.PutFile(ctx, "/etc/systemd/system/evenkeel-bootstrap.service", 0o644, unit))
-	agent := must.Get(os.ReadFile(filepath.Join(w.release, fmt.Sprintf("evenkeel-agent-%s-linux-amd64", filepath.Base(w.release)))))
+	agent := must.Get(os.ReadFile(w.agent()))
 	must.OK(w.worker.PutFile(ctx, "/usr/local/bin/evenkeel-agent", 0o755, agent))
 	must.Get(w.run(ctx, w.worker, "systemctl disable --now kubelet && systemctl mask kubelet && systemctl enable --now evenkeel-bootstrap", patience))
 	must.OK(w.becomesHealthy(ctx, w.worker))
@@ -51,10 +55,10 @@ func hostsItself(ctx context.Context, w *whole) (err error) {
 	must.OK(w.hosting(ctx, "SelfHosted", w.new.version))
 	checked("the DaemonSet has upgraded the kubelet to %s", w.new.version)
 
-	must.OK(w.control.Pause(ctx))
+	must.OK(w.machine.Pause(ctx))
 	must.OK(w.again(ctx, w.worker, "systemctl --no-block reboot"))
 	must.OK(w.becomesHealthy(ctx, w.worker))
-	must.OK(w.control.Continue(ctx))
+	must.OK(w.machine.Continue(ctx))
 	checked("after a reboot without the API server a kubelet is healthy")
 	must.OK(w.hosting(ctx, "SelfHosted", w.new.version))
 

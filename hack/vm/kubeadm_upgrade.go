@@ -63,7 +63,7 @@ func (w *whole) storeKubeletConfig(ctx context.Context, content string) error {
 	})
 }
 
-// written are the files of a node that kubeadm writes, and what it says of their owner.
+// written prints the digests of the files that kubeadm writes on a node, and the names of its backups.
 const written = `cd /var/lib/kubelet && sha256sum config.yaml instance-config.yaml kubeadm-flags.env 2>/dev/null
 find /etc/kubernetes -type f ! -name '*.key' ! -path '*/tmp/*' | sort | xargs sha256sum; ls -d /etc/kubernetes/tmp/* /var/lib/kubelet/*backup* 2>/dev/null; true`
 
@@ -80,13 +80,13 @@ func changedLines(before, after string) (names []string) {
 
 // upgradesControlPlane runs kubeadm upgrade apply, first into a power cut. The node's active configuration has the removed gate.
 func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
-	must.OK(w.newPrograms(ctx, w.control))
-	before := must.Get(w.run(ctx, w.control, written, prompt))
+	must.OK(w.newPrograms(ctx, w.machine))
+	before := must.Get(w.run(ctx, w.machine, written, prompt))
 	maps := must.Get(w.configMaps(ctx))
-	must.Get(w.run(ctx, w.control, "systemd-run --quiet --unit=upgrade kubeadm upgrade apply --config=/root/upgrade.yaml", prompt))
+	must.Get(w.run(ctx, w.machine, "systemd-run --quiet --unit=upgrade kubeadm upgrade apply --config=/root/upgrade.yaml", prompt))
 	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		_, err := w.run(ctx, w.control, "grep -q :"+w.new.version+" /etc/kubernetes/manifests/kube-apiserver.yaml", prompt)
-		if failed, _ := w.run(ctx, w.control, "systemctl is-failed upgrade && journalctl --unit=upgrade --no-pager --output=cat | tail -n 20", prompt); strings.HasPrefix(failed, "failed") {
+		_, err := w.run(ctx, w.machine, "grep -q :"+w.new.version+" /etc/kubernetes/manifests/kube-apiserver.yaml", prompt)
+		if failed, _ := w.run(ctx, w.machine, "systemctl is-failed upgrade && journalctl --unit=upgrade --no-pager --output=cat | tail -n 20", prompt); strings.HasPrefix(failed, "failed") {
 			return errors.New(failed)
 		}
 		return err
@@ -95,22 +95,22 @@ func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
 	must.OK(w.comesBack(ctx, nodeName, w.old.version))
 	checked("a power cut after kubeadm has replaced the API server: the node comes back on the configuration with the gate")
 	must.OK(w.activeSays(ctx, nodeName, "True"))
-	out := must.Get(w.run(ctx, w.control, "kubeadm upgrade apply --config=/root/upgrade.yaml 2>&1", 2*patience))
+	out := must.Get(w.run(ctx, w.machine, "kubeadm upgrade apply --config=/root/upgrade.yaml 2>&1", 2*patience))
 	if !strings.Contains(out, "SUCCESS") {
 		return fmt.Errorf("kubeadm upgrade apply says %s", out)
 	}
-	after := must.Get(w.run(ctx, w.control, written, prompt))
+	after := must.Get(w.run(ctx, w.machine, written, prompt))
 	checked("kubeadm upgrade apply to %s passes when it is repeated; on the node it has written %s", w.new.version, strings.Join(changedLines(before, after), " "))
 	checked("in the API it has written %s", strings.Join(changedLines(maps, must.Get(w.configMaps(ctx))), " "))
 	must.OK(w.activeSays(ctx, nodeName, "True"))
 
-	must.OK(w.replaceKubelet(ctx, w.control, nodeName))
+	must.OK(w.replaceKubelet(ctx, w.machine, nodeName))
 	must.OK(w.activeSays(ctx, nodeName, "False"))
 	nc := must.Get(w.config(ctx))
 	checked("kubelet %s does not know the gate: the node goes back to its own file and is Ready: %s", w.new.version, bed.ConfigOK(nc).Message)
-	processesBefore := must.Get(w.run(ctx, w.control, processes, prompt))
+	processesBefore := must.Get(w.run(ctx, w.machine, processes, prompt))
 	must.OK(w.push(ctx, 2, "maxPods: 123\n"+removedGate, "--preflight=require", "--max-failures=1"))
-	if now := must.Get(w.run(ctx, w.control, processes, prompt)); now != processesBefore {
+	if now := must.Get(w.run(ctx, w.machine, processes, prompt)); now != processesBefore {
 		return fmt.Errorf("a refused preflight has changed the processes from %s to %s", processesBefore, now)
 	}
 	checked("a preflight finds the gate before anything stops")
@@ -130,9 +130,7 @@ func upgradesWorker(ctx context.Context, w *whole) (err error) {
 	must.OK(w.replaceKubelet(ctx, w.worker, workerName))
 	must.OK(w.activeSays(ctx, workerName, "True"))
 	checked("the active configuration has passed a new trial with kubelet %s", w.new.version)
-	must.OK(w.eventually(ctx, "doctor finds nothing", func(ctx context.Context) error { return w.plugin(ctx, "no problems", "doctor") }))
-	checked("kubectl evenkeel doctor finds nothing")
-	return nil
+	return w.findsNothing(ctx)
 }
 
 // newPrograms imports the images of the new version, and replaces kubeadm, as its documentation describes.
@@ -180,9 +178,8 @@ func (w *whole) activeSays(ctx context.Context, name, status string) error {
 
 // cutPower ends the machine of the control plane at once, and boots it again.
 func (w *whole) cutPower(ctx context.Context) (err error) {
-	must.OK(w.control.Kill())
-	w.control, err = w.boot(ctx, w.controlOptions())
-	w.lab.machine = w.control
+	must.OK(w.machine.Kill())
+	w.machine, err = w.boot(ctx, w.controlOptions())
 	return err
 }
 

@@ -81,7 +81,7 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 		}
 		fmt.Printf("\n%s: %s\n", s.name, s.what)
 		begin := time.Now()
-		if err := s.attempt(ctx, l); err != nil {
+		if err := attempt(func() error { return s.run(ctx, l) }); err != nil {
 			fmt.Printf("  FAILED after %s: %v\n", time.Since(begin).Round(time.Second), err)
 			l.evidence(ctx, s.name)
 			if !l.keep {
@@ -99,10 +99,10 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 	return err
 }
 
-// attempt runs the step, and returns the error with which it failed.
-func (s *step) attempt(ctx context.Context, l *lab) (err error) {
+// attempt runs a function that may use package must, and returns the error with which it failed.
+func attempt(run func() error) (err error) {
 	defer must.Catch(&err)
-	return s.run(ctx, l)
+	return run()
 }
 
 // checked prints what a step has checked.

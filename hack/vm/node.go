@@ -89,14 +89,25 @@ func (l *lab) becomesHealthy(ctx context.Context, m *vm.Machine) error {
 	})
 }
 
+// kubeletConfiguration returns a file of the upstream form with these fields.
+func kubeletConfiguration(fields string) string {
+	return "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields + "\n"
+}
+
+// file writes a file of the run, and returns its path.
+func (l *lab) file(name, content string) (string, error) {
+	path := filepath.Join(l.dir, name)
+	return path, os.WriteFile(path, []byte(content), 0o600)
+}
+
 // assign assigns a drop-in, of the upstream form if it has no apiVersion, waits for an outcome (proven, trial, assigned), and requires this exit code.
 func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags ...string) error {
-	file := filepath.Join(l.dir, "dropin.yaml")
 	content := dropIn + "\n"
 	if !strings.HasPrefix(dropIn, "apiVersion: ") {
-		content = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + content
+		content = kubeletConfiguration(dropIn)
 	}
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+	file, err := l.file("dropin.yaml", content)
+	if err != nil {
 		return err
 	}
 	args := []string{

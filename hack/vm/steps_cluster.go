@@ -16,9 +16,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
-// agentImage is how the manifests of a release name the agent's image.
-var agentImage = regexp.MustCompile(`evenkeel\.dev/agent:\S+@(sha256:[0-9a-f]{64})`)
-
 // applyRelease applies the installer of a release to the cluster, and imports its image into the machine, which has no registry.
 func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (version string, err error) {
 	defer must.Catch(&err)
@@ -28,20 +25,24 @@ func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (
 	}
 	version = filepath.Base(release)
 	manifest := must.Get(os.ReadFile(filepath.Join(release, "evenkeel-installer-"+version+".yaml")))
-	image := agentImage.FindSubmatch(manifest)
-	if image == nil {
-		return "", fmt.Errorf("the installer of %s names no image", release)
-	}
+	tag := must.Get(tagScript(manifest, "agent", version))
 	archive := must.Get(os.ReadFile(filepath.Join(release, "evenkeel-agent-"+version+"-amd64.tar")))
 	must.OK(m.PutFile(ctx, "/root/agent.tar", 0o644, archive))
-	script := fmt.Sprintf("set -e; ctr() { command ctr --namespace k8s.io images $*; }; ctr import /root/agent.tar; ctr tag --force evenkeel.dev/agent:%s evenkeel.dev/agent@%s; rm /root/agent.tar", version, image[1])
-	if out, err := l.run(ctx, m, script, 4*prompt); err != nil {
+	if out, err := l.run(ctx, m, "set -e; ctr --namespace k8s.io images import /root/agent.tar; "+tag+"; rm /root/agent.tar", 4*prompt); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	file := filepath.Join(l.dir, "installer.yaml")
-	must.OK(os.WriteFile(file, []byte(patientInstaller(string(manifest))), 0o600))
+	file := must.Get(l.file("installer.yaml", patientInstaller(string(manifest))))
 	_, err = l.kubectl(ctx, "apply", "-f", file)
 	return version, err
+}
+
+// tagScript returns a script that gives an imported image the name that the manifests of a release use: its digest.
+func tagScript(manifest []byte, name, version string) (string, error) {
+	digest := regexp.MustCompile(`evenkeel\.dev/` + name + `:\S+@(sha256:[0-9a-f]{64})`).FindSubmatch(manifest)
+	if digest == nil {
+		return "", fmt.Errorf("the manifests of %s name no image of the %s with a digest", version, name)
+	}
+	return fmt.Sprintf("ctr --namespace k8s.io images tag --force evenkeel.dev/%s:%s evenkeel.dev/%[1]s@%[3]s", name, version, digest[1]), nil
 }
 
 // patientInstaller gives the installer of a manifest more than its default of two minutes, which an emulated kubelet needs.
