@@ -23,7 +23,8 @@ func alone(t *testing.T) {
 	t.Helper()
 	assert.NoError(t, shared.stop())
 	t.Cleanup(func() {
-		// The shared controller has no lease: an old one would tell the tests that follow that no controller runs.
+		// A controller that was killed leaves its lease, which the next one takes over only when it has expired. Until then, commands
+		// of the tests that follow would say that no controller runs.
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 		assert.NoError(t, client.IgnoreNotFound(kube.Delete(context.Background(), lease)))
 		var err error
