@@ -95,7 +95,8 @@ func TestFixedHistories(t *testing.T) {
 }
 
 // TestTheSameSeedIsTheSameHistory compares whole records: each change of the API and each event of a kubelet, with its time. A select
-// of Go with two channels that are ready at the same instant takes a random one, so a seed gets more than one chance.
+// of Go with two channels that are ready at the same instant takes a random one, so that a seed has several histories: for seed 2000
+// about 15. Two of 30 are equal then; if anything is not drawn from the seed, no two are.
 func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
@@ -108,7 +109,7 @@ func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 			if seen[o.trace] {
 				break
 			}
-			if tries == 8 {
+			if tries == 30 {
 				t.Errorf("seed %d: %d histories in a row differ:\n%s", seed, tries, firstDifference(last, o.trace))
 				break
 			}
