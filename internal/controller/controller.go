@@ -200,25 +200,33 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		}
 	}
 	c.recorder = c.manager.GetEventRecorder("evenkeel-controller")
+	if err := c.connect(config, scheme); err != nil {
+		return nil, err
+	}
+	c.sources = newTemplateSources(c.watching, c.fleet.scheduleAll)
+	return c, errors.Join(c.manager.Add(manager.RunnableFunc(c.lead)), c.serveProbes(o.ProbeAddress))
+}
+
+// connect makes the clients for writes, for drains, for the API server's time, and for watches.
+func (c *Controller) connect(config *rest.Config, scheme *runtime.Scheme) error {
 	writing := rest.CopyConfig(config)
 	writing.Timeout = writeTimeout
 	direct, err := client.New(writing, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()})
 	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
+		return fmt.Errorf("make a client: %w", err)
 	}
 	c.config = writing
 	if c.kubernetes, err = kubernetes.NewForConfig(writing); err != nil {
-		return nil, fmt.Errorf("make a client for drains: %w", err)
+		return fmt.Errorf("make a client for drains: %w", err)
 	}
 	if c.http, err = rest.HTTPClientFor(writing); err != nil {
-		return nil, fmt.Errorf("make a client for the time: %w", err)
+		return fmt.Errorf("make a client for the time: %w", err)
 	}
 	c.client = client.WithFieldValidation(direct, metav1.FieldValidationStrict)
 	if c.watching, err = client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
-		return nil, fmt.Errorf("make a watch client: %w", err)
+		return fmt.Errorf("make a watch client: %w", err)
 	}
-	c.sources = newTemplateSources(c.watching, c.fleet.scheduleAll)
-	return c, errors.Join(c.manager.Add(manager.RunnableFunc(c.lead)), c.serveProbes(o.ProbeAddress))
+	return nil
 }
 
 // serveProbes serves /healthz, which says that the controller runs, and /readyz, which lists the problems that keep it from working.

@@ -104,6 +104,11 @@ trial: the default is --wait-for=trial. If you run it again after the end, the n
 			return a.assign(cmd.Context(), o)
 		},
 	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *assignOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&o.dropIn, "drop-in", false, "the file is partial: merge it over the node's local configuration")
@@ -125,7 +130,6 @@ trial: the default is --wait-for=trial. If you run it again after the end, the n
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	_ = cmd.RegisterFlagCompletionFunc("wait-for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned},
 		cobra.ShellCompDirectiveNoFileComp))
-	return cmd
 }
 
 // The values of --wait-for.
@@ -246,25 +250,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err != nil {
 		return err
 	}
-	refused := answer != nil && answer.Verdict == v1alpha1.PreflightRefused
-	question := fmt.Sprintf("Assign this to node %s?", o.node)
-	switch {
-	case o.dryRun:
-		fmt.Fprintln(a.Out, "dry run: nothing was assigned")
-		if refused {
-			return &command.Exit{Code: command.ExitHalted}
-		}
-		return nil
-	case o.local:
-		question = fmt.Sprintf("Return node %s to its local configuration?", o.node)
-	case refused && o.yes && !o.force:
-		return &command.Exit{Code: command.ExitHalted,
-			Err: fmt.Errorf("node %s refuses the configuration (%s); %s; nothing was assigned", o.node, printable.Line(answer.Reason),
-				it.afterRefusal(answer))}
-	case refused:
-		question = fmt.Sprintf("Node %s refuses this. Assign it anyway?", o.node)
-	}
-	if err := a.Confirm(ctx, question, o.yes, o.file == "-"); err != nil {
+	if err := a.confirmAssignment(ctx, o, it, answer); err != nil || o.dryRun {
 		return err
 	}
 	source, err := it.store(ctx, c)
@@ -284,6 +270,30 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		return nil
 	}
 	return a.probeAndAwait(ctx, c, o, stored, source, false)
+}
+
+// confirmAssignment asks whether to assign the configuration, after the node's answer; nil if there was none. A dry run is not
+// asked.
+func (a *app) confirmAssignment(ctx context.Context, o assignOptions, it *assignment, answer *v1alpha1.PreflightGroup) error {
+	refused := answer != nil && answer.Verdict == v1alpha1.PreflightRefused
+	question := fmt.Sprintf("Assign this to node %s?", o.node)
+	switch {
+	case o.dryRun:
+		fmt.Fprintln(a.Out, "dry run: nothing was assigned")
+		if refused {
+			return &command.Exit{Code: command.ExitHalted}
+		}
+		return nil
+	case o.local:
+		question = fmt.Sprintf("Return node %s to its local configuration?", o.node)
+	case refused && o.yes && !o.force:
+		return &command.Exit{Code: command.ExitHalted,
+			Err: fmt.Errorf("node %s refuses the configuration (%s); %s; nothing was assigned", o.node, printable.Line(answer.Reason),
+				it.afterRefusal(answer))}
+	case refused:
+		question = fmt.Sprintf("Node %s refuses this. Assign it anyway?", o.node)
+	}
+	return a.Confirm(ctx, question, o.yes, o.file == "-")
 }
 
 // gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -130,15 +131,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		default:
 			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, out.Message)
 		}
-		accepted := v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
-		if running != nil && v.Effective != nil {
-			accepted.Message = payload.Changes(v.Effective, running, v1alpha1.MaxPreflightMessage)
-		}
-		for _, value := range resolved.Values {
-			if more := "; " + payload.ValueWords(value); len(accepted.Message)+len(more) <= v1alpha1.MaxPreflightMessage {
-				accepted.Message = strings.TrimPrefix(accepted.Message+more, "; ")
-			}
-		}
+		accepted := acceptedAnswer(v, running, resolved.Values)
 		if a.p.Nodes == nil {
 			return accepted
 		}
@@ -160,6 +153,20 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, refusal.Message)
 		}
 	}
+}
+
+// acceptedAnswer says what the configuration would change, and the values of its rules.
+func acceptedAnswer(v verdict, running component.Effective, values []v1alpha1.ResolvedValue) v1alpha1.PreflightAnswer {
+	accepted := v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
+	if running != nil && v.Effective != nil {
+		accepted.Message = payload.Changes(v.Effective, running, v1alpha1.MaxPreflightMessage)
+	}
+	for _, value := range values {
+		if more := "; " + payload.ValueWords(value); len(accepted.Message)+len(more) <= v1alpha1.MaxPreflightMessage {
+			accepted.Message = strings.TrimPrefix(accepted.Message+more, "; ")
+		}
+	}
+	return accepted
 }
 
 func refusedAnswer(reason, message string) v1alpha1.PreflightAnswer {

@@ -22,30 +22,34 @@ func (h *Host) Uninstall(ctx context.Context, r Request) (string, error) {
 	return h.locked(ctx, r, func() (string, error) { return h.uninstall(ctx, r) })
 }
 
-func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
+// resumed returns the unit and the record of its last change, after it has ended an interrupted uninstall.
+func (h *Host) resumed(ctx context.Context, r Request) (u Unit, before *change, err error) {
 	if !strings.HasSuffix(r.Unit, ".service") {
 		r.Unit += ".service"
 	}
-	u, err := h.Manager.Unit(ctx, r.Unit)
-	if err != nil {
-		return "", err
+	if u, err = h.Manager.Unit(ctx, r.Unit); err != nil {
+		return u, nil, err
 	}
-	before, err := h.load(u.Name)
-	if err != nil {
-		return "", err
+	if before, err = h.load(u.Name); err != nil {
+		return u, nil, err
 	}
 	if before.open() && before.Operation == uninstalling && !r.DryRun {
 		if err := h.resume(ctx, before, r.Timing); err != nil {
-			return "", err
+			return u, nil, err
 		}
 		if u, err = h.Manager.Unit(ctx, u.Name); err != nil {
-			return "", err
+			return u, nil, err
 		}
 	}
 	if !r.DryRun {
 		h.tidyDropIns(u.Name)
 	}
-	if err := before.repeats(uninstalling, r.Attempt); err != nil {
+	return u, before, before.repeats(uninstalling, r.Attempt)
+}
+
+func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
+	u, before, err := h.resumed(ctx, r)
+	if err != nil {
 		return "", err
 	}
 	c := &change{

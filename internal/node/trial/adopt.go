@@ -40,10 +40,15 @@ func (d *decider) adopt() bool {
 		return d.adoptRemoval()
 	case Assigned:
 		s.Run.Deferred = false
+		return d.adoptAssigned(in.Config)
 	default:
 		return true
 	}
-	c := in.Config
+}
+
+// adoptAssigned adopts the assigned configuration, unless a verdict or the storage forbids it.
+func (d *decider) adoptAssigned(c Config) bool {
+	s := &d.next
 	if g := &s.LastKnownGood; g.Same(c) && sameContent(g.ConfigRevision, c.ConfigRevision) && c.Checkpoint != "" {
 		g.Checkpoint = c.Checkpoint // downloaded again: a rollback needs the digest of the new file
 	}
