@@ -32,6 +32,8 @@ type whole struct {
 	wire     [2]int      // the ports of the machines' Ethernet
 	root     vm.Disk     // of the control plane's machine
 	worker   *vm.Machine // the lab's machine has the control plane
+
+	files, configs string // what the control plane had before kubeadm upgrade
 }
 
 // The machines are connected by an Ethernet of their own; each has a range of pod addresses.
@@ -51,11 +53,15 @@ var parts = []part{
 	{"kubeadm init", initializes},
 	{"kubeadm join, with the startup taint", joins},
 	{"evenkeel by install.yaml and the DaemonSet", installsOnBoth},
-	{"a change, a bad change and a drain, by a rollout", rollsOut},
+	{"a change and a bad change, by a rollout", rollsOut},
+	{"a change that needs a drain", drains},
 	{"plan of the upgrade", plansUpgrade},
-	{"kubeadm upgrade apply, with a power cut, and the new kubelet", upgradesControlPlane},
+	{"kubeadm upgrade apply, into a power cut", losesPower},
+	{"kubeadm upgrade apply, again", upgradesControlPlane},
+	{"the new kubelet on the control plane", replacesKubelet},
 	{"a self-hosted kubelet", hostsItself},
 	{"kubeadm upgrade node, and the new kubelet", upgradesWorker},
+	{"component apply", storesComponents},
 	{"reset", resets},
 }
 
@@ -138,7 +144,7 @@ scheduler:
   extraArgs: [{name: leader-elect-lease-duration, value: 300s}, {name: leader-elect-renew-deadline, value: 240s}]
 `
 
-const timeouts = `timeouts: {controlPlaneComponentHealthCheck: 40m, kubeletHealthCheck: 40m, kubernetesAPICall: 20m, tlsBootstrap: 40m, discovery: 40m, upgradeManifests: 40m}
+const timeouts = `timeouts: {controlPlaneComponentHealthCheck: 40m, kubeletHealthCheck: 40m, kubernetesAPICall: 20m, etcdAPICall: 20m, tlsBootstrap: 40m, discovery: 40m, upgradeManifests: 40m}
 `
 
 // joinConfig is for kubeadm join: the token and the hash of the CA are missing.
@@ -220,7 +226,8 @@ func joins(ctx context.Context, w *whole) (err error) {
 	must.OK(w.comesBack(ctx, workerName, w.old.version))
 	checked("kubeadm join: the worker is Ready, with the startup taint")
 	must.OK(w.available(ctx, "kube-system", "coredns"))
-	checked("kube-proxy and CoreDNS run: services are reachable")
+	must.Get(w.run(ctx, w.worker, "until iptables-save --table nat | grep -q 'kube-system/kube-dns:dns .*--mode random'; do sleep 1; done", patience))
+	checked("kube-proxy and CoreDNS run: the worker reaches both pods of CoreDNS through their Service")
 	return nil
 }
 
@@ -330,6 +337,6 @@ func (w *whole) findsNothing(ctx context.Context) error {
 func patient(manifest string) string {
 	return strings.NewReplacer(
 		"        name: installer\n", "        name: installer\n        args: [--, "+strings.Join(strings.Fields(agentFlags), ", ")+"]\n",
-		"        name: controller\n", "        name: controller\n        args: [--agent-timeout=20m, --not-ready-grace=20m]\n",
+		"        name: controller\n", "        name: controller\n        args: [--agent-timeout=20m, --not-ready-grace=20m, --leader-elect-lease-duration=60s]\n",
 	).Replace(patientInstaller(manifest))
 }

@@ -75,7 +75,7 @@ func saysVersion(ctx context.Context, program, tag string) error {
 func tablesOf(ctx context.Context, debian, file string) error {
 	const library = "usr/lib/x86_64-linux-gnu/"
 	args := []string{"--create", "--file", file, "--directory", debian, "lib", "lib64", "etc/alternatives", library + "xtables", "usr/lib64"}
-	for _, pattern := range []string{"usr/sbin/*tables*", library + "libxtables.so*", library + "libmnl.so*", library + "libnftnl.so*", library + "libc.so.6",
+	for _, pattern := range []string{"usr/sbin/*tables*", library + "libxtables.so*", library + "libmnl.so*", library + "libnftnl.so*", library + "libc.so.6", library + "libm.so.6",
 		library + "libip*tc.so*", library + "ld-linux-x86-64.so.2"} {
 		found, err := filepath.Glob(filepath.Join(debian, pattern))
 		if err != nil || len(found) == 0 {

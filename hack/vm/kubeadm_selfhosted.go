@@ -34,8 +34,9 @@ func (w *whole) kubeletImage(r kubernetesRelease, file string) error {
 // hostsItself gives the worker a kubelet in a pod, as docs/self-hosted.md describes, upgrades it, and goes back.
 func hostsItself(ctx context.Context, w *whole) (err error) {
 	must.OK(w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", workerName, "--yes", "--timeout=60m"))
-	unit := must.Get(os.ReadFile("config/systemd/evenkeel-bootstrap.service"))
-	must.OK(w.worker.PutFile(ctx, "/etc/systemd/system/evenkeel-bootstrap.service", 0o644, unit))
+	unit := string(must.Get(os.ReadFile("config/systemd/evenkeel-bootstrap.service")))
+	unit = strings.Replace(unit, " --bootstrap ", " --bootstrap "+agentFlags+" ", 1)
+	must.OK(w.worker.PutFile(ctx, "/etc/systemd/system/evenkeel-bootstrap.service", 0o644, []byte(unit)))
 	agent := must.Get(os.ReadFile(w.agent()))
 	must.OK(w.worker.PutFile(ctx, "/usr/local/bin/evenkeel-agent", 0o755, agent))
 	must.Get(w.run(ctx, w.worker, "systemctl disable --now kubelet && systemctl mask kubelet && systemctl enable --now evenkeel-bootstrap", patience))
@@ -46,6 +47,7 @@ func hostsItself(ctx context.Context, w *whole) (err error) {
 	manifest := string(must.Get(os.ReadFile(filepath.Join(w.release, "evenkeel-self-hosted-"+filepath.Base(w.release)+".yaml"))))
 	manifest = strings.Replace(manifest, "evenkeel.dev/kubelet:"+w.new.version, "evenkeel.dev/kubelet:"+w.old.version, 1)
 	manifest = strings.Replace(manifest, "- --hostname-override=$(NODE_NAME)\n", "- --hostname-override=$(NODE_NAME)\n        - --node-ip="+workerIP+"\n", 1)
+	manifest = strings.Replace(manifest, "        - /evenkeel-agent\n        - --lock-file", "        - /evenkeel-agent\n        - "+strings.ReplaceAll(agentFlags, " ", "\n        - ")+"\n        - --lock-file", 1)
 	must.OK(w.applies(ctx, must.Get(w.file("self-hosted.yaml", manifest))))
 	must.Get(w.kubectl(ctx, "label", "node", workerName, "evenkeel.dev/kubelet=self-hosted"))
 	must.OK(w.hosting(ctx, "SelfHosted", w.old.version))

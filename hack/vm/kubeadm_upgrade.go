@@ -6,14 +6,16 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -25,18 +27,16 @@ const removedGate = "featureGates: {PodLifecycleSleepAction: true}"
 
 const upgradeConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: UpgradeConfiguration
-apply: {kubernetesVersion: %s, forceUpgrade: true, patches: {directory: /root/patches}}
+# The Job of the preflight check CreateJob has a minute, which is too short here.
+apply: {kubernetesVersion: %s, forceUpgrade: true, ignorePreflightErrors: [CreateJob], patches: {directory: /root/patches}}
 node: {patches: {directory: /root/patches}}
 ` + timeouts
 
 // plansUpgrade finds a feature gate that the new version does not have, before anything is upgraded.
 func plansUpgrade(ctx context.Context, w *whole) (err error) {
-	binaries := []string{"--component-binary=kubelet=" + filepath.Join(w.to, "kubelet"), "--component-binary=kube-proxy=" + filepath.Join(w.to, "kube-proxy")}
-	plan := append([]string{"component", "plan", w.new.version}, binaries...)
+	plan := append([]string{"component", "plan", w.new.version}, w.binaries()...)
 	must.OK(w.plugin(ctx, "Nothing must be migrated by hand", plan...))
-	client := must.Get(w.client())
-	stored := must.Get(client.CoreV1().ConfigMaps("kube-system").Get(ctx, "kubelet-config", metav1.GetOptions{}))
-	original := stored.Data["kubelet"]
+	original := must.Get(w.stored(ctx, "kubelet-config"))["kubelet"]
 	must.OK(w.storeKubeletConfig(ctx, original+removedGate+"\n"))
 	out, code := must.Get2(w.evenkeel(ctx, plan...))
 	if code != 2 || !strings.Contains(out, "PodLifecycleSleepAction") {
@@ -46,12 +46,27 @@ func plansUpgrade(ctx context.Context, w *whole) (err error) {
 	must.OK(w.storeKubeletConfig(ctx, original))
 
 	must.OK(w.push(ctx, 0, "maxPods: 121\n"+removedGate))
-	out, code = must.Get2(w.evenkeel(ctx, "survey", binaries[0]))
+	out, code = must.Get2(w.evenkeel(ctx, "survey", w.binaries()[0]))
 	if code != 2 || !strings.Contains(out, "2 would not: unrecognized feature gate: PodLifecycleSleepAction") {
 		return fmt.Errorf("survey ended with %d: %s", code, out)
 	}
 	checked("survey says that both nodes would not start with kubelet %s, because of the gate in their active configuration", w.new.version)
 	return nil
+}
+
+// binaries are the flags that name the programs of the new version.
+func (w *whole) binaries() []string {
+	return []string{"--component-binary=kubelet=" + filepath.Join(w.to, "kubelet"), "--component-binary=kube-proxy=" + filepath.Join(w.to, "kube-proxy")}
+}
+
+// stored returns the content of one of kubeadm's ConfigMaps.
+func (w *whole) stored(ctx context.Context, name string) (data map[string]string, err error) {
+	err = w.eventually(ctx, "read "+name, func(ctx context.Context) error {
+		client := must.Get(w.client())
+		data = must.Get(client.CoreV1().ConfigMaps("kube-system").Get(ctx, name, metav1.GetOptions{})).Data
+		return nil
+	})
+	return data, err
 }
 
 func (w *whole) storeKubeletConfig(ctx context.Context, content string) error {
@@ -78,38 +93,47 @@ func changedLines(before, after string) (names []string) {
 	return names
 }
 
-// upgradesControlPlane runs kubeadm upgrade apply, first into a power cut. The node's active configuration has the removed gate.
-func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
+// losesPower cuts the power of the control plane in the middle of kubeadm upgrade apply. The node's active configuration has the
+// removed gate.
+func losesPower(ctx context.Context, w *whole) (err error) {
 	must.OK(w.newPrograms(ctx, w.machine))
-	before := must.Get(w.run(ctx, w.machine, written, prompt))
-	maps := must.Get(w.configMaps(ctx))
-	must.Get(w.run(ctx, w.machine, "systemd-run --quiet --unit=upgrade kubeadm upgrade apply --config=/root/upgrade.yaml", prompt))
-	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		_, err := w.run(ctx, w.machine, "grep -q :"+w.new.version+" /etc/kubernetes/manifests/kube-apiserver.yaml", prompt)
-		if failed, _ := w.run(ctx, w.machine, "systemctl is-failed upgrade && journalctl --unit=upgrade --no-pager --output=cat | tail -n 20", prompt); strings.HasPrefix(failed, "failed") {
-			return errors.New(failed)
-		}
-		return err
-	}))
+	w.files, w.configs = must.Get(w.run(ctx, w.machine, written, prompt)), must.Get(w.configMaps(ctx))
+	must.Get(w.run(ctx, w.machine, "systemd-run --quiet --collect --unit=upgrade kubeadm upgrade apply --config=/root/upgrade.yaml", prompt))
+	must.Get(w.run(ctx, w.machine, `until grep -q :`+w.new.version+` /etc/kubernetes/manifests/kube-apiserver.yaml; do
+  systemctl is-active --quiet upgrade || { journalctl --unit=upgrade --no-pager --output=cat | tail -n 20; exit 1; }
+  sleep 1
+done
+sync # kubeadm does not: it would lose the certificates that it has just renewed`, patience))
 	must.OK(w.cutPower(ctx))
+	must.OK(w.becomesHealthy(ctx, w.machine))
 	must.OK(w.comesBack(ctx, nodeName, w.old.version))
+	must.OK(w.activeSays(ctx, nodeName, "True"))
 	checked("a power cut after kubeadm has replaced the API server: the node comes back on the configuration with the gate")
-	must.OK(w.activeSays(ctx, nodeName, "True"))
-	out := must.Get(w.run(ctx, w.machine, "kubeadm upgrade apply --config=/root/upgrade.yaml 2>&1", 2*patience))
-	if !strings.Contains(out, "SUCCESS") {
-		return fmt.Errorf("kubeadm upgrade apply says %s", out)
-	}
-	after := must.Get(w.run(ctx, w.machine, written, prompt))
-	checked("kubeadm upgrade apply to %s passes when it is repeated; on the node it has written %s", w.new.version, strings.Join(changedLines(before, after), " "))
-	checked("in the API it has written %s", strings.Join(changedLines(maps, must.Get(w.configMaps(ctx))), " "))
-	must.OK(w.activeSays(ctx, nodeName, "True"))
+	return nil
+}
 
+// upgradesControlPlane repeats kubeadm upgrade apply.
+func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
+	must.OK(w.kubeadmUpgrades(ctx, w.machine, "apply"))
+	files := changedLines(w.files, must.Get(w.run(ctx, w.machine, written, prompt)))
+	checked("kubeadm upgrade apply to %s passes when it is repeated; on the node it has written %s", w.new.version, strings.Join(files, " "))
+	checked("in the API it has written %s", strings.Join(changedLines(w.configs, must.Get(w.configMaps(ctx))), " "))
+	must.OK(w.activeSays(ctx, nodeName, "True"))
+	return w.prints(ctx, nodeName, "after kubeadm upgrade apply")
+}
+
+// replacesKubelet gives the node of the control plane the new kubelet, which does not know the gate of its configuration.
+func replacesKubelet(ctx context.Context, w *whole) (err error) {
 	must.OK(w.replaceKubelet(ctx, w.machine, nodeName))
 	must.OK(w.activeSays(ctx, nodeName, "False"))
 	nc := must.Get(w.config(ctx))
 	checked("kubelet %s does not know the gate: the node goes back to its own file and is Ready: %s", w.new.version, bed.ConfigOK(nc).Message)
 	processesBefore := must.Get(w.run(ctx, w.machine, processes, prompt))
-	must.OK(w.push(ctx, 2, "maxPods: 123\n"+removedGate, "--preflight=require", "--max-failures=1"))
+	must.OK(w.push(ctx, 2, "maxPods: 125\n"+removedGate, "--preflight=require", "--max-failures=1"))
+	out, _ := must.Get2(w.evenkeel(ctx, "rollout", "status", rolloutName))
+	if !strings.Contains(out, "PreflightRefused") || !strings.Contains(out, "PodLifecycleSleepAction") {
+		return fmt.Errorf("the rollout of a removed gate was stopped by something else: %s", out)
+	}
 	if now := must.Get(w.run(ctx, w.machine, processes, prompt)); now != processesBefore {
 		return fmt.Errorf("a refused preflight has changed the processes from %s to %s", processesBefore, now)
 	}
@@ -120,17 +144,106 @@ func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
 	return nil
 }
 
-// upgradesWorker runs kubeadm upgrade node. The active configuration suits the new kubelet.
+// upgradesWorker runs kubeadm upgrade node after an edit of kubelet-config. The active configuration suits the new kubelet.
 func upgradesWorker(ctx context.Context, w *whole) (err error) {
 	must.OK(w.newPrograms(ctx, w.worker))
+	must.OK(w.storeKubeletConfig(ctx, must.Get(w.stored(ctx, "kubelet-config"))["kubelet"]+"containerLogMaxFiles: 6\n"))
 	before := must.Get(w.run(ctx, w.worker, written, prompt))
-	must.Get(w.run(ctx, w.worker, "kubeadm upgrade node --config=/root/upgrade.yaml 2>&1", 2*patience))
+	must.OK(w.kubeadmUpgrades(ctx, w.worker, "node"))
 	after := must.Get(w.run(ctx, w.worker, written, prompt))
 	checked("kubeadm upgrade node has written %s", strings.Join(changedLines(before, after), " "))
+	must.OK(w.drifts(ctx, workerName, metav1.ConditionTrue))
+	must.OK(w.prints(ctx, workerName, "after kubeadm upgrade node"))
 	must.OK(w.replaceKubelet(ctx, w.worker, workerName))
 	must.OK(w.activeSays(ctx, workerName, "True"))
 	checked("the active configuration has passed a new trial with kubelet %s", w.new.version)
+	must.OK(w.drifts(ctx, workerName, metav1.ConditionFalse))
+	must.OK(w.prints(ctx, workerName, "with the new kubelet"))
 	return w.findsNothing(ctx)
+}
+
+// readsConfigz waits until the kube-proxy of a machine says that it runs with the changed field.
+const readsConfigz = `until timeout 20 bash -c 'exec 3<>/dev/tcp/127.0.0.1/10249 && printf "GET /configz HTTP/1.0\r\n\r\n" >&3 && grep -q "\"minSyncPeriod\":\"2s\"" <&3'
+do sleep 1; done`
+
+// storesComponents changes the stored configuration of kube-proxy, which its pods read when they start.
+func storesComponents(ctx context.Context, w *whole) (err error) {
+	apply := append([]string{"component", "apply", w.new.version, "--yes"}, w.binaries()...)
+	before, restarts := must.Get(w.configMaps(ctx)), must.Get(w.proxyRestarts(ctx))
+	must.OK(w.plugin(ctx, "", apply...))
+	if after := must.Get(w.configMaps(ctx)); after != before {
+		return fmt.Errorf("component apply has written %s", strings.Join(changedLines(before, after), " "))
+	}
+	checked("component apply writes nothing after kubeadm's upgrade")
+
+	changed := strings.Replace(must.Get(w.stored(ctx, "kube-proxy"))["config.conf"], "minSyncPeriod: 0s", "minSyncPeriod: 2s", 1)
+	file := must.Get(w.file("kube-proxy.yaml", changed))
+	must.OK(w.plugin(ctx, "", append(apply, "--config="+file)...))
+	for _, m := range []*vm.Machine{w.machine, w.worker} {
+		must.Get(w.run(ctx, m, `until grep -q 'minSyncPeriod: 2s' /var/lib/kubelet/pods/*/volumes/kubernetes.io~configmap/kube-proxy/config.conf; do sleep 1; done
+sleep 60`, patience))
+	}
+	if now := must.Get(w.proxyRestarts(ctx)); !maps.Equal(now, restarts) {
+		return fmt.Errorf("the restarts of kube-proxy were %v and are %v", restarts, now)
+	}
+	checked("component apply of kube-proxy's configuration: the nodes have it, and no kube-proxy restarts because of it")
+	must.Get(w.kubectl(ctx, "--namespace=kube-system", "rollout", "restart", "daemonset/kube-proxy"))
+	must.Get(w.kubectl(ctx, "--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=40m"))
+	must.Get(w.run(ctx, w.worker, readsConfigz, patience))
+	checked("a restart of the DaemonSet brings it to the kube-proxies")
+	must.OK(w.plugin(ctx, "", "component", "undo", "--yes"))
+	return nil
+}
+
+// proxyRestarts returns how often the kube-proxy of each node was restarted; all must be Ready.
+func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(w.client())
+	pods := must.Get(client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
+	restarts = map[string]int32{}
+	for _, p := range pods.Items {
+		for _, c := range p.Status.ContainerStatuses {
+			if !c.Ready {
+				return nil, fmt.Errorf("pod %s is not Ready: %+v", p.Name, c)
+			}
+			restarts[p.Spec.NodeName] = c.RestartCount
+		}
+	}
+	return restarts, nil
+}
+
+// drifts waits until a node's condition Drifted has this status.
+func (w *whole) drifts(ctx context.Context, name string, status metav1.ConditionStatus) error {
+	return w.eventually(ctx, fmt.Sprintf("Drifted of %s is %s", name, status), func(ctx context.Context) error {
+		nc := must.Get(w.configOf(ctx, name))
+		if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionDrifted); c == nil || c.Status != status {
+			return fmt.Errorf("it is %+v", c)
+		}
+		return nil
+	})
+}
+
+// prints prints what a node reports, for the record.
+func (w *whole) prints(ctx context.Context, name, when string) (err error) {
+	defer must.Catch(&err)
+
+	nc := must.Get(w.configOf(ctx, name))
+	for _, c := range nc.Status.Conditions {
+		fmt.Printf("  %s %s: %s=%s %s: %s\n", name, when, c.Type, c.Status, c.Reason, c.Message)
+	}
+	return nil
+}
+
+// kubeadmUpgrades runs kubeadm upgrade apply or node, as often as an administrator would: kubeadm has timeouts of its own, such as two
+// seconds for containerd, and may be run again.
+func (w *whole) kubeadmUpgrades(ctx context.Context, m *vm.Machine, command string) error {
+	_, err := w.run(ctx, m, fmt.Sprintf(`for attempt in 1 2 3 4 5; do
+  kubeadm upgrade %s --config=/root/upgrade.yaml >/root/upgrade.log 2>&1 && exit
+  sleep 30
+done
+tail -n 20 /root/upgrade.log; exit 1`, command), 2*patience)
+	return err
 }
 
 // newPrograms imports the images of the new version, and replaces kubeadm, as its documentation describes.

@@ -54,7 +54,8 @@ node. An existing rollout keeps its nodes and steps, and stays a drop-in or a wh
 --selector or --all-nodes, and is a drop-in (see "push"), because kubeadm sets some fields on each node itself, such as
 resolvConf.
 
-Running kube-proxies read the stored configuration within minutes, on all nodes.`,
+kube-proxies read the stored configuration when they start. Running ones go on with what they have read; an upgrade by kubeadm replaces
+them. To restart them before: kubectl --namespace kube-system rollout restart daemonset/kube-proxy`,
 		Example: `  # Print the changes only
   kubectl evenkeel component apply v1.37.0 --dry-run
 
@@ -195,8 +196,8 @@ func (a *app) showWrites(writes []kubeadm.Write, proxies bool) {
 	}
 	for _, w := range writes {
 		if proxies && w.Name() == "kube-proxy" {
-			fmt.Fprintln(a.ErrOut, "warning: running kube-proxies read kube-system/kube-proxy within minutes after a change, on all nodes, and "+
-				"restart by themselves")
+			fmt.Fprintln(a.ErrOut, "note: running kube-proxies go on with what they have read; each that starts from now on reads the change, "+
+				"also one of the old version; to restart them: kubectl --namespace kube-system rollout restart daemonset/kube-proxy")
 		}
 	}
 }

@@ -159,7 +159,7 @@ func (d *decider) decide(c Component) (Change, error) {
 	return change, nil
 }
 
-// keepText leaves the text of a generated configuration as it is: another text would restart every kube-proxy.
+// keepText leaves the text of a generated configuration as it is: a change without a meaning only raises questions.
 func (c Change) keepText() Change {
 	c.Next, c.Write = c.Current, nil
 	c.Why += ", and a new one would say the same"
