@@ -16,7 +16,8 @@ import (
 func resets(ctx context.Context, w *whole) (err error) {
 	// The worker first: its removal through the cluster would need the kubelet that kubeadm reset stops.
 	must.Get(w.run(ctx, w.worker, "kubeadm reset --force 2>&1", patience))
-	must.Get(w.run(ctx, w.worker, "/var/lib/evenkeel-bin/evenkeel-agent uninstall --purge", patience))
+	// Without --force it refuses, because no kubelet can run without the files that kubeadm has removed.
+	must.Get(w.run(ctx, w.worker, "/var/lib/evenkeel-bin/evenkeel-agent uninstall --purge --force", patience))
 	must.OK(w.initializesAgain(ctx, w.worker, workerName, workerIP))
 	checked("kubeadm reset, evenkeel-agent uninstall, and kubeadm init work on the worker")
 
