@@ -227,7 +227,7 @@ func joins(ctx context.Context, w *whole) (err error) {
 	checked("kubeadm join: the worker is Ready, with the startup taint")
 	must.OK(w.available(ctx, "kube-system", "coredns"))
 	must.Get(w.run(ctx, w.worker, "until iptables-save --table nat | grep -q 'kube-system/kube-dns:dns .*--mode random'; do sleep 1; done", patience))
-	checked("kube-proxy and CoreDNS run: the worker reaches both pods of CoreDNS through their Service")
+	checked("kube-proxy and CoreDNS run: the worker has rules for both pods of CoreDNS")
 	return nil
 }
 

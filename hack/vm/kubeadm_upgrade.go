@@ -10,7 +10,9 @@ import (
 	"maps"
 	"path/filepath"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +38,7 @@ node: {patches: {directory: /root/patches}}
 func plansUpgrade(ctx context.Context, w *whole) (err error) {
 	plan := append([]string{"component", "plan", w.new.version}, w.binaries()...)
 	must.OK(w.plugin(ctx, "Nothing must be migrated by hand", plan...))
-	original := must.Get(w.stored(ctx, "kubelet-config"))["kubelet"]
+	original := must.Get(w.stored(ctx, "kubelet-config")).Data["kubelet"]
 	must.OK(w.storeKubeletConfig(ctx, original+removedGate+"\n"))
 	out, code := must.Get2(w.evenkeel(ctx, plan...))
 	if code != 2 || !strings.Contains(out, "PodLifecycleSleepAction") {
@@ -59,14 +61,14 @@ func (w *whole) binaries() []string {
 	return []string{"--component-binary=kubelet=" + filepath.Join(w.to, "kubelet"), "--component-binary=kube-proxy=" + filepath.Join(w.to, "kube-proxy")}
 }
 
-// stored returns the content of one of kubeadm's ConfigMaps.
-func (w *whole) stored(ctx context.Context, name string) (data map[string]string, err error) {
-	err = w.eventually(ctx, "read "+name, func(ctx context.Context) error {
+// stored returns one of kubeadm's ConfigMaps.
+func (w *whole) stored(ctx context.Context, name string) (cm *corev1.ConfigMap, err error) {
+	err = w.eventually(ctx, "read "+name, func(ctx context.Context) (err error) {
 		client := must.Get(w.client())
-		data = must.Get(client.CoreV1().ConfigMaps("kube-system").Get(ctx, name, metav1.GetOptions{})).Data
-		return nil
+		cm, err = client.CoreV1().ConfigMaps("kube-system").Get(ctx, name, metav1.GetOptions{})
+		return err
 	})
-	return data, err
+	return cm, err
 }
 
 func (w *whole) storeKubeletConfig(ctx context.Context, content string) error {
@@ -147,17 +149,17 @@ func replacesKubelet(ctx context.Context, w *whole) (err error) {
 // upgradesWorker runs kubeadm upgrade node after an edit of kubelet-config. The active configuration suits the new kubelet.
 func upgradesWorker(ctx context.Context, w *whole) (err error) {
 	must.OK(w.newPrograms(ctx, w.worker))
-	must.OK(w.storeKubeletConfig(ctx, must.Get(w.stored(ctx, "kubelet-config"))["kubelet"]+"containerLogMaxFiles: 6\n"))
+	must.OK(w.storeKubeletConfig(ctx, must.Get(w.stored(ctx, "kubelet-config")).Data["kubelet"]+"containerLogMaxFiles: 6\n"))
 	before := must.Get(w.run(ctx, w.worker, written, prompt))
 	must.OK(w.kubeadmUpgrades(ctx, w.worker, "node"))
 	after := must.Get(w.run(ctx, w.worker, written, prompt))
 	checked("kubeadm upgrade node has written %s", strings.Join(changedLines(before, after), " "))
-	must.OK(w.drifts(ctx, workerName, metav1.ConditionTrue))
+	must.OK(w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionTrue))
 	must.OK(w.prints(ctx, workerName, "after kubeadm upgrade node"))
 	must.OK(w.replaceKubelet(ctx, w.worker, workerName))
 	must.OK(w.activeSays(ctx, workerName, "True"))
 	checked("the active configuration has passed a new trial with kubelet %s", w.new.version)
-	must.OK(w.drifts(ctx, workerName, metav1.ConditionFalse))
+	must.OK(w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionFalse))
 	must.OK(w.prints(ctx, workerName, "with the new kubelet"))
 	return w.findsNothing(ctx)
 }
@@ -176,13 +178,14 @@ func storesComponents(ctx context.Context, w *whole) (err error) {
 	}
 	checked("component apply writes nothing after kubeadm's upgrade")
 
-	changed := strings.Replace(must.Get(w.stored(ctx, "kube-proxy"))["config.conf"], "minSyncPeriod: 0s", "minSyncPeriod: 2s", 1)
+	changed := strings.Replace(must.Get(w.stored(ctx, "kube-proxy")).Data["config.conf"], "minSyncPeriod: 0s", "minSyncPeriod: 2s", 1)
 	file := must.Get(w.file("kube-proxy.yaml", changed))
 	must.OK(w.plugin(ctx, "", append(apply, "--config="+file)...))
 	for _, m := range []*vm.Machine{w.machine, w.worker} {
-		must.Get(w.run(ctx, m, `until grep -q 'minSyncPeriod: 2s' /var/lib/kubelet/pods/*/volumes/kubernetes.io~configmap/kube-proxy/config.conf; do sleep 1; done
-sleep 60`, patience))
+		must.Get(w.run(ctx, m, `until grep -q 'minSyncPeriod: 2s' /var/lib/kubelet/pods/*/volumes/kubernetes.io~configmap/kube-proxy/config.conf
+do sleep 1; done`, patience))
 	}
+	must.OK(bed.Pause(ctx, time.Minute)) // a restart would follow at once
 	if now := must.Get(w.proxyRestarts(ctx)); !maps.Equal(now, restarts) {
 		return fmt.Errorf("the restarts of kube-proxy were %v and are %v", restarts, now)
 	}
@@ -211,17 +214,6 @@ func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, e
 		}
 	}
 	return restarts, nil
-}
-
-// drifts waits until a node's condition Drifted has this status.
-func (w *whole) drifts(ctx context.Context, name string, status metav1.ConditionStatus) error {
-	return w.eventually(ctx, fmt.Sprintf("Drifted of %s is %s", name, status), func(ctx context.Context) error {
-		nc := must.Get(w.configOf(ctx, name))
-		if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionDrifted); c == nil || c.Status != status {
-			return fmt.Errorf("it is %+v", c)
-		}
-		return nil
-	})
 }
 
 // prints prints what a node reports, for the record.
@@ -279,11 +271,16 @@ func (w *whole) comesBack(ctx context.Context, name, version string) error {
 }
 
 // activeSays waits until a node's ConfigOK has this status and no trial runs.
-func (w *whole) activeSays(ctx context.Context, name, status string) error {
-	return w.eventually(ctx, fmt.Sprintf("ConfigOK of %s is %s", name, status), func(ctx context.Context) error {
+func (w *whole) activeSays(ctx context.Context, name string, status metav1.ConditionStatus) error {
+	return w.says(ctx, name, v1alpha1.ConditionConfigOK, status)
+}
+
+// says waits until a condition of a node has this status and no trial runs.
+func (w *whole) says(ctx context.Context, name, condition string, status metav1.ConditionStatus) error {
+	return w.eventually(ctx, fmt.Sprintf("%s of %s is %s", condition, name, status), func(ctx context.Context) error {
 		nc := must.Get(w.configOf(ctx, name))
-		if ok := bed.ConfigOK(nc); string(ok.Status) != status || nc.Status.Trial != nil {
-			return fmt.Errorf("ConfigOK is %s: %s; trial %+v", ok.Status, ok.Message, nc.Status.Trial)
+		if c := meta.FindStatusCondition(nc.Status.Conditions, condition); c == nil || c.Status != status || nc.Status.Trial != nil {
+			return fmt.Errorf("it is %+v; trial %+v", c, nc.Status.Trial)
 		}
 		return nil
 	})
@@ -298,14 +295,11 @@ func (w *whole) cutPower(ctx context.Context) (err error) {
 
 // configMaps lists kubeadm's ConfigMaps with their annotations and versions, one in a line.
 func (w *whole) configMaps(ctx context.Context) (lines string, err error) {
-	err = w.eventually(ctx, "read kubeadm's ConfigMaps", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		lines = ""
-		for _, name := range []string{"kubeadm-config", "kubelet-config", "kube-proxy", "coredns"} {
-			cm := must.Get(client.CoreV1().ConfigMaps("kube-system").Get(ctx, name, metav1.GetOptions{}))
-			lines += fmt.Sprintf("%s %v %s\n", cm.ResourceVersion, cm.Annotations, name)
-		}
-		return nil
-	})
-	return lines, err
+	defer must.Catch(&err)
+
+	for _, name := range []string{"kubeadm-config", "kubelet-config", "kube-proxy", "coredns"} {
+		cm := must.Get(w.stored(ctx, name))
+		lines += fmt.Sprintf("%s %v %s\n", cm.ResourceVersion, cm.Annotations, name)
+	}
+	return lines, nil
 }
