@@ -128,7 +128,7 @@ func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
 func replacesKubelet(ctx context.Context, w *whole) (err error) {
 	must.OK(w.replaceKubelet(ctx, w.machine, nodeName))
 	must.OK(w.activeSays(ctx, nodeName, "False"))
-	nc := must.Get(w.config(ctx))
+	nc := must.Get(w.reportOf(ctx, nodeName))
 	checked("kubelet %s does not know the gate: the node goes back to its own file and is Ready: %s", w.new.version, bed.ConfigOK(nc).Message)
 	processesBefore := must.Get(w.run(ctx, w.machine, processes, prompt))
 	must.OK(w.push(ctx, 2, "maxPods: 125\n"+removedGate, "--preflight=require", "--max-failures=1"))
@@ -216,11 +216,20 @@ func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, e
 	return restarts, nil
 }
 
+// reportOf returns a node's NodeConfig, also while the API server restarts.
+func (w *whole) reportOf(ctx context.Context, name string) (nc *v1alpha1.NodeConfig, err error) {
+	err = w.eventually(ctx, "read the NodeConfig of "+name, func(ctx context.Context) (err error) {
+		nc, err = w.configOf(ctx, name)
+		return err
+	})
+	return nc, err
+}
+
 // prints prints what a node reports, for the record.
 func (w *whole) prints(ctx context.Context, name, when string) (err error) {
 	defer must.Catch(&err)
 
-	nc := must.Get(w.configOf(ctx, name))
+	nc := must.Get(w.reportOf(ctx, name))
 	for _, c := range nc.Status.Conditions {
 		fmt.Printf("  %s %s: %s=%s %s: %s\n", name, when, c.Type, c.Status, c.Reason, c.Message)
 	}

@@ -243,14 +243,23 @@ func (l *lab) kubectl(ctx context.Context, args ...string) (string, error) {
 	return l.program(ctx, "bin/tools/kubectl", args...)
 }
 
-// evenkeel runs kubectl evenkeel as the administrator. The exit code is 0 if the error is nil.
+// evenkeel runs kubectl evenkeel as the administrator, again while the API server restarts. The exit code is 0 if the error is nil.
 func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code int, err error) {
-	out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+	restarts := bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
+		if restarting.MatchString(out) {
+			return err
+		}
+		return nil
+	})
+	if exit := (*exec.ExitError)(nil); restarts == nil && errors.As(err, &exit) && exit.Exited() {
 		return out, exit.ExitCode(), nil
 	}
 	return out, 0, err
 }
+
+// restarting matches the errors of an API server that restarts. Until it has read the roles, it refuses everybody.
+var restarting = regexp.MustCompile(`(?m)^error: .*(the API server cannot be reached|is forbidden|not yet ready to handle request)`)
 
 func (l *lab) program(ctx context.Context, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
