@@ -198,22 +198,23 @@ do sleep 1; done`, patience))
 	return nil
 }
 
-// proxyRestarts returns how often the kube-proxy of each node was restarted; all must be Ready.
+// proxyRestarts returns how often the kube-proxy of each node was restarted, as soon as all are Ready.
 func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, err error) {
-	defer must.Catch(&err)
-
-	client := must.Get(w.client())
-	pods := must.Get(client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
-	restarts = map[string]int32{}
-	for _, p := range pods.Items {
-		for _, c := range p.Status.ContainerStatuses {
-			if !c.Ready {
-				return nil, fmt.Errorf("pod %s is not Ready: %+v", p.Name, c)
+	err = w.eventually(ctx, "every kube-proxy is Ready", func(ctx context.Context) error {
+		client := must.Get(w.client())
+		pods := must.Get(client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
+		restarts = map[string]int32{}
+		for _, p := range pods.Items {
+			for _, c := range p.Status.ContainerStatuses {
+				if !c.Ready {
+					return fmt.Errorf("pod %s is not Ready: %+v", p.Name, c)
+				}
+				restarts[p.Spec.NodeName] = c.RestartCount
 			}
-			restarts[p.Spec.NodeName] = c.RestartCount
 		}
-	}
-	return restarts, nil
+		return nil
+	})
+	return restarts, err
 }
 
 // reportOf returns a node's NodeConfig, also while the API server restarts.
