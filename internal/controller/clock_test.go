@@ -356,11 +356,11 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 				t.Fatalf("with right clocks %v, %+v, %+v; with wrong ones %v, %+v, %+v", x.States, x.Moves, x.Next, y.States, y.Moves, y.Next)
 			}
 			was = x.Next
-			for _, mark := range x.Observations {
-				m := all[mark.Node]
+			for i, o := range x.Observations {
+				m := all[i]
 				m.mark = ""
-				if mark.Observation.Rollout != "" {
-					m.mark = assert.Value(fleet.ObservationText(mark.Observation))(t)
+				if o.Rollout != "" {
+					m.mark = assert.Value(fleet.ObservationText(o))(t)
 				}
 			}
 			for _, move := range x.Moves {

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,16 +118,18 @@ func (c *Controller) patchNodeConfig(ctx context.Context, object, name string, k
 
 // writeObservations writes what a plan remembers about nodes into annotations of their NodeConfigs, before anything depends
 // on it: the next leader reads them. Nodes whose NodeConfig is gone or was created again are left out.
-func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node, marks []rollout.NewObservation) error {
-	return c.forEachParallel(ctx, len(marks), func(i int) error {
-		name := nodes[marks[i].Node].Name
+func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node, observations map[int]rollout.Observation) error {
+	indexes := slices.Sorted(maps.Keys(observations))
+	return c.forEachParallel(ctx, len(indexes), func(k int) error {
+		i := indexes[k]
+		name := nodes[i].Name
 		known, _ := c.fleet.config(name)
 		if known == nil {
 			return nil
 		}
 		var value any // nil removes the annotation
-		if m := marks[i].Observation; m.Rollout != "" {
-			text, err := fleet.ObservationText(m)
+		if o := observations[i]; o.Rollout != "" {
+			text, err := fleet.ObservationText(o)
 			if err != nil {
 				return err
 			}

@@ -43,9 +43,7 @@ const (
 
 // disruption is the state of the PodDisruptionBudgets in one call of Plan.
 type disruption struct {
-	most     int            // length of inspect
-	inspect  []int          // nodes whose pods are to be read
-	read     bool           // the budgets are to be read
+	most     int            // length of Inspect
 	nodes    map[int]bool   // in flight, or assigned by this plan
 	disrupts map[string]int // their pods, by budget
 	unread   bool           // the pods of nodes in flight are not known
@@ -65,7 +63,7 @@ func (d *planner) countDisruptions(most int) {
 		return
 	}
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
+		n, s := &d.nodes[i], d.States[i]
 		switch f := n.Disruptions; {
 		case !n.Disrupts || !d.moved[i] && !d.mayBeDown(n, s):
 		case f == nil || f.Error != "":
@@ -111,7 +109,7 @@ func (d *planner) age(t time.Time) time.Duration { return d.in.Now.Sub(t) }
 func (d *planner) mayDisrupt(i int) bool {
 	n := &d.nodes[i]
 	if !d.respects(n) {
-		return !d.disruption.read
+		return !d.ReadBudgets
 	}
 	f, valid := n.Disruptions, d.in.Budgets.Error == "" && d.age(d.in.Budgets.Time) < budgetsValid
 	switch {
@@ -126,7 +124,7 @@ func (d *planner) mayDisrupt(i int) bool {
 		d.readPods(i)
 		d.hold("the PodDisruptionBudgets are being read")
 	case !valid:
-		d.disruption.read = true
+		d.ReadBudgets = true
 		d.hold("the PodDisruptionBudgets are being read")
 	case d.exceeded(i) != "":
 		d.requeueAt(d.in.Budgets.Time.Add(budgetsValid))
@@ -135,7 +133,7 @@ func (d *planner) mayDisrupt(i int) bool {
 		d.readPods(i)
 		d.hold("the PodDisruptionBudgets are being read")
 	default:
-		return !d.disruption.read
+		return !d.ReadBudgets
 	}
 	return false
 }
@@ -185,8 +183,8 @@ func (d *planner) readPods(i int) {
 	if d.unreadable() {
 		return
 	}
-	d.disruption.read = true
-	if len(d.disruption.inspect) < d.disruption.most {
-		d.disruption.inspect = append(d.disruption.inspect, i)
+	d.ReadBudgets = true
+	if len(d.Inspect) < d.disruption.most {
+		d.Inspect = append(d.Inspect, i)
 	}
 }

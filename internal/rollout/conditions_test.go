@@ -257,7 +257,7 @@ func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
 	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
 		d.requeueAt(epoch.Add(at * time.Second))
 	}
-	assert.Equal(t, d.requeueAfter, 3*time.Second, "the next plan is in")
+	assert.Equal(t, d.RequeueAfter, 3*time.Second, "the next plan is in")
 }
 
 // A canary stands for its kind: no other node of that kind is moved forward, out of the order of the domains.
@@ -458,11 +458,11 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		want   bool
 	}{
 		"assigned":                {Assigned, func(_ *planner, n *Node) { n.Observed-- }, true},
-		"assigned, and stopped":   {Assigned, func(d *planner, n *Node) { n.Observed--; d.next.Halt = &v1alpha1.RolloutHalt{} }, true},
+		"assigned, and stopped":   {Assigned, func(d *planner, n *Node) { n.Observed--; d.Next.Halt = &v1alpha1.RolloutHalt{} }, true},
 		"rejected, to be renewed": {Assigned, func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", v1alpha1.ReasonStaleAssignment }, true},
 		"rejected, and stopped": {Assigned, func(d *planner, n *Node) {
 			n.OK, n.Reason = "Unknown", v1alpha1.ReasonStaleAssignment
-			d.next.Halt = &v1alpha1.RolloutHalt{}
+			d.Next.Halt = &v1alpha1.RolloutHalt{}
 		}, false},
 		"on trial and healthy":             {Trial, func(*planner, *Node) {}, false},
 		"on trial, with an older answer":   {Trial, func(_ *planner, n *Node) { n.Observed-- }, true},

@@ -21,7 +21,7 @@ const DegradedTooMany = v1alpha1.HaltTooManyFailures
 
 // result returns what was decided.
 func (d *planner) result() Result {
-	d.counts.RollingBack = d.back.moving
+	d.Counts.RollingBack = d.back.moving
 	phase, message := d.describe()
 	if d.in.Unwritten != "" {
 		message += "; writes to nodes fail: " + d.in.Unwritten
@@ -32,25 +32,19 @@ func (d *planner) result() Result {
 	if d.in.Replaced != "" {
 		message += "; spec.pin holds this revision in place of " + d.in.Replaced
 	}
-	if d.in.TargetFailed != "" && d.next.Halt == nil && !d.succeeded {
+	if d.in.TargetFailed != "" && d.Next.Halt == nil && !d.succeeded {
 		message += "; the same content failed before: " + d.in.TargetFailed
 	}
 	message += d.planesNote() + d.probes.note()
 	d.completeStatus(phase, message)
-	return Result{
-		Observations: d.observations, Next: d.next, GatesSince: d.gatesSince, Moves: d.moves, Ask: d.ask, Taints: d.drains.taints,
-		Evict: d.drains.evict, Probe: d.probes.pass, DropProbe: d.probes.drop, HandOver: d.drains.handOver,
-		Startup: d.startups, NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) }, States: d.states, Counts: d.counts,
-		Events:  d.events,
-		Measure: d.gates.measure, Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read,
-		ReadStatic: d.planes.read, RequeueAfter: d.requeueAfter,
-	}
+	d.NodeState = func(i int) NodeState { return d.nodeState(&d.nodes[i]) }
+	return d.Result
 }
 
 // describe returns the rollout's phase, and a message that says what a person can do.
 func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	revision, name, s := fmt.Sprintf("revision %d", d.in.Target.Number), d.in.Name, d.step()
-	h := d.next.Halt
+	h := d.Next.Halt
 	switch {
 	case d.in.Invalid != "" && h != nil:
 		_, message := d.describeHalt(revision, h)
@@ -62,7 +56,7 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	case d.in.Spec.Frozen:
 		return v1alpha1.RolloutFrozen, "spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() +
 			"; continue with: kubectl evenkeel rollout unfreeze " + name
-	case d.counts.Members == 0:
+	case d.Counts.Members == 0:
 		return v1alpha1.RolloutNoNodes, d.noNodesMessage()
 	case d.complete:
 		return v1alpha1.RolloutComplete, revision + ": " + d.summary()
@@ -153,7 +147,7 @@ func (c counter) words(preposition string) string {
 // locate says how many members run what, after a rollback.
 func (d *planner) locate() {
 	var nodes []*Node
-	for i, s := range d.states {
+	for i, s := range d.States {
 		if n := &d.nodes[i]; !n.outside(s) && n.Reported {
 			nodes = append(nodes, n)
 		}
@@ -224,7 +218,7 @@ func joinNames(names []string) string { return printable.First(names, maxNames, 
 
 // noNodesMessage explains why the rollout has no nodes.
 func (d *planner) noNodesMessage() string {
-	c := d.counts
+	c := d.Counts
 	if c.Selected == 0 {
 		return "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
 	}
@@ -234,7 +228,7 @@ func (d *planner) noNodesMessage() string {
 
 // summary counts the nodes by state, and omits zero counts.
 func (d *planner) summary() string {
-	c := d.counts
+	c := d.Counts
 	out := fmt.Sprintf("%d of %s updated", c.Updated, printable.Count(c.Members, "node"))
 	for _, x := range []struct {
 		n    int32
@@ -272,7 +266,7 @@ func (d *planner) blocked() string {
 	const most = 3
 	var names, todo []string
 	asks := map[string]bool{}
-	for i, s := range d.states {
+	for i, s := range d.States {
 		if s != Blocked {
 			continue
 		}
@@ -303,14 +297,14 @@ func (d *planner) blocked() string {
 	if asks[drainIgnoredPods] {
 		todo = append(todo, "move the pod away, or change drainOptions.ignoredPods (DrainIgnoredPods)")
 	}
-	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.counts.Blocked, "node"), strings.Join(names, ", "),
+	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.Counts.Blocked, "node"), strings.Join(names, ", "),
 		strings.Join(todo, "; "))
 }
 
 // budgetMessage says which budget is used up, and which nodes hold its places.
 func (d *planner) budgetMessage() string {
 	words := "the budgets of the domains are used up"
-	if c := d.counts; c.Unavailable >= c.Budget {
+	if c := d.Counts; c.Unavailable >= c.Budget {
 		words = fmt.Sprintf("maxUnavailable is used up: %d of %d", c.Unavailable, c.Budget)
 	}
 	return words + d.holders()
@@ -321,7 +315,7 @@ func (d *planner) budgetMessage() string {
 func (d *planner) holders() string {
 	kinds := map[string][]string{}
 	all, gone := 0, 0
-	for i, s := range d.states {
+	for i, s := range d.States {
 		n := &d.nodes[i]
 		if n.outside(s) || !d.countsUnavailable(n, s) {
 			continue
@@ -378,11 +372,11 @@ func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 
 // steps returns how many of the steps are done.
 func (d *planner) steps() string {
-	return fmt.Sprintf("%d/%d", min(d.next.Step, d.lastStep()), d.lastStep())
+	return fmt.Sprintf("%d/%d", min(d.Next.Step, d.lastStep()), d.lastStep())
 }
 
 func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
-	h, c, reason := d.next.Halt, d.counts, string(phase)
+	h, c, reason := d.Next.Halt, d.Counts, string(phase)
 	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutWaiting ||
 		phase == v1alpha1.RolloutRollingBack && !d.in.Spec.Frozen
 	budget, joining, halted := "OverBudget", "NotStopped", condition(v1alpha1.ConditionHalted, false, "NotHalted", "")
@@ -420,7 +414,7 @@ func condition(kind string, is bool, reason, message string) metav1.Condition {
 // readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
 // is True. While a rollout waits for a person who paused it or must approve it, neither is.
 func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
-	ready := (phase == v1alpha1.RolloutComplete || phase == v1alpha1.RolloutNoNodes) && d.counts.Failed+d.counts.Blocked == 0
+	ready := (phase == v1alpha1.RolloutComplete || phase == v1alpha1.RolloutNoNodes) && d.Counts.Failed+d.Counts.Blocked == 0
 	out := []metav1.Condition{condition(v1alpha1.ConditionReady, ready, string(phase), message)}
 	switch phase {
 	case v1alpha1.RolloutInvalid, v1alpha1.RolloutHalted, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck:
@@ -435,7 +429,7 @@ func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav
 
 // degraded returns the Degraded condition: the most important problem.
 func (d *planner) degraded() metav1.Condition {
-	c, l := d.counts, &d.in.LastSucceeded
+	c, l := d.Counts, &d.in.LastSucceeded
 	is := func(reason, message string) metav1.Condition {
 		return condition(v1alpha1.ConditionDegraded, true, reason, message)
 	}

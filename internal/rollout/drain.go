@@ -59,7 +59,7 @@ func (d *planner) drainsNodes() bool { return Drains(&d.in.Spec) }
 // future, or from before the Node was created, is not the controller's.
 func (d *planner) drainingFor(n *Node) bool {
 	r := n.Drain
-	return r.Rollout != "" && r.Rollout == d.in.DrainID && r.Revision == d.in.Target.Number && r.Attempt == d.next.Attempt &&
+	return r.Rollout != "" && r.Rollout == d.in.DrainID && r.Revision == d.in.Target.Number && r.Attempt == d.Next.Attempt &&
 		!r.Since.After(d.in.Now) && !r.Since.Before(n.Created)
 }
 
@@ -71,7 +71,7 @@ func (d *planner) isDraining(n *Node) bool {
 
 // toAssign reports whether a node that is being drained has yet to be assigned the target, for the first time or again.
 func (d *planner) toAssign(n *Node) bool {
-	return !d.hasTarget(n) || !n.refuses() && !d.proven(n) && n.Source.By().Attempt < d.next.Attempt
+	return !d.hasTarget(n) || !n.refuses() && !d.proven(n) && n.Source.By().Attempt < d.Next.Attempt
 }
 
 // draining derives the state of a node that is being drained.
@@ -113,8 +113,8 @@ func (d *planner) canGiveUp(n *Node) bool {
 
 // beginDrain records that a node is to be drained.
 func (d *planner) beginDrain(i int) {
-	d.drains.taints = append(d.drains.taints, Taint{i,
-		Drain{Rollout: d.in.DrainID, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Since: d.in.Now}})
+	d.Taints = append(d.Taints, Taint{i,
+		Drain{Rollout: d.in.DrainID, Revision: d.in.Target.Number, Attempt: d.Next.Attempt, Since: d.in.Now}})
 	d.drains.begun = append(d.drains.begun, d.nodes[i].Name)
 	d.planeBegins(i)
 }
@@ -126,7 +126,7 @@ func (d *planner) drainRefusing() {
 	}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.hasTarget(n) && d.states[i] == Blocked && n.Drain.Rollout == "" && !d.moved[i] && d.canGiveUp(n) {
+		if d.hasTarget(n) && d.States[i] == Blocked && n.Drain.Rollout == "" && !d.moved[i] && d.canGiveUp(n) {
 			d.beginDrain(i)
 			d.refusing--
 		}
@@ -136,7 +136,7 @@ func (d *planner) drainRefusing() {
 // drain continues drains, and ends those that are done, or for which there is no reason any more.
 func (d *planner) drain() {
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
+		n, s := &d.nodes[i], d.States[i]
 		begun := d.drainingFor(n)
 		switch {
 		case s == Draining && !d.stopped():
@@ -146,11 +146,11 @@ func (d *planner) drain() {
 			}
 			d.continueDrain(i)
 		case n.Drain.Rollout == d.in.DrainID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
-			d.drains.taints = append(d.drains.taints, Taint{Node: i})
+			d.Taints = append(d.Taints, Taint{Node: i})
 		}
 	}
 	if len(d.drains.done) > 0 {
-		d.events = append(d.events, d.in.NodesAssigned(d.next.Step, d.drains.done))
+		d.Events = append(d.Events, d.in.NodesAssigned(d.Next.Step, d.drains.done))
 	}
 	if names := d.drains.begun; len(names) > 0 {
 		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.in.Target.Number, joinNames(names))
@@ -172,8 +172,8 @@ func (d *planner) continueDrain(i int) {
 	case n.Last && !n.Drain.HandedOver && d.in.Term != 0:
 		r := n.Drain
 		r.HandedOver = true
-		d.drains.taints = append(d.drains.taints, Taint{i, r})
-		d.drains.handOver = n.Name
+		d.Taints = append(d.Taints, Taint{i, r})
+		d.HandOver = n.Name
 		return
 	case !d.toAssign(n): // its agent adopts the target when its pods are gone
 	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i] && d.mayBegin(i):
@@ -189,7 +189,7 @@ func (d *planner) continueDrain(i int) {
 		d.requeueAt(due)
 		return
 	}
-	d.drains.evict = append(d.drains.evict, i)
+	d.Evict = append(d.Evict, i)
 	d.requeueAt(d.in.Now.Add(evictionInterval))
 }
 
@@ -228,7 +228,7 @@ func (d *planner) drainFails(i int) (reason, message string) {
 func (d *planner) giveUp(i int, reason, message string) {
 	n := &d.nodes[i]
 	d.event(true, "DrainGivenUp", "node %s: %s: %s", n.Name, reason, message)
-	d.drains.taints = append(d.drains.taints, Taint{Node: i})
+	d.Taints = append(d.Taints, Taint{Node: i})
 	if d.hasTarget(n) && d.canGiveUp(n) {
 		d.takeBackBlocked(i, reason, message)
 		return
@@ -242,7 +242,7 @@ func (d *planner) holdsTaint(n *Node, s State) bool {
 	case !d.hasTarget(n) || !d.drainsNodes():
 		return false
 	case s == Assigned:
-		return !n.stale() || d.next.Halt == nil
+		return !n.stale() || d.Next.Halt == nil
 	case s == Trial:
 		return !(n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 && n.healthy())
 	}

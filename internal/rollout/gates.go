@@ -94,8 +94,8 @@ const (
 
 // gated reports whether gates matter now. They do in a preflight too: nodes can be in flight if it was turned on later.
 func (d *planner) gated() bool {
-	return len(d.in.Spec.Strategy.Gates) > 0 && d.in.Target.Number != 0 && (d.asking || !d.stopped()) && d.next.Halt == nil && !d.succeeded &&
-		d.counts.Members > 0
+	return len(d.in.Spec.Strategy.Gates) > 0 && d.in.Target.Number != 0 && (d.asking || !d.stopped()) && d.Next.Halt == nil && !d.succeeded &&
+		d.Counts.Members > 0
 }
 
 // stepReached reports whether gates decide now: the current step is done or approved; after the last step, whether all nodes
@@ -110,21 +110,21 @@ func (d *planner) stepReached() bool {
 // checkGates adds new measurements to what is known about the gates, and stops the revision if a gate has failed often
 // enough. A measurement is added once, whoever leads: a later plan knows its time from the status.
 func (d *planner) checkGates() {
-	d.next.Gates = d.currentGates()
+	d.Next.Gates = d.currentGates()
 	if !d.gated() {
 		return
 	}
 	if !d.stepReached() {
-		d.gatesSince = time.Time{} // a node of the step is no longer healthy: gates are evaluated again
+		d.GatesSince = time.Time{} // a node of the step is no longer healthy: gates are evaluated again
 	}
 	for i := range d.in.Spec.Strategy.Gates {
-		g, is := &d.in.Spec.Strategy.Gates[i], &d.next.Gates[i]
+		g, is := &d.in.Spec.Strategy.Gates[i], &d.Next.Gates[i]
 		for k := range d.in.Measurements {
 			if m := &d.in.Measurements[k]; d.applies(g, is, m) {
 				d.addMeasurement(g, is, m)
 			}
 		}
-		if is.Failures >= g.Failures && d.next.Halt == nil {
+		if is.Failures >= g.Failures && d.Next.Halt == nil {
 			times := "once"
 			if is.Failures > 1 {
 				times = fmt.Sprintf("%d times in a row", is.Failures)
@@ -139,7 +139,7 @@ func (d *planner) currentGates() []v1alpha1.GateStatus {
 	var out []v1alpha1.GateStatus
 	for _, g := range d.in.Spec.Strategy.Gates {
 		is := v1alpha1.GateStatus{Name: g.Name, State: v1alpha1.GatePending}
-		for _, known := range d.next.Gates {
+		for _, known := range d.Next.Gates {
 			if known.Name == g.Name {
 				is = known
 			}
@@ -155,10 +155,10 @@ func (d *planner) applies(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus, m *M
 	switch {
 	case m.Gate != g.Name, m.Server != g.Prometheus.Server, m.Query != g.Prometheus.Query:
 		return false
-	case !m.Time.After(TimeOf(is.Time)), !m.Time.After(TimeOf(d.next.AttemptTime)):
+	case !m.Time.After(TimeOf(is.Time)), !m.Time.After(TimeOf(d.Next.AttemptTime)):
 		return false
 	}
-	return g.Every == v1alpha1.GateAlways || !d.gatesSince.IsZero() && !m.Time.Before(d.gatesSince)
+	return g.Every == v1alpha1.GateAlways || !d.GatesSince.IsZero() && !m.Time.Before(d.GatesSince)
 }
 
 // addMeasurement records a measurement.
@@ -204,8 +204,8 @@ func (d *planner) passes(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) bool 
 // gatesPass reports whether all gates have passed since the current step was done.
 func (d *planner) gatesPass() bool {
 	for i := range d.in.Spec.Strategy.Gates {
-		is := &d.next.Gates[i]
-		if d.gatesSince.IsZero() || TimeOf(is.Time).Before(d.gatesSince) || !d.passes(&d.in.Spec.Strategy.Gates[i], is) {
+		is := &d.Next.Gates[i]
+		if d.GatesSince.IsZero() || TimeOf(is.Time).Before(d.GatesSince) || !d.passes(&d.in.Spec.Strategy.Gates[i], is) {
 			return false
 		}
 	}
@@ -214,9 +214,9 @@ func (d *planner) gatesPass() bool {
 
 // passStep records that gates let the rollout continue with the next step.
 func (d *planner) passStep() {
-	d.gatesSince = time.Time{}
-	for i := range d.next.Gates {
-		d.next.Gates[i].Step = d.next.Step
+	d.GatesSince = time.Time{}
+	for i := range d.Next.Gates {
+		d.Next.Gates[i].Step = d.Next.Step
 	}
 }
 
@@ -227,11 +227,11 @@ func (d *planner) askGates() {
 	}
 	reached := !d.asking && d.stepReached()
 	d.gates.onlyGates = reached
-	if reached && d.gatesSince.IsZero() {
-		d.gatesSince = nextSecond(d.in.Now)
+	if reached && d.GatesSince.IsZero() {
+		d.GatesSince = nextSecond(d.in.Now)
 	}
 	for i := range d.in.Spec.Strategy.Gates {
-		g, is := &d.in.Spec.Strategy.Gates[i], &d.next.Gates[i]
+		g, is := &d.in.Spec.Strategy.Gates[i], &d.Next.Gates[i]
 		if g.Every != v1alpha1.GateAlways && !reached {
 			continue
 		}
@@ -239,9 +239,9 @@ func (d *planner) askGates() {
 		case d.in.Now.Before(due):
 			d.requeueAt(due)
 		default:
-			d.gates.measure = append(d.gates.measure, g.Name)
+			d.Measure = append(d.Measure, g.Name)
 		}
-		if !d.passes(g, is) || reached && TimeOf(is.Time).Before(d.gatesSince) {
+		if !d.passes(g, is) || reached && TimeOf(is.Time).Before(d.GatesSince) {
 			d.gates.reasons = append(d.gates.reasons, d.gateMessage(g, is))
 			d.gates.held = d.gates.held || g.Every == v1alpha1.GateAlways && !d.passes(g, is)
 			d.gates.troubled = d.gates.troubled || is.State != v1alpha1.GatePassing && is.State != v1alpha1.GatePending
@@ -253,11 +253,11 @@ func (d *planner) askGates() {
 func (d *planner) nextEvaluation(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) time.Time {
 	switch {
 	case is.Time.IsZero() && g.Every != v1alpha1.GateAlways:
-		return d.gatesSince
+		return d.GatesSince
 	case is.Time.IsZero():
-		return nextSecond(TimeOf(d.next.AttemptTime))
-	case is.State == v1alpha1.GatePassing && TimeOf(is.Time).Before(d.gatesSince):
-		return d.gatesSince
+		return nextSecond(TimeOf(d.Next.AttemptTime))
+	case is.State == v1alpha1.GatePassing && TimeOf(is.Time).Before(d.GatesSince):
+		return d.GatesSince
 	case is.State == v1alpha1.GateError, is.State == v1alpha1.GateEmpty:
 		return TimeOf(is.Time).Add(min(g.Interval.Duration, gateRetry))
 	}
@@ -281,7 +281,7 @@ func (d *planner) gatesWaited() string {
 	if !d.gates.troubled {
 		return out
 	}
-	if slices.ContainsFunc(d.next.Gates, func(g v1alpha1.GateStatus) bool { return g.State == v1alpha1.GateError }) {
+	if slices.ContainsFunc(d.Next.Gates, func(g v1alpha1.GateStatus) bool { return g.State == v1alpha1.GateError }) {
 		return out + "; repair the Prometheus server, or correct or remove the gate in spec.strategy.gates"
 	}
 	return out + "; correct what the gate measures, or correct or remove the gate in spec.strategy.gates"

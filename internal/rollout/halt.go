@@ -20,7 +20,7 @@ func (d *planner) checkStop() {
 	if d.in.Target.Number == 0 {
 		return
 	}
-	h := d.next.Halt
+	h := d.Next.Halt
 	if a := d.in.Spec.Abort; a != nil && a.Revision == d.in.Target.Number {
 		switch {
 		case h == nil:
@@ -28,7 +28,7 @@ func (d *planner) checkStop() {
 		case a.Rollback && !h.Rollback:
 			stop := *h
 			stop.Rollback, stop.Time = true, metav1.NewTime(d.in.Now)
-			d.next.Halt = &stop
+			d.Next.Halt = &stop
 			d.event(true, "RolloutRollback", "revision %d is rolled back as requested", d.in.Target.Number)
 		}
 		return
@@ -55,7 +55,7 @@ func (d *planner) checkStop() {
 
 // failureReason is the reason of a stop because of failed nodes.
 func (d *planner) failureReason() string {
-	for i, s := range d.states {
+	for i, s := range d.States {
 		if n := &d.nodes[i]; s == Failed && d.counted(n) && d.nodeState(n).Reason != FailedTimeout {
 			return v1alpha1.HaltTooManyFailures
 		}
@@ -89,8 +89,8 @@ func Remedies(name, reason, node string, undo bool) string {
 
 // failedAgain returns a node that a retry names and on which the target failed again; empty if there is none.
 func (d *planner) failedAgain() string {
-	for i, s := range d.states {
-		if n := &d.nodes[i]; s == Failed && d.namedByRetry(n) && n.Source.By().Attempt == d.next.Attempt && d.counted(n) {
+	for i, s := range d.States {
+		if n := &d.nodes[i]; s == Failed && d.namedByRetry(n) && n.Source.By().Attempt == d.Next.Attempt && d.counted(n) {
 			return n.Name
 		}
 	}
@@ -99,12 +99,12 @@ func (d *planner) failedAgain() string {
 
 // limit is the number of failures that stop a revision.
 func (d *planner) limit() int32 {
-	return max(1, RoundUp(d.in.Spec.FailurePolicy.MaxFailures, d.counts.Members))
+	return max(1, RoundUp(d.in.Spec.FailurePolicy.MaxFailures, d.Counts.Members))
 }
 
 func (d *planner) halt(reason, message string, rollback bool) {
-	d.next.Halt = &v1alpha1.RolloutHalt{
-		Attempt: d.next.Attempt, Reason: reason, Message: printable.Cut(message,
+	d.Next.Halt = &v1alpha1.RolloutHalt{
+		Attempt: d.Next.Attempt, Reason: reason, Message: printable.Cut(message,
 			v1alpha1.MaxRolloutMessage), Time: metav1.NewTime(d.in.Now), Rollback: rollback,
 	}
 	d.event(true, "RolloutHalted", "revision %d is stopped (%s): %s", d.in.Target.Number, reason, message)
@@ -114,7 +114,7 @@ func (d *planner) halt(reason, message string, rollback bool) {
 func (d *planner) examples(counted bool) string {
 	const most = 3
 	var out []string
-	for i, s := range d.states {
+	for i, s := range d.States {
 		if s != Failed {
 			continue
 		}
@@ -152,7 +152,7 @@ func (d *planner) outageFailures() (n int32, where string) {
 	all := map[string]*outage{}
 	for i := range d.nodes {
 		node := &d.nodes[i]
-		if !d.notReadyFailure(node, d.states[i]) {
+		if !d.notReadyFailure(node, d.States[i]) {
 			continue
 		}
 		o := all[node.Domain]

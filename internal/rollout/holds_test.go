@@ -196,7 +196,7 @@ func TestWhichMeasurementsCount(t *testing.T) {
 		is := v1alpha1.GateStatus{Name: "errors", Time: apiTime(epoch.Add(10 * time.Second))}
 		d := newPlanner(Input{Status: v1alpha1.NodeConfigRolloutStatus{AttemptTime: apiTime(epoch)}}, nil)
 		if c.since > 0 {
-			d.gatesSince = epoch.Add(c.since)
+			d.GatesSince = epoch.Add(c.since)
 		}
 		m := Measurement{Gate: "errors", Server: "main", Query: "errors", Time: epoch.Add(c.at)}
 		if c.change != nil {

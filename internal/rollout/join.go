@@ -32,7 +32,7 @@ func (d *planner) join() {
 		return
 	}
 	to := d.lastGood()
-	if d.in.Spec.NewNodes == v1alpha1.NewNodesTarget && !d.stopped() || d.succeeded && d.next.Halt == nil {
+	if d.in.Spec.NewNodes == v1alpha1.NewNodesTarget && !d.stopped() || d.succeeded && d.Next.Halt == nil {
 		to = d.in.Target
 	}
 	if to.Number == 0 || to.Number == d.in.LastSucceeded.Number && d.in.LastSucceededGone {
@@ -41,37 +41,33 @@ func (d *planner) join() {
 	d.joins.possible = true
 	flying, doubt := d.joiners(to)
 	s := &d.in.Spec.Strategy
-	budget, exempt, waiting := roundDown(cmp.Or(s.MaxJoining, s.MaxUnavailable), d.counts.Members), 0, []string(nil)
+	budget, exempt, waiting := roundDown(cmp.Or(s.MaxJoining, s.MaxUnavailable), d.Counts.Members), 0, []string(nil)
 	d.joins.newcomers = map[int]bool{}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.states[i] != Pending || n.Observed != n.Generation || n.Source != nil || !n.Created.After(d.in.Created) {
-			continue
-		}
-		if !d.joins.stopped && !d.mayBegin(i) {
-			d.joins.newcomers[i] = to.Number == d.in.Target.Number
+		if d.States[i] != Pending || n.Observed != n.Generation || n.Source != nil || !n.Created.After(d.in.Created) {
 			continue
 		}
 		free := !doubt && d.idle(n)
-		if free && exempt == maxIdleJoins && !d.joins.stopped {
-			d.joins.newcomers[i] = to.Number == d.in.Target.Number
+		d.joins.newcomers[i] = to.Number == d.in.Target.Number
+		switch {
+		case !d.joins.stopped && !d.mayBegin(i):
+			continue
+		case d.joins.stopped, !free && flying >= budget:
+			waiting = append(waiting, n.Name)
+			continue
+		case free && exempt == maxIdleJoins:
 			d.requeueAt(d.in.Now.Add(time.Millisecond))
 			continue
-		}
-		if d.joins.stopped || !free && flying >= budget {
-			waiting = append(waiting, n.Name)
-			d.joins.newcomers[i] = to.Number == d.in.Target.Number
-			continue
-		}
-		if free {
+		case free:
 			exempt++
-		} else {
+		default:
 			flying++
 		}
+		delete(d.joins.newcomers, i)
 		d.assignRevision(i, Join, to)
-		m := d.moves[len(d.moves)-1].Source.By()
-		d.observations = append(d.observations, NewObservation{i,
-			Observation{Rollout: m.Name, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
+		m := d.Moves[len(d.Moves)-1].Source.By()
+		d.observe(i, Observation{Rollout: m.Name, Revision: m.Revision, Attempt: m.Attempt, Joined: true})
 		d.countMove(i) // it needs no room in other budgets, but takes it
 		if to.Number == d.in.Target.Number {
 			d.assigned++
@@ -124,7 +120,7 @@ func (d *planner) joiners(to v1alpha1.RolloutRevision) (flying int32, doubt bool
 			idle++
 		case reason == "":
 			flying++
-		case same && !n.Source.By().AssignedAt.Time.Before(TimeOf(d.next.AttemptTime).Truncate(time.Second)):
+		case same && !n.Source.By().AssignedAt.Time.Before(TimeOf(d.Next.AttemptTime).Truncate(time.Second)):
 			names = append(names, n.Name+" "+reason)
 		}
 	}

@@ -35,7 +35,7 @@ func (d *planner) takeBack() {
 		return
 	}
 	for i := range d.nodes {
-		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
+		n, s, stop := &d.nodes[i], d.States[i], d.Next.Halt
 		runs := n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
 		keeps := runs && !d.assignedTarget(n) // it ran the content before that became the target
 		settled := stop == nil || runs || n.judged()
@@ -99,7 +99,7 @@ func (d *planner) unassign(i int, kind MoveKind, to *v1alpha1.NodeConfigSource, 
 }
 
 func (d *planner) move(m Move) {
-	d.moves = append(d.moves, m)
+	d.Moves = append(d.Moves, m)
 	d.moved[m.Node] = true
 	if m.Kind != TakeBack {
 		d.planeBegins(m.Node)
@@ -123,12 +123,12 @@ func revoked(list, add []types.UID, without types.UID) []types.UID {
 func (d *planner) goBack() {
 	d.back.leaving = d.back.moving
 	d.findRemaining()
-	if h := d.next.Halt; h == nil || !h.Rollback || d.goodIsGone() {
+	if h := d.Next.Halt; h == nil || !h.Rollback || d.goodIsGone() {
 		return
 	}
 	var healthy []int
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
+		n, s := &d.nodes[i], d.States[i]
 		runs := n.Source == nil && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 // its NodeConfig was created again
 		if !d.assignedTarget(n) && !runs || s == Conflicted || n.OtherSource != "" || d.moved[i] {
 			continue
@@ -153,7 +153,7 @@ func (d *planner) goBack() {
 		x, y := &d.nodes[a], &d.nodes[b]
 		return cmp.Or(y.Source.By().AssignedAt.Time.Compare(x.Source.By().AssignedAt.Time), cmp.Compare(x.Name, y.Name))
 	})
-	room := int(max(1, roundDown(d.in.Spec.Rollback.MaxUnavailable, d.counts.Members)) - d.back.moving)
+	room := int(max(1, roundDown(d.in.Spec.Rollback.MaxUnavailable, d.Counts.Members)) - d.back.moving)
 	for _, i := range healthy {
 		if room <= 0 {
 			break
@@ -170,7 +170,7 @@ func (d *planner) goBack() {
 // findRemaining finds nodes that still run a stopped revision after it was taken back: their agents are silent, or refuse
 // the configuration that they are to return to.
 func (d *planner) findRemaining() {
-	if h := d.next.Halt; h == nil || !h.Rollback {
+	if h := d.Next.Halt; h == nil || !h.Rollback {
 		return
 	}
 	for i := range d.nodes {
@@ -201,7 +201,7 @@ func (d *planner) destination(n *Node) *v1alpha1.NodeConfigSource {
 	}
 	if d.previous(n) == nil {
 		return &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{},
-			RolloutRef: d.reference(d.in.Name, d.in.Target.Number, d.next.Attempt, nil)}
+			RolloutRef: d.reference(d.in.Name, d.in.Target.Number, d.Next.Attempt, nil)}
 	}
 	return d.previousSource(n)
 }
@@ -213,10 +213,10 @@ func (d *planner) source(r v1alpha1.RolloutRevision, attempt int64, previous *v1
 
 // countMove adds a node that begins to move to the budgets, in which it may count already.
 func (d *planner) countMove(i int) {
-	n, s := &d.nodes[i], d.states[i]
+	n, s := &d.nodes[i], d.States[i]
 	dom, counts := d.domain(n), d.countsUnavailable(n, s)
 	if !counts {
-		d.counts.Unavailable++
+		d.Counts.Unavailable++
 	}
 	for _, u := range []*usage{&d.used, &dom.used} {
 		if !counts {
@@ -254,7 +254,7 @@ func (d *planner) assignRevision(i int, kind MoveKind, to v1alpha1.RolloutRevisi
 	}
 	attempt := int64(1)
 	if to.Number == d.in.Target.Number {
-		attempt = d.next.Attempt
+		attempt = d.Next.Attempt
 		d.noteRefusal(i)
 		if kind == Assign {
 			d.recordNotReady(i)
@@ -271,7 +271,7 @@ func (d *planner) assign() {
 	var candidates []int
 	probing := d.probing()
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
+		n, s := &d.nodes[i], d.States[i]
 		switch {
 		case d.moved[i], d.joins.newcomers[i], probing && !d.namedByRetry(n):
 		case n.Drain.Rollout != "" && (s == Pending || s == Failed || s == Blocked && !d.hasTarget(n)): // of an earlier drain, removed first
@@ -284,18 +284,18 @@ func (d *planner) assign() {
 			d.assignRevision(i, Assign, d.in.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
 	}
-	room := int(d.allowed() - (d.assigned - d.counts.Failed - d.refusing))
+	room := int(d.allowed() - (d.assigned - d.Counts.Failed - d.refusing))
 	var given []string
-	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.gates.held && !d.closed() {
-		before, heldBefore := len(d.moves), d.planes.held // by join
-		d.countDisruptions(2 * min(room, int(d.counts.Budget)))
+	if len(candidates) > 0 && room > 0 && d.Counts.Budget > 0 && !d.gates.held && !d.closed() {
+		before, heldBefore := len(d.Moves), d.planes.held // by join
+		d.countDisruptions(2 * min(room, int(d.Counts.Budget)))
 		picked := d.pick(candidates, room)
-		for _, m := range d.moves[before:] {
-			if d.states[m.Node] != Blocked { // another offer is not reported
+		for _, m := range d.Moves[before:] {
+			if d.States[m.Node] != Blocked { // another offer is not reported
 				given = append(given, d.nodes[m.Node].Name)
 			}
 		}
-		if !d.disruption.read {
+		if !d.ReadBudgets {
 			held := d.disruption.held
 			if !d.planes.blocked {
 				held += d.planes.held - heldBefore
@@ -303,15 +303,15 @@ func (d *planner) assign() {
 			d.makeRoom(min(room, len(candidates)-held) - picked - int(d.freeing))
 		}
 	}
-	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + int32(len(d.drains.begun))
+	moving := d.Counts.Assigned + d.Counts.Trial + d.Counts.Soaking + d.Counts.Draining + int32(len(d.drains.begun))
 	switch {
 	case len(given) > 0:
-		d.events = append(d.events, d.in.NodesAssigned(d.next.Step, given))
+		d.Events = append(d.Events, d.in.NodesAssigned(d.Next.Step, given))
 	case d.gates.held && len(candidates) > 0 && room > 0:
 		d.waitReason = d.gatesWaited()
 		d.gates.onlyGates = d.gates.onlyGates || moving == 0
 	case d.closed(): // describe says so
-	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
+	case d.Counts.Blocked > 0 && d.Counts.Pending+moving == 0:
 		d.waitReason = d.blocked()
 	case probing:
 		d.waitReason = "other nodes wait for the retried nodes"
@@ -321,11 +321,11 @@ func (d *planner) assign() {
 	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.succeeded:
 		d.waitReason = "too many nodes are NotReady or have a silent agent to continue without them"
 	case len(candidates) == 0:
-	case d.counts.Budget == 0:
+	case d.Counts.Budget == 0:
 		d.waitReason = "maxUnavailable is 0: no node moves"
 	case room <= 0:
 		d.waitReason = "the step allows no more nodes"
-	case d.planes.why != "" && d.counts.Unavailable < d.counts.Budget: // planesNote says so
+	case d.planes.why != "" && d.Counts.Unavailable < d.Counts.Budget: // planesNote says so
 	case d.disruption.why != "":
 		d.waitReason = d.disruption.why
 	default:
@@ -338,7 +338,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] &&
+		if n := &d.nodes[i]; d.States[i] == Blocked && !d.drainsNodes() && d.hasTarget(n) && !d.moved[i] &&
 			d.previousSource(n).Content().SHA256 != d.in.Target.ConfigMapRef.SHA256 {
 			refusing = append(refusing, i)
 		}
@@ -361,13 +361,12 @@ func (d *planner) takeBackBlocked(i int, reason, message string) {
 // observeBlocked records that a node cannot get the target because of its pods.
 func (d *planner) observeBlocked(i int, reason, message string) {
 	n := &d.nodes[i]
-	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason,
+	m := Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.Next.Attempt, Blocked: d.in.Now, Offers: 1, Reason: reason,
 		Message: printable.Brief(message, maxBlockedMessage), NotReadyBefore: n.Observation.NotReadyBefore}
 	if d.wasBlocked(n) {
 		m.Offers += n.Observation.Offers
 	}
-	d.observations = slices.DeleteFunc(d.observations, func(x NewObservation) bool { return x.Node == i })
-	d.observations = append(d.observations, NewObservation{i, m})
+	d.observe(i, m)
 }
 
 // renew repeats assignments of an earlier leader in the term of this one, if agents reject them for their term.
@@ -375,18 +374,18 @@ func (d *planner) renew() {
 	if d.in.Spec.Frozen {
 		return
 	}
-	renewed, over := 0, d.counts.Unavailable-d.counts.Budget
+	renewed, over := 0, d.Counts.Unavailable-d.Counts.Budget
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.By().Name != d.in.Name ||
 			n.Source.By().Term == d.in.Term {
 			continue
 		}
-		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) ||
+		if stopped := d.Next.Halt != nil; stopped && d.hasTarget(n) ||
 			!stopped && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256 {
 			continue // the assignment is no longer wanted
 		}
-		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.states[i]) {
+		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.States[i]) {
 			over-- // an earlier leader wrote late, and this one has used the budget: the node has its turn when another is done
 			continue
 		}
@@ -407,8 +406,8 @@ func (d *planner) renew() {
 // that cannot get the target now are not waited for, nor are nodes that refuse it because of their pods.
 func (d *planner) probing() bool {
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
-		toBeOffered := s == Blocked && !d.hasTarget(n) && n.Observation.Attempt < d.next.Attempt
+		n, s := &d.nodes[i], d.States[i]
+		toBeOffered := s == Blocked && !d.hasTarget(n) && n.Observation.Attempt < d.Next.Attempt
 		if (s <= Soaking || s == Draining || s == Failed || toBeOffered) && d.namedByRetry(n) {
 			return true
 		}
@@ -419,7 +418,7 @@ func (d *planner) probing() bool {
 // namedByRetry reports whether the current retry names a node.
 func (d *planner) namedByRetry(n *Node) bool {
 	r := d.in.Spec.Retry
-	return r != nil && r.Revision == d.in.Target.Number && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
+	return r != nil && r.Revision == d.in.Target.Number && r.Attempt == d.Next.Attempt && slices.Contains(r.Nodes, n.Name)
 }
 
 // retries reports whether a node on which the target failed tries it again. A node under maintenance does only if the retry names it.
@@ -430,12 +429,12 @@ func (d *planner) retries(n *Node) bool {
 // toRetry reports whether the current retry is about a node on which the target failed.
 func (d *planner) toRetry(n *Node) bool {
 	r := d.in.Spec.Retry
-	return r != nil && n.Source.By().Attempt < d.next.Attempt && r.Revision == d.in.Target.Number && (len(r.Nodes) == 0 || d.namedByRetry(n))
+	return r != nil && n.Source.By().Attempt < d.Next.Attempt && r.Revision == d.in.Target.Number && (len(r.Nodes) == 0 || d.namedByRetry(n))
 }
 
 // pick assigns the target to the first candidates for which there is room, and returns how many it assigned.
 func (d *planner) pick(candidates []int, room int) int {
-	c, perDomain := &d.counts, d.in.Spec.Strategy.MaxUnavailablePerDomain
+	c, perDomain := &d.Counts, d.in.Spec.Strategy.MaxUnavailablePerDomain
 	flying, most := int32(0), d.in.Spec.Strategy.MaxDomainsInFlight
 	for _, dom := range d.domains {
 		if dom.inFlight > 0 {
@@ -443,7 +442,7 @@ func (d *planner) pick(candidates []int, room int) int {
 		}
 	}
 	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates,
-		func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.states[i]) }) {
+		func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.States[i]) }) {
 		return 0
 	}
 	picked := 0
@@ -488,7 +487,7 @@ func (d *planner) pick(candidates []int, room int) int {
 // nodes that count already, on as many as the budget has places beside those that may be restarting. If it has failed on as many nodes as
 // may be unavailable, it begins on another one only after a retry of those.
 func (d *planner) fits(i int, u usage, budget int32) bool {
-	n, s := &d.nodes[i], d.states[i]
+	n, s := &d.nodes[i], d.States[i]
 	switch {
 	case !d.countsUnavailable(n, s):
 		return u.unavailable < budget
@@ -527,9 +526,9 @@ func (d *planner) order(nodes []int) []int {
 		switch {
 		case d.isBeingEmptied(n):
 			all[k].rank = -2 // a person has done what the message asked for
-		case d.states[i] == Failed:
+		case d.States[i] == Failed:
 			all[k].rank = -1
-		case d.states[i] == Blocked:
+		case d.States[i] == Blocked:
 			all[k].rank = 4 // after nodes that have not been offered the target
 		case n.Last:
 			all[k].rank = 3

@@ -43,7 +43,8 @@ func Plan(in Input, nodes []Node) Result {
 type planner struct {
 	in         Input   // newPlanner; checkWindows sets Trial
 	nodes      []Node  // newPlanner
-	decisions          // every step adds to it
+	Result             // what the caller is to do: every step adds to it
+	moved      []bool  // by node: with Moves
 	progress           // startRevision, startAttempt, and the steps that it names
 	census             // deriveStates; the steps that move nodes keep it up to date
 	gates      gating  // askGates; assign sets onlyGates if nothing else moves
@@ -57,30 +58,15 @@ type planner struct {
 	waiting
 }
 
-// decisions are what the caller is to do. Any step appends to them.
-type decisions struct {
-	observations []NewObservation // updateObservations, and every step that makes a node Blocked or moves it
-	moves        []Move           // takeBack, leaveWindow, goBack, join, assign, drain, renew
-	moved        []bool           // by node: with moves
-	events       []Event          // every step
-	ask          []int            // preflight: nodes to ask about the target
-	startups     []Startup        // startup
-	requeueAfter time.Duration    // every step: see requeueAt
-}
-
-// progress is what the next plan starts from.
+// progress is how far the target is.
 type progress struct {
-	next       v1alpha1.NodeConfigRolloutStatus // every step that decides; result completes it
-	gatesSince time.Time                        // checkGates, advance, askGates: Result.GatesSince
-	succeeded  bool                             // startRevision, advance: all nodes had proven the target once
-	complete   bool                             // advance: and they do now
-	asking     bool                             // preflight: it is not over
+	succeeded bool // startRevision, advance: all nodes had proven the target once
+	complete  bool // advance: and they do now
+	asking    bool // preflight: it is not over
 }
 
 // census is what the nodes are, for the steps after deriveStates.
 type census struct {
-	states  []State
-	counts  Counts             // countMove adds nodes that begin to move
 	domains map[string]*domain // countMove
 	used    usage              // countMove
 	// Of the nodes that have the target:
@@ -95,7 +81,6 @@ type census struct {
 
 // gating is what gates keep from happening.
 type gating struct {
-	measure   []string // gates to evaluate
 	reasons   []string // why they do not let the rollout continue
 	troubled  bool     // one of them failed or has no result
 	held      bool     // no node is assigned the target
@@ -121,11 +106,8 @@ type joining struct {
 
 // draining is what happens to nodes that are drained.
 type draining struct {
-	taints   []Taint  // drainRefusing, assign, drain
-	begun    []string // drainRefusing, assign: nodes whose drain begins
-	done     []string // drain: drained nodes that are assigned the target
-	evict    []int    // drain
-	handOver string   // drain
+	begun []string // drainRefusing, assign: nodes whose drain begins
+	done  []string // drain: drained nodes that are assigned the target
 }
 
 // waiting is why nothing moves.
@@ -138,9 +120,9 @@ type waiting struct {
 
 func newPlanner(in Input, nodes []Node) *planner {
 	d := &planner{in: in, nodes: nodes}
-	in.Status.DeepCopyInto(&d.next)
-	d.next.Step = max(0, d.next.Step)
-	d.states, d.moved = make([]State, len(nodes)), make([]bool, len(nodes))
+	in.Status.DeepCopyInto(&d.Next)
+	d.Next.Step = max(0, d.Next.Step)
+	d.States, d.moved, d.Observations = make([]State, len(nodes)), make([]bool, len(nodes)), map[int]Observation{}
 	d.domains, d.back.goingTo = map[string]*domain{}, counter{}
 	return d
 }
@@ -159,21 +141,21 @@ type usage struct {
 }
 
 func (d *planner) event(warning bool, reason, format string, args ...any) {
-	d.events = append(d.events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	d.Events = append(d.Events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 // requeueAt requests another plan at a time, if that is in the future.
 func (d *planner) requeueAt(t time.Time) {
-	if left := t.Sub(d.in.Now); left > 0 && (d.requeueAfter == 0 || left < d.requeueAfter) {
-		d.requeueAfter = left
+	if left := t.Sub(d.in.Now); left > 0 && (d.RequeueAfter == 0 || left < d.RequeueAfter) {
+		d.RequeueAfter = left
 	}
 }
 
 func (d *planner) startRevision() {
-	t, next := &d.in.Target, &d.next
+	t, next := &d.in.Target, &d.Next
 	if t.Number == d.in.Status.Target() {
 		d.succeeded = next.CurrentRevision != nil && next.CurrentRevision.Number == t.Number && t.Number != 0
-		d.gatesSince = d.in.GatesSince
+		d.GatesSince = d.in.GatesSince
 		return
 	}
 	d.recordSuperseded()
@@ -185,21 +167,21 @@ func (d *planner) startRevision() {
 
 func (d *planner) startAttempt() {
 	r := d.in.Spec.Retry
-	if r == nil || r.Revision != d.in.Target.Number || r.Attempt <= d.next.Attempt {
+	if r == nil || r.Revision != d.in.Target.Number || r.Attempt <= d.Next.Attempt {
 		return
 	}
 	now := apiTime(d.in.Now)
-	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime, d.next.Preflight = r.Attempt, now, now, nil
-	d.next.Gates, d.gatesSince = nil, time.Time{}
-	if d.next.Halt != nil {
-		d.next.Halt = nil
+	d.Next.Attempt, d.Next.AttemptTime, d.Next.ProgressTime, d.Next.Preflight = r.Attempt, now, now, nil
+	d.Next.Gates, d.GatesSince = nil, time.Time{}
+	if d.Next.Halt != nil {
+		d.Next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is retried (attempt %d)", r.Revision, r.Attempt)
 	}
 }
 
 // stopped reports whether no node may get the target.
 func (d *planner) stopped() bool {
-	return d.next.Halt != nil || d.in.Spec.Paused || d.in.Spec.Frozen || d.in.Invalid != "" || d.asking
+	return d.Next.Halt != nil || d.in.Spec.Paused || d.in.Spec.Frozen || d.in.Invalid != "" || d.asking
 }
 
 // lastStep is the number of steps. Status.Step is it when all are done.
@@ -207,10 +189,10 @@ func (d *planner) lastStep() int32 { return int32(len(d.in.Spec.Strategy.Steps))
 
 // step returns the current step; nil after the last one.
 func (d *planner) step() *v1alpha1.RolloutStep {
-	if d.next.Step >= d.lastStep() {
+	if d.Next.Step >= d.lastStep() {
 		return nil
 	}
-	return &d.in.Spec.Strategy.Steps[d.next.Step]
+	return &d.in.Spec.Strategy.Steps[d.Next.Step]
 }
 
 // advance moves to the current step, and checks whether the rollout is complete.
@@ -218,16 +200,16 @@ func (d *planner) advance() {
 	if d.in.Target.Number == 0 || d.stopped() {
 		return
 	}
-	if d.succeeded || d.next.Step > d.lastStep() {
-		d.next.Step = d.lastStep() // editing the steps of a completed rollout does not reopen it
+	if d.succeeded || d.Next.Step > d.lastStep() {
+		d.Next.Step = d.lastStep() // editing the steps of a completed rollout does not reopen it
 	}
 	passed := false // the gates, just now
 	for s := d.step(); s != nil && d.stepDone(s); s = d.step() {
 		if passed = d.gatesPass(); !passed {
 			break
 		}
-		d.next.Step++
-		d.next.StepTime, d.next.ProgressTime = apiTime(d.in.Now), apiTime(d.in.Now)
+		d.Next.Step++
+		d.Next.StepTime, d.Next.ProgressTime = apiTime(d.in.Now), apiTime(d.in.Now)
 		d.passStep()
 	}
 	d.complete = d.step() == nil && d.allUpdated() && (d.succeeded || passed || d.gatesPass())
@@ -244,13 +226,13 @@ func (c *Counts) left() int32 {
 
 // allUpdated reports whether no node is left to update.
 func (d *planner) allUpdated() bool {
-	return d.counts.left() == 0 && d.counts.Updated > 0 && (d.succeeded || d.fewMissing())
+	return d.Counts.left() == 0 && d.Counts.Updated > 0 && (d.succeeded || d.fewMissing())
 }
 
 func (d *planner) stepDone(s *v1alpha1.RolloutStep) bool {
-	a, c := d.in.Spec.Approval, &d.counts
+	a, c := d.in.Spec.Approval, &d.Counts
 	switch {
-	case a != nil && a.Revision == d.in.Target.Number && a.Step >= d.next.Step:
+	case a != nil && a.Revision == d.in.Target.Number && a.Step >= d.Next.Step:
 		return true
 	case s.Pause != nil && d.in.PassPauses: // an undo is an emergency
 		return true
@@ -267,13 +249,13 @@ func (d *planner) stepDone(s *v1alpha1.RolloutStep) bool {
 }
 
 func (d *planner) pauseEnds(s *v1alpha1.RolloutStep) time.Time {
-	return TimeOf(d.next.StepTime).Add(s.Pause.Duration.Duration)
+	return TimeOf(d.Next.StepTime).Add(s.Pause.Duration.Duration)
 }
 
 // fewMissing reports whether so few nodes are missing that the rollout can continue or complete without them: in any fleet,
 // some nodes are down or have a silent agent. Many missing nodes are an outage or a mistake.
 func (d *planner) fewMissing() bool {
-	return d.missing <= max(1, d.counts.Members/10)
+	return d.missing <= max(1, d.Counts.Members/10)
 }
 
 // allowed is how many nodes may have the target at this step, not counting nodes that failed or refuse it.
@@ -282,8 +264,8 @@ func (d *planner) allowed() int32 {
 		return int32(len(d.nodes))
 	}
 	most := int32(0)
-	for _, s := range d.in.Spec.Strategy.Steps[:d.next.Step+1] {
-		most = max(most, RoundUp(s.Nodes, d.counts.Members))
+	for _, s := range d.in.Spec.Strategy.Steps[:d.Next.Step+1] {
+		most = max(most, RoundUp(s.Nodes, d.Counts.Members))
 	}
 	return most
 }
@@ -296,26 +278,26 @@ func waits(p v1alpha1.RolloutPhase) bool {
 func (d *planner) checkDeadline() {
 	now, was := d.in.Now, &d.in.Status
 	d.windowWait = d.awaitsWindow()
-	waiting := d.stopped() || d.complete || d.pausing() || d.gates.onlyGates || d.counts.Members == 0 || d.windowWait
-	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
-		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
+	waiting := d.stopped() || d.complete || d.pausing() || d.gates.onlyGates || d.Counts.Members == 0 || d.windowWait
+	begun := slices.ContainsFunc(d.Moves, func(m Move) bool { // another offer to a Blocked node is no progress
+		return (m.Kind == Assign || m.Kind == Join) && d.States[m.Node] != Blocked
 	})
-	if d.next.ProgressTime.IsZero() || begun || d.drainBegun() || waits(was.Phase) && !waiting ||
-		d.counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.in.Status.Target() {
-		d.next.ProgressTime = apiTime(now)
+	if d.Next.ProgressTime.IsZero() || begun || d.drainBegun() || waits(was.Phase) && !waiting ||
+		d.Counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.in.Status.Target() {
+		d.Next.ProgressTime = apiTime(now)
 	}
 	length := seconds(d.in.Spec.ProgressDeadlineSeconds)
 	if waiting || length == 0 {
 		return
 	}
-	end := d.deadline(TimeOf(d.next.ProgressTime), length)
+	end := d.deadline(TimeOf(d.Next.ProgressTime), length)
 	d.stuck = !now.Before(end)
 	d.requeueAt(end)
 }
 
 // drainBegun reports whether the drain of a node begins that was not Blocked.
 func (d *planner) drainBegun() bool {
-	return slices.ContainsFunc(d.drains.taints, func(t Taint) bool { return t.Drain.Since.Equal(d.in.Now) && d.states[t.Node] != Blocked })
+	return slices.ContainsFunc(d.Taints, func(t Taint) bool { return t.Drain.Since.Equal(d.in.Now) && d.States[t.Node] != Blocked })
 }
 
 // pausing reports whether the current step is a pause.

@@ -24,7 +24,6 @@ type StaticPods struct {
 type controlPlanes struct {
 	looked, lookedAtPods bool
 	busy                 []busyPlane // for which the others wait
-	read                 []string    // nodes whose static pods are to be read
 	why                  string      // why the first of those that wait does
 	held                 int         // candidates that wait
 	blocked              bool        // one of busy refuses the target
@@ -104,7 +103,7 @@ func (d *planner) mayBegin(i int) bool {
 		d.eachControlPlane(func(i int, n *Node) {
 			if why := d.unsettled(n); why != "" {
 				p.busy = append(p.busy, busyPlane{n.Name, why, nil})
-				p.blocked = p.blocked || i >= 0 && d.states[i] == Blocked && d.hasTarget(n)
+				p.blocked = p.blocked || i >= 0 && d.States[i] == Blocked && d.hasTarget(n)
 			}
 		})
 	}
@@ -114,7 +113,7 @@ func (d *planner) mayBegin(i int) bool {
 		first = d.busyBeside(n)
 	}
 	switch {
-	case first == nil && len(p.read) > 0:
+	case first == nil && len(d.ReadStatic) > 0:
 		d.holdPlane("the static pods of control planes are being read")
 		return false
 	case first == nil, d.in.Spec.Strategy.ParallelControlPlanes != nil:
@@ -159,8 +158,8 @@ func (d *planner) lookAtStaticPods() {
 	d.eachControlPlane(func(_ int, n *Node) {
 		s := n.StaticPods
 		if s == nil || d.age(s.Time) >= budgetsValid {
-			if len(p.read) < maxInspected {
-				p.read = append(p.read, n.Name)
+			if len(d.ReadStatic) < maxInspected {
+				d.ReadStatic = append(d.ReadStatic, n.Name)
 			}
 			return
 		}
@@ -213,11 +212,11 @@ func (d *planner) recordNotReady(i int) {
 		return
 	}
 	o := d.observationOf(i)
-	if key := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt}); o.Rollout != key.Rollout ||
-		o.Revision != key.Revision || o.Attempt != key.Attempt {
-		*o = key
+	if key := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.Next.Attempt}); !o.about(key) {
+		o = key
 	}
 	o.NotReadyBefore = before
+	d.observe(i, o)
 }
 
 // planesNote says in the status why control planes wait, or why they do not.

@@ -188,7 +188,7 @@ func (n *Node) PreflightWaits(now time.Time, timeout time.Duration) bool {
 // preflight asks the agents of all members whether they accept the target, before any node is assigned it in this attempt. A
 // rollout that enables preflight later asks then. Nodes that join later are not asked.
 func (d *planner) preflight() {
-	was, revision := d.next.Preflight, d.in.Target.Number
+	was, revision := d.Next.Preflight, d.in.Target.Number
 	if was != nil && was.EndTime != nil {
 		if !d.succeeded && !d.stopped() && !d.begunAttempt() {
 			d.checkPreflight(was) // Require may be newer than the result
@@ -196,10 +196,10 @@ func (d *planner) preflight() {
 		return
 	}
 	if mode := d.in.Spec.Strategy.Preflight; mode != v1alpha1.PreflightReport && mode != v1alpha1.PreflightRequire {
-		d.next.Preflight = nil
+		d.Next.Preflight = nil
 		return
 	}
-	if revision == 0 || d.succeeded || d.stopped() || was == nil && d.counts.Members == 0 {
+	if revision == 0 || d.succeeded || d.stopped() || was == nil && d.Counts.Members == 0 {
 		return
 	}
 	started := d.in.Now
@@ -207,14 +207,14 @@ func (d *planner) preflight() {
 		started = was.StartTime.Time
 	}
 	q := Inquiry{
-		UID: PreflightUID(d.in.UID, revision, d.next.Attempt), Now: d.in.Now, Outages: d.in.Outages,
+		UID: PreflightUID(d.in.UID, revision, d.Next.Attempt), Now: d.in.Now, Outages: d.in.Outages,
 		Timeout: d.in.Controller.AgentTimeout.Duration, Room: d.in.PreflightRoom,
 		TakesPart: func(n *Node) bool { return n.Owner == "" && n.OtherSource == "" && !n.manual() },
 		Runs:      func(n *Node) bool { return d.hasTarget(n) && d.proven(n) && n.OK != "False" },
 		Busy:      func(*Node) bool { return false }, // the newer request counts
 	}
 	r, ask, again := q.Evaluate(started, d.nodes)
-	d.next.Preflight, d.ask = &r, ask
+	d.Next.Preflight, d.Ask = &r, ask
 	if again > 0 {
 		d.requeueAt(d.in.Now.Add(again))
 	}
@@ -240,7 +240,7 @@ func (d *planner) checkPreflight(r *v1alpha1.PreflightResult) {
 
 // begunAttempt reports whether a node was assigned the target in this attempt.
 func (d *planner) begunAttempt() bool {
-	return slices.ContainsFunc(d.nodes, func(n Node) bool { return d.hasTarget(&n) && n.Source.By().Attempt == d.next.Attempt })
+	return slices.ContainsFunc(d.nodes, func(n Node) bool { return d.hasTarget(&n) && n.Source.By().Attempt == d.Next.Attempt })
 }
 
 // isConfigMap reports whether a source is a ConfigMap, and not local or none.
@@ -254,7 +254,7 @@ func (n *Node) outside(s State) bool { return s == Conflicted || s == Manual || 
 
 // preflightMessage says how far a preflight is, and until when it lasts.
 func (d *planner) preflightMessage() string {
-	r := d.next.Preflight
+	r := d.Next.Preflight
 	all := r.Accepted + r.Refused + r.Blocked + r.Unknown + r.Unanswered
 	return fmt.Sprintf("preflight of %s so far: %s; no node is assigned the revision until all agents have answered or had %s to do so",
 		printable.Count(all, "node"), PreflightSummary(r), d.in.Controller.AgentTimeout.Duration)

@@ -200,8 +200,8 @@ func (s *simulation) step() bool {
 		return false
 	}
 	r := Plan(s.in, s.run.Nodes)
-	for _, m := range r.Observations {
-		s.run.Nodes[m.Node].Observation = m.Observation
+	for i, o := range r.Observations {
+		s.run.Nodes[i].Observation = o
 	}
 	s.run.Asked += len(r.Ask)
 	for _, i := range r.Ask {

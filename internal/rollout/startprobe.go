@@ -55,7 +55,7 @@ func isTrue(b *bool) bool { return b != nil && *b }
 
 // inFirstStep reports whether no step with nodes is done.
 func (d *planner) inFirstStep() bool {
-	for _, s := range d.in.Spec.Strategy.Steps[:min(d.next.Step, d.lastStep())] {
+	for _, s := range d.in.Spec.Strategy.Steps[:min(d.Next.Step, d.lastStep())] {
 		if s.Nodes != nil {
 			return false
 		}
@@ -76,7 +76,7 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 		return ProbeNotNeeded, ""
 	case known && r.Result != "":
 		return r.Result, r.Message
-	case d.next.Halt != nil: // it never begins
+	case d.Next.Halt != nil: // it never begins
 		return "", ""
 	case d.stopped():
 		return "", "it begins when the rollout continues"
@@ -119,7 +119,7 @@ func (d *planner) withProbe(n *Node, want Observation) Observation {
 	if result == "" || d.returning(n) || !want.Blocked.IsZero() {
 		return want
 	}
-	if fresh := d.newObservation(n); want.Rollout != fresh.Rollout || want.Revision != fresh.Revision || want.Attempt != fresh.Attempt {
+	if fresh := d.newObservation(n); !want.about(fresh) {
 		want = fresh
 	}
 	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)
@@ -141,24 +141,22 @@ func (d *planner) startProbes() {
 		current := r != nil && r.Key == d.in.ProbeKey(n)
 		switch due := wanted && d.probeCanRun(n) && !d.moved[i]; {
 		case due && current:
-			d.probes.pass = append(d.probes.pass, i)
-		case d.next.Halt != nil: // the agents still look at the pods
+			d.Probe = append(d.Probe, i)
+		case d.Next.Halt != nil: // the agents still look at the pods
 		case r != nil && r.Result == "" && strings.HasPrefix(r.Key, string(d.in.UID)+"/") && !(current && wanted):
-			d.probes.drop = append(d.probes.drop, i)
+			d.DropProbe = append(d.DropProbe, i)
 		case due:
 			begins = append(begins, i)
 		}
 	}
-	d.probes.pass = append(d.probes.pass, begins[:min(len(begins), max(0, maxProbes-len(d.probes.pass)))]...)
-	if len(d.probes.pass)+len(d.probes.drop) > 0 {
+	d.Probe = append(d.Probe, begins[:min(len(begins), max(0, maxProbes-len(d.Probe)))]...)
+	if len(d.Probe)+len(d.DropProbe) > 0 {
 		d.requeueAt(d.in.Now.Add(probeInterval))
 	}
 }
 
 // startProbing is what happens to start probes.
 type startProbing struct {
-	pass    []int  // nodes over whose probes a pass is due
-	drop    []int  // nodes whose probes end without a result
 	unknown int    // nodes whose probe had none
 	why     string // of the first of these
 }

@@ -78,14 +78,14 @@ func (n StartupNode) Release(now time.Time, t StartupTimes) (why StartupRelease,
 func (d *planner) startup() {
 	for i := range d.nodes {
 		if n := &d.nodes[i]; n.Startup && n.Owner == "" {
-			d.startups = append(d.startups, Startup{i, d.startupState(i)})
+			d.Startup = append(d.Startup, Startup{i, d.startupState(i)})
 		}
 	}
 }
 
 // startupState returns what a node with the startup taint can expect, after all moves were decided.
 func (d *planner) startupState(i int) StartupState {
-	n, s := &d.nodes[i], d.states[i]
+	n, s := &d.nodes[i], d.States[i]
 	_, newcomer := d.joins.newcomers[i]
 	switch {
 	case n.manual(), n.OtherSource != "":
@@ -109,7 +109,7 @@ func (d *planner) willJoin() bool {
 
 // startupAssigned is startupState for a node whose source this rollout wrote.
 func (d *planner) startupAssigned(n *Node) StartupState {
-	h := d.next.Halt
+	h := d.Next.Halt
 	switch {
 	case n.Observed != n.Generation, n.Created.After(n.Source.By().AssignedAt.Time) && !n.Known:
 		return StartupWaits // its status may be about the configuration before, or about another machine with the same name

@@ -26,17 +26,17 @@ var agentVerdicts = []string{v1alpha1.ReasonValidationFailed, v1alpha1.ReasonCra
 
 // deriveStates derives the state of each node, and counts nodes.
 func (d *planner) deriveStates() {
-	d.counts.Selected = int32(len(d.nodes))
+	d.Counts.Selected = int32(len(d.nodes))
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		s := d.nodeState(n)
-		d.states[i] = s.State
+		d.States[i] = s.State
 		d.countNode(n, s)
 		if s.State == Failed && len(d.failed) < v1alpha1.MaxFailedNodes {
 			d.failed = append(d.failed, i)
 		}
 	}
-	d.counts.Budget = roundDown(d.in.Spec.Strategy.MaxUnavailable, d.counts.Members)
+	d.Counts.Budget = roundDown(d.in.Spec.Strategy.MaxUnavailable, d.Counts.Members)
 }
 
 // hasTarget reports whether a node's spec names the target. It compares payloads: the ConfigMap may have been created
@@ -114,7 +114,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 		}
 		return NodeState{State: Stale, Message: "its agent does not answer; retried when the agent does"}
 	}
-	if d.next.Halt != nil {
+	if d.Next.Halt != nil {
 		return NodeState{State: Pending, Message: "the revision is stopped"}
 	}
 	if d.wasBlocked(n) {
@@ -228,8 +228,7 @@ func (n *Node) healthy() bool { return n.Ready && n.OK == "True" }
 
 // observationApplies reports whether a node's observation is about its current source.
 func (d *planner) observationApplies(n *Node) bool {
-	m := &n.Observation
-	return m.Rollout == d.in.Name && m.Revision == n.Source.By().Revision && m.Attempt == n.Source.By().Attempt
+	return n.Observation.Rollout == d.in.Name && n.isObserved()
 }
 
 // newObservation returns an observation about a node's assignment, without a result.
@@ -256,10 +255,10 @@ func (d *planner) failedIn(n *Node) int64 {
 	if d.observationApplies(n) && n.Observation.Failed > 0 {
 		return n.Observation.Failed
 	}
-	if retried := d.in.Target.Number == d.in.Status.Target() && d.next.Attempt > d.in.Status.Attempt; retried {
+	if retried := d.in.Target.Number == d.in.Status.Target() && d.Next.Attempt > d.in.Status.Attempt; retried {
 		return d.in.Status.Attempt
 	}
-	return d.next.Attempt
+	return d.Next.Attempt
 }
 
 // updateObservations records what later plans and leaders need to know about nodes.
@@ -268,7 +267,7 @@ func (d *planner) updateObservations() {
 		return
 	}
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
+		n, s := &d.nodes[i], d.States[i]
 		want := d.observedResult(n, s)
 		if d.recordsMaintenance(n, s) {
 			want = d.withMaintenance(n, want)
@@ -285,9 +284,7 @@ func (d *planner) updateObservations() {
 			}
 			want.NotReadyBefore = before
 		}
-		if want != n.Observation {
-			d.observations = append(d.observations, NewObservation{i, want})
-		}
+		d.observe(i, want)
 	}
 }
 
@@ -306,7 +303,7 @@ func (d *planner) observedResult(n *Node, s State) Observation {
 	// Offers counts until the node accepts
 	case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial || s == Skipped && n.Maintenance != ""):
 		return n.Observation
-	case s == Failed && n.Source.By().Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
+	case s == Failed && n.Source.By().Attempt < d.Next.Attempt && d.failedIn(n) < d.Next.Attempt:
 		want.Failed = d.failedIn(n)
 	case (s == Soaking || s == Updated) && seconds(d.in.Spec.SoakSeconds) > 0 && n.healthy() && (d.assignedTarget(n) || d.resultObserved(n)):
 		want.HealthySince = d.healthySince(n)
@@ -346,17 +343,23 @@ func (d *planner) noteRefusal(i int) {
 	if n.PodStarts != v1alpha1.PodsStartFailed || !d.proven(n) {
 		return
 	}
-	o := d.observationOf(i)
-	*o = d.withRefusal(n, *o, assignmentOf(d.in.Target.Number, d.next.Attempt))
+	d.observe(i, d.withRefusal(n, d.observationOf(i), assignmentOf(d.in.Target.Number, d.Next.Attempt)))
 }
 
-// observationOf returns the observation of a node that this decision writes, to be changed at once.
-func (d *planner) observationOf(i int) *Observation {
-	at := slices.IndexFunc(d.observations, func(o NewObservation) bool { return o.Node == i })
-	if at < 0 {
-		at, d.observations = len(d.observations), append(d.observations, NewObservation{i, d.nodes[i].Observation})
+// observationOf returns the observation that a node has after this decision.
+func (d *planner) observationOf(i int) Observation {
+	if o, changed := d.Observations[i]; changed {
+		return o
 	}
-	return &d.observations[at].Observation
+	return d.nodes[i].Observation
+}
+
+// observe records an observation of a node, unless the node has it already.
+func (d *planner) observe(i int, o Observation) {
+	delete(d.Observations, i)
+	if o != d.nodes[i].Observation {
+		d.Observations[i] = o
+	}
 }
 
 // carryObservation keeps the soak time of a node that had the target before and gets it again. If nothing was recorded, the
@@ -370,15 +373,12 @@ func (d *planner) carryObservation(i int) {
 	if d.resultObserved(n) {
 		fine = d.healthySince(n)
 	}
-	d.observations = slices.DeleteFunc(d.observations, func(x NewObservation) bool { return x.Node == i })
-	if m := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.next.Attempt, HealthySince: fine}); m != n.Observation {
-		d.observations = append(d.observations, NewObservation{i, m})
-	}
+	d.observe(i, Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.Next.Attempt, HealthySince: fine})
 }
 
 // countNode adds a node to the counts and budgets.
 func (d *planner) countNode(n *Node, s NodeState) {
-	c := &d.counts
+	c := &d.Counts
 	*[...]*int32{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual,
 		&c.Blocked, &c.Draining}[s.State]++
 	if n.outside(s.State) {
@@ -490,8 +490,8 @@ const (
 // nextOffer returns when a node that refused the target may be offered it again. The controller cannot see that the node's
 // pods have changed, so it offers the target again, less and less often. After a retry it does so at once.
 func (d *planner) nextOffer(n *Node) time.Time {
-	if n.Observation.Attempt < d.next.Attempt {
-		return TimeOf(d.next.AttemptTime)
+	if n.Observation.Attempt < d.Next.Attempt {
+		return TimeOf(d.Next.AttemptTime)
 	}
 	if d.isBeingEmptied(n) {
 		return nextOfferWhenEmptied(n)
@@ -561,14 +561,14 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 // leftBehind reports whether a node rejects an assignment of an earlier leader that is not renewed, because there is another target
 // since. It adopts nothing until it gets that. If it counted as in flight, a few such nodes would use up the budget for ever.
 func (d *planner) leftBehind(n *Node) bool {
-	return n.stale() && !n.InTrial && d.next.Halt == nil && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256
+	return n.stale() && !n.InTrial && d.Next.Halt == nil && !d.hasTarget(n) && n.Source.Content().SHA256 != d.lastGood().ConfigMapRef.SHA256
 }
 
 // counted reports whether a failed node counts towards the stop. Not counted are failures before the last attempt, failures
 // of nodes that had the content before it became the target, and all failures after the revision has succeeded: these only
 // use up budget.
 func (d *planner) counted(n *Node) bool {
-	return !d.succeeded && d.assignedTarget(n) && (n.Source.By().Attempt >= d.next.Attempt || d.failedIn(n) >= d.next.Attempt)
+	return !d.succeeded && d.assignedTarget(n) && (n.Source.By().Attempt >= d.Next.Attempt || d.failedIn(n) >= d.Next.Attempt)
 }
 
 // maxRollbackTrial limits how much of a node's own trial length it may take in the rollback: a node that reports a long
@@ -577,7 +577,7 @@ const maxRollbackTrial = time.Hour
 
 // rollingBack reports whether a healthy node is being rolled back. A silent agent does not delay the others.
 func (d *planner) rollingBack(n *Node) bool {
-	h := d.next.Halt
+	h := d.Next.Halt
 	if h == nil || !h.Rollback || !n.Ready || n.Source.By().Name != d.in.Name || !n.inFlight() ||
 		n.Source.By().AssignedAt.Time.Before(h.Time.Truncate(time.Second)) {
 		return false

@@ -18,7 +18,7 @@ import (
 
 // completeStatus writes into the next status what follows from the decisions.
 func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
-	st, in := &d.next, &d.in
+	st, in := &d.Next, &d.in
 	st.ObservedGeneration, st.Controller = in.Generation, &in.Controller
 	st.Phase, st.Message = phase, printable.Cut(message, v1alpha1.MaxRolloutMessage)
 	if in.Target.Number != 0 {
@@ -27,7 +27,7 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 			st.CurrentRevision = new(in.Target)
 		}
 	}
-	st.Nodes, st.NextWindowTime = d.counts.RolloutCounts, apiTime(d.nextWindow())
+	st.Nodes, st.NextWindowTime = d.Counts.RolloutCounts, apiTime(d.nextWindow())
 	d.listFailed()
 	d.listDraining()
 	said := d.conditions(phase, message)
@@ -58,8 +58,8 @@ func (d *planner) listFailed() {
 		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason,
 			Message: printable.Cut(s.Message, v1alpha1.MaxFailedMessage)})
 	}
-	if d.next.Halt == nil || d.in.Status.Halt == nil || len(failed) >= len(d.next.FailedNodes) {
-		d.next.FailedNodes = failed
+	if d.Next.Halt == nil || d.in.Status.Halt == nil || len(failed) >= len(d.Next.FailedNodes) {
+		d.Next.FailedNodes = failed
 	}
 }
 
@@ -72,18 +72,18 @@ func (d *planner) listDraining() {
 				Message: printable.Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
 		}
 	}
-	for _, t := range d.drains.taints { // what begins is shown before it begins
+	for _, t := range d.Taints { // what begins is shown before it begins
 		if n := &d.nodes[t.Node]; n.Drain.Rollout == "" && len(all) < v1alpha1.MaxFailedNodes {
 			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(d.in.Now), Message: "the drain begins"})
 		}
 	}
-	d.next.DrainingNodes = all
+	d.Next.DrainingNodes = all
 }
 
 // updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
 // the same content.
 func (d *planner) updateTargetUID() {
-	st, t := &d.next, &d.in.Target.ConfigMapRef
+	st, t := &d.Next, &d.in.Target.ConfigMapRef
 	same := func(name, sha256 string) bool { return name == t.Name && sha256 != "" && sha256 == t.SHA256 }
 	for i := range st.History {
 		if h := &st.History[i]; same(h.ConfigMap, h.SHA256) {
@@ -97,7 +97,7 @@ func (d *planner) updateTargetUID() {
 
 // outcome returns the outcome of a revision, as of now.
 func (d *planner) outcome(r *v1alpha1.RolloutRevision, what string) v1alpha1.RolloutOutcome {
-	st, ref := &d.next, &r.ConfigMapRef
+	st, ref := &d.Next, &r.ConfigMapRef
 	return v1alpha1.RolloutOutcome{
 		Revision: r.Number, ConfigMap: ref.Name, UID: ref.UID, SHA256: ref.SHA256, Outcome: what,
 		StartTime: st.StartTime, EndTime: apiTime(d.in.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
@@ -107,7 +107,7 @@ func (d *planner) outcome(r *v1alpha1.RolloutRevision, what string) v1alpha1.Rol
 // recordSuperseded adds the outcome of a revision that another one replaces before it succeeded or was stopped. A stop stays, also after
 // a retry.
 func (d *planner) recordSuperseded() {
-	st, was := &d.next, d.next.UpdateRevision
+	st, was := &d.Next, d.Next.UpdateRevision
 	if was == nil || slices.ContainsFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number }) {
 		return
 	}
@@ -131,14 +131,14 @@ func (d *planner) recordOutcome() {
 	if d.in.Target.Number == 0 {
 		return
 	}
-	out := d.outcome(d.next.UpdateRevision, v1alpha1.OutcomeSucceeded)
-	if h := d.next.Halt; h != nil {
+	out := d.outcome(d.Next.UpdateRevision, v1alpha1.OutcomeSucceeded)
+	if h := d.Next.Halt; h != nil {
 		message := h.Message
 		if h.Attempt > 1 {
 			message = fmt.Sprintf("attempt %d: %s", h.Attempt, message)
 		}
 		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, StopMessage(h.Reason, message)
-		if d.next.Phase == v1alpha1.RolloutRolledBack {
+		if d.Next.Phase == v1alpha1.RolloutRolledBack {
 			out.Outcome = v1alpha1.OutcomeRolledBack
 		}
 	} else if !d.succeeded {
@@ -150,7 +150,7 @@ func (d *planner) recordOutcome() {
 // addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome
 // does, and keeps what is said about the stops of earlier attempts. After a rollback it says what the nodes run.
 func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
-	st := &d.next
+	st := &d.Next
 	add := func(words string) {
 		out.Message = printable.Cut(strings.TrimPrefix(out.Message+"; "+words, "; "), v1alpha1.MaxOutcomeMessage)
 	}

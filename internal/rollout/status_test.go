@@ -18,7 +18,7 @@ func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
 		},
 	}}, nil)
 	d.updateTargetUID()
-	st := d.next
+	st := d.Next
 	assert.That(t, st.History[0].UID == "is" && st.History[1].UID == "ub" && st.History[2].UID == "" && st.CurrentRevision.ConfigMapRef.UID == "is",
 		"the status says %+v and %+v", st.History, st.CurrentRevision)
 }
@@ -59,12 +59,12 @@ func TestTheHistoryKeepsTheFailuresOfEarlierAttempts(t *testing.T) {
 				in.Target = revision(s.revision, "r-1", "", "a")
 				d := newPlanner(in, []Node{n})
 				d.startRevision()
-				d.failed, d.succeeded, d.back.where, d.next.Attempt, d.next.Halt = []int{0}, s.succeeded, s.where, s.attempt, nil
+				d.failed, d.succeeded, d.back.where, d.Next.Attempt, d.Next.Halt = []int{0}, s.succeeded, s.where, s.attempt, nil
 				if s.stop != "" {
 					d.halt(v1alpha1.HaltTooManyFailures, s.stop, s.where != "")
 				}
 				d.completeStatus(s.phase, "")
-				in.Status = d.next
+				in.Status = d.Next
 			}
 			got := in.Status.History[len(in.Status.History)-1]
 			assert.Equal(t, got.Outcome, tt.outcome, "the outcome")

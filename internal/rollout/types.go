@@ -247,16 +247,10 @@ type Observation struct {
 	Message string    `json:"message,omitempty"`  // from the node
 }
 
-// NewObservation is an observation to record for a node. Without a Rollout, the existing one is removed.
-type NewObservation struct {
-	Node        int // index into the nodes of the plan
-	Observation Observation
-}
-
 // Result is what Plan decides. First record Observations, then Next, then make the Moves in their order, then write the
 // Taints, then evict. It is safe to do any of it twice.
 type Result struct {
-	Observations []NewObservation
+	Observations map[int]Observation // by index of the node; one without a Rollout removes the existing one
 	Next         v1alpha1.NodeConfigRolloutStatus
 	// since when the step has been done, in whole seconds: older measurements do not let the rollout continue; zero: it is not
 	GatesSince   time.Time

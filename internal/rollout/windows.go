@@ -187,11 +187,11 @@ func (d *planner) inWindow(t time.Time) time.Time {
 // because of their pods, and those that rejected them because an earlier leader made them. Nodes in progress finish, and a
 // silent agent gets no more than AgentTimeout at any time.
 func (d *planner) leaveWindow() {
-	if !d.closed() || d.in.Spec.Frozen || d.next.Halt != nil {
+	if !d.closed() || d.in.Spec.Frozen || d.Next.Halt != nil {
 		return
 	}
 	for i := range d.nodes {
-		n, s := &d.nodes[i], d.states[i]
+		n, s := &d.nodes[i], d.States[i]
 		waits := s == Pending || s == Assigned || s == Blocked || s == Skipped && n.Maintenance != ""
 		if d.moved[i] || !waits || !isConfigMap(n.Source) || n.Source.By().Name != d.in.Name || n.joined() ||
 			n.Source.Content().SHA256 == d.lastGood().ConfigMapRef.SHA256 || n.Active.Digest() == n.Source.Content().SHA256 {
@@ -209,7 +209,7 @@ func (d *planner) leaveWindow() {
 
 // awaitsWindow reports whether the rollout waits for a window. It plans again when the windows change.
 func (d *planner) awaitsWindow() bool {
-	c, w := &d.counts, &d.window
+	c, w := &d.Counts, &d.window
 	if len(d.in.Windows) == 0 || d.in.Target.Number == 0 || d.stopped() || d.complete || c.Members == 0 {
 		return false
 	}
@@ -223,7 +223,7 @@ func (d *planner) awaitsWindow() bool {
 
 // nextWindow returns when the target may be assigned again; zero if it may be now, or if that will not happen.
 func (d *planner) nextWindow() time.Time {
-	if d.complete || d.next.Halt != nil || d.in.Invalid != "" || d.in.Target.Number == 0 {
+	if d.complete || d.Next.Halt != nil || d.in.Invalid != "" || d.in.Target.Number == 0 {
 		return time.Time{}
 	}
 	return d.window.next

@@ -205,8 +205,8 @@ func (w *world) probe(r Result) {
 
 // record keeps what a plan remembers of nodes.
 func (w *world) record(r Result) {
-	for _, m := range r.Observations {
-		w.nodes[m.Node].Observation = m.Observation
+	for i, o := range r.Observations {
+		w.nodes[i].Observation = o
 	}
 }
 
