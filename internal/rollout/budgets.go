@@ -68,10 +68,8 @@ func (d *planner) countDisruptions(most int) {
 		case !n.Disrupts || !d.moved[i] && !d.mayBeDown(n, s):
 		case f == nil || f.Error != "":
 			d.disruption.unread = true
-			if f == nil || d.age(f.Time) >= budgetsValid {
+			if f == nil || !d.before(f.Time.Add(budgetsValid)) {
 				d.readPods(i)
-			} else {
-				d.requeueAt(f.Time.Add(budgetsValid))
 			}
 		default:
 			d.disrupt(i)
@@ -81,12 +79,8 @@ func (d *planner) countDisruptions(most int) {
 
 // mayBeDown reports whether pods of a node may be unready because of the target, and not yet in the numbers of the budgets.
 func (d *planner) mayBeDown(n *Node, s State) bool {
-	if d.assignedTarget(n) && s != Conflicted && s != Manual &&
-		d.age(n.Source.By().AssignedAt.Time) < d.in.Controller.AgentTimeout.Duration+showsInBudgets {
-		d.requeueAt(n.Source.By().AssignedAt.Time.Add(d.in.Controller.AgentTimeout.Duration + showsInBudgets))
-		return true
-	}
-	return s != Soaking && d.countsInFlight(n, s)
+	shown := n.Source.By().AssignedAt.Time.Add(d.in.Controller.AgentTimeout.Duration + showsInBudgets)
+	return d.assignedTarget(n) && s != Conflicted && s != Manual && d.before(shown) || s != Soaking && d.countsInFlight(n, s)
 }
 
 // disrupt counts the pods of a node as disrupted.
@@ -117,8 +111,7 @@ func (d *planner) mayDisrupt(i int) bool {
 		d.hold("cannot read the PodDisruptionBudgets: " + d.in.Budgets.Error)
 	case d.disruption.unread:
 		d.hold("the pods of nodes in flight are not known yet")
-	case f != nil && f.Error != "" && d.age(f.Time) < budgetsValid:
-		d.requeueAt(f.Time.Add(budgetsValid))
+	case f != nil && f.Error != "" && d.before(f.Time.Add(budgetsValid)):
 		d.hold(fmt.Sprintf("cannot read the pods of %s: %s", n.Name, f.Error))
 	case f == nil || f.Error != "" || d.age(f.Time) >= podsKept:
 		d.readPods(i)
@@ -170,12 +163,7 @@ func (d *planner) hold(why string) {
 
 // unreadable reports whether the budgets could not be read a moment ago. They are read again later.
 func (d *planner) unreadable() bool {
-	b := &d.in.Budgets
-	if b.Error == "" || d.age(b.Time) >= budgetsValid {
-		return false
-	}
-	d.requeueAt(b.Time.Add(budgetsValid))
-	return true
+	return d.in.Budgets.Error != "" && d.before(d.in.Budgets.Time.Add(budgetsValid))
 }
 
 // readPods asks the caller to read the budgets and the pods of a node.

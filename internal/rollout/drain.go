@@ -181,12 +181,7 @@ func (d *planner) continueDrain(i int) {
 		d.drains.done = append(d.drains.done, n.Name)
 		return
 	}
-	due := d.in.Now
-	if r := n.DrainReport; r != nil {
-		due = r.Time.Add(evictionInterval)
-	}
-	if d.in.Now.Before(due) {
-		d.requeueAt(due)
+	if r := n.DrainReport; r != nil && d.before(r.Time.Add(evictionInterval)) {
 		return
 	}
 	d.Evict = append(d.Evict, i)

@@ -235,10 +235,7 @@ func (d *planner) askGates() {
 		if g.Every != v1alpha1.GateAlways && !reached {
 			continue
 		}
-		switch due := d.nextEvaluation(g, is); {
-		case d.in.Now.Before(due):
-			d.requeueAt(due)
-		default:
+		if !d.before(d.nextEvaluation(g, is)) {
 			d.Measure = append(d.Measure, g.Name)
 		}
 		if !d.passes(g, is) || reached && TimeOf(is.Time).Before(d.GatesSince) {

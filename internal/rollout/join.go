@@ -151,9 +151,7 @@ func (d *planner) joinFailed(n *Node) string {
 		if !is {
 			return ""
 		}
-		end := d.deadline(judged, d.in.Controller.NotReadyGrace.Duration)
-		d.requeueAt(end)
-		if !d.in.Now.Before(end) {
+		if !d.before(d.deadline(judged, d.in.Controller.NotReadyGrace.Duration)) {
 			return FailedNotReady
 		}
 	case answered && n.Reason != v1alpha1.ReasonInconclusive && n.Reason != v1alpha1.ReasonLostAPI:
@@ -169,10 +167,5 @@ func (d *planner) joinInProgress(n *Node) bool {
 	if n.LastKnownGood.Digest() == n.Source.Content().SHA256 || n.refuses() || n.Created.After(n.Source.By().AssignedAt.Time) {
 		return false
 	}
-	if n.Observed == n.Generation {
-		return true
-	}
-	end := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
-	d.requeueAt(end)
-	return d.in.Now.Before(end)
+	return n.Observed == n.Generation || d.before(d.answerDue(n))
 }

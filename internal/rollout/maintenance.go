@@ -48,8 +48,7 @@ func (d *planner) maintenance(n *Node) Maintenance {
 func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, excused bool) {
 	m := d.maintenance(n)
 	end = d.deadline(n.Source.By().AssignedAt.Time, length+m.Total)
-	d.requeueAt(end)
-	over = !d.in.Now.Before(end)
+	over = !d.before(end)
 	excused = over && !m.Since.IsZero() && m.Since.Before(end)
 	return end, over && !excused, excused
 }

@@ -72,6 +72,11 @@ func (d *planner) deadline(start time.Time, length time.Duration) time.Time {
 	return d.in.Outages.Deadline(start, length, d.in.Controller.AgentTimeout.Duration)
 }
 
+// answerDue returns until when the agent of a node may take to answer its assignment.
+func (d *planner) answerDue(n *Node) time.Time {
+	return d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
+}
+
 // ends returns when a time is over in which nodes are observed. A change of leaders without an outage does not matter.
 func (d *planner) ends(start time.Time, length time.Duration) time.Time {
 	all := d.in.Outages

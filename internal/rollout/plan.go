@@ -151,6 +151,12 @@ func (d *planner) requeueAt(t time.Time) {
 	}
 }
 
+// before reports whether a time is in the future, and requests another plan then.
+func (d *planner) before(t time.Time) bool {
+	d.requeueAt(t)
+	return d.in.Now.Before(t)
+}
+
 func (d *planner) startRevision() {
 	t, next := &d.in.Target, &d.Next
 	if t.Number == d.in.Status.Target() {
@@ -239,9 +245,7 @@ func (d *planner) stepDone(s *v1alpha1.RolloutStep) bool {
 	case approves(s):
 		return false
 	case s.Pause != nil:
-		end := d.pauseEnds(s)
-		d.requeueAt(end)
-		return !d.in.Now.Before(end)
+		return !d.before(d.pauseEnds(s))
 	case c.Updated >= RoundUp(s.Nodes, c.Members):
 		return c.Updated > 0
 	}
@@ -276,7 +280,7 @@ func waits(p v1alpha1.RolloutPhase) bool {
 }
 
 func (d *planner) checkDeadline() {
-	now, was := d.in.Now, &d.in.Status
+	was := &d.in.Status
 	d.windowWait = d.awaitsWindow()
 	waiting := d.stopped() || d.complete || d.pausing() || d.gates.onlyGates || d.Counts.Members == 0 || d.windowWait
 	begun := slices.ContainsFunc(d.Moves, func(m Move) bool { // another offer to a Blocked node is no progress
@@ -284,15 +288,13 @@ func (d *planner) checkDeadline() {
 	})
 	if d.Next.ProgressTime.IsZero() || begun || d.drainBegun() || waits(was.Phase) && !waiting ||
 		d.Counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.in.Status.Target() {
-		d.Next.ProgressTime = apiTime(now)
+		d.Next.ProgressTime = apiTime(d.in.Now)
 	}
 	length := seconds(d.in.Spec.ProgressDeadlineSeconds)
 	if waiting || length == 0 {
 		return
 	}
-	end := d.deadline(TimeOf(d.Next.ProgressTime), length)
-	d.stuck = !now.Before(end)
-	d.requeueAt(end)
+	d.stuck = !d.before(d.deadline(TimeOf(d.Next.ProgressTime), length))
 }
 
 // drainBegun reports whether the drain of a node begins that was not Blocked.

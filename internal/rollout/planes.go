@@ -66,8 +66,7 @@ func (d *planner) unsettled(n *Node) string {
 	if at.IsZero() && len(d.in.Outages) > 0 {
 		at = d.in.Outages[0].To
 	}
-	if shown := at.Add(showsInBudgets); !at.IsZero() && d.in.Now.Before(shown) {
-		d.requeueAt(shown)
+	if !at.IsZero() && d.before(at.Add(showsInBudgets)) {
 		return "which may have been in flight a moment ago"
 	}
 	return ""
@@ -212,7 +211,8 @@ func (d *planner) recordNotReady(i int) {
 		return
 	}
 	o := d.observationOf(i)
-	if key := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.Next.Attempt}); !o.about(key) {
+	if key := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.Next.Attempt}); o.Rollout != key.Rollout ||
+		o.Revision != key.Revision || o.Attempt != key.Attempt {
 		o = key
 	}
 	o.NotReadyBefore = before

@@ -119,7 +119,7 @@ func (d *planner) withProbe(n *Node, want Observation) Observation {
 	if result == "" || d.returning(n) || !want.Blocked.IsZero() {
 		return want
 	}
-	if fresh := d.newObservation(n); !want.about(fresh) {
+	if fresh := d.newObservation(n); want.Rollout != fresh.Rollout || want.Revision != fresh.Revision || want.Attempt != fresh.Attempt {
 		want = fresh
 	}
 	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)

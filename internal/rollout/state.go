@@ -106,10 +106,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 	case d.returning(n):
 		return NodeState{State: Stale, Message: "its agent is silent; " + waitsForAnswer}
 	case n.Observed != n.Generation:
-		// The assignment is new, or the agent was silent before.
-		answer := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
-		if n.Source != nil && d.in.Now.Before(answer) {
-			d.requeueAt(answer)
+		if n.Source != nil && d.before(d.answerDue(n)) { // the assignment is new, or the agent was silent before
 			return NodeState{State: Pending, Message: "its agent has not answered the previous assignment"}
 		}
 		return NodeState{State: Stale, Message: "its agent does not answer; retried when the agent does"}
@@ -156,8 +153,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began earlier: no failure, and " +
 				timeoutsWait}
 		}
-		if end := d.deadline(judged, d.in.Controller.NotReadyGrace.Duration); d.in.Now.Before(end) {
-			d.requeueAt(end)
+		if d.before(d.deadline(judged, d.in.Controller.NotReadyGrace.Duration)) {
 			break
 		}
 		return NodeState{Failed, FailedNotReady, fmt.Sprintf("the Node has been NotReady since %s, after the revision was assigned",
@@ -212,15 +208,11 @@ func (d *planner) soaking(n *Node) NodeState {
 		return NodeState{State: Updated}
 	case !n.healthy():
 		return NodeState{State: Soaking, Message: "ConfigOK is not True: the soak starts again when it is: " + n.Error}
-	default:
-		end := d.ends(since, seconds(d.in.Spec.SoakSeconds))
-		if !d.in.Now.Before(end) {
-			return NodeState{State: Updated}
-		}
-		d.requeueAt(end)
+	case d.before(d.ends(since, seconds(d.in.Spec.SoakSeconds))):
 		return NodeState{State: Soaking, Message: fmt.Sprintf("healthy since %s, soaks for %s", since.UTC().Format(time.RFC3339),
 			seconds(d.in.Spec.SoakSeconds))}
 	}
+	return NodeState{State: Updated}
 }
 
 // healthy reports whether a node is Ready and ConfigOK is True.
@@ -473,12 +465,7 @@ func (d *planner) returning(n *Node) bool {
 
 // answerExpected reports whether the agent of a returning node is expected to answer soon.
 func (d *planner) answerExpected(n *Node) bool {
-	end := d.deadline(n.Observation.Blocked, d.in.Controller.AgentTimeout.Duration)
-	if !d.returning(n) || !d.in.Now.Before(end) {
-		return false
-	}
-	d.requeueAt(end)
-	return true
+	return d.returning(n) && d.before(d.deadline(n.Observation.Blocked, d.in.Controller.AgentTimeout.Duration))
 }
 
 // The delay between two offers of the target to a node that refused it. It doubles with each offer.
@@ -548,9 +535,8 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
-			answer := d.deadline(n.Source.By().AssignedAt.Time, d.in.Controller.AgentTimeout.Duration)
 			return n.Ready && n.Source.By().Name == d.in.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) &&
-				(n.Observed == n.Generation || d.in.Now.Before(answer))
+				(n.Observed == n.Generation || d.in.Now.Before(d.answerDue(n)))
 		}
 		// it continues after its maintenance
 		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.By().AssignedAt.Time)
@@ -586,7 +572,5 @@ func (d *planner) rollingBack(n *Node) bool {
 	if n.Observed != n.Generation {
 		most = d.in.Controller.AgentTimeout.Duration
 	}
-	end := d.deadline(n.Source.By().AssignedAt.Time, most)
-	d.requeueAt(end)
-	return d.in.Now.Before(end)
+	return d.before(d.deadline(n.Source.By().AssignedAt.Time, most))
 }
