@@ -23,15 +23,8 @@ const DegradedTooMany = v1alpha1.HaltTooManyFailures
 func (d *planner) result() Result {
 	d.Counts.RollingBack = d.back.moving
 	phase, message := d.describe()
-	if d.in.Unwritten != "" {
-		message += "; writes to nodes fail: " + d.in.Unwritten
-	}
-	if d.joins.message != "" {
-		message += "; " + d.joins.message
-	}
-	if d.in.Replaced != "" {
-		message += "; spec.pin holds this revision in place of " + d.in.Replaced
-	}
+	message += clause("; writes to nodes fail: ", d.in.Unwritten) + clause("; ", d.joins.message) +
+		clause("; spec.pin holds this revision in place of ", d.in.Replaced)
 	if d.in.TargetFailed != "" && d.Next.Halt == nil && !d.succeeded {
 		message += "; the same content failed before: " + d.in.TargetFailed
 	}
@@ -54,7 +47,7 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.in.Spec.Frozen:
-		return v1alpha1.RolloutFrozen, "spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() +
+		return v1alpha1.RolloutFrozen, "spec.frozen" + clause(": ", d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() +
 			"; continue with: kubectl evenkeel rollout unfreeze " + name
 	case d.Counts.Members == 0:
 		return v1alpha1.RolloutNoNodes, d.noNodesMessage()
@@ -62,7 +55,7 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 		return v1alpha1.RolloutComplete, revision + ": " + d.summary()
 	case d.in.Spec.Paused:
 		return v1alpha1.RolloutPaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s",
-			because(d.in.Spec.PausedReason), revision, d.summary(), name)
+			clause(": ", d.in.Spec.PausedReason), revision, d.summary(), name)
 	case d.asking:
 		return v1alpha1.RolloutWaiting, revision + ": " + d.preflightMessage()
 	case d.gates.onlyGates:
@@ -77,30 +70,23 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 		return v1alpha1.RolloutWaiting, fmt.Sprintf("%s: %s; %s", revision, d.summary(), d.windowMessage())
 	case d.stuck:
 		return v1alpha1.RolloutStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, seconds(d.in.Spec.ProgressDeadlineSeconds),
-			d.summary(), d.waitSuffix())
+			d.summary(), clause("; ", d.waitReason))
 	}
-	return v1alpha1.RolloutProgressing, revision + ": " + d.summary() + d.waitSuffix()
+	return v1alpha1.RolloutProgressing, revision + ": " + d.summary() + clause("; ", d.waitReason)
 }
 
-// because returns ": REASON", or "" without a reason.
-func because(reason string) string {
-	if reason == "" {
+// clause returns a text with what comes before it in a sentence; "" without a text.
+func clause(before, text string) string {
+	if text == "" {
 		return ""
 	}
-	return ": " + reason
-}
-
-func (d *planner) waitSuffix() string {
-	if d.waitReason == "" {
-		return ""
-	}
-	return "; " + d.waitReason
+	return before + text
 }
 
 func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase v1alpha1.RolloutPhase, message string) {
 	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
 	if d.in.Spec.Frozen {
-		what += "; spec.frozen" + because(d.in.Spec.FrozenReason) + "; no node moves"
+		what += "; spec.frozen" + clause(": ", d.in.Spec.FrozenReason) + "; no node moves"
 	}
 	node := ""
 	if len(d.failed) > 0 {
@@ -119,17 +105,11 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 	}
 	gone := "; its nodes were rolled back"
 	if n := len(d.back.remaining); n > 0 {
-		still := "still run it"
-		if n == 1 {
-			still = "still runs it"
-		}
-		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", printable.Count(n, "node"), still,
-			joinNames(d.back.remaining))
+		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s still %s it: %s", printable.Count(n, "node"),
+			printable.Verb(n, "runs", "run"), joinNames(d.back.remaining))
 	}
-	if d.locate(); d.back.where != "" {
-		gone += "; " + d.back.where
-	}
-	return v1alpha1.RolloutRolledBack, what + gone + again
+	d.locate()
+	return v1alpha1.RolloutRolledBack, what + gone + clause("; ", d.back.where) + again
 }
 
 // counter counts nodes by what describes them.
@@ -138,7 +118,7 @@ type counter map[string]int
 // words lists the counts, the largest first, with a preposition: 26 to revision 1, 23 to the local configuration.
 func (c counter) words(preposition string) string {
 	var parts []string
-	for _, what := range slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(c[b]-c[a], strings.Compare(a, b)) }) {
+	for _, what := range printable.MostFirst(c) {
 		parts = append(parts, fmt.Sprintf("%d %s %s", c[what], preposition, what))
 	}
 	return strings.Join(parts, ", ")
@@ -261,43 +241,33 @@ func (d *planner) withoutStart() (count int) {
 	return count
 }
 
+// blockedRemedies say what a person can do about Blocked nodes, by their reasons.
+var blockedRemedies = []struct{ reason, todo string }{
+	{v1alpha1.ReasonWouldEvictPods, "change the configuration, set trial.allowPodLoss in it, or move the pods away"},
+	{v1alpha1.ReasonRestartWouldEvictPods, "correct the node or move the pods away: any restart would end them"},
+	{v1alpha1.ReasonNeedsDrain, "cordon and drain the node"},
+	{drainTimedOut, "find out which PodDisruptionBudget or pod hinders the drain: kubectl evenkeel node NODE"},
+	{drainRefused, "move the pod away, or set drainOptions.unmanagedPods or drainOptions.localData"},
+	{drainIgnoredPods, "move the pod away, or change drainOptions.ignoredPods"},
+}
+
 // blocked names nodes that refuse the target because of their pods, and says what to do.
 func (d *planner) blocked() string {
-	const most = 3
 	var names, todo []string
 	asks := map[string]bool{}
 	for i, s := range d.States {
-		if s != Blocked {
-			continue
-		}
-		reason := d.nodeState(&d.nodes[i]).Reason
-		asks[reason] = true
-		switch {
-		case len(names) < most:
+		if s == Blocked {
+			reason := d.nodeState(&d.nodes[i]).Reason
+			asks[reason] = true
 			names = append(names, d.nodes[i].Name+" "+reason)
-		case len(names) == most:
-			names = append(names, "...")
 		}
 	}
-	if asks[v1alpha1.ReasonWouldEvictPods] {
-		todo = append(todo, "change the configuration, set trial.allowPodLoss in it, or move the pods away (WouldEvictPods)")
+	for _, x := range blockedRemedies {
+		if asks[x.reason] {
+			todo = append(todo, fmt.Sprintf("%s (%s)", x.todo, x.reason))
+		}
 	}
-	if asks[v1alpha1.ReasonRestartWouldEvictPods] {
-		todo = append(todo, "correct the node or move the pods away: any restart would end them (RestartWouldEvictPods)")
-	}
-	if asks[v1alpha1.ReasonNeedsDrain] {
-		todo = append(todo, "cordon and drain the node (NeedsDrain)")
-	}
-	if asks[drainTimedOut] {
-		todo = append(todo, "find out which PodDisruptionBudget or pod hinders the drain: kubectl evenkeel node NODE (DrainTimeout)")
-	}
-	if asks[drainRefused] {
-		todo = append(todo, "move the pod away, or set drainOptions.unmanagedPods or drainOptions.localData (DrainRefused)")
-	}
-	if asks[drainIgnoredPods] {
-		todo = append(todo, "move the pod away, or change drainOptions.ignoredPods (DrainIgnoredPods)")
-	}
-	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.Counts.Blocked, "node"), strings.Join(names, ", "),
+	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.Counts.Blocked, "node"), printable.First(names, 3, ", "),
 		strings.Join(todo, "; "))
 }
 
@@ -445,7 +415,7 @@ func (d *planner) degraded() metav1.Condition {
 	case c.Failed > 0:
 		return is("NodesFailed", "failed: "+d.examples(false))
 	case d.stuck:
-		return is("ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), d.waitSuffix()))
+		return is("ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), clause("; ", d.waitReason)))
 	case d.windowWait && d.window.next.IsZero():
 		return is("NoWindow", d.windowMessage())
 	case d.gates.troubled:

@@ -5,7 +5,6 @@ package rollout
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -153,16 +152,9 @@ func (d *planner) drain() {
 		d.Events = append(d.Events, d.in.NodesAssigned(d.Next.Step, d.drains.done))
 	}
 	if names := d.drains.begun; len(names) > 0 {
-		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.in.Target.Number, joinNames(names))
+		d.event(false, "DrainStarted", "%s %s being drained for revision %d: %s", printable.Count(len(names), "node"),
+			printable.Verb(len(names), "is", "are"), d.in.Target.Number, joinNames(names))
 	}
-}
-
-// isBeing begins a sentence about nodes.
-func isBeing(n int) string {
-	if n == 1 {
-		return "1 node is being"
-	}
-	return strconv.Itoa(n) + " nodes are being"
 }
 
 // continueDrain does the next step of a drain: hand over, evict, or assign the target to the drained node.

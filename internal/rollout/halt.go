@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ func (d *planner) checkStop() {
 	if a := d.in.Spec.Abort; a != nil && a.Revision == d.in.Target.Number {
 		switch {
 		case h == nil:
-			d.halt(v1alpha1.HaltAborted, "stopped by a person"+because(a.Reason), a.Rollback)
+			d.halt(v1alpha1.HaltAborted, "stopped by a person"+clause(": ", a.Reason), a.Rollback)
 		case a.Rollback && !h.Rollback:
 			stop := *h
 			stop.Rollback, stop.Time = true, metav1.NewTime(d.in.Now)
@@ -112,22 +113,13 @@ func (d *planner) halt(reason, message string, rollback bool) {
 
 // examples names a few failed nodes: of all, or only of those that count towards the stop.
 func (d *planner) examples(counted bool) string {
-	const most = 3
 	var out []string
 	for i, s := range d.States {
-		if s != Failed {
-			continue
+		if n := &d.nodes[i]; s == Failed && (!counted || d.counted(n)) {
+			out = append(out, n.Name+" "+d.nodeState(n).Reason)
 		}
-		if counted && !d.counted(&d.nodes[i]) {
-			continue
-		}
-		if len(out) == most {
-			out = append(out, "...")
-			break
-		}
-		out = append(out, d.nodes[i].Name+" "+d.nodeState(&d.nodes[i]).Reason)
 	}
-	return strings.Join(out, ", ")
+	return printable.First(out, 3, ", ")
 }
 
 // outageWindow is the longest time between two nodes that go NotReady for the same cause.
@@ -136,13 +128,12 @@ const outageWindow = 5 * time.Minute
 // outage counts the nodes of one domain, to find out whether the revision made them NotReady.
 type outage struct {
 	assigned, untouched, alsoNotReady int
-	failed                            []time.Time // when those that failed were seen to go NotReady, sorted
+	failed                            []time.Time // when those that failed were seen to go NotReady
 }
 
 // near reports whether a failed node went NotReady within outageWindow of a time.
 func (o *outage) near(t time.Time) bool {
-	i, _ := slices.BinarySearchFunc(o.failed, t.Add(-outageWindow), time.Time.Compare)
-	return i < len(o.failed) && !o.failed[i].After(t.Add(outageWindow))
+	return slices.ContainsFunc(o.failed, func(f time.Time) bool { return f.Sub(t).Abs() <= outageWindow })
 }
 
 // outageFailures counts failed nodes that an outage explains, and returns the first of their domains. Such nodes went
@@ -162,12 +153,6 @@ func (d *planner) outageFailures() (n int32, where string) {
 		}
 		o.failed = append(o.failed, d.wentNotReady(node))
 	}
-	if len(all) == 0 {
-		return 0, ""
-	}
-	for _, o := range all {
-		slices.SortFunc(o.failed, time.Time.Compare)
-	}
 	for i := range d.nodes {
 		node, o := &d.nodes[i], all[d.nodes[i].Domain]
 		switch {
@@ -185,7 +170,7 @@ func (d *planner) outageFailures() (n int32, where string) {
 	for name, o := range all {
 		if failed := len(o.failed); o.alsoNotReady > 0 && 2*o.alsoNotReady*o.assigned >= failed*o.untouched {
 			n += int32(failed)
-			if name = domainName(name); where == "" || name < where {
+			if name = cmp.Or(name, "the same domain"); where == "" || name < where {
 				where = name
 			}
 		}
@@ -200,11 +185,4 @@ func (d *planner) notReadyFailure(n *Node, s State) bool {
 	}
 	reason := d.nodeState(n).Reason
 	return d.counted(n) && (reason == FailedNotReady || reason == v1alpha1.ReasonNotReady)
-}
-
-func domainName(value string) string {
-	if value == "" {
-		return "the same domain"
-	}
-	return value
 }

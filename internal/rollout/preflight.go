@@ -262,11 +262,7 @@ func (d *planner) preflightMessage() string {
 
 // PreflightSummary counts the answers in one sentence.
 func PreflightSummary(r *v1alpha1.PreflightResult) string {
-	accepts := "nodes accept"
-	if r.Accepted == 1 {
-		accepts = "node accepts"
-	}
-	out := fmt.Sprintf("%d %s", r.Accepted, accepts)
+	out := printable.Count(r.Accepted, "node") + " " + printable.Verb(int(r.Accepted), "accepts", "accept")
 	if r.Refused > 0 {
 		out += fmt.Sprintf(", %d refused: %s", r.Refused, refusalReasons(r))
 	}
