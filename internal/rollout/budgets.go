@@ -47,8 +47,7 @@ type disruption struct {
 	nodes    map[int]bool   // in flight, or assigned by this plan
 	disrupts map[string]int // their pods, by budget
 	unread   bool           // the pods of nodes in flight are not known
-	held     int            // candidates that wait
-	why      string         // why the first of them waits
+	waits    tally          // candidates that wait
 }
 
 // respects reports whether a restart of a node's kubelet is a disruption that the PodDisruptionBudgets must allow.
@@ -108,23 +107,23 @@ func (d *planner) mayDisrupt(i int) bool {
 	f, valid := n.Disruptions, d.in.Budgets.Error == "" && d.age(d.in.Budgets.Time) < budgetsValid
 	switch {
 	case d.unreadable():
-		d.hold("cannot read the PodDisruptionBudgets: " + d.in.Budgets.Error)
+		d.disruption.waits.add("cannot read the PodDisruptionBudgets: " + d.in.Budgets.Error)
 	case d.disruption.unread:
-		d.hold("the pods of nodes in flight are not known yet")
+		d.disruption.waits.add("the pods of nodes in flight are not known yet")
 	case f != nil && f.Error != "" && d.before(f.Time.Add(budgetsValid)):
-		d.hold(fmt.Sprintf("cannot read the pods of %s: %s", n.Name, f.Error))
+		d.disruption.waits.add(fmt.Sprintf("cannot read the pods of %s: %s", n.Name, f.Error))
 	case f == nil || f.Error != "" || d.age(f.Time) >= podsKept:
 		d.readPods(i)
-		d.hold("the PodDisruptionBudgets are being read")
+		d.disruption.waits.add("the PodDisruptionBudgets are being read")
 	case !valid:
 		d.ReadBudgets = true
-		d.hold("the PodDisruptionBudgets are being read")
+		d.disruption.waits.add("the PodDisruptionBudgets are being read")
 	case d.exceeded(i) != "":
 		d.requeueAt(d.in.Budgets.Time.Add(budgetsValid))
-		d.hold(d.exceeded(i))
+		d.disruption.waits.add(d.exceeded(i))
 	case d.age(f.Time) >= budgetsValid:
 		d.readPods(i)
-		d.hold("the PodDisruptionBudgets are being read")
+		d.disruption.waits.add("the PodDisruptionBudgets are being read")
 	default:
 		return !d.ReadBudgets
 	}
@@ -152,13 +151,6 @@ func (d *planner) exceeded(i int) string {
 			b.Budget, printable.Count(allowed, "disruption"), flying, n.Name, printable.Count(b.Pods, "pod"))
 	}
 	return ""
-}
-
-// hold notes that a candidate waits for PodDisruptionBudgets.
-func (d *planner) hold(why string) {
-	if d.disruption.held++; d.disruption.why == "" {
-		d.disruption.why = why
-	}
 }
 
 // unreadable reports whether the budgets could not be read a moment ago. They are read again later.

@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +27,10 @@ func (d *planner) result() Result {
 	if d.in.TargetFailed != "" && d.Next.Halt == nil && !d.succeeded {
 		message += "; the same content failed before: " + d.in.TargetFailed
 	}
-	message += d.planesNote() + d.probes.note()
+	message += d.planesNote()
+	if p := &d.probes; p.count > 0 {
+		message += fmt.Sprintf("; no result of the start probe of %s: %s", printable.Count(p.count, "node"), p.why)
+	}
 	d.completeStatus(phase, message)
 	d.NodeState = func(i int) NodeState { return d.nodeState(&d.nodes[i]) }
 	return d.Result
@@ -47,8 +49,8 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.in.Spec.Frozen:
-		return v1alpha1.RolloutFrozen, "spec.frozen" + clause(": ", d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() +
-			"; continue with: kubectl evenkeel rollout unfreeze " + name
+		return v1alpha1.RolloutFrozen, "spec.frozen" + clause(": ", d.in.Spec.FrozenReason) + "; no node moves, not even new nodes; " +
+			d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + name
 	case d.Counts.Members == 0:
 		return v1alpha1.RolloutNoNodes, d.noNodesMessage()
 	case d.complete:
@@ -415,7 +417,8 @@ func (d *planner) degraded() metav1.Condition {
 	case c.Failed > 0:
 		return is("NodesFailed", "failed: "+d.examples(false))
 	case d.stuck:
-		return is("ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), clause("; ", d.waitReason)))
+		return is("ProgressDeadlineExceeded",
+			fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), clause("; ", d.waitReason)))
 	case d.windowWait && d.window.next.IsZero():
 		return is("NoWindow", d.windowMessage())
 	case d.gates.troubled:

@@ -203,8 +203,8 @@ func (d *planner) drainFails(i int) (reason, message string) {
 	case n.drained() && n.Ready && d.toAssign(n) && d.mayBegin(i): // it is assigned the target now
 	case !d.in.Now.Before(d.drainEnds(n)):
 		why := drainWaits(n)
-		if n.ControlPlane && d.planes.why != "" {
-			why += "; it " + d.planes.why
+		if n.ControlPlane && d.planes.waits.why != "" {
+			why += "; it " + d.planes.waits.why
 		}
 		return drainTimedOut, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds), why)
 	}

@@ -287,7 +287,7 @@ func (d *planner) assign() {
 	room := int(d.allowed() - (d.assigned - d.Counts.Failed - d.refusing))
 	var given []string
 	if len(candidates) > 0 && room > 0 && d.Counts.Budget > 0 && !d.gates.held && !d.closed() {
-		before, heldBefore := len(d.Moves), d.planes.held // by join
+		before, heldBefore := len(d.Moves), d.planes.waits.count // by join
 		d.countDisruptions(2 * min(room, int(d.Counts.Budget)))
 		picked := d.pick(candidates, room)
 		for _, m := range d.Moves[before:] {
@@ -296,9 +296,9 @@ func (d *planner) assign() {
 			}
 		}
 		if !d.ReadBudgets {
-			held := d.disruption.held
+			held := d.disruption.waits.count
 			if !d.planes.blocked {
-				held += d.planes.held - heldBefore
+				held += d.planes.waits.count - heldBefore
 			}
 			d.makeRoom(min(room, len(candidates)-held) - picked - int(d.freeing))
 		}
@@ -325,9 +325,9 @@ func (d *planner) assign() {
 		d.waitReason = "maxUnavailable is 0: no node moves"
 	case room <= 0:
 		d.waitReason = "the step allows no more nodes"
-	case d.planes.why != "" && d.Counts.Unavailable < d.Counts.Budget: // planesNote says so
-	case d.disruption.why != "":
-		d.waitReason = d.disruption.why
+	case d.planes.waits.why != "" && d.Counts.Unavailable < d.Counts.Budget: // planesNote says so
+	case d.disruption.waits.why != "":
+		d.waitReason = d.disruption.waits.why
 	default:
 		d.waitReason = d.budgetMessage()
 	}

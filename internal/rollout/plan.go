@@ -51,7 +51,7 @@ type planner struct {
 	back       retreat // deriveStates counts, goBack continues, describe words it
 	joins      joining // join
 	drains     draining
-	probes     startProbing  // startProbes
+	probes     tally         // startProbes: nodes whose probe has no result
 	window     windowState   // checkWindows
 	disruption disruption    // assign
 	planes     controlPlanes // goBack, join, assign, renew
@@ -108,6 +108,18 @@ type joining struct {
 type draining struct {
 	begun []string // drainRefusing, assign: nodes whose drain begins
 	done  []string // drain: drained nodes that are assigned the target
+}
+
+// tally counts nodes, and says why the first of them counts.
+type tally struct {
+	count int
+	why   string
+}
+
+func (t *tally) add(why string) {
+	if t.count++; t.count == 1 {
+		t.why = why
+	}
 }
 
 // waiting is why nothing moves.

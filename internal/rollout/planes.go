@@ -24,8 +24,7 @@ type StaticPods struct {
 type controlPlanes struct {
 	looked, lookedAtPods bool
 	busy                 []busyPlane // for which the others wait
-	why                  string      // why the first of those that wait does
-	held                 int         // candidates that wait
+	waits                tally       // candidates that wait
 	blocked              bool        // one of busy refuses the target
 }
 
@@ -113,12 +112,12 @@ func (d *planner) mayBegin(i int) bool {
 	}
 	switch {
 	case first == nil && len(d.ReadStatic) > 0:
-		d.holdPlane("the static pods of control planes are being read")
+		p.waits.add("the static pods of control planes are being read")
 		return false
 	case first == nil, d.in.Spec.Strategy.ParallelControlPlanes != nil:
 		return true
 	}
-	d.holdPlane("waits for control plane " + first.name + ", " + first.why)
+	p.waits.add("waits for control plane " + first.name + ", " + first.why)
 	return false
 }
 
@@ -139,12 +138,6 @@ func (d *planner) busyBeside(n *Node) *busyPlane {
 		}
 	}
 	return nil
-}
-
-func (d *planner) holdPlane(why string) {
-	if d.planes.held++; d.planes.why == "" {
-		d.planes.why = why
-	}
 }
 
 // lookAtStaticPods adds the control planes whose static pods are not Ready again since an assignment, and asks for those to be read.
@@ -221,8 +214,8 @@ func (d *planner) recordNotReady(i int) {
 
 // planesNote says in the status why control planes wait, or why they do not.
 func (d *planner) planesNote() string {
-	if d.planes.why != "" {
-		return "; " + d.planes.why
+	if d.planes.waits.why != "" {
+		return "; " + d.planes.waits.why
 	}
 	parallel := d.in.Spec.Strategy.ParallelControlPlanes
 	if parallel == nil || !slices.ContainsFunc(d.nodes, func(n Node) bool { return n.ControlPlane }) {

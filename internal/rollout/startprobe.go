@@ -133,9 +133,7 @@ func (d *planner) startProbes() {
 		n := &d.nodes[i]
 		result, message := d.probed(n)
 		if result == ProbeUnknown {
-			if d.probes.unknown++; d.probes.unknown == 1 {
-				d.probes.why = n.Name + ": " + message
-			}
+			d.probes.add(n.Name + ": " + message)
 		}
 		r, wanted := n.ProbeReport, result == "" && d.hasProbe(n) && !d.stopped()
 		current := r != nil && r.Key == d.in.ProbeKey(n)
@@ -153,18 +151,4 @@ func (d *planner) startProbes() {
 	if len(d.Probe)+len(d.DropProbe) > 0 {
 		d.requeueAt(d.in.Now.Add(probeInterval))
 	}
-}
-
-// startProbing is what happens to start probes.
-type startProbing struct {
-	unknown int    // nodes whose probe had none
-	why     string // of the first of these
-}
-
-// note says of how many nodes the start probe has no result; empty: of none.
-func (p *startProbing) note() string {
-	if p.unknown == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; no result of the start probe of %s: %s", printable.Count(p.unknown, "node"), p.why)
 }
