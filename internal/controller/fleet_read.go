@@ -87,11 +87,11 @@ func (f *cache) setClockOffset(r *rolloutEntry) {
 // offsetOf returns how far the newest time that is recorded for a rollout is ahead of the clock.
 func (f *cache) offsetOf(r *rolloutEntry) time.Duration {
 	newest := fleet.RecordedInStatus(&r.object.Status)
-	latest := fleet.Latest(newest, f.now().Add(fleet.MaxAhead))
+	latest := rollout.Latest(newest, f.now().Add(fleet.MaxAhead))
 	for _, entry := range r.nodes {
 		n := entry.observed
 		fleet.IgnoreLater(&n, latest)
-		newest = fleet.Latest(newest, fleet.RecordedOnNode(r.name, &n))
+		newest = rollout.Latest(newest, fleet.RecordedOnNode(r.name, &n))
 	}
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }

@@ -380,7 +380,7 @@ func (f *cache) times() (time.Time, rollout.Outages) {
 // recordedBy returns a time that is not before any that was recorded in a preflight's status.
 func recordedBy(st *v1alpha1.NodeConfigPreflightStatus, now time.Time) time.Time {
 	if r := st.Result; r != nil {
-		now = fleet.Latest(now, r.StartTime.Time)
+		return rollout.Latest(now, r.StartTime.Time, rollout.TimeOf(r.EndTime))
 	}
-	return fleet.Latest(now, rollout.TimeOf(st.Ended()))
+	return now
 }

@@ -132,21 +132,19 @@ func sourceOf(s *v1alpha1.NodeConfigSource) *v1alpha1.NodeConfigSource {
 
 // RecordedInStatus returns the newest time that the controller recorded in a rollout's status.
 func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
-	var newest time.Time
-	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
-		newest = Latest(newest, rollout.TimeOf(t))
-	}
+	newest := rollout.Latest(rollout.TimeOf(st.StartTime), rollout.TimeOf(st.AttemptTime), rollout.TimeOf(st.StepTime),
+		rollout.TimeOf(st.ProgressTime))
 	if h := st.Halt; h != nil {
-		newest = Latest(newest, h.Time.Time)
+		newest = rollout.Latest(newest, h.Time.Time)
 	}
 	if p := st.Preflight; p != nil {
-		newest = Latest(newest, Latest(p.StartTime.Time, rollout.TimeOf(p.EndTime)))
+		newest = rollout.Latest(newest, p.StartTime.Time, rollout.TimeOf(p.EndTime))
 	}
 	for i := range st.Gates {
-		newest = Latest(newest, rollout.TimeOf(st.Gates[i].Time))
+		newest = rollout.Latest(newest, rollout.TimeOf(st.Gates[i].Time))
 	}
 	for i := range st.DrainingNodes {
-		newest = Latest(newest, st.DrainingNodes[i].Since.Time)
+		newest = rollout.Latest(newest, st.DrainingNodes[i].Since.Time)
 	}
 	return newest
 }
@@ -159,17 +157,9 @@ func RecordedOnNode(name string, n *rollout.Node) time.Time {
 	}
 	if n.Observation.Rollout == name {
 		o := &n.Observation
-		newest = Latest(Latest(newest, o.HealthySince), Latest(o.Maintenance.Since, o.Maintenance.Ended))
+		newest = rollout.Latest(newest, o.HealthySince, o.Maintenance.Since, o.Maintenance.Ended)
 	}
 	return newest
-}
-
-// Latest returns the later one of two times.
-func Latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // Pair is a node and its NodeConfig. Either may be nil, not both.

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,13 +25,7 @@ func roundDown(a *intstr.IntOrString, all int32) int32 {
 }
 
 func scaled(a *intstr.IntOrString, all int32, up bool) int32 {
-	if a == nil {
-		return 0
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(a, int(all), up)
-	if err != nil {
-		return 0
-	}
+	n, _ := intstr.GetScaledValueFromIntOrPercent(a, int(all), up) // 0 with an error
 	return int32(n)
 }
 
@@ -46,6 +41,9 @@ func TimeOf(t *metav1.Time) time.Time {
 	}
 	return t.Time
 }
+
+// Latest returns the latest of times.
+func Latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // apiTime is the reverse of TimeOf.
 func apiTime(t time.Time) *metav1.Time {

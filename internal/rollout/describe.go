@@ -319,13 +319,9 @@ const inProgress = "in progress"
 func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 	switch earlier := !d.hasTarget(n) && s != Draining; {
 	case earlier && n.Observed != n.Generation:
-		written := n.Source.By().AssignedAt.Time
-		if n.Observation.Blocked.After(written) {
-			written = n.Observation.Blocked
-		}
-		soon := d.deadline(written, d.in.Controller.AgentTimeout.Duration/2)
-		d.requeueAt(soon)
-		return "whose agents have not answered since the assignment was taken back or replaced", d.in.Now.Before(soon)
+		written := Latest(n.Source.By().AssignedAt.Time, n.Observation.Blocked)
+		return "whose agents have not answered since the assignment was taken back or replaced",
+			d.before(d.deadline(written, d.in.Controller.AgentTimeout.Duration/2))
 	case s == Failed:
 		return "failed", true
 	case s != Draining && n.refuses():

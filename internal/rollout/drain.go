@@ -231,7 +231,7 @@ func (d *planner) holdsTaint(n *Node, s State) bool {
 	case s == Assigned:
 		return !n.stale() || d.Next.Halt == nil
 	case s == Trial:
-		return !(n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 && n.healthy())
+		return !(n.Observed == n.Generation && d.runsTarget(n) && n.healthy())
 	}
 	return false
 }

@@ -139,10 +139,8 @@ func (d *planner) currentGates() []v1alpha1.GateStatus {
 	var out []v1alpha1.GateStatus
 	for _, g := range d.in.Spec.Strategy.Gates {
 		is := v1alpha1.GateStatus{Name: g.Name, State: v1alpha1.GatePending}
-		for _, known := range d.Next.Gates {
-			if known.Name == g.Name {
-				is = known
-			}
+		if i := slices.IndexFunc(d.Next.Gates, func(known v1alpha1.GateStatus) bool { return known.Name == g.Name }); i >= 0 {
+			is = d.Next.Gates[i]
 		}
 		out = append(out, is)
 	}
@@ -210,14 +208,6 @@ func (d *planner) gatesPass() bool {
 		}
 	}
 	return true
-}
-
-// passStep records that gates let the rollout continue with the next step.
-func (d *planner) passStep() {
-	d.GatesSince = time.Time{}
-	for i := range d.Next.Gates {
-		d.Next.Gates[i].Step = d.Next.Step
-	}
 }
 
 // askGates finds the gates that are due, and those that the rollout waits for.

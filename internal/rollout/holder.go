@@ -18,12 +18,9 @@ func precedes(a, b Claim) int {
 // Holder returns which of the rollouts that select a node has it; empty if there is none. A node in progress stays with its
 // rollout.
 func Holder(claims []Claim, n *Node) string {
-	if n.inFlight() {
-		for _, c := range claims {
-			if c.Name == n.Source.By().Name {
-				return c.Name
-			}
-		}
+	by := n.Source.By().Name
+	if n.inFlight() && slices.ContainsFunc(claims, func(c Claim) bool { return c.Name == by }) {
+		return by
 	}
 	if len(claims) == 0 {
 		return ""

@@ -57,11 +57,7 @@ func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, e
 // maintenance that began before.
 func (d *planner) judgedNotReadySince(n *Node) (time.Time, bool) {
 	m := d.maintenance(n)
-	since := d.wentNotReady(n)
-	if m.Ended.After(since) {
-		since = m.Ended
-	}
-	return since, m.Since.IsZero()
+	return Latest(d.wentNotReady(n), m.Ended), m.Since.IsZero()
 }
 
 // announcedNotReady reports whether maintenance of a NotReady node was seen before the node became NotReady.

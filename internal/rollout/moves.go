@@ -36,7 +36,7 @@ func (d *planner) takeBack() {
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.States[i], d.Next.Halt
-		runs := n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
+		runs := d.runsTarget(n)
 		keeps := runs && !d.assignedTarget(n) // it ran the content before that became the target
 		settled := stop == nil || runs || n.judged()
 		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
@@ -122,14 +122,16 @@ func revoked(list, add []types.UID, without types.UID) []types.UID {
 // assigned first. Nodes that had the content before it became the target keep it.
 func (d *planner) goBack() {
 	d.back.leaving = d.back.moving
-	d.findRemaining()
 	if h := d.Next.Halt; h == nil || !h.Rollback || d.goodIsGone() {
 		return
 	}
 	var healthy []int
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.States[i]
-		runs := n.Source == nil && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 // its NodeConfig was created again
+		if d.runsTarget(n) && !d.hasTarget(n) && n.Source.By().Name == d.in.Name { // its agent is silent, or refuses to return
+			d.back.remaining = append(d.back.remaining, n.Name)
+		}
+		runs := n.Source == nil && d.runsTarget(n) // its NodeConfig was created again
 		if !d.assignedTarget(n) && !runs || s == Conflicted || n.OtherSource != "" || d.moved[i] {
 			continue
 		}
@@ -164,20 +166,6 @@ func (d *planner) goBack() {
 		room--
 		d.unassign(i, GoBack, d.destination(&d.nodes[i]), true)
 		d.back.moving++
-	}
-}
-
-// findRemaining finds nodes that still run a stopped revision after it was taken back: their agents are silent, or refuse
-// the configuration that they are to return to.
-func (d *planner) findRemaining() {
-	if h := d.Next.Halt; h == nil || !h.Rollback {
-		return
-	}
-	for i := range d.nodes {
-		n := &d.nodes[i]
-		if !d.hasTarget(n) && n.Source.By().Name == d.in.Name && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 {
-			d.back.remaining = append(d.back.remaining, n.Name)
-		}
 	}
 }
 
@@ -279,7 +267,7 @@ func (d *planner) assign() {
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.in.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
 		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) &&
-			n.Source.Content().UID != d.in.Target.ConfigMapRef.UID && (!d.closed() || n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256):
+			n.Source.Content().UID != d.in.Target.ConfigMapRef.UID && (!d.closed() || d.runsTarget(n)):
 			d.carryObservation(i)
 			d.assignRevision(i, Assign, d.in.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
@@ -514,15 +502,9 @@ type candidate struct {
 // The controller's own node comes last.
 func (d *planner) order(nodes []int) []int {
 	all := make([]candidate, len(nodes))
-	domains := map[string]uint64{}
 	for k, i := range nodes {
 		n := &d.nodes[i]
-		h, ok := domains[n.Domain]
-		if !ok {
-			h = d.hash(n.Domain)
-			domains[n.Domain] = h
-		}
-		all[k] = candidate{node: i, rank: 2, domain: h, hash: d.hash(n.Name)}
+		all[k] = candidate{node: i, rank: 2, domain: d.hash(n.Domain), hash: d.hash(n.Name)}
 		switch {
 		case d.isBeingEmptied(n):
 			all[k].rank = -2 // a person has done what the message asked for
@@ -538,15 +520,8 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.prioritizeKinds(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		switch { // not cmp.Or, which would compare the names each time
-		case a.rank != b.rank:
-			return a.rank - b.rank
-		case a.domain != b.domain:
-			return cmp.Compare(a.domain, b.domain)
-		case a.hash != b.hash:
-			return cmp.Compare(a.hash, b.hash)
-		}
-		return cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name)
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash),
+			cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
 	})
 	for k := range all {
 		nodes[k] = all[k].node

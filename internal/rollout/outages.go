@@ -38,16 +38,8 @@ func (all Outages) End(start time.Time, length, back time.Duration) time.Time {
 		if i+1 < len(all) && all[i+1].From.Before(returned) {
 			returned = all[i+1].From
 		}
-		from := o.From
-		if from.Before(counted) {
-			from = counted
-		}
-		if o.To.After(from) {
-			end = end.Add(o.To.Sub(from))
-		}
-		if o.To.After(counted) {
-			counted = o.To
-		}
+		end = end.Add(max(0, o.To.Sub(Latest(o.From, counted))))
+		counted = Latest(counted, o.To)
 		missing := max(0, returned.Sub(counted))
 		if o.To.Sub(o.From) < back {
 			missing = min(missing, spare)

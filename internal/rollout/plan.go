@@ -228,7 +228,10 @@ func (d *planner) advance() {
 		}
 		d.Next.Step++
 		d.Next.StepTime, d.Next.ProgressTime = apiTime(d.in.Now), apiTime(d.in.Now)
-		d.passStep()
+		d.GatesSince = time.Time{}
+		for i := range d.Next.Gates {
+			d.Next.Gates[i].Step = d.Next.Step
+		}
 	}
 	d.complete = d.step() == nil && d.allUpdated() && (d.succeeded || passed || d.gatesPass())
 	if d.complete && !d.succeeded {

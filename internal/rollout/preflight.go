@@ -6,7 +6,6 @@ package rollout
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -116,20 +115,12 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 	case pending == 0:
 		wait(busyInterval)
 	}
-	rank := func(g v1alpha1.PreflightGroup) int { // no refusal is left out for what nodes accept
-		if g.Verdict == v1alpha1.PreflightAccepted {
-			return 1
-		}
-		return 0
+	for _, g := range groups {
+		r.Groups = append(r.Groups, *g)
 	}
-	r.Groups = slices.SortedFunc(func(yield func(v1alpha1.PreflightGroup) bool) {
-		for g := range maps.Values(groups) {
-			if !yield(*g) {
-				return
-			}
-		}
-	}, func(a, b v1alpha1.PreflightGroup) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict),
+	last := map[v1alpha1.PreflightVerdict]int{v1alpha1.PreflightAccepted: 1} // no refusal is left out for what nodes accept
+	slices.SortFunc(r.Groups, func(a, b v1alpha1.PreflightGroup) int {
+		return cmp.Or(cmp.Compare(last[a.Verdict], last[b.Verdict]), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict),
 			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
 	r.Groups = slices.Clip(r.Groups[:min(len(r.Groups), MaxPreflightGroups)])
@@ -139,21 +130,19 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 // countAnswer counts the answer of a node.
 func countAnswer(r *v1alpha1.PreflightResult, groups map[[3]string]*v1alpha1.PreflightGroup, n *Node) {
 	p := &n.Preflight
-	verdict, effects := v1alpha1.PreflightUnknown, ""
+	verdict, effects := p.Verdict, ""
 	switch {
-	case p.Verdict == v1alpha1.PreflightAccepted:
+	case verdict == v1alpha1.PreflightAccepted:
 		r.Accepted++
-		if p.Message == "" { // an agent that cannot tell what changes
+		if effects = p.Message; effects == "" { // an agent that cannot tell what changes
 			return
 		}
-		verdict, effects = v1alpha1.PreflightAccepted, p.Message
-	case p.Verdict == v1alpha1.PreflightRefused && aboutPods(p.Reason):
-		verdict = v1alpha1.PreflightRefused
+	case verdict == v1alpha1.PreflightRefused && aboutPods(p.Reason):
 		r.Blocked++
-	case p.Verdict == v1alpha1.PreflightRefused:
-		verdict = v1alpha1.PreflightRefused
+	case verdict == v1alpha1.PreflightRefused:
 		r.Refused++
 	default:
+		verdict = v1alpha1.PreflightUnknown
 		r.Unknown++
 	}
 	key := [3]string{string(verdict), p.Reason, effects}

@@ -109,7 +109,7 @@ func (d *planner) afterProbe(n *Node, s NodeState) NodeState {
 
 // probeCanRun reports whether a node's kubelet runs the target healthily, so that a pod that is created now shows what it can do.
 func (d *planner) probeCanRun(n *Node) bool {
-	inTrial := n.InTrial && n.TrialHealthy && n.Observed == n.Generation && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
+	inTrial := n.InTrial && n.TrialHealthy && n.Observed == n.Generation && d.runsTarget(n)
 	return n.Ready && n.OK != "False" && (inTrial || d.proven(n)) && n.Drain.Rollout == ""
 }
 

@@ -61,9 +61,14 @@ func (d *planner) wentNotReady(n *Node) time.Time {
 	return n.WentNotReady
 }
 
+// runsTarget reports whether a node runs the content of the target.
+func (d *planner) runsTarget(n *Node) bool {
+	return n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
+}
+
 // proven reports whether a node runs the target and has passed the trial.
 func (d *planner) proven(n *Node) bool {
-	return n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == d.in.Target.ConfigMapRef.SHA256 && !n.InTrial
+	return d.runsTarget(n) && n.LastKnownGood.Digest() == d.in.Target.ConfigMapRef.SHA256 && !n.InTrial
 }
 
 // nodeState returns a node's state, and says which records were not used for it.
@@ -115,7 +120,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 		return NodeState{State: Pending, Message: "the revision is stopped"}
 	}
 	if d.wasBlocked(n) {
-		again := d.inWindow(d.nextOffer(n))
+		again := Latest(d.nextOffer(n), d.window.next)
 		d.requeueAt(again)
 		return NodeState{Blocked, n.Observation.Reason,
 			fmt.Sprintf("%s; the revision is offered again in its turn, not before %s", n.Observation.Message, again.UTC().Format(time.RFC3339))}
@@ -129,7 +134,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 // assignedNodeState is nodeState for a node whose spec names the target.
 func (d *planner) assignedNodeState(n *Node) NodeState {
 	// An agent that cannot read its NodeConfig for the moment reports generation 0. It continues the trial that it has begun.
-	continues := n.Observed == 0 && n.InTrial && n.Active.Digest() == d.in.Target.ConfigMapRef.SHA256
+	continues := n.Observed == 0 && n.InTrial && d.runsTarget(n)
 	answered, proven := n.Observed == n.Generation || continues, d.proven(n) && n.OK != "False"
 	probe, why := d.probed(n)
 	switch {

@@ -113,9 +113,7 @@ func (in *Input) assignableUntil(t time.Time) time.Time {
 		if w.Within {
 			end = in.openUntil(t, t.Add(windowView+in.trialTime())).Add(-in.trialTime())
 		}
-		if end.After(until) {
-			until = end
-		}
+		until = Latest(until, end)
 	}
 	return until
 }
@@ -175,14 +173,6 @@ func (w *Window) lastOpening(t time.Time) time.Time {
 // closed reports whether the target may not be assigned now.
 func (d *planner) closed() bool { return d.window.closed }
 
-// inWindow returns a time, or when the next window opens if that is later.
-func (d *planner) inWindow(t time.Time) time.Time {
-	if d.window.next.After(t) {
-		return d.window.next
-	}
-	return t
-}
-
 // leaveWindow takes assignments back from nodes that would restart for them outside of the windows: those that refuse them
 // because of their pods, and those that rejected them because an earlier leader made them. Nodes in progress finish, and a
 // silent agent gets no more than AgentTimeout at any time.
@@ -214,9 +204,7 @@ func (d *planner) awaitsWindow() bool {
 		return false
 	}
 	for _, t := range []time.Time{w.ends, w.next, w.tried} {
-		if !t.IsZero() {
-			d.requeueAt(t)
-		}
+		d.requeueAt(t)
 	}
 	return w.closed && !d.pausing() && (c.Pending+c.Blocked > 0 || c.Assigned+c.Trial+c.Soaking+c.Draining == 0)
 }

@@ -263,7 +263,7 @@ func beginsOf(done []v1alpha1.RolloutStep, t *course, nodes []courseNode, st *v1
 			before = min(max(before, int(rollout.RoundUp(s.Nodes, int32(t.Total)))), len(byAssignment))
 			for _, n := range byAssignment[:before] {
 				if n.State == rollout.Updated || n.State == rollout.Failed {
-					ends = fleet.Latest(ends, n.Ended)
+					ends = rollout.Latest(ends, n.Ended)
 				}
 			}
 			if next := assignedAfter(byAssignment, before); !next.IsZero() && next.Before(ends) {

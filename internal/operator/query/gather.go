@@ -87,8 +87,8 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	}
 	now := time.Now()
 	r, all := inPlace(r, list.Items, now)
-	now = fleet.Latest(now, fleet.RecordedInStatus(&r.Status)) // this machine's clock may be behind the controller's
-	selection, invalid := fleet.SelectionOf(r)                 // Input.Invalid reports the error
+	now = rollout.Latest(now, fleet.RecordedInStatus(&r.Status)) // this machine's clock may be behind the controller's
+	selection, invalid := fleet.SelectionOf(r)                   // Input.Invalid reports the error
 	in := fleet.Objects{Rollout: r, Settings: fleet.SettingsOf(r, all), Now: now}
 	if in.Template, err = templateIn(ctx, c, r, in.Settings.Namespace); err != nil {
 		return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
@@ -129,7 +129,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		n.WentNotReady = wentNotReady(p.Node, now)
 		n.Maintenance = fleet.MaintenanceOf(p.Node, in.Settings.Maintenance)
 		selection.Place(&n, p.Node, rollout.Holder(fleet.ClaimsOn(others, p.Node), &n))
-		in.Now = fleet.Latest(in.Now, fleet.RecordedOnNode(r.Name, &n))
+		in.Now = rollout.Latest(in.Now, fleet.RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		f.Restarts = append(f.Restarts, p.Restart())
