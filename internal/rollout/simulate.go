@@ -4,10 +4,10 @@
 package rollout
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"hash/fnv"
 	"slices"
+	"sort"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,7 +81,7 @@ func Simulate(in Input, nodes []Node, m Model) Run {
 	s := simulation{
 		model: m, in: in,
 		run:    Run{Start: in.Now, Nodes: slices.Clone(nodes)},
-		agents: make([]agentModel, len(nodes)),
+		agents: make([]agentModel, len(nodes)), assigned: map[int]bool{},
 	}
 	s.in.ControlPlanes = nil         // control planes of others settle
 	s.in.Controller.StartProbe = nil // start probes pass, within the trial
@@ -174,10 +174,9 @@ const (
 )
 
 type event struct {
-	requeueAt time.Time
-	seq       int // keeps the order of what happens at the same time
-	node      int
-	kind      eventKind
+	at   time.Time
+	node int
+	kind eventKind
 	// of is the generation that is adopted, the trial that ends, or the start of the drain that ends.
 	of int64
 }
@@ -187,8 +186,7 @@ type simulation struct {
 	in       Input // its Now is the simulated time
 	run      Run
 	agents   []agentModel
-	events   eventQueue
-	seq      int
+	events   []event      // the next first
 	assigned map[int]bool // nodes that were assigned the target
 	idle     int
 }
@@ -240,15 +238,15 @@ func (s *simulation) step() bool {
 
 // measure answers the queries of gates: all of them pass.
 func (s *simulation) measure(gates []string) {
-	for _, name := range gates {
-		s.in.Measurements = slices.DeleteFunc(slices.Clone(s.in.Measurements), func(m Measurement) bool { return m.Gate == name })
-		for _, g := range s.in.Spec.Strategy.Gates {
-			if passes, _ := ComparisonOf(g.Prometheus.Passes); g.Name == name {
-				s.in.Measurements = append(s.in.Measurements, Measurement{
-					Gate: name, Server: g.Prometheus.Server, Query: g.Prometheus.Query, Time: s.in.Now.Truncate(time.Second), Value: passes.example(),
-				})
-			}
+	for _, g := range s.in.Spec.Strategy.Gates {
+		if !slices.Contains(gates, g.Name) {
+			continue
 		}
+		passes, _ := ComparisonOf(g.Prometheus.Passes)
+		others := slices.DeleteFunc(slices.Clone(s.in.Measurements), func(m Measurement) bool { return m.Gate == g.Name })
+		s.in.Measurements = append(others, Measurement{
+			Gate: g.Name, Server: g.Prometheus.Server, Query: g.Prometheus.Query, Time: s.in.Now.Truncate(time.Second), Value: passes.example(),
+		})
 	}
 }
 
@@ -264,16 +262,18 @@ func settled(r Result) bool {
 func (s *simulation) advance(wake time.Duration) bool {
 	now := s.in.Now
 	next := now.Add(wake)
-	if len(s.events) > 0 && (wake == 0 || s.events[0].requeueAt.Before(next)) {
-		next = s.events[0].requeueAt
+	if len(s.events) > 0 && (wake == 0 || s.events[0].at.Before(next)) {
+		next = s.events[0].at
 	}
 	if s.idle == maxIdlePlans || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
 		s.run.Limited = true
 		return false
 	}
 	s.in.Now = next
-	for len(s.events) > 0 && !s.events[0].requeueAt.After(next) {
-		s.handle(heap.Pop(&s.events).(event))
+	for len(s.events) > 0 && !s.events[0].at.After(next) {
+		e := s.events[0]
+		s.events = s.events[1:]
+		s.handle(e)
 	}
 	return true
 }
@@ -283,14 +283,13 @@ func (s *simulation) advance(wake time.Duration) bool {
 func (s *simulation) addSample(r Result) (changed bool) {
 	sample := Sample{At: s.in.Now, Phase: r.Next.Phase, Step: r.Next.Step, Counts: r.Counts}
 	if s.run.Stopped == nil && r.Next.Halt != nil {
-		stopped := sample
-		s.run.Stopped = &stopped
+		s.run.Stopped = new(sample)
 	}
 	all := &s.run.Samples
 	if len(*all) > 0 {
 		last := &(*all)[len(*all)-1]
 		changed = last.Step != sample.Step || last.Counts != sample.Counts
-		if last.Phase == sample.Phase && last.Step == sample.Step && last.Counts == sample.Counts {
+		if !changed && last.Phase == sample.Phase {
 			return false
 		}
 		if last.At.Equal(sample.At) {
@@ -310,9 +309,6 @@ func (s *simulation) move(r Result) {
 		n.Generation++
 		s.schedule(move.Node, accepts, s.model.TakeUp)
 		if s.hasTarget(n) && !s.assigned[move.Node] {
-			if s.assigned == nil {
-				s.assigned = map[int]bool{}
-			}
 			s.assigned[move.Node] = true
 			s.run.Touched++
 		}
@@ -331,16 +327,16 @@ func (s *simulation) hasTarget(n *Node) bool {
 }
 
 func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
-	e := event{requeueAt: s.in.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
+	e := event{at: s.in.Now.Add(after), node: i, kind: kind, of: s.run.Nodes[i].Generation}
 	switch kind {
 	case endsTrial:
 		e.of = int64(s.agents[i].trial)
 	case endsDrain:
 		e.of = s.run.Nodes[i].Drain.Since.UnixNano()
 	}
-	s.seq++
 	if s.agents[i].fate != silent || kind == endsDrain {
-		heap.Push(&s.events, e)
+		behind := sort.Search(len(s.events), func(k int) bool { return s.events[k].at.After(e.at) }) // what happens at the same time
+		s.events = slices.Insert(s.events, behind, e)
 	}
 }
 
@@ -371,8 +367,7 @@ func (s *simulation) accept(i int) {
 	}
 	a.accepted = keyOf(n.Source)
 	if s.hasTarget(n) && a.fate == blocks && !a.drained && n.Active.Digest() != n.Source.Content().SHA256 {
-		s.setConfigOK(n, "False", v1alpha1.ReasonWouldEvictPods)
-		n.Error = "the simulated node has too many pods for the target"
+		n.OK, n.Reason, n.Error = "False", v1alpha1.ReasonWouldEvictPods, "the simulated node has too many pods for the target"
 		return
 	}
 	var active *v1alpha1.ConfigRevision
@@ -385,7 +380,7 @@ func (s *simulation) accept(i int) {
 		n.Ready = true
 	}
 	n.Active = active
-	s.setConfigOK(n, "True", v1alpha1.ReasonAllChecksPassed)
+	n.OK, n.Reason = "True", v1alpha1.ReasonAllChecksPassed
 	if active == nil || slices.Contains(a.proven, active.SHA256) {
 		s.promote(i)
 		return
@@ -420,8 +415,7 @@ func (s *simulation) endTrial(i int) {
 		n.Ready, n.WentNotReady = false, s.in.Now
 	case s.hasTarget(n) && a.fate == fails:
 		n.InTrial, n.Active = false, n.LastKnownGood
-		s.setConfigOK(n, "False", v1alpha1.ReasonCrashLooped)
-		n.Error = "the simulated kubelet crash-looped"
+		n.OK, n.Reason, n.Error = "False", v1alpha1.ReasonCrashLooped, "the simulated kubelet crash-looped"
 	default:
 		s.promote(i)
 	}
@@ -481,27 +475,4 @@ func (s *simulation) endDrain(i int) {
 		a.accepted = sourceKey{}
 		s.schedule(i, accepts, s.model.TakeUp)
 	}
-}
-
-// setConfigOK sets the ConfigOK condition of a node.
-func (s *simulation) setConfigOK(n *Node, status metav1.ConditionStatus, reason string) {
-	n.OK, n.Reason = status, reason
-}
-
-// eventQueue is a heap of events, the next first.
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	if c := q[i].requeueAt.Compare(q[j].requeueAt); c != 0 {
-		return c < 0
-	}
-	return q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(e any)   { *q = append(*q, e.(event)) }
-func (q *eventQueue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
 }
