@@ -93,9 +93,10 @@ type Controller struct {
 	formerRenewal func() time.Time
 	term          int64 // of this leader; 0: without an election
 
-	kubernetes   kubernetes.Interface // to drain nodes
-	passes       sync.WaitGroup       // eviction passes, and passes over start probes
-	drainChecked time.Time            // when the permissions for drains were checked; of the loop
+	kubernetes kubernetes.Interface // to drain nodes
+	passes     sync.WaitGroup       // eviction passes, and passes over start probes
+
+	mayDrain, readPods permission
 
 	startProbes probePermission
 
@@ -113,7 +114,6 @@ type Controller struct {
 	watchErrors *problems      // by kind
 	writeErrors *problems      // by rollout
 	nodes       []rollout.Node // of the last plan or preflight step; the memory is used again
-	permissions permissions
 
 	preflightWritten time.Time // when the status of a NodeConfigPreflight was last written; of the loop
 }

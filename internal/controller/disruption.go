@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,10 +25,9 @@ import (
 )
 
 const (
-	// permissionsInterval is the time between two questions about the controller's own permissions, deniedInterval if one is
-	// missing.
-	permissionsInterval = time.Minute
-	deniedInterval      = 10 * time.Second
+	// permissionInterval is the time between two questions about the controller's own permissions, deniedInterval if one is missing.
+	permissionInterval = time.Minute
+	deniedInterval     = 10 * time.Second
 	// readPage and maxPages limit how many pods of one node, and how many PodDisruptionBudgets, are read.
 	readPage = 500
 	maxPages = 20
@@ -39,10 +39,26 @@ const (
 	disruptionsKept = time.Hour
 )
 
-// permissions are the controller's additional permissions, as they were last asked for. Only the goroutine that runs loop uses them.
-type permissions struct {
-	fleet.Permissions
+// permission is an additional permission of the controller, as it was last asked for. Only the goroutine that runs loop uses it.
+type permission struct {
+	may   bool
 	asked time.Time // zero: never
+}
+
+// check returns the permission. It asks again from time to time.
+func (p *permission) check(now time.Time, ask func() (bool, error)) (bool, error) {
+	interval := deniedInterval
+	if p.may {
+		interval = permissionInterval
+	}
+	if p.asked.IsZero() || now.Sub(p.asked) >= interval {
+		may, err := ask()
+		if err != nil {
+			return false, err
+		}
+		*p = permission{may, now}
+	}
+	return p.may, nil
 }
 
 // disruptions is what was read for one rollout about pods and their PodDisruptionBudgets. Pods are not kept.
@@ -52,28 +68,17 @@ type disruptions struct {
 	static  map[string]*rollout.StaticPods
 }
 
-// permissionsFor returns the controller's additional permissions. It asks for them only while a rollout needs them.
-func (c *Controller) permissionsFor(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (*fleet.Permissions, error) {
+// mayReadPods reports whether the controller may list pods and PodDisruptionBudgets. It asks only while a rollout needs that.
+func (c *Controller) mayReadPods(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (bool, error) {
 	asked := o.Spec.Strategy.RespectDisruptionBudgets
 	if asked != nil && !*asked || asked == nil && !c.fleet.disrupts(r) {
-		return &fleet.Permissions{}, nil
+		return false, nil
 	}
-	interval := permissionsInterval
-	if !c.permissions.ReadPods {
-		interval = deniedInterval
-	}
-	if now := c.fleet.now(); c.permissions.asked.IsZero() || now.Sub(c.permissions.asked) >= interval {
-		may := fleet.Permissions{ReadPods: true}
-		for group, resource := range map[string]string{corev1.GroupName: "pods", policyv1.GroupName: "poddisruptionbudgets"} {
-			allowed, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Group: group, Resource: resource})
-			if err != nil {
-				return nil, err
-			}
-			may.ReadPods = may.ReadPods && allowed
-		}
-		c.permissions = permissions{may, now}
-	}
-	return &c.permissions.Permissions, nil
+	return c.readPods.check(c.fleet.now(), func() (bool, error) {
+		pods, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
+		budgets, err2 := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Group: policyv1.GroupName, Resource: "poddisruptionbudgets"})
+		return pods && budgets, cmp.Or(err, err2)
+	})
 }
 
 // may reports whether the controller may do something.

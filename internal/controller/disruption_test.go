@@ -144,8 +144,8 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 		api.lists = nil
 		o := &v1alpha1.NodeConfigRollout{}
 		o.Spec.Strategy.RespectDisruptionBudgets = respect
-		p := assert.Value(c.permissionsFor(t.Context(), r, o))(t)
-		return p.ReadPods, len(api.lists)
+		may = assert.Value(c.mayReadPods(t.Context(), r, o))(t)
+		return may, len(api.lists)
 	}
 	say := func(may bool, questions int) string { return fmt.Sprint(may, questions) }
 	for _, tt := range []struct {
@@ -157,7 +157,7 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 	}{
 		{"switched off", 0, new(false), "", say(false, 0)},
 		{"first", 0, nil, "", say(true, 2)},
-		{"soon", permissionsInterval - 1, nil, "pods", say(true, 0)},
+		{"soon", permissionInterval - 1, nil, "pods", say(true, 0)},
 		{"later, denied", 1, new(true), "poddisruptionbudgets", say(false, 2)},
 		{"soon after", deniedInterval - 1, nil, "", say(false, 0)},
 		{"granted", 1, nil, "", say(true, 2)},
@@ -166,17 +166,16 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 		api.denied = tt.denied
 		assert.Equal(t, say(asked(tt.respect)), tt.want, tt.what)
 	}
-	now = now.Add(permissionsInterval)
+	now = now.Add(permissionInterval)
 	api.refused = map[string]error{"reviews": errors.New("down")}
-	assert.ErrorHas(t, assert.Err(c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{})),
+	assert.ErrorHas(t, assert.Err(c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{})),
 		"ask whether the controller may list", "without an answer")
 	api.refused["reviews"] = apierrors.NewForbidden(schema.GroupResource{}, "", nil)
-	if p, err := c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || p.ReadPods {
-		t.Errorf("without the right to ask: %v, %v", p, err)
+	if may, err := c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || may {
+		t.Errorf("without the right to ask: %v, %v", may, err)
 	}
-	quiet := fleet.Permissions{}
 	r.nodes = nil // no node on which a restart makes pods unready
-	if p, err := c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || *p != quiet {
-		t.Errorf("nothing to respect: %v, %v", p, err)
+	if may, err := c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || may {
+		t.Errorf("nothing to respect: %v, %v", may, err)
 	}
 }

@@ -17,22 +17,8 @@ import (
 // The status of the rollout is written before the taint, so no node has the taint without a status that says so. The next leader
 // reads the taints and continues.
 
-const (
-	permissionInterval = time.Minute      // between two checks of the permissions that drains need
-	passTimeout        = 30 * time.Second // for one eviction pass
-)
-
-// checkDrainPermission finds out from time to time whether the controller may drain nodes, while a rollout needs it.
-func (c *Controller) checkDrainPermission(ctx context.Context) error {
-	if now := c.fleet.now(); c.drainChecked.IsZero() || !now.Before(c.drainChecked.Add(permissionInterval)) {
-		may, err := drain.MayDrain(ctx, c.kubernetes)
-		if err != nil {
-			return err
-		}
-		c.settings.Drain, c.drainChecked = &may, now
-	}
-	return nil
-}
+// passTimeout is for one eviction pass.
+const passTimeout = 30 * time.Second
 
 // drain writes the taints that a plan decided, and begins the eviction passes that are due. An eviction pass runs beside the loop:
 // its result makes the rollout due.

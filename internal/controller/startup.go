@@ -34,10 +34,9 @@ type StartupTaint struct {
 
 // startupRights is what the controller knows about its permission to remove taints. Only the loop uses it.
 type startupRights struct {
-	checked time.Time // when it asked; zero: never
-	may     bool
-	retry   time.Time // no attempt before this time
-	said    string    // the last problem that was logged
+	permission
+	retry time.Time // no attempt before this time
+	said  string    // the last problem that was logged
 }
 
 // startupDue is a node whose startup taint is to be removed.
@@ -121,8 +120,12 @@ func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Tim
 		}
 		return next
 	}
-	err := c.checkStartupPermission(ctx)
-	if err == nil {
+	may, err := r.check(now, func() (bool, error) {
+		return drain.May(ctx, c.kubernetes, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"})
+	})
+	if err == nil && !may {
+		err = errNoStartupPermission
+	} else if err == nil {
 		err = c.forEachParallel(ctx, len(due), func(i int) error { return c.removeStartupTaint(ctx, due[i]) })
 	}
 	switch {
@@ -145,22 +148,6 @@ func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Tim
 
 var errNoStartupPermission = errors.New("the controller may not patch Nodes: grant it with kubectl apply -k config/startup-taint (or " +
 	"helm upgrade with --set startupTaint.enabled=true), or start nodes without the taint")
-
-// checkStartupPermission returns an error if the controller may not patch Nodes.
-func (c *Controller) checkStartupPermission(ctx context.Context) error {
-	now, r := c.fleet.now(), &c.startupRights
-	if r.checked.IsZero() || !now.Before(r.checked.Add(permissionInterval)) {
-		may, err := drain.May(ctx, c.kubernetes, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"})
-		if err != nil {
-			return err
-		}
-		r.checked, r.may = now, may
-	}
-	if !r.may {
-		return errNoStartupPermission
-	}
-	return nil
-}
 
 // removeStartupTaint removes the startup taint from a Node, unless the Node was created again, and reports it.
 func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error {

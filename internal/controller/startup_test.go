@@ -167,7 +167,7 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 	granted.Store(true)
 	grant(t, "startup-taint")
 	eventually(t, func() error {
-		c.startupRights.retry, c.startupRights.checked = time.Time{}, time.Time{}
+		c.startupRights.retry, c.startupRights.asked = time.Time{}, time.Time{}
 		c.releaseStartup(t.Context(), true)
 		if all, _ := c.fleet.countStartup(0); all != 0 {
 			return errors.New(c.startupRights.said)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/controller/drain"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
@@ -92,9 +93,11 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 		c.fleet.setClockOffset(r)
 	}
 	if rollout.Drains(&in.object.Spec) {
-		if err := c.checkDrainPermission(ctx); err != nil {
+		may, err := c.mayDrain.check(c.fleet.now(), func() (bool, error) { return drain.MayDrain(ctx, c.kubernetes) })
+		if err != nil {
 			return nil, err
 		}
+		c.settings.Drain = &may
 	}
 	var err error
 	if in.Input, err = c.inputOf(ctx, r, in.object); err != nil {
@@ -126,9 +129,11 @@ func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.N
 	if all.Template, err = c.template(ctx, r, o); err != nil {
 		return in, err
 	}
-	if all.Permissions, err = c.permissionsFor(ctx, r, o); err != nil {
+	readPods, err := c.mayReadPods(ctx, r, o)
+	if err != nil {
 		return in, err
 	}
+	all.ReadPods = &readPods
 	all.Now = c.fleet.timeOf(r)
 	if o.Status.UpdateRevision == nil {
 		all.Assigned = c.fleet.assignedNumbers(o.Name)

@@ -36,8 +36,8 @@ type Objects struct {
 	Assigned []int64
 	Settings v1alpha1.RolloutController
 	Now      time.Time
-	// Permissions are the controller's additional ones; nil if they are not known, as to the CLI.
-	Permissions *Permissions
+	// ReadPods reports whether the controller may list pods and PodDisruptionBudgets; nil if that is not known, as to the CLI.
+	ReadPods *bool
 }
 
 // Build returns the input of a rollout's plan. If the spec or the template is invalid, Invalid says why, and Target is the revision in
@@ -50,7 +50,7 @@ func Build(o Objects) rollout.Input {
 	}
 	var invalid, unreadable error
 	in.Spec, in.Windows, invalid = Complete(r)
-	in.RespectBudgets, unreadable = respectsBudgets(&r.Spec.Strategy, o.Permissions)
+	in.RespectBudgets, unreadable = respectsBudgets(&r.Spec.Strategy, o.ReadPods)
 	_, unselectable := SelectionOf(r)
 	err := cmp.Or(invalid, unselectable, checkDrain(&r.Spec, &o.Settings), checkServers(&r.Spec, &o.Settings), unreadable, o.Template.Err)
 	if err == nil {

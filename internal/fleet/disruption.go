@@ -29,24 +29,19 @@ import (
 // ones only the agent knows the feature gates.
 const LastResetting = 34
 
-// Permissions are what the controller may do in addition to its basic role.
-type Permissions struct {
-	ReadPods bool // list pods and PodDisruptionBudgets
-}
-
-// respectsBudgets reports whether restarts are treated as disruptions, which needs permissions that may be unknown: nil.
-func respectsBudgets(s *v1alpha1.RolloutStrategy, may *Permissions) (bool, error) {
+// respectsBudgets reports whether restarts are treated as disruptions, which needs a permission that may be unknown: nil.
+func respectsBudgets(s *v1alpha1.RolloutStrategy, mayReadPods *bool) (bool, error) {
 	asked := s.RespectDisruptionBudgets
 	switch {
-	case asked != nil && !*asked, may == nil:
+	case asked != nil && !*asked, mayReadPods == nil:
 		return false, nil
 	case asked == nil && s.Drain == v1alpha1.DrainAlways: // the pods are evicted before, within their budgets
 		return false, nil
-	case asked != nil && !may.ReadPods:
+	case asked != nil && !*mayReadPods:
 		return false, errors.New("spec.strategy.respectDisruptionBudgets: the controller may not list pods and PodDisruptionBudgets; " +
 			"grant it with kubectl apply -k config/drain (Helm: --set drain.enabled=true), or set the field to false")
 	}
-	return may.ReadPods, nil
+	return *mayReadPods, nil
 }
 
 // disrupts reports whether a restart of a node's kubelet makes pods unready, as far as its version and its agent say.

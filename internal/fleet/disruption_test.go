@@ -18,10 +18,10 @@ import (
 )
 
 func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
-	may, mayNot := &Permissions{ReadPods: true}, &Permissions{}
+	may, mayNot := new(true), new(false)
 	for _, tt := range []struct {
 		asked *bool
-		may   *Permissions
+		may   *bool
 		want  bool
 		err   string
 	}{
@@ -35,7 +35,7 @@ func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
 	} {
 		r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 		r.Spec.Strategy.RespectDisruptionBudgets = tt.asked
-		p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{Key: "kubelet", Data: []byte("x"), SHA256: digest("x")}}, Permissions: tt.may, Settings: DefaultSettings})
+		p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{Key: "kubelet", Data: []byte("x"), SHA256: digest("x")}}, ReadPods: tt.may, Settings: DefaultSettings})
 		assert.That(t, p.RespectBudgets == tt.want && p.Invalid == tt.err,
 			"asked %v, may %v: %v, invalid %q", tt.asked, tt.may, p.RespectBudgets, p.Invalid)
 		got, _ := respectsBudgets(&v1alpha1.RolloutStrategy{RespectDisruptionBudgets: tt.asked, Drain: v1alpha1.DrainAlways}, tt.may)
