@@ -6,7 +6,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -36,33 +34,15 @@ const kindPreflights = "nodeconfigpreflights.evenkeel.dev/v1alpha1"
 // stays and no agent takes the request for an assignment. The annotation is left after the answer: removing it would be another
 // write for each node. It reports whether all were written before the batch's time was over.
 func (c *Controller) ask(ctx context.Context, nodes []string, request string) (finished bool, err error) {
-	if c.election != nil {
-		if _, err := c.election.leads(); err != nil {
-			return false, err
-		}
+	if err := c.stillLeads(); err != nil {
+		return false, err
 	}
 	batch, cancel := context.WithTimeout(ctx, batchTime)
 	defer cancel()
 	var done atomic.Int64
 	err = c.forEachParallel(batch, len(nodes), func(i int) error {
 		done.Add(1)
-		known, _ := c.fleet.config(nodes[i])
-		if known == nil {
-			return nil
-		}
-		err := c.patchNodeConfig(context.WithoutCancel(ctx), "preflight", nodes[i], types.MergePatchType,
-			map[string]any{"metadata": map[string]any{
-				"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationPreflight: request},
-			}})
-		switch {
-		case err == nil:
-			return nil
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-			c.metrics.wrote("preflight", "conflict")
-			return c.reread(ctx, nodes[i])
-		}
-		c.metrics.wrote("preflight", "error")
-		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1 (annotation "+v1alpha1.AnnotationPreflight+")", err)
+		return c.annotate(context.WithoutCancel(ctx), "preflight", nodes[i], v1alpha1.AnnotationPreflight, request)
 	})
 	return int(done.Load()) == len(nodes), err
 }
@@ -250,13 +230,8 @@ func (c *Controller) writePreflight(ctx context.Context, o *v1alpha1.NodeConfigP
 	if equality.Semantic.DeepEqual(&o.Status, st) {
 		return nil
 	}
-	data, err := json.Marshal([]operation{{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion},
-		{"add", "/status", st}})
-	if err != nil {
-		return fmt.Errorf("encode the status of NodeConfigPreflight %s: %w", o.Name, err)
-	}
 	got := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
-	if err := c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager); err != nil {
+	if err := c.patchStatus(ctx, o, st, got); err != nil {
 		return advise("patch "+kindPreflights+" status", err)
 	}
 	c.fleet.setPreflight(got)

@@ -221,8 +221,8 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 		return due, nil
 	}
 	if changed {
-		got, err := c.patchStatus(ctx, o, st)
-		if err != nil {
+		got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+		if err := c.patchStatus(ctx, o, st, got); err != nil {
 			r.decided = nil // the next plan starts from the stored status
 			return time.Time{}, c.statusFailed(ctx, o, err)
 		}
@@ -234,17 +234,15 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	return time.Time{}, nil
 }
 
-// patchStatus writes a rollout's status if the rollout has not changed, and returns the stored rollout.
-func (c *Controller) patchStatus(ctx context.Context, o *v1alpha1.NodeConfigRollout,
-	st *v1alpha1.NodeConfigRolloutStatus) (*v1alpha1.NodeConfigRollout, error) {
+// patchStatus writes the status of an object if the object has not changed. got becomes the stored object.
+func (c *Controller) patchStatus(ctx context.Context, o client.Object, st any, got client.Object) error {
 	data, err := json.Marshal([]operation{
-		{"test", "/metadata/uid", o.UID}, {"test", "/metadata/resourceVersion", o.ResourceVersion}, {"add", "/status", st},
+		{"test", "/metadata/uid", o.GetUID()}, {"test", "/metadata/resourceVersion", o.GetResourceVersion()}, {"add", "/status", st},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode the status of NodeConfigRollout %s: %w", o.Name, err)
+		return fmt.Errorf("encode the status of %s: %w", o.GetName(), err)
 	}
-	got := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
-	return got, c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
+	return c.client.Status().Patch(ctx, got, client.RawPatch(types.JSONPatchType, data), fieldManager)
 }
 
 // statusFailed handles an error of patchStatus: it reads the rollout again, unless the error would come back.

@@ -105,7 +105,7 @@ func (c *Controller) confirmTerm(ctx context.Context, name string, target v1alph
 	if c.election == nil {
 		return nil
 	}
-	if _, err := c.election.leads(); err != nil {
+	if err := c.stillLeads(); err != nil {
 		return err
 	}
 	sources := []*v1alpha1.NodeConfigSource{{ConfigMapRef: &target.ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: name}}}

@@ -58,10 +58,8 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 		// With the revision, the node would look as if the revision had made it NotReady.
 		return fmt.Errorf("node %s became NotReady: %w", name, errConflict)
 	}
-	if c.election != nil {
-		if _, err := c.election.leads(); err != nil {
-			return err
-		}
+	if err := c.stillLeads(); err != nil {
+		return err
 	}
 	spec := specOf(planned, m)
 	spec.Trial = trial
@@ -122,11 +120,6 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 	indexes := slices.Sorted(maps.Keys(observations))
 	return c.forEachParallel(ctx, len(indexes), func(k int) error {
 		i := indexes[k]
-		name := nodes[i].Name
-		known, _ := c.fleet.config(name)
-		if known == nil {
-			return nil
-		}
 		var value any // nil removes the annotation
 		if o := observations[i]; o.Rollout != "" {
 			text, err := fleet.ObservationText(o)
@@ -135,19 +128,27 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 			}
 			value = text
 		}
-		err := c.patchNodeConfig(ctx, "nodeconfig", name, types.MergePatchType, map[string]any{"metadata": map[string]any{
-			"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationObserved: value},
-		}})
-		switch {
-		case err == nil:
-			return nil
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-			c.metrics.wrote("nodeconfig", "conflict")
-			return c.reread(ctx, name)
-		}
-		c.metrics.wrote("nodeconfig", "error")
-		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)
+		return c.annotate(ctx, "nodeconfig", nodes[i].Name, v1alpha1.AnnotationObserved, value)
 	})
+}
+
+// annotate writes an annotation of a NodeConfig, unless the NodeConfig is gone or was created again.
+func (c *Controller) annotate(ctx context.Context, object, name, annotation string, value any) error {
+	known, _ := c.fleet.config(name)
+	if known == nil {
+		return nil
+	}
+	err := c.patchNodeConfig(ctx, object, name, types.MergePatchType,
+		map[string]any{"metadata": map[string]any{"uid": known.UID, "annotations": map[string]any{annotation: value}}})
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		c.metrics.wrote(object, "conflict")
+		return c.reread(ctx, name)
+	}
+	c.metrics.wrote(object, "error")
+	return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)
 }
 
 // refused reports whether the API server has certainly not carried out a write.
