@@ -6,7 +6,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/controller/drain"
@@ -156,57 +154,28 @@ func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // a write that has begun is finished
 	defer cancel()
-	stored, err := c.patchStartupTaint(ctx, d)
-	for attempt := 1; errors.Is(err, errConflict) && attempt < startupAttempts; attempt++ {
-		stored, err = c.patchStartupTaint(ctx, d)
-	}
+	removed := false
+	stored, err := drain.PatchNode(ctx, c.kubernetes, d.name, func(node *corev1.Node) any {
+		i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return fleet.IsStartupTaint(&t, c.startupTaint.Key) })
+		if removed = i >= 0 && node.UID == d.uid; !removed {
+			return nil
+		}
+		path := fmt.Sprintf("/spec/taints/%d", i)
+		return []operation{{"test", "/metadata/uid", node.UID}, {"test", path, node.Spec.Taints[i]}, {Op: "remove", Path: path}}
+	})
 	switch {
 	case err != nil:
 		c.metrics.wrote("node", "error")
 		return fmt.Errorf("remove the taint %s of Node %s: %w", c.startupTaint.Key, d.name, err)
 	case stored == nil:
 		return nil
+	case removed:
+		c.metrics.wrote("node", "ok")
+		c.metrics.released.WithLabelValues(string(d.why)).Inc()
+		c.reportStartup(stored.DeepCopy(), d)
 	}
-	c.metrics.wrote("node", "ok")
-	c.metrics.released.WithLabelValues(string(d.why)).Inc()
-	c.reportStartup(stored.DeepCopy(), d)
 	c.fleet.setNode(stored) // the next decision must know, even if the watch is late
 	return nil
-}
-
-// startupAttempts is how often the removal is tried if others change the taints at the same time.
-const startupAttempts = 5
-
-// patchStartupTaint removes the startup taint from a Node, and returns the stored Node; nil if there is nothing to remove. The patch
-// tests what it removes: the error is errConflict if the taints have changed in between.
-func (c *Controller) patchStartupTaint(ctx context.Context, d startupDue) (*corev1.Node, error) {
-	nodes := c.kubernetes.CoreV1().Nodes()
-	node, err := nodes.Get(ctx, d.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && node.UID != d.uid {
-		return nil, nil // the watch tells
-	} else if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return fleet.IsStartupTaint(&t, c.startupTaint.Key) })
-	if i < 0 {
-		c.fleet.setNode(node)
-		return nil, nil
-	}
-	path := fmt.Sprintf("/spec/taints/%d", i)
-	patch, err := json.Marshal([]operation{
-		{"test", "/metadata/uid", node.UID}, {"test", path, node.Spec.Taints[i]}, {Op: "remove", Path: path},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode the patch: %w", err)
-	}
-	stored, err := nodes.Patch(ctx, d.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: string(fieldManager)})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err): // the answer to a failed test
-		return nil, fmt.Errorf("%w (%w)", errConflict, err)
-	}
-	return stored, err
 }
 
 // reportStartup reports on the Node, and in the log, that and why the startup taint was removed.

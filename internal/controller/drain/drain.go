@@ -194,25 +194,49 @@ func May(ctx context.Context, api kubernetes.Interface, what authorizationv1.Res
 	return answer.Status.Allowed, nil
 }
 
-// attempts is how often a taint is written if the Node changes at the same time: kubelets write it often.
-const attempts = 5
-
 // Write sets the record of a drain on a Node, or removes it if d is zero, and returns the stored Node. Other taints stay as they are.
 // If the Node is gone, it returns nil and no error.
 func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) (*corev1.Node, error) {
+	node, err := PatchNode(ctx, api, name, func(node *corev1.Node) any {
+		taints := []corev1.Taint{}
+		for _, t := range node.Spec.Taints {
+			if t.Key != v1alpha1.TaintDraining {
+				taints = append(taints, t)
+			}
+		}
+		if d.Rollout != "" {
+			taints = append(taints, fleet.DrainTaint(d))
+		}
+		if len(taints) == len(node.Spec.Taints) && fleet.DrainOf(node) == d {
+			return nil
+		}
+		return []map[string]any{
+			{"op": "test", "path": "/metadata/uid", "value": node.UID},
+			{"op": "test", "path": "/metadata/resourceVersion", "value": node.ResourceVersion},
+			{"op": "add", "path": "/spec/taints", "value": taints},
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the taint %s of Node %s: %w", v1alpha1.TaintDraining, name, err)
+	}
+	return node, nil
+}
+
+// attempts is how often a Node is patched if it changes at the same time: kubelets write it often.
+const attempts = 5
+
+// PatchNode reads a Node, patches it with the JSON patch that a function returns for it, and returns the stored Node. It writes nothing if
+// the patch is nil. If the Node is gone, it returns nil and no error.
+func PatchNode(ctx context.Context, api kubernetes.Interface, name string, patchOf func(*corev1.Node) any) (*corev1.Node, error) {
 	for attempt := 1; ; attempt++ {
-		node, err := write(ctx, api, name, d)
+		node, err := patchNode(ctx, api, name, patchOf)
 		switch {
-		case err == nil:
-			return node, nil
 		case apierrors.IsNotFound(err):
 			return nil, nil
+		case err == nil || !conflict(err) || attempt == attempts || ctx.Err() != nil:
+			return node, err
 		}
-		if conflict(err) && attempt < attempts && ctx.Err() == nil {
-			time.Sleep(time.Duration(attempt) * 20 * time.Millisecond)
-			continue
-		}
-		return nil, fmt.Errorf("write the taint %s of Node %s: %w", v1alpha1.TaintDraining, name, err)
+		time.Sleep(time.Duration(attempt) * 20 * time.Millisecond)
 	}
 }
 
@@ -223,28 +247,16 @@ func conflict(err error) bool {
 	return apierrors.IsConflict(err) || errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
 }
 
-func write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) (*corev1.Node, error) {
+func patchNode(ctx context.Context, api kubernetes.Interface, name string, patchOf func(*corev1.Node) any) (*corev1.Node, error) {
 	node, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	taints := []corev1.Taint{}
-	for _, t := range node.Spec.Taints {
-		if t.Key != v1alpha1.TaintDraining {
-			taints = append(taints, t)
-		}
-	}
-	if d.Rollout != "" {
-		taints = append(taints, fleet.DrainTaint(d))
-	}
-	if len(taints) == len(node.Spec.Taints) && fleet.DrainOf(node) == d {
+	operations := patchOf(node)
+	if operations == nil {
 		return node, nil
 	}
-	patch, err := json.Marshal([]map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": node.UID},
-		{"op": "test", "path": "/metadata/resourceVersion", "value": node.ResourceVersion},
-		{"op": "add", "path": "/spec/taints", "value": taints},
-	})
+	patch, err := json.Marshal(operations)
 	if err != nil {
 		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
