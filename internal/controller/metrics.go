@@ -38,6 +38,9 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)})
 	}
@@ -49,23 +52,18 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 			"When the next maintenance window of a rollout opens; 0: nodes may be assigned the revision now, or no window opens.", "rollout"),
 		preflight: gauge("evenkeel_rollout_preflight_nodes", "Nodes that were asked about the revision before the first restart, by answer.",
 			"rollout", "answer"),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "evenkeel_controller_writes_total", Help: "Writes to the API server, by object and result.",
-		}, []string{"object", "result"}),
+		writes: counter("evenkeel_controller_writes_total", "Writes to the API server, by object and result.", "object", "result"),
 		gates: gauge("evenkeel_rollout_gate", "1 for the result of a gate's last evaluation, 0 for the other results.", "rollout", "gate",
 			"state"),
-		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "evenkeel_controller_gate_evaluations_total", Help: "Evaluations of gates, by Prometheus server and result.",
-		}, []string{"server", "result"}),
+		evaluations: counter("evenkeel_controller_gate_evaluations_total", "Evaluations of gates, by Prometheus server and result.",
+			"server", "result"),
 		evaluation: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "evenkeel_controller_gate_evaluation_duration_seconds", Help: "How long evaluating a gate took, by Prometheus server.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 9),
 		}, []string{"server"}),
-		released: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "evenkeel_startup_taints_removed_total", Help: "Startup taints that were removed from Nodes, by cause.",
-		}, []string{"cause"}),
-		plan: histogram("evenkeel_controller_plan_duration_seconds", "How long planning one rollout took."),
-		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
+		released: counter("evenkeel_startup_taints_removed_total", "Startup taints that were removed from Nodes, by cause.", "cause"),
+		plan:     histogram("evenkeel_controller_plan_duration_seconds", "How long planning one rollout took."),
+		pass:     histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
 	}
 	for object, results := range map[string][]string{ // begin at 0, so that the first write is an increase
 		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"}, "node": {"ok",
@@ -168,13 +166,9 @@ func boolValue(is bool) float64 {
 
 // forget removes the metrics of a deleted rollout.
 func (m *meters) forget(name string) {
-	label := prometheus.Labels{"rollout": name}
-	m.nodes.DeletePartialMatch(label)
-	m.phase.DeletePartialMatch(label)
-	m.halted.DeletePartialMatch(label)
-	m.window.DeletePartialMatch(label)
-	m.preflight.DeletePartialMatch(label)
-	m.gates.DeletePartialMatch(label)
+	for _, g := range []*prometheus.GaugeVec{m.nodes, m.phase, m.halted, m.window, m.preflight, m.gates} {
+		g.DeletePartialMatch(prometheus.Labels{"rollout": name})
+	}
 }
 
 // problems are errors that keep the controller from working, by their subject.
