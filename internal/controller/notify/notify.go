@@ -55,8 +55,8 @@ func New(receivers []Receiver, agent string, log *slog.Logger, registry promethe
 	}
 	for _, r := range receivers {
 		n.queues = append(n.queues, &queue{
-			client: client{receiver: r, agent: agent}, metrics: n.metrics, log: log.With("receiver", r.Name), wake: make(chan struct{},
-				1), backoff: firstBackoff,
+			client: client{receiver: r, agent: agent}, metrics: n.metrics, log: log.With("receiver", r.Name),
+			waiting: make(chan queued, mostQueued),
 		})
 	}
 	return n, nil
@@ -128,11 +128,7 @@ type queue struct {
 	client  client
 	metrics *meters
 	log     *slog.Logger
-	wake    chan struct{}
-	backoff time.Duration // after the next failure
-
-	mu      sync.Mutex
-	waiting []queued
+	waiting chan queued
 	failing bool // the last attempt failed
 }
 
@@ -143,17 +139,19 @@ type queued struct {
 
 // add queues an event. A full queue drops its oldest event.
 func (q *queue) add(e Event, now time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) == mostQueued {
-		q.drop(q.waiting[0].event, droppedFull)
-		q.waiting = q.waiting[1:]
-	}
-	q.waiting = append(q.waiting, queued{e, now})
-	q.metrics.pending(q.client.receiver, len(q.waiting))
-	select {
-	case q.wake <- struct{}{}:
-	default:
+	q.metrics.pending(q.client.receiver, 1)
+	for {
+		select {
+		case q.waiting <- queued{e, now}:
+			return
+		default:
+		}
+		select {
+		case oldest := <-q.waiting:
+			q.drop(oldest.event, droppedFull)
+			q.metrics.pending(q.client.receiver, -1)
+		default: // run has taken it
+		}
 	}
 }
 
@@ -163,60 +161,33 @@ func (q *queue) drop(e Event, reason string) {
 	q.log.Warn("notification dropped", "rollout", e.Subject, "type", e.Type, "id", e.ID, "reason", reason)
 }
 
-// next returns the oldest event, without those that are too old.
-func (q *queue) next(now time.Time) (Event, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.waiting) > 0 && now.Sub(q.waiting[0].since) > mostAge {
-		q.drop(q.waiting[0].event, droppedOld)
-		q.waiting = q.waiting[1:]
-	}
-	q.metrics.pending(q.client.receiver, len(q.waiting))
-	if len(q.waiting) == 0 {
-		return Event{}, false
-	}
-	return q.waiting[0].event, true
-}
-
-// done removes an event, unless the queue has dropped it in the meantime.
-func (q *queue) done(e Event) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) > 0 && q.waiting[0].event.ID == e.ID {
-		q.waiting = q.waiting[1:]
-	}
-	q.metrics.pending(q.client.receiver, len(q.waiting))
-}
-
 // run sends the events of the queue, one after another, until ctx ends.
 func (q *queue) run(ctx context.Context) {
 	defer q.client.close()
-	for ctx.Err() == nil {
-		e, ok := q.next(time.Now())
-		if !ok {
-			select {
-			case <-ctx.Done():
-			case <-q.wake:
-			}
-			continue
-		}
-		err := q.send(ctx, e)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err == nil, errors.Is(err, errRejected):
-			q.done(e)
-			q.backoff = firstBackoff
-			continue
-		}
-		// Up to a quarter more, so that many controllers do not ask at the same time.
-		pause := q.backoff + rand.N(q.backoff/4)
-		q.backoff = min(2*q.backoff, mostBackoff)
+	for {
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+			return
+		case e := <-q.waiting:
+			q.deliver(ctx, e)
 		}
 	}
+}
+
+// deliver sends an event until the receiver has answered, the event is too old, or ctx ends.
+func (q *queue) deliver(ctx context.Context, e queued) {
+	defer q.metrics.pending(q.client.receiver, -1)
+	for backoff := firstBackoff; time.Since(e.since) <= mostAge; backoff = min(2*backoff, mostBackoff) {
+		if err := q.send(ctx, e.event); err == nil || errors.Is(err, errRejected) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff + rand.N(backoff/4)): // up to a quarter more, so that many controllers do not ask at the same time
+		}
+	}
+	q.drop(e.event, droppedOld)
 }
 
 // send makes one attempt to send an event, and reports its outcome.
@@ -293,4 +264,4 @@ func (m *meters) attempt(r Receiver, err error) {
 
 func (m *meters) drop(r Receiver, reason string) { m.dropped.WithLabelValues(r.Name, reason).Inc() }
 
-func (m *meters) pending(r Receiver, n int) { m.queued.WithLabelValues(r.Name).Set(float64(n)) }
+func (m *meters) pending(r Receiver, more float64) { m.queued.WithLabelValues(r.Name).Add(more) }
