@@ -29,59 +29,45 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// options are the controller's flags.
+// options are the flags. Those of the controller are bound to its options.
 type options struct {
-	kubeconfig     string
-	namespace      string
-	nodeName       string
-	leaderElect    bool
-	leaseDuration  time.Duration
-	metricsAddress string
-	metricsSecure  bool
-	probeAddress   string
-	agentTimeout   time.Duration
-	notReadyGrace  time.Duration
-	writers        int
-	startupTaint   controller.StartupTaint
-	maintenance    []string
-	notify         []string
-	prometheus     []string
-	servers        []gate.Server     // of prometheus
-	receivers      []notify.Receiver // of notify
-	log            program.Log
+	controller.Options
+	kubeconfig         string
+	notify, prometheus []string
+	log                program.Log
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: $KUBECONFIG, else the pod's ServiceAccount")
-	f.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace,
+	f.StringVar(&o.Namespace, "namespace", v1alpha1.SystemNamespace,
 		"namespace of the revisions' ConfigMaps and of the Lease; nodes need permission to read ConfigMaps there")
-	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"),
+	f.StringVar(&o.NodeName, "node-name", os.Getenv("NODE_NAME"),
 		"name of the node that this controller runs on, which is updated last (default: $NODE_NAME)")
-	f.BoolVar(&o.leaderElect, "leader-elect", true,
+	f.BoolVar(&o.LeaderElection, "leader-elect", true,
 		"work only while holding the Lease evenkeel-controller; if false, no other controller may run")
-	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration,
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration,
 		"how long the Lease is valid without renewal; its holder stops after two thirds of this time")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "address for /metrics; 0: none")
-	f.BoolVar(&o.metricsSecure, "metrics-secure", true,
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address for /metrics; 0: none")
+	f.BoolVar(&o.MetricsSecure, "metrics-secure", true,
 		"serve /metrics with TLS, only to clients that the API server knows and that may get /metrics; if false, with plain HTTP to everyone")
-	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
-	f.DurationVar(&o.agentTimeout, "agent-timeout", fleet.DefaultSettings.AgentTimeout.Duration,
+	f.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
+	f.DurationVar(&o.AgentTimeout, "agent-timeout", fleet.DefaultSettings.AgentTimeout.Duration,
 		"how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back; should be at least "+
 			"50s: an agent can take 47s to come back after an outage")
-	f.DurationVar(&o.notReadyGrace, "not-ready-grace", fleet.DefaultSettings.NotReadyGrace.Duration,
+	f.DurationVar(&o.NotReadyGrace, "not-ready-grace", fleet.DefaultSettings.NotReadyGrace.Duration,
 		"how long a node may be NotReady after an assignment before it counts as failed")
 	f.StringArrayVar(&o.prometheus, "prometheus-server", nil,
 		"Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
-	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
-	f.StringSliceVar(&o.maintenance, "maintenance", nil,
+	f.IntVar(&o.Writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
+	f.StringSliceVar(&o.Maintenance, "maintenance", nil,
 		"key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; "+
 			"may be repeated")
-	f.StringVar(&o.startupTaint.Key, "startup-taint", v1alpha1.TaintUnconfigured,
+	f.StringVar(&o.Startup.Key, "startup-taint", v1alpha1.TaintUnconfigured,
 		"key of the taint with which kubelets register (effect NoSchedule), and which is removed when the node runs its configuration; empty: "+
 			"none")
-	f.DurationVar(&o.startupTaint.Times.Grace, "startup-grace", time.Minute,
+	f.DurationVar(&o.Startup.Times.Grace, "startup-grace", time.Minute,
 		"how long a new node that no rollout selects keeps the startup taint: labels often arrive after the Node")
-	f.DurationVar(&o.startupTaint.Times.Deadline, "startup-deadline", 10*time.Minute,
+	f.DurationVar(&o.Startup.Times.Deadline, "startup-deadline", 10*time.Minute,
 		"when the startup taint is removed from a new node in any case; shorter than the time that the cluster's autoscaler gives a node to "+
 			"start")
 	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be "+
@@ -98,35 +84,35 @@ const maxMaintenance = 50
 // check validates the flags.
 func (o *options) check() error {
 	switch {
-	case len(validation.IsDNS1123Label(o.namespace)) > 0:
-		return program.Usage("--namespace must be the name of a namespace, not %q", o.namespace)
-	case o.leaderElect && o.leaseDuration < shortestLease:
-		return program.Usage("--leader-elect-lease-duration must be at least %s, not %s", shortestLease, o.leaseDuration)
-	case o.agentTimeout <= 0:
-		return program.Usage("--agent-timeout must be greater than 0, not %s", o.agentTimeout)
-	case o.notReadyGrace < 0:
-		return program.Usage("--not-ready-grace must be at least 0, not %s", o.notReadyGrace)
-	case o.writers < 1 || o.writers > 1000:
-		return program.Usage("--writers must be 1 to 1000, not %d", o.writers)
+	case len(validation.IsDNS1123Label(o.Namespace)) > 0:
+		return program.Usage("--namespace must be the name of a namespace, not %q", o.Namespace)
+	case o.LeaderElection && o.LeaseDuration < shortestLease:
+		return program.Usage("--leader-elect-lease-duration must be at least %s, not %s", shortestLease, o.LeaseDuration)
+	case o.AgentTimeout <= 0:
+		return program.Usage("--agent-timeout must be greater than 0, not %s", o.AgentTimeout)
+	case o.NotReadyGrace < 0:
+		return program.Usage("--not-ready-grace must be at least 0, not %s", o.NotReadyGrace)
+	case o.Writers < 1 || o.Writers > 1000:
+		return program.Usage("--writers must be 1 to 1000, not %d", o.Writers)
 	}
-	for _, key := range o.maintenance {
+	for _, key := range o.Maintenance {
 		if err := fleet.CheckMaintenanceKey(key); err != nil {
 			return program.Usage("--maintenance %w", err)
 		}
 	}
-	if err := fleet.CheckStartupTaint(o.startupTaint.Key); err != nil {
+	if err := fleet.CheckStartupTaint(o.Startup.Key); err != nil {
 		return program.Usage("--startup-taint %w", err)
 	}
-	if slices.Contains(o.maintenance, o.startupTaint.Key) {
-		return program.Usage("--maintenance must not be %s, which is the --startup-taint", o.startupTaint.Key)
+	if slices.Contains(o.Maintenance, o.Startup.Key) {
+		return program.Usage("--maintenance must not be %s, which is the --startup-taint", o.Startup.Key)
 	}
-	if t := o.startupTaint.Times; t.Grace < 0 || t.Deadline <= t.Grace {
+	if t := o.Startup.Times; t.Grace < 0 || t.Deadline <= t.Grace {
 		return program.Usage("--startup-grace (%s) must be at least 0 and shorter than --startup-deadline (%s)", t.Grace, t.Deadline)
 	}
-	if len(o.maintenance) > maxMaintenance {
-		return program.Usage("--maintenance may be given at most %d times, not %d", maxMaintenance, len(o.maintenance))
+	if len(o.Maintenance) > maxMaintenance {
+		return program.Usage("--maintenance may be given at most %d times, not %d", maxMaintenance, len(o.Maintenance))
 	}
-	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.probeAddress} {
+	for flag, address := range map[string]string{"metrics-bind-address": o.MetricsAddress, "health-probe-bind-address": o.ProbeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
 			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
@@ -141,16 +127,15 @@ func (o *options) check() error {
 }
 
 func (o *options) parseReceivers() error {
-	o.receivers = nil
 	for i, text := range o.notify {
 		r, err := notify.ParseReceiver(text)
 		if err != nil { // without the text: the URL can contain a secret
 			return program.Usage("--notify, number %d: %v", i+1, err)
 		}
-		if slices.ContainsFunc(o.receivers, func(x notify.Receiver) bool { return x.Name == r.Name }) {
+		if slices.ContainsFunc(o.Notify, func(x notify.Receiver) bool { return x.Name == r.Name }) {
 			return program.Usage("--notify: two receivers have the name %s", r.Name)
 		}
-		o.receivers = append(o.receivers, r)
+		o.Notify = append(o.Notify, r)
 	}
 	return nil
 }
@@ -162,16 +147,15 @@ func (o *options) parseServers() error {
 	if len(o.prometheus) > maxServers {
 		return program.Usage("--prometheus-server may be given at most %d times, not %d", maxServers, len(o.prometheus))
 	}
-	o.servers = nil
 	for _, text := range o.prometheus {
 		s, err := gate.ParseServer(text)
 		if err != nil {
 			return program.Usage("--prometheus-server: %v", err)
 		}
-		if slices.ContainsFunc(o.servers, func(other gate.Server) bool { return other.Name == s.Name }) {
+		if slices.ContainsFunc(o.PrometheusServers, func(other gate.Server) bool { return other.Name == s.Name }) {
 			return program.Usage("--prometheus-server: two servers have the name %s", s.Name)
 		}
-		o.servers = append(o.servers, s)
+		o.PrometheusServers = append(o.PrometheusServers, s)
 	}
 	return nil
 }
@@ -206,22 +190,13 @@ func run(ctx context.Context, o *options) error {
 	libraries := logr.FromSlogHandler(log.Handler())
 	ctrllog.SetLogger(libraries)
 	klog.SetLogger(libraries)
-	c, err := controller.New(config, controller.Options{
-		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
-		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
-		AgentTimeout: o.agentTimeout, NotReadyGrace: o.notReadyGrace,
-		Maintenance:    o.maintenance,
-		Startup:        o.startupTaint,
-		Notify:         o.receivers,
-		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
-		PrometheusServers: o.servers,
-		MetricsAddress:    o.metricsAddress, MetricsSecure: o.metricsSecure, ProbeAddress: o.probeAddress,
-		Log: log, Registry: metrics.Registry,
-	})
+	o.Version, o.Commit = version, program.NewInfo("evenkeel-controller", version, commit).Commit
+	o.Log, o.Registry = log, metrics.Registry
+	c, err := controller.New(config, o.Options)
 	if err != nil {
 		return err
 	}
-	log.Info("evenkeel-controller", "version", version, "namespace", o.namespace, "node", o.nodeName)
+	log.Info("evenkeel-controller", "version", version, "namespace", o.Namespace, "node", o.NodeName)
 	if err := c.Run(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("stopped: %w", err)
 	}
