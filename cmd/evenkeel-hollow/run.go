@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -249,14 +248,8 @@ func (o *options) carryOut(ctx context.Context, f *hollow.Fleet, c change) error
 
 // summary is one line about all nodes, the most frequent state first.
 func summary(states map[string]int) string {
-	names := slices.SortedFunc(maps.Keys(states), func(a, b string) int {
-		if states[a] != states[b] {
-			return states[b] - states[a]
-		}
-		return strings.Compare(a, b)
-	})
-	sum, parts := 0, make([]string, 0, len(names))
-	for _, name := range names {
+	sum, parts := 0, []string(nil)
+	for _, name := range printable.MostFirst(states) {
 		sum += states[name]
 		parts = append(parts, fmt.Sprintf("%d %s", states[name], name))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -16,9 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/transport"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -108,19 +111,18 @@ func nodeConfigPath(node string) string {
 // listNodes returns the names of all Nodes, and whether each is hollow.
 func (a *api) listNodes(ctx context.Context) (map[string]bool, error) {
 	hollow := map[string]bool{}
-	options := metav1.ListOptions{Limit: 500}
-	for {
-		list, err := a.core.Nodes().List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("list Nodes: %w", err)
-		}
-		for i := range list.Items {
-			hollow[list.Items[i].Name] = isHollow(&list.Items[i])
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return hollow, nil
-		}
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return a.core.Nodes().List(ctx, o)
 	}
+	err := pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		n := o.(*corev1.Node)
+		hollow[n.Name] = isHollow(n)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	return hollow, nil
 }
 
 func isHollow(n *corev1.Node) bool { return n.Labels[Label] == "true" }
@@ -188,9 +190,7 @@ func newNode(name, zone string, size payload.Capacity, labels map[string]string,
 	if zone != "" {
 		all[corev1.LabelTopologyZone] = zone
 	}
-	for key, value := range labels {
-		all[key] = value
-	}
+	maps.Copy(all, labels)
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewMilliQuantity(size.CPU, resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(size.Memory, resource.BinarySI), corev1.ResourcePods: resource.MustParse("110"),

@@ -110,26 +110,15 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Prefix == "" {
-		o.Prefix = "hollow-"
-	}
-	if o.Version == "" {
-		o.Version = "hollow"
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.AgentLog == nil {
-		o.AgentLog = slog.New(slog.DiscardHandler)
-	}
+	discard := slog.New(slog.DiscardHandler)
+	o.Prefix, o.Version = cmp.Or(o.Prefix, "hollow-"), cmp.Or(o.Version, "hollow")
+	o.Log, o.AgentLog = cmp.Or(o.Log, discard), cmp.Or(o.AgentLog, discard)
 	if o.Metrics == nil {
 		shared := agent.NewMetrics("", o.Version, "") // because thousands of copies would be large
 		o.Metrics = func(string) *agent.Metrics { return shared }
 	}
 	for _, d := range []*time.Duration{&o.Limits.TrialDuration, &o.Limits.HealthTimeout, &o.Limits.ReadyTimeout} {
-		if *d == 0 {
-			*d = 5 * time.Second
-		}
+		*d = cmp.Or(*d, 5*time.Second)
 	}
 	// On machines of their own, agents decide more often. Here, thousands of nodes that rest would take the processors from those that work.
 	o.Limits.RestInterval = cmp.Or(o.Limits.RestInterval, time.Minute)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
@@ -192,10 +194,8 @@ func (n *node) state() string {
 	case n.status.Trial != nil:
 		return stateInTrial
 	}
-	for _, c := range n.status.Conditions {
-		if c.Type == v1alpha1.ConditionConfigOK {
-			return c.Reason
-		}
+	if c := meta.FindStatusCondition(n.status.Conditions, v1alpha1.ConditionConfigOK); c != nil {
+		return c.Reason
 	}
 	return stateUnknown
 }
