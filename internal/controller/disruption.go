@@ -188,21 +188,19 @@ func (c *Controller) readStaticPods(ctx context.Context, r *rolloutEntry, now ti
 }
 
 // readBudgets reads all PodDisruptionBudgets.
-func (c *Controller) readBudgets(ctx context.Context) ([]fleet.DisruptionBudget, error) {
-	var out []fleet.DisruptionBudget
-	err := c.readPages(ctx, "PodDisruptionBudgets", func(o ...client.ListOption) (string, error) {
+func (c *Controller) readBudgets(ctx context.Context) (budgets []policyv1.PodDisruptionBudget, err error) {
+	err = c.readPages(ctx, "PodDisruptionBudgets", func(o ...client.ListOption) (string, error) {
 		list := &policyv1.PodDisruptionBudgetList{}
 		err := c.client.List(ctx, list, o...)
-		for i := range list.Items {
-			out = append(out, fleet.BudgetOf(&list.Items[i]))
-		}
+		budgets = append(budgets, list.Items...)
 		return list.Continue, err
 	})
-	return out, err
+	return budgets, err
 }
 
 // podsAt reads the pods of a node, and counts those that a restart of the kubelet makes unready, by PodDisruptionBudget.
-func (c *Controller) podsAt(ctx context.Context, name string, budgets []fleet.DisruptionBudget) ([]rollout.BudgetPods, error) {
+func (c *Controller) podsAt(ctx context.Context, name string,
+	budgets []policyv1.PodDisruptionBudget) ([]rollout.BudgetPods, error) {
 	node, config := c.fleet.nodeAndConfig(name)
 	if node == nil || config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)

@@ -55,40 +55,31 @@ func resets(node *corev1.Node) bool {
 	return err == nil && v.Major() == 1 && v.Minor() <= LastResetting
 }
 
-// DisruptionBudget is a PodDisruptionBudget.
-type DisruptionBudget struct {
-	Namespace, Name string
-	Allowed         int // disruptions
-	selector        labels.Selector
+// Covers reports whether a PodDisruptionBudget selects a pod of its namespace. The API server ignores an invalid selector, too.
+func Covers(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && b.Namespace == p.Namespace && selector.Matches(labels.Set(p.Labels))
 }
 
-// BudgetOf returns a PodDisruptionBudget. It allows nothing while its status is of an earlier spec.
-func BudgetOf(b *policyv1.PodDisruptionBudget) DisruptionBudget {
-	out := DisruptionBudget{Namespace: b.Namespace, Name: b.Name, selector: labels.Nothing()}
-	if s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil {
-		out.selector = s
-	}
-	if b.Status.ObservedGeneration >= b.Generation {
-		out.Allowed = max(0, int(b.Status.DisruptionsAllowed))
-	}
-	return out
-}
-
-// key identifies a budget in a plan.
-func (b *DisruptionBudget) key() string { return b.Namespace + "/" + b.Name }
-
-// AllowedBy returns the disruptions that the budgets allow, as a plan takes them.
-func AllowedBy(budgets []DisruptionBudget) map[string]int {
+// AllowedBy returns the disruptions that the budgets allow, as a plan takes them. A budget whose status is of an earlier spec allows none.
+func AllowedBy(budgets []policyv1.PodDisruptionBudget) map[string]int {
 	out := map[string]int{}
 	for i := range budgets {
-		out[budgets[i].key()] = budgets[i].Allowed
+		allowed := 0
+		if st := &budgets[i].Status; st.ObservedGeneration >= budgets[i].Generation {
+			allowed = max(0, int(st.DisruptionsAllowed))
+		}
+		out[budgetKey(&budgets[i])] = allowed
 	}
 	return out
 }
+
+func budgetKey(b *policyv1.PodDisruptionBudget) string { return b.Namespace + "/" + b.Name }
 
 // DisruptedPods counts the pods of a node that a restart of its kubelet makes unready, by PodDisruptionBudget. pods are all pods of
 // the node. The node and its NodeConfig may be stripped.
-func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod, budgets []DisruptionBudget) []rollout.BudgetPods {
+func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod,
+	budgets []policyv1.PodDisruptionBudget) []rollout.BudgetPods {
 	var reset []*corev1.Pod
 	static := int64(0)
 	for i := range pods {
@@ -108,8 +99,8 @@ func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod
 	counts := map[string]int{}
 	for _, p := range reset {
 		for i := range budgets {
-			if b := &budgets[i]; b.Namespace == p.Namespace && b.selector.Matches(labels.Set(p.Labels)) {
-				counts[b.key()]++
+			if b := &budgets[i]; Covers(b, p) {
+				counts[budgetKey(b)]++
 			}
 		}
 	}

@@ -84,12 +84,12 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 		pod(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }),
 		pod(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }),
 	}
-	budget := func(name string, s *metav1.LabelSelector) DisruptionBudget {
-		return BudgetOf(&policyv1.PodDisruptionBudget{
+	budget := func(name string, s *metav1.LabelSelector) policyv1.PodDisruptionBudget {
+		return policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: s}, Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1},
-		})
+		}
 	}
-	budgets := []DisruptionBudget{
+	budgets := []policyv1.PodDisruptionBudget{
 		budget("web", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}), budget("all", &metav1.LabelSelector{}), budget("none", nil),
 		budget("broken", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}),
 	}
@@ -114,10 +114,10 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 }
 
 func TestABudgetWhoseStatusIsOldAllowsNothing(t *testing.T) {
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 5}}
-	assert.Equal(t, BudgetOf(b).Allowed, 0, "it allows")
-	b.Status.ObservedGeneration = 2
-	assert.Equal(t, BudgetOf(b).Allowed, 5, "it allows")
+	b := []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 5}}}
+	assert.Equal(t, AllowedBy(b)["/"], 0, "it allows")
+	b[0].Status.ObservedGeneration = 2
+	assert.Equal(t, AllowedBy(b)["/"], 5, "it allows")
 }
 
 func TestStaticPodsThatAreNotReady(t *testing.T) {

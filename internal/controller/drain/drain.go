@@ -281,8 +281,7 @@ func severalBudgets(ctx context.Context, api kubernetes.Interface, pods []corev1
 		}
 		var names []string
 		for j := range found {
-			selector, err := metav1.LabelSelectorAsSelector(found[j].Spec.Selector)
-			if err == nil && selector.Matches(labels.Set(pod.Labels)) { // the API server ignores the others, too
+			if fleet.Covers(&found[j], pod) {
 				names = append(names, found[j].Name)
 			}
 		}
