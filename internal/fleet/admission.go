@@ -37,26 +37,19 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 		return fmt.Errorf("%s has a key or a value that no label of a node can have: a key is such as topology.kubernetes.io/zone, "+
 			"a value has at most 63 letters, digits, dashes, dots and underscores, and letters or digits at both ends", strings.Join(bad, ", "))
 	}
-	var numbers, percentages []int
+	amounts := map[intstr.Type][]int32{} // numbers and percentages
 	for _, step := range s.Strategy.Steps {
-		if n := step.Nodes; n == nil {
-			continue
-		} else if n.Type == intstr.Int {
-			numbers = append(numbers, int(n.IntVal))
-		} else if checkAmount(n) == nil {
-			percentages = append(percentages, int(rollout.RoundUp(n, 100)))
+		if n := step.Nodes; n != nil && (n.Type == intstr.Int || checkAmount(n) == nil) {
+			amounts[n.Type] = append(amounts[n.Type], rollout.RoundUp(n, 100))
 		}
 	}
-	for _, of := range []struct {
-		unit    string
-		amounts []int
-	}{{"", numbers}, {"%", percentages}} {
-		if slices.IsSorted(of.amounts) {
+	for _, kind := range []intstr.Type{intstr.Int, intstr.String} {
+		if slices.IsSorted(amounts[kind]) {
 			continue
 		}
 		var words []string
-		for _, n := range of.amounts {
-			words = append(words, fmt.Sprint(n)+of.unit)
+		for _, n := range amounts[kind] {
+			words = append(words, fmt.Sprint(n)+map[intstr.Type]string{intstr.String: "%"}[kind])
 		}
 		return fmt.Errorf("spec.strategy.steps must not go down, but go %s: a step says how many nodes shall be updated when it is done, not "+
 			"how many more", strings.Join(words, ", "))

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -54,9 +55,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		MachineKind: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " +
 			node.Labels[corev1.LabelInstanceTypeStable],
 	}
-	ready := ReadyCondition(node)
-	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue
-	n.Drain = DrainOf(node)
+	n.Ready, n.Drain = IsReady(node), DrainOf(node)
 	_, n.ControlPlane = node.Labels[LabelControlPlane]
 	n.Known = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue
@@ -66,7 +65,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	}
 	st := &nc.Status
 	n.HasConfig, n.Generation, n.Observed, n.Revoked = true, nc.Generation, st.ObservedGeneration, nc.Spec.Revoked
-	n.Reported = st.AgentVersion != "" || len(st.Conditions) > 0
+	n.Reported = HasReported(nc)
 	if st.RemoteConfig != "" && st.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
 		n.OtherSource = st.RemoteConfig
 	}
@@ -87,13 +86,11 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	if t := st.Trial; t != nil {
 		n.InTrial, n.TrialHealthy, n.TrialLength = true, t.HealthySeconds > 0, TrialLength(t)
 	}
-	for i := range st.Conditions {
-		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {
-			n.OK, n.Reason = c.Status, c.Reason
-			n.Error = cmp.Or(st.Error, c.Message)
-		} else if c.Type == v1alpha1.ConditionPodsStarted {
-			n.PodStarts, n.PodsRefused = c.Reason, c.Message
-		}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
+		n.OK, n.Reason, n.Error = c.Status, c.Reason, cmp.Or(st.Error, c.Message)
+	}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionPodsStarted); c != nil {
+		n.PodStarts, n.PodsRefused = c.Reason, c.Message
 	}
 	for _, b := range st.BadConfigs {
 		n.Provisional = n.Provisional || b.Provisional && b.UID == n.Source.Content().UID
@@ -233,12 +230,9 @@ const MaxAhead = time.Minute
 // record then counts from the creation of the Node, or from when the controller began to observe the fleet.
 func IgnoreLater(n *rollout.Node, latest time.Time) {
 	o := &n.Observation
-	for _, t := range []time.Time{o.HealthySince, o.Blocked, o.Maintenance.Since, o.Maintenance.Ended} {
-		if t.After(latest) {
-			n.Observation = rollout.Observation{}
-			ignore(n, "the annotation "+v1alpha1.AnnotationObserved)
-			break
-		}
+	if rollout.Latest(o.HealthySince, o.Blocked, o.Maintenance.Since, o.Maintenance.Ended).After(latest) {
+		n.Observation = rollout.Observation{}
+		ignore(n, "the annotation "+v1alpha1.AnnotationObserved)
 	}
 	if n.Source.By().AssignedAt.After(latest) {
 		n.Source = n.Source.DeepCopy()

@@ -35,34 +35,34 @@ func StripNode(n *corev1.Node) {
 	var taints []corev1.Taint
 	others := 0
 	for _, t := range n.Spec.Taints {
+		kept := corev1.Taint{Key: intern(t.Key), Effect: intern(t.Effect)}
 		switch {
 		case t.Key == v1alpha1.TaintDraining:
-			taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+			kept.Value = t.Value
 		case isMaintenanceTaint(t.Key, nil):
-			taints = append(taints, corev1.Taint{Key: intern(t.Key)})
-		case others < maxAnnouncements:
+		case others == maxAnnouncements:
+			continue
+		default:
 			others++
-			taints = append(taints, corev1.Taint{Key: intern(t.Key), Effect: intern(t.Effect)})
 		}
+		taints = append(taints, kept)
 	}
 	n.Spec = corev1.NodeSpec{Taints: taints, Unschedulable: n.Spec.Unschedulable}
 	info := n.Status.NodeInfo
 	var conditions []corev1.NodeCondition
 	others = 0
 	for _, c := range n.Status.Conditions {
-		switch {
-		case c.Type == corev1.NodeReady:
-			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status),
-				LastTransitionTime: c.LastTransitionTime})
-		case c.Status == corev1.ConditionTrue && slices.Contains(pressures, c.Type):
-			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue,
-				LastTransitionTime: c.LastTransitionTime})
+		kept := corev1.NodeCondition{Type: intern(c.Type), Status: intern(c.Status)}
+		switch is := c.Status == corev1.ConditionTrue; {
+		case c.Type == corev1.NodeReady, is && slices.Contains(pressures, c.Type):
+			kept.LastTransitionTime = c.LastTransitionTime
 		case isMaintenanceCondition(&c, nil):
-			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
-		case c.Status == corev1.ConditionTrue && others < maxAnnouncements:
+		case is && others < maxAnnouncements:
 			others++
-			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
+		default:
+			continue
 		}
+		conditions = append(conditions, kept)
 	}
 	n.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{
 		KubeletVersion: intern(info.KubeletVersion), Architecture: intern(info.Architecture), OperatingSystem: intern(info.OperatingSystem),
