@@ -119,7 +119,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 			l := lead(&now, o, []*model{honest, forged}, func(_ *model, t time.Time) time.Time { return t })
 			got := l.fleet.offsetOf(l.fleet.rollouts["r"])
 			assert.That(t, got == 0, "the clock is %s ahead", got)
-			for _, number := range l.fleet.assignedNumbers("r") {
+			for _, number := range l.fleet.objectsOf(l.fleet.rollouts["r"].object).Assigned {
 				assert.That(t, number == 1, "a node was assigned revision %d", number)
 			}
 			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})

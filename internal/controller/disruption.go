@@ -131,9 +131,6 @@ func (c *Controller) addDisruptions(r *rolloutEntry, in *planInput) {
 			}
 		}
 	}
-	if len(r.disruptions.nodes) == 0 {
-		return
-	}
 	for i := range in.nodes {
 		in.nodes[i].Disruptions = r.disruptions.nodes[in.nodes[i].Name]
 	}
@@ -201,15 +198,15 @@ func (c *Controller) readBudgets(ctx context.Context) (budgets []policyv1.PodDis
 // podsAt reads the pods of a node, and counts those that a restart of the kubelet makes unready, by PodDisruptionBudget.
 func (c *Controller) podsAt(ctx context.Context, name string,
 	budgets []policyv1.PodDisruptionBudget) ([]rollout.BudgetPods, error) {
-	node, config := c.fleet.nodeAndConfig(name)
-	if node == nil || config == nil {
+	known := c.fleet.pair(name)
+	if known.Node == nil || known.Config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)
 	}
 	pods, err := c.podsOf(ctx, name, metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
-	return fleet.DisruptedPods(node, config, pods, budgets), nil
+	return fleet.DisruptedPods(known.Node, known.Config, pods, budgets), nil
 }
 
 // podsOf reads the pods of a node in a namespace.
@@ -236,14 +233,4 @@ func (c *Controller) readPages(ctx context.Context, what string, read func(...cl
 		}
 	}
 	return fmt.Errorf("list %s: there are more than %d", what, readPage*maxPages)
-}
-
-// nodeAndConfig returns a Node and its NodeConfig as they are known; nil if there is none.
-func (f *cache) nodeAndConfig(name string) (*corev1.Node, *v1alpha1.NodeConfig) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n := f.nodes[name]; n != nil {
-		return n.node, n.config
-	}
-	return nil, nil
 }

@@ -187,50 +187,35 @@ func (f *cache) revision(owner, name string) *corev1.ConfigMap {
 	return f.revisions[owner][name]
 }
 
-// revisionsOf returns the ConfigMaps of a rollout's revisions, by name.
-func (f *cache) revisionsOf(owner string) map[string]*corev1.ConfigMap {
+// objectsOf returns the objects that the plan of a rollout depends on, besides nodes.
+func (f *cache) objectsOf(o *v1alpha1.NodeConfigRollout) fleet.Objects {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.revisions[owner])
-}
-
-// stoppedElsewhere returns the names of the ConfigMaps of stopped revisions of all rollouts but one, in order.
-func (f *cache) stoppedElsewhere(owner string) []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var names []string
-	for other, revisions := range f.revisions {
+	all := fleet.Objects{Rollout: o, Revisions: maps.Clone(f.revisions[o.Name])}
+	for owner, revisions := range f.revisions {
 		for name, cm := range revisions {
-			if other != owner && fleet.MarkedStopped(cm) {
-				names = append(names, name)
+			if owner != o.Name && fleet.MarkedStopped(cm) {
+				all.StoppedElsewhere = append(all.StoppedElsewhere, name)
 			}
 		}
 	}
-	slices.Sort(names)
-	return names
-}
-
-// assignedNumbers returns the numbers of a rollout's revisions that nodes are assigned.
-func (f *cache) assignedNumbers(owner string) []int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var numbers []int64
+	slices.Sort(all.StoppedElsewhere)
 	for _, n := range f.nodes {
-		if by := n.observed.Source.By(); by.Name == owner {
-			numbers = append(numbers, by.Revision)
+		if by := n.observed.Source.By(); by.Name == o.Name {
+			all.Assigned = append(all.Assigned, by.Revision)
 		}
 	}
-	return numbers
+	return all
 }
 
-// config returns the NodeConfig of a node, nil if there is none, and whether the Node is Ready.
-func (f *cache) config(name string) (nc *v1alpha1.NodeConfig, ready bool) {
+// pair returns a Node and its NodeConfig as they are known.
+func (f *cache) pair(name string) (p fleet.Pair) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := f.nodes[name]; n != nil {
-		return n.config, n.observed.Ready
+		p.Node, p.Config = n.node, n.config
 	}
-	return nil, false
+	return p
 }
 
 // uncertainWrite is a write to a NodeConfig whose outcome is unknown.
@@ -450,23 +435,18 @@ func (f *cache) revisionsInUse() map[types.UID]bool {
 		if n.config == nil {
 			continue
 		}
-		if s := n.config.Spec.ConfigSource; s != nil {
-			if s.ConfigMapRef != nil {
-				out[s.ConfigMapRef.UID] = true
-			}
-			if s.RolloutRef != nil && s.RolloutRef.Previous != nil {
-				out[s.RolloutRef.Previous.ConfigMapRef.UID] = true
-			}
-		}
-		st := &n.config.Status
-		if st.Assigned != nil {
-			out[st.Assigned.UID] = true
-		}
-		if st.Active != nil {
-			out[st.Active.UID] = true
+		s, st := n.config.Spec.ConfigSource, &n.config.Status
+		out[s.Content().UID] = true
+		if p := s.By().Previous; p != nil {
+			out[p.ConfigMapRef.UID] = true
 		}
 		if st.LastKnownGood != nil {
 			out[st.LastKnownGood.UID] = true
+		}
+		for _, r := range []*v1alpha1.ConfigRevision{st.Assigned, st.Active} {
+			if r != nil {
+				out[r.UID] = true
+			}
 		}
 	}
 	return out

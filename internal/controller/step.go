@@ -123,8 +123,8 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 // inputOf returns the input of a rollout's plan, without nodes. It creates the ConfigMap of the target if there is
 // none. If the template is invalid, the target stays as it is.
 func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (in rollout.Input, err error) {
-	all := fleet.Objects{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name),
-		StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
+	all := c.fleet.objectsOf(o)
+	all.Settings = c.settings
 	all.Settings.StartProbe = c.mayProbe(ctx, o)
 	if all.Template, err = c.template(ctx, r, o); err != nil {
 		return in, err
@@ -135,9 +135,6 @@ func (c *Controller) inputOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.N
 	}
 	all.ReadPods = &readPods
 	all.Now = c.fleet.timeOf(r)
-	if o.Status.UpdateRevision == nil {
-		all.Assigned = c.fleet.assignedNumbers(o.Name)
-	}
 	if in = fleet.Build(all); in.Invalid == "" {
 		uid, err := c.ensureRevision(ctx, o, all.Template.Content, in.Target)
 		if invalid := (*invalidTemplate)(nil); errors.As(err, &invalid) {

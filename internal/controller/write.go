@@ -48,13 +48,14 @@ type operation struct {
 // assignment. After an error, the spec was not written, or the outcome is unknown and noted in the fleet.
 func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m rollout.Move, trial *v1alpha1.TrialTerms) error {
 	name := planned.Name
-	known, ready := c.fleet.config(name)
+	pair := c.fleet.pair(name)
+	known := pair.Config
 	switch {
 	case known == nil:
 		return fmt.Errorf("NodeConfig %s is gone", name)
 	case known.Generation != planned.Generation: // a person has written a spec since the plan
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
-	case planned.Ready && !ready && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
+	case planned.Ready && (pair.Node == nil || !fleet.IsReady(pair.Node)) && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
 		// With the revision, the node would look as if the revision had made it NotReady.
 		return fmt.Errorf("node %s became NotReady: %w", name, errConflict)
 	}
@@ -83,7 +84,7 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	if err := c.reread(ctx, name); err != nil {
 		return err
 	}
-	if now, _ := c.fleet.config(name); now == nil || now.UID != known.UID || now.Generation != known.Generation {
+	if now := c.fleet.pair(name).Config; now == nil || now.UID != known.UID || now.Generation != known.Generation {
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	}
 	return fmt.Errorf("write the spec of NodeConfig %s: %w", name, err)
@@ -134,7 +135,7 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 
 // annotate writes an annotation of a NodeConfig, unless the NodeConfig is gone or was created again.
 func (c *Controller) annotate(ctx context.Context, object, name, annotation string, value any) error {
-	known, _ := c.fleet.config(name)
+	known := c.fleet.pair(name).Config
 	if known == nil {
 		return nil
 	}
@@ -169,7 +170,7 @@ func (c *Controller) reread(ctx context.Context, name string) error {
 		c.fleet.setConfig(nc)
 		return nil
 	case apierrors.IsNotFound(err):
-		if known, _ := c.fleet.config(name); known != nil {
+		if known := c.fleet.pair(name).Config; known != nil {
 			c.fleet.deleteConfig(name, known.UID)
 		}
 		return nil
@@ -186,7 +187,7 @@ func (c *Controller) rereadUncertain(ctx context.Context, r *rolloutEntry) (time
 		if err := c.reread(ctx, w.node); err != nil {
 			return time.Time{}, err
 		}
-		if nc, _ := c.fleet.config(w.node); nc == nil || nc.Generation > w.generation || !read.Before(w.until) {
+		if nc := c.fleet.pair(w.node).Config; nc == nil || nc.Generation > w.generation || !read.Before(w.until) {
 			c.fleet.markUncertain(w.node, time.Time{})
 		} else if until.Before(w.until) {
 			until = w.until
