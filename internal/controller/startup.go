@@ -46,12 +46,12 @@ type startupDue struct {
 }
 
 // setStartup keeps what a rollout's plan has for nodes with the startup taint.
-func (f *cache) setStartup(name string, nodes []rollout.Node, states []rollout.Startup) {
+func (f *cache) setStartup(name string, nodes []rollout.Node, states map[int]rollout.StartupState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range states {
-		if n := f.startup[nodes[s.Node].Name]; n != nil {
-			n.startup, n.startupOf = s.State, name
+	for i, state := range states {
+		if n := f.startup[nodes[i].Name]; n != nil {
+			n.startup, n.startupOf = state, name
 		}
 	}
 }

@@ -22,12 +22,6 @@ const (
 	StartupNothing                        // the rollout has nothing for the node now
 )
 
-// Startup is the state of one node with the startup taint.
-type Startup struct {
-	Node  int // index into the nodes of the plan
-	State StartupState
-}
-
 // StartupNode is what is known about a Node with the startup taint.
 type StartupNode struct {
 	Created  time.Time // by the API server's clock
@@ -76,9 +70,10 @@ func (n StartupNode) Release(now time.Time, t StartupTimes) (why StartupRelease,
 
 // startup finds out what the nodes with the startup taint can expect.
 func (d *planner) startup() {
+	d.Startup = map[int]StartupState{}
 	for i := range d.nodes {
 		if n := &d.nodes[i]; n.Startup && n.Owner == "" {
-			d.Startup = append(d.Startup, Startup{i, d.startupState(i)})
+			d.Startup[i] = d.startupState(i)
 		}
 	}
 }

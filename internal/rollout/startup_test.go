@@ -68,8 +68,9 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 	n.Created, n.Startup, n.Idle = w.now, true, true
 	change(w, n)
 	r := w.plan()
-	assert.Must(t, len(r.Startup) == 1 && r.Startup[0].Node == 9, "the plan is about %+v", r.Startup)
-	return r.Startup[0].State, r
+	state, is := r.Startup[9]
+	assert.Must(t, len(r.Startup) == 1 && is, "the plan is about %+v", r.Startup)
+	return state, r
 }
 
 // assignedR1 gives a node r1 as a new node, and lets its agent answer.
@@ -168,16 +169,12 @@ func TestStartupTaintsInRandomFleets(t *testing.T) {
 			}
 			w.in.Now = w.now
 			r := w.decide()
-			states := map[int]StartupState{}
-			for _, s := range r.Startup {
-				states[s.Node] = s.State
-			}
 			for i := range w.nodes {
 				n := &w.nodes[i]
 				if !n.Startup {
 					continue
 				}
-				state, planned := states[i]
+				state, planned := r.Startup[i]
 				assert.Must(t, planned != (n.Owner != ""), "%s of %q: the plan has %v", n.Name, n.Owner, planned)
 				why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
 				late := !w.now.Before(n.Created.Add(startupTimes.Deadline))

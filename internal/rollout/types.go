@@ -260,7 +260,7 @@ type Result struct {
 	DropProbe    []int                 // indexes of nodes whose start probes end without a result
 	Evict        []int                 // indexes of nodes over which an eviction pass is due
 	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
-	Startup      []Startup             // of nodes with the startup taint that this rollout has
+	Startup      map[int]StartupState  // by index of the nodes with the startup taint that this rollout has
 	Ask          []int                 // indexes of nodes to ask about the target; asking twice has no effect
 	NodeState    func(i int) NodeState // of a node
 	States       []State               // of all
