@@ -89,8 +89,3 @@ func (c *Controller) deleteOrphans(ctx context.Context, now time.Time) error {
 	}
 	return errors.Join(errs...)
 }
-
-func orphaned(nc *v1alpha1.NodeConfig, now time.Time) bool {
-	s := nc.Spec.ConfigSource
-	return now.Sub(nc.CreationTimestamp.Time) > orphanAge && (s == nil || s.RolloutRef != nil)
-}

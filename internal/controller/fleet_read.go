@@ -286,7 +286,10 @@ func (f *cache) orphans(now time.Time) []*v1alpha1.NodeConfig {
 	defer f.mu.Unlock()
 	var all []*v1alpha1.NodeConfig
 	for _, n := range f.nodes {
-		if n.node == nil && orphaned(n.config, now) {
+		if n.node != nil || now.Sub(n.config.CreationTimestamp.Time) <= orphanAge {
+			continue
+		}
+		if s := n.config.Spec.ConfigSource; s == nil || s.RolloutRef != nil { // no person wrote it
 			all = append(all, n.config)
 		}
 	}

@@ -68,7 +68,10 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 		spec.TakenBack.AssignedAt = s.RolloutRef.AssignedAt // as the agent has it, even if the plan ignored it
 	}
 	began := c.fleet.now()
-	err := c.patchSpec(ctx, known, spec)
+	// A status that an agent writes meanwhile is no conflict.
+	err := c.patchNodeConfig(ctx, "nodeconfig", name, types.JSONPatchType, []operation{
+		{"test", "/metadata/uid", known.UID}, {"test", "/metadata/generation", known.Generation}, {"add", "/spec", spec},
+	})
 	switch {
 	case err == nil:
 		return nil
@@ -88,16 +91,6 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	}
 	return fmt.Errorf("write the spec of NodeConfig %s: %w", name, err)
-}
-
-// patchSpec replaces the spec of a NodeConfig if nobody else has changed it. A status that an agent writes meanwhile is no
-// conflict.
-func (c *Controller) patchSpec(ctx context.Context, known *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) error {
-	return c.patchNodeConfig(ctx, "nodeconfig", known.Name, types.JSONPatchType, []operation{
-		{"test", "/metadata/uid", known.UID},
-		{"test", "/metadata/generation", known.Generation},
-		{"add", "/spec", spec},
-	})
 }
 
 // patchNodeConfig patches a NodeConfig and keeps the stored object. The metric of writes counts it as a write of object.

@@ -30,15 +30,6 @@ const MaxTrialLength = 168 * time.Hour
 // TrialLength returns the length of the trial that a node reports.
 func TrialLength(t *v1alpha1.Trial) time.Duration { return limitTrial(t.DurationSeconds) }
 
-// reportedTrial returns the length of a trial that a node uses if nothing sets it; 0 if its agent does not report it. The NodeConfig
-// may be nil.
-func reportedTrial(nc *v1alpha1.NodeConfig) time.Duration {
-	if nc == nil || nc.Status.DefaultTrialSeconds == nil {
-		return 0
-	}
-	return limitTrial(*nc.Status.DefaultTrialSeconds)
-}
-
 func limitTrial(seconds int64) time.Duration {
 	return time.Duration(min(max(seconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
 }
@@ -79,7 +70,10 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	n.Preflight = preflightOf(nc)
 	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
 	n.Disrupts = disrupts(node, st)
-	n.Active, n.DefaultTrial = st.Active, reportedTrial(nc)
+	n.Active = st.Active
+	if s := st.DefaultTrialSeconds; s != nil {
+		n.DefaultTrial = limitTrial(*s)
+	}
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = &l.ConfigRevision
 	}

@@ -10,13 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// precedes orders rollouts that select the same node: higher priority first, then older, then by name.
-func precedes(a, b Claim) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
-}
-
 // Holder returns which of the rollouts that select a node has it; empty if there is none. A node in progress stays with its
-// rollout.
+// rollout; others go to the one with the highest priority, then to the oldest, then by name.
 func Holder(claims []Claim, n *Node) string {
 	by := n.Source.By().Name
 	if n.inFlight() && slices.ContainsFunc(claims, func(c Claim) bool { return c.Name == by }) {
@@ -25,7 +20,9 @@ func Holder(claims []Claim, n *Node) string {
 	if len(claims) == 0 {
 		return ""
 	}
-	return slices.MinFunc(claims, precedes).Name
+	return slices.MinFunc(claims, func(a, b Claim) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	}).Name
 }
 
 // inFlight reports whether a node has not finished with its assignment.

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Claim identifies a rollout that selects a node. Precedes orders claims.
+// Claim identifies a rollout that selects a node. Holder orders claims.
 type Claim struct {
 	Name     string
 	Priority int32

@@ -112,7 +112,7 @@ func evictAll(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod, 
 		defer mu.Unlock()
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod has its name now
-		case isSeveralBudgets(err):
+		case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "more than one PodDisruptionBudget"):
 			refused.add(refusedFor(&pods[i], ""))
 		default: // 429 is the answer of its PodDisruptionBudget
 			waiting.add(nameOf(&pods[i]) + ": " + describe(err))
@@ -311,9 +311,4 @@ func budgetsIn(ctx context.Context, api kubernetes.Interface, namespace string) 
 
 func refusedFor(pod *corev1.Pod, budgets string) string {
 	return nameOf(pod) + " has more than one PodDisruptionBudget" + budgets + ", with which the API server evicts no pod: keep one of them"
-}
-
-// isSeveralBudgets reports whether an eviction failed because the pod has more than one PodDisruptionBudget.
-func isSeveralBudgets(err error) bool {
-	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "more than one PodDisruptionBudget")
 }
