@@ -6,20 +6,14 @@ package fleet
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
-)
-
-// The same patterns as in the admission policy evenkeel-rollout.
-var (
-	labelKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 )
 
 // CheckAdmission returns an error for what the admission policy evenkeel-rollout refuses, with the same message: an
@@ -68,15 +62,10 @@ func CheckAdmission(r *v1alpha1.NodeConfigRollout) error {
 
 // validSelector reports whether a node could have the labels of a selector.
 func validSelector(s *v1alpha1.Selector) bool {
-	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
-		if !labelKey.MatchString(key) || !labelValue.MatchString(s.MatchLabels[key]) {
-			return false
-		}
-	}
+	keys, values := slices.Collect(maps.Keys(s.MatchLabels)), slices.Collect(maps.Values(s.MatchLabels))
 	for _, e := range s.MatchExpressions {
-		if !labelKey.MatchString(e.Key) || slices.ContainsFunc(e.Values, func(v string) bool { return !labelValue.MatchString(v) }) {
-			return false
-		}
+		keys, values = append(keys, e.Key), append(values, e.Values...)
 	}
-	return true
+	return !slices.ContainsFunc(keys, func(key string) bool { return len(validation.IsQualifiedName(key)) > 0 }) &&
+		!slices.ContainsFunc(values, func(value string) bool { return len(validation.IsValidLabelValue(value)) > 0 })
 }

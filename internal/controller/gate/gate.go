@@ -15,6 +15,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"time"
@@ -96,11 +97,14 @@ func (s *Servers) Query(ctx context.Context, server, query string, sent func()) 
 	}
 	var request *url.Error
 	var network *net.OpError
+	var large *http.MaxBytesError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("no answer within %s", s.timeout)
 	case errors.As(err, &network) && network.Op == "dial":
 		err = fmt.Errorf("it cannot be reached (%w): check that it runs, and its address in --prometheus-server", network)
+	case errors.As(err, &large):
+		err = fmt.Errorf("the answer has more than %d bytes", large.Limit)
 	case errors.As(err, &request):
 		err = request.Err // the name of the server is enough
 	}

@@ -8,15 +8,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
@@ -31,14 +31,12 @@ type Server struct {
 	Transport http.RoundTripper
 }
 
-var serverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
 // ParseServer parses the value of a flag: name=URL[,token-file=FILE][,ca-file=FILE].
 func ParseServer(text string) (Server, error) {
 	name, rest, _ := strings.Cut(text, "=")
 	settings := strings.Split(rest, ",")
 	s := Server{Name: name, URL: settings[0]}
-	if !serverName.MatchString(name) {
+	if len(validation.IsDNS1123Label(name)) > 0 {
 		return s, fmt.Errorf("must be name=URL[,token-file=FILE][,ca-file=FILE], where the name has at most 63 lower-case letters, digits and "+
 			"dashes, not %q", text)
 	}
@@ -107,7 +105,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			"the API, "+
 			"and a token-file if that asks for a login", answer.StatusCode)
 	}
-	answer.Body = &limitedBody{body: answer.Body, left: maxAnswer + 1}
+	answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
 	return answer, nil
 }
 
@@ -161,22 +159,3 @@ func readSmall(path string) (string, error) {
 	}
 	return string(data), nil
 }
-
-// limitedBody is a body that fails after some bytes.
-type limitedBody struct {
-	body io.ReadCloser
-	left int
-}
-
-// Read implements io.Reader.
-func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
-	}
-	n, err := b.body.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
-}
-
-// Close implements io.Closer.
-func (b *limitedBody) Close() error { return b.body.Close() }

@@ -16,10 +16,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
@@ -32,12 +33,10 @@ type Receiver struct {
 	CAFile  string // with the CA certificates for the server; empty: those of the system
 }
 
-var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
 // ParseReceiver parses NAME=URL[,key-file=FILE][,ca-file=FILE].
 func ParseReceiver(s string) (Receiver, error) {
 	name, rest, ok := strings.Cut(s, "=")
-	if !ok || !receiverName.MatchString(name) {
+	if !ok || len(validation.IsDNS1123Label(name)) > 0 {
 		return Receiver{}, fmt.Errorf("must be NAME=URL[,key-file=FILE][,ca-file=FILE], with a name of lower-case letters, digits and dashes")
 	}
 	r := Receiver{Name: name}
