@@ -196,8 +196,7 @@ func (c *Controller) readBudgets(ctx context.Context) (budgets []policyv1.PodDis
 }
 
 // podsAt reads the pods of a node, and counts those that a restart of the kubelet makes unready, by PodDisruptionBudget.
-func (c *Controller) podsAt(ctx context.Context, name string,
-	budgets []policyv1.PodDisruptionBudget) ([]rollout.BudgetPods, error) {
+func (c *Controller) podsAt(ctx context.Context, name string, budgets []policyv1.PodDisruptionBudget) (map[string]int, error) {
 	known := c.fleet.pair(name)
 	if known.Node == nil || known.Config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)

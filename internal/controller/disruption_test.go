@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -96,7 +96,7 @@ func TestPodsOfANodeAreCountedOverAllPages(t *testing.T) {
 	c, r, in := disruptionWorld(t, api)
 	c.readDisruptions(t.Context(), r, in, []int{0})
 	c.addDisruptions(r, in)
-	if got := in.nodes[0].Disruptions; got == nil || got.Error != "" || !slices.Equal(got.Pods, []rollout.BudgetPods{{Budget: "shop/web", Pods: 4}}) {
+	if got := in.nodes[0].Disruptions; got == nil || got.Error != "" || !maps.Equal(got.Pods, map[string]int{"shop/web": 4}) {
 		t.Errorf("the node disrupts %+v", got)
 	}
 	assert.That(t, in.Budgets.Allowed["shop/web"] == 3 && in.Budgets.Error == "", "the budgets are %+v", in.Budgets)

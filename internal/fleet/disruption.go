@@ -4,7 +4,6 @@
 package fleet
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -76,10 +75,9 @@ func AllowedBy(budgets []policyv1.PodDisruptionBudget) map[string]int {
 
 func budgetKey(b *policyv1.PodDisruptionBudget) string { return b.Namespace + "/" + b.Name }
 
-// DisruptedPods counts the pods of a node that a restart of its kubelet makes unready, by PodDisruptionBudget. pods are all pods of
+// DisruptedPods counts the pods of a node that a restart of its kubelet makes unready, as a plan takes them. pods are all pods of
 // the node. The node and its NodeConfig may be stripped.
-func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod,
-	budgets []policyv1.PodDisruptionBudget) []rollout.BudgetPods {
+func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) map[string]int {
 	var reset []*corev1.Pod
 	static := int64(0)
 	for i := range pods {
@@ -104,12 +102,7 @@ func DisruptedPods(node *corev1.Node, nc *v1alpha1.NodeConfig, pods []corev1.Pod
 			}
 		}
 	}
-	var out []rollout.BudgetPods
-	for key, n := range counts {
-		out = append(out, rollout.BudgetPods{Budget: key, Pods: n})
-	}
-	slices.SortFunc(out, func(a, b rollout.BudgetPods) int { return cmp.Compare(a.Budget, b.Budget) })
-	return out
+	return counts
 }
 
 // StaticPodsNotReady returns the names of the static pods of a node that are not Ready, of at most 20. pods are all pods of the node. A pod

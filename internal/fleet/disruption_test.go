@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -93,12 +93,12 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 		budget("web", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}), budget("all", &metav1.LabelSelector{}), budget("none", nil),
 		budget("broken", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}),
 	}
-	want := []rollout.BudgetPods{{Budget: "shop/all", Pods: 3}, {Budget: "shop/web", Pods: 2}}
+	want := map[string]int{"shop/all": 3, "shop/web": 2}
 	node, nc := &corev1.Node{}, &v1alpha1.NodeConfig{}
 	for _, tt := range []struct {
 		kubelet string
 		unready *int64
-		want    []rollout.BudgetPods
+		want    map[string]int
 	}{
 		{"v1.34.4", nil, want}, {"v1.36.3", new(int64(4)), want},
 		{"v1.36.3", new(int64(1)), nil}, // only the static pod
@@ -106,7 +106,7 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 	} {
 		node.Status.NodeInfo.KubeletVersion, nc.Status.PodsUnreadyOnRestart = tt.kubelet, tt.unready
 		got := DisruptedPods(node, nc, pods, budgets)
-		assert.That(t, slices.Equal(got, tt.want), "kubelet %s with %v: %v, want %v", tt.kubelet, tt.unready, got, tt.want)
+		assert.That(t, maps.Equal(got, tt.want), "kubelet %s with %v: %v, want %v", tt.kubelet, tt.unready, got, tt.want)
 	}
 	if got := AllowedBy(budgets); got["shop/web"] != 1 || len(got) != 4 {
 		t.Errorf("allowed: %v", got)

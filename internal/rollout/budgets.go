@@ -5,6 +5,8 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -13,14 +15,8 @@ import (
 // Disruptions is what a restart of a node's kubelet disrupts, as the caller read it.
 type Disruptions struct {
 	Time  time.Time
-	Error string       // why it could not be read; empty: it was
-	Pods  []BudgetPods // that the restart makes unready
-}
-
-// BudgetPods is a number of pods that a PodDisruptionBudget selects.
-type BudgetPods struct {
-	Budget string // namespace/name
-	Pods   int
+	Error string         // why it could not be read; empty: it was
+	Pods  map[string]int // that the restart makes unready, by namespace/name of their PodDisruptionBudgets
 }
 
 // Budgets are the disruptions that the PodDisruptionBudgets allow, as the caller read them.
@@ -89,8 +85,8 @@ func (d *planner) disrupt(i int) {
 		return
 	}
 	d.disruption.nodes[i] = true
-	for _, b := range n.Disruptions.Pods {
-		d.disruption.disrupts[b.Budget] += b.Pods
+	for budget, pods := range n.Disruptions.Pods {
+		d.disruption.disrupts[budget] += pods
 	}
 }
 
@@ -133,13 +129,13 @@ func (d *planner) mayDisrupt(i int) bool {
 // exceeded says which PodDisruptionBudget does not allow a restart of a node's kubelet; empty if all do.
 func (d *planner) exceeded(i int) string {
 	n := &d.nodes[i]
-	for _, b := range n.Disruptions.Pods {
-		allowed, exists := d.in.Budgets.Allowed[b.Budget]
-		taken := d.disruption.disrupts[b.Budget]
+	for _, budget := range slices.Sorted(maps.Keys(n.Disruptions.Pods)) {
+		pods, taken := n.Disruptions.Pods[budget], d.disruption.disrupts[budget]
+		allowed, exists := d.in.Budgets.Allowed[budget]
 		if d.disruption.nodes[i] {
-			taken -= b.Pods // its own, in flight for an earlier revision
+			taken -= pods // its own, in flight for an earlier revision
 		}
-		if !exists || b.Pods <= allowed-taken {
+		if !exists || pods <= allowed-taken {
 			continue
 		}
 		flying := ""
@@ -148,7 +144,7 @@ func (d *planner) exceeded(i int) string {
 		}
 		return fmt.Sprintf("PodDisruptionBudget %s allows %s%s, and a restart of the kubelet on %s disrupts %s: wait, add replicas, or set "+
 			"spec.strategy.respectDisruptionBudgets: false",
-			b.Budget, printable.Count(allowed, "disruption"), flying, n.Name, printable.Count(b.Pods, "pod"))
+			budget, printable.Count(allowed, "disruption"), flying, n.Name, printable.Count(pods, "pod"))
 	}
 	return ""
 }

@@ -84,9 +84,7 @@ func (w *world) decide() Result {
 				n.Disruptions.Error = "forbidden"
 				continue
 			}
-			for _, budget := range slices.Sorted(maps.Keys(w.pods[n.Name])) {
-				n.Disruptions.Pods = append(n.Disruptions.Pods, BudgetPods{budget, w.pods[n.Name][budget]})
-			}
+			n.Disruptions.Pods = maps.Clone(w.pods[n.Name])
 		}
 	}
 }

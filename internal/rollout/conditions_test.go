@@ -188,7 +188,7 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			w.now = epoch.Add(time.Hour)
 			w.node("n2").Ready = false
 			n := w.node("n1")
-			n.Disrupts, n.Disruptions = true, &Disruptions{Time: w.now, Pods: []BudgetPods{{"web", 1}}}
+			n.Disrupts, n.Disruptions = true, &Disruptions{Time: w.now, Pods: map[string]int{"web": 1}}
 			w.in.RespectBudgets, w.in.Budgets = true, Budgets{Time: w.now, Allowed: map[string]int{"web": 1}}
 			age, expect := c.limit-1, c.before
 			if at {
