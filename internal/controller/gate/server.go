@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -72,14 +71,8 @@ func newHTTPClient(s Server) *http.Client {
 	}
 }
 
-// transport sends requests with the token and limits the answers. It makes new connections when the CA file has changed.
-type transport struct {
-	server Server
-
-	mu    sync.Mutex
-	base  *http.Transport
-	roots string // that base trusts
-}
+// transport sends requests with the token and limits the answers. Each request has its own connection: the CA file may have changed.
+type transport struct{ server Server }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -114,36 +107,23 @@ func (t *transport) current() (http.RoundTripper, error) {
 	if t.server.Transport != nil {
 		return t.server.Transport, nil
 	}
-	roots := ""
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.server.CAFile != "" {
-		var err error
-		if roots, err = readSmall(t.server.CAFile); err != nil {
+		roots, err := readSmall(t.server.CAFile)
+		if err != nil {
 			return nil, fmt.Errorf("read the CA certificates: %w", err)
 		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.base != nil && t.roots == roots {
-		return t.base, nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if roots != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(roots)) {
 			return nil, fmt.Errorf("%s has no PEM certificate", t.server.CAFile)
 		}
 	}
-	if t.base != nil {
-		t.base.CloseIdleConnections()
-	}
-	t.roots, t.base = roots, &http.Transport{
+	return &http.Transport{
 		Proxy:           http.ProxyFromEnvironment,
 		DialContext:     (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig: config, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true,
-		DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
-		MaxConnsPerHost: maxAtOnce, IdleConnTimeout: time.Minute,
-	}
-	return t.base, nil
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeaders, DisableKeepAlives: true,
+	}, nil
 }
 
 // maxFile limits token and CA files, in bytes.

@@ -163,7 +163,6 @@ func (q *queue) drop(e Event, reason string) {
 
 // run sends the events of the queue, one after another, until ctx ends.
 func (q *queue) run(ctx context.Context) {
-	defer q.client.close()
 	for {
 		select {
 		case <-ctx.Done():

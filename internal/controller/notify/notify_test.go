@@ -44,7 +44,7 @@ func newWorld(t *testing.T, names ...string) *world {
 	w.Notifier = n
 	began := time.Now()
 	for _, q := range n.queues {
-		q.client.http = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		q.client.transport = transport(func(r *http.Request) (*http.Response, error) {
 			var e Event
 			assert.OK(t, json.NewDecoder(r.Body).Decode(&e))
 			name := r.URL.Host
@@ -53,7 +53,7 @@ func newWorld(t *testing.T, names ...string) *world {
 				return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
 			}
 			return nil, errors.New("connection refused")
-		})}
+		})
 	}
 	return w
 }

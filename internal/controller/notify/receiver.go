@@ -13,7 +13,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -72,7 +71,6 @@ const (
 
 	contentType   = "application/cloudevents+json; charset=utf-8"
 	requestTime   = 10 * time.Second // for one request, with the answer
-	mostAnswer    = 64 << 10         // bytes of an answer that are read
 	mostHeaders   = 64 << 10         // bytes of an answer's headers
 	mostFileBytes = 1 << 20
 )
@@ -82,10 +80,9 @@ var errRejected = errors.New("the receiver rejected the event")
 
 // client sends events to one receiver.
 type client struct {
-	receiver Receiver
-	agent    string // User-Agent
-	ca       []byte // of transport
-	http     *http.Client
+	receiver  Receiver
+	agent     string            // User-Agent
+	transport http.RoundTripper // nil: a connection for each event
 }
 
 // send sends an event once. It reads the files each time, so that they can be changed.
@@ -108,16 +105,17 @@ func (c *client) send(ctx context.Context, id string, body []byte) error {
 		}
 		request.Header.Set(signatureHeader, sign(key, id, stamp, body))
 	}
-	if err := c.connect(); err != nil {
+	transport, err := c.connect()
+	if err != nil {
 		return err
 	}
-	answer, err := c.http.Do(request)
+	sender := http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := sender.Do(request)
 	if err != nil {
 		return withoutURL(err)
 	}
-	defer answer.Body.Close()
-	// So that the connection can be used again. An error does not matter: the status says whether the event has arrived.
-	_, _ = io.CopyN(io.Discard, answer.Body, mostAnswer)
+	_ = answer.Body.Close() // the status says whether the event has arrived
 	switch code := answer.StatusCode; {
 	case code >= 200 && code < 300:
 		return nil
@@ -136,40 +134,28 @@ func status(code int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
-// connect makes the HTTP client, and again when the CA certificates have changed.
-func (c *client) connect() error {
-	var ca []byte
-	if c.receiver.CAFile != "" {
-		var err error
-		if ca, err = atomicfile.ReadBounded(c.receiver.CAFile, mostFileBytes); err != nil {
-			return fmt.Errorf("read the CA certificates: %w", err)
-		}
-	}
-	if c.http != nil && bytes.Equal(ca, c.ca) {
-		return nil
+// connect returns a transport that trusts what the CA file has now.
+func (c *client) connect() (http.RoundTripper, error) {
+	if c.transport != nil {
+		return c.transport, nil
 	}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: requestTime,
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: requestTime,
 		MaxResponseHeaderBytes: mostHeaders, DisableCompression: true, ForceAttemptHTTP2: true,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
-	if ca != nil {
+	if c.receiver.CAFile != "" {
+		ca, err := atomicfile.ReadBounded(c.receiver.CAFile, mostFileBytes)
+		if err != nil {
+			return nil, fmt.Errorf("read the CA certificates: %w", err)
+		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(ca) {
-			return fmt.Errorf("%s contains no PEM certificate", c.receiver.CAFile)
+			return nil, fmt.Errorf("%s contains no PEM certificate", c.receiver.CAFile)
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}
-	c.close()
-	c.ca, c.http = ca, &http.Client{Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return nil
-}
-
-func (c *client) close() {
-	if c.http != nil {
-		c.http.CloseIdleConnections()
-	}
+	return transport, nil
 }
 
 // sign returns the signature of a request by Standard Webhooks.

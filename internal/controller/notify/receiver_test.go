@@ -83,7 +83,6 @@ func sender(t *testing.T, r Receiver, answer http.HandlerFunc) (*client, func() 
 	t.Cleanup(server.Close)
 	r.URL = server.URL + "/a-secret"
 	c := &client{receiver: r, agent: "evenkeel-controller/v1"}
-	t.Cleanup(c.close)
 	return c, func() (*http.Request, string) { return last.Load(), body.Load().(string) }
 }
 
@@ -215,10 +214,10 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func TestASlowReceiverIsGivenUpAfterTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &client{http: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		c := &client{transport: transport(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		})}, receiver: Receiver{URL: "http://slow"}}
+		}), receiver: Receiver{URL: "http://slow"}}
 		began := time.Now()
 		err := c.send(t.Context(), "1", nil)
 		took := time.Since(began)
@@ -234,7 +233,6 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	assert.ErrorHas(t, c.send(t.Context(), "1", nil), "certificate", "an unknown certificate")
 	file := write(t, "ca", own)
 	c = &client{receiver: Receiver{URL: server.URL, CAFile: file}}
-	defer c.close()
 	assert.OK(t, c.send(t.Context(), "1", nil))
 	rewrite(t, file, "no certificate")
 	assert.ErrorHas(t, c.send(t.Context(), "1", nil), "contains no PEM certificate", "garbage")
