@@ -75,7 +75,6 @@ type rolloutEntry struct {
 	object    *v1alpha1.NodeConfigRollout
 	selection fleet.Selection
 	nodes     map[string]*nodeEntry // that the rollout selects
-	order     []string              // names of nodes, sorted; nil: to be built
 	dueAt     time.Time             // of the next step; zero: none is due
 	notBefore time.Time             // no step before this time, after a failure
 	// clockOffset is how far the newest time recorded for the rollout was ahead of the clock when this leader started. It is
@@ -415,9 +414,6 @@ func (f *cache) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
 		r.nodes[name] = n
 	} else {
 		delete(r.nodes, name)
-	}
-	if is != was {
-		r.order = nil
 	}
 	if is || was {
 		f.schedule(r) // a changed label may be the topology key or select a canary

@@ -127,10 +127,7 @@ func (f *cache) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 	if r.object.Generation != generation {
 		return nodes, false
 	}
-	if r.order == nil {
-		r.order = slices.Sorted(maps.Keys(r.nodes))
-	}
-	for _, name := range r.order {
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		n := f.onClockOf(r, r.nodes[name])
 		r.selection.Place(&n, r.nodes[name].node, r.nodes[name].holder)
 		nodes = append(nodes, n)
