@@ -531,30 +531,26 @@ func (d *planner) order(nodes []int) []int {
 
 // prioritizeKinds moves one candidate forward for each machine kind of which no node has the target or is a canary.
 func (d *planner) prioritizeKinds(all []candidate) {
-	first := map[string]int{} // index into all; -1: a node has the target or is a canary
+	taken := map[string]bool{} // a node has the target or is a canary
 	for i := range d.nodes {
 		if d.hasTarget(&d.nodes[i]) {
-			first[d.nodes[i].MachineKind] = -1
+			taken[d.nodes[i].MachineKind] = true
 		}
 	}
 	for _, c := range all {
 		if c.rank <= 0 {
-			first[d.nodes[c.node].MachineKind] = -1
+			taken[d.nodes[c.node].MachineKind] = true
 		}
 	}
-	for k, c := range all {
-		if c.rank != 2 {
-			continue
-		}
-		stratum := d.nodes[c.node].MachineKind
-		if best, ok := first[stratum]; !ok || best >= 0 && c.hash < all[best].hash {
-			first[stratum] = k
+	first := map[string]*candidate{}
+	for k := range all {
+		c, kind := &all[k], d.nodes[all[k].node].MachineKind
+		if best := first[kind]; c.rank == 2 && !taken[kind] && (best == nil || c.hash < best.hash) {
+			first[kind] = c
 		}
 	}
-	for _, k := range first {
-		if k >= 0 {
-			all[k].rank = 1
-		}
+	for _, c := range first {
+		c.rank = 1
 	}
 }
 
