@@ -137,7 +137,7 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	k.mu.Unlock()
 	b := k.behave(p.payload)
 	p.due = time.Now().Add(startDelay + b.delay)
-	p.timer = time.AfterFunc(startDelay+b.delay, p.started)
+	p.timer = time.AfterFunc(startDelay+b.delay, func() { p.Healthy() })
 	p.apply(b)
 	return p, nil
 }
@@ -152,27 +152,12 @@ type process struct {
 	mu        sync.Mutex
 	behaviour behaviour
 	due       time.Time   // when it is up
-	timer     *time.Timer // calls started
+	timer     *time.Timer // marks it as up
 	crash     *time.Timer
 	isUp      bool
 	healthy   bool
 	ended     bool
 	exit      supervisor.Exit
-}
-
-// started marks the kubelet as up.
-func (p *process) started() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.rise()
-}
-
-// rise marks the kubelet as up if that is due. The caller holds mu.
-func (p *process) rise() {
-	if !p.isUp && !time.Now().Before(p.due) {
-		p.isUp = true
-		p.apply(p.behaviour)
-	}
 }
 
 // setBehaviour changes the behaviour of the running kubelet.
@@ -256,11 +241,15 @@ func (p *process) Stop(time.Duration) supervisor.Exit {
 	return p.Exit()
 }
 
-// Healthy implements agent.Process. On a busy machine the agent may ask before the timer runs that was due first.
+// Healthy implements agent.Process. It marks the kubelet as up if that is due: on a busy machine the agent may ask before the timer runs
+// that was due first.
 func (p *process) Healthy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rise()
+	if !p.isUp && !time.Now().Before(p.due) {
+		p.isUp = true
+		p.apply(p.behaviour)
+	}
 	return p.healthy
 }
 

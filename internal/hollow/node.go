@@ -148,9 +148,6 @@ func (n *node) options(log *slog.Logger) agent.Options {
 func (n *node) bootID() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.boots == 0 {
-		return "hollow"
-	}
 	return fmt.Sprintf("hollow-%d", n.boots)
 }
 
