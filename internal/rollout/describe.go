@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -344,90 +345,77 @@ func (d *planner) steps() string {
 }
 
 func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
-	h, c, reason := d.Next.Halt, d.Counts, string(phase)
+	c, reason, within := d.Counts, string(phase), d.Counts.Unavailable <= d.Counts.Budget
 	moving := phase == v1alpha1.RolloutProgressing || phase == v1alpha1.RolloutWaiting ||
 		phase == v1alpha1.RolloutRollingBack && !d.in.Spec.Frozen
-	budget, joining, halted := "OverBudget", "NotStopped", condition(v1alpha1.ConditionHalted, false, "NotHalted", "")
-	if c.Unavailable <= c.Budget {
-		budget = "WithinBudget"
-	}
-	if d.joins.stopped {
-		joining = DegradedTooMany
-	}
-	if h != nil {
-		halted = condition(v1alpha1.ConditionHalted, true, h.Reason, h.Message)
-	}
-	complete, why := phase == v1alpha1.RolloutComplete, reason
-	if complete {
-		why = "AllUpdated"
-	}
+	halt := cmp.Or(d.Next.Halt, &v1alpha1.RolloutHalt{})
+	problem, details := d.problem()
 	return append([]metav1.Condition{
-		condition(v1alpha1.ConditionProgressing, moving, reason, message),
-		condition(v1alpha1.ConditionAvailable, c.Unavailable <= c.Budget, budget,
+		condition(v1alpha1.ConditionProgressing, moving, reason, reason, message),
+		condition(v1alpha1.ConditionAvailable, within, "WithinBudget", "OverBudget",
 			fmt.Sprintf("%d unavailable, %d allowed", c.Unavailable, c.Budget)),
-		d.degraded(), halted,
-		condition(v1alpha1.ConditionComplete, complete, why, message),
-		condition(v1alpha1.ConditionJoiningStopped, d.joins.stopped, joining, d.joins.message),
+		condition(v1alpha1.ConditionDegraded, problem != "", problem, "AsExpected", details),
+		condition(v1alpha1.ConditionHalted, d.Next.Halt != nil, halt.Reason, "NotHalted", halt.Message),
+		condition(v1alpha1.ConditionComplete, phase == v1alpha1.RolloutComplete, "AllUpdated", reason, message),
+		condition(v1alpha1.ConditionJoiningStopped, d.joins.stopped, DegradedTooMany, "NotStopped", d.joins.message),
 	}, d.readiness(phase, message)...)
 }
 
-func condition(kind string, is bool, reason, message string) metav1.Condition {
-	status := metav1.ConditionFalse
+// condition returns a condition with a reason if it is True, and another one otherwise.
+func condition(kind string, is bool, reason, otherwise, message string) metav1.Condition {
 	if is {
-		status = metav1.ConditionTrue
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 	}
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: otherwise, Message: message}
 }
 
 // readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
 // is True. While a rollout waits for a person who paused it or must approve it, neither is.
 func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
 	ready := (phase == v1alpha1.RolloutComplete || phase == v1alpha1.RolloutNoNodes) && d.Counts.Failed+d.Counts.Blocked == 0
-	out := []metav1.Condition{condition(v1alpha1.ConditionReady, ready, string(phase), message)}
+	reason := string(phase)
+	out := []metav1.Condition{condition(v1alpha1.ConditionReady, ready, reason, reason, message)}
 	switch phase {
 	case v1alpha1.RolloutInvalid, v1alpha1.RolloutHalted, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck:
-		out = append(out, condition(v1alpha1.ConditionStalled, true, string(phase), message))
+		out = append(out, condition(v1alpha1.ConditionStalled, true, reason, reason, message))
 	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutRollingBack, v1alpha1.RolloutComplete:
 		if !ready {
-			out = append(out, condition(v1alpha1.ConditionReconciling, true, string(phase), message))
+			out = append(out, condition(v1alpha1.ConditionReconciling, true, reason, reason, message))
 		}
 	}
 	return out
 }
 
-// degraded returns the Degraded condition: the most important problem.
-func (d *planner) degraded() metav1.Condition {
+// problem returns the most important problem, as reason and message of the condition Degraded; empty if there is none.
+func (d *planner) problem() (reason, message string) {
 	c, l := d.Counts, &d.in.LastSucceeded
-	is := func(reason, message string) metav1.Condition {
-		return condition(v1alpha1.ConditionDegraded, true, reason, message)
-	}
 	switch {
 	case d.in.PinGone:
-		return is("RevisionGone", d.in.Invalid)
+		return "RevisionGone", d.in.Invalid
 	case d.in.Invalid != "":
-		return is("TemplateInvalid", d.in.Invalid)
+		return "TemplateInvalid", d.in.Invalid
 	case c.Failed >= d.limit():
-		return is(DegradedTooMany, "failed: "+d.examples(false))
+		return DegradedTooMany, "failed: " + d.examples(false)
 	case d.in.Unwritten != "":
-		return is("WriteFailed", "writes to nodes fail: "+d.in.Unwritten)
+		return "WriteFailed", "writes to nodes fail: " + d.in.Unwritten
 	case c.Failed > 0:
-		return is("NodesFailed", "failed: "+d.examples(false))
+		return "NodesFailed", "failed: " + d.examples(false)
 	case d.stuck:
-		return is("ProgressDeadlineExceeded",
-			fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), clause("; ", d.waitReason)))
+		return "ProgressDeadlineExceeded",
+			fmt.Sprintf("no progress for %s%s", seconds(d.in.Spec.ProgressDeadlineSeconds), clause("; ", d.waitReason))
 	case d.windowWait && d.window.next.IsZero():
-		return is("NoWindow", d.windowMessage())
+		return "NoWindow", d.windowMessage()
 	case d.gates.troubled:
-		return is("GatesNotPassing", d.gatesWaited())
+		return "GatesNotPassing", d.gatesWaited()
 	case d.budgetHeld:
-		return is("BudgetHeld", d.waitReason+": kubectl evenkeel nodes --problems")
+		return "BudgetHeld", d.waitReason + ": kubectl evenkeel nodes --problems"
 	case c.Blocked > 0:
-		return is("NodesBlocked", d.blocked())
+		return "NodesBlocked", d.blocked()
 	case d.in.LastSucceededGone:
-		return is("RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.ConfigMapRef.Namespace,
-			l.ConfigMapRef.Name, l.Number))
+		return "RevisionGone", fmt.Sprintf("ConfigMap %s/%s of revision %d is gone; rollback to it is impossible", l.ConfigMapRef.Namespace,
+			l.ConfigMapRef.Name, l.Number)
 	case c.Stale > 0:
-		return is("AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", printable.Count(c.Stale, "node")))
+		return "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", printable.Count(c.Stale, "node"))
 	}
-	return condition(v1alpha1.ConditionDegraded, false, "AsExpected", "")
+	return "", ""
 }
