@@ -37,7 +37,7 @@ func (c *Controller) drain(ctx context.Context, in *planInput, result *rollout.R
 	options := *in.Spec.Strategy.DrainOptions
 	for _, i := range result.Evict {
 		name := in.nodes[i].Name
-		if !c.fleet.beginPass(name) {
+		if !c.fleet.beginPass(name, func(*nodeEntry) bool { return true }) {
 			continue
 		}
 		began := c.fleet.now()

@@ -16,7 +16,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
-	"github.com/evenkeel/evenkeel/internal/startprobe"
 )
 
 // cache is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
@@ -259,12 +258,12 @@ func (f *cache) deleteConfig(name string, uid types.UID) {
 	f.removeIfEmpty(name)
 }
 
-// beginPass notes that a pass over a node begins. It returns false if one is running.
-func (f *cache) beginPass(name string) bool {
+// beginPass notes that a pass over a node begins. It returns false if one is running, or none is due.
+func (f *cache) beginPass(name string, due func(*nodeEntry) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.nodes[name]
-	if n == nil || n.draining {
+	if n == nil || n.draining || !due(n) {
 		return false
 	}
 	n.draining = true
@@ -282,23 +281,6 @@ func (f *cache) endPass(name string, keep func(*nodeEntry)) {
 	n.draining = false
 	keep(n)
 	f.refresh(n)
-}
-
-// beginProbe begins a pass over a node's start probe like beginPass, and returns the node's NodeConfig and the report of the pass
-// before. It returns false if the pass is not due.
-func (f *cache) beginProbe(name, key string) (*v1alpha1.NodeConfig, rollout.ProbeReport, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := f.nodes[name]
-	if n == nil || n.config == nil || n.draining {
-		return nil, rollout.ProbeReport{}, false
-	}
-	before := rollout.ProbeReport{}
-	if n.probe != nil && n.probe.Key == key {
-		before = *n.probe
-	}
-	n.draining = !f.now().Before(n.probed.Add(startprobe.Interval(before, f.now())))
-	return n.config, before, n.draining
 }
 
 func (f *cache) removeIfEmpty(name string) {

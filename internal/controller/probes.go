@@ -73,11 +73,16 @@ func (c *Controller) passProbes(ctx context.Context, in *planInput, result *roll
 		if drop {
 			probe.Key = n.ProbeReport.Key
 		}
-		config, before, due := c.fleet.beginProbe(n.Name, probe.Key)
-		if !due {
+		before, now := rollout.ProbeReport{}, c.fleet.now()
+		if !c.fleet.beginPass(n.Name, func(n *nodeEntry) bool {
+			if n.probe != nil && n.probe.Key == probe.Key {
+				before = *n.probe
+			}
+			probe.Config = n.config
+			return n.config != nil && !now.Before(n.probed.Add(startprobe.Interval(before, now)))
+		}) {
 			continue
 		}
-		probe.Config = config
 		c.passes.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, passTimeout)
 			defer cancel()

@@ -81,13 +81,11 @@ func (f *Feed) Run(ctx context.Context) {
 			continue
 		}
 		f.Lost(err)
-		timer := time.NewTimer(delay.Next(err))
 		select {
-		case <-timer.C:
+		case <-time.After(delay.Next(err)):
 		case <-f.Retry:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 

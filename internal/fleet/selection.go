@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -119,10 +120,7 @@ func nodeMaySet(key string) bool {
 // SelfSelectionWarning returns a warning if a node can choose by itself whether a rollout selects it; empty if the selector
 // has a label that nodes may not set.
 func SelfSelectionWarning(s *v1alpha1.NodeConfigRolloutSpec) string {
-	var keys []string
-	for key := range s.NodeSelector.MatchLabels {
-		keys = append(keys, key)
-	}
+	keys := slices.Collect(maps.Keys(s.NodeSelector.MatchLabels))
 	for _, e := range s.NodeSelector.MatchExpressions {
 		keys = append(keys, e.Key)
 	}

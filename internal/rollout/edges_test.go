@@ -125,7 +125,7 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 	for i := range 10 {
 		list = append(list, types.UID(fmt.Sprint(i)))
 	}
-	got := revoked(list, []types.UID{"new"}, "")
+	got := revoked(list, "new", "")
 	assert.That(t, len(got) == 10 && got[0] == "1" && got[9] == "new", "%q", got)
 }
 

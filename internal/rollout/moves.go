@@ -88,12 +88,12 @@ func (d *planner) reference(rollout string, revision, attempt int64, previous *v
 // unassign moves a node from the target to another source.
 func (d *planner) unassign(i int, kind MoveKind, to *v1alpha1.NodeConfigSource, revoke bool) {
 	n := &d.nodes[i]
-	var add []types.UID
+	var add types.UID
 	switch {
 	case revoke && isConfigMap(n.Source):
-		add = []types.UID{n.Source.Content().UID}
+		add = n.Source.Content().UID
 	case revoke && n.Active != nil:
-		add = []types.UID{n.Active.UID}
+		add = n.Active.UID
 	}
 	d.move(Move{Node: i, Kind: kind, Source: to, Revoked: revoked(n.Revoked, add, to.Content().UID)})
 }
@@ -106,14 +106,11 @@ func (d *planner) move(m Move) {
 	}
 }
 
-// revoked returns a list of revoked revisions with some added, and without the one that the node is to run.
-func revoked(list, add []types.UID, without types.UID) []types.UID {
-	drop := append([]types.UID{without}, add...)
-	out := slices.DeleteFunc(slices.Clone(list), func(uid types.UID) bool { return slices.Contains(drop, uid) })
-	for _, uid := range add {
-		if uid != without {
-			out = append(out, uid)
-		}
+// revoked returns a list of revoked revisions with one added, unless that is empty, and without the one that the node is to run.
+func revoked(list []types.UID, add, without types.UID) []types.UID {
+	out := slices.DeleteFunc(slices.Clone(list), func(uid types.UID) bool { return uid == add || uid == without })
+	if add != "" && add != without {
+		out = append(out, add)
 	}
 	return out[max(0, len(out)-maxRevoked):]
 }
@@ -229,13 +226,13 @@ func (n *Node) runsPrevious() bool {
 func (d *planner) assignRevision(i int, kind MoveKind, to v1alpha1.RolloutRevision) {
 	n := &d.nodes[i]
 	has, by, previous := n.Source.Content(), n.Source.By(), n.Source.By().Previous
-	var revoke []types.UID
+	var revoke types.UID
 	switch {
 	case !isConfigMap(n.Source):
 		previous = nil
 	case has.SHA256 == to.ConfigMapRef.SHA256:
 	case slices.Contains(d.in.Stopped, has.Name):
-		revoke = []types.UID{has.UID}
+		revoke = has.UID
 	case n.Active.Digest() != has.SHA256 && (n.runsPrevious() || d.isGone(by.Name, has.UID)): // it has not adopted that
 	default:
 		previous = &v1alpha1.PreviousSource{ConfigMapRef: *has, Rollout: by.Name, Revision: by.Revision, Attempt: by.Attempt}
