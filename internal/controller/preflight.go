@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,12 +38,10 @@ func (c *Controller) ask(ctx context.Context, nodes []string, request string) (f
 	}
 	batch, cancel := context.WithTimeout(ctx, batchTime)
 	defer cancel()
-	var done atomic.Int64
 	err = c.forEachParallel(batch, len(nodes), func(i int) error {
-		done.Add(1)
 		return c.annotate(context.WithoutCancel(ctx), "preflight", nodes[i], v1alpha1.AnnotationPreflight, request)
 	})
-	return int(done.Load()) == len(nodes), err
+	return batch.Err() == nil, err
 }
 
 // askAbout asks the nodes that a plan names about the target.

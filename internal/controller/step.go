@@ -213,8 +213,8 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	if len(result.Moves) > 0 {
 		interval = countsIntervalMoving
 	}
+	r.decided, r.gatesSince = st, result.GatesSince
 	if due := r.statusWritten.Add(interval); changed && !decided && c.fleet.now().Before(due) {
-		r.decided, r.gatesSince = st, result.GatesSince
 		return due, nil
 	}
 	if changed {
@@ -227,7 +227,6 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 		c.fleet.setRollout(got)
 		r.statusWritten = c.fleet.now()
 	}
-	r.decided, r.gatesSince = st, result.GatesSince
 	return time.Time{}, nil
 }
 

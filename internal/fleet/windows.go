@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // the controller's image has no time zones, nor have all machines that kubectl runs on
@@ -42,9 +43,7 @@ func windowsOf(all []v1alpha1.MaintenanceWindow) ([]rollout.Window, error) {
 		if d := w.Duration.Duration; d < minWindow || d > maxWindow {
 			return nil, fmt.Errorf("%sduration: %s is not from 1m to 168h", field, d)
 		}
-		switch w.Finish {
-		case "", v1alpha1.FinishAnytime, v1alpha1.FinishWithin:
-		default:
+		if !slices.Contains([]v1alpha1.WindowFinish{"", v1alpha1.FinishAnytime, v1alpha1.FinishWithin}, w.Finish) {
 			return nil, fmt.Errorf("%sfinish: %q is neither Anytime nor Within", field, w.Finish)
 		}
 		out = append(out, rollout.Window{Schedule: zoned{times, zone}, Duration: w.Duration.Duration, Within: w.Finish == v1alpha1.FinishWithin})
