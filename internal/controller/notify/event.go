@@ -99,7 +99,7 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 	// outcome returns when an outcome of the target was recorded, which does not change any more.
 	outcome := func(want string, otherwise metav1.Time) metav1.Time {
 		for _, o := range st.History {
-			if st.UpdateRevision != nil && o.Revision == st.UpdateRevision.Number && o.Outcome == want && o.EndTime != nil {
+			if o.Revision == st.Target() && o.Outcome == want && o.EndTime != nil {
 				return *o.EndTime
 			}
 		}

@@ -96,10 +96,7 @@ func (n *Notifier) Rollout(r *v1alpha1.NodeConfigRollout, moving bool, now time.
 
 // sentOf returns what was sent for the attempt of a rollout. The caller holds mu.
 func (n *Notifier) sentOf(r *v1alpha1.NodeConfigRollout) *sent {
-	is := &sent{uid: r.UID, attempt: r.Status.Attempt}
-	if u := r.Status.UpdateRevision; u != nil {
-		is.revision = u.Number
-	}
+	is := &sent{uid: r.UID, revision: r.Status.Target(), attempt: r.Status.Attempt}
 	if s := n.sent[r.Name]; s != nil && s.uid == is.uid && s.revision == is.revision && s.attempt == is.attempt {
 		return s
 	}
