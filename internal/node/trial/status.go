@@ -59,16 +59,15 @@ func (d *decider) status() Status {
 		st.Trial = &Progress{t.StartTime, healthy, t.Terms.Duration.Duration, restarts, t.Terms.Threshold}
 	}
 	st.PodStarts = d.podStarts()
-	detail := d.condition(&st)
+	var detail string
+	st.Condition, detail = d.condition()
 	if w := s.Run.Waiting; st.Condition.Status == metav1.ConditionTrue && w > 0 && w >= d.o.Limits.HealthTimeout {
 		st.Condition.Status, st.Condition.Reason = metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock
 		st.Condition.Cause = "the kubelet is waiting for its lock file, which another process holds"
 	}
 	switch {
-	case st.Condition.Status != metav1.ConditionTrue && detail != "":
-		st.Error = st.Condition.Cause + ": " + detail
 	case st.Condition.Status != metav1.ConditionTrue:
-		st.Error = st.Condition.Cause
+		st.Error = withDetail(st.Condition.Cause, detail)
 	case s.Run.Crashes > 0 && !s.Run.Healthy:
 		st.Error = "the kubelet exited unexpectedly: " + s.Run.exitReason()
 	case d.o.Verdicts[""].Outcome == Rejected: // the kubelet runs all the same, because of --local-invalid=degrade
@@ -79,88 +78,71 @@ func (d *decider) status() Status {
 	return st
 }
 
-// condition sets ConfigOK and returns the details of what is wrong.
-func (d *decider) condition(st *Status) string {
-	s, in, run := d.next, d.o.Intent, d.next.Run.Config
-	set := func(status metav1.ConditionStatus, reason, message, cause string) {
-		st.Condition = Condition{status, reason, message, cause}
+// condition returns ConfigOK and the details of what is wrong.
+func (d *decider) condition() (ok Condition, detail string) {
+	s, in := d.next, d.o.Intent
+	ok = Condition{
+		Status: metav1.ConditionUnknown, Reason: cmp.Or(in.Reason, v1alpha1.ReasonSyncFailed), Message: d.conditionMessage(),
+		Cause: "failed to sync, desired config unclear, cause: " + in.Cause,
 	}
-	runs := d.conditionMessage()
-	if s.Run.DeadEnd {
-		set(metav1.ConditionFalse, v1alpha1.ReasonDeadEnd, runs,
-			fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
-		return s.Run.exitReason()
+	switch {
+	case s.Run.DeadEnd:
+		ok.Status, ok.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeadEnd
+		ok.Cause = fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(s.Run.Config, d.o.Local))
+		return ok, s.Run.exitReason()
+	case d.blocked.status != "":
+		ok.Status, ok.Reason, ok.Cause = d.blocked.status, d.blocked.reason, d.blocked.cause
+		return ok, d.blocked.detail
+	case in.Kind == Assigned:
+		return d.assignedCondition(ok)
+	case in.Kind == Nil, in.Kind == Unassigned && s.Current.IsLocal():
+		return d.localCondition(ok), ""
 	}
-	if d.blocked.status != "" {
-		set(d.blocked.status, d.blocked.reason, runs, d.blocked.cause)
-		return d.blocked.detail
-	}
-	switch in.Kind {
-	case Nil:
-		d.localCondition(set)
-	case Assigned:
-		return d.assignedCondition(set, runs)
-	case Unassigned:
-		if s.Current.IsLocal() {
-			d.localCondition(set)
-		} else {
-			set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs, "failed to sync, desired config unclear, cause: "+in.Cause)
-		}
-	default:
-		set(metav1.ConditionUnknown, cmp.Or(in.Reason, v1alpha1.ReasonSyncFailed), runs,
-			"failed to sync, desired config unclear, cause: "+in.Cause)
-	}
-	return ""
+	return ok, ""
 }
 
-func (d *decider) localCondition(set func(status metav1.ConditionStatus, reason, message, cause string)) {
-	reason, word := v1alpha1.ReasonLocalDefault, "no init config was provided"
-	if d.o.Local == LocalInit {
-		reason, word = v1alpha1.ReasonLocalInit, "an init config was provided"
-	}
+func (d *decider) localCondition(ok Condition) Condition {
 	if !d.next.Run.Config.IsLocal() {
-		set(metav1.ConditionUnknown, v1alpha1.ReasonLocalInvalid, d.conditionMessage(), "could not use current "+d.localLabel())
-		return
+		ok.Reason, ok.Cause = v1alpha1.ReasonLocalInvalid, "could not use current "+d.localLabel()
+		return ok
 	}
-	set(metav1.ConditionTrue, reason, "using current "+d.localLabel(), "current is set to the local default, and "+word)
+	ok.Status, ok.Reason = metav1.ConditionTrue, v1alpha1.ReasonLocalDefault
+	ok.Cause = "current is set to the local default, and no init config was provided"
+	if d.o.Local == LocalInit {
+		ok.Reason, ok.Cause = v1alpha1.ReasonLocalInit, "current is set to the local default, and an init config was provided"
+	}
+	return ok
 }
 
-func (d *decider) assignedCondition(set func(status metav1.ConditionStatus, reason, message, cause string), runs string) string {
-	s, c := d.next, d.o.Intent.Config
-	if s.Run.Config.Revision == c.Revision {
-		set(metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, fmt.Sprintf("using current %s", c.UIDLabel()), "all checks passed")
-		return ""
-	}
-	if b, bad := s.BadEntry(c); bad {
-		cause := b.Reason
+func (d *decider) assignedCondition(ok Condition) (condition Condition, detail string) {
+	s, c, t := d.next, d.o.Intent.Config, d.next.Trial
+	b, bad := s.BadEntry(c)
+	switch {
+	case s.Run.Config.Revision == c.Revision:
+		ok.Status, ok.Reason, ok.Cause = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, "all checks passed"
+	case bad:
+		ok.Status, ok.Reason, ok.Cause = metav1.ConditionFalse, b.Failure, b.Reason
 		if b.Revision != c.Revision {
-			cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), b.UIDLabel(), b.Reason)
+			ok.Cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), b.UIDLabel(), b.Reason)
 		}
-		set(metav1.ConditionFalse, b.Failure, runs, cause)
-		return b.Detail
-	}
-	if d.hasEnded(c) {
-		set(metav1.ConditionTrue, v1alpha1.ReasonAssignmentEnded, runs, fmt.Sprintf("the assignment of current %s ended at %s", c.UIDLabel(),
-			clock(s.Temporary.Ended)))
-		return ""
-	}
-	if t := s.Trial; t != nil && t.Fallback == Inconclusive {
+		return ok, b.Detail
+	case d.hasEnded(c):
+		ok.Status, ok.Reason = metav1.ConditionTrue, v1alpha1.ReasonAssignmentEnded
+		ok.Cause = fmt.Sprintf("the assignment of current %s ended at %s", c.UIDLabel(), clock(s.Temporary.Ended))
+	case t != nil && t.Fallback == Inconclusive:
 		other := "last-known-good"
 		if s.LastKnownGood.Same(c) {
 			other = "local"
 		}
-		set(metav1.ConditionUnknown, v1alpha1.ReasonInconclusive, runs,
-			fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other))
-		return s.Run.exitReason()
+		ok.Reason = v1alpha1.ReasonInconclusive
+		ok.Cause = fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other)
+		return ok, s.Run.exitReason()
+	case t != nil && t.Fallback == APIProbe:
+		ok.Reason, ok.Cause = v1alpha1.ReasonLostAPI, fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel())
+	default:
+		ok.Cause = fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel())
 	}
-	if t := s.Trial; t != nil && t.Fallback == APIProbe {
-		set(metav1.ConditionUnknown, v1alpha1.ReasonLostAPI, runs,
-			fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel()))
-		return ""
-	}
-	set(metav1.ConditionUnknown, v1alpha1.ReasonSyncFailed, runs,
-		fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel()))
-	return ""
+	return ok, ""
 }
 
 // conditionMessage returns which configuration runs, in the proposal's words.
