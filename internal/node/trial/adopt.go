@@ -103,14 +103,20 @@ func (d *decider) adoptAssigned(c Config) bool {
 	}
 	switch v.Outcome {
 	case Rejected:
-		d.markBad(c, v1alpha1.ReasonValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
-		d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
+		d.reject(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
 		d.blocked = d.guardBlocker(c, v)
 	}
 	return true
+}
+
+// reject records that the dry run rejected c.
+func (d *decider) reject(c Config, v Verdict) {
+	reason := "failed to validate current " + c.UIDLabel()
+	d.markBad(c, v1alpha1.ReasonValidationFailed, reason, v.Message)
+	d.event(true, eventConfigRejected, "%s: %s", reason, v.Message)
 }
 
 func (d *decider) adoptConfig(c Config) {

@@ -63,54 +63,35 @@ func (d *decider) chooseConfig() bool {
 		if d.forbidden(c) {
 			continue
 		}
-		last := waits && i == len(candidates)-1
-		if d.o.Child.Alive && s.Run.Config.Revision == c.Revision { // no verdict stops a running kubelet
-			d.choice = c
-			d.resumeIfLast(last)
-			return true
-		}
+		running := d.o.Child.Alive && s.Run.Config.Revision == c.Revision // no verdict stops a running kubelet
 		v, ok := d.o.Verdicts[c.Revision]
-		if c.IsLocal() && ok {
-			if v.mayStart(c) {
-				d.choice = c
-				return true
-			}
-			continue
-		}
-		if !ok {
+		if !ok && !running {
 			d.toValidate = append(d.toValidate, c)
 			if _, bad := s.BadEntry(s.Run.Config); bad && d.o.Child.Alive && !s.LastKnownGood.Same(c) {
 				continue // a rollback waits only for the verdict on what it rolls back to
 			}
 			return false
 		}
+		switch {
+		case running || v.mayStart(c):
+			d.choice = c
+			d.resumeIfLast(waits && i == len(candidates)-1)
+			return true
+		case c.IsLocal():
+		case v.Outcome == Rejected && !d.isPromoted(c):
+			d.reject(c, v)
+		case !s.Current.Same(c) || d.blocked.status != "":
 		// A configuration that passed its trial with this version of the component is not bad: the node has
 		// changed. It does not run while the dry run rejects it, and runs again when the dry run accepts it.
-		if v.Outcome == Rejected && d.isPromoted(c) {
-			if s.Current.Same(c) && d.blocked.status == "" {
-				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonCouldNotValidate, cause: fmt.Sprintf(
-					"could not validate current %s, which has passed its trial with this kubelet: %s", c.UIDLabel(), v.Message)}
-			}
-			continue
+		case v.Outcome == Rejected:
+			d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonCouldNotValidate, cause: fmt.Sprintf(
+				"could not validate current %s, which has passed its trial with this kubelet: %s", c.UIDLabel(), v.Message)}
+		case v.Guard != "":
+			d.blocked = d.guardBlocker(c, v)
+		default:
+			d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
+				cause: "failed to sync, desired config unclear, cause: " + v.Message}
 		}
-		if v.Outcome == Rejected {
-			d.markBad(c, v1alpha1.ReasonValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
-			d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
-			continue
-		}
-		if !v.mayStart(c) {
-			if s.Current.Same(c) && d.blocked.status == "" {
-				d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
-					cause: "failed to sync, desired config unclear, cause: " + v.Message}
-				if v.Guard != "" {
-					d.blocked = d.guardBlocker(c, v)
-				}
-			}
-			continue
-		}
-		d.choice = c
-		d.resumeIfLast(last)
-		return true
 	}
 	switch {
 	case len(d.toValidate) > 0: // the assigned configuration may still be accepted
