@@ -186,8 +186,7 @@ func (d *decider) adoptLocal() bool {
 		return true
 	}
 	if d.o.Storage != "" {
-		d.blocked = storageBlocker(d.o.Storage)
-		return true
+		return d.blockOnStorage()
 	}
 	v, ok := d.o.Verdicts[""]
 	if !ok {
@@ -228,8 +227,7 @@ func (d *decider) adoptRemoval() bool {
 		return d.adoptLocal()
 	}
 	if d.o.Storage != "" {
-		d.blocked = storageBlocker(d.o.Storage)
-		return true
+		return d.blockOnStorage()
 	}
 	if !good.Same(s.Current.Config) {
 		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of %s was taken back", label(good.Config, d.o.Local),
@@ -266,12 +264,9 @@ func (d *decider) guardBlocker(c Config, v Verdict) blocker {
 
 // blockOnStorage delays an adoption until the disk accepts writes.
 func (d *decider) blockOnStorage() bool {
-	d.blocked = storageBlocker(d.o.Storage)
-	d.blocked.pods = true // the baseline of the trial needs the pods that run at that time
+	d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
+		cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + d.o.Storage,
+		pods:  true, // the baseline of the trial needs the pods that run at that time
+	}
 	return true
-}
-
-func storageBlocker(why string) blocker {
-	return blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonSyncFailed,
-		cause: "failed to sync, desired config unclear, cause: cannot save it to disk: " + why}
 }
