@@ -232,18 +232,26 @@ func (d *decider) adoptRemoval() bool {
 	if !good.Same(s.Current.Config) {
 		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of %s was taken back", label(good.Config, d.o.Local),
 			s.Current.UIDLabel())
-		s.Current = good
+	}
+	d.returnToGood()
+	return true
+}
+
+// returnToGood makes last-known-good current, as if nobody had assigned it, so that the same removal does not mean local later.
+func (d *decider) returnToGood() {
+	s := &d.next
+	if !s.LastKnownGood.Same(s.Current.Config) {
+		s.Current = s.LastKnownGood
 		d.endTrial()
 		if d.needsTrial() {
 			d.beginTrial()
 		}
 		d.startCause = CauseRollback
 	}
-	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // so that the same removal does not mean local later
+	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", ""
 	if s.Run.Config.Revision == s.Current.Revision {
 		s.Run.Config = s.Current.Config
 	}
-	return true
 }
 
 // requestVerdict requests the verdict on a configuration that is to be adopted. A running kubelet continues

@@ -77,11 +77,10 @@ func (d *decider) endTemporary() bool {
 			}
 		}
 	}
-	old, good := s.Current, s.LastKnownGood
+	old, target := s.Current, s.LastKnownGood.Config
 	if s.Temporary.Ended.IsZero() || d.forbidden(old.Config) || d.o.Storage != "" || d.o.Node.ShuttingDown {
 		return true
 	}
-	target := good.Config
 	if d.forbidden(target) {
 		target = Config{}
 	}
@@ -99,16 +98,7 @@ func (d *decider) endTemporary() bool {
 			return true
 		}
 	}
-	s.Current = good
-	s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // so that the removal of this assignment does not mean local
-	d.endTrial()
-	if d.needsTrial() {
-		d.beginTrial()
-	}
-	if s.Run.Config.Revision == s.Current.Revision {
-		s.Run.Config = s.Current.Config
-	}
-	d.startCause = CauseRollback
+	d.returnToGood()
 	d.event(false, eventAssignmentEnded, "returned to %s: the assignment of %s ended after %s", label(target, d.o.Local), old.UIDLabel(),
 		s.Temporary.End.After.Duration)
 	return true
