@@ -187,7 +187,7 @@ func (d *decider) markBad(c Config, failure, reason, detail string) {
 // that configuration would run again.
 func trimBad(bad []BadConfig, keep ...Config) []BadConfig {
 	for i := len(bad) - 1; i >= 0 && len(bad) > maxBad; i-- {
-		if !slices.ContainsFunc(keep, func(c Config) bool { return !c.IsLocal() && bad[i].matches(c) }) {
+		if !slices.ContainsFunc(keep, bad[i].matches) {
 			bad = slices.Delete(bad, i, i+1)
 		}
 	}

@@ -241,21 +241,19 @@ func (r AdoptedConfig) Same(c Config) bool { return r.Revision == c.Revision }
 
 // BadEntry returns the entry that forbids c, and whether there is one. Entries match by revision or by payload.
 func (s State) BadEntry(c Config) (BadConfig, bool) {
-	if c.IsLocal() {
-		return BadConfig{}, false
+	for _, b := range s.Bad {
+		if b.matches(c) {
+			return b, true
+		}
 	}
-	i := slices.IndexFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })
-	if i < 0 {
-		return BadConfig{}, false
-	}
-	return s.Bad[i], true
+	return BadConfig{}, false
 }
 
 // FinalEntry returns the entry that keeps an assignment of c from being tried, and whether there is one. A later attempt of a rollout
 // withdraws the verdicts of earlier ones.
 func (s State) FinalEntry(c Config) (BadConfig, bool) {
 	for _, b := range s.Bad {
-		if !c.IsLocal() && b.matches(c) && c.Rollout.Attempt <= b.Attempt {
+		if b.matches(c) && c.Rollout.Attempt <= b.Attempt {
 			return b, true
 		}
 	}
@@ -280,7 +278,7 @@ func (s State) forbids(c Config) bool {
 }
 
 func (b BadConfig) matches(c Config) bool {
-	return b.Revision == c.Revision || b.SHA256 != "" && sameContent(b.ConfigRevision, c.ConfigRevision)
+	return b.Revision == c.Revision && !c.IsLocal() || b.SHA256 != "" && sameContent(b.ConfigRevision, c.ConfigRevision)
 }
 
 // IsRevoked reports whether the NodeConfig forbids c on this node.
@@ -383,10 +381,8 @@ func NextStart(s State) (Config, string) {
 		}
 		return c, why
 	}
-	if lkg := s.LastKnownGood.Config; !lkg.IsLocal() && !s.Current.Same(lkg) {
-		if _, bad := s.BadEntry(lkg); !bad && !s.IsRevoked(lkg) {
-			return lkg, "it is last-known-good; " + why
-		}
+	if lkg := s.LastKnownGood.Config; !lkg.IsLocal() && !s.Current.Same(lkg) && !s.forbids(lkg) {
+		return lkg, "it is last-known-good; " + why
 	}
 	return Config{}, "it is the only fallback left; " + why
 }
