@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // onTrial reports whether the kubelet runs the configuration on trial, and that configuration is not forbidden.
@@ -104,7 +105,7 @@ func (d *decider) judgeTrial() {
 		d.fail(v1alpha1.ReasonNotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll()))
 	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.unexplained = o.Node.LossUnexplained && len(pressure) == 0
-		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
+		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+printable.Few(o.Node.LostPods))
 	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(v1alpha1.ReasonWorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")
 	case d.cannotStart() && run.RefusedFor >= refusedAfter:
@@ -199,12 +200,4 @@ func quoted(lastErrors string) string {
 		return ""
 	}
 	return "; the kubelet's last errors: " + lastErrors
-}
-
-func joinFirst(list []string) string {
-	const few = 3
-	if len(list) <= few {
-		return strings.Join(list, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:few], ", "), len(list)-few)
 }
