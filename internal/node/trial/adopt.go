@@ -32,7 +32,6 @@ func (d *decider) adopt() bool {
 		if d.starting && in.Reason != v1alpha1.ReasonStaleAssignment { // a stale assignment does not cast doubt on the adopted configuration
 			s.Run.Deferred = true
 		}
-		return true
 	case Nil:
 		s.Run.Deferred = false
 		return d.adoptLocal()
@@ -41,9 +40,8 @@ func (d *decider) adopt() bool {
 	case Assigned:
 		s.Run.Deferred = false
 		return d.adoptAssigned(in.Config)
-	default:
-		return true
 	}
+	return true
 }
 
 // adoptAssigned adopts the assigned configuration, unless a verdict or the storage forbids it.
