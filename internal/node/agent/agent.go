@@ -182,12 +182,12 @@ func (a *Agent) pass(ctx context.Context) error {
 	if d.Action.Kind != trial.None {
 		return nil
 	}
-	if d.Next.Trial != nil {
-		a.validate(ctx, []trial.Config{d.Next.LastKnownGood.Config, {}}) // now, so that a rollback does not wait for them
-	}
 	wake := d.Wake
-	if p := d.Status.Trial; p != nil && d.Next.Run.Healthy && p.Healthy < time.Second {
-		wake = min(wake, time.Second-p.Healthy) // the first healthy second opens a new node to pods: it is reported at once
+	if t := d.Next.Trial; t != nil {
+		a.validate(ctx, []trial.Config{d.Next.LastKnownGood.Config, {}}) // now, so that a rollback does not wait for them
+		if left := time.Second - t.Healthy.Duration - d.Next.Run.UnsavedHealthy; d.Status.Trial != nil && d.Next.Run.Healthy && left > 0 {
+			wake = min(wake, left) // the first healthy second opens a new node to pods: it is reported at once
+		}
 	}
 	a.wait(ctx, wake)
 	return nil

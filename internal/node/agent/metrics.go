@@ -160,12 +160,12 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 	m.podStarts.Reset()
 	m.podStarts.WithLabelValues(cmp.Or(st.PodStarts.Starts, "Unknown")).Set(1)
 	m.trialStart.Set(0)
-	var p trial.Progress
+	var t v1alpha1.Trial
 	if st.Trial != nil {
-		p = *st.Trial
-		m.trialStart.Set(float64(p.StartTime.Unix()))
+		t = *st.Trial
+		m.trialStart.Set(float64(t.StartTime.Unix()))
 	}
-	m.trialHealthy.Set(p.Healthy.Seconds())
-	m.trialDuration.Set(p.Duration.Seconds())
-	m.restartsInTrial.Set(float64(p.Restarts))
+	m.trialHealthy.Set(float64(t.HealthySeconds))
+	m.trialDuration.Set(float64(t.DurationSeconds))
+	m.restartsInTrial.Set(float64(t.Restarts))
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -59,7 +58,7 @@ func (a *Agent) published(st trial.Status) trial.Status {
 
 // nodeConfigStatus adds a decision's status, and the limits and the new errors of the kubelet, to a status that has the other fields.
 func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
-	out.Error = st.Error
+	out.Error, out.Trial = st.Error, st.Trial
 	out.Conditions = []metav1.Condition{{
 		Type:               v1alpha1.ConditionConfigOK,
 		Status:             st.Condition.Status,
@@ -102,15 +101,6 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, 
 	}
 	if good := st.LastKnownGood; !good.IsLocal() {
 		out.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: good.ConfigRevision, Since: new(metav1.NewTime(good.Since))}
-	}
-	if p := st.Trial; p != nil {
-		out.Trial = &v1alpha1.Trial{
-			StartTime:          new(metav1.NewTime(p.StartTime)),
-			HealthySeconds:     int64(p.Healthy / time.Second),
-			DurationSeconds:    int64(p.Duration / time.Second),
-			Restarts:           int64(p.Restarts),
-			CrashLoopThreshold: int64(p.Threshold),
-		}
 	}
 	for _, b := range st.Bad {
 		out.BadConfigs = append(out.BadConfigs, v1alpha1.BadConfig{

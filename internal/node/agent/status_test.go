@@ -36,7 +36,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 	st := trial.Status{
 		Assigned: &assigned, Active: config("b"), LastKnownGood: trial.AdoptedConfig{Config: config("c"), Since: at}, Local: trial.LocalInit,
 		Condition: trial.Condition{Status: "False", Reason: "CrashLooped", Message: "using b", Cause: "a crash-looped"}, Error: "words",
-		Trial: &trial.Progress{StartTime: at, Healthy: 63900 * time.Millisecond, Duration: 10 * time.Minute, Restarts: 1, Threshold: 3},
+		Trial: &v1alpha1.Trial{StartTime: &when, HealthySeconds: 63, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3},
 		Bad: []trial.BadConfig{
 			{Revision: "a-0123456789ab", ConfigRevision: v1alpha1.ConfigRevision{UID: "a", Namespace: "ns", Name: "name-a"}, Time: at, Reason: "crash-looped", Detail: "exit status 1"},
 			{Revision: "d", ConfigRevision: v1alpha1.ConfigRevision{UID: "d"}, Time: at, Reason: "lost the API"},
@@ -84,7 +84,7 @@ func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
 	} {
 		st := trial.Status{Condition: trial.Condition{Status: tt.ok, Reason: "why", Cause: "cause"}}
 		if tt.trial {
-			st.Trial = &trial.Progress{}
+			st.Trial = &v1alpha1.Trial{}
 		}
 		var got []string
 		for _, c := range readiness(st, 3) {

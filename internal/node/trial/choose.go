@@ -207,7 +207,7 @@ func (d *decider) nextWake() time.Duration {
 	}
 	wake := 5 * time.Second
 	terms, healthy := d.next.Trial.Terms, d.next.Trial.Healthy.Duration+run.UnsavedHealthy
-	step := max(terms.Duration.Duration/progressSteps, time.Second) // Progress is reported in seconds
+	step := max(terms.Duration.Duration/progressSteps, time.Second) // the status has seconds
 	for _, left := range []time.Duration{
 		terms.Duration.Duration - healthy, step - healthy%step, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
 		d.stableTime() - run.HealthyFor,

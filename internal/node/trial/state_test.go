@@ -280,7 +280,7 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 		t.Errorf("last-known-good since %s", st.LastKnownGood.Since)
 	}
 	p := st.Trial
-	if p == nil || p.Healthy < 50*time.Second || p.Duration != n.limits.TrialDuration || p.Restarts != 1 || p.Threshold != 3 {
+	if p == nil || p.HealthySeconds < 50 || p.DurationSeconds != int64(n.limits.TrialDuration/time.Second) || p.Restarts != 1 || p.CrashLoopThreshold != 3 {
 		t.Errorf("the trial is %+v", p)
 	}
 	n.do("local")

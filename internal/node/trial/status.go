@@ -22,8 +22,8 @@ type Status struct {
 	Local         LocalConfig
 	Condition     Condition
 	Error         string
-	Trial         *Progress
-	PodStarts     Promotion // of the active configuration: Starts and Refused only; zero: nothing is known yet
+	Trial         *v1alpha1.Trial // of the active configuration; nil: none, or it is of last-known-good
+	PodStarts     Promotion       // of the active configuration: Starts and Refused only; zero: nothing is known yet
 	Bad           []BadConfig
 }
 
@@ -36,15 +36,6 @@ type Condition struct {
 	Cause   string                 `json:"cause"`   // the cause: the proposal's "reason"
 }
 
-// Progress is the progress of the trial of the active configuration.
-type Progress struct {
-	StartTime time.Time
-	Healthy   time.Duration
-	Duration  time.Duration
-	Restarts  int // unexpected
-	Threshold int
-}
-
 func (d *decider) status() Status {
 	s, in := d.next, d.o.Intent
 	st := Status{Active: s.Run.Config, LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad}
@@ -54,9 +45,13 @@ func (d *decider) status() Status {
 	}
 	// A trial of last-known-good concerns this node only: a controller would take the node for late.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
-		healthy, restarts := t.Healthy.Duration+s.Run.UnsavedHealthy, max(0, len(s.Startups)-1)
-		healthy = min(healthy, max(t.Terms.Duration.Duration, 0)) // it may wait for pods
-		st.Trial = &Progress{t.StartTime, healthy, t.Terms.Duration.Duration, restarts, t.Terms.Threshold}
+		duration := t.Terms.Duration.Duration
+		healthy := min(t.Healthy.Duration+s.Run.UnsavedHealthy, max(duration, 0)) // it may wait for pods
+		st.Trial = &v1alpha1.Trial{
+			StartTime:      new(metav1.NewTime(t.StartTime)),
+			HealthySeconds: int64(healthy / time.Second), DurationSeconds: int64(duration / time.Second),
+			Restarts: int64(max(0, len(s.Startups)-1)), CrashLoopThreshold: int64(t.Terms.Threshold),
+		}
 	}
 	st.PodStarts = d.podStarts()
 	var detail string
