@@ -60,38 +60,32 @@ func (a *Agent) published(st trial.Status) trial.Status {
 func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	out.Error, out.Trial = st.Error, st.Trial
 	out.Conditions = []metav1.Condition{{
-		Type:               v1alpha1.ConditionConfigOK,
-		Status:             st.Condition.Status,
-		ObservedGeneration: out.ObservedGeneration,
-		Reason:             st.Condition.Reason,
-		Message:            st.Condition.Message + ": " + st.Condition.Cause,
+		Type: v1alpha1.ConditionConfigOK, Status: st.Condition.Status, Reason: st.Condition.Reason,
+		Message: st.Condition.Message + ": " + st.Condition.Cause,
 	}}
-	out.Conditions = append(out.Conditions, readiness(st, out.ObservedGeneration)...)
+	out.Conditions = append(out.Conditions, readiness(st)...)
 	if len(limits) > 0 {
 		var words []string
 		for _, limit := range limits {
 			words = append(words, limit.Message)
 		}
 		out.Conditions = append(out.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, ObservedGeneration: out.ObservedGeneration,
-			Reason: limits[0].Reason, Message: strings.Join(words, "; "),
+			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, Reason: limits[0].Reason, Message: strings.Join(words, "; "),
 		})
 	}
 	if errors != "" {
 		out.Conditions = append(out.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionNewKubeletErrors, Status: metav1.ConditionTrue, ObservedGeneration: out.ObservedGeneration,
-			Reason: "LoggedInTrial", Message: errors,
+			Type: v1alpha1.ConditionNewKubeletErrors, Status: metav1.ConditionTrue, Reason: "LoggedInTrial", Message: errors,
 		})
 	}
 	if p := st.PodStarts; p.Starts != "" {
-		c := podsStarted(p)
-		c.ObservedGeneration = out.ObservedGeneration
-		out.Conditions = append(out.Conditions, c)
+		out.Conditions = append(out.Conditions, podsStarted(p))
 	}
-	if out.Drift != nil {
-		c := drifted(out.Drift, st.Active) // the last one: see source.Reporter, which adds it to a status that has none
-		c.ObservedGeneration = out.ObservedGeneration
-		out.Conditions = append(out.Conditions, c)
+	if out.Drift != nil { // the last one: see source.Reporter, which adds it to a status that has none
+		out.Conditions = append(out.Conditions, drifted(out.Drift, st.Active))
+	}
+	for i := range out.Conditions {
+		out.Conditions[i].ObservedGeneration = out.ObservedGeneration
 	}
 	if a := st.Assigned; a != nil {
 		out.Assigned = a.ConfigRevision.DeepCopy()
@@ -123,10 +117,9 @@ func podsStarted(p trial.Promotion) metav1.Condition {
 
 // readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
 // is True. While ConfigOK is Unknown, the agent tries again by itself.
-func readiness(st trial.Status, generation int64) []metav1.Condition {
+func readiness(st trial.Status) []metav1.Condition {
 	ready := metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: generation, Reason: st.Condition.Reason,
-		Message: st.Condition.Cause,
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: st.Condition.Reason, Message: st.Condition.Cause,
 	}
 	other := ready
 	other.Status = metav1.ConditionTrue
