@@ -193,14 +193,4 @@ type kubelet struct {
 }
 
 // hasExited reports whether the process has exited, which nobody has handled yet.
-func (k *kubelet) hasExited() bool {
-	if k.process == nil {
-		return false
-	}
-	select {
-	case <-k.process.Done():
-		return true
-	default:
-		return false
-	}
-}
+func (k *kubelet) hasExited() bool { return k.process != nil && isClosed(k.process.Done()) }

@@ -43,20 +43,22 @@ func finished[T any](result T) *task[T] {
 }
 
 // ended reports whether the result is available.
-func (t *task[T]) ended() bool {
-	select {
-	case <-t.done:
-		return true
-	default:
-		return false
-	}
-}
+func (t *task[T]) ended() bool { return isClosed(t.done) }
 
 // wait waits until the task has ended, or ctx ends.
 func (t *task[T]) wait(ctx context.Context) {
 	select {
 	case <-t.done:
 	case <-ctx.Done():
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 
