@@ -80,9 +80,7 @@ func (a *Agent) awaitReport(ctx context.Context, action trial.Action) {
 	if a.p.Nodes == nil || action.Cause == trial.CauseCrash || !a.state.OnTrial(action.Config) || !a.node.view.now(a.p.Nodes).Reachable {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-	defer cancel()
-	a.p.Reporter.Flush(ctx)
+	a.flush(ctx, 500*time.Millisecond)
 }
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {

@@ -152,7 +152,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	if a.o.GiveUp != nil {
 		if err := a.o.GiveUp(o.Now, o.Child.Healthy); err != nil {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error()})
-			a.flush(ctx)
+			a.flush(ctx, a.o.SyncTimeout)
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	d := a.decide(ctx, &o)
 	if d.Action.Kind == trial.Refuse {
 		a.report(ctx, d, o)
-		a.flush(ctx)
+		a.flush(ctx, a.o.SyncTimeout)
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Message)
 	}
 	a.reportEvents(ctx, d, o)
@@ -225,12 +225,12 @@ func (a *Agent) decide(ctx context.Context, o *trial.Observed) trial.Decision {
 	return d
 }
 
-// flush waits until the last report has been written, for at most the sync timeout.
-func (a *Agent) flush(ctx context.Context) {
+// flush waits until the last report has been written, for at most this time.
+func (a *Agent) flush(ctx context.Context, timeout time.Duration) {
 	if a.p.Reporter == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.o.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	a.p.Reporter.Flush(ctx)
 }
