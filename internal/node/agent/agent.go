@@ -261,8 +261,6 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	if held := a.heldFor(); held > 0 {
 		wake = min(wake, held)
 	}
-	timer := time.NewTimer(wake)
-	defer timer.Stop()
 	var done, changed, intent, node <-chan struct{}
 	if a.kubelet.process != nil {
 		done, changed = a.kubelet.process.Done(), a.kubelet.process.Changed()
@@ -272,7 +270,7 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(wake):
 	case <-changed:
 	case <-intent:
 	case <-node:

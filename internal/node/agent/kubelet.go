@@ -380,20 +380,16 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 		default:
 			interval = idleInterval
 		}
-		timer := time.NewTimer(interval)
 		select {
 		case <-k.Done():
-			timer.Stop()
 			return
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-k.Process.Changed():
 			interval = minProbeInterval
 		case <-k.intervalChanged:
-		case <-timer.C:
+		case <-time.After(interval):
 		}
-		timer.Stop()
 	}
 }
 

@@ -111,14 +111,13 @@ const warnInterval = time.Minute
 
 // watch logs during the wait that the holder will not run the node.
 func (q *queue) watch(ctx context.Context) {
-	ticker := time.NewTicker(warnInterval)
-	defer ticker.Stop()
+	tick := time.Tick(warnInterval)
 	var before lockfile.Process
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-tick:
 		}
 		q.mu.Lock()
 		holder := q.holder

@@ -105,14 +105,7 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 	report(held)
 	got := make(chan error, 1)
 	go func() { got <- flockWait(file) }()
-	tick := time.NewTicker(checkInterval)
-	defer tick.Stop()
-	var reopen <-chan time.Time
-	if c.ReopenEvery > 0 {
-		ticker := time.NewTicker(c.ReopenEvery)
-		defer ticker.Stop()
-		reopen = ticker.C
-	}
+	tick, reopen := time.Tick(checkInterval), time.Tick(c.ReopenEvery) // nil for 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,7 +114,7 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 			return err
 		case <-reopen:
 			openBriefly(c.Path)
-		case <-tick.C:
+		case <-tick:
 			w.look()
 			// If the lock is free (the kernel wakes the first waiter, and that one the next), this call takes it: both
 			// goroutines use the same open file, so either may get the lock.

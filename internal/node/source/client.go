@@ -302,10 +302,8 @@ func retryDelay(err error, d time.Duration) time.Duration {
 
 // sleep waits for d, or until wake or again is ready. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration, wake, again <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-wake:
 	case <-again:
 	case <-ctx.Done():

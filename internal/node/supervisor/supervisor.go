@@ -193,11 +193,9 @@ func (p *Process) Stop(grace time.Duration) Exit {
 		// already ended.
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-p.done:
-	case <-timer.C:
+	case <-time.After(grace):
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}

@@ -112,15 +112,14 @@ func (r *Relay) Drain(wait time.Duration) {
 }
 
 func (r *Relay) settle(wait time.Duration, done func() bool) {
-	late := time.NewTimer(wait)
-	defer late.Stop()
+	late := time.After(wait)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		// In this order: the copying process is busy before it reads.
 		if n, err := unix.IoctlGetInt(int(r.out.Fd()), unix.TIOCINQ); err == nil && n == 0 && done() {
 			return
 		}
 		select {
-		case <-late.C:
+		case <-late:
 			return
 		case <-time.After(pause):
 		}
