@@ -27,7 +27,7 @@ var ErrLocalInvalid = errors.New("the local configuration is invalid")
 // Agent runs one node's kubelet.
 //
 // The goroutine of Run owns all fields. Its tasks and other goroutines may use only what locks itself: the counters of
-// validations.checks, node.view, kubelet.lease, page (the HTTP server), and Parts.SavedConfigs (the source).
+// validations, node.view, kubelet.lease, page (the HTTP server), and Parts.SavedConfigs (the source).
 type Agent struct {
 	o Options
 	p Parts
@@ -43,7 +43,7 @@ type Agent struct {
 	binary      binary
 	kubelet     kubelet
 	assignment  assignment
-	validations validations
+	validations checks
 	node        node
 	guard       guard
 	preflight   preflight
@@ -68,7 +68,7 @@ func New(o Options, p Parts) *Agent {
 	return &Agent{
 		o: o, p: p,
 		kubelet:     kubelet{lease: &leaseObserver{}},
-		validations: validations{checks: newChecks(), unavailable: map[string]bool{}},
+		validations: newChecks(),
 		tasks:       tasks{running: running, changed: make(chan struct{}, 1)},
 		quiet:       tasks{running: running},
 		reports:     reports{objects: map[string][2]string{}},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,18 +24,14 @@ const (
 
 // checks are the dry runs of the kubelet, as tasks, and their verdicts, by revision; "" is local.
 type checks struct {
-	byRev     map[string]*task[found]
-	undecided map[string]int // how often the dry run of a revision was undecided
+	byRev       map[string]*task[verdict]
+	undecided   map[string]int  // how often the dry run of a revision was undecided
+	local       verdict         // the last one on the local configuration that contains its fields
+	unavailable map[string]bool // revisions whose checkpoint cannot be used
 
 	mu             *sync.Mutex    // of what the tasks use, too
 	undecidedAlone map[string]int // undecided in a row, with a local configuration that passed
 	logged         map[string]string
-}
-
-// found is the verdict of a dry run, and when it was found.
-type found struct {
-	verdict
-	at time.Time
 }
 
 // verdict is the result of a dry run, and of this node's own checks.
@@ -50,6 +47,7 @@ type verdict struct {
 	values []v1alpha1.ResolvedValue
 	// basis is what it depends on, as Agent.basis returned it at that time; empty: not known.
 	basis string
+	at    time.Time // when it was found
 }
 
 // isUndecided reports whether an invalid local configuration can be the reason why nothing is known about the configuration itself.
@@ -57,7 +55,7 @@ func (v verdict) isUndecided() bool { return v.incomparable || v.Outcome == comp
 
 func newChecks() checks {
 	return checks{
-		byRev: map[string]*task[found]{}, undecided: map[string]int{},
+		byRev: map[string]*task[verdict]{}, undecided: map[string]int{}, unavailable: map[string]bool{},
 		mu: &sync.Mutex{}, undecidedAlone: map[string]int{}, logged: map[string]string{},
 	}
 }
@@ -99,13 +97,13 @@ func (c *checks) put(revision string, v component.Verdict) {
 	if old := c.byRev[revision]; old != nil {
 		old.cancel()
 	}
-	c.byRev[revision] = finished(found{verdict{Verdict: v}, time.Now()})
+	c.byRev[revision] = finished(verdict{Verdict: v, at: time.Now()})
 }
 
 // get returns the verdict on a revision, and whether it is available.
 func (c *checks) get(revision string) (verdict, bool) {
 	if t := c.byRev[revision]; t != nil && t.ended() {
-		return t.result.verdict, true
+		return t.result, true
 	}
 	return verdict{}, false
 }
@@ -115,7 +113,7 @@ func (c *checks) all() map[string]verdict {
 	verdicts := map[string]verdict{}
 	for revision, t := range c.byRev {
 		if t.ended() {
-			verdicts[revision] = t.result.verdict
+			verdicts[revision] = t.result
 		}
 	}
 	return verdicts
@@ -145,19 +143,13 @@ func (c *checks) dropUndecided(now time.Time, running string, alive bool) {
 // limits returns what is not possible with this kubelet, according to the verdicts: one limit for each reason, sorted
 // by reason.
 func (c *checks) limits() []component.Limit {
-	byReason, verdicts := map[string]component.Limit{}, c.all()
-	for _, revision := range slices.Sorted(maps.Keys(verdicts)) {
-		for _, limit := range verdicts[revision].Limits {
-			if _, known := byReason[limit.Reason]; !known {
-				byReason[limit.Reason] = limit
-			}
-		}
-	}
 	var limits []component.Limit
-	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
-		limits = append(limits, byReason[reason])
+	verdicts := c.all()
+	for _, revision := range slices.Sorted(maps.Keys(verdicts)) {
+		limits = append(limits, verdicts[revision].Limits...)
 	}
-	return limits
+	slices.SortStableFunc(limits, func(a, b component.Limit) int { return strings.Compare(a.Reason, b.Reason) })
+	return slices.CompactFunc(limits, func(a, b component.Limit) bool { return a.Reason == b.Reason })
 }
 
 // dropOther drops the verdicts that were found on another basis, and reports whether there were any.

@@ -17,13 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// validations are the verdicts of the dry runs.
-type validations struct {
-	checks
-	local       verdict         // the last one on the local configuration that contains its fields
-	unavailable map[string]bool // revisions whose checkpoint cannot be used
-}
-
 // validate starts dry runs of configurations that have no verdict yet. They go before the judgement of a preflight request, which
 // begins again after them.
 func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
@@ -82,13 +75,14 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 
 // beginCheck begins the dry run of a revision.
 func (a *Agent) beginCheck(ctx context.Context, revision string, check func(context.Context) verdict) {
-	a.validations.byRev[revision] = begin(ctx, a.tasks, func(ctx context.Context) found {
+	a.validations.byRev[revision] = begin(ctx, a.tasks, func(ctx context.Context) verdict {
 		start := time.Now()
 		v := check(ctx)
+		v.at = time.Now()
 		if ctx.Err() == nil {
 			a.o.Metrics.validated(v.Verdict, time.Since(start))
 		}
-		return found{v, time.Now()}
+		return v
 	})
 }
 
