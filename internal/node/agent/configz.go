@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -28,29 +29,14 @@ import (
 
 // page is the content of /configz and /healthz. It is safe for concurrent use.
 type page struct {
-	mu      sync.Mutex
-	configz Configz
-	started bool      // a kubelet has been started
-	last    time.Time // of the last decision
-	healthy bool      // at that time
+	configz atomic.Pointer[Configz] // nil: no kubelet has been started
+	last    atomic.Pointer[lastDecision]
 }
 
-func (p *page) set(c Configz, started bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.configz, p.started = c, started
-}
-
-func (p *page) get() (c Configz, started bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.configz, p.started
-}
-
-func (p *page) decided(now time.Time, healthy bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last, p.healthy = now, healthy
+// lastDecision is what others need to know of the last decision.
+type lastDecision struct {
+	at      time.Time
+	healthy bool // the kubelet was
 }
 
 // stuckAfter is the maximum age of the last decision: the agent decides at least every ten seconds, but stopping a
@@ -129,9 +115,11 @@ func presentable(e component.Effective) component.Effective {
 
 // Health returns an error if the last decision is too old. It does not check the kubelet.
 func (a *Agent) Health() error {
-	a.page.mu.Lock()
-	defer a.page.mu.Unlock()
-	if age := time.Since(a.page.last); !a.page.last.IsZero() && age > stuckAfter {
+	last := a.page.last.Load()
+	if last == nil {
+		return nil
+	}
+	if age := time.Since(last.at); age > stuckAfter {
 		return fmt.Errorf("no decision for %s", age.Round(time.Second))
 	}
 	return nil
@@ -143,9 +131,8 @@ func (a *Agent) Alive() bool { return a.Health() == nil }
 
 // Healthy reports whether the kubelet was healthy at the last decision.
 func (a *Agent) Healthy() bool {
-	a.page.mu.Lock()
-	defer a.page.mu.Unlock()
-	return a.page.healthy
+	last := a.page.last.Load()
+	return last != nil && last.healthy
 }
 
 // Handler serves /healthz, /metrics and /configz. ask requests the running kubelet's /configz; it may be nil.
@@ -160,16 +147,17 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 	})
 	mux.Handle("GET /metrics", a.o.Metrics.Handler())
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, r *http.Request) {
-		out, started := a.page.get()
+		page := a.page.configz.Load()
 		form := r.URL.Query().Get("form")
 		switch {
 		case form != "" && form != "flat" && form != "grouped":
 			http.Error(w, fmt.Sprintf("form must be flat or grouped, not %q", form), http.StatusBadRequest)
 			return
-		case !started:
+		case page == nil:
 			http.Error(w, "no kubelet has been started yet", http.StatusServiceUnavailable)
 			return
 		}
+		out := *page
 		if ask == nil {
 			out.KubeletSays = "the agent has no credentials for the kubelet"
 		} else if effective, err := ask(r.Context(), out.Effective); err != nil {

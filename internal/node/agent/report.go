@@ -18,7 +18,7 @@ import (
 
 // reportEvents reports what has just happened.
 func (a *Agent) reportEvents(ctx context.Context, d trial.Decision, o trial.Observed) {
-	a.page.decided(o.Now, o.Child.Healthy)
+	a.page.last.Store(&lastDecision{o.Now, o.Child.Healthy})
 	a.o.Metrics.health(o.Child.Healthy)
 	for _, e := range d.Events {
 		a.reportEvent(a.log(a.assignment.config), e)
@@ -104,7 +104,11 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 		Effective: presentable(shown.Effective), Origins: shown.Origins, Differs: shown.differs, Overridden: overridden, Limits: limits,
 		Resolved: values,
 	}
-	a.page.set(c, a.state.Run.Started)
+	page := &c
+	if !a.state.Run.Started {
+		page = nil
+	}
+	a.page.configz.Store(page)
 	a.saveRunning(c)
 }
 
