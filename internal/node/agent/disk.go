@@ -169,9 +169,7 @@ type SavedConfigs struct {
 
 	mu       sync.Mutex
 	store    Store
-	configs  map[string]trial.Config // by revision, and by the revision that the source knows
-	current  trial.Config
-	payload  map[string]string
+	state    trial.State
 	problems []error // of checkpoints, until takeProblems
 }
 
@@ -186,32 +184,31 @@ func (r *SavedConfigs) open() { close(r.loaded()) }
 func (r *SavedConfigs) set(store Store, s trial.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.store, r.payload = store, s.PayloadDigests()
-	r.current = s.Current.Config
-	r.configs = map[string]trial.Config{}
-	for _, c := range []trial.Config{s.LastKnownGood.Config, s.Current.Config} {
-		if !c.IsLocal() {
-			r.configs[c.Revision], r.configs[c.SourceRevision()] = c, c
-		}
-	}
+	r.store, r.state = store, s
 }
 
 func (r *SavedConfigs) get(revision string) trial.Config {
+	_, c := r.find(func(c trial.Config) bool { return c.Revision == revision })
+	return c
+}
+
+// find returns current or last-known-good if it is the one that is looked for, otherwise local.
+func (r *SavedConfigs) find(is func(trial.Config) bool) (Store, trial.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := r.configs[revision]; c.Revision == revision {
-		return c
+	for _, c := range []trial.Config{r.state.Current.Config, r.state.LastKnownGood.Config} {
+		if !c.IsLocal() && is(c) {
+			return r.store, c
+		}
 	}
-	return trial.Config{}
+	return r.store, trial.Config{}
 }
 
 // Checkpoint implements source.Checkpoints.
 func (r *SavedConfigs) Checkpoint(revision string) ([]byte, bool) {
 	<-r.loaded()
-	r.mu.Lock()
-	store, c := r.store, r.configs[revision]
-	r.mu.Unlock()
-	if store == nil || c.Checkpoint == "" {
+	store, c := r.find(func(c trial.Config) bool { return c.Revision == revision || c.SourceRevision() == revision })
+	if c.Checkpoint == "" {
 		return nil, false
 	}
 	data, err := store.Get(c)
@@ -237,7 +234,7 @@ func (r *SavedConfigs) Payload(revision string) string {
 	<-r.loaded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.payload[revision]
+	return r.state.PayloadDigests()[revision]
 }
 
 // Adopted implements source.Checkpoints.
@@ -245,5 +242,6 @@ func (r *SavedConfigs) Adopted(revision string, attempt int64) bool {
 	<-r.loaded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.current.SourceRevision() == revision && attempt <= r.current.Rollout.Attempt
+	current := r.state.Current.Config
+	return current.SourceRevision() == revision && attempt <= current.Rollout.Attempt
 }
