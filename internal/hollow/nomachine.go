@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
@@ -34,11 +33,8 @@ func (NoMachine) Capacity() payload.Capacity { return payload.Capacity{} }
 // Describe implements agent.Kubelet.
 func (NoMachine) Describe(context.Context, *podguard.Input) error { return nil }
 
-// StateConflicts implements agent.Kubelet.
-func (NoMachine) StateConflicts(*podguard.Input) ([]podguard.StateConflict, error) { return nil, nil }
-
-// MoveAside implements agent.Kubelet.
-func (NoMachine) MoveAside([]podguard.StateConflict, time.Time) ([]string, error) { return nil, nil }
+// MoveState implements agent.Kubelet.
+func (NoMachine) MoveState(podguard.Input) ([]string, error) { return nil, nil }
 
 // RuntimeReachable implements agent.Kubelet.
 func (NoMachine) RuntimeReachable(context.Context, string) error { return nil }

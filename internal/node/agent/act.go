@@ -135,17 +135,9 @@ func (a *Agent) moveManagerState(ctx context.Context, action trial.Action, effec
 		return
 	}
 	in := podguard.Input{Minor: a.nextMinor(ctx), Before: a.kubelet.verdict.Effective, After: effective}
-	conflicts, err := a.p.Kubelet.StateConflicts(&in)
+	moved, err := a.p.Kubelet.MoveState(in)
 	if err != nil {
-		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)
-		return
-	}
-	if len(conflicts) == 0 {
-		return
-	}
-	moved, err := a.p.Kubelet.MoveAside(conflicts, time.Now())
-	if err != nil {
-		a.o.Log.Error("cannot move the state of the CPU and memory managers away", "err", err)
+		a.o.Log.Error("cannot compare the state of the CPU and memory managers, or move it away", "err", err)
 	}
 	for _, file := range moved {
 		a.reportEvent(a.log(action.Config), trial.Event{Warning: true, Reason: "StateMovedAside",

@@ -41,11 +41,8 @@ type Kubelet interface {
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
 	// Describe sets the fields of in that are read from this machine.
 	Describe(ctx context.Context, in *podguard.Input) error
-	// StateConflicts returns the kubelet's state files with which it would not start with in.After. It sets the fields of in on
-	// which that depends.
-	StateConflicts(in *podguard.Input) ([]podguard.StateConflict, error)
-	// MoveAside renames those files, and returns their new names.
-	MoveAside(conflicts []podguard.StateConflict, now time.Time) ([]string, error)
+	// MoveState renames the kubelet's state files with which it would not start with in.After, and returns their new names.
+	MoveState(in podguard.Input) ([]string, error)
 	// RuntimeReachable returns an error if the container runtime does not answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool

@@ -205,24 +205,21 @@ func (h *HostKubelet) Describe(ctx context.Context, in *podguard.Input) error {
 	return h.machine().Describe(ctx, in)
 }
 
-// StateConflicts implements Kubelet.
-func (h *HostKubelet) StateConflicts(in *podguard.Input) ([]podguard.StateConflict, error) {
-	err := h.machine().StateFiles(in)
-	return podguard.StateConflicts(*in), err
+// MoveState implements Kubelet.
+func (h *HostKubelet) MoveState(in podguard.Input) ([]string, error) {
+	if err := h.machine().StateFiles(&in); err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, c := range podguard.StateConflicts(in) {
+		files = append(files, filepath.Join(h.RootDir, c.File))
+	}
+	return component.MoveAside(files, time.Now())
 }
 
 func (h *HostKubelet) machine() machine.Machine {
 	ignore := h.Flag("experimental-allocatable-ignore-eviction")
 	return machine.Machine{KubeletDir: h.RootDir, NodeLabels: h.Flag("node-labels"), IgnoreEviction: ignore != "" && ignore != "false"}
-}
-
-// MoveAside implements Kubelet.
-func (h *HostKubelet) MoveAside(conflicts []podguard.StateConflict, now time.Time) ([]string, error) {
-	files := make([]string, len(conflicts))
-	for i, c := range conflicts {
-		files[i] = filepath.Join(h.RootDir, c.File)
-	}
-	return component.MoveAside(files, now)
 }
 
 // RuntimeReachable implements Kubelet.

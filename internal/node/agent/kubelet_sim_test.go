@@ -318,21 +318,24 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 }
 
 func (k *simKubelet) Describe(ctx context.Context, in *podguard.Input) error {
-	_, err := k.StateConflicts(in)
-	return cmp.Or(k.get().describeErr, err)
+	k.readState(in)
+	return k.get().describeErr
 }
 
-func (k *simKubelet) StateConflicts(in *podguard.Input) ([]podguard.StateConflict, error) {
+func (k *simKubelet) readState(in *podguard.Input) {
 	if policy := k.get().cpuState; policy != "" {
 		in.CPUState = &podguard.CPUState{Policy: policy}
 	}
-	return podguard.StateConflicts(*in), nil
 }
 
-func (k *simKubelet) MoveAside(conflicts []podguard.StateConflict, _ time.Time) ([]string, error) {
+func (k *simKubelet) MoveState(in podguard.Input) (moved []string, err error) {
+	k.readState(&in)
+	conflicts := podguard.StateConflicts(in)
+	if len(conflicts) == 0 {
+		return nil, nil
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var moved []string
 	for _, c := range conflicts {
 		moved = append(moved, "/var/lib/kubelet/"+c.File+".evenkeel")
 	}
