@@ -140,9 +140,14 @@ const probeTime = 2 * time.Minute
 
 func countPodsForStatus(pods []source.Pod) *podCounts {
 	c := &podCounts{}
-	_, c.workload = countActive(pods)
 	for _, p := range pods {
-		if p.Probed && p.Ready && !p.Deleting && isActive(p) {
+		if !isActive(p) {
+			continue
+		}
+		if !p.Static && p.OwnerKind != "DaemonSet" {
+			c.workload++
+		}
+		if p.Probed && p.Ready && !p.Deleting {
 			c.probed++
 			if p.Static {
 				c.probedStatic++

@@ -122,16 +122,3 @@ func podUIDs(pods []source.Pod, active bool) (uids []string) {
 	}
 	return uids
 }
-
-// countActive counts the active pods: all, and those that are neither static nor of a DaemonSet.
-func countActive(pods []source.Pod) (all, workload int64) {
-	for _, p := range pods {
-		if isActive(p) {
-			all++
-			if !p.Static && p.OwnerKind != "DaemonSet" {
-				workload++
-			}
-		}
-	}
-	return all, workload
-}
