@@ -64,6 +64,11 @@ func (a *Agent) countPods(ctx context.Context) *task[source.NodeState] {
 		return finished(source.NodeState{})
 	}
 	a.node.view.set(source.NodeState{Cause: "the count is in progress"}) // an old state must not be used
+	return a.readNode(ctx)
+}
+
+// readNode requests the state of the node beside the loop.
+func (a *Agent) readNode(ctx context.Context) *task[source.NodeState] {
 	return begin(ctx, a.quiet, func(ctx context.Context) source.NodeState {
 		ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
 		defer cancel()
@@ -179,13 +184,5 @@ func (a *Agent) recountPods(ctx context.Context) {
 	if first || a.node.watching || a.kubelet.process == nil || !podguard.ResetsReadiness(a.kubelet.verdict.Effective, a.nextMinor(ctx)) {
 		return
 	}
-	begin(ctx, a.quiet, func(ctx context.Context) source.NodeState {
-		ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
-		defer cancel()
-		s := a.p.Nodes.Snapshot(ctx)
-		if s.Reachable {
-			a.node.view.set(s)
-		}
-		return s
-	})
+	a.readNode(ctx)
 }
