@@ -118,18 +118,10 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		v := a.compareFields(a.p.Kubelet.Check(ctx, resolved))
 		out := trialVerdict(v)
 		if v.isUndecided() {
-			if out = blameLocal(out, a.p.Kubelet.CheckLocal(ctx)); out.Guard == v1alpha1.ReasonLocalInvalid {
-				return unknownAnswer(out.Guard, out.Message)
-			}
+			out = blameLocal(out, a.p.Kubelet.CheckLocal(ctx))
 		}
-		switch out.Outcome {
-		case trial.Accepted:
-		case trial.Rejected:
-			return refusedAnswer(v1alpha1.ReasonValidationFailed, out.Message)
-		case trial.Refused, trial.Protected:
-			return refusedAnswer(out.Guard, out.Message)
-		default:
-			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, out.Message)
+		if out.Outcome != trial.Accepted {
+			return answerOf(out)
 		}
 		accepted := acceptedAnswer(v, running, resolved.Values)
 		if a.p.Nodes == nil {
@@ -144,15 +136,24 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 			}
 			judged = guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
 		}
-		switch refusal := judged.refusal; refusal.Outcome {
-		case trial.NotValidated:
-			return accepted
-		case trial.Refused:
-			return refusedAnswer(refusal.Guard, refusal.Message)
-		default:
-			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, refusal.Message)
+		if judged.refusal.Outcome != trial.NotValidated {
+			return answerOf(judged.refusal)
 		}
+		return accepted
 	}
+}
+
+// answerOf returns the answer to a request whose configuration would not be adopted.
+func answerOf(v trial.Verdict) v1alpha1.PreflightAnswer {
+	switch {
+	case v.Outcome == trial.Rejected:
+		return refusedAnswer(v1alpha1.ReasonValidationFailed, v.Message)
+	case v.Guard == v1alpha1.ReasonLocalInvalid: // which says nothing about the configuration
+		return unknownAnswer(v.Guard, v.Message)
+	case v.Outcome == trial.Refused, v.Outcome == trial.Protected:
+		return refusedAnswer(v.Guard, v.Message)
+	}
+	return unknownAnswer(v1alpha1.ReasonCouldNotValidate, v.Message)
 }
 
 // acceptedAnswer says what the configuration would change, and the values of its rules.
