@@ -110,15 +110,11 @@ func (a *Agent) takeDrift(got driftResult) {
 
 // changedFiles returns the paths of files that were edited, added or removed, sorted.
 func changedFiles(before, now map[string]string) []string {
-	changed := map[string]bool{}
-	for _, pair := range [][2]map[string]string{{before, now}, {now, before}} {
-		for path, digest := range pair[0] {
-			if pair[1][path] != digest {
-				changed[path] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(changed))
+	paths := map[string]string{}
+	maps.Copy(paths, before)
+	maps.Copy(paths, now)
+	maps.DeleteFunc(paths, func(path, _ string) bool { return before[path] == now[path] })
+	return slices.Sorted(maps.Keys(paths))
 }
 
 // compareConfigz returns the fields in which a kubelet's /configz differs from the configuration that was started, or why it was

@@ -201,9 +201,9 @@ func predict(in podguard.Input, active int) trial.Verdict {
 		}
 	}
 	if lost := podguard.Predict(in); len(lost) > 0 {
-		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %s: %s; move them to other nodes first, or set "+
-			"trial.allowPodLoss in the configuration",
-			len(lost), printable.Count(active, "pod"), describeLosses(lost)))
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: fmt.Sprintf(
+			"the kubelet would end %d of the node's %s: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
+			len(lost), printable.Count(active, "pod"), describeLosses(lost))}
 	}
 	return trial.Verdict{}
 }
@@ -240,10 +240,6 @@ func cannotTell(c trial.Config, message string) trial.Verdict {
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonCouldNotValidate, Message: message}
 	}
 	return trial.Verdict{Outcome: trial.CouldNotTell, Message: message}
-}
-
-func wouldEvict(message string) trial.Verdict {
-	return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: message}
 }
 
 // isDrained reports whether new pods are kept away, by a cordon, by a rollout that drains the node, or by the startup taint, and only
