@@ -135,7 +135,7 @@ var _ Source = (*simSource)(nil)
 
 func newSimSource(ctx context.Context, api *simAPI, records *SavedConfigs) *simSource {
 	s := &simSource{ctx: ctx, api: api, records: records, changed: make(chan struct{}, 1), firm: make(chan struct{})}
-	s.answer = source.Answer{Kind: trial.Unanswered, Cause: "no answer from the API server yet"}
+	s.answer = source.Answer{Intent: trial.Intent{Cause: "no answer from the API server yet"}}
 	go s.look()
 	return s
 }
@@ -173,11 +173,11 @@ func (s *simSource) look() {
 	if hangs {
 		return
 	}
-	a := source.Answer{Config: named(ref), Generation: generation, NodeConfigUID: uid, Revoked: &revoked, TakenBack: taken}
+	a := source.Answer{Intent: trial.Intent{Config: named(ref), TakenBack: taken}, Generation: generation, NodeConfigUID: uid, Revoked: &revoked}
 	a.Config.AssignedBy = string(uid)
 	switch {
 	case !up:
-		a = source.Answer{Kind: trial.Unanswered, Silent: true, Cause: "the API server refuses connections"}
+		a = source.Answer{Intent: trial.Intent{Cause: "the API server refuses connections"}, Silent: true}
 	case ref == nil:
 		a.Kind, a.Cause = trial.Unassigned, "the NodeConfig assigns nothing"
 	case ref.Local != nil:
@@ -200,7 +200,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	if !known {
 		found = s.fetch(ref, object)
 	}
-	a.Kind, a.Cause, a.Changed, a.ConfigMap = found.Kind, found.Cause, found.Changed, found.ConfigMap
+	a.Kind, a.Cause, a.Reason, a.ConfigMap = found.Kind, found.Cause, found.Reason, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
 	a.Config.SHA256, a.Config.RequestedTerms = found.Payload.SHA256, s.api.asked
 	a.Config.Dropin = found.Payload.Key == payload.KeyKubeletDropin
@@ -225,7 +225,7 @@ func named(ref *v1alpha1.NodeConfigSource) trial.Config {
 }
 
 func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap) source.Answer {
-	found := source.Answer{Kind: trial.Assigned}
+	found := source.Answer{Intent: trial.Intent{Kind: trial.Assigned}}
 	cm := &corev1.ConfigMap{}
 	if raw, ok := s.records.Checkpoint(string(ref.UID)); !ok || json.Unmarshal(raw, cm) != nil {
 		select {
@@ -237,7 +237,7 @@ func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.Config
 	}
 	found.Payload, found.PayloadErr = payload.FromConfigMap(cm)
 	if recorded := s.records.Payload(string(ref.UID)); recorded != "" && recorded != found.Payload.SHA256 {
-		return source.Answer{Kind: trial.Invalid, Changed: true, Cause: fmt.Sprintf("ConfigMap %s was changed", cm.Name)}
+		return source.Answer{Intent: trial.Intent{Kind: trial.Invalid, Reason: v1alpha1.ReasonObjectChanged, Cause: fmt.Sprintf("ConfigMap %s was changed", cm.Name)}}
 	}
 	return found
 }

@@ -57,7 +57,7 @@ func (a *Agent) takeAnswer() {
 	}
 	a.log(config).Info("new answer from the source", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause,
 		"notice", answer.Notice)
-	local := answer.Kind == trial.Nil || a.state.RemovedBy(trial.Intent{Kind: answer.Kind, Config: config})
+	local := answer.Kind == trial.Nil || a.state.RemovedBy(answer.Intent)
 	if local && answer.Kind != before.Kind {
 		a.validations.drop("") // the file may have been edited since the start
 	}

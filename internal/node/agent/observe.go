@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -62,21 +61,14 @@ func (a *Agent) intent() trial.Intent {
 	case a.p.Source == nil:
 		return trial.Intent{Kind: trial.Unanswered, Cause: "the kubelet has no kubeconfig, so the agent has no API server"}
 	}
-	answer, c := a.assignment.answer, a.assignment.config
-	in := trial.Intent{Kind: answer.Kind, Cause: answer.Cause, Config: c, Notice: answer.Notice, TakenBack: answer.TakenBack}
-	if answer.Changed {
-		in.Reason = v1alpha1.ReasonObjectChanged
-	}
-	if answer.Stale {
-		in.Reason = v1alpha1.ReasonStaleAssignment
-	}
+	in := a.assignment.answer.Intent
 	switch {
 	case in.Kind != trial.Assigned:
-	case answer.ConfigMap == nil:
-		in.Config.Checkpoint = a.p.SavedConfigs.get(c.Revision).Checkpoint
+	case a.assignment.answer.ConfigMap == nil:
+		in.Config.Checkpoint = a.p.SavedConfigs.get(in.Config.Revision).Checkpoint
 	case a.assignment.saveErr != nil:
-		return trial.Intent{Kind: trial.Unanswered, Config: c,
-			Cause: fmt.Sprintf("cannot save ConfigMap %s/%s: %v", c.Namespace, c.Name, a.assignment.saveErr)}
+		return trial.Intent{Kind: trial.Unanswered, Config: in.Config,
+			Cause: fmt.Sprintf("cannot save ConfigMap %s/%s: %v", in.Config.Namespace, in.Config.Name, a.assignment.saveErr)}
 	default:
 		in.Config.Checkpoint = a.assignment.saved.Checkpoint
 	}

@@ -322,7 +322,7 @@ func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		before := len(w.reporter.all())
-		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Cause: "forbidden to this node (403)"})
+		w.source.publish(w.source.looks, source.Answer{Intent: trial.Intent{Cause: "forbidden to this node (403)"}})
 		w.pass(unansweredLimit - 5*time.Second)
 		w.wantReports(before)
 		w.pass(15 * time.Second)
@@ -336,7 +336,7 @@ func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
 func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
 	for name, happens := range map[string]func(*world){
 		"the NodeConfig is forbidden": func(w *world) {
-			w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Cause: "forbidden to this node (403)"})
+			w.source.publish(w.source.looks, source.Answer{Intent: trial.Intent{Cause: "forbidden to this node (403)"}})
 		},
 		"the pods are unknown": func(w *world) {
 			unlistable(true)(w)
@@ -362,7 +362,7 @@ func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.assign("uid-next", conf{name: "next"})
 		w.runs("next")
-		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Silent: true, Cause: "the API server is overloaded (429)"})
+		w.source.publish(w.source.looks, source.Answer{Silent: true, Intent: trial.Intent{Cause: "the API server is overloaded (429)"}})
 		w.pass(limits.TrialDuration + time.Second)
 		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-next" {
 			t.Errorf("trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
@@ -373,7 +373,7 @@ func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 // The controller takes an assignment back from a node that does not answer: a node that cannot read the ConfigMap has answered.
 func TestThatAnAssignmentWasSeenIsReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Generation: 5, Cause: "ConfigMap better cannot be read"})
+		w.source.publish(w.source.looks, source.Answer{Generation: 5, Intent: trial.Intent{Cause: "ConfigMap better cannot be read"}})
 		w.pass(time.Second)
 		if s := w.status(); s.ObservedGeneration != 5 || !strings.Contains(s.Error, "ConfigMap better cannot be read") {
 			t.Errorf("generation %d, error %q", s.ObservedGeneration, s.Error)

@@ -50,8 +50,8 @@ func (a *Agent) resolve(answer source.Answer) source.Answer {
 	}
 	if payload.NeedsCapacity(v.err) {
 		v.source = "" // to be measured again
-		return source.Answer{Kind: trial.Unanswered, Cause: v.err.Error(), Generation: answer.Generation, NodeConfigUID: answer.NodeConfigUID,
-			Revoked: answer.Revoked}
+		return source.Answer{Intent: trial.Intent{Kind: trial.Unanswered, Cause: v.err.Error()}, Generation: answer.Generation,
+			NodeConfigUID: answer.NodeConfigUID, Revoked: answer.Revoked}
 	}
 	if answer.PayloadErr = v.err; v.err != nil {
 		return answer

@@ -11,34 +11,22 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Answer is the intended configuration, as far as it is known.
 type Answer struct {
-	Kind  trial.IntentKind
-	Cause string // of Unanswered, Unassigned and Invalid: the object, the problem, and the remedy
+	// Intent is what the node is to do about it. Its Cause names the object, the problem and the remedy. Its Config has no Checkpoint.
+	trial.Intent
 	// Silent, if Unanswered, means that the API server did not answer, is overloaded, or failed. Otherwise it refused.
 	Silent bool
-	// Config is the assigned configuration, without a Checkpoint; complete if Kind is Assigned. If Unassigned, only
-	// AssignedBy is set.
-	Config trial.Config
-	// TakenBack is the assignment that a rollout withdrew; of Unassigned.
-	TakenBack *v1alpha1.TakenBackAssignment
-	// Changed, if Invalid, means that the object no longer has the payload that this node recorded for its UID.
-	Changed bool
-	// Stale, if Invalid, means that the assignment is outdated; the object and its payload are valid.
-	Stale bool
 	// ConfigMap is the whole object as JSON; set if Assigned and the node has no checkpoint of it yet.
 	ConfigMap []byte
 	// Payload is set if Assigned, unless PayloadErr, a *payload.Error, says why it cannot be decoded: the source is then
 	// still correct, and the agent must reject the configuration.
 	Payload    payload.Payload
 	PayloadErr error
-	// Notice describes an event without consequences: the object was edited, deleted or replaced.
-	Notice string
 	// Generation and NodeConfigUID are those of the NodeConfig; zero if it does not exist or is not known.
 	Generation    int64
 	NodeConfigUID types.UID
@@ -67,7 +55,7 @@ func newAnswers(object string) answers {
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
 		ready:   make(chan struct{}),
-		answer:  Answer{Kind: trial.Unanswered, Silent: true, Cause: object + " cannot be read: no answer from the API server yet"},
+		answer:  Answer{Intent: trial.Intent{Cause: object + " cannot be read: no answer from the API server yet"}, Silent: true},
 	}
 }
 

@@ -122,15 +122,15 @@ func (s *ConfigMapSource) compose() (Answer, bool) {
 	s.mu.Unlock()
 	switch {
 	case v.err != nil:
-		return Answer{Kind: intentAfter(v.err), mayPass: true, noneSoon: unavailable(v.err), Silent: silent(v.err),
-			Cause: s.describeError(v.err)}, true
+		return Answer{Intent: trial.Intent{Kind: intentAfter(v.err), Cause: s.describeError(v.err)}, mayPass: true,
+			noneSoon: unavailable(v.err), Silent: silent(v.err)}, true
 	case !v.synced:
 		return Answer{}, false
 	case v.object == nil:
 		s.found, s.digest = Answer{}, ""
-		return Answer{Kind: trial.Unassigned, Config: trial.Config{AssignedBy: s.own.String()}, Cause: fmt.Sprintf(
+		return Answer{Intent: trial.Intent{Kind: trial.Unassigned, Config: trial.Config{AssignedBy: s.own.String()}, Cause: fmt.Sprintf(
 			"%s does not exist, and the configuration of this node does not come from it, so the node keeps its configuration; create it; to "+
-				"return to the local configuration, delete it once the node runs it", s.own)}, true
+				"return to the local configuration, delete it once the node runs it", s.own)}}, true
 	}
 	s.resolve(v.object, refresh)
 	return s.found, true
@@ -149,13 +149,14 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 		AssignedBy: s.own.String()}
 	// A revision holds only the beginning of the digest.
 	if recorded := s.checkpoints.Payload(revision); recorded != "" && recorded != digest {
-		s.found = Answer{Kind: trial.Invalid, Config: c, Changed: true, Cause: fmt.Sprintf(
+		s.found = invalid(
 			"%s (UID: %s) was changed: this node recorded payload %s for revision %s, but now it is %s; change it again, for example by a comment",
-			s.own, cm.UID, recorded, revision, cmp.Or(p.SHA256, "none"))}
+			s.own, cm.UID, recorded, revision, cmp.Or(p.SHA256, "none"))
+		s.found.Config, s.found.Reason = c, v1alpha1.ReasonObjectChanged
 		return
 	}
 	c.SHA256, c.RequestedTerms, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
-	s.found = Answer{Kind: trial.Assigned, Config: c, Payload: p, PayloadErr: err}
+	s.found = Answer{Intent: trial.Intent{Kind: trial.Assigned, Config: c}, Payload: p, PayloadErr: err}
 	if refresh || !s.hasCheckpoint(cm, revision, digest) {
 		s.found.ConfigMap = encode(cm)
 	}

@@ -137,17 +137,17 @@ func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	s := NewConfigMapSource(admin, own, &disk{payloads: map[string]string{revisionOf(cm, kubelet110): recorded}}, quiet())
 	s.see(cm, nil)
 	a, ok := s.compose()
-	want := Answer{
-		Kind: trial.Invalid, Changed: true,
+	want := Answer{Intent: trial.Intent{
+		Kind: trial.Invalid, Reason: v1alpha1.ReasonObjectChanged,
 		Config: trial.Config{Revision: revisionOf(cm, kubelet110), ConfigRevision: v1alpha1.ConfigRevision{Namespace: own.Namespace, Name: own.Name, UID: "uid-1"}, AssignedBy: own.String()},
 		Cause: own.String() + " (UID: uid-1) was changed: this node recorded payload " + recorded + " for revision uid-1-" + digest[:12] +
 			", but now it is " + digest + "; change it again, for example by a comment",
-	}
+	}}
 	assert.That(t, ok && same(a, want), "answer %+v, want %+v", a, want)
 	edited := cm.DeepCopy()
 	edited.Data["kubelet"] = kubelet120
 	s.see(edited, nil)
-	if a, _ := s.compose(); a.Kind != trial.Assigned || a.Changed || string(a.Payload.Data) != kubelet120 {
+	if a, _ := s.compose(); a.Kind != trial.Assigned || a.Reason != "" || string(a.Payload.Data) != kubelet120 {
 		t.Errorf("after an edit the answer is %+v", a)
 	}
 }

@@ -120,7 +120,7 @@ func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
 			}
 			if cause := f.stale(cm); result.Kind == trial.Assigned && cause != "" {
 				result = invalid("%s", cause)
-				result.Stale = true
+				result.Reason = v1alpha1.ReasonStaleAssignment
 			}
 			return result, cm
 		case apierrors.IsNotFound(err):
@@ -131,13 +131,9 @@ func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
 			}
 			return invalid("referenced %s not found", f.object()), nil
 		}
+		cause := describeError(err, f.object(), "grant the group system:nodes get, list and watch on configmaps in namespace "+f.ref.Namespace)
 		f.report(Answer{
-			Kind:     intentAfter(err),
-			mayPass:  true,
-			noneSoon: unavailable(err),
-			Silent:   silent(err),
-			Cause: describeError(err, f.object(), fmt.Sprintf(
-				"grant the group system:nodes get, list and watch on configmaps in namespace %s", f.ref.Namespace)),
+			Intent: trial.Intent{Kind: intentAfter(err), Cause: cause}, mayPass: true, noneSoon: unavailable(err), Silent: silent(err),
 		})
 		if !retry.wait(ctx, err, nil) {
 			return Answer{}, nil
@@ -180,10 +176,10 @@ func (f *fetch) check(cm *corev1.ConfigMap) Answer {
 		result := invalid("%s (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to "+
 			"change it",
 			f.object(), f.ref.UID, recorded, cmp.Or(digest, "none"))
-		result.Changed = true
+		result.Reason = v1alpha1.ReasonObjectChanged
 		return result
 	}
-	return Answer{Kind: trial.Assigned, Payload: p, PayloadErr: err}
+	return Answer{Intent: trial.Intent{Kind: trial.Assigned}, Payload: p, PayloadErr: err}
 }
 
 // watch reports changes of the object. A valid object stays valid whatever happens to it. watch returns true when an
@@ -251,5 +247,5 @@ func version(cm *corev1.ConfigMap) string {
 }
 
 func invalid(format string, args ...any) Answer {
-	return Answer{Kind: trial.Invalid, Cause: fmt.Sprintf(format, args...)}
+	return Answer{Intent: trial.Intent{Kind: trial.Invalid, Cause: fmt.Sprintf(format, args...)}}
 }

@@ -66,9 +66,9 @@ func TestChangedContentOfRecordedUIDIsInvalidUntilRestored(t *testing.T) {
 	a := awaitAnswer(t, s, "the verdict", kind(trial.Invalid))
 	want := "ConfigMap evenkeel-system/" + cm.Name + " (UID: " + string(cm.UID) + ") was changed: this node recorded payload " + recorded +
 		" for that UID, but now it is " + payload.Digest("kubelet", []byte(edited)) + "; create a new ConfigMap to change it"
-	assert.That(t, a.Cause == want && a.Changed, "cause %q, changed %v, want %q", a.Cause, a.Changed, want)
+	assert.That(t, a.Cause == want && a.Reason == v1alpha1.ReasonObjectChanged, "cause %q, reason %q, want %q", a.Cause, a.Reason, want)
 	editConfigMap(t, cm, map[string]any{"data": map[string]string{"kubelet": kubelet110}})
-	if a = awaitAnswer(t, s, "the content to be back", kind(trial.Assigned)); a.Changed || a.Payload.SHA256 != recorded {
+	if a = awaitAnswer(t, s, "the content to be back", kind(trial.Assigned)); a.Reason != "" || a.Payload.SHA256 != recorded {
 		t.Errorf("answer %+v, want the payload on record", a)
 	}
 }
@@ -209,7 +209,7 @@ func TestWatcherListsWithoutSendInitialEvents(t *testing.T) {
 }
 
 func TestSameComparesAnswers(t *testing.T) {
-	a := Answer{Kind: trial.Assigned, Payload: payload.Payload{SHA256: "a"}, PayloadErr: errors.New("no")}
+	a := Answer{Intent: trial.Intent{Kind: trial.Assigned}, Payload: payload.Payload{SHA256: "a"}, PayloadErr: errors.New("no")}
 	b := a
 	b.PayloadErr = errors.New("no")
 	assert.That(t, same(a, b), "equal answers differ")

@@ -184,8 +184,8 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	v := s.view
 	switch {
 	case v.err != nil:
-		return Answer{Kind: trial.Unanswered, noneSoon: unavailable(v.err), Silent: silent(v.err), Cause: describeError(v.err, name,
-			"apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs")}, true
+		return Answer{noneSoon: unavailable(v.err), Silent: silent(v.err), Intent: trial.Intent{Cause: describeError(v.err, name,
+			"apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs")}}, true
 	case !v.synced:
 		return Answer{}, false
 	case v.object == nil:
@@ -198,15 +198,16 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 			cause = fmt.Sprintf("%s %s, and cannot be created: %s", name, what, oneLine(s.createErr.Error()))
 		}
 		// The new object will assign nothing, so First need not wait for it.
-		return Answer{Kind: trial.Unanswered, noneSoon: true, Silent: s.createErr != nil && silent(s.createErr), Cause: cause}, true
+		return Answer{Intent: trial.Intent{Cause: cause}, noneSoon: true, Silent: s.createErr != nil && silent(s.createErr)}, true
 	}
 	object := v.object
 	revoked := object.Spec.Revoked
 	if s.revokedOnly {
 		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
-	assigns := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
+	assigns := Answer{Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
 	assigns.Kind, assigns.Cause = validate(object.Spec.ConfigSource)
+	assigns.Config = configOf(object.Spec.ConfigSource)
 	assigns.Config.AssignedBy = string(object.UID)
 	if assigns.Kind == trial.Unassigned {
 		assigns.Cause = name + " assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`"

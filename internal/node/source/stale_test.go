@@ -60,8 +60,8 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 			s := startSource(t, newClient(t, p.Kubeconfig), node, d)
 			if test.want == "" {
 				a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-				assert.That(t, !a.Stale && (a.ConfigMap == nil) == test.kept, "answer %+v", a)
-			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); !a.Stale || a.Changed || a.ConfigMap != nil && test.kept {
+				assert.That(t, a.Reason == "" && (a.ConfigMap == nil) == test.kept, "answer %+v", a)
+			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); a.Reason != v1alpha1.ReasonStaleAssignment || a.ConfigMap != nil && test.kept {
 				t.Errorf("answer %+v", a)
 			}
 			asked := p.count("configmaps/") > 0
