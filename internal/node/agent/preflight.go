@@ -95,7 +95,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		} else if err != nil {
 			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
 		}
-		allowPodLoss, err := source.PreflightTerms(p, r.Trial)
+		terms, err := payload.ResolveTrial(p.Trial, r.Trial)
 		if err != nil {
 			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
 		}
@@ -127,14 +127,14 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		if a.p.Nodes == nil {
 			return accepted
 		}
-		judged := guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
+		judged := guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, terms.AllowPodLoss)
 		for judged.unanswered && time.Since(begin) < a.o.UnansweredLimit { // an overloaded API server answers later
 			select {
 			case <-ctx.Done():
 				return v1alpha1.PreflightAnswer{} // nobody waits for it
 			case <-time.After(guardInterval):
 			}
-			judged = guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
+			judged = guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, terms.AllowPodLoss)
 		}
 		if judged.refusal.Outcome != trial.NotValidated {
 			return answerOf(judged.refusal)

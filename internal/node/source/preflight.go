@@ -90,9 +90,3 @@ func (s *NodeConfigSource) PreflightPayload(ctx context.Context, ref v1alpha1.Co
 		return p, err
 	}
 }
-
-// PreflightTerms returns the terms that a trial of a payload would have.
-func PreflightTerms(p payload.Payload, trial *v1alpha1.TrialTerms) (allowPodLoss bool, err error) {
-	requested, err := payload.ResolveTrial(p.Trial, trial)
-	return requested.AllowPodLoss, err
-}
