@@ -6,7 +6,6 @@ package source
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,10 +84,7 @@ func (r *Reporter) writeEvent(ctx context.Context, e queuedEvent) {
 }
 
 // worthRetrying reports whether the same request can succeed later.
-func worthRetrying(err error) bool {
-	code := codeOf(err)
-	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
-}
+func worthRetrying(err error) bool { return silent(err) || apierrors.IsUnauthorized(err) }
 
 // Event writes one Event on a node, without a retry: for callers that exit soon.
 func (c *Client) Event(ctx context.Context, node, component string, severity Severity, reason, message string) error {
