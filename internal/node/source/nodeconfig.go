@@ -168,13 +168,20 @@ func (s *NodeConfigSource) forget() {
 // create begins to create the NodeConfig, until the returned function is called.
 func (s *NodeConfigSource) create(ctx context.Context, all *sync.WaitGroup, delay time.Duration) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
-	c := nodeConfigCreator{client: s.client, node: s.node, log: s.log, maxDelay: time.Minute, result: func(err error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.createErr = err
-		signal(s.wake)
-	}}
-	all.Go(func() { c.run(ctx, delay) })
+	all.Go(func() {
+		retry := newRetry(s.client, time.Minute)
+		// It goes on after a success: an existing NodeConfig may be deleted before the watch shows it.
+		for ok := sleep(ctx, delay, retry.recovered, nil); ok; ok = retry.wait(ctx, nil, nil) {
+			err := s.client.createNodeConfig(ctx, s.node, s.log)
+			if ctx.Err() != nil {
+				return
+			}
+			s.mu.Lock()
+			s.createErr = err
+			signal(s.wake)
+			s.mu.Unlock()
+		}
+	})
 	return cancel
 }
 
@@ -321,42 +328,29 @@ func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string
 // EnsureNodeConfig creates an empty NodeConfig for a node that takes its configuration from elsewhere, so that the whole fleet
 // is visible. It returns when the NodeConfig exists, or ctx ends.
 func EnsureNodeConfig(ctx context.Context, client *Client, node string, log *slog.Logger) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c := nodeConfigCreator{client: client, node: node, log: log, maxDelay: 5 * time.Minute, result: func(err error) {
+	retry := newRetry(client, 5*time.Minute)
+	for {
+		err := client.createNodeConfig(ctx, node, log)
 		if err == nil {
-			cancel()
 			return
 		}
 		log.Debug("cannot create the NodeConfig of this node, retrying", "err", err)
-	}}
-	c.run(ctx, 0)
-}
-
-// nodeConfigCreator creates a node's NodeConfig, with an empty spec.
-type nodeConfigCreator struct {
-	client   *Client
-	node     string
-	log      *slog.Logger
-	maxDelay time.Duration // between attempts
-	result   func(error)   // called after each attempt; nil: the NodeConfig exists
-}
-
-// run tries after delay, and then until ctx ends: an existing NodeConfig may be deleted before the watch shows it.
-func (c *nodeConfigCreator) run(ctx context.Context, delay time.Duration) {
-	retry := newRetry(c.client, c.maxDelay)
-	for ok := sleep(ctx, delay, retry.recovered, nil); ok; ok = retry.wait(ctx, nil, nil) {
-		_, err := c.client.do(ctx, newNodeConfig(c.node), nil)
-		if ctx.Err() != nil {
+		if !retry.wait(ctx, nil, nil) {
 			return
 		}
-		if err == nil {
-			c.log.Info("created the NodeConfig of this node")
-		} else if apierrors.IsAlreadyExists(err) {
-			err = nil
-		}
-		c.result(err)
 	}
+}
+
+// createNodeConfig creates a node's NodeConfig, unless it exists.
+func (c *Client) createNodeConfig(ctx context.Context, node string, log *slog.Logger) error {
+	_, err := c.do(ctx, newNodeConfig(node), nil)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err == nil {
+		log.Info("created the NodeConfig of this node")
+	}
+	return err
 }
 
 // newNodeConfig is the request that creates a NodeConfig that assigns nothing. It has an empty spec: without one a JSON patch
