@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/listwatch"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // errNoAnswer means that the API server did not answer in time.
@@ -114,11 +115,6 @@ var localAddress = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.%a-z]+\
 
 // oneLine shortens a text to one line for a condition, and removes what differs between equal errors.
 func oneLine(text string) string {
-	text = localAddress.ReplaceAllString(text, "")
-	text = strings.Join(strings.Fields(text), " ")
-	const limit = 400
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "..."
-	}
-	return text
+	text = strings.Join(strings.Fields(localAddress.ReplaceAllString(text, "")), " ")
+	return printable.Truncate(text, 400)
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -235,8 +234,7 @@ func content(cm *corev1.ConfigMap) string {
 	if err != nil {
 		return "" // strings and bytes can always be encoded
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
 func version(cm *corev1.ConfigMap) string {
