@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -105,15 +106,9 @@ func (r *Reporter) Report(report Report) {
 
 // Flush waits until the last report has been written, or ctx ends.
 func (r *Reporter) Flush(ctx context.Context) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !r.writers[0].idle() || !r.writers[1].idle() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+		return r.writers[0].idle() && r.writers[1].idle(), nil
+	})
 }
 
 // Run writes until ctx ends.
