@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -83,7 +85,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 		a.reports.since, a.reports.lastKnownGood = a.assignment.since, st.LastKnownGood.Revision
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
-			Condition:  source.NodeCondition{Status: st.Condition.Status, Reason: public.Condition.Cause, Message: st.Condition.Message},
+			Condition:  metav1.Condition{Status: st.Condition.Status, Reason: public.Condition.Cause, Message: st.Condition.Message},
 			Configured: configured(public, status.ObservedGeneration),
 		})
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
@@ -140,10 +139,10 @@ func readiness(st trial.Status) []metav1.Condition {
 }
 
 // configured returns the condition evenkeel.dev/Configured of the Node, which says whether an assigned configuration runs.
-func configured(st trial.Status, generation int64) source.NodeCondition {
-	c := source.NodeCondition{Status: st.Condition.Status, Reason: st.Condition.Reason, Message: st.Condition.Cause}
+func configured(st trial.Status, generation int64) metav1.Condition {
+	c := metav1.Condition{Status: st.Condition.Status, Reason: st.Condition.Reason, Message: st.Condition.Cause}
 	if st.Assigned == nil {
-		c = source.NodeCondition{Status: metav1.ConditionUnknown, Reason: "NothingAssigned", Message: "no configuration is assigned"}
+		c = metav1.Condition{Status: metav1.ConditionUnknown, Reason: "NothingAssigned", Message: "no configuration is assigned"}
 	}
 	if generation > 0 {
 		c.Message += fmt.Sprintf(" (NodeConfig generation %d)", generation)

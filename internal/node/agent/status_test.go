@@ -104,13 +104,13 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 		ok         metav1.ConditionStatus
 		assigned   bool
 		generation int64
-		want       source.NodeCondition
+		want       metav1.Condition
 	}{
-		{"True", false, 1, source.NodeCondition{Status: "Unknown", Reason: "NothingAssigned", Message: "no configuration is assigned (NodeConfig generation 1)"}},
-		{"False", false, 0, source.NodeCondition{Status: "Unknown", Reason: "NothingAssigned", Message: "no configuration is assigned"}},
-		{"True", true, 7, source.NodeCondition{Status: "True", Reason: "why", Message: "cause (NodeConfig generation 7)"}},
-		{"False", true, 7, source.NodeCondition{Status: "False", Reason: "why", Message: "cause (NodeConfig generation 7)"}},
-		{"Unknown", true, 0, source.NodeCondition{Status: "Unknown", Reason: "why", Message: "cause"}},
+		{"True", false, 1, metav1.Condition{Status: "Unknown", Reason: "NothingAssigned", Message: "no configuration is assigned (NodeConfig generation 1)"}},
+		{"False", false, 0, metav1.Condition{Status: "Unknown", Reason: "NothingAssigned", Message: "no configuration is assigned"}},
+		{"True", true, 7, metav1.Condition{Status: "True", Reason: "why", Message: "cause (NodeConfig generation 7)"}},
+		{"False", true, 7, metav1.Condition{Status: "False", Reason: "why", Message: "cause (NodeConfig generation 7)"}},
+		{"Unknown", true, 0, metav1.Condition{Status: "Unknown", Reason: "why", Message: "cause"}},
 	} {
 		st := trial.Status{Condition: trial.Condition{Status: tt.ok, Reason: "why", Cause: "cause"}}
 		if tt.assigned {

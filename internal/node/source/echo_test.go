@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -37,7 +38,7 @@ func repairing(t *testing.T) (string, *proxy, *Reporter) {
 func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 	node, p, r := repairing(t)
 	createNode(t, node)
-	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}, Configured: NodeCondition{"True", "r", "m"}})
+	r.Report(Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}, Configured: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
 	first := awaitStatus(t, node, "a")
 	is := func(message string) func(nodeCondition) bool {
 		return func(c nodeCondition) bool { return c.Message == message }

@@ -31,7 +31,7 @@ func TestOddTimesDoNotSilenceAnAgent(t *testing.T) {
 	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, r.Run)
 	status := someStatus("after it")
-	r.Report(Report{Status: status, Condition: NodeCondition{"True", "Planted", ""}, KubeletStart: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)})
+	r.Report(Report{Status: status, Condition: metav1.Condition{Status: "True", Reason: "Planted", Message: ""}, KubeletStart: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)})
 	got := awaitStatus(t, node, "after it")
 	sane := func(what string, at metav1.Time) {
 		year := at.UTC().Year()

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -212,7 +214,7 @@ func TestRestartOfAPIServer(t *testing.T) {
 	r := NewReporter(newClient(t, nodeKubeconfig(t, node)), node, "evenkeel-agent", quiet())
 	background(t, r.Run)
 	assert.NoError(t, cluster.StopAPIServer())
-	r.Report(Report{Status: someStatus("during"), Condition: NodeCondition{"False", "r", "during"}})
+	r.Report(Report{Status: someStatus("during"), Condition: metav1.Condition{Status: "False", Reason: "r", Message: "during"}})
 	r.Event(Warning, "ConfigRolledBack", "during "+node)
 	a := awaitAnswer(t, s, "the outage", kind(trial.Unanswered))
 	assert.That(t, strings.HasPrefix(a.Cause, "NodeConfig "+node+" cannot be read: "), "cause %q does not name the object", a.Cause)
@@ -280,7 +282,7 @@ func TestRetriesEndWithTheirContext(t *testing.T) {
 	c := newClient(t, p.Kubeconfig)
 	r := NewReporter(c, node, "evenkeel-agent", quiet())
 	stopReporter := background(t, r.Run)
-	r.Report(Report{Condition: NodeCondition{"True", "r", "m"}})
+	r.Report(Report{Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
 	r.Event(Normal, "R", "m")
 	s := NewNodeConfigSource(c, node, &disk{}, quiet())
 	stopSource := background(t, s.Run)
@@ -305,7 +307,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 	nc := getNodeConfig(t, node)
 	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, r.Run)
-	report := Report{NodeConfigUID: nc.UID, Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}}
+	report := Report{NodeConfigUID: nc.UID, Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}}
 	r.Report(report)
 	await(t, "the status", func() string { return getNodeConfig(t, node).Status.Error }, func(e string) bool { return e == "a" })
 	createNode(t, node)

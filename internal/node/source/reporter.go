@@ -34,19 +34,12 @@ type Report struct {
 	Status v1alpha1.NodeConfigStatus
 	// Condition is ConfigOK of the Node; not written if its status is empty. Its lastTransitionTime moves with any
 	// change, as the proposal says.
-	Condition NodeCondition
+	Condition metav1.Condition
 	// Configured is the condition evenkeel.dev/Configured of the Node, written together with ConfigOK; not written if its
 	// status is empty. Its lastTransitionTime moves with its status.
-	Configured NodeCondition
+	Configured metav1.Condition
 	// KubeletStart is the last start of the kubelet, written as the lastHeartbeatTime of the conditions.
 	KubeletStart time.Time
-}
-
-// NodeCondition is a condition of the Node.
-type NodeCondition struct {
-	Status  metav1.ConditionStatus
-	Reason  string
-	Message string
 }
 
 // Reporter writes reports and Events to the API, and retries until it succeeds. Its methods do not block, except Run and
@@ -403,7 +396,7 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 
 // next returns a condition with its last transition time, and whether it differs from what was written, or has a time that the agent
 // cannot write again.
-func (w *conditionWriter) next(kind string, c NodeCondition, heartbeat metav1.Time) (next nodeCondition, differs bool) {
+func (w *conditionWriter) next(kind string, c metav1.Condition, heartbeat metav1.Time) (next nodeCondition, differs bool) {
 	was := w.written[kind]
 	next = nodeCondition{
 		Type: kind, Status: string(c.Status), Reason: c.Reason, Message: c.Message,

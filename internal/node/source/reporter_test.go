@@ -67,7 +67,7 @@ func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 	createNode(t, node)
 	setConditions(t, node, map[string]string{"Ready": "True"})
 	start := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	report := Report{Status: someStatus("a"), Condition: NodeCondition{"True", "all checks passed", "using current (UID: 1)"}, KubeletStart: start}
+	report := Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "all checks passed", Message: "using current (UID: 1)"}, KubeletStart: start}
 	r.Report(report)
 	s := awaitStatus(t, node, "a")
 	if c := s.Conditions[0]; s.ObservedGeneration != 1 || c.Reason != "LocalInit" || c.ObservedGeneration != 1 || c.LastTransitionTime.IsZero() {
@@ -82,7 +82,7 @@ func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
-	report := Report{Condition: NodeCondition{"True", "r", "m"}, Configured: NodeCondition{"Unknown", "NothingAssigned", "a"}}
+	report := Report{Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}, Configured: metav1.Condition{Status: "Unknown", Reason: "NothingAssigned", Message: "a"}}
 	is := func(message string) nodeCondition {
 		return await(t, "the condition "+message, func() nodeCondition { return conditionOfType(t, node, v1alpha1.ConditionNodeConfigured) },
 			func(c nodeCondition) bool { return c.Message == message })
@@ -96,7 +96,7 @@ func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
 	if c := is("b"); !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
 		t.Errorf("the transition moved from %v to %v with a message", first.LastTransitionTime, c.LastTransitionTime)
 	}
-	report.Configured = NodeCondition{"True", "AllChecksPassed", "c"}
+	report.Configured = metav1.Condition{Status: "True", Reason: "AllChecksPassed", Message: "c"}
 	r.Report(report)
 	if c := is("c"); c.Status != "True" || c.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", c)
@@ -108,7 +108,7 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	report := Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}, KubeletStart: start}
+	report := Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}, KubeletStart: start}
 	report.Status.Trial = &v1alpha1.Trial{DurationSeconds: 600, HealthySeconds: 1}
 	r.Report(report)
 	awaitStatus(t, node, "a")
@@ -149,13 +149,13 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status", contentType: string(types.StrategicMergePatchType),
 		body: map[string]any{"status": map[string]any{"conditions": []nodeCondition{{Type: "ConfigOK", Status: "True", Reason: "r", Message: "old", LastTransitionTime: past, LastHeartbeatTime: past}}}}})
 
-	r.Report(Report{Status: someStatus("new"), Condition: NodeCondition{"True", "r", "old"}})
+	r.Report(Report{Status: someStatus("new"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "old"}})
 	if s := awaitStatus(t, node, "new"); !s.Conditions[0].LastTransitionTime.Equal(&past) {
 		t.Errorf("the status is unchanged, but the transition time moved to %v", s.Conditions[0].LastTransitionTime)
 	}
 	failed := someStatus("failed")
 	failed.Conditions[0].Status = metav1.ConditionFalse
-	r.Report(Report{Status: failed, Condition: NodeCondition{"True", "r", "new"}})
+	r.Report(Report{Status: failed, Condition: metav1.Condition{Status: "True", Reason: "r", Message: "new"}})
 	assert.That(t, awaitStatus(t, node, "failed").Conditions[0].LastTransitionTime.After(past.Time),
 		"the status changed, but the transition time did not move")
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "new" })
@@ -186,7 +186,7 @@ func TestFailedWriteIsRetried(t *testing.T) {
 		}
 		return 0
 	})
-	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
+	r.Report(Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
 	await(t, "attempts", func() int { return min(p.count("PATCH", "/nodes/"), p.count("PATCH", "/nodeconfigs/")) }, func(n int) bool { return n > 0 })
 	p.fail(nil)
 	awaitStatus(t, node, "a")
@@ -195,7 +195,7 @@ func TestFailedWriteIsRetried(t *testing.T) {
 
 func TestNodeThatRegistersLaterGetsItsCondition(t *testing.T) {
 	node, p, r := reporting(t)
-	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
+	r.Report(Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
 	awaitStatus(t, node, "a")
 	await(t, "an attempt", func() int { return p.count("/nodes/") }, func(n int) bool { return n > 0 })
 	createNode(t, node)
@@ -284,13 +284,13 @@ func TestRefusedEventIsDropped(t *testing.T) {
 func TestFlushWaitsForTheWrite(t *testing.T) {
 	node, p, r := reporting(t)
 	createNode(t, node)
-	r.Report(Report{Status: someStatus("last words"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(1, 0)})
+	r.Report(Report{Status: someStatus("last words"), Condition: metav1.Condition{Status: "False", Reason: "why", Message: "what"}, KubeletStart: time.Unix(1, 0)})
 	r.Flush(t.Context())
 	assert.Equal(t, getNodeConfig(t, node).Status.Error, "last words", "the status says")
 	c := conditionOf(t, node)
 	assert.That(t, c.Reason == "why", "the condition is %+v", c)
 	p.fail(all(http.StatusServiceUnavailable))
-	r.Report(Report{Status: someStatus("unheard"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(2, 0)})
+	r.Report(Report{Status: someStatus("unheard"), Condition: metav1.Condition{Status: "False", Reason: "why", Message: "what"}, KubeletStart: time.Unix(2, 0)})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	r.Flush(ctx)
