@@ -25,8 +25,10 @@ func init() {
 	}
 }
 
-// bufferSize limits, in bytes, what is read before it can be written.
-const bufferSize = 256 << 10
+const (
+	readSize   = 64 << 10  // of one read, in bytes: what fits into a pipe
+	bufferSize = 256 << 10 // limits, in bytes, what is read before it can be written
+)
 
 // copyOutput copies stdin to stderr until its end, and keeps the last lines in the shared memory. Signals that stop a
 // service are ignored: the child may still write.
@@ -39,37 +41,35 @@ func copyOutput() int {
 	if err != nil {
 		state = &shared{} // copying goes on
 	}
-	buffer, done := newRing(bufferSize), make(chan struct{})
+	output, done := newQueue(), make(chan struct{})
 	go func() {
 		defer close(done)
-		for piece := buffer.next(); len(piece) > 0; piece = buffer.next() {
+		for piece := output.take(newBuffer()); len(piece) > 0; piece = output.take(piece) {
 			writeAll(unix.Stderr, piece)
 			state.pending.Add(-uint32(len(piece)))
-			buffer.written(len(piece))
 		}
 	}()
-	lines := &selector{}
+	input, lines := make([]byte, readSize), &selector{}
 	for {
-		room := buffer.room()
 		state.busy.Store(0)
 		if !wait(unix.Stdin, unix.POLLIN) {
 			break
 		}
 		state.busy.Store(1)
-		n, err := unix.Read(unix.Stdin, room)
+		n, err := unix.Read(unix.Stdin, input)
 		if err == unix.EINTR || err == unix.EAGAIN {
 			continue
 		}
 		if err != nil || n == 0 {
 			break
 		}
-		lines.add(room[:n])
+		lines.add(input[:n])
 		state.set(lines.text())
 		state.pending.Add(uint32(n))
-		buffer.added(n)
+		output.add(input[:n])
 	}
 	state.busy.Store(0)
-	buffer.close()
+	output.close()
 	<-done
 	return 0
 }

@@ -87,68 +87,51 @@ func (s *shared) lines() []byte {
 	return nil
 }
 
-// ring is the output between the reader and the writer of a copying process. It lets the reader see the end of a child's output
-// although the destination is slow. It holds the same number of bytes however small the pieces are that the child writes.
-type ring struct {
+// queue is the output between the reader and the writer of a copying process. It lets the reader see the end of a child's output
+// although the destination is slow.
+type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond
-	bytes   []byte
-	start   int // of what is to be written
-	used    int
+	bytes   []byte // at most bufferSize, and what was read last
 	closed  bool
 }
 
-func newRing(size int) *ring {
-	r := &ring{bytes: make([]byte, size)}
-	r.changed.L = &r.mu
-	return r
+func newQueue() *queue {
+	q := &queue{bytes: newBuffer()}
+	q.changed.L = &q.mu
+	return q
 }
 
-// room waits for free space and returns a contiguous part of it. The reader fills it, and calls added.
-func (r *ring) room() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.used == len(r.bytes) {
-		r.changed.Wait()
+func newBuffer() []byte { return make([]byte, 0, bufferSize+readSize) }
+
+// add waits for free space, and adds output.
+func (q *queue) add(p []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.bytes) >= bufferSize {
+		q.changed.Wait()
 	}
-	if end := r.start + r.used; end < len(r.bytes) {
-		return r.bytes[end:]
+	q.bytes = append(q.bytes, p...)
+	q.changed.Broadcast()
+}
+
+// take waits for output and returns all of it, or nothing after close. The queue continues in an empty buffer.
+func (q *queue) take(empty []byte) []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.bytes) == 0 && !q.closed {
+		q.changed.Wait()
 	}
-	return r.bytes[r.start+r.used-len(r.bytes) : r.start]
-}
-
-// added says that the first n bytes of the room are to be written.
-func (r *ring) added(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.used += n
-	r.changed.Broadcast()
-}
-
-// next waits for output and returns a contiguous part of it, or nothing after close when all is written. The writer writes it, and
-// calls written.
-func (r *ring) next() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.used == 0 && !r.closed {
-		r.changed.Wait()
-	}
-	return r.bytes[r.start:min(r.start+r.used, len(r.bytes))]
-}
-
-// written says that n bytes have been written: their space is free.
-func (r *ring) written(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.start = (r.start + n) % len(r.bytes)
-	r.used -= n
-	r.changed.Broadcast()
+	p := q.bytes
+	q.bytes = empty[:0]
+	q.changed.Broadcast()
+	return p
 }
 
 // close says that nothing more is added.
-func (r *ring) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	r.changed.Broadcast()
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.changed.Broadcast()
 }
