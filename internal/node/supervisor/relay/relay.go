@@ -73,8 +73,9 @@ func (r *Relay) spawn() (*exec.Cmd, error) {
 // watch waits for the copying process, and starts another one if it dies before Close.
 func (r *Relay) watch(cmd *exec.Cmd) {
 	defer close(r.ended)
+	var err error
 	for {
-		if cmd != nil {
+		if err == nil {
 			_ = cmd.Wait()
 		}
 		select {
@@ -82,14 +83,11 @@ func (r *Relay) watch(cmd *exec.Cmd) {
 			return
 		case <-time.After(restartPause):
 		}
-		next, err := r.spawn()
-		if err != nil {
+		if cmd, err = r.spawn(); err != nil {
 			r.log.Error("the process that copies the kubelet's log ended and cannot be started again; retrying", "err", err)
-			next = nil
 		} else {
 			r.log.Warn("the process that copies the kubelet's log ended and was started again")
 		}
-		cmd = next
 	}
 }
 

@@ -3,7 +3,10 @@
 
 package relay
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 const (
 	maxLine  = 4 << 10 // the rest of a longer line is not kept
@@ -106,20 +109,14 @@ func isError(line []byte) bool {
 		return bytes.Contains(line, []byte(`"msg":`)) && (bytes.Contains(line, []byte(`"err":`)) ||
 			bytes.Contains(line, []byte(`"msg":"Invalid `)) || !bytes.Contains(line, []byte(`"v":`)))
 	}
-	for _, head := range []string{"Error: ", "error: ", "panic: ", "fatal error: ", "[signal ", "SIGABRT: ", "SIGQUIT: "} {
-		if bytes.HasPrefix(line, []byte(head)) {
-			return true
-		}
-	}
-	return false
+	return beginsWith(line, "Error: ", "error: ", "panic: ", "fatal error: ", "[signal ", "SIGABRT: ", "SIGQUIT: ")
 }
 
 // startsDump reports whether the goroutines follow a line.
 func startsDump(line []byte) bool {
-	for _, head := range []string{"goroutine ", "panic: ", "fatal error: ", "[signal ", "SIGABRT: ", "SIGQUIT: ", "runtime stack:"} {
-		if bytes.HasPrefix(line, []byte(head)) {
-			return true
-		}
-	}
-	return false
+	return beginsWith(line, "goroutine ", "panic: ", "fatal error: ", "[signal ", "SIGABRT: ", "SIGQUIT: ", "runtime stack:")
+}
+
+func beginsWith(line []byte, heads ...string) bool {
+	return slices.ContainsFunc(heads, func(head string) bool { return bytes.HasPrefix(line, []byte(head)) })
 }
