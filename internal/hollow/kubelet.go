@@ -204,7 +204,6 @@ func (p *process) end(exit supervisor.Exit) {
 	if p.ended {
 		return
 	}
-	exit.At = time.Now()
 	p.ended, p.healthy, p.exit = true, false, exit
 	p.timer.Stop()
 	if p.crash != nil {

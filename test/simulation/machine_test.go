@@ -158,7 +158,6 @@ func (m *machine) end(p *process, exit supervisor.Exit) {
 		p.healthyFor += time.Since(p.healthySince)
 		p.healthySince = time.Time{}
 	}
-	exit.At = time.Now()
 	p.ended, p.exit = true, exit
 	if m.process == p {
 		m.process, m.idleSince = nil, time.Now()

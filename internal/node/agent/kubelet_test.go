@@ -147,7 +147,7 @@ goroutine 1 [running]:' >&2; seq 5000 >&2; exit 2`, "panic: oh; 1000; 999; "},
 				got = "x "
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			if len(got) > maxLastErrors || tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) || p.Exit().At.IsZero() {
+			if len(got) > maxLastErrors || tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) || p.Exit().Code == 0 {
 				t.Errorf("the last errors are %q, want %q", got, tt.want)
 			}
 			p.Stop(0)

@@ -41,10 +41,9 @@ type Command struct {
 
 // Exit says how a child ended.
 type Exit struct {
-	Code    int       // -1 if a signal ended the child, or if the code is unknown
-	Signal  string    // such as "killed"; empty if the child exited
-	Stopped bool      // Stop was called before the child ended
-	At      time.Time // carries the monotonic clock
+	Code    int    // -1 if a signal ended the child, or if the code is unknown
+	Signal  string // such as "killed"; empty if the child exited
+	Stopped bool   // Stop was called before the child ended
 }
 
 // String returns a text such as "exit status 1" or "signal: killed".
@@ -155,7 +154,7 @@ func (p *Process) run(started chan<- error) {
 }
 
 func exitOf(state *os.ProcessState) Exit {
-	exit := Exit{Code: -1, At: time.Now()}
+	exit := Exit{Code: -1}
 	if state == nil { // another waiter reaped the child
 		return exit
 	}

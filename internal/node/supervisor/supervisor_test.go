@@ -58,18 +58,15 @@ func TestExit(t *testing.T) {
 		{"kill -KILL $$", Exit{Code: -1, Signal: "killed"}, "signal: killed"},
 		{"kill -SEGV $$", Exit{Code: -1, Signal: "segmentation fault"}, "signal: segmentation fault"},
 	} {
-		before := time.Now()
 		p := startShell(t, n, tt.script)
 		got := wait(t, p)
-		assert.That(t, !got.At.Before(before) && !got.At.After(time.Now()), "%s: ended at %v, started after %v", tt.script, got.At, before)
-		got.At = time.Time{}
 		assert.That(t, got == tt.want && got.String() == tt.text, "%s: %+v %q, want %+v %q", tt.script, got, got, tt.want, tt.text)
 	}
 }
 
 func TestExitOfAChildThatAnotherReapedIsUnknown(t *testing.T) {
 	exit := exitOf(nil)
-	assert.That(t, exit.Code == -1 && exit.Signal == "" && !exit.At.IsZero(), "%+v, want code -1, no signal, and a time", exit)
+	assert.That(t, exit.Code == -1 && exit.Signal == "", "%+v, want code -1 and no signal", exit)
 }
 
 func TestStopSendsSIGTERM(t *testing.T) {
