@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"path/filepath"
 	"time"
 
@@ -59,11 +58,10 @@ func ClearGivenUp(fsys atomicfile.FS, dir string) error { return removeFile(fsys
 // runningFile is next to the records but is not one of them.
 const runningFile = "running"
 
-// SetRunning saves a description of the running kubelet, for Running. It is valid only while the agent runs, so it
-// does not need to survive a power cut. If it cannot be saved, the old description is removed, because it would be
-// wrong.
+// SetRunning saves a description of the running kubelet, for Running. It is valid only while the agent runs. If it cannot be
+// saved, the old description is removed, because it would be wrong.
 func SetRunning(fsys atomicfile.FS, dir string, about []byte) error {
-	err := setRunning(fsys, filepath.Join(dir, runningFile), about)
+	err := atomicfile.Write(fsys, filepath.Join(dir, runningFile), about, fileMode)
 	if err != nil {
 		err = errors.Join(err, ClearRunning(fsys, dir))
 	}
@@ -77,22 +75,6 @@ func removeFile(fsys atomicfile.FS, dir, name string) error {
 	err := fsys.Remove(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	return err
-}
-
-func setRunning(fsys atomicfile.FS, path string, about []byte) error {
-	temp := fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), atomicfile.TempSuffix)
-	f, err := fsys.Create(temp, fileMode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(about)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = fsys.Rename(temp, path)
-	}
-	if err != nil {
-		_ = fsys.Remove(temp) // return the first error
 	}
 	return err
 }
