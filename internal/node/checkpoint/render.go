@@ -112,18 +112,16 @@ func (s *Store) writeFiles(dir string, files map[string][]byte) error {
 	if err := s.fsys.Mkdir(dir, dirMode); err != nil {
 		return err
 	}
-	made := []string{dir}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		for sub := range parents(name) {
-			if sub = filepath.Join(dir, sub); !slices.Contains(made, sub) {
-				if err := s.fsys.Mkdir(sub, dirMode); err != nil {
-					return err
-				}
-				made = append(made, sub)
+		path := dir
+		elements := strings.Split(name, "/")
+		for _, element := range elements[:len(elements)-1] {
+			path = filepath.Join(path, element)
+			if err := s.fsys.Mkdir(path, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
 			}
 		}
-		f, err := s.fsys.Create(path, fileMode)
+		f, err := s.fsys.Create(filepath.Join(dir, name), fileMode)
 		if err != nil {
 			return err
 		}
@@ -133,17 +131,6 @@ func (s *Store) writeFiles(dir string, files map[string][]byte) error {
 		}
 	}
 	return nil
-}
-
-// parents yields a, a/b for a/b/c.
-func parents(name string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for i, r := range name {
-			if r == '/' && !yield(name[:i]) {
-				return
-			}
-		}
-	}
 }
 
 // Rendered returns the revisions that were rendered, sorted.
