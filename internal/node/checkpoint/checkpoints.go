@@ -6,7 +6,6 @@ package checkpoint
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,8 +31,7 @@ const (
 )
 
 func sha256hex(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
 // Put saves a serialized ConfigMap durably and returns the sha256 of the file. An existing file stays if it has the
@@ -150,7 +148,7 @@ func (s *Store) Collect(keep ...string) error {
 				errs = errors.Join(errs, s.removeTree(filepath.Join(dir, e.Name()), e.IsDir()))
 			}
 		}
-		slices.SortStableFunc(corrupt, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+		slices.SortStableFunc(corrupt, newestFirst)
 		for _, info := range corrupt[min(len(corrupt), keptCorrupt):] {
 			errs = errors.Join(errs, s.removeTree(filepath.Join(dir, info.Name()), info.IsDir()))
 		}
@@ -181,8 +179,7 @@ func (s *Store) removeVersion(dir string) error {
 	}
 	for _, e := range entries {
 		name := strings.TrimSuffix(strings.TrimSuffix(e.Name(), corruptSuffix), editedSuffix)
-		known := slices.ContainsFunc(records, func(r record) bool { return r.versioned && r.name == name })
-		if !known && !strings.HasSuffix(name, atomicfile.TempSuffix) {
+		if !isVersioned(name) && !strings.HasSuffix(name, atomicfile.TempSuffix) {
 			return nil
 		}
 	}

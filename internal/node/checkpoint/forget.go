@@ -49,10 +49,7 @@ func requestForget(fsys atomicfile.FS, dir, revision string) error {
 func (s *Store) ForgetRequests() ([]string, error) {
 	revisions := s.removedByHand()
 	entries, err := s.fsys.ReadDir(s.path(requestsDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return revisions, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return revisions, fmt.Errorf("requests to forget: %w", err)
 	}
 	for _, e := range entries {
@@ -86,8 +83,7 @@ func (s *Store) DropForgetRequest(revision string) error {
 	if err := checkRevision(revision); err != nil {
 		return err
 	}
-	err := s.fsys.Remove(s.path(requestsDir, revision))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeFile(s.fsys, s.path(requestsDir), revision); err != nil {
 		return fmt.Errorf("drop the request to forget %s: %w", revision, err)
 	}
 	return nil

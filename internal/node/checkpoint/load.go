@@ -140,32 +140,30 @@ func versionDirs(fsys atomicfile.FS, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	type found struct {
-		name string
-		info fs.FileInfo
-	}
-	var all []found
+	var all []fs.FileInfo
 	for _, e := range entries {
 		if !e.IsDir() || checkVersion(e.Name()) != nil {
 			continue
 		}
 		inside, err := fsys.ReadDir(filepath.Join(dir, e.Name()))
 		info, statErr := e.Info()
-		if err == nil && statErr == nil && slices.ContainsFunc(inside, isVersioned) {
-			all = append(all, found{e.Name(), info})
+		if err == nil && statErr == nil && slices.ContainsFunc(inside, func(e fs.DirEntry) bool { return isVersioned(e.Name()) }) {
+			all = append(all, info)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b found) int { return b.info.ModTime().Compare(a.info.ModTime()) })
+	slices.SortStableFunc(all, newestFirst)
 	var names []string
-	for _, f := range all {
-		names = append(names, f.name)
+	for _, info := range all {
+		names = append(names, info.Name())
 	}
 	return names, nil
 }
 
-// isVersioned reports whether a directory entry is a record that is kept for each version.
-func isVersioned(e fs.DirEntry) bool {
-	return slices.ContainsFunc(records, func(r record) bool { return r.versioned && r.name == e.Name() })
+func newestFirst(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) }
+
+// isVersioned reports whether a file is a record that is kept for each version.
+func isVersioned(name string) bool {
+	return slices.ContainsFunc(records, func(r record) bool { return r.versioned && r.name == name })
 }
 
 type loader struct {
