@@ -25,8 +25,6 @@ type Problem struct {
 	File     string // relative to the directory
 	What     string
 	SetAside string // the new path of the corrupt file, relative to the directory; empty: it was not moved
-	// Unreadable: the file exists but could not be read, so its content is unknown. Save does not replace it.
-	Unreadable bool
 }
 
 func (p Problem) String() string {
@@ -212,7 +210,7 @@ func (l *loader) read(r record) bool {
 		l.reportCorrupt(r, err)
 	case err != nil:
 		l.unreadable[r.name] = err
-		l.report(r, Problem{What: fmt.Sprintf("the file cannot be read: %v", err), Unreadable: true})
+		l.report(r, Problem{What: fmt.Sprintf("the file cannot be read: %v", err)})
 	case len(bytes.TrimSpace(data)) == 0:
 		l.lost[r.name] = true
 		l.reset = l.reset || r.name == "last-known-good"
