@@ -254,10 +254,8 @@ func (b *Bin) old(entries []fs.DirEntry, name string, keep int) []string {
 	slices.SortFunc(copies, func(a, b fs.FileInfo) int {
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
 	})
-	for i, info := range copies {
-		if i >= keep {
-			paths = append(paths, filepath.Join(b.path, info.Name()))
-		}
+	for _, info := range copies[min(len(copies), keep):] {
+		paths = append(paths, filepath.Join(b.path, info.Name()))
 	}
 	return paths
 }

@@ -99,15 +99,12 @@ func ancestor(pid int) (int, error) {
 }
 
 // The namespaces to enter, in this order: after the mount namespace, /proc and the other paths are those of the host.
-var namespaceTypes = []struct {
-	name string
-	flag int
-}{
-	{"cgroup", unix.CLONE_NEWCGROUP},
-	{"ipc", unix.CLONE_NEWIPC},
-	{"uts", unix.CLONE_NEWUTS},
-	{"net", unix.CLONE_NEWNET},
-	{"mnt", unix.CLONE_NEWNS},
+var namespaceTypes = []namespace{
+	{name: "cgroup", flag: unix.CLONE_NEWCGROUP},
+	{name: "ipc", flag: unix.CLONE_NEWIPC},
+	{name: "uts", flag: unix.CLONE_NEWUTS},
+	{name: "net", flag: unix.CLONE_NEWNET},
+	{name: "mnt", flag: unix.CLONE_NEWNS},
 }
 
 // Host holds the open namespaces and root directory of a process of the host.
@@ -119,7 +116,7 @@ type Host struct {
 type namespace struct {
 	name string
 	flag int
-	file *os.File
+	file *os.File // of the process of the host; nil in namespaceTypes
 }
 
 // Open opens the namespaces and root directory of a process that differ from those of the calling process, so that Enter
@@ -147,11 +144,11 @@ func (h *Host) open(pid int) error {
 		case same:
 			continue
 		}
-		f, err := os.Open(namespacePath(strconv.Itoa(pid), ns.name))
-		if err != nil {
+		var err error
+		if ns.file, err = os.Open(namespacePath(strconv.Itoa(pid), ns.name)); err != nil {
 			return describeError(pid, err)
 		}
-		h.namespaces = append(h.namespaces, namespace{ns.name, ns.flag, f})
+		h.namespaces = append(h.namespaces, ns)
 	}
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	theirs, err := os.Stat(root)
