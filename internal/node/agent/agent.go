@@ -34,8 +34,6 @@ type Agent struct {
 
 	state   trial.State // what the node remembers
 	decided time.Time   // the last decision; zero: none
-	// condition is that of the last decision with all verdicts.
-	condition trial.Condition
 
 	tasks       tasks
 	quiet       tasks // those whose end makes no decision necessary
@@ -217,9 +215,6 @@ func (a *Agent) decide(ctx context.Context, o *trial.Observed) trial.Decision {
 		a.save(d.Next)
 	}
 	a.state, a.decided, a.kubelet.exit = d.Next, o.Now, nil
-	if len(d.Validate) == 0 {
-		a.condition = d.Status.Condition
-	}
 	a.p.SavedConfigs.set(a.disk.store, a.state)
 	a.removeForgetRequests(o.Forget)
 	return d

@@ -28,7 +28,7 @@ import (
 // once.
 func (a *Agent) renewVerdicts(ctx context.Context, o *trial.Observed) {
 	assigned := o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision)
-	mayStart := a.kubelet.process == nil || a.state.Trial != nil || assigned || a.condition.Status != metav1.ConditionTrue
+	mayStart := a.kubelet.process == nil || a.state.Trial != nil || assigned || a.reports.condition.Status != metav1.ConditionTrue
 	if mayStart {
 		a.validations.dropOther(a.basis(o.LocalDigest))
 	}
