@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -205,15 +206,10 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 	if len(a.reports.objects) > 20 {
 		clear(a.reports.objects)
 	}
-	var cm struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
-		Data map[string]string `json:"data"`
-	}
+	var cm corev1.ConfigMap
 	if raw, err := a.disk.store.Get(c); err == nil && json.Unmarshal(raw, &cm) == nil {
 		for key := range cm.Data { // there is exactly one
-			a.reports.objects[c.Revision] = [2]string{cm.Metadata.ResourceVersion, key}
+			a.reports.objects[c.Revision] = [2]string{cm.ResourceVersion, key}
 		}
 	}
 	o := a.reports.objects[c.Revision]
