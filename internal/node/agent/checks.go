@@ -24,10 +24,9 @@ const (
 
 // checks are the dry runs of the kubelet, as tasks, and their verdicts, by revision; "" is local.
 type checks struct {
-	byRev       map[string]*task[verdict]
-	undecided   map[string]int  // how often the dry run of a revision was undecided
-	local       verdict         // the last one on the local configuration that contains its fields
-	unavailable map[string]bool // revisions whose checkpoint cannot be used
+	byRev     map[string]*task[verdict]
+	undecided map[string]int // how often the dry run of a revision was undecided
+	local     verdict        // the last one on the local configuration that contains its fields
 
 	mu             *sync.Mutex    // of what the tasks use, too
 	undecidedAlone map[string]int // undecided in a row, with a local configuration that passed
@@ -37,6 +36,8 @@ type checks struct {
 // verdict is the result of a dry run, and of this node's own checks.
 type verdict struct {
 	component.Verdict
+	// unavailable: the checkpoint cannot be used, so that there was no dry run.
+	unavailable bool
 	// protected is why the configuration must not run here, although the kubelet accepts it.
 	protected string
 	// incomparable: the configurations could not be compared, which is the reason.
@@ -55,7 +56,7 @@ func (v verdict) isUndecided() bool { return v.incomparable || v.Outcome == comp
 
 func newChecks() checks {
 	return checks{
-		byRev: map[string]*task[verdict]{}, undecided: map[string]int{}, unavailable: map[string]bool{},
+		byRev: map[string]*task[verdict]{}, undecided: map[string]int{},
 		mu: &sync.Mutex{}, undecidedAlone: map[string]int{}, logged: map[string]string{},
 	}
 }
@@ -93,11 +94,12 @@ func (c *checks) countUndecided(revision string, v component.Verdict) component.
 }
 
 // put sets a verdict that needs no dry run.
-func (c *checks) put(revision string, v component.Verdict) {
+func (c *checks) put(revision string, v verdict) {
 	if old := c.byRev[revision]; old != nil {
 		old.cancel()
 	}
-	c.byRev[revision] = finished(verdict{Verdict: v, at: time.Now()})
+	v.at = time.Now()
+	c.byRev[revision] = finished(v)
 }
 
 // get returns the verdict on a revision, and whether it is available.

@@ -13,7 +13,7 @@ import (
 func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
 	c := newChecks()
 	for _, revision := range []string{"", "a", "runs"} {
-		c.put(revision, component.Verdict{Outcome: component.Rejected})
+		c.put(revision, verdict{Verdict: component.Verdict{Outcome: component.Rejected}})
 	}
 	soon, later := time.Now().Add(recheckAfter/2), time.Now().Add(2*recheckAfter)
 	for _, tt := range []struct {
@@ -44,7 +44,7 @@ func TestDryRunsWithoutAVerdictAreCountedInARow(t *testing.T) {
 		"an outage":                     func(c *checks) { c.countUndecided("u", component.Verdict{Outcome: component.CouldNotTell}) },
 		"it is assigned again":          func(c *checks) { c.drop("u") },
 		"another kubelet":               (*checks).clear,
-		"another one was assigned then": func(c *checks) { c.put("u", undecided); c.keep("other") },
+		"another one was assigned then": func(c *checks) { c.put("u", verdict{Verdict: undecided}); c.keep("other") },
 	} {
 		c := newChecks()
 		for i, want := range []component.Outcome{component.CouldNotTell, component.CouldNotTell, component.Rejected} {

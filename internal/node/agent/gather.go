@@ -5,8 +5,6 @@ package agent
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -69,9 +67,7 @@ func (a *Agent) takeAnswer() {
 				a.assignment.since = time.Now()
 			}
 		}
-		keep := []string{a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision}
-		a.validations.keep(keep...)
-		maps.DeleteFunc(a.validations.unavailable, func(revision string, _ bool) bool { return !slices.Contains(keep, revision) })
+		a.validations.keep(a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision)
 	}
 	a.assignment.config = config
 }
@@ -89,8 +85,7 @@ func (a *Agent) saveDownload() {
 	if a.assignment.saveErr = a.checkpoint(revision); a.assignment.saveErr != nil {
 		return
 	}
-	if a.validations.unavailable[revision] {
-		delete(a.validations.unavailable, revision)
+	if v, _ := a.validations.get(revision); v.unavailable {
 		a.validations.drop(revision)
 	}
 }

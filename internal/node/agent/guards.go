@@ -45,9 +45,7 @@ func (a *Agent) verdicts() map[string]trial.Verdict {
 	local, known := found[""]
 	for revision, v := range found {
 		switch {
-		case a.validations.unavailable[revision]:
-			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Message: v.Message}
-		case revision == "" || !v.isUndecided():
+		case v.unavailable, revision == "", !v.isUndecided():
 			verdicts[revision] = trialVerdict(v)
 		case known:
 			verdicts[revision] = blameLocal(trialVerdict(v), local.Verdict)
@@ -67,6 +65,8 @@ func blameLocal(v trial.Verdict, local component.Verdict) trial.Verdict {
 func trialVerdict(v verdict) trial.Verdict {
 	out := trial.Verdict{Outcome: trial.CouldNotTell, Message: v.Message}
 	switch {
+	case v.unavailable:
+		out.Outcome = trial.Unavailable
 	case v.incomparable:
 		out = trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonProtectedFields, Message: v.protected}
 	case v.protected != "":

@@ -32,9 +32,9 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			continue
 		}
 		if a.assignment.answer.PayloadErr != nil && a.assignment.config.Revision == c.Revision {
-			verdict := a.logVerdict(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
-			a.o.Metrics.validated(verdict, 0)
-			a.validations.put(c.Revision, verdict)
+			v := a.logVerdict(ctx, c.Revision, component.Verdict{Outcome: component.Rejected, Message: a.assignment.answer.PayloadErr.Error()})
+			a.o.Metrics.validated(v, 0)
+			a.validations.put(c.Revision, verdict{Verdict: v})
 			signal(a.tasks.changed)
 			continue
 		}
@@ -43,14 +43,13 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			p, err = a.payload(c) // the file was removed after the download
 		}
 		if err != nil {
-			if !a.validations.unavailable[c.Revision] {
+			if a.validations.logNew(c.Revision, err.Error()) {
 				a.log(c).Error("a checkpoint cannot be used", "err", err)
 			}
 			a.requestDownload(c.Revision, err)
 			signal(a.tasks.changed)
 			continue
 		}
-		delete(a.validations.unavailable, c.Revision)
 		// Only a new configuration needs the pods, for guards and baseline. An adopted one must not wait for the
 		// API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
@@ -104,8 +103,7 @@ func (a *Agent) requestDownload(revision string, err error) {
 
 // markUnavailable marks a configuration as one that cannot run now.
 func (a *Agent) markUnavailable(revision string, err error) {
-	a.validations.unavailable[revision] = true
-	a.validations.put(revision, component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()})
+	a.validations.put(revision, verdict{Verdict: component.Verdict{Outcome: component.CouldNotTell, Message: err.Error()}, unavailable: true})
 }
 
 // logVerdict logs a verdict, at info level if it is new and still needed, and returns it.
