@@ -10,6 +10,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,7 @@ func New(o Options, p Parts) *Agent {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics("", o.AgentVersion, "")
 	}
-	if o.UnansweredLimit == 0 {
-		o.UnansweredLimit = unansweredLimit
-	}
+	o.UnansweredLimit = cmp.Or(o.UnansweredLimit, unansweredLimit)
 	if p.SavedConfigs == nil {
 		p.SavedConfigs = &SavedConfigs{}
 	}
@@ -250,11 +249,10 @@ func (a *Agent) stop() {
 
 // wait waits until a decision may have another result.
 func (a *Agent) wait(ctx context.Context, wake time.Duration) {
-	if kept := a.guardWait(); kept > 0 {
-		wake = min(wake, kept)
-	}
-	if held := a.heldFor(); held > 0 {
-		wake = min(wake, held)
+	for _, left := range []time.Duration{a.guardWait(), a.heldFor()} {
+		if left > 0 {
+			wake = min(wake, left)
+		}
 	}
 	var done, changed, intent, node <-chan struct{}
 	if a.kubelet.process != nil {
