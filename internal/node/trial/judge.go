@@ -68,10 +68,7 @@ func (d *decider) countCrash() {
 		s.Startups = append(s.Startups, d.o.Now)
 		return
 	}
-	starts := "1 start"
-	if n := len(s.Startups); n > 1 {
-		starts = fmt.Sprintf("%d starts", n)
-	}
+	starts := printable.Count(len(s.Startups), "start")
 	d.fail(v1alpha1.ReasonCrashLooped, fmt.Sprintf("crash-looped: %s in its trial, last: %s", starts, s.Run.LastExit))
 }
 
@@ -92,12 +89,8 @@ func (d *decider) judge() bool {
 func (d *decider) judgeTrial() {
 	d.saveUnhealthyTime()
 	run, o, t := &d.next.Run, d.o, d.next.Trial
-	var pressure []string
-	for _, p := range o.Node.Pressure {
-		if !slices.Contains(t.Baseline.Pressure, p) {
-			pressure = append(pressure, p)
-		}
-	}
+	known := func(p string) bool { return slices.Contains(t.Baseline.Pressure, p) }
+	pressure := slices.DeleteFunc(slices.Clone(o.Node.Pressure), known)
 	switch {
 	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 && !run.Healthy && !d.outage():
 		d.fail(v1alpha1.ReasonNotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll()))
