@@ -55,11 +55,9 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 			h.Log.Error("cannot release the node's lock; it is released when this process ends", "err", err)
 		}
 	}()
-	select {
-	case <-claim.Contended(): // another process was behind this one in the queue: no kubelet runs yet
-		h.Log.Info("releasing the lock: another process requested the node", "why", claim.Why())
+	if why := claim.Why(); why != nil { // another process was behind this one in the queue: no kubelet runs yet
+		h.Log.Info("releasing the lock: another process requested the node", "why", why)
 		return h.released(claim, nil)
-	default:
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -75,21 +73,15 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 		case <-ctx.Done():
 		}
 	}()
-	err = h.holdDirectory(ctx, predecessorTimeout, run)
-	select {
-	case <-claim.Contended():
-	default:
-		return err
-	}
-	return h.released(claim, err)
+	return h.released(claim, h.holdDirectory(ctx, predecessorTimeout, run))
 }
 
-// released returns the error of an agent that had to release the node's lock; err is the error of what it ran.
+// released returns the error of an agent that releases the node's lock; err is the error of what it ran.
 func (h Holder) released(claim *lockfile.Claim, err error) error {
 	switch why := claim.Why(); {
 	case errors.Is(why, lockfile.ErrLost):
 		return fail(Lost, fmt.Errorf("%s: %w", h.Lock.Flag, why))
-	case errors.Is(err, context.Canceled):
+	case why != nil && errors.Is(err, context.Canceled):
 		return nil // another process requested the node before this one started a kubelet
 	}
 	return err
