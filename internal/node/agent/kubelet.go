@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -241,9 +242,9 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 	run.InitFile = h.InitFile
 	argv := h.Argv(run, h.lockFile())
 	output, stderr := h.relayOutput()
-	p, err := supervisor.Start(supervisor.Command{
-		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: stderr, Watchdog: watchdog,
-	}, h.Notifier)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, stderr
+	p, err := supervisor.Start(cmd, watchdog, h.Notifier)
 	if err != nil {
 		if output != nil {
 			output.Close()

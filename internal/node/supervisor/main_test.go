@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -103,7 +104,7 @@ func beAgent() {
 		fmt.Println(err)
 		os.Exit(96)
 	}
-	p, err := Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n)
+	p, err := Start(exec.Command("/bin/sleep", "1000"), 0, n)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(95)
@@ -225,10 +226,9 @@ func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration
 	assert.NoError(t, unix.Mkfifo(path, 0o600))
 	fifo := assert.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	t.Cleanup(func() { _ = fifo.Close() })
-	p, err := Start(Command{
-		Path: exe, Args: []string{path}, Env: append(os.Environ(), roleVar+"="+role),
-		Stderr: os.Stderr, Watchdog: watchdog,
-	}, n)
+	cmd := exec.Command(exe, path)
+	cmd.Env, cmd.Stderr = append(os.Environ(), roleVar+"="+role), os.Stderr
+	p, err := Start(cmd, watchdog, n)
 	assert.Must(t, err == nil, "Start: %v", err)
 	t.Cleanup(func() { p.Stop(0) })
 	return &speaker{Process: p, fifo: fifo}
@@ -244,7 +244,9 @@ func (s *speaker) say(t *testing.T, messages ...string) {
 // startShell runs a script as the child.
 func startShell(t *testing.T, n *Notifier, script string) *Process {
 	t.Helper()
-	p, err := Start(Command{Path: "/bin/sh", Args: []string{"-c", script}, Stderr: os.Stderr}, n)
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Stderr = os.Stderr
+	p, err := Start(cmd, 0, n)
 	assert.Must(t, err == nil, "Start: %v", err)
 	t.Cleanup(func() { p.Stop(0) })
 	return p

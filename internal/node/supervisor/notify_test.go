@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -169,7 +170,7 @@ func TestStartFailsWithoutSocket(t *testing.T) {
 		taken:                      "address already in use",
 	} {
 		n := assert.Value(NewNotifier(dir, (&logBuffer{}).logger()))(t)
-		assert.ErrorHas(t, assert.Err(Start(Command{Path: "/bin/true"}, n)), words, "error")
+		assert.ErrorHas(t, assert.Err(Start(exec.Command("/bin/true"), 0, n)), words, "error")
 		assert.That(t, n.child == nil, "the notifier has a child")
 	}
 }

@@ -24,21 +24,6 @@ import (
 	"time"
 )
 
-// Command says what to run.
-type Command struct {
-	Path string   // looked up in PATH if it contains no slash
-	Args []string // without argv[0]
-	Env  []string // nil: the environment of this process; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are always replaced
-
-	// Stdout and Stderr are inherited by the child; nil: /dev/null. With a pipe that this process reads, the child would wait
-	// for this process, and output would be lost with it: see package relay.
-	Stdout, Stderr *os.File
-
-	// Watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to systemd's interval,
-	// because systemd receives the messages of the child. A kubelet refuses to start with one second or less.
-	Watchdog time.Duration
-}
-
 // Exit says how a child ended.
 type Exit struct {
 	Code    int    // -1 if a signal ended the child, or if the code is unknown
@@ -74,57 +59,54 @@ type Process struct {
 
 // Start runs cmd as the only child of n, and returns once it executes. The kernel kills the child when this process
 // dies. It does not kill the children of the child, so a wrapper must exec the real program; signals and notifications
-// need that too.
+// need that too. NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are replaced in its environment.
+//
+// The child must inherit its output: with a pipe that this process reads, the child would wait for this process, and output
+// would be lost with it (see package relay).
+//
+// watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to systemd's interval, because
+// systemd receives the messages of the child. A kubelet refuses to start with one second or less.
 //
 // The error names the path and is fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR or syscall.ENOEXEC where it applies,
 // and ErrRunning if n already has a child.
-func Start(cmd Command, n *Notifier) (*Process, error) {
-	path, err := exec.LookPath(cmd.Path)
-	if err != nil {
-		return nil, startError(cmd.Path, describeError(cmd.Path, err))
+func Start(cmd *exec.Cmd, watchdog time.Duration, n *Notifier) (*Process, error) {
+	name := cmd.Args[0]
+	if _, err := exec.LookPath(name); err != nil {
+		return nil, startError(name, describeError(name, err))
 	}
-	if n.interval > 0 && cmd.Watchdog > n.interval {
-		cmd.Watchdog = n.interval
+	if n.interval > 0 && watchdog > n.interval {
+		watchdog = n.interval
 	}
 	p := &Process{
+		cmd:      cmd,
 		notifier: n,
-		watchdog: cmd.Watchdog,
+		watchdog: watchdog,
 		changed:  make(chan struct{}, 1),
 		heard:    make(chan struct{}),
 		done:     make(chan struct{}),
 	}
 	if err := n.attach(p); err != nil {
-		return nil, startError(cmd.Path, err)
+		return nil, startError(name, err)
 	}
-	p.socket, err = listenNotify(n.childSocket)
-	if err != nil {
+	var err error
+	if p.socket, err = listenNotify(n.childSocket); err != nil {
 		n.detach()
-		return nil, startError(cmd.Path, err)
+		return nil, startError(name, err)
 	}
 
-	p.cmd = &exec.Cmd{
-		Path: path,
-		Args: append([]string{cmd.Path}, cmd.Args...),
-		Env:  childEnv(cmd.Env, n.childSocket, cmd.Watchdog),
-		SysProcAttr: &syscall.SysProcAttr{
-			Pdeathsig: syscall.SIGKILL,
-			// A separate process group: ^C in a terminal signals the whole foreground group, and the child must not stop
-			// before this process decides so. (systemd signals the cgroup.)
-			Setpgid: true,
-		},
-	}
-	if cmd.Stdout != nil {
-		p.cmd.Stdout = cmd.Stdout
-	}
-	if cmd.Stderr != nil {
-		p.cmd.Stderr = cmd.Stderr
+	cmd.Env = childEnv(cmd.Env, n.childSocket, watchdog)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		// A separate process group: ^C in a terminal signals the whole foreground group, and the child must not stop
+		// before this process decides so. (systemd signals the cgroup.)
+		Setpgid: true,
 	}
 	started := make(chan error)
 	go p.run(started)
 	if err := <-started; err != nil {
 		p.socket.close()
 		n.detach()
-		return nil, startError(cmd.Path, describeError(path, err))
+		return nil, startError(name, describeError(cmd.Path, err))
 	}
 	go p.listen()
 	return p, nil

@@ -150,7 +150,7 @@ func TestStartErrors(t *testing.T) {
 			"the file exists, but its interpreter or loader does not: no such file or directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Start(Command{Path: tt.path}, n)
+			_, err := Start(exec.Command(tt.path), 0, n)
 			assert.That(t, errors.Is(err, tt.kind) && err.Error() == "start "+tt.path+": "+tt.words, "error %q, want %q, which is %v", err, "start "+tt.path+": "+tt.words, tt.kind)
 			exit := wait(t, startShell(t, n, "exit 5"))
 			assert.That(t, exit.Code == 5, "after the failure a good one ends with %v", exit)
@@ -162,7 +162,7 @@ func TestNotifierHasOneChildAtATime(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
-	assert.Is(t, assert.Err(Start(Command{Path: "/bin/true"}, n)), ErrRunning)
+	assert.Is(t, assert.Err(Start(exec.Command("/bin/true"), 0, n)), ErrRunning)
 	p.Stop(deadline)
 	exit := wait(t, startShell(t, n, "exit 5"))
 	assert.That(t, exit.Code == 5, "the next child ends with %v", exit)
@@ -173,11 +173,9 @@ func TestChildGetsArgumentsAndFiles(t *testing.T) {
 	n, _ := newNotifier(t)
 	out := assert.Value(os.Create(filepath.Join(shortDir(t), "out")))(t)
 	defer out.Close()
-	p, err := Start(Command{
-		Path: "sh", // from PATH
-		Args: []string{"-c", `echo "$0|$1|$A|$PPID"; echo err >&2; readlink /proc/self/fd/0`, "a b", "c"},
-		Env:  []string{"A=1", "PATH=" + os.Getenv("PATH")}, Stdout: out, Stderr: out,
-	}, n)
+	cmd := exec.Command("sh", "-c", `echo "$0|$1|$A|$PPID"; echo err >&2; readlink /proc/self/fd/0`, "a b", "c") // from PATH
+	cmd.Env, cmd.Stdout, cmd.Stderr = []string{"A=1", "PATH=" + os.Getenv("PATH")}, out, out
+	p, err := Start(cmd, 0, n)
 	assert.NoError(t, err)
 	wait(t, p)
 	want := fmt.Sprintf("a b|c|1|%d\nerr\n/dev/null\n", os.Getpid())
@@ -256,10 +254,10 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 	startShell(t, n, "exit 0").Stop(deadline) // what is opened once is open now
 	fds, goroutines := count()
 	for i := range 100 {
-		p := assert.Value(Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n))(t)
+		p := assert.Value(Start(exec.Command("/bin/sleep", "1000"), 0, n))(t)
 		p.Stop(deadline)
 		if i%10 == 0 {
-			assert.Must(t, assert.Err(Start(Command{Path: "/dev/null/no"}, n)) != nil, "started a missing program")
+			assert.Must(t, assert.Err(Start(exec.Command("/dev/null/no"), 0, n)) != nil, "started a missing program")
 		}
 	}
 	assert.Eventually(t, "as many files and goroutines as before", func() bool {
