@@ -42,11 +42,10 @@ type answers struct {
 	wake    chan struct{} // there may be a new answer
 	changed chan struct{}
 
-	mu        sync.Mutex
-	refresh   bool // Refresh was called
-	answer    Answer
-	published bool          // answer comes from publish
-	ready     chan struct{} // closed at the first answer that First returns
+	mu      sync.Mutex
+	refresh bool // Refresh was called
+	answer  Answer
+	ready   chan struct{} // closed at the first answer that First returns
 }
 
 // newAnswers starts with the answer of a source that has not read its object yet.
@@ -93,10 +92,10 @@ func (a *answers) Refresh() {
 func (a *answers) publish(answer Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.published && same(answer, a.answer) {
+	if same(answer, a.answer) {
 		return
 	}
-	a.answer, a.published = answer, true
+	a.answer = answer
 	if answer.Kind != trial.Unanswered && !answer.mayPass || answer.noneSoon {
 		select {
 		case <-a.ready:

@@ -103,7 +103,6 @@ func (w *NodeWatch) Current() NodeState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	state := w.state
-	state.Pressure = slices.Clone(state.Pressure)
 	for _, p := range w.pods {
 		state.Pods = append(state.Pods, p)
 	}
