@@ -50,7 +50,7 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 		"null":            {func(string) string { return "null\n" }, `apiVersion "" is not supported, only "state.evenkeel.dev/v1"`},
 		"two values":      {func(s string) string { return s + s }, "after top-level value"},
 		"trailing":        {func(s string) string { return s + "x" }, "after top-level value"},
-		"key twice":       {replace(`"kind"`, `"apiVersion": "state.evenkeel.dev/v1", "kind"`), `the key "apiVersion" is duplicated`},
+		"key twice":       {replace(`"kind"`, `"apiVersion": "state.evenkeel.dev/v1", "kind"`), `duplicate field "apiVersion"`},
 		"future version":  {replace("dev/v1", "dev/v2"), `by a future version: apiVersion "state.evenkeel.dev/v2"`},
 		"foreign version": {replace("state.evenkeel.dev/v1", "v1"), `apiVersion "v1" is not supported`},
 		"other kind":      {replace(`"kind": "`, `"kind": "Not`), `kind "Not`},

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	kjson "sigs.k8s.io/json"
+
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
@@ -85,10 +87,13 @@ func (r record) decode(data []byte, into any) error {
 	case f.Kind != r.kind:
 		return fmt.Errorf("kind %q is not %q", f.Kind, r.kind)
 	}
-	if err := checkKeys(json.NewDecoder(bytes.NewReader(data))); err != nil {
+	var all map[string]any
+	switch duplicates, err := kjson.UnmarshalStrict(data, &all, kjson.DisallowDuplicateFields); {
+	case err != nil:
 		return err
-	}
-	if f.Content == nil {
+	case len(duplicates) > 0: // encoding/json uses the last one
+		return duplicates[0]
+	case f.Content == nil:
 		return errors.New("it has no content")
 	}
 	return json.Unmarshal(f.Content, into)
@@ -155,37 +160,6 @@ func check(s trial.State) error {
 	if t := s.Temporary; t != nil {
 		err = errors.Join(err, checkRevision(t.Revision))
 	}
-	return err
-}
-
-// checkKeys reads one JSON value. A duplicate key is an error: encoding/json would use the last one.
-func checkKeys(d *json.Decoder) error {
-	token, err := d.Token()
-	if err != nil {
-		return err
-	}
-	open, _ := token.(json.Delim)
-	if open != '{' && open != '[' {
-		return nil
-	}
-	var keys []string
-	for d.More() {
-		if open == '{' {
-			token, err := d.Token()
-			if err != nil {
-				return err
-			}
-			key, _ := token.(string)
-			if slices.Contains(keys, key) {
-				return fmt.Errorf("the key %q is duplicated", key)
-			}
-			keys = append(keys, key)
-		}
-		if err := checkKeys(d); err != nil {
-			return err
-		}
-	}
-	_, err = d.Token() // the closing delimiter
 	return err
 }
 
