@@ -24,8 +24,7 @@ func (d *decider) checkLocal() bool {
 	if v.Outcome != Rejected {
 		return true
 	}
-	if d.o.Limits.DegradeLocal && d.hasProvenFallback() {
-		good := d.next.LastKnownGood.Config
+	if good := d.next.LastKnownGood.Config; d.o.Limits.DegradeLocal && !good.IsLocal() && !d.forbidden(good) {
 		switch fallback, known := d.o.Verdicts[good.Revision]; {
 		case !known: // the node starts with an invalid local configuration only if another one may run
 			d.toValidate = append(d.toValidate, good)
@@ -36,12 +35,6 @@ func (d *decider) checkLocal() bool {
 	}
 	d.action = Action{Kind: Refuse, Message: v.Message}
 	return false
-}
-
-// hasProvenFallback reports whether last-known-good may run if local is invalid.
-func (d *decider) hasProvenFallback() bool {
-	c := d.next.LastKnownGood.Config
-	return !c.IsLocal() && !d.forbidden(c)
 }
 
 // chooseConfig chooses what must run: current, else last-known-good, else local. Each is validated again before its

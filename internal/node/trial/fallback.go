@@ -66,7 +66,8 @@ func (d *decider) isProof() bool {
 			ready = max(ready, refusedAfter+time.Second) // the kubelet had the time to be refused, too
 		}
 	}
-	return d.isStable() && d.next.Run.ReadyFor >= ready && !d.cannotStart()
+	run := d.next.Run
+	return run.Healthy && run.HealthyFor >= d.stableTime() && run.ReadyFor >= ready && !d.cannotStart()
 }
 
 // confirmVerdicts makes the verdicts in doubt final if what runs proves them. That may be no fallback: the configurations may not be
@@ -133,11 +134,6 @@ func (d *decider) stableTime() time.Duration {
 		return min(stableAfter, max(2*t.LongestUptime.Duration, time.Second))
 	}
 	return stableAfter
-}
-
-// isStable reports whether the running configuration has been healthy for stableTime.
-func (d *decider) isStable() bool {
-	return d.next.Run.Healthy && d.next.Run.HealthyFor >= d.stableTime()
 }
 
 // resumeTrial resumes an inconclusive trial.
