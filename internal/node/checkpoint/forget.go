@@ -21,28 +21,18 @@ func RequestForget(fsys atomicfile.FS, dir, revision string) error {
 	if err := checkRevision(revision); err != nil {
 		return err
 	}
-	if err := requestForget(fsys, dir, revision); err != nil {
+	requests := filepath.Join(dir, requestsDir)
+	err := fsys.Mkdir(requests, dirMode)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = fsys.SyncDir(dir) // also if it existed: the process that created it may have been killed before this
+	}
+	if err == nil {
+		err = atomicfile.Write(fsys, filepath.Join(requests, revision), nil, fileMode)
+	}
+	if err != nil {
 		return fmt.Errorf("request to forget %s: %w", revision, err)
 	}
 	return nil
-}
-
-func requestForget(fsys atomicfile.FS, dir, revision string) error {
-	requests := filepath.Join(dir, requestsDir)
-	if err := fsys.Mkdir(requests, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err := fsys.SyncDir(dir); err != nil { // also if it existed: the process that created it may have been killed before this
-		return err
-	}
-	f, err := fsys.Create(filepath.Join(requests, revision), fileMode)
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return fsys.SyncDir(requests)
 }
 
 // ForgetRequests returns the revisions of the requests, sorted, after those that a person removed from bad-configs.
