@@ -34,11 +34,10 @@ func newShared() (*os.File, *shared, error) {
 		return nil, nil, fmt.Errorf("memfd_create: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "kubelet-errors")
-	if err := file.Truncate(int64(sharedSize)); err != nil {
-		_ = file.Close()
-		return nil, nil, err
+	var s *shared
+	if err = file.Truncate(int64(sharedSize)); err == nil {
+		s, err = mapShared(fd)
 	}
-	s, err := mapShared(fd)
 	if err != nil {
 		_ = file.Close()
 		return nil, nil, err
