@@ -44,7 +44,6 @@ type Claim struct {
 func (c Contender) claim(file *os.File, w *watch) *Claim {
 	k := &Claim{c: c, contended: make(chan struct{}), release: make(chan struct{})}
 	k.hold(file, w)
-	w.look()
 	if w.openedWithin(openMemory) {
 		k.reportOpened()
 	}

@@ -114,8 +114,11 @@ func (c Contender) queue(ctx context.Context, file *os.File, w *watch, waiting f
 			return err
 		case <-reopen:
 			openBriefly(c.Path)
+		case events := <-w.events():
+			if events&opened != 0 {
+				w.last = time.Now()
+			}
 		case <-tick:
-			w.look()
 			// If the lock is free (the kernel wakes the first waiter, and that one the next), this call takes it: both
 			// goroutines use the same open file, so either may get the lock.
 			held := flock(file)

@@ -5,10 +5,8 @@ package lockfile
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -23,14 +21,12 @@ const (
 	opened = unix.IN_OPEN | unix.IN_Q_OVERFLOW
 )
 
-// watch receives inotify events of a file. A nil watch receives none.
+// watch receives inotify events of a file, from newWatch until close. A nil watch receives none.
 type watch struct {
-	file *os.File
-	conn syscall.RawConn
-	last time.Time // when the last open was seen
-
-	told   chan uint32 // nil until the first call of events
+	file   *os.File
+	told   chan uint32
 	closed chan struct{}
+	last   time.Time // when queue received the last open
 }
 
 // newWatch watches an open file: so it is the locked file, and its own open is not an event.
@@ -40,18 +36,16 @@ func newWatch(file *os.File, opens bool) (*watch, error) {
 	if err != nil {
 		return nil, wrap(err)
 	}
-	w := &watch{file: os.NewFile(uintptr(fd), "inotify"), closed: make(chan struct{})}
+	w := &watch{file: os.NewFile(uintptr(fd), "inotify"), told: make(chan uint32), closed: make(chan struct{})}
 	mask := uint32(moved)
 	if opens {
 		mask |= unix.IN_OPEN
 	}
-	if _, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), mask); err == nil {
-		w.conn, err = w.file.SyscallConn()
-	}
-	if err != nil {
+	if _, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), mask); err != nil {
 		_ = w.file.Close()
 		return nil, wrap(err)
 	}
+	go w.run()
 	return w, nil
 }
 
@@ -62,69 +56,35 @@ func (w *watch) close() {
 	}
 }
 
-// events returns a channel of the events from now on, until close. Do not call look after events.
+// events returns the channel of the events. Several may arrive combined.
 func (w *watch) events() <-chan uint32 {
 	if w == nil {
 		return nil
 	}
-	if w.told == nil {
-		w.told = make(chan uint32)
-		go func() {
-			for {
-				events, err := w.read(true)
-				if err != nil {
-					return
-				}
-				select {
-				case w.told <- events:
-				case <-w.closed:
-					return
-				}
-			}
-		}()
-	}
 	return w.told
 }
 
-// look records the events so far.
-func (w *watch) look() {
-	if w == nil {
-		return
-	}
+// run sends the events until close.
+func (w *watch) run() {
+	var buf [64 * unix.SizeofInotifyEvent]byte // the events of a file have no names
 	for {
-		events, err := w.read(false)
-		if events&opened != 0 {
-			w.last = time.Now()
+		n, err := w.file.Read(buf[:])
+		if err != nil {
+			return
 		}
-		if err != nil || events == 0 {
+		var events uint32
+		for at := 0; at+unix.SizeofInotifyEvent <= n; at += unix.SizeofInotifyEvent {
+			events |= binary.NativeEndian.Uint32(buf[at+int(unsafe.Offsetof(unix.InotifyEvent{}.Mask)):])
+		}
+		select {
+		case w.told <- events:
+		case <-w.closed:
 			return
 		}
 	}
 }
 
-// openedWithin reports whether an open was seen within the last d.
+// openedWithin reports whether queue received an open within the last d.
 func (w *watch) openedWithin(d time.Duration) bool {
 	return w != nil && !w.last.IsZero() && time.Since(w.last) <= d
-}
-
-// read returns all pending events combined, or 0 if there is none and wait is false. It fails when the watch is closed.
-func (w *watch) read(wait bool) (events uint32, err error) {
-	var buf [64 * unix.SizeofInotifyEvent]byte // the events of a file have no names
-	var n int
-	var failed error
-	err = w.conn.Read(func(fd uintptr) bool {
-		for {
-			n, failed = unix.Read(int(fd), buf[:])
-			if !errors.Is(failed, unix.EINTR) {
-				return !wait || !errors.Is(failed, unix.EAGAIN)
-			}
-		}
-	})
-	if err == nil && failed != nil && !errors.Is(failed, unix.EAGAIN) {
-		err = failed
-	}
-	for at := 0; at+unix.SizeofInotifyEvent <= n; at += unix.SizeofInotifyEvent {
-		events |= binary.NativeEndian.Uint32(buf[at+int(unsafe.Offsetof(unix.InotifyEvent{}.Mask)):])
-	}
-	return events, err
 }
