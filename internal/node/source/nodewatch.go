@@ -73,15 +73,14 @@ type Pod struct {
 	Waiting bool
 }
 
-// NodeWatch watches a node, its Lease and its pods, between Start and Stop.
+// NodeWatch watches a node, its Lease and its pods, between Start and Stop, which one goroutine calls.
 type NodeWatch struct {
 	client  *Client
 	node    string
 	changed chan struct{}
 
-	control sync.Mutex // held by Start and Stop
-	stop    context.CancelFunc
-	done    chan struct{}
+	stop    context.CancelFunc // nil: it is stopped
+	running sync.WaitGroup
 	renewal chan struct{} // Start was called: expect a renewal of the Lease
 
 	mu     sync.Mutex
@@ -113,37 +112,24 @@ func (w *NodeWatch) Current() NodeState {
 // Start starts the watch, until ctx ends or Stop. Call it after each start of the kubelet, even if the watch runs: it
 // then reads the Lease often until the kubelet has renewed it.
 func (w *NodeWatch) Start(ctx context.Context) {
-	w.control.Lock()
-	defer w.control.Unlock()
 	signal(w.renewal)
 	if w.stop != nil {
-		select {
-		case <-w.done:
-		default:
-			return
-		}
+		return
 	}
 	w.mu.Lock()
 	w.state, w.pods, w.synced = NodeState{}, map[types.UID]Pod{}, map[string]bool{}
 	w.mu.Unlock()
 	ctx, w.stop = context.WithCancel(ctx)
-	done := make(chan struct{})
-	w.done = done
-	go func() {
-		defer close(done)
-		w.run(ctx)
-	}()
+	w.running.Go(func() { w.run(ctx) })
 }
 
 // Stop stops the watch, and returns when it has ended.
 func (w *NodeWatch) Stop() {
-	w.control.Lock()
-	defer w.control.Unlock()
 	if w.stop == nil {
 		return
 	}
 	w.stop()
-	<-w.done
+	w.running.Wait()
 	w.stop = nil
 	w.mu.Lock()
 	w.state, w.pods, w.synced = NodeState{}, nil, nil
