@@ -6,7 +6,6 @@ package relay
 import (
 	"os"
 	"os/signal"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,9 +33,7 @@ const (
 // service are ignored: the child may still write.
 func copyOutput() int {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
-	name := [16]byte{}
-	copy(name[:15], processName)
-	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
+	_ = os.WriteFile("/proc/self/comm", []byte(processName), 0) // its name, for people
 	state, err := mapShared(sharedFD)
 	if err != nil {
 		state = &shared{} // copying goes on
