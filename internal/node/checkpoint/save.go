@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -32,7 +31,7 @@ func (s *Store) Save(next trial.State) error {
 		files[r.name] = data
 	}
 	s.referenced = append(s.referenced, next.Current, next.LastKnownGood)
-	if err := s.completeDirs(); err != nil {
+	if err := s.ensureDirs(); err != nil { // Open could not create them, or they were removed since
 		return err
 	}
 	s.unsynced = s.unsynced && s.syncDirs() != nil
@@ -94,9 +93,6 @@ func (s *Store) writeRecord(r record, data []byte) error {
 	case err == nil && bytes.Equal(old, data) && bytes.Equal(s.durable[r.name], data):
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		if err := s.ensureDir(filepath.Dir(path)); err != nil { // the directory may have been removed with the record
-			return err
-		}
 	case errors.Is(err, errCorrupt), err == nil && len(old) > 0 && r.decodeInto(old, &trial.State{}) != nil:
 		if err := s.setAside(path); err != nil {
 			return fmt.Errorf("it is corrupt, and cannot be set aside: %w", err)

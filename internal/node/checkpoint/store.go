@@ -91,9 +91,6 @@ type Store struct {
 	// saving fails, those that were to be saved.
 	referenced []trial.AdoptedConfig
 	loaded     bool
-	// incomplete: Open could not create some directory. Files can be read; the next write creates the directory
-	// first.
-	incomplete bool
 	// unsynced: Load could not sync all directories, and the next Save tries it again.
 	unsynced bool
 }
@@ -118,7 +115,6 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 	s := &Store{fsys: fsys, dir: dir, version: version, log: log, durable: map[string][]byte{}, unreadable: map[string]error{}}
 	if err := s.ensureDirs(); isStorageError(err) {
 		log.Error("cannot write to the disk; using the existing files", "err", err)
-		s.incomplete = true
 	} else if err != nil {
 		return nil, err
 	}
@@ -139,16 +135,6 @@ func (s *Store) ensureDirs() error {
 		}
 	}
 	return nil
-}
-
-// completeDirs creates the directories that Open could not create.
-func (s *Store) completeDirs() error {
-	if !s.incomplete {
-		return nil
-	}
-	err := s.ensureDirs()
-	s.incomplete = err != nil
-	return err
 }
 
 // isStorageError reports whether err means that the disk rejects writes but may be readable.
@@ -209,7 +195,7 @@ func kindOf(mode fs.FileMode) string {
 // removeLeftovers removes half-written files. They are harmless, so a failure is only logged.
 func (s *Store) removeLeftovers(dir string) {
 	entries, err := s.fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) && s.incomplete {
+	if errors.Is(err, fs.ErrNotExist) { // Open could not create it
 		return
 	}
 	for _, e := range entries {
