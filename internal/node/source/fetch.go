@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -186,10 +185,7 @@ func (f *fetch) check(cm *corev1.ConfigMap) Answer {
 func (f *fetch) watch(ctx context.Context, result Answer, checked *corev1.ConfigMap) (again bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var mu sync.Mutex
 	see := func(cm *corev1.ConfigMap) {
-		mu.Lock()
-		defer mu.Unlock()
 		if again {
 			return
 		}

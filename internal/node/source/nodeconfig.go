@@ -71,8 +71,6 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 			*f = nil
 		}
 	}
-	defer stop(&fetching)
-	defer stop(&creating)
 	backoff := creationBackoff{}
 	for {
 		select {

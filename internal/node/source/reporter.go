@@ -341,19 +341,18 @@ func carries(t metav1.Time) bool { return !t.IsZero() && boundTime(t.Time) == t.
 type conditionWriter struct {
 	client  *Client
 	node    string
-	known   bool
-	written map[string]nodeCondition // by type
+	written map[string]nodeCondition // by type; nil: not known
 	now     func() time.Time
 }
 
-func (w *conditionWriter) forget() { w.known = false }
+func (w *conditionWriter) forget() { w.written = nil }
 
 func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	if r.Condition.Status == "" {
 		return nil
 	}
 	heartbeat, now := metav1.NewTime(boundTime(r.KubeletStart.Truncate(time.Second))), metav1.NewTime(boundTime(w.now()))
-	if !w.known {
+	if w.written == nil {
 		n := &node{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
 			return fmt.Errorf("read Node %s: %w", w.node, err)
@@ -362,7 +361,6 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 		for _, c := range n.Status.Conditions {
 			w.written[c.Type] = c
 		}
-		w.known = true
 	}
 	ok, okChanged := w.next(v1alpha1.ConditionConfigOK, r.Condition, heartbeat)
 	if okChanged {
