@@ -19,6 +19,8 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -183,26 +185,43 @@ func (i Info) Print(w io.Writer, asJSON bool) error {
 
 // Command returns the "version" command.
 func (i Info) Command() *cobra.Command {
-	var output format
+	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit and the supported kubelet versions",
 		Args:  NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return i.Print(cmd.OutOrStdout(), output == "json") },
 	}
-	cmd.Flags().VarP(&output, "output", "o", "output format: json")
+	Choice(cmd, &output, "output", "o", "output format", "json")
 	return cmd
 }
 
-// format is json, or empty for the format for people.
-type format string
+// Choice adds a flag that takes one of these values, whatever their case. Its usage and its completion have them in lower case.
+func Choice[T ~string](cmd *cobra.Command, value *T, name, shorthand, usage string, all ...T) {
+	c := &choice[T]{value, all}
+	cmd.Flags().VarP(c, name, shorthand, usage+": "+strings.Join(c.words(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(c.words(), cobra.ShellCompDirectiveNoFileComp))
+}
 
-func (f *format) String() string { return string(*f) }
-func (f *format) Type() string   { return "format" }
-func (f *format) Set(s string) error {
-	if s != "json" {
-		return errors.New("must be json")
+type choice[T ~string] struct {
+	value *T
+	all   []T
+}
+
+func (c *choice[T]) words() (words []string) {
+	for _, one := range c.all {
+		words = append(words, strings.ToLower(string(one)))
 	}
-	*f = format(s)
+	return words
+}
+
+func (c *choice[T]) String() string { return strings.ToLower(string(*c.value)) }
+func (c *choice[T]) Type() string   { return "string" }
+func (c *choice[T]) Set(s string) error {
+	i := slices.IndexFunc(c.all, func(one T) bool { return strings.EqualFold(string(one), s) })
+	if i < 0 {
+		return fmt.Errorf("must be %s", strings.Join(c.words(), " or "))
+	}
+	*c.value = c.all[i]
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // app runs the commands of this package.
@@ -52,7 +53,7 @@ type diffOptions struct {
 }
 
 func (a *app) configDiffCommand() *cobra.Command {
-	var o diffOptions
+	o := diffOptions{form: "flat"}
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two configurations, field by field",
@@ -81,18 +82,14 @@ The exit code is 0 with and without differences; scripts should read -o json.`,
 		Args: command.Args(2, 2, "needs two configurations, such as node/NAME kubelet.yaml: see its --help"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.configDiff(cmd.Context(), args[0], args[1], o) },
 	}
-	f := cmd.Flags()
-	f.BoolVar(&o.live, "live", false, "ask the node's kubelet for its effective configuration")
-	f.StringVar(&o.form, "form", "flat", "names of fields: flat (upstream) or grouped")
+	cmd.Flags().BoolVar(&o.live, "live", false, "ask the node's kubelet for its effective configuration")
+	program.Choice(cmd, &o.form, "form", "", "names of fields", "flat", "grouped")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
 }
 
 func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions) error {
-	switch {
-	case o.form != "flat" && o.form != "grouped":
-		return fmt.Errorf("unknown form %q: use flat or grouped", o.form)
-	case o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/"):
+	if o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/") {
 		return errors.New("--live needs node/NAME")
 	}
 	var d describe.Comparison

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func (a *app) configConvertCommand() *cobra.Command {
@@ -43,19 +44,14 @@ A file that already has the form is printed unchanged. The values are not valida
 			return a.configConvert(cmd.Context(), form, args[0], output)
 		},
 	}
-	cmd.Flags().StringVar(&form, "form", "", "form of the output: grouped or flat")
-	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions([]string{"grouped", "flat"}, cobra.ShellCompDirectiveNoFileComp))
+	program.Choice(cmd, &form, "form", "", "form of the output", "grouped", "flat")
 	outputFlag(cmd, &output)
 	return cmd
 }
 
 func (a *app) configConvert(ctx context.Context, form, file, output string) error {
-	switch form {
-	case "grouped", "flat":
-	case "":
+	if form == "" {
 		return errors.New("convert needs the form to write: use --form=grouped or --form=flat")
-	default:
-		return fmt.Errorf("unknown form %q: use grouped or flat", form)
 	}
 	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile)
 	if err != nil {

@@ -29,12 +29,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // AssignCommand returns "assign".
 func AssignCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
-	var o assignOptions
+	o := assignOptions{until: untilProven}
 	cmd := &cobra.Command{
 		Use:   "assign NODE {-f FILE [--drop-in] | --local | --release}",
 		Short: "Assign a kubelet configuration to one node, and wait for the outcome",
@@ -122,14 +123,12 @@ func (o *assignOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.startProbe, "start-probe", "", "start and stop a pod on the node while the configuration is on trial; without a value, "+
 		"with the image of the node's evenkeel-agent pod")
 	f.Lookup("start-probe").NoOptDefVal = agentImage
-	f.StringVar(&o.until, "wait-for", untilProven, "wait until: proven, trial, assigned")
+	program.Choice(cmd, &o.until, "wait-for", "", "wait until", untilProven, untilTrial, untilAssigned)
 	f.DurationVar(&o.endAfter, "for", 0, "let the assignment end by itself after this long, from 1m to 168h")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute,
 		"stop waiting if the node's agent does not answer for this long, with exit code 3")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	_ = cmd.RegisterFlagCompletionFunc("wait-for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned},
-		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // The values of --wait-for.
@@ -174,8 +173,6 @@ func (o *assignOptions) check(timed bool) error {
 	case !o.local && !o.release && o.file == "":
 		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), --local for the node's own " +
 			"configuration, or --release to return the node to its rollout")
-	case o.until != untilProven && o.until != untilTrial && o.until != untilAssigned:
-		return fmt.Errorf("--wait-for must be proven, trial or assigned, not %q", o.until)
 	case timed && o.timeout <= 0:
 		return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", o.timeout)
 	case o.agentTimeout <= 0:

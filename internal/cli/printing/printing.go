@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // Format is the value of -o. The zero value is output for people.
@@ -37,27 +37,7 @@ const (
 
 // FormatFlag adds -o with these formats to a command. Another value is wrong usage.
 func FormatFlag(cmd *cobra.Command, f *Format, all ...Format) {
-	names := make([]string, len(all))
-	for i, one := range all {
-		names[i] = string(one)
-	}
-	cmd.Flags().VarP(&formatValue{f, names}, "output", "o", "output format: "+strings.Join(names, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-}
-
-type formatValue struct {
-	f   *Format
-	all []string
-}
-
-func (v *formatValue) String() string { return string(*v.f) }
-func (v *formatValue) Type() string   { return "format" }
-func (v *formatValue) Set(s string) error {
-	if !slices.Contains(v.all, s) {
-		return fmt.Errorf("must be one of %s", strings.Join(v.all, ", "))
-	}
-	*v.f = Format(s)
-	return nil
+	program.Choice(cmd, f, "output", "o", "output format", all...)
 }
 
 // Object prints an object or a list of objects as JSON, YAML or names, without managed fields. An object that is too deep to be

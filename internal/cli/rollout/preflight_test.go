@@ -66,7 +66,7 @@ func TestPreflightRefusesWrongUsage(t *testing.T) {
 		{[]string{"preflight", "-f", file, "--selector", "a in"}, "--selector: "},
 		{[]string{"preflight", "-f", file, "--all-nodes", "--timeout", "0s"}, "--timeout must be longer than 0"},
 		{[]string{"preflight", "-f", fakeapi.File(t, "kind: Pod\n"), "--all-nodes"}, "nothing was written"},
-		{[]string{"push", "workers", "-f", file, "--all-nodes", "--preflight=often"}, "--preflight must be report, require or off"},
+		{[]string{"push", "workers", "-f", file, "--all-nodes", "--preflight=often"}, `--preflight: "often" is not valid: must be report or require or off`},
 	} {
 		newAPI(t).Run(tt.args...).WantError(t, tt.want)
 	}

@@ -87,9 +87,11 @@ type Push struct {
 	// Changed reports whether a flag was given.
 	Changed func(flag string) bool
 
-	selector, steps, maxUnavailable, maxJoining, maxFailures, onFailure, preflight string
-	allNodes, inline, yes, dryRun, force                                           bool
-	trial                                                                          command.TrialFlags
+	selector, steps, maxUnavailable, maxJoining, maxFailures string
+	onFailure                                                v1alpha1.FailureAction
+	preflight                                                v1alpha1.PreflightMode
+	allNodes, inline, yes, dryRun, force                     bool
+	trial                                                    command.TrialFlags
 }
 
 func (a *app) push(ctx context.Context, p Push) error {

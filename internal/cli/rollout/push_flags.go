@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
@@ -34,16 +35,14 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at the same time, such as 5 or 10%")
 	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at the same time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "number of failed nodes that stops the rollout, such as 1 or 2%")
-	f.StringVar(&p.onFailure, "on-failure", "", "what happens at that number: pause or rollback")
-	f.StringVar(&p.preflight, "preflight", "", "ask all agents before the first restart: report, require (also stops the rollout at "+
-		"--max-failures refusals), or off")
+	program.Choice(cmd, &p.onFailure, "on-failure", "", "what happens at that number",
+		v1alpha1.FailureActionPause, v1alpha1.FailureActionRollback)
+	program.Choice(cmd, &p.preflight, "preflight", "", "ask all agents before the first restart; require also stops the rollout at "+
+		"--max-failures refusals", v1alpha1.PreflightReport, v1alpha1.PreflightRequire, v1alpha1.PreflightOff)
 	f.Lookup("preflight").NoOptDefVal = "require"
 	p.trial.Add(cmd)
 	f.BoolVar(&p.force, "force", false, "roll out a configuration although an earlier revision with the same content was stopped")
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
-	_ = cmd.RegisterFlagCompletionFunc("preflight",
-		cobra.FixedCompletions([]string{"report", "require", "off"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // ApplyFlags writes the flags that were given into a spec. The error names the flag.
@@ -90,26 +89,10 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 		*f.field = &v
 	}
 	if p.Changed("on-failure") {
-		switch strings.ToLower(p.onFailure) {
-		case "pause":
-			s.FailurePolicy.Action = v1alpha1.FailureActionPause
-		case "rollback":
-			s.FailurePolicy.Action = v1alpha1.FailureActionRollback
-		default:
-			return fmt.Errorf("--on-failure must be pause or rollback, not %q", p.onFailure)
-		}
+		s.FailurePolicy.Action = p.onFailure
 	}
 	if p.Changed("preflight") {
-		switch strings.ToLower(p.preflight) {
-		case "report":
-			s.Strategy.Preflight = v1alpha1.PreflightReport
-		case "require":
-			s.Strategy.Preflight = v1alpha1.PreflightRequire
-		case "off":
-			s.Strategy.Preflight = v1alpha1.PreflightOff
-		default:
-			return fmt.Errorf("--preflight must be report, require or off, not %q", p.preflight)
-		}
+		s.Strategy.Preflight = p.preflight
 	}
 	var err error
 	s.Trial, err = p.trial.Merge(s.Trial)
