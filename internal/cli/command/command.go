@@ -67,7 +67,7 @@ type Env struct {
 
 // NewEnv returns the environment of a program.
 func NewEnv(info program.Info, streams genericclioptions.IOStreams) *Env {
-	env := &Env{IOStreams: streams, Terminal: streams.Out, Connection: genericclioptions.NewConfigFlags(true), Program: info}
+	env := &Env{IOStreams: streams, Terminal: streams.Out, Connection: genericclioptions.NewConfigFlags(false), Program: info}
 	env.API = env.connect
 	env.Out, env.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
 	return env

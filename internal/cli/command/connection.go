@@ -18,7 +18,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -73,7 +72,7 @@ func (e *Env) RESTConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("context %q does not exist in the kubeconfig (%s); existing contexts: %s", *e.Connection.Context, files,
 			printable.Few(contexts))
 	}
-	config, err := e.Connection.ToRESTConfig()
+	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the connection to the cluster cannot be set up: %w\ncorrect the kubeconfig (%s) or the connection flags; "+
 			"kubectl config view --minify shows what is used", err, files)
@@ -118,56 +117,30 @@ func (e *Env) CurrentContext() (Context, error) {
 }
 
 // ofOneCluster are the connection flags that are about a single cluster or its credentials. They must not be used with several.
-func ofOneCluster(f *genericclioptions.ConfigFlags) map[string]bool {
-	return map[string]bool{
-		"server": given(f.APIServer), "tls-server-name": given(f.TLSServerName), "certificate-authority": given(f.CAFile),
-		"cluster": given(f.ClusterName), "user": given(f.AuthInfoName), "token": given(f.BearerToken),
-		"client-certificate": given(f.CertFile), "client-key": given(f.KeyFile),
-		"insecure-skip-tls-verify": f.Insecure != nil && *f.Insecure,
-	}
-}
+var ofOneCluster = []string{"certificate-authority", "client-certificate", "client-key", "cluster", "insecure-skip-tls-verify", "server",
+	"tls-server-name", "token", "user"}
 
 // Contexts returns the contexts with these names, each once and in their order. The error for an unknown one lists the existing
-// ones.
-func (e *Env) Contexts(names []string) ([]Context, error) {
+// ones. changed reports whether a flag was given.
+func (e *Env) Contexts(names []string, changed func(flag string) bool) ([]Context, error) {
 	var out []Context
+	before := e.Connection.Context
+	defer func() { e.Connection.Context = before }()
 	for _, name := range names {
 		if slices.ContainsFunc(out, func(c Context) bool { return c.Name == name }) {
 			continue
 		}
-		of := *e
-		of.Connection = e.connectionTo(name)
-		config, err := of.RESTConfig()
+		e.Connection.Context = &name
+		config, err := e.RESTConfig()
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, Context{name, config})
 	}
-	if len(out) > 1 {
-		var given []string
-		for flag, is := range ofOneCluster(e.Connection) {
-			if is {
-				given = append(given, "--"+flag)
-			}
-		}
-		if len(given) > 0 {
-			slices.Sort(given)
-			return nil, fmt.Errorf("%s cannot be used with several contexts: it would apply to all of them; write it into the kubeconfig",
-				strings.Join(given, ", "))
-		}
+	given := slices.DeleteFunc(slices.Clone(ofOneCluster), func(flag string) bool { return !changed(flag) })
+	if len(out) > 1 && len(given) > 0 {
+		return nil, fmt.Errorf("--%s cannot be used with several contexts: it would apply to all of them; write it into the kubeconfig",
+			strings.Join(given, ", --"))
 	}
 	return out, nil
-}
-
-// connectionTo returns the connection flags with another context.
-func (e *Env) connectionTo(context string) *genericclioptions.ConfigFlags {
-	f, c := genericclioptions.NewConfigFlags(false), e.Connection
-	f.CacheDir, f.KubeConfig, f.ClusterName, f.AuthInfoName, f.Namespace = c.CacheDir, c.KubeConfig, c.ClusterName, c.AuthInfoName, c.Namespace
-	f.APIServer, f.TLSServerName, f.Insecure, f.CertFile, f.KeyFile, f.CAFile = c.APIServer, c.TLSServerName, c.Insecure, c.CertFile,
-		c.KeyFile, c.CAFile
-	f.BearerToken, f.Impersonate, f.ImpersonateUID, f.ImpersonateGroup = c.BearerToken, c.Impersonate, c.ImpersonateUID, c.ImpersonateGroup
-	f.ImpersonateUserExtra, f.Username, f.Password, f.Timeout = c.ImpersonateUserExtra, c.Username, c.Password, c.Timeout
-	f.DisableCompression, f.ProxyURL, f.WrapConfigFn = c.DisableCompression, c.ProxyURL, c.WrapConfigFn
-	f.Context = &context
-	return f
 }

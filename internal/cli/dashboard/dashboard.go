@@ -39,7 +39,7 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
   kubectl evenkeel dashboard --port 0 --context staging
   kubectl evenkeel dashboard --context staging --context production`,
 		Args: command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port, contexts) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port, contexts, cmd.Flags().Changed) },
 	}
 	// It takes the place of the flag that all commands have, which can be given once.
 	cmd.Flags().StringArrayVar(&contexts, "context", nil, "context of the kubeconfig to show, repeatable (default: the current context)")
@@ -47,11 +47,11 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, port int, contexts []string) error {
+func (a *app) serve(ctx context.Context, port int, contexts []string, changed func(flag string) bool) error {
 	if port < 0 || port > 65535 {
 		return fmt.Errorf("--port must be from 0 to 65535, not %d", port)
 	}
-	clusters, err := a.clusters(contexts)
+	clusters, err := a.clusters(contexts, changed)
 	if err != nil {
 		return err
 	}
@@ -64,12 +64,12 @@ func (a *app) serve(ctx context.Context, port int, contexts []string) error {
 }
 
 // clusters returns the clusters of these contexts; of the current one if there are none.
-func (a *app) clusters(contexts []string) ([]dashboard.Cluster, error) {
+func (a *app) clusters(contexts []string, changed func(flag string) bool) ([]dashboard.Cluster, error) {
 	if len(contexts) == 0 {
 		c, err := a.CurrentContext()
 		return []dashboard.Cluster{{Config: c.Config, Context: c.Name}}, err
 	}
-	all, err := a.Contexts(contexts)
+	all, err := a.Contexts(contexts, changed)
 	var out []dashboard.Cluster
 	for _, c := range all {
 		out = append(out, dashboard.Cluster{Config: c.Config, Context: c.Name, Named: true})
