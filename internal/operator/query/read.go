@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -73,46 +74,32 @@ func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfi
 }
 
 // Pairs yields the selected nodes with their NodeConfigs, by name. A selector that selects every node also yields NodeConfigs
-// without a Node. At most one page of each kind is in memory.
+// without a Node, after all others. In memory are all NodeConfigs, and one page of Nodes, which are larger.
 func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[fleet.Pair, error] {
 	return func(yield func(fleet.Pair, error) bool) {
-		nextNode, stopNodes := iter.Pull2(Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}))
-		defer stopNodes()
-		nextConfig, stopConfigs := iter.Pull2(Configs(ctx, c))
-		defer stopConfigs()
-
-		node, err, _ := nextNode()
-		if err != nil {
-			yield(fleet.Pair{}, fmt.Errorf("list nodes: %w", err))
-			return
-		}
-		config, err, _ := nextConfig()
-		for {
-			switch {
-			case err != nil:
+		configs := map[string]*v1alpha1.NodeConfig{}
+		for nc, err := range Configs(ctx, c) {
+			if err != nil {
 				yield(fleet.Pair{}, fmt.Errorf("list NodeConfigs%s: %w", installed(err), err))
 				return
-			case node == nil && config == nil:
-				return
-			case config == nil || node != nil && node.Name < config.Name:
-				if !yield(fleet.Pair{Node: node}, nil) {
-					return
-				}
-			case node == nil || config.Name < node.Name:
-				if selector.Empty() && !yield(fleet.Pair{Config: config}, nil) {
-					return
-				}
-				config, err, _ = nextConfig()
-				continue
-			default:
-				if !yield(fleet.Pair{Node: node, Config: config}, nil) {
-					return
-				}
-				config, err, _ = nextConfig()
 			}
-			var nodeErr error
-			if node, nodeErr, _ = nextNode(); nodeErr != nil {
-				yield(fleet.Pair{}, fmt.Errorf("list nodes: %w", nodeErr))
+			configs[nc.Name] = nc
+		}
+		for node, err := range Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
+			if err != nil {
+				yield(fleet.Pair{}, fmt.Errorf("list nodes: %w", err))
+				return
+			}
+			if !yield(fleet.Pair{Node: node, Config: configs[node.Name]}, nil) {
+				return
+			}
+			delete(configs, node.Name)
+		}
+		if !selector.Empty() {
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(configs)) {
+			if !yield(fleet.Pair{Config: configs[name]}, nil) {
 				return
 			}
 		}
