@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
@@ -43,18 +41,13 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := query.Revisions(cmd.Context(), c, r)
+			all, unlisted, err := query.Revisions(cmd.Context(), c, r)
 			if err != nil {
 				return err
 			}
-			settings, err := query.Settings(cmd.Context(), c, r)
-			if err != nil {
-				return err
-			}
-			if objects, err := query.Labelled(cmd.Context(), c, settings.Namespace, r.Name); err == nil {
-				if words := ignoredConfigMaps(r, objects); words != "" {
-					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
-				}
+			if len(unlisted) > 0 {
+				fmt.Fprintf(a.ErrOut, "note: ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s\n",
+					v1alpha1.LabelRollout, r.Name, printable.Few(unlisted))
 			}
 			if one {
 				return a.printRevision(f, r, all, number)
@@ -166,7 +159,7 @@ func (a *app) diff(ctx context.Context, name string) error {
 		showEffect(ctx, a.Env, c, e)
 		return nil
 	}
-	all, err := query.Revisions(ctx, c, r)
+	all, _, err := query.Revisions(ctx, c, r)
 	if err != nil {
 		return err
 	}
@@ -190,24 +183,4 @@ func (a *app) diff(ctx context.Context, name string) error {
 	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to.Number)
 	a.PrintDiff(describe.ContentDiff(before, after, describe.LocalOfEach))
 	return nil
-}
-
-// ignoredConfigMaps names the ConfigMaps that are labelled as revisions of a rollout, but are not in its status; empty if there
-// are none. Nodes can still run some of them, since the history is short.
-func ignoredConfigMaps(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.ConfigMap) string {
-	known := fleet.RecordedIn(&r.Status)
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(objects)) {
-		cm := objects[name]
-		if !slices.ContainsFunc(known, func(x v1alpha1.RolloutRevision) bool {
-			return x.ConfigMapRef.Name == name && fleet.Holds(cm, &x.ConfigMapRef)
-		}) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s", v1alpha1.LabelRollout,
-		r.Name, printable.Few(names))
 }

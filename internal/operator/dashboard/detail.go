@@ -71,7 +71,7 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c.api, settings.Namespace), settings.Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
-	all, err := query.Revisions(ctx, c.api, r)
+	all, _, err := query.Revisions(ctx, c.api, r)
 	if err != nil {
 		d.NoHistory = printable.Line(err.Error())
 		return d, nil
@@ -180,7 +180,7 @@ func (c *cluster) diff(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, http.StatusNotFound, err)
 		return
 	}
-	all, err := query.Revisions(r.Context(), c.api, stored)
+	all, _, err := query.Revisions(r.Context(), c.api, stored)
 	if err == nil {
 		err = v.compare(stored, all)
 	}

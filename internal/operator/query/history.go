@@ -44,21 +44,27 @@ type Revision struct {
 }
 
 // Revisions returns the revisions that a rollout's status lists, the oldest first. It ignores the labels of ConfigMaps: everyone
-// with the permission to create a ConfigMap can set them.
-func Revisions(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) ([]Revision, error) {
+// with the permission to create a ConfigMap can set them. unlisted are the ConfigMaps that have the label of the rollout only. Nodes can
+// still run some of them, since the history is short.
+func Revisions(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (all []Revision, unlisted []string, err error) {
 	settings, err := Settings(ctx, c, r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	objects, err := Labelled(ctx, c, settings.Namespace, r.Name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := revisionsOf(r, objects)
+	all = revisionsOf(r, objects)
 	for i := range all {
 		all[i].namespace = settings.Namespace
 	}
-	return all, nil
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		if !slices.ContainsFunc(all, func(p Revision) bool { return p.Object == objects[name] }) {
+			unlisted = append(unlisted, name)
+		}
+	}
+	return all, unlisted, nil
 }
 
 // revisionsOf returns the revisions that a status lists, given the ConfigMaps that are labelled with the rollout, by name.

@@ -131,7 +131,7 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 			return Side{}, fmt.Errorf("rollout %s: %w", name, err)
 		}
 	} else {
-		all, err := Revisions(ctx, c, r)
+		all, _, err := Revisions(ctx, c, r)
 		if err != nil {
 			return Side{}, err
 		}

@@ -43,7 +43,7 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 	if err := atRevision(r, target); err != nil {
 		return nil, fmt.Errorf("rollout %q %w; nothing was changed", name, err)
 	}
-	all, err := query.Revisions(ctx, c, r)
+	all, _, err := query.Revisions(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
