@@ -324,7 +324,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 		"if its pod has run, `journalctl -u kubelet` there says more; after the repair: kubectl evenkeel %s --retry %s; without --retry the "+
 		"command continues with the other nodes",
 		words, printable.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
-	if p.Progress.Outcome() == installer.TimedOut {
+	if p.Progress.TimedOut() {
 		return &command.Exit{Code: command.ExitTimeout, Err: verdict}
 	}
 	return &command.Exit{Code: command.ExitHalted, Err: verdict}

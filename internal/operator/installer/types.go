@@ -4,6 +4,7 @@
 package installer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -136,28 +137,9 @@ func (p Progress) In(s Stage) []string {
 	return names
 }
 
-// Outcome is the result of an operation.
-type Outcome string
-
-// The outcomes.
-const (
-	Succeeded  Outcome = "Succeeded"  // no node has failed
-	NodeFailed Outcome = "NodeFailed" // in this operation or before
-	TimedOut   Outcome = "TimedOut"   // a node did not finish within Policy.Timeout
-)
-
-// Outcome returns the result of the operation.
-func (p Progress) Outcome() Outcome {
-	outcome := Succeeded
-	for i := range p.Nodes {
-		switch n := &p.Nodes[i]; {
-		case n.TimedOut:
-			return TimedOut
-		case n.State.Stage == Failed:
-			outcome = NodeFailed
-		}
-	}
-	return outcome
+// TimedOut reports whether a node did not finish within Policy.Timeout.
+func (p Progress) TimedOut() bool {
+	return slices.ContainsFunc(p.Nodes, func(n NodeProgress) bool { return n.TimedOut })
 }
 
 // Action is a change of one node.

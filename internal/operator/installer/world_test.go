@@ -226,7 +226,13 @@ func (w *world) run(out *strings.Builder, most time.Duration, interrupted bool) 
 		case End:
 			w.ended = true
 			if !interrupted {
-				fmt.Fprintf(out, "%s%s\n", at, d.Next.Outcome())
+				outcome := "Succeeded"
+				if d.Next.TimedOut() {
+					outcome = "TimedOut"
+				} else if len(d.Next.In(Failed)) > 0 {
+					outcome = "NodeFailed"
+				}
+				fmt.Fprintf(out, "%s%s\n", at, outcome)
 			}
 		case Wait:
 			w.now = w.now.Add(time.Second)
