@@ -263,7 +263,11 @@ func TestInstallJudgesANodeAgainBeforeItsTurn(t *testing.T) {
 		c.installers.Plays("a", fakeapi.Play{})
 		r := c.Begin("install", "--all-nodes", "--yes")
 		time.Sleep(10 * time.Second)
-		c.must(installer.SetLabel(t.Context(), c, "c", v1alpha1.AgentInstallFailed, "another command saw it fail"))
+		failed := &corev1.Node{}
+		c.exists(failed, "", "c")
+		metav1.SetMetaDataLabel(&failed.ObjectMeta, v1alpha1.LabelAgent, v1alpha1.AgentInstallFailed)
+		metav1.SetMetaDataAnnotation(&failed.ObjectMeta, v1alpha1.AnnotationAgentFailed, "another command saw it fail")
+		c.Write(failed)
 		b := &corev1.Node{}
 		c.exists(b, "", "b")
 		b.Spec.Unschedulable = true

@@ -83,12 +83,7 @@ func Events(ctx context.Context, c client.Client, node string, since time.Time, 
 	if err != nil {
 		return nil, err
 	}
-	at := func(e corev1.Event) time.Time {
-		if e.LastTimestamp.IsZero() {
-			return e.EventTime.Time
-		}
-		return e.LastTimestamp.Time
-	}
+	at := func(e corev1.Event) time.Time { return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time) }
 	found := slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return at(e).Before(since.Truncate(time.Second)) })
 	slices.SortStableFunc(found, func(a, b corev1.Event) int { return at(a).Compare(at(b)) })
 	return found[max(0, len(found)-most):], nil

@@ -157,15 +157,17 @@ func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 
 // step executes one step.
 func (p *Pacer) step(ctx context.Context, s Step) error {
+	notes := map[string]any{v1alpha1.AnnotationAgentFailed: nil}
 	switch s.Action {
 	case MarkFailed:
 		ctx, cancel := afterwards(ctx)
 		defer cancel()
-		return SetLabel(ctx, p.Client, s.Node, p.Policy.Operation.failed, s.Why)
+		notes[v1alpha1.AnnotationAgentFailed] = printable.Truncate(printable.Line(s.Why), mostWords)
+		return patchNode(ctx, p.Client, s.Node, p.Policy.Operation.failed, notes)
 	case RemoveLabel, RestoreLabel:
-		return SetLabel(ctx, p.Client, s.Node, s.Label, "")
+		return patchNode(ctx, p.Client, s.Node, s.Label, notes)
 	}
-	notes := map[string]any{v1alpha1.AnnotationAgentFailed: nil, v1alpha1.AnnotationAgentTurn: nil}
+	notes[v1alpha1.AnnotationAgentTurn] = nil
 	if p.Policy.Operation == Install {
 		notes[v1alpha1.AnnotationAgentTurn] = p.Policy.Desired.Revision
 	}
@@ -191,16 +193,14 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 // mostWords limits the failure annotation of a Node, in bytes.
 const mostWords = 500
 
-// SetLabel sets a node's label LabelAgent, or removes it if the value is empty, and does the same with the failure annotation.
-func SetLabel(ctx context.Context, c client.Client, node, value, failed string) error {
-	return patchNode(ctx, c, node, value, map[string]any{v1alpha1.AnnotationAgentFailed: orNone(printable.Truncate(printable.Line(failed),
-		mostWords))})
-}
-
 // patchNode sets a node's label LabelAgent, or removes it if the value is empty. It removes annotations that are nil.
 func patchNode(ctx context.Context, c client.Client, node, value string, annotations map[string]any) error {
+	label := &value
+	if value == "" {
+		label = nil
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{v1alpha1.LabelAgent: orNone(value)}, "annotations": annotations,
+		"labels": map[string]any{v1alpha1.LabelAgent: label}, "annotations": annotations,
 	}})
 	if err != nil {
 		return err
@@ -208,11 +208,4 @@ func patchNode(ctx context.Context, c client.Client, node, value string, annotat
 	object := &corev1.Node{}
 	object.Name = node
 	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
-}
-
-func orNone(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
 }
