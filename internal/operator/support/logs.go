@@ -81,26 +81,19 @@ func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, erro
 	}
 	defer stream.Close()
 	var kept []byte
-	cut, failed := false, error(nil)
-	for buffer := make([]byte, 64<<10); ; {
-		n, err := stream.Read(buffer)
-		kept = append(kept, buffer[:n]...)
-		if len(kept) > 2*logBytes {
-			kept, cut = slices.Clone(kept[len(kept)-logBytes:]), true
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			failed = err
-			break
+	for buffer := make([]byte, 64<<10); err == nil; {
+		var n int
+		n, err = stream.Read(buffer)
+		if kept = append(kept, buffer[:n]...); len(kept) > 2*logBytes {
+			kept = slices.Clone(kept[len(kept)-logBytes-1:]) // one byte too many, to see below that lines are missing
 		}
 	}
-	if len(kept) > logBytes {
-		kept, cut = kept[len(kept)-logBytes:], true
+	if err == io.EOF {
+		err = nil
 	}
-	if end := bytes.IndexByte(kept, '\n'); cut && end >= 0 {
-		kept = kept[end+1:]
+	if cut := len(kept) - logBytes; cut > 0 {
+		kept = kept[cut:]
+		kept = kept[bytes.IndexByte(kept, '\n')+1:]
 	}
-	return kept, failed
+	return kept, err
 }

@@ -35,12 +35,8 @@ import (
 // what could not be read is a failure of it.
 var sections = []func(context.Context, *bundle) error{
 	diagnosis,
-	func(ctx context.Context, b *bundle) error {
-		return b.list(ctx, kind{v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), "rollouts", maskObject})
-	},
-	func(ctx context.Context, b *bundle) error {
-		return b.list(ctx, kind{v1alpha1.GroupVersion.WithKind("NodeConfigPreflight"), "preflights", maskObject})
-	},
+	all(kind{v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), "rollouts", maskObject}),
+	all(kind{v1alpha1.GroupVersion.WithKind("NodeConfigPreflight"), "preflights", maskObject}),
 	lease,
 	workloads,
 	logs,
@@ -50,12 +46,13 @@ var sections = []func(context.Context, *bundle) error{
 		return b.list(ctx, kind{corev1.SchemeGroupVersion.WithKind("ConfigMap"), "namespaces/" + namespace + "/configmaps", maskConfigMap},
 			client.InNamespace(namespace))
 	},
-	func(ctx context.Context, b *bundle) error {
-		return b.list(ctx, kind{v1alpha1.GroupVersion.WithKind("NodeConfig"), "nodeconfigs", maskObject})
-	},
-	func(ctx context.Context, b *bundle) error {
-		return b.list(ctx, kind{corev1.SchemeGroupVersion.WithKind("Node"), "nodes", maskNode})
-	},
+	all(kind{v1alpha1.GroupVersion.WithKind("NodeConfig"), "nodeconfigs", maskObject}),
+	all(kind{corev1.SchemeGroupVersion.WithKind("Node"), "nodes", maskNode}),
+}
+
+// all adds all objects of a kind.
+func all(k kind) func(context.Context, *bundle) error {
+	return func(ctx context.Context, b *bundle) error { return b.list(ctx, k) }
 }
 
 const versionsOf = "the versions of this program, the API server, the controller and the agents"
