@@ -210,31 +210,20 @@ func (w *cache) Get(ctx context.Context, key client.ObjectKey, object client.Obj
 	return w.api.Get(ctx, key, object, o...)
 }
 
-// List returns watched kinds from memory, sorted by name and in one page.
+// List returns watched kinds from memory, sorted by name and in one page. It returns an error for a kind that was never listed.
 func (w *cache) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	o := client.ListOptions{}
 	o.ApplyOptions(options)
+	kind := ""
 	switch l := list.(type) {
 	case *corev1.NodeList:
-		l.Items = listOf(w, w.nodes, o.LabelSelector)
+		kind, l.Items = kindNodes, listOf(w, w.nodes, o.LabelSelector)
 	case *v1alpha1.NodeConfigList:
-		l.Items = listOf(w, w.configs, o.LabelSelector)
+		kind, l.Items = kindConfigs, listOf(w, w.configs, o.LabelSelector)
 	case *v1alpha1.NodeConfigRolloutList:
-		l.Items = listOf(w, w.rollouts, o.LabelSelector)
+		kind, l.Items = kindRollouts, listOf(w, w.rollouts, o.LabelSelector)
 	default:
 		return w.api.List(ctx, list, options...)
-	}
-	return w.unread(list)
-}
-
-// unread returns an error for a kind that was never listed.
-func (w *cache) unread(list client.ObjectList) error {
-	kind := kindRollouts
-	switch list.(type) {
-	case *corev1.NodeList:
-		kind = kindNodes
-	case *v1alpha1.NodeConfigList:
-		kind = kindConfigs
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
