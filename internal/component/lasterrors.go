@@ -108,7 +108,7 @@ func NewErrors(before, now []string) (found []string) {
 	for _, text := range now {
 		if form := variable.ReplaceAllString(text, "#"); !known[form] && len(found) < maxNewErrors {
 			known[form] = true
-			found = append(found, printable.Columns(text, maxErrorWords))
+			found = append(found, printable.Truncate(text, maxErrorWords))
 		}
 	}
 	return found

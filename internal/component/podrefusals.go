@@ -115,6 +115,6 @@ func refusalWords(err string) (words string, timeout bool) {
 	if othersFault.MatchString(rest) {
 		return "", false
 	}
-	words = printable.Columns(printable.Line(payload.MaskText(head[1]+head[2]+": "+noise.ReplaceAllString(rest, ""))), maxRefusalWords)
+	words = printable.Truncate(printable.Line(payload.MaskText(head[1]+head[2]+": "+noise.ReplaceAllString(rest, ""))), maxRefusalWords)
 	return words, timedOut.MatchString(rest) || reserved.MatchString(rest)
 }

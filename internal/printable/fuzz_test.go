@@ -54,9 +54,6 @@ func FuzzTruncate(f *testing.F) {
 		if got := Truncate(text, n); len(got) > n || utf8.ValidString(text) && !utf8.ValidString(got) || len(text) <= n && got != text {
 			t.Errorf("%q with at most %d bytes is %q", text, n, got)
 		}
-		if got := Columns(text, n); utf8.ValidString(text) && Size(got, columns) > n {
-			t.Errorf("%q in at most %d columns is %q, with %d", text, n, got, Size(got, columns))
-		}
 	})
 }
 

@@ -21,9 +21,6 @@ func Truncate(s string, n int) string {
 	return Shorten(s, n, utf8.RuneLen)
 }
 
-// Columns is Truncate with a limit in columns of a terminal.
-func Columns(s string, n int) string { return Shorten(s, n, columns) }
-
 // Shorten is Truncate with a limit of the sum of the sizes of the characters.
 func Shorten(s string, n int, size func(rune) int) string {
 	if Size(s, size) <= n {
@@ -70,21 +67,6 @@ func Size(s string, size func(rune) int) int {
 		n += size(r)
 	}
 	return n
-}
-
-// wide are the characters that take two columns of a terminal.
-var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
-
-// columns returns the number of columns of a terminal that a character takes.
-func columns(r rune) int {
-	switch {
-	case unicode.In(r, unicode.Mn, unicode.Me):
-		return 0
-	case unicode.In(r, wide...), r >= 0x3000 && r <= 0x303e, r >= 0xff01 && r <= 0xff60, r >= 0xffe0 && r <= 0xffe6,
-		r >= 0x1f300 && r <= 0x1faff:
-		return 2
-	}
-	return 1
 }
 
 // Cut returns at most the first characters of a text.

@@ -130,7 +130,7 @@ func (s Style) Phase(p v1alpha1.RolloutPhase) string {
 }
 
 // Cell returns text as one line of limited length, for the cell of a table.
-func Cell(s string) string { return printable.Columns(printable.Line(s), 120) }
+func Cell(s string) string { return printable.Truncate(printable.Line(s), 120) }
 
 // Encode writes a value as JSON or YAML. Characters that are not printable become escape sequences of the format.
 func Encode(w io.Writer, f Format, v any) error {
