@@ -17,42 +17,40 @@ import (
 // refuse for the same reason has the message of the first node.
 func Preflight(r *v1alpha1.PreflightResult) []string {
 	var out []string
-	add := func(n int32, one, many string, names []string, groups func(g *v1alpha1.PreflightGroup) bool) {
-		if n == 0 && one != "accepts" {
-			return
+	for _, answer := range []struct {
+		n         int32
+		one, many string
+		verdict   v1alpha1.PreflightVerdict // of the groups; empty: there are none
+		pods      bool                      // a refusal because of them
+		names     []string
+	}{
+		{r.Accepted, "accepts", "accept", v1alpha1.PreflightAccepted, false, nil},
+		{r.Refused, "refuses", "refuse", v1alpha1.PreflightRefused, false, nil},
+		{r.Blocked, "refuses because of its pods", "refuse because of their pods", v1alpha1.PreflightRefused, true, nil},
+		{r.Unknown, "cannot tell", "cannot tell", v1alpha1.PreflightUnknown, false, nil},
+		{r.Unanswered, "did not answer", "did not answer", "", false, r.UnansweredNodes},
+	} {
+		accepted := answer.verdict == v1alpha1.PreflightAccepted
+		if answer.n == 0 && !accepted {
+			continue
 		}
-		line := nodesThat(n, one, many)
-		if len(names) > 0 {
-			line += ": " + namesOf(names, n)
+		line := number(answer.n) + " " + printable.Verb(int(answer.n), "node "+answer.one, "nodes "+answer.many)
+		if len(answer.names) > 0 {
+			line += ": " + namesOf(answer.names, answer.n)
 		}
 		out = append(out, line)
-		for i := range r.Groups {
-			if g := &r.Groups[i]; groups != nil && groups(g) {
+		more := answer.n
+		for _, g := range r.Groups {
+			if g.Verdict == answer.verdict && (g.Verdict != v1alpha1.PreflightRefused || AboutPods(g.Reason) == answer.pods) {
+				more -= g.Nodes
 				head := strings.TrimSuffix(fmt.Sprintf("%s %s", number(g.Nodes), g.Reason), " ")
 				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s (%s)", head, namesOf(g.Examples, g.Nodes)), g.Message)))
 			}
 		}
-	}
-	more := r.Accepted
-	add(r.Accepted, "accepts", "accept", nil, func(g *v1alpha1.PreflightGroup) bool {
-		if g.Verdict != v1alpha1.PreflightAccepted {
-			return false
+		if accepted && more > 0 && len(r.Groups) >= rollout.MaxPreflightGroups { // the others are not listed
+			out = append(out, fmt.Sprintf("  and %s, with other changes", printable.Count(more, "more node")))
 		}
-		more -= g.Nodes
-		return true
-	})
-	if more > 0 && len(r.Groups) >= rollout.MaxPreflightGroups { // the others are not listed
-		out = append(out, fmt.Sprintf("  and %s, with other changes", printable.Count(more, "more node")))
 	}
-	add(r.Refused, "refuses", "refuse", nil, func(g *v1alpha1.PreflightGroup) bool {
-		return g.Verdict == v1alpha1.PreflightRefused && !AboutPods(g.Reason)
-	})
-	add(r.Blocked, "refuses because of its pods", "refuse because of their pods", nil, func(g *v1alpha1.PreflightGroup) bool {
-		return g.Verdict == v1alpha1.PreflightRefused && AboutPods(g.Reason)
-	})
-	add(r.Unknown, "cannot tell", "cannot tell", nil,
-		func(g *v1alpha1.PreflightGroup) bool { return g.Verdict == v1alpha1.PreflightUnknown })
-	add(r.Unanswered, "did not answer", "did not answer", r.UnansweredNodes, nil)
 	return out
 }
 
@@ -76,13 +74,6 @@ func PreflightLine(r *v1alpha1.PreflightResult) string {
 // AboutPods reports whether a reason of a refusal is one of the pod guard.
 func AboutPods(reason string) bool {
 	return reason == v1alpha1.ReasonWouldEvictPods || reason == v1alpha1.ReasonRestartWouldEvictPods || reason == v1alpha1.ReasonNeedsDrain
-}
-
-func nodesThat(n int32, one, many string) string {
-	if n == 1 {
-		return "1 node " + one
-	}
-	return number(n) + " nodes " + many
 }
 
 // number formats a number with commas between thousands.
