@@ -123,13 +123,13 @@ func (r right) alone() string {
 	if sub != "" {
 		resource += "/" + sub
 	}
-	kind, in := "clusterrole", ""
+	alone := role{Kind: "ClusterRole"}
+	alone.Name, alone.Namespace = strings.NewReplacer("/", "-", ".", "-").Replace("evenkeel-"+r.verb+"-"+r.resource), r.namespace
 	if r.namespace != "" {
-		kind, in = "role", " -n "+printable.Shell(r.namespace)
+		alone.Kind = "Role"
 	}
-	name := strings.NewReplacer("/", "-", ".", "-").Replace("evenkeel-" + r.verb + "-" + r.resource)
-	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n", kind, name, in, r.verb, resource) +
-		fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, printable.Shell(bindingName(name, r.user)), in, kind, name, subject(r.user))
+	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n", strings.ToLower(alone.Kind), alone.Name, alone.in(), r.verb, resource) +
+		alone.bind(r.user)
 }
 
 // role is a ClusterRole, or the Role of a namespace.
@@ -139,27 +139,22 @@ type role struct {
 	Rules             []rbacv1.PolicyRule `json:"rules"`
 }
 
-// bind returns the command that binds the role to a user.
+// in returns the words of a command that choose the role's namespace.
+func (r role) in() string {
+	if r.Namespace == "" {
+		return ""
+	}
+	return " -n " + printable.Shell(r.Namespace)
+}
+
+// bind returns the command that binds the role to a user. All characters but / and % are allowed in the name of a binding.
 func (r role) bind(user string) string {
-	in := ""
-	if r.Namespace != "" {
-		in = " -n " + r.Namespace
-	}
-	kind := strings.ToLower(r.Kind)
-	return fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, printable.Shell(bindingName(r.Name, user)), in, kind, r.Name,
-		subject(user))
-}
-
-// bindingName returns the name of a binding: all characters but / and % are allowed.
-func bindingName(role, user string) string {
-	return strings.NewReplacer("/", "-", "%", "-").Replace(role + "-" + user)
-}
-
-func subject(user string) string {
+	kind, name := strings.ToLower(r.Kind), strings.NewReplacer("/", "-", "%", "-").Replace(r.Name+"-"+user)
+	subject := "--user=" + printable.Shell(user)
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		return "--serviceaccount=" + printable.Shell(account)
+		subject = "--serviceaccount=" + printable.Shell(account)
 	}
-	return "--user=" + printable.Shell(user)
+	return fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, printable.Shell(name), r.in(), kind, r.Name, subject)
 }
 
 // roles returns evenkeel's roles for people, as the manifests say, the least powerful first.
