@@ -36,13 +36,19 @@ const (
 	ExitUsage = 3
 )
 
-// Exit is an error with an exit code.
+// Exit is an error with an exit code. Without Err nothing more is to be printed: the command has shown what is wrong.
 type Exit struct {
 	Code int
 	Err  error
 }
 
-func (e *Exit) Error() string { return e.Err.Error() }
+func (e *Exit) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
 func (e *Exit) Unwrap() error { return e.Err }
 
 // WithExitCode returns an error with an exit code.

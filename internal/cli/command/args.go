@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // Args returns a check of the number of arguments. The error names the command, and goes on with words about what it takes.
@@ -79,32 +80,30 @@ func FlagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown):
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				names = append(names, f.Name)
-			}
-		})
 		name := unknown.GetSpecifiedName()
 		var similar []string
-		for _, n := range names {
-			if len(name) > 1 && (payload.EditDistance(name, n) <= min(2, len(name)/2-1) || strings.HasPrefix(n, name)) {
-				similar = append(similar, "--"+n)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			near := payload.EditDistance(name, f.Name) <= min(2, len(name)/2-1) || strings.HasPrefix(f.Name, name)
+			if near && len(name) > 1 && !f.Hidden {
+				similar = append(similar, "--"+f.Name)
 			}
-		}
+		})
 		return fmt.Errorf("%w%s: see %s --help", err, didYouMean(similar), cmd.CommandPath())
 	case errors.As(err, &invalid):
+		why := invalid.Unwrap()
 		if words := map[string]string{
 			"duration": "use a duration, such as 30s, 10m or 1h30m", "int": "use a whole number", "int32": "use a whole number",
 			"int64": "use a whole number", "bool": "use true or false",
 		}[invalid.GetFlag().Value.Type()]; words != "" {
-			return fmt.Errorf("--%s: %q is not valid: %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), words, cmd.CommandPath())
+			why = errors.New(words)
 		}
-		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap(),
-			cmd.CommandPath())
+		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), why, cmd.CommandPath())
 	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
+
+// UsageError is FlagError for a command with an exit code for wrong usage.
+func UsageError(cmd *cobra.Command, err error) error { return program.Usage("%w", FlagError(cmd, err)) }
 
 func didYouMean(names []string) string {
 	if len(names) == 0 {

@@ -38,20 +38,8 @@ const (
 	ExitApproval = 4 // the rollout waits for approval
 )
 
-// Exit is an error with an exit code of its own. Without Err nothing more is printed: the command has shown what is wrong.
-type Exit struct {
-	Code int
-	Err  error
-}
-
-func (e *Exit) Error() string {
-	if e.Err == nil {
-		return fmt.Sprintf("exit %d", e.Code)
-	}
-	return e.Err.Error()
-}
-
-func (e *Exit) Unwrap() error { return e.Err }
+// Exit is an error with an exit code of its own.
+type Exit = program.Exit
 
 // Env is the environment of a command.
 type Env struct {

@@ -19,13 +19,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// Exit codes of config validate for all but an accepted configuration.
+// Exit codes of config validate for all but an accepted configuration. That of wrong usage is program.ExitUsage.
 const (
 	exitRejected = 1
 	exitUnknown  = 2
-	exitUsage    = 3
 )
 
 // validateOptions has the flags of "config validate".
@@ -69,17 +69,15 @@ Exit codes:
 			again := slices.Index(files, "-") + 1
 			switch {
 			case len(files) == 0:
-				return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%s needs files, or - for standard input: see its --help", cmd.CommandPath())}
+				return program.Usage("%s needs files, or - for standard input: see its --help", cmd.CommandPath())
 			case slices.Contains(files[again:], "-") && again > 0:
-				return &command.Exit{Code: exitUsage, Err: errors.New("- is given twice: standard input can be read only once")}
+				return program.Usage("- is given twice: standard input can be read only once")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, files []string) error { return a.configValidate(cmd.Context(), files, o) },
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &command.Exit{Code: exitUsage, Err: command.FlagError(cmd, err)}
-	})
+	cmd.SetFlagErrorFunc(command.UsageError)
 	o.programs.add(cmd)
 	cmd.Flags().StringVar(&o.machine, "machine", "", "a machine's capacity, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768: "+
 		"show what the rules of the configurations give there")
@@ -159,17 +157,17 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	case ctx.Err() != nil:
 		return &command.Exit{Code: exitUnknown, Err: errors.New("interrupted: nothing was judged")}
 	case err != nil:
-		return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%w; nothing was judged", err)}
+		return program.Usage("%w; nothing was judged", err)
 	}
 	components, done, err := o.programs.open(a.ErrOut)
 	defer done()
 	if err != nil {
-		return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%w; nothing was judged", err)}
+		return program.Usage("%w; nothing was judged", err)
 	}
 	var machine payload.Capacity
 	if o.machine != "" {
 		if machine, err = payload.ParseCapacity(o.machine); err != nil {
-			return &command.Exit{Code: exitUsage, Err: fmt.Errorf("--machine: %w; nothing was judged", err)}
+			return program.Usage("--machine: %w; nothing was judged", err)
 		}
 	}
 	result := judgements{Documents: []judgement{}}

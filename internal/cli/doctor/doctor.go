@@ -19,17 +19,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // app runs the commands of this package.
 type app struct{ *command.Env }
 
-// Exit codes of doctor.
+// Exit codes of doctor. That of wrong usage is program.ExitUsage.
 const (
-	ExitHealthy  = 0
-	ExitUnknown  = 1
-	ExitProblems = 2
-	ExitUsage    = 3
+	exitHealthy  = 0
+	exitUnknown  = 1
+	exitProblems = 2
 )
 
 // Command returns "doctor".
@@ -68,17 +68,10 @@ Exit codes:
 
   # For a script
   kubectl evenkeel doctor -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := command.NoArgs(cmd, args); err != nil {
-				return &command.Exit{Code: ExitUsage, Err: err}
-			}
-			return nil
-		},
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &command.Exit{Code: ExitUsage, Err: command.FlagError(cmd, err)}
-	})
+	cmd.SetFlagErrorFunc(command.UsageError)
 	printing.FormatFlag(cmd, &output, printing.Wide, printing.JSON, printing.YAML)
 	return cmd
 }
@@ -98,7 +91,7 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	} else {
 		err = printing.Encode(a.Out, f, r)
 	}
-	if code := exitCode(r); err == nil && code != ExitHealthy {
+	if code := exitCode(r); err == nil && code != exitHealthy {
 		return &command.Exit{Code: code}
 	}
 	return err
@@ -107,11 +100,11 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 func exitCode(r doctor.Report) int {
 	switch {
 	case r.Level == describe.LevelProblem:
-		return ExitProblems
+		return exitProblems
 	case r.Count(doctor.Unknown) > 0:
-		return ExitUnknown
+		return exitUnknown
 	}
-	return ExitHealthy
+	return exitHealthy
 }
 
 // printReport prints the headline, the findings, each with what to do in the line below it, and what was checked. Findings that
