@@ -12,18 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -36,17 +31,7 @@ func (e *Env) connect() (client.WithWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = "kubectl-evenkeel/" + e.Program.Version
-	config.QPS, config.Burst = 50, 100
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+	return query.Connect(config, "kubectl-evenkeel/"+e.Program.Version)
 }
 
 // RESTConfig returns the connection that the kubeconfig and the flags name. The error says which of them is wrong.

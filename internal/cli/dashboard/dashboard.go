@@ -39,7 +39,9 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
   kubectl evenkeel dashboard --port 0 --context staging
   kubectl evenkeel dashboard --context staging --context production`,
 		Args: command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port, contexts, cmd.Flags().Changed) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.serve(cmd.Context(), port, contexts, cmd.Flags().Changed)
+		},
 	}
 	// It takes the place of the flag that all commands have, which can be given once.
 	cmd.Flags().StringArrayVar(&contexts, "context", nil, "context of the kubeconfig to show, repeatable (default: the current context)")

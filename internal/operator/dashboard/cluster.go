@@ -13,14 +13,11 @@ import (
 	"sync"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -47,19 +44,8 @@ type cluster struct {
 
 // newCluster returns a cluster that has not been read yet.
 func (s *Server) newCluster(o Cluster) (*cluster, error) {
-	config := rest.CopyConfig(o.Config)
-	config.UserAgent = "kubectl-evenkeel/" + s.o.Version + " dashboard"
-	config.QPS, config.Burst = 50, 100
-	o.Config = config
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	o.Config = rest.CopyConfig(o.Config)
+	api, err := query.Connect(o.Config, "kubectl-evenkeel/"+s.o.Version+" dashboard")
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,11 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -32,6 +36,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
+
+// Connect returns a client for all kinds that commands and the dashboard read or write. It has no cache. It sets the user agent and the
+// limits of config.
+func Connect(config *rest.Config, userAgent string) (client.WithWatch, error) {
+	config.UserAgent, config.QPS, config.Burst = userAgent, 50, 100
+	scheme := runtime.NewScheme()
+	kinds := runtime.NewSchemeBuilder(v1alpha1.AddToScheme, appsv1.AddToScheme, authorizationv1.AddToScheme, coordinationv1.AddToScheme,
+		corev1.AddToScheme, discoveryv1.AddToScheme, metav1.AddMetaToScheme)
+	if err := kinds.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
 
 // Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
 func Pages[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, options ...client.ListOption) iter.Seq2[T,
