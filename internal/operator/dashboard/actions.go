@@ -9,9 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -187,20 +187,21 @@ func primaryOf(r *v1alpha1.NodeConfigRollout) string {
 		wanted = []string{verbResume}
 	}
 	for _, verb := range wanted {
-		if actionOf(verb).not(r) == "" {
+		if a, err := actionOf(verb); err == nil && a.not(r) == "" {
 			return verb
 		}
 	}
 	return ""
 }
 
-// actionOf returns the action with a verb; nil if there is none.
-func actionOf(verb string) *action {
-	i := slices.IndexFunc(actions, func(a action) bool { return a.verb == verb })
-	if i < 0 {
-		return nil
+// actionOf returns the action with a verb.
+func actionOf(verb string) (*action, error) {
+	for i := range actions {
+		if actions[i].verb == verb {
+			return &actions[i], nil
+		}
 	}
-	return &actions[i]
+	return nil, refusal{http.StatusNotFound, fmt.Errorf("there is no action %q", verb)}
 }
 
 // seen is the state of the rollout that the user saw.
@@ -219,62 +220,54 @@ type request struct {
 // maxRequest is the largest body of a request, in bytes: the names of all nodes that a retry can name.
 const maxRequest = v1alpha1.MaxRetryNodes*256 + 4<<10
 
-// act handles a request for an action.
-func (c *cluster) act(w http.ResponseWriter, r *http.Request) {
+// act carries out an action. It takes as long as the page waits.
+func (c *cluster) act(_ context.Context, r *http.Request) (any, error) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
-	a := actionOf(verb)
-	if a == nil {
-		fail(w, http.StatusNotFound, fmt.Errorf("there is no action %q", verb))
-		return
+	a, err := actionOf(verb)
+	if err != nil {
+		return nil, err
 	}
 	var o request
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	decoder := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
-		fail(w, http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err))
-		return
+		return nil, refusal{http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err)}
 	}
 	if len(o.Nodes) > 0 && verb != verbRetry {
-		fail(w, http.StatusBadRequest, fmt.Errorf("%s is about a whole rollout: it takes no nodes", verb))
-		return
+		return nil, refusal{http.StatusBadRequest, fmt.Errorf("%s is about a whole rollout: it takes no nodes", verb)}
 	}
 	reason, err := steer.Reason(o.Reason)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
+		return nil, refusal{http.StatusBadRequest, err}
 	}
 	words, err := carryOut(r.Context(), c.api, name, a, reason, o)
 	if err != nil {
 		c.logf("%s of rollout %s: %v", verb, name, err)
-		c.fail(w, http.StatusConflict, err)
-		return
+		return nil, err
 	}
 	c.logf("%s", words)
-	reply(w, map[string]string{"words": words})
+	return map[string]string{"words": words}, nil
 }
 
 // foresee answers with what an action would do to the nodes.
-func (c *cluster) foresee(w http.ResponseWriter, r *http.Request) {
-	ctx, name := r.Context(), r.PathValue("name")
-	a := actionOf(r.PathValue("verb"))
-	if a == nil {
-		fail(w, http.StatusNotFound, fmt.Errorf("there is no action %q", r.PathValue("verb")))
-		return
-	}
-	var e *steer.Effect
-	edited, err := a.edited(ctx, c.api, name)
-	if err == nil {
-		e, err = steer.Foresee(ctx, cachedReader{c.cache}, edited)
-	}
+func (c *cluster) foresee(ctx context.Context, r *http.Request) (any, error) {
+	a, err := actionOf(r.PathValue("verb"))
 	if err != nil {
-		c.fail(w, http.StatusConflict, err)
-		return
+		return nil, err
+	}
+	edited, err := a.edited(ctx, c.api, r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	e, err := steer.Foresee(ctx, cachedReader{c.cache}, edited)
+	if err != nil {
+		return nil, err
 	}
 	lines := e.Lines()
 	for i := range lines { // nodes write parts of them
 		lines[i] = printable.Line(lines[i])
 	}
-	reply(w, map[string][]string{"lines": lines})
+	return map[string][]string{"lines": lines}, nil
 }
 
 // edited returns a rollout as an action would write it.

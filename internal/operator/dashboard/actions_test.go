@@ -96,7 +96,7 @@ func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T
 		}
 		for _, a := range new(cluster).offered(r, "") {
 			if a.Verb == verbRetry {
-				assert.Equal(t, a.Means, actionOf(verbRetry).means+tt.means, tt.reason, "it means")
+				assert.Equal(t, a.Means, assert.Value(actionOf(verbRetry))(t).means+tt.means, tt.reason, "it means")
 				assert.That(t, strings.HasPrefix(a.Command, "kubectl evenkeel") && strings.HasSuffix(a.Command, strings.TrimPrefix(tt.command, "kubectl evenkeel")), "%s: %s", tt.reason, a.Command)
 			}
 		}

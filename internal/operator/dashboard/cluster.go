@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -122,12 +123,18 @@ func (c *cluster) command(words ...string) string {
 // readTimeout is how long the API server may take for an answer: a browser has six connections to all clusters of the page.
 const readTimeout = 20 * time.Second
 
-// limited ends a request after readTimeout.
-func limited(next http.HandlerFunc) http.HandlerFunc {
+// answer answers with the value or the error of a function, whose ctx ends after readTimeout. code is the HTTP status of errors that are
+// none of the API and no refusal.
+func (c *cluster) answer(code int, get func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 		defer cancel()
-		next(w, r.WithContext(ctx))
+		v, err := get(ctx, r)
+		if err != nil {
+			fail(w, code, describe.WithAdvice(err, c.server.o.Version))
+			return
+		}
+		reply(w, v)
 	}
 }
 
@@ -135,14 +142,14 @@ func limited(next http.HandlerFunc) http.HandlerFunc {
 func (c *cluster) handler() http.Handler {
 	api := http.NewServeMux()
 	api.HandleFunc("GET /feed", c.stream)
-	api.HandleFunc("GET /nodes/{name}", limited(c.node))
-	api.HandleFunc("GET /nodes/{name}/config", limited(c.nodeConfig))
-	api.HandleFunc("GET /rollouts/{name}", limited(c.rollout))
-	api.HandleFunc("GET /rollouts/{name}/diff", limited(c.diff))
-	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", limited(c.foresee))
-	api.HandleFunc("GET /rollouts/{name}/timeline", limited(c.timeline))
-	api.HandleFunc("GET /rollouts/{name}/log", limited(c.log))
-	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)
+	api.HandleFunc("GET /nodes/{name}", c.answer(http.StatusNotFound, c.node))
+	api.HandleFunc("GET /nodes/{name}/config", c.answer(http.StatusNotFound, c.nodeConfig))
+	api.HandleFunc("GET /rollouts/{name}", c.answer(http.StatusNotFound, c.rollout))
+	api.HandleFunc("GET /rollouts/{name}/diff", c.answer(http.StatusNotFound, c.diff))
+	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", c.answer(http.StatusConflict, c.foresee))
+	api.HandleFunc("GET /rollouts/{name}/timeline", c.answer(http.StatusNotFound, c.timeline))
+	api.HandleFunc("GET /rollouts/{name}/log", c.answer(http.StatusNotFound, c.log))
+	api.HandleFunc("POST /rollouts/{name}/{verb}", c.answer(http.StatusConflict, c.act))
 	return api
 }
 

@@ -165,29 +165,28 @@ type diffView struct {
 }
 
 // diff answers with the differences between two revisions.
-func (c *cluster) diff(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) diff(ctx context.Context, r *http.Request) (any, error) {
 	v := diffView{Fields: []describe.Difference{}}
 	for key, number := range map[string]*int64{"from": &v.From, "to": &v.To} {
 		n, err := strconv.ParseInt(r.URL.Query().Get(key), 10, 64)
 		if err != nil || n < 0 {
-			fail(w, http.StatusBadRequest, fmt.Errorf("the parameter %s must be the number of a revision, or 0 for the local configuration", key))
-			return
+			return nil, refusal{http.StatusBadRequest,
+				fmt.Errorf("the parameter %s must be the number of a revision, or 0 for the local configuration", key)}
 		}
 		*number = n
 	}
-	stored, err := query.Rollout(r.Context(), c.api, r.PathValue("name"))
+	stored, err := query.Rollout(ctx, c.api, r.PathValue("name"))
 	if err != nil {
-		c.fail(w, http.StatusNotFound, err)
-		return
+		return nil, err
 	}
-	all, _, err := query.Revisions(r.Context(), c.api, stored)
+	all, _, err := query.Revisions(ctx, c.api, stored)
 	if err == nil {
 		err = v.compare(stored, all)
 	}
 	if err != nil {
 		v.Error = describe.Printable(describe.WithAdvice(err, c.server.o.Version).Error())
 	}
-	reply(w, v)
+	return v, nil
 }
 
 // compare fills in the differences.

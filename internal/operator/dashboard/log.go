@@ -32,13 +32,12 @@ const (
 )
 
 // log answers with the Events and outcomes of a rollout, with ?node= those of one of its nodes.
-func (c *cluster) log(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) log(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
-	if _, err := query.Rollout(r.Context(), c.api, name); err != nil {
-		c.fail(w, http.StatusNotFound, err)
-		return
+	if _, err := query.Rollout(ctx, c.api, name); err != nil {
+		return nil, err
 	}
-	reply(w, c.logOf(r.Context(), name, r.URL.Query().Get("node"), time.Now()))
+	return c.logOf(ctx, name, r.URL.Query().Get("node"), time.Now()), nil
 }
 
 // logOf returns the log of a rollout, or of a node, or of a node in a rollout; the other name is empty.

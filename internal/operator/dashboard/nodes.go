@@ -36,16 +36,15 @@ type nodeDetail struct {
 	describe.Standing
 }
 
-func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) node(ctx context.Context, r *http.Request) (any, error) {
 	now := time.Now()
-	view, err := query.ViewNode(r.Context(), cachedReader{c.cache}, r.PathValue("name"))
+	view, err := query.ViewNode(ctx, cachedReader{c.cache}, r.PathValue("name"))
 	if err != nil {
-		c.fail(w, http.StatusNotFound, err)
-		return
+		return nil, err
 	}
 	n := describe.NodeOf(view, now)
 	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing,
-		Log: c.logOf(r.Context(), "", n.Name, now)}
+		Log: c.logOf(ctx, "", n.Name, now)}
 	d.Commands = commandsOf(n.Rollout, n.Name)
 	if nc := view.Config; nc != nil {
 		for _, b := range nc.Status.BadConfigs {
@@ -61,7 +60,7 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	if n.AgentVersion != "" && n.AgentVersion != c.server.o.Version {
 		d.Note = printable.Line(fmt.Sprintf("the agent has another version (%s) than this program (%s)", n.AgentVersion, c.server.o.Version))
 	}
-	reply(w, d)
+	return d, nil
 }
 
 // configView is a comparison of a node's configurations, field by field.
@@ -90,14 +89,13 @@ type fieldRow struct {
 }
 
 // nodeConfig answers with the configurations of a node, with ?live including the effective one of its kubelet.
-func (c *cluster) nodeConfig(w http.ResponseWriter, r *http.Request) {
-	ctx, name := r.Context(), r.PathValue("name")
+func (c *cluster) nodeConfig(ctx context.Context, r *http.Request) (any, error) {
+	name := r.PathValue("name")
 	p, err := query.GetPair(ctx, c.api, name)
 	if err != nil {
-		c.fail(w, http.StatusNotFound, err)
-		return
+		return nil, err
 	}
-	reply(w, c.compare(ctx, p, name, r.URL.Query().Has("live")))
+	return c.compare(ctx, p, name, r.URL.Query().Has("live")), nil
 }
 
 func (c *cluster) compare(ctx context.Context, p fleet.Pair, name string, live bool) configView {

@@ -132,10 +132,18 @@ func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// fail answers with an error, and with the HTTP status of an error of the API.
+// refusal is an error of a request of the page, with its HTTP status.
+type refusal struct {
+	code int
+	error
+}
+
+// fail answers with an error, and with the HTTP status of a refusal or of an error of the API.
 func fail(w http.ResponseWriter, code int, err error) {
 	var status apierrors.APIStatus
-	switch {
+	switch refused, ok := errors.AsType[refusal](err); {
+	case ok:
+		code = refused.code
 	case apierrors.IsForbidden(err):
 		code = http.StatusForbidden
 	case apierrors.IsNotFound(err):
@@ -195,18 +203,8 @@ func (s *Server) summaries(w http.ResponseWriter, _ *http.Request) {
 	reply(w, all)
 }
 
-func (c *cluster) rollout(w http.ResponseWriter, r *http.Request) {
-	d, err := c.detail(r.Context(), r.PathValue("name"), time.Now())
-	if err != nil {
-		c.fail(w, http.StatusNotFound, err)
-		return
-	}
-	reply(w, d)
-}
-
-// fail answers with an error and what to do about it.
-func (c *cluster) fail(w http.ResponseWriter, code int, err error) {
-	fail(w, code, describe.WithAdvice(err, c.server.o.Version))
+func (c *cluster) rollout(ctx context.Context, r *http.Request) (any, error) {
+	return c.detail(ctx, r.PathValue("name"), time.Now())
 }
 
 const (

@@ -61,17 +61,8 @@ type knownEstimate struct {
 }
 
 // timeline answers with the course of a rollout.
-func (c *cluster) timeline(w http.ResponseWriter, r *http.Request) {
-	v, err := c.timelineOf(r.Context(), r.PathValue("name"), time.Now())
-	if err != nil {
-		c.fail(w, http.StatusNotFound, err)
-		return
-	}
-	reply(w, v)
-}
-
-func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*timelineView, error) {
-	r, err := query.Rollout(ctx, c.api, name)
+func (c *cluster) timeline(ctx context.Context, request *http.Request) (any, error) {
+	r, err := query.Rollout(ctx, c.api, request.PathValue("name"))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +94,7 @@ func (c *cluster) timelineOf(ctx context.Context, name string, now time.Time) (*
 			nodes = append(nodes, n)
 		}
 	}
-	v := &timelineView{course: courseOf(r, nodes, total, now)}
+	v := &timelineView{course: courseOf(r, nodes, total, time.Now())}
 	if f != nil {
 		v.Estimate, note = c.estimates.of(ctx, r, f)
 	}
