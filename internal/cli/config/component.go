@@ -65,10 +65,7 @@ func (f *onceFlag) Set(s string) error {
 	return nil
 }
 
-var (
-	noArguments      = command.Args(0, 0, "takes no arguments: see its --help")
-	oneVersionAtMost = command.Args(0, 1, "needs one version at most, such as v1.37.0: see its --help")
-)
+var oneVersionAtMost = command.Args(0, 1, "needs one version at most, such as v1.37.0: see its --help")
 
 // optionalVersion returns the target version; "" if there is no argument.
 func optionalVersion(args []string) (string, error) {

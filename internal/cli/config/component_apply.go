@@ -98,7 +98,7 @@ They are generated from the ClusterConfiguration of --config, or of the cluster'
 component configurations in --config are stored unsigned, as the user's. The command prints the changes and asks for
 confirmation. kubeadm's phases upload-config and addon create the roles with which joining nodes read the ConfigMaps.`,
 		Example: `  kubectl evenkeel config upload --config cluster.yaml --component-binary kubelet=/usr/bin/kubelet`,
-		Args:    noArguments,
+		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.applyComponents(cmd.Context(), u) },
 	}
 	f := cmd.Flags()
@@ -193,8 +193,6 @@ func (u *componentApply) check() error {
 func (a *app) showWrites(writes []kubeadm.Write, proxies bool) {
 	for _, w := range writes {
 		a.showWrite(w)
-	}
-	for _, w := range writes {
 		if proxies && w.Name() == "kube-proxy" {
 			fmt.Fprintln(a.ErrOut, "note: running kube-proxies go on with what they have read; each that starts from now on reads the change, "+
 				"also one of the old version; to restart them: kubectl --namespace kube-system rollout restart daemonset/kube-proxy")
@@ -204,7 +202,7 @@ func (a *app) showWrites(writes []kubeadm.Write, proxies bool) {
 
 // showWrite prints the changes of one ConfigMap.
 func (a *app) showWrite(w kubeadm.Write) {
-	old, now := orEmpty(w.Old), orEmpty(w.New)
+	old, now := cmp.Or(w.Old, &corev1.ConfigMap{}), cmp.Or(w.New, &corev1.ConfigMap{})
 	switch {
 	case w.Old == nil:
 		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s, new:\n", w.Name())
@@ -214,32 +212,19 @@ func (a *app) showWrite(w kubeadm.Write) {
 	default:
 		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s:\n", w.Name())
 	}
-	keys := maps.Clone(old.Data)
-	if keys == nil {
-		keys = map[string]string{}
-	}
-	maps.Copy(keys, now.Data)
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	for _, key := range keysOf(old.Data, now.Data) {
 		if old.Data[key] != now.Data[key] {
 			a.showDocument(w.Name(), key, old.Data[key], now.Data[key])
 		}
 	}
-	binary := map[string]string{}
-	for key := range old.BinaryData {
-		binary[key] = "is removed"
-	}
-	for key, value := range now.BinaryData {
-		switch before, there := old.BinaryData[key]; {
-		case !there:
-			binary[key] = "is added"
-		case bytes.Equal(before, value):
-			delete(binary, key)
-		default:
-			binary[key] = "is changed"
+	for _, key := range keysOf(old.BinaryData, now.BinaryData) {
+		did := "changed"
+		if now.BinaryData[key] == nil {
+			did = "removed"
 		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(binary)) {
-		fmt.Fprintf(a.Out, "  %s, binary, %s\n", printable.Line(key), binary[key])
+		if !bytes.Equal(old.BinaryData[key], now.BinaryData[key]) {
+			fmt.Fprintf(a.Out, "  %s, binary, is %s\n", printable.Line(key), did)
+		}
 	}
 	was, _ := kubeadm.OriginOf(old)
 	is, _ := kubeadm.OriginOf(now)
@@ -247,7 +232,7 @@ func (a *app) showWrite(w kubeadm.Write) {
 	case w.Name() == kubeadm.KubeadmConfigMap:
 	case w.Old == nil || was != is:
 		fmt.Fprintf(a.Out, "  marked as %s\n", is)
-	case maps.Equal(old.Data, now.Data) && len(binary) == 0:
+	case maps.Equal(old.Data, now.Data) && maps.EqualFunc(old.BinaryData, now.BinaryData, bytes.Equal):
 		fmt.Fprintln(a.Out, "  only its signatures")
 	}
 }
@@ -282,11 +267,11 @@ func (a *app) showDocument(name, key, old, now string) {
 	}
 }
 
-func orEmpty(cm *corev1.ConfigMap) *corev1.ConfigMap {
-	if cm == nil {
-		return &corev1.ConfigMap{}
-	}
-	return cm
+// keysOf returns the keys of two maps, sorted.
+func keysOf[V any](a, b map[string]V) []string {
+	all := maps.Collect(maps.All(a))
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
 }
 
 // documentFields returns the fields of a document, or the whole text as one field. It masks the users of a kubeconfig.
@@ -387,7 +372,7 @@ The command prints the changes and asks for confirmation. If somebody has change
 rollout abort --rollback for the first revision.`,
 		Example: `  kubectl evenkeel component undo --dry-run
   kubectl evenkeel component undo`,
-		Args: noArguments,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.componentUndo(cmd.Context(), yes, dryRun, overwrite)
 		},
