@@ -11,6 +11,10 @@ import (
 	"io/fs"
 	"os"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -96,5 +100,30 @@ func Unusable(file string, err error, nothing string) error {
 	return fmt.Errorf("%s: %w; nothing was %s\ncorrect the configuration, and run the command again", file, err, nothing)
 }
 
-// SelectorHelp says what --selector takes.
-const SelectorHelp = "use labels, such as pool=workers, zone!=a, 'tier in (a,b)', or several with commas"
+// selectorHelp says what --selector takes.
+const selectorHelp = "use labels, such as pool=workers, zone!=a, 'tier in (a,b)', or several with commas"
+
+// ParseSelector reads the value of --selector.
+func ParseSelector(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("--selector %q: %w: %s", text, err, selectorHelp)
+	}
+	return selector, nil
+}
+
+// ParseSelection reads the values of --selector and --all-nodes, one of which is needed.
+func ParseSelection(selector string, allNodes bool) (none v1alpha1.NodeSelection, err error) {
+	parsed, err := metav1.ParseToLabelSelector(selector)
+	switch {
+	case err != nil:
+		return none, fmt.Errorf("--selector: %w: %s", err, selectorHelp)
+	case selector != "" && allNodes:
+		return none, errors.New("--selector and --all-nodes cannot be used together: omit one of them")
+	case allNodes:
+		return v1alpha1.NodeSelection{AllNodes: true}, nil
+	case len(parsed.MatchLabels)+len(parsed.MatchExpressions) == 0:
+		return none, errors.New("--selector is empty: use labels, or --all-nodes for every node")
+	}
+	return v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector(*parsed)}, nil
+}

@@ -88,9 +88,9 @@ func indented(text string) string {
 }
 
 func (a *app) survey(ctx context.Context, o surveyOptions) error {
-	selector, err := labels.Parse(o.selector)
+	selector, err := command.ParseSelector(o.selector)
 	if err != nil {
-		return fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
+		return err
 	}
 	components, done, err := o.programs.open(a.ErrOut)
 	defer done()

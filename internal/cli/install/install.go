@@ -115,34 +115,22 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	if err != nil {
 		return err
 	}
-	switch o.version {
-	case "":
-	case "any":
+	if w.Version = cmp.Or(o.version, w.Version); o.version == "any" {
 		w.Version = ""
-	default:
-		w.Version = o.version
 	}
 	return a.run(ctx, c, installer.Install, w, names, selector, o)
 }
 
 // choice returns the selector of the nodes; nil if nodes are named. The default are the nodes that have the label.
 func (o installFlags) choice(names []string) (labels.Selector, error) {
-	given := 0
-	for _, one := range []bool{len(names) > 0, o.selector != "", o.allNodes} {
-		if one {
-			given++
-		}
-	}
-	if given > 1 {
-		return nil, errors.New("use only one of node names, --selector and --all-nodes")
-	}
 	if _, err := command.ParseAmount(o.maxUnavailable, 1); err != nil {
 		return nil, fmt.Errorf("--max-unavailable: %w", err)
 	}
-	if o.timeout <= 0 {
-		return nil, fmt.Errorf("--timeout must be longer than 0, not %s", o.timeout)
-	}
 	switch {
+	case len(names) > 0 && (o.selector != "" || o.allNodes), o.selector != "" && o.allNodes:
+		return nil, errors.New("use only one of node names, --selector and --all-nodes")
+	case o.timeout <= 0:
+		return nil, fmt.Errorf("--timeout must be longer than 0, not %s", o.timeout)
 	case len(names) > 0:
 		return nil, nil
 	case o.allNodes:
@@ -150,11 +138,15 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 	case o.selector == "":
 		return labels.Parse(v1alpha1.LabelAgent)
 	}
-	selector, err := labels.Parse(o.selector)
-	if err != nil {
-		return nil, fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
+	return command.ParseSelector(o.selector)
+}
+
+// messages returns where messages go. With -o only the result goes to standard output.
+func (a *app) messages(o installFlags) io.Writer {
+	if o.output != "" {
+		return a.ErrOut
 	}
-	return selector, nil
+	return a.Out
 }
 
 // run asks for confirmation, runs an operation on the selected nodes, and prints their progress.
@@ -171,10 +163,7 @@ func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, 
 	case op == installer.Install && !o.allNodes:
 		return fmt.Errorf("no node has the label %s yet: name nodes, or use --selector or --all-nodes", v1alpha1.LabelAgent)
 	}
-	out := a.Out // of messages; with -o only the result goes to standard output
-	if o.output != "" {
-		out = a.ErrOut
-	}
+	out := a.messages(o)
 	most, err := command.ParseAmount(o.maxUnavailable, 1)
 	if err != nil {
 		return err

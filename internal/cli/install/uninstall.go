@@ -84,10 +84,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 			"changed",
 			printable.Few(going), going[0])
 	}
-	out := a.Out
-	if o.output != "" {
-		out = a.ErrOut
-	}
+	out := a.messages(o.installFlags)
 	if o.purge {
 		if err := showLoss(ctx, c, out, rollouts); err != nil {
 			return err

@@ -97,9 +97,9 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	case o.selector != "" && o.rollout != "":
 		return errors.New("--selector and --rollout cannot be used together, because a rollout has a selector of its own: omit one of them")
 	}
-	selector, err := labels.Parse(o.selector)
+	selector, err := command.ParseSelector(o.selector)
 	if err != nil {
-		return fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
+		return err
 	}
 	c, err := a.Client()
 	if err != nil {

@@ -63,10 +63,6 @@ could not tell, or --timeout has expired.`,
 			switch changed := cmd.Flags().Changed; {
 			case o.file == "":
 				return errors.New("preflight needs -f FILE with a kubelet configuration, or -f - for standard input")
-			case o.allNodes && changed("selector"):
-				return errors.New("--selector and --all-nodes cannot be used together: omit one of them")
-			case !o.allNodes && o.selector == "":
-				return errors.New("use --selector to choose the nodes, or --all-nodes for every node")
 			case changed("timeout") && o.timeout <= 0:
 				return fmt.Errorf("--timeout must be longer than 0, such as 5m, not %s", o.timeout)
 			}
@@ -89,13 +85,9 @@ could not tell, or --timeout has expired.`,
 func (o *inquiry) object(content payload.Payload) (*v1alpha1.NodeConfigPreflight, error) {
 	p := &v1alpha1.NodeConfigPreflight{}
 	p.GenerateName = "preflight-"
-	p.Spec.AllNodes = o.allNodes
-	if !o.allNodes {
-		selector, err := metav1.ParseToLabelSelector(o.selector)
-		if err != nil {
-			return nil, fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
-		}
-		p.Spec.NodeSelector = v1alpha1.Selector(*selector)
+	var err error
+	if p.Spec.NodeSelection, err = command.ParseSelection(o.selector, o.allNodes); err != nil {
+		return nil, err
 	}
 	template, err := steer.TemplateOf(content.Key, content.Data)
 	if err != nil {

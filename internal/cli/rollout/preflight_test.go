@@ -61,7 +61,7 @@ func TestPreflightRefusesWrongUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"preflight"}, "preflight needs -f FILE"},
-		{[]string{"preflight", "-f", file}, "use --selector to choose the nodes, or --all-nodes for every node"},
+		{[]string{"preflight", "-f", file}, "--selector is empty: use labels, or --all-nodes for every node"},
 		{[]string{"preflight", "-f", file, "--all-nodes", "--selector", "a=b"}, "cannot be used together"},
 		{[]string{"preflight", "-f", file, "--selector", "a in"}, "--selector: "},
 		{[]string{"preflight", "-f", file, "--all-nodes", "--timeout", "0s"}, "--timeout must be longer than 0"},

@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -47,28 +46,16 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 
 // ApplyFlags writes the flags that were given into a spec. The error names the flag.
 func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
-	if p.Changed("selector") && p.allNodes {
-		return errors.New("--selector and --all-nodes cannot be used together: omit one of them")
-	}
-	if p.Changed("selector") {
-		selector, err := metav1.ParseToLabelSelector(p.selector)
-		if err != nil {
-			return fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
-		}
-		if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-			return errors.New("--selector is empty: use labels, or --all-nodes for every node")
-		}
-		s.NodeSelection = v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector(*selector)}
-	}
-	if p.allNodes {
-		s.NodeSelection = v1alpha1.NodeSelection{AllNodes: true}
-	}
-	if p.Changed("steps") {
-		steps, err := parseSteps(p.steps)
-		if err != nil {
+	var err error
+	if p.Changed("selector") || p.allNodes {
+		if s.NodeSelection, err = command.ParseSelection(p.selector, p.allNodes); err != nil {
 			return err
 		}
-		s.Strategy.Steps = steps
+	}
+	if p.Changed("steps") {
+		if s.Strategy.Steps, err = parseSteps(p.steps); err != nil {
+			return err
+		}
 	}
 	for _, f := range []struct {
 		name, value string
@@ -94,7 +81,6 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	if p.Changed("preflight") {
 		s.Strategy.Preflight = p.preflight
 	}
-	var err error
 	s.Trial, err = p.trial.Merge(s.Trial)
 	return err
 }
