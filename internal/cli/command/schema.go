@@ -35,18 +35,12 @@ func (e *Env) CheckFields(p payload.Payload) error {
 	if len(s.problems) > 0 {
 		return errors.New(strings.Join(s.problems, "; "))
 	}
-	for i, f := range s.unknown {
+	for i, field := range s.unknown {
 		if i == most {
 			fmt.Fprintf(e.ErrOut, "note: and %s\n", printable.Count(len(s.unknown)-most, "more unknown field"))
 			break
 		}
-		hint := ""
-		if f.similar != "" {
-			hint = " (did you mean " + f.similar + "?)"
-		}
-		fmt.Fprintf(e.ErrOut, "note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on "+
-			"the first node\n",
-			printable.Line(s.shown(f.path)), hint)
+		fmt.Fprintf(e.ErrOut, "note: unknown field %s: a kubelet without this field rejects the configuration, on the first node\n", field)
 	}
 	if left := unsetThresholds(p); len(left) > 0 {
 		fmt.Fprintf(e.ErrOut, "note: %s replaces all default thresholds, so these are unset: %s; set them too, or "+
@@ -104,13 +98,7 @@ type schema struct {
 	shown    func(path string) string // the path of a field in the form of the file
 	rules    []string                 // the paths of values that depend on the machine
 	problems []string                 // values of wrong types
-	unknown  []unknownField
-}
-
-// unknownField is a field that KubeletConfiguration does not have.
-type unknownField struct {
-	path    string
-	similar string // a field with a similar name; may be empty
+	unknown  []string                 // fields that KubeletConfiguration does not have, with what was meant
 }
 
 // expected describes the types that decode themselves.
@@ -129,23 +117,26 @@ func (s *schema) fields(path string, values map[string]any, t reflect.Type) {
 		if f, similar := fieldNamed(t, key); f != nil {
 			s.value(at, values[key], f)
 		} else {
-			s.unknown = append(s.unknown, unknownField{at, similar})
+			s.unknown = append(s.unknown, fmt.Sprintf("%q of KubeletConfiguration%s", printable.Line(s.shown(at)), didYouMean(similar)))
 		}
 	}
 }
 
 // fieldNamed returns the type of the field of a struct with a JSON name. Without such a field, it returns nil and the most similar
 // name, if there is one.
-func fieldNamed(t reflect.Type, key string) (field reflect.Type, similar string) {
+func fieldNamed(t reflect.Type, key string) (field reflect.Type, similar []string) {
 	var names []string
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == key && name != "" {
-			return f.Type, ""
+			return f.Type, nil
 		}
 		names = append(names, name)
 	}
-	return nil, payload.Nearest(key, names)
+	if near := payload.Nearest(key, names); near != "" {
+		similar = []string{near}
+	}
+	return nil, similar
 }
 
 // value checks one value.
