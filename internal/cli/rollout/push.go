@@ -253,15 +253,22 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 			return false, fmt.Errorf("--steps: %w; nothing was changed", err)
 		}
 	}
-	if err := change.show(ctx, env, c, changes, plan.effect); err != nil {
-		return false, err
+	var before payload.Payload
+	var unknown error
+	if old != nil {
+		before, unknown = query.ContentIn(ctx, c, old.Spec.Template)
 	}
+	showEffect(ctx, env, c, plan.effect)
+	if len(plan.effect.Moves) == 0 {
+		change.showTemplate(env, before, unknown)
+	}
+	showOperations(env, changes)
 	plan.print(env.Out)
 	if plan.impossible != nil {
 		return false, fmt.Errorf("%s: %w; nothing was changed", p.File, plan.impossible)
 	}
 	warnOfSelector(env, desired)
-	if words := change.autoscalerNote(ctx, c, plan.autoscaled); words != "" {
+	if words := autoscalerNote(before, change.content, plan.autoscaled); words != "" {
 		fmt.Fprintln(env.ErrOut, "note:", printable.Line(words))
 	}
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
@@ -299,18 +306,6 @@ func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
 	if words := fleet.SelfSelectionWarning(&r.Spec); words != "" {
 		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
 	}
-}
-
-// autoscalerNote compares with the present template; if that cannot be read, with the local configuration.
-func (change *Change) autoscalerNote(ctx context.Context, c client.Client, nodes map[string]int) string {
-	if len(nodes) == 0 {
-		return ""
-	}
-	var before payload.Payload
-	if change.old != nil {
-		before, _ = query.ContentIn(ctx, c, change.old.Spec.Template)
-	}
-	return autoscalerNote(before, change.content, nodes)
 }
 
 // patch sends a change of an existing rollout, again after conflicts with writes that left the spec alone.
@@ -353,20 +348,17 @@ func (change *Change) Write(ctx context.Context, env *command.Env, c client.Clie
 	return nil
 }
 
-// show prints what changes on nodes, and in the rollout. If no node changes, it compares the templates.
-func (change *Change) show(ctx context.Context, env *command.Env, c client.Client, changes []steer.Operation, e *steer.Effect) error {
-	showEffect(ctx, env, c, e)
-	if len(e.Moves) == 0 {
-		var before payload.Payload
-		var err error
-		if change.old != nil {
-			if before, err = query.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
-				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(err.Error()))
-			}
-		}
-		fmt.Fprintln(env.Out, "No node changes its configuration now. Changes of the template:")
-		env.PrintDiff(describe.ContentDiff(before, change.content, describe.LocalOfEach))
+// showTemplate prints what changes in the template, if no node changes.
+func (change *Change) showTemplate(env *command.Env, before payload.Payload, unknown error) {
+	if unknown != nil { // the template is replaced anyway
+		fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(unknown.Error()))
 	}
+	fmt.Fprintln(env.Out, "No node changes its configuration now. Changes of the template:")
+	env.PrintDiff(describe.ContentDiff(before, change.content, describe.LocalOfEach))
+}
+
+// showOperations prints what changes in the rollout besides the template.
+func showOperations(env *command.Env, changes []steer.Operation) {
 	for _, x := range changes {
 		switch {
 		case x.Path == "/spec/pin":
@@ -376,7 +368,6 @@ func (change *Change) show(ctx context.Context, env *command.Env, c client.Clien
 				printable.Line(printing.Value(x.Value)))
 		}
 	}
-	return nil
 }
 
 // roomFields are the fields that decide how many pods fit on a node, and of which size. An autoscaler predicts that for new nodes.
@@ -406,8 +397,7 @@ func autoscaled(node *corev1.Node) string {
 	return "provider ID " + cloud + "://"
 }
 
-// autoscalerNote says what to change besides the kubelets if the room changes on nodes that an autoscaler may manage, of which there is
-// at least one; empty: nothing.
+// autoscalerNote says what to change besides the kubelets if the room changes on nodes that an autoscaler may manage; empty: nothing.
 func autoscalerNote(before, after payload.Payload, nodes map[string]int) string {
 	_, changes := describe.ContentChanges(before, after, describe.LocalOfEach)
 	var fields []string
@@ -416,7 +406,7 @@ func autoscalerNote(before, after payload.Payload, nodes map[string]int) string 
 			fields = append(fields, name)
 		}
 	}
-	if len(fields) == 0 {
+	if len(fields) == 0 || len(nodes) == 0 {
 		return ""
 	}
 	var groups []string
