@@ -28,34 +28,33 @@ func watchRollout(ctx context.Context, c client.WithWatch, name string) <-chan c
 // follower prints a rollout while a command waits for it.
 type follower struct {
 	out, errOut io.Writer
-	line        func(*v1alpha1.NodeConfigRollout) (string, error)
+	format      printing.Format
 	last        string // the line that was printed last
 	troubled    bool
 	live        *live // on a terminal; nil: lines
 }
 
 func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) *follower {
-	o := &follower{out: a.Out, errOut: a.ErrOut}
-	switch f {
-	case printing.JSON:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
-			r = r.DeepCopy()
-			r.ManagedFields = nil
-			return printing.Line(r)
-		}
-	case printing.YAML:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return printing.Document(r) }
-	case printing.Name:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
-			return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
-		}
-	default:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return plainLine(r), nil }
-		if _, _, ok := a.Screen(); ok {
-			o.live = newLive(ctx, c, a.Terminal, a.Screen, f == printing.Wide)
-		}
+	o := &follower{out: a.Out, errOut: a.ErrOut, format: f}
+	if _, _, ok := a.Screen(); ok && (f == "" || f == printing.Wide) {
+		o.live = newLive(ctx, c, a.Terminal, a.Screen, f == printing.Wide)
 	}
 	return o
+}
+
+// line returns a version of the rollout as it is printed.
+func (o *follower) line(r *v1alpha1.NodeConfigRollout) (string, error) {
+	switch o.format {
+	case printing.JSON:
+		r = r.DeepCopy()
+		r.ManagedFields = nil
+		return printing.Line(r)
+	case printing.YAML:
+		return printing.Document(r)
+	case printing.Name:
+		return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
+	}
+	return plainLine(r), nil
 }
 
 // show prints a newer version of the rollout.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
@@ -98,19 +97,13 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 	}
 	var rows [][]string
 	now := time.Now()
-	ago := func(t *metav1.Time) string {
-		if t == nil {
-			return ""
-		}
-		return describe.Age(*t, now) + " ago"
-	}
 	for _, p := range all {
 		name := p.ConfigMap
 		if p.Gone {
 			name += " (gone)"
 		}
-		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime),
-			name}
+		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), describe.Ago(p.StartTime, now),
+			describe.Ago(p.EndTime, now), name}
 		if f == printing.Wide {
 			row = append(row, p.Message)
 		}

@@ -460,7 +460,8 @@ func (v *PlanReport) print(w io.Writer) {
 		fmt.Fprintf(w, "Nodes are drained; a drain is assumed to take %s (--drain-duration).\n", longSpan(v.DrainSeconds))
 	}
 	if v.Approvals > 0 {
-		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout approve %s), which is not included.\n", times(v.Approvals), v.Rollout)
+		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout approve %s), which is not included.\n",
+			printable.Verb(v.Approvals, "once", fmt.Sprintf("%d times", v.Approvals)), v.Rollout)
 	}
 	if len(v.Gates) > 0 {
 		fmt.Fprintln(w, "Gates must pass after each step. The plan assumes that they do, without waiting for data:")
@@ -530,10 +531,3 @@ func zoneCounts(zones map[string]int) string {
 }
 
 func longSpan(seconds int64) string { return describe.Span(time.Duration(seconds) * time.Second) }
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
-}

@@ -326,35 +326,27 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if !query.Observed(r) {
 		return fmt.Sprintf("%s: %s", r.Name, query.Unobserved)
 	}
-	var b strings.Builder
-	b.WriteString(r.Name)
-	if st.UpdateRevision != nil {
-		fmt.Fprintf(&b, " revision %d", st.UpdateRevision.Number)
+	name, phase, message := r.Name, describe.OrUnknown(st.Phase), st.Message
+	if u := st.UpdateRevision; u != nil {
+		name += fmt.Sprintf(" revision %d", u.Number)
 		if st.Attempt > 1 {
-			fmt.Fprintf(&b, " attempt %d", st.Attempt)
+			name += fmt.Sprintf(" attempt %d", st.Attempt)
+		}
+		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", u.Number))
+		if steps := stepsDone(r); steps != "" && !strings.Contains(message, " steps done") {
+			phase += ", " + steps + " steps done"
+		}
+		if st.Nodes.Members > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts
+			phase += ", " + describe.UpdatedOf(&st.Nodes) + " updated"
+			if n := inFlight(&st.Nodes); n > 0 {
+				phase += fmt.Sprintf(", %d in flight", n)
+			}
+			if st.Nodes.Failed > 0 {
+				phase += fmt.Sprintf(", %d failed", st.Nodes.Failed)
+			}
 		}
 	}
-	fmt.Fprintf(&b, ": %s", describe.OrUnknown(st.Phase))
-	message := st.Message
-	if st.UpdateRevision != nil {
-		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", st.UpdateRevision.Number))
-	}
-	if steps := stepsDone(r); st.UpdateRevision != nil && steps != "" && !strings.Contains(message, " steps done") {
-		fmt.Fprintf(&b, ", %s steps done", steps)
-	}
-	if st.UpdateRevision != nil && st.Nodes.Members > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts
-		fmt.Fprintf(&b, ", %s updated", describe.UpdatedOf(&st.Nodes))
-		if n := inFlight(&st.Nodes); n > 0 {
-			fmt.Fprintf(&b, ", %d in flight", n)
-		}
-		if st.Nodes.Failed > 0 {
-			fmt.Fprintf(&b, ", %d failed", st.Nodes.Failed)
-		}
-	}
-	if message != "" {
-		fmt.Fprintf(&b, ": %s", message)
-	}
-	return printable.Line(b.String())
+	return printable.Line(name + ": " + describe.JoinWords(phase, message))
 }
 
 func inFlight(n *v1alpha1.RolloutCounts) int32 { return n.Assigned + n.Trial + n.Soaking }

@@ -77,14 +77,7 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		return d, nil
 	}
 	for _, p := range all {
-		v := pastView{Revision: p}
-		if p.StartTime != nil {
-			v.Ago = describe.Age(*p.StartTime, now) + " ago"
-		}
-		if p.EndTime != nil {
-			v.Ended = describe.Age(*p.EndTime, now) + " ago"
-		}
-		d.History = append(d.History, v)
+		d.History = append(d.History, pastView{Revision: p, Ago: describe.Ago(p.StartTime, now), Ended: describe.Ago(p.EndTime, now)})
 	}
 	for _, p := range slices.Backward(all) {
 		v := revisionView{Number: p.Number, Name: printable.Line(p.ConfigMap), Created: p.StartTime,

@@ -204,7 +204,7 @@ func (v *Node) Lines(now time.Time) []Line {
 			out = append(out, Line{key, printable.Line(text)})
 		}
 	}
-	ago := func(t metav1.Time) string { return Age(t, now) + " ago" }
+	ago := func(t metav1.Time) string { return Ago(&t, now) }
 	line("Zone", "%s", v.Zone)
 	switch ok := v.ConfigOK.Status; {
 	case ok == string(metav1.ConditionFalse), ok == string(metav1.ConditionUnknown): // ConfigOK says why

@@ -128,8 +128,8 @@ func (r right) alone() string {
 	if r.namespace != "" {
 		alone.Kind = "Role"
 	}
-	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n", strings.ToLower(alone.Kind), alone.Name, alone.in(), r.verb, resource) +
-		alone.bind(r.user)
+	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n%s", strings.ToLower(alone.Kind), alone.Name, alone.in(), r.verb,
+		resource, alone.bind(r.user))
 }
 
 // role is a ClusterRole, or the Role of a namespace.

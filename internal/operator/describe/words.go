@@ -63,6 +63,14 @@ func Age(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(max(now.Sub(t.Time), 0))
 }
 
+// Ago formats how long ago t was; empty if there is no t.
+func Ago(t *metav1.Time, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return Age(*t, now) + " ago"
+}
+
 // PhaseWords formats a phase for use within a sentence.
 func PhaseWords(p v1alpha1.RolloutPhase) string {
 	var b strings.Builder
