@@ -125,12 +125,8 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 
 // look sets the state of a node from its NodeConfig.
 func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) {
-	target, st := r.Status.UpdateRevision, &nc.Status
-	if nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.RolloutRef == nil || target == nil {
-		return
-	}
-	ref := nc.Spec.ConfigSource.RolloutRef
-	if ref.Name != r.Name {
+	target, st, ref := r.Status.UpdateRevision, &nc.Status, nc.Spec.ConfigSource.By()
+	if target == nil || ref.Name != r.Name {
 		return
 	}
 	taken := st.ObservedGeneration >= nc.Generation

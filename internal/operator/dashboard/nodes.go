@@ -159,11 +159,10 @@ func assignedSide(ctx context.Context, c client.Reader, p fleet.Pair) (query.Sid
 	if p.Config == nil {
 		return query.Side{}, fmt.Errorf("the node has no NodeConfig")
 	}
-	source := p.Config.Spec.ConfigSource
-	if source == nil || source.ConfigMapRef == nil {
+	ref := p.Config.Spec.ConfigSource.Content()
+	if ref.Name == "" {
 		return query.Side{}, fmt.Errorf("nothing is assigned: the node runs its local configuration")
 	}
-	ref := source.ConfigMapRef
 	where := fmt.Sprintf("ConfigMap %s/%s", ref.Namespace, ref.Name)
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &cm); err != nil {

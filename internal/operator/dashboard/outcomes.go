@@ -91,17 +91,12 @@ func outcomesOf(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time
 	var out []logEntry
 	st := &nc.Status
 	assigned, what := time.Time{}, "the assigned configuration"
-	s := nc.Spec.ConfigSource
-	mine := s != nil && s.ConfigMapRef != nil
-	if s != nil && s.RolloutRef != nil {
-		assigned, what = clampTime(s.RolloutRef.AssignedAt.Time, time.Time{}, now, now), fmt.Sprintf("revision %d of rollout %s",
-			s.RolloutRef.Revision, s.RolloutRef.Name)
-		mine = mine && (rollout == "" || s.RolloutRef.Name == rollout)
-	} else {
-		mine = mine && rollout == ""
-	}
-	if !mine {
+	by, uid := nc.Spec.ConfigSource.By(), nc.Spec.ConfigSource.Content().UID
+	if uid == "" || rollout != "" && by.Name != rollout {
 		return nil
+	}
+	if by.Name != "" {
+		assigned, what = clampTime(by.AssignedAt.Time, time.Time{}, now, now), fmt.Sprintf("revision %d of rollout %s", by.Revision, by.Name)
 	}
 	add := func(at *metav1.Time, kind, reason, message string) {
 		if at == nil || at.IsZero() {
@@ -112,11 +107,9 @@ func outcomesOf(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time
 			Message: printable.Line(message), Source: sourceOutcome,
 		})
 	}
-	uid := s.ConfigMapRef.UID
 	runs := st.Active != nil && st.Active.UID == uid
 	if all && !assigned.IsZero() {
-		add(&s.RolloutRef.AssignedAt, corev1.EventTypeNormal, reasonAssigned,
-			fmt.Sprintf("%s was assigned (attempt %d)", what, s.RolloutRef.Attempt))
+		add(&by.AssignedAt, corev1.EventTypeNormal, reasonAssigned, fmt.Sprintf("%s was assigned (attempt %d)", what, by.Attempt))
 	}
 	if all && runs && st.Trial != nil {
 		add(st.Trial.StartTime, corev1.EventTypeNormal, reasonOnTrial, what+" runs on trial")

@@ -136,8 +136,7 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 		return "the kubelet starts when the process that holds the lock file ends: fuser -v FILE on the node shows that process"
 	}
 	for _, b := range st.BadConfigs {
-		if src := v.view.Config.Spec.ConfigSource; src != nil && src.ConfigMapRef != nil && src.ConfigMapRef.UID == b.UID &&
-			src.RolloutRef == nil {
+		if s := v.view.Config.Spec.ConfigSource; b.UID != "" && s.Content().UID == b.UID && s.By().Name == "" {
 			return "the node keeps " + v.Active + " until another configuration is assigned; to retry this one, run on the node: evenkeel-agent " +
 				"forget " + b.Revision
 		}

@@ -6,6 +6,7 @@ package describe
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -141,12 +142,9 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 
 // provisional reports whether the agent may still withdraw its verdict that a source is bad.
 func provisional(st *v1alpha1.NodeConfigStatus, source *v1alpha1.NodeConfigSource) bool {
-	for _, b := range st.BadConfigs {
-		if b.Provisional && source.ConfigMapRef != nil && b.UID == source.ConfigMapRef.UID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(st.BadConfigs, func(b v1alpha1.BadConfig) bool {
+		return b.Provisional && b.UID != "" && b.UID == source.Content().UID
+	})
 }
 
 // configName names a configuration that a node reports; nil means local.
@@ -169,13 +167,7 @@ func sameSource(a, b *v1alpha1.NodeConfigSource) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if (a.RolloutRef == nil) != (b.RolloutRef == nil) || (a.ConfigMapRef == nil) != (b.ConfigMapRef == nil) {
-		return false
-	}
-	if a.RolloutRef != nil && (a.RolloutRef.Name != b.RolloutRef.Name || a.RolloutRef.Revision != b.RolloutRef.Revision ||
-		a.RolloutRef.Attempt != b.RolloutRef.Attempt) {
-		return false
-	}
-	return a.ConfigMapRef == nil || a.ConfigMapRef.UID == b.ConfigMapRef.UID && a.ConfigMapRef.Namespace == b.ConfigMapRef.Namespace &&
-		a.ConfigMapRef.Name == b.ConfigMapRef.Name
+	byA, byB, inA, inB := a.By(), b.By(), a.Content(), b.Content()
+	return byA.Name == byB.Name && byA.Revision == byB.Revision && byA.Attempt == byB.Attempt &&
+		inA.UID == inB.UID && inA.Namespace == inB.Namespace && inA.Name == inB.Name
 }

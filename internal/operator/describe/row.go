@@ -123,11 +123,11 @@ func assignedName(nc *v1alpha1.NodeConfig) string {
 		}
 		return local
 	}
-	s := nc.Spec.ConfigSource
-	if s == nil || s.ConfigMapRef == nil || nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled {
+	ref := nc.Spec.ConfigSource.Content()
+	if ref.Name == "" || nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled {
 		return local
 	}
-	return refLabel(nc, s.ConfigMapRef.UID, s.ConfigMapRef.Name)
+	return refLabel(nc, ref.UID, ref.Name)
 }
 
 func revisionLabel(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
@@ -139,13 +139,10 @@ func revisionLabel(nc *v1alpha1.NodeConfig, r *v1alpha1.ConfigRevision) string {
 
 // refLabel returns ROLLOUT/REVISION for a ConfigMap if the NodeConfig lists those, and otherwise its name.
 func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
-	s := nc.Spec.ConfigSource
-	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
-		return name
-	}
-	ref := s.RolloutRef
+	ref := nc.Spec.ConfigSource.By()
 	switch {
-	case s.ConfigMapRef.UID == uid:
+	case ref.Name == "":
+	case nc.Spec.ConfigSource.Content().UID == uid:
 		return fmt.Sprintf("%s/%d", ref.Name, ref.Revision)
 	case ref.Previous != nil && ref.Previous.ConfigMapRef.UID == uid:
 		return fmt.Sprintf("%s/%d", ref.Previous.Rollout, ref.Previous.Revision)

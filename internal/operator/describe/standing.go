@@ -147,7 +147,7 @@ func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time
 	}
 	cause := JoinWords(ok.Reason, cmp.Or(st.Error, ok.Message))
 	switch {
-	case ok.Status == metav1.ConditionFalse && nc.Spec.ConfigSource != nil && provisional(st, nc.Spec.ConfigSource):
+	case ok.Status == metav1.ConditionFalse && provisional(st, nc.Spec.ConfigSource):
 		return HealthOnTrial, cause
 	case ok.Status == metav1.ConditionFalse && AboutPods(ok.Reason):
 	case ok.Status == metav1.ConditionFalse:
@@ -155,7 +155,7 @@ func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time
 	case st.RemoteConfig == v1alpha1.RemoteConfigDisabled:
 		return HealthOptedOut, "its agent does not take configurations from the API (--remote-config=false, or no --dynamic-config-dir)"
 	}
-	if at := assignedAt(nc); takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation && !at.IsZero() &&
+	if at := nc.Spec.ConfigSource.By().AssignedAt; takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation && !at.IsZero() &&
 		now.Sub(at.Time) > agentTimeout {
 		return HealthUnknown, fmt.Sprintf("the agent has not answered the assignment of %s", at.UTC().Format(time.RFC3339))
 	}
@@ -166,14 +166,6 @@ func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time
 		return HealthOnTrial, ""
 	}
 	return HealthHealthy, ""
-}
-
-// assignedAt returns when a rollout assigned the present source; nil if none did.
-func assignedAt(nc *v1alpha1.NodeConfig) *metav1.Time {
-	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil {
-		return &s.RolloutRef.AssignedAt
-	}
-	return nil
 }
 
 // positions are those of the states.
