@@ -154,7 +154,7 @@ func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
 		"--- node/lively (the kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
 		"not compared: 2 fields that only one of them has, because the effective configuration is compared with a configuration as written\n")
 	diff(file, "node/lively").WantOutput(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
-	diff("node/odd", file).WantError(t, "/configz of the kubelet of node odd is not a configuration", "hello")
+	diff("node/odd", file).WantError(t, "/configz of the kubelet of node odd: not a configuration", "hello")
 	diff("node/nowhere", file).WantError(t, `node "nowhere" does not exist`)
 	diff("node/silent", file).WantError(t, "the API server cannot reach the kubelet of node silent", "omit --live")
 	diff("node/secret", file).WantError(t, "--live needs permission to get nodes/proxy of node secret")

@@ -147,16 +147,6 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 // maxConfigz limits a kubelet's answer, in bytes. Its configuration is at most 1 MiB.
 const maxConfigz = 4 << 20
 
-// atMost reads up to a number of bytes.
-func atMost(most int64, open func() (io.ReadCloser, error)) ([]byte, error) {
-	stream, err := open()
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	return io.ReadAll(io.LimitReader(stream, most))
-}
-
 // ErrNoConfiguration is the error of Configz for an answer that is no configuration.
 var ErrNoConfiguration = errors.New("not a configuration")
 
@@ -178,12 +168,15 @@ func ConfigzClient(config *rest.Config) (rest.Interface, error) {
 // Configz reads the effective configuration of a node's kubelet, through the API server. Numbers are json.Number. The error is one of
 // the API, a *payload.Error for an answer that is too large to decode, or wraps ErrNoConfiguration. api is a ConfigzClient.
 func Configz(ctx context.Context, api rest.Interface, node string) (map[string]any, error) {
-	text, err := atMost(maxConfigz, func() (io.ReadCloser, error) {
-		return api.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
-	})
+	stream, err := api.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code/100 == http.StatusMultipleChoices/100 {
 		return nil, fmt.Errorf("%w, but a redirect (HTTP %d)", ErrNoConfiguration, status.Status().Code)
 	} else if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	text, err := io.ReadAll(io.LimitReader(stream, maxConfigz))
+	if err != nil {
 		return nil, err
 	}
 	if refused := payload.CheckLimits(text); refused != nil {
@@ -214,10 +207,8 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 		return s, fmt.Errorf("node %q does not exist: list the nodes with: kubectl evenkeel nodes", node)
 	case apierrors.IsForbidden(err):
 		return s, fmt.Errorf("--live needs permission to get nodes/proxy of node %s; without --live, the NodeConfig is compared: %w", node, err)
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.Is(err, ErrNoConfiguration):
 		return s, fmt.Errorf("/configz of the kubelet of node %s: %w", node, err)
-	case errors.Is(err, ErrNoConfiguration):
-		return s, fmt.Errorf("/configz of the kubelet of node %s is %w", node, err)
 	case err != nil:
 		return s, fmt.Errorf("the API server cannot reach the kubelet of node %s (omit --live to compare the NodeConfig): %w", node, err)
 	}
