@@ -4,6 +4,7 @@
 package support
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,18 +158,18 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 		what += " of namespace " + opts.Namespace
 	}
 	var p page
-	entry, number := Entry{Name: k.name + "/"}, 0
+	entry, number, added := Entry{Name: k.name + "/"}, 0, 0
 	flush := func() error {
 		number++
+		objects := p.objects
 		content := p.end()
-		if err := b.archive.add(fmt.Sprintf("%s/%d.json", k.name, number), content); err != nil {
-			return err
+		err := b.archive.add(fmt.Sprintf("%s/%d.json", k.name, number), content)
+		if err == nil {
+			entry.Bytes, added = entry.Bytes+int64(len(content)), added+objects
 		}
-		entry.Bytes += int64(len(content))
-		return nil
+		return err
 	}
-	added, objects, writing := 0, 0, error(nil)
-	var failed error
+	var failed, writing error
 	for o, err := range query.Pages[*unstructured.Unstructured](ctx, b.reader, all, options...) {
 		if err != nil {
 			failed = err
@@ -177,25 +178,20 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 		if err := p.add(k.mask(o.Object)); err != nil {
 			return fmt.Errorf("encode %s %s: %w", k.Kind, o.GetName(), err)
 		}
-		if objects++; p.full() {
+		if p.full() {
 			if writing = flush(); writing != nil {
 				break
 			}
-			added = objects
 		}
 	}
 	if p.objects > 0 && writing == nil {
-		if writing = flush(); writing == nil {
-			added = objects
-		}
+		writing = flush()
 	}
 	switch {
-	case errors.Is(writing, errFull):
-		b.fail(fmt.Sprintf("%s after the first %d", what, added), writing)
-	case writing != nil:
+	case writing != nil && !errors.Is(writing, errFull):
 		return writing
-	case failed != nil && objects > 0:
-		b.fail(fmt.Sprintf("%s after the first %d", what, added), failed)
+	case writing != nil, failed != nil && added > 0:
+		b.fail(fmt.Sprintf("%s after the first %d", what, added), cmp.Or(writing, failed))
 	case meta.IsNoMatchError(failed):
 		b.fail(what, errors.New("the API server does not know this kind: evenkeel's CRDs are not installed"))
 		return nil
