@@ -43,7 +43,6 @@ type planOptions struct {
 	seed                        uint64
 	nodes, zones                int
 	simulationFlag, madeUpNodes bool // a flag that needs --simulate was given; --nodes was given
-	machines                    machines
 }
 
 // onlySimulated are the flags that need --simulate.
@@ -116,7 +115,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	case o.simulationFlag && !o.simulate:
 		return fmt.Errorf("--%s need --simulate", strings.Join(onlySimulated, ", --"))
 	}
-	f, r, err := a.planned(ctx, args, &o)
+	f, r, err := a.planned(ctx, args, o)
 	if err != nil {
 		return err
 	}
@@ -130,7 +129,6 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	if err != nil {
 		return err
 	}
-	v.Sizes, v.impossible = describe.SizesOf(f.Template.Content, o.machines)
 	if o.file != "" {
 		if err := a.checkSteps(ctx, o, r, v); err != nil {
 			return err
@@ -186,7 +184,7 @@ func checkValid(f *query.Fleet) error {
 }
 
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
-func (a *app) planned(ctx context.Context, args []string, o *planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
@@ -209,17 +207,8 @@ func (a *app) planned(ctx context.Context, args []string, o *planOptions) (f *qu
 			return nil, nil, err
 		}
 	}
-	f, err = query.Gather(ctx, c, r, o.machines.add)
+	f, err = query.Gather(ctx, c, r, nil)
 	return f, r, err
-}
-
-// machines are the capacities of the nodes that a rollout selects.
-type machines []payload.Capacity
-
-func (m *machines) add(p fleet.Pair) {
-	if p.Node != nil {
-		*m = append(*m, payload.CapacityOf(p.Node.Status.Capacity))
-	}
 }
 
 // ParseManifest reads the manifest of a rollout. The error says what is wrong with it.
@@ -246,9 +235,8 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // planOf returns the plan of a rollout, which does not have to exist yet.
 func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
-	managed, seen := map[string]int{}, machines{}
+	managed := map[string]int{}
 	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) {
-		seen.add(p)
 		if what := autoscaled(p.Node); what != "" {
 			managed[what]++
 		}
@@ -268,7 +256,6 @@ func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout)
 		return nil, err
 	}
 	report.autoscaled = managed
-	report.Sizes, report.impossible = describe.SizesOf(f.Template.Content, seen)
 	return report, nil
 }
 
@@ -335,6 +322,7 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 		Batches:      []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Input.Spec.Strategy.Steps, Gates: f.Input.Spec.Strategy.Gates,
 	}
+	v.Sizes, v.impossible = describe.SizesOf(f.Template.Content, f.Machines)
 	if rollout.Drains(&f.Input.Spec) {
 		v.DrainSeconds = int64(m.Drain.Seconds())
 	}

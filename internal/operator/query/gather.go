@@ -25,9 +25,10 @@ import (
 type Fleet struct {
 	Input    rollout.Input
 	Nodes    []rollout.Node
-	Zones    []string        // of Nodes, in their order
-	Restarts []fleet.Restart // of Nodes, in their order
-	Template fleet.Template  // what the rollout's template holds
+	Zones    []string           // of Nodes, in their order
+	Restarts []fleet.Restart    // of Nodes, in their order
+	Machines []payload.Capacity // of Nodes, in their order
+	Template fleet.Template     // what the rollout's template holds
 
 	// active has the ConfigMaps that nodes run, by the sha256 of their payload, as the nodes report them.
 	active map[string]client.ObjectKey
@@ -133,6 +134,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		f.Restarts = append(f.Restarts, p.Restart())
+		f.Machines = append(f.Machines, payload.CapacityOf(p.Node.Status.Capacity))
 		f.trial = max(f.trial, n.DefaultTrial)
 		if p.Config != nil && p.Config.Status.Active != nil {
 			f.active[n.Active.Digest()] = client.ObjectKey{Namespace: p.Config.Status.Active.Namespace, Name: p.Config.Status.Active.Name}
