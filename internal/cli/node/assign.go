@@ -191,7 +191,7 @@ type assignment struct {
 	trial   *v1alpha1.TrialTerms
 	ends    *v1alpha1.TemporaryAssignment // nil: it does not end by itself
 	release bool                          // nothing is assigned
-	machine *payload.Capacity             // nil: there is no Node
+	machine []payload.Capacity            // of the Node; empty: there is none
 }
 
 func (a *app) assign(ctx context.Context, o assignOptions) error {
@@ -228,7 +228,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := it.checkVerdicts(ctx, c); err != nil {
 		return err
 	}
-	sizes, err := it.sizes()
+	sizes, err := describe.SizesOf(it.content, it.machine)
 	if err != nil {
 		return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 	}
@@ -306,7 +306,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 		it.ends = &v1alpha1.TemporaryAssignment{Duration: metav1.Duration{Duration: o.endAfter}, RequestedAt: metav1.Now()}
 	}
 	if view.Node != nil {
-		it.machine = new(payload.CapacityOf(view.Node.Status.Capacity))
+		it.machine = []payload.Capacity{payload.CapacityOf(view.Node.Status.Capacity)}
 	}
 	switch nc := it.config; {
 	case nc == nil:
@@ -457,19 +457,11 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 
 // hasOtherValues reports whether the rules of the content give other values on the node's present machine than in a failed revision.
 func (it *assignment) hasOtherValues(revision string) bool {
-	if !it.content.HasRules() || it.machine == nil {
+	if !it.content.HasRules() || len(it.machine) == 0 {
 		return false
 	}
-	r, err := it.content.Resolve(*it.machine)
+	r, err := it.content.Resolve(it.machine[0])
 	return err == nil && !strings.HasSuffix(revision, v1alpha1.ValuesSuffix(r.Digest))
-}
-
-// sizes returns the values that the rules of the content give on the node. The error says that one has no possible result there.
-func (it *assignment) sizes() (describe.Sizes, error) {
-	if it.machine == nil {
-		return nil, nil
-	}
-	return describe.SizesOf(it.content, []payload.Capacity{*it.machine})
 }
 
 // showAssignment prints notes about the node, and the changed fields.
