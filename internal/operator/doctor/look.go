@@ -316,17 +316,12 @@ func (l *look) lease(ctx context.Context) (Lease, error) {
 	case err != nil:
 		return Lease{}, fmt.Errorf("get the controller's lease: %w", err)
 	}
-	out := Lease{Found: true, Version: lease.Labels[v1alpha1.LabelVersion], Duration: 15 * time.Second}
-	if h := lease.Spec.HolderIdentity; h != nil {
-		out.Holder = *h
-	}
-	if t := lease.Spec.RenewTime; t != nil {
-		out.Renewed = t.Time
-	}
-	if s := lease.Spec.LeaseDurationSeconds; s != nil {
-		out.Duration = time.Duration(*s) * time.Second
-	}
-	return out, nil
+	s := &lease.Spec
+	return Lease{
+		Found: true, Version: lease.Labels[v1alpha1.LabelVersion], Holder: *cmp.Or(s.HolderIdentity, new("")),
+		Renewed:  cmp.Or(s.RenewTime, &metav1.MicroTime{}).Time,
+		Duration: time.Duration(*cmp.Or(s.LeaseDurationSeconds, new(int32(15)))) * time.Second,
+	}, nil
 }
 
 // alive determines whether a controller renews the Lease. The clocks can differ, so a Lease that looks expired is watched for

@@ -169,8 +169,8 @@ func differs(path string, want, got any) string {
 
 // compareCRDs compares the fields and the validation rules of two CRDs in this version of the API.
 func compareCRDs(want, got map[string]any) (lacks, more []string) {
-	served := false
-	wants, has := schemaOf(want, nil), schemaOf(got, &served)
+	wants, _ := schemaOf(want)
+	has, served := schemaOf(got)
 	if !served {
 		return []string{"does not serve " + v1alpha1.GroupVersion.Version}, nil
 	}
@@ -221,9 +221,9 @@ func CheckCRD(ctx context.Context, c client.Reader) error {
 	case err != nil:
 		return fmt.Errorf("read the CustomResourceDefinition %s: %w", CRDName, err)
 	}
-	served := false
-	lacks := missing(schemaOf(want.Object, nil), schemaOf(got.Object, &served))
-	lacks = slices.DeleteFunc(lacks, func(path string) bool { return strings.Contains(path, "!") })
+	wants, _ := schemaOf(want.Object)
+	has, served := schemaOf(got.Object)
+	lacks := slices.DeleteFunc(missing(wants, has), func(path string) bool { return strings.Contains(path, "!") })
 	switch {
 	case !served:
 		return fmt.Errorf("the CustomResourceDefinition %s does not serve %s: %s", CRDName, v1alpha1.GroupVersion.Version, first)
@@ -233,22 +233,21 @@ func CheckCRD(ctx context.Context, c client.Reader) error {
 	return nil
 }
 
-// schemaOf returns the paths of all fields of a CRD, and their validation rules as PATH!RULE.
-func schemaOf(crd map[string]any, served *bool) map[string]bool {
-	out := map[string]bool{}
+// schemaOf returns the paths of all fields of a CRD, and their validation rules as PATH!RULE. served reports whether this version of the
+// API is served.
+func schemaOf(crd map[string]any) (out map[string]bool, served bool) {
+	out = map[string]bool{}
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
 	for _, v := range versions {
 		v, _ := v.(map[string]any)
 		if v["name"] != v1alpha1.GroupVersion.Version {
 			continue
 		}
-		if served != nil {
-			*served, _ = v["served"].(bool)
-		}
+		served, _ = v["served"].(bool)
 		schema, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
 		paths(schema, "", out)
 	}
-	return out
+	return out, served
 }
 
 func paths(schema map[string]any, path string, out map[string]bool) {

@@ -8,6 +8,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,12 +247,10 @@ type Renewal struct {
 // ControllerRenewal reads the Lease of evenkeel-controller in a namespace.
 func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) Renewal {
 	lease, err := ControllerLease(ctx, c, namespace)
-	s := &lease.Spec
-	r := Renewal{Missing: apierrors.IsNotFound(err), Released: err == nil && (s.HolderIdentity == nil || *s.HolderIdentity == "")}
-	if err == nil && s.RenewTime != nil {
-		r.Time = s.RenewTime.Time
+	return Renewal{
+		Time: cmp.Or(lease.Spec.RenewTime, &metav1.MicroTime{}).Time, Missing: apierrors.IsNotFound(err),
+		Released: err == nil && *cmp.Or(lease.Spec.HolderIdentity, new("")) == "",
 	}
-	return r
 }
 
 // ControllerLease reads the Lease of evenkeel-controller in a namespace.
