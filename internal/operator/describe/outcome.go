@@ -68,8 +68,7 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 	runs := "it runs " + configName(nc, st.Active)
 	switch {
 	case ok.Status == metav1.ConditionTrue:
-		running(&o, nc, source)
-		return o
+		return running(nc, source, ok.Reason)
 	case ok.Status == metav1.ConditionFalse && provisional(st, source) && IsTrialFailure(ok.Reason): // the final verdict says why
 		o.Stage, o.Words = StageUndecided, fmt.Sprintf("has no final verdict yet (%s): %s", ok.Reason, runs)
 		return o
@@ -104,40 +103,30 @@ func IsTrialFailure(reason string) bool {
 	return false
 }
 
-// running sets the outcome on a node whose ConfigOK is True.
-func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource) {
-	st, ref := &nc.Status, source.ConfigMapRef
-	reason := o.Reason
-	*o = Outcome{Stage: StageUndecided, Words: "has not applied the configuration yet: it runs " + configName(nc, st.Active)}
-	if ref == nil {
-		if st.Active == nil {
-			*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + configName(nc, nil)}
-		}
-		return
-	}
-	if reason == v1alpha1.ReasonAssignmentEnded {
-		*o = Outcome{Stage: StageProven, Reason: reason, Words: "runs " + configName(nc, st.Active) + " again: the assignment has ended"}
-		return
-	}
-	if st.Active == nil || st.Active.UID != ref.UID {
-		return
+// running returns the outcome on a node whose ConfigOK is True.
+func running(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, reason string) Outcome {
+	st, ref, runs := &nc.Status, source.ConfigMapRef, "runs "+configName(nc, nc.Status.Active)
+	no := Outcome{Stage: StageUndecided, Words: "has not applied the configuration yet: it " + runs}
+	switch {
+	case ref == nil && st.Active == nil:
+		return Outcome{Stage: StageProven, Reason: reason, Words: runs}
+	case ref != nil && reason == v1alpha1.ReasonAssignmentEnded:
+		return Outcome{Stage: StageProven, Reason: reason, Words: runs + " again: the assignment has ended"}
+	case ref == nil || st.Active == nil || st.Active.UID != ref.UID:
+		return no
 	}
 	if t := st.Trial; t != nil {
-		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s",
-			configName(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
+		words := fmt.Sprintf("%s on trial: the kubelet must stay healthy for %s", runs, Span(time.Duration(t.DurationSeconds)*time.Second))
 		if t.Restarts > 0 {
-			o.Words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", printable.Count(int(t.Restarts), "time"),
+			words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", printable.Count(int(t.Restarts), "time"),
 				t.CrashLoopThreshold)
 		}
-		if st.Error != "" {
-			o.Words += ": " + printable.Line(st.Error)
-		}
-		return
+		return Outcome{Stage: StageTrial, Reason: reason, Words: JoinWords(words, printable.Line(st.Error))}
 	}
 	if good := st.LastKnownGood; good != nil && (good.UID == ref.UID || good.SHA256 != "" && good.SHA256 == st.Active.SHA256) {
-		o.Stage, o.Reason, o.Words = StageProven, reason, "runs "+configName(nc, st.Active)+
-			", which has passed its trial and is its last-known-good configuration"
+		return Outcome{Stage: StageProven, Reason: reason, Words: runs + ", which has passed its trial and is its last-known-good configuration"}
 	}
+	return no
 }
 
 // provisional reports whether the agent may still withdraw its verdict that a source is bad.
