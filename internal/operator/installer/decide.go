@@ -133,7 +133,7 @@ func (d *Decision) begin(p Policy, nodes map[string]Node, now time.Time) {
 	} else {
 		// Keep a waiting pod of the newest revision. The DaemonSet replaces the others.
 		for _, pod := range node.Pods {
-			if pod.Revision != p.Desired.Revision {
+			if revisionOf(&pod) != p.Desired.Revision {
 				step.Pods = append(step.Pods, pod)
 			}
 		}

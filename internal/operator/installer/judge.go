@@ -9,7 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -58,8 +62,8 @@ func (p Policy) judgeLabelled(n Node) State {
 	switch {
 	case pod == nil:
 		return wait("waits for its pod")
-	case !pod.Ready:
-		return pod.judge()
+	case !fleet.PodReady(pod):
+		return judgePod(pod)
 	case !n.Ready:
 		return wait("its kubelet is back, the Node is not Ready")
 	case p.Operation != Install:
@@ -72,24 +76,32 @@ func (p Policy) judgeLabelled(n Node) State {
 	return State{Stage: Done, Why: n.AgentVersion}
 }
 
-func (n Node) podOf(revision string) *Pod {
-	i := slices.IndexFunc(n.Pods, func(p Pod) bool { return p.Revision == revision })
+func (n Node) podOf(revision string) *corev1.Pod {
+	i := slices.IndexFunc(n.Pods, func(p corev1.Pod) bool { return revisionOf(&p) == revision })
 	if i < 0 {
 		return nil
 	}
 	return &n.Pods[i]
 }
 
+// revisionOf returns the revision of the DaemonSet that a pod has.
+func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }
+
 // waitsForTurn reports whether the pod of this revision must not replace the agent yet: the Node's annotation does not name the
 // revision.
 func (n Node) waitsForTurn(revision string) bool {
 	pod := n.podOf(revision)
-	return pod != nil && !pod.Ready && pod.Running && n.Reported && n.Turn != revision
+	return pod != nil && !fleet.PodReady(pod) && n.Reported && n.Turn != revision &&
+		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
 // started reports whether a process of the operation may have run on the node.
 func (n Node) started() bool {
-	return slices.ContainsFunc(n.Pods, func(p Pod) bool { return p.Started })
+	return slices.ContainsFunc(n.Pods, func(p corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.ContainerID != "" || c.RestartCount > 0
+		})
+	})
 }
 
 // finalExits are the exit codes of an installer for which a retry does not help.
@@ -102,26 +114,33 @@ var finalExits = map[int32]string{
 // mostRestarts is the number of restarts after errors that changed nothing on the node.
 const mostRestarts = 2
 
-// judge says why a pod is not ready, and whether that is final.
-func (p *Pod) judge() State {
+// judgePod says why a pod is not ready, and whether that is final.
+func judgePod(p *corev1.Pod) State {
 	s := State{Stage: Doing}
-	c := p.Container
-	switch {
-	case p.Unscheduled:
-		s.Why = "its pod is not scheduled: " + p.Message
-	case c == nil:
-		s.Why = "its pod is " + strings.ToLower(cmp.Or(describe.JoinWords(p.Phase, p.Message), "new"))
-	case c.Exit != nil:
-		s.Said = strings.TrimSpace(c.Exit.Said)
-		words, final := finalExits[c.Exit.Code]
-		s.Why = describe.JoinWords(cmp.Or(words, fmt.Sprintf("its installer ended with %d", c.Exit.Code)), lastWords(s.Said))
-		if final || c.Restarts >= mostRestarts {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			s.Why = "its pod is not scheduled: " + c.Message
+			return s
+		}
+	}
+	if len(p.Status.ContainerStatuses) == 0 { // its kubelet has reported none
+		s.Why = "its pod is " + strings.ToLower(cmp.Or(describe.JoinWords(string(p.Status.Phase), p.Status.Message), "new"))
+		return s
+	}
+	c := &p.Status.ContainerStatuses[0]
+	switch ended, waits := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated), c.State.Waiting; {
+	case ended != nil:
+		s.Said = strings.TrimSpace(ended.Message)
+		words, final := finalExits[ended.ExitCode]
+		s.Why = describe.JoinWords(cmp.Or(words, fmt.Sprintf("its installer ended with %d", ended.ExitCode)), lastWords(s.Said))
+		if final || c.RestartCount >= mostRestarts {
 			s.Stage = Failed
 		}
-	case c.Waits != "":
-		s.Why = "its pod waits: " + describe.JoinWords(c.Waits, c.Message)
+	case waits != nil:
+		reason := cmp.Or(waits.Reason, "Unknown")
+		s.Why = "its pod waits: " + describe.JoinWords(reason, waits.Message)
 		// ErrImagePull can be temporary. In ImagePullBackOff the kubelet has already retried.
-		if slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, c.Waits) {
+		if slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, reason) {
 			s.Stage = Failed
 		}
 	default:

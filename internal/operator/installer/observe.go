@@ -4,14 +4,12 @@
 package installer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -113,38 +111,6 @@ func nodeOf(p fleet.Pair, pods []corev1.Pod) Node {
 	if p.Config != nil {
 		n.Reported, n.AgentVersion = fleet.HasReported(p.Config), p.Config.Status.AgentVersion
 	}
-	for i := range pods {
-		if pods[i].DeletionTimestamp == nil {
-			n.Pods = append(n.Pods, podOf(&pods[i]))
-		}
-	}
+	n.Pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	return n
-}
-
-func podOf(pod *corev1.Pod) Pod {
-	st := &pod.Status
-	p := Pod{
-		Name: pod.Name, UID: string(pod.UID), Revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey], Ready: fleet.PodReady(pod),
-		Phase: string(st.Phase), Message: st.Message,
-	}
-	for _, c := range st.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			p.Unscheduled, p.Message = true, c.Message
-		}
-	}
-	for i, c := range st.ContainerStatuses {
-		p.Started = p.Started || c.ContainerID != "" || c.RestartCount > 0
-		p.Running = p.Running || c.State.Running != nil
-		if i > 0 {
-			continue
-		}
-		p.Container = &Container{Restarts: c.RestartCount}
-		if ended := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated); ended != nil {
-			p.Container.Exit = &Exit{ended.ExitCode, ended.Message}
-		}
-		if w := c.State.Waiting; w != nil {
-			p.Container.Waits, p.Container.Message = cmp.Or(w.Reason, "Unknown"), w.Message
-		}
-	}
-	return p
 }

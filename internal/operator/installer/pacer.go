@@ -174,11 +174,8 @@ func (p *Pacer) step(ctx context.Context, s Step) error {
 	if err := patchNode(ctx, p.Client, s.Node, p.Policy.Operation.label, notes); err != nil {
 		return err
 	}
-	for _, old := range s.Pods {
-		pod := &corev1.Pod{}
-		pod.Namespace, pod.Name = v1alpha1.InstallNamespace, old.Name
-		uid := types.UID(old.UID)
-		if err := client.IgnoreNotFound(p.Client.Delete(ctx, pod, client.Preconditions{UID: &uid})); err != nil {
+	for _, pod := range s.Pods {
+		if err := client.IgnoreNotFound(p.Client.Delete(ctx, &pod, client.Preconditions{UID: &pod.UID})); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 func TestDecisionsKnowNoClient(t *testing.T) {
-	may := []string{"cmp", "fmt", "slices", "strings", "time", "github.com/evenkeel/evenkeel/api/v1alpha1", "github.com/evenkeel/evenkeel/internal/operator/describe", "github.com/evenkeel/evenkeel/internal/printable"}
+	may := []string{"cmp", "fmt", "slices", "strings", "time", "k8s.io/api/apps/v1", "k8s.io/api/core/v1",
+		"github.com/evenkeel/evenkeel/api/v1alpha1", "github.com/evenkeel/evenkeel/internal/fleet", "github.com/evenkeel/evenkeel/internal/operator/describe", "github.com/evenkeel/evenkeel/internal/printable"}
 	for _, name := range []string{"types.go", "judge.go", "decide.go"} {
 		file := assert.Value(parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly))(t)
 		for _, i := range file.Imports {

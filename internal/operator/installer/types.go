@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
@@ -59,34 +61,7 @@ type Node struct {
 	Reported     bool // an agent has written its status
 	AgentVersion string
 
-	Pods []Pod // without those that are being deleted
-}
-
-// Pod is a pod of the operation's DaemonSet.
-type Pod struct {
-	Name, UID, Revision string
-
-	Ready       bool
-	Unscheduled bool
-	Phase       string
-	Message     string // the scheduler's, if the pod is not scheduled
-	Started     bool   // a process may have run in it
-	Running     bool
-	Container   *Container // nil: its kubelet has reported none
-}
-
-// Container is the status of a pod's first container.
-type Container struct {
-	Restarts int32
-	Exit     *Exit // the last one; nil: it has not ended
-	// Waits is the reason of the state Waiting; empty: another state.
-	Waits, Message string
-}
-
-// Exit is the end of a container.
-type Exit struct {
-	Code int32
-	Said string // its last lines
+	Pods []corev1.Pod // without those that are being deleted
 }
 
 // Stage is the progress of a node.
@@ -161,9 +136,9 @@ const (
 type Step struct {
 	Action Action
 	Node   string
-	Why    string // of MarkFailed
-	Label  string // of RestoreLabel
-	Pods   []Pod  // of Begin
+	Why    string       // of MarkFailed
+	Label  string       // of RestoreLabel
+	Pods   []corev1.Pod // of Begin
 }
 
 // Verdict says how the operation continues.

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
@@ -80,7 +84,9 @@ func (w *world) set(name, verb string) error {
 	case "agent": // an agent of this version is there
 		n.Reported, n.AgentVersion = true, value
 	case "pod": // of this revision, which is ready
-		n.Pods = []Pod{{Name: n.Name + "-" + value, Revision: value, Ready: true, Started: true, Running: true, Container: &Container{}}}
+		ready := newPod(n.Name+"-"+value, value)
+		ready.Status.Conditions, ready.Status.ContainerStatuses = isReady, isRunning
+		n.Pods = []corev1.Pod{ready}
 	case "does":
 		n.does = value
 	default:
@@ -98,10 +104,10 @@ func (w *world) second() {
 		}
 		if len(n.Pods) == 0 && n.does != "no-pod" {
 			n.podAge = 0
-			n.Pods = []Pod{{Name: n.Name + "-new", Revision: w.policy.Desired.Revision, Phase: "Pending"}}
+			n.Pods = []corev1.Pod{newPod(n.Name+"-new", w.policy.Desired.Revision)}
 		}
 		for i := range n.Pods {
-			if n.Pods[i].Revision == w.policy.Desired.Revision && !n.waitsForTurn(w.policy.Desired.Revision) {
+			if revisionOf(&n.Pods[i]) == w.policy.Desired.Revision && !n.waitsForTurn(w.policy.Desired.Revision) {
 				n.podAge++
 				n.run(&n.Pods[i])
 			}
@@ -109,34 +115,52 @@ func (w *world) second() {
 	}
 }
 
+// isReady and isRunning are the status of a pod.
+var (
+	isReady   = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	isRunning = []corev1.ContainerStatus{{ContainerID: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+)
+
+// newPod returns a pod that has just been created.
+func newPod(name, revision string) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending}}
+}
+
+// waiting returns the status of a container.
+func waiting(reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+}
+
 // run is what a node does with a pod of the newest revision in the second of its age.
-func (n *simulated) run(p *Pod) {
+func (n *simulated) run(p *corev1.Pod) {
 	exit := func(code int32, said string) {
-		p.Ready, p.Running = false, false
-		p.Container = &Container{Waits: "CrashLoopBackOff", Exit: &Exit{code, said}}
+		c := waiting("CrashLoopBackOff", "")
+		c.ContainerID = "c"
+		c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: said}
+		p.Status.Conditions, p.Status.ContainerStatuses = nil, []corev1.ContainerStatus{c}
 	}
-	running := func() { p.Started, p.Running, p.Container = true, true, &Container{} }
 	switch {
 	case n.does == "unscheduled":
-		p.Unscheduled, p.Message = true, "0/1 nodes are available: 1 Insufficient cpu."
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Message: "0/1 nodes are available: 1 Insufficient cpu."}}
 	case n.podAge < 2, n.does == "pending":
 	case n.does == "no-image":
-		p.Container = &Container{Waits: "ErrImagePull", Message: "no such host"}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("ErrImagePull", "no such host")}
 		if n.podAge >= 4 {
-			p.Container.Waits = "ImagePullBackOff"
+			p.Status.ContainerStatuses[0].State.Waiting.Reason = "ImagePullBackOff"
 		}
 	case n.podAge < 4, n.does == "hangs":
-		running()
+		p.Status.ContainerStatuses = isRunning
 	case n.does == "taken-back":
 		exit(2, "restarting\nevenkeel-agent: the kubelet did not come back")
 	case n.does == "crashes":
 		exit(1, "evenkeel-agent: no D-Bus")
-		p.Container.Restarts = int32(n.podAge / 4)
+		p.Status.ContainerStatuses[0].RestartCount = int32(n.podAge / 4)
 	case n.does == "falters" && n.podAge >= 5:
 		exit(2, "evenkeel-agent: the kubelet did not stay healthy")
 	default:
-		running()
-		p.Ready = true
+		p.Status.Conditions, p.Status.ContainerStatuses = isReady, isRunning
 		if n.does != "silent" {
 			n.Reported, n.AgentVersion = true, map[bool]string{true: "v1", false: "v2"}[n.does == "old-agent"]
 		}
@@ -172,7 +196,7 @@ func (w *world) decide(interrupted bool) Decision {
 		case Begin:
 			n.Label, n.Failure, n.Turn = w.policy.Operation.label, "", w.policy.Desired.Revision
 			for _, old := range s.Pods {
-				n.Pods = slices.DeleteFunc(n.Pods, func(p Pod) bool { return p.Name == old.Name })
+				n.Pods = slices.DeleteFunc(n.Pods, func(p corev1.Pod) bool { return p.Name == old.Name })
 			}
 		case MarkFailed:
 			n.Label, n.Failure = w.policy.Operation.failed, s.Why
