@@ -65,7 +65,7 @@ func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, al
 		return err
 	}
 	if f != "" && f != printing.Wide {
-		at := slices.IndexFunc(all, func(p query.Revision) bool { return p.Number == number })
+		at := slices.IndexFunc(all, func(p query.Revision) bool { return p.Revision == number })
 		object := all[at].Object
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		return printing.Object(a.Out, f, object)
@@ -102,7 +102,7 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		if p.Gone {
 			name += " (gone)"
 		}
-		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), describe.Ago(p.StartTime, now),
+		row := []string{fmt.Sprint(p.Revision), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), describe.Ago(p.StartTime, now),
 			describe.Ago(p.EndTime, now), name}
 		if f == printing.Wide {
 			row = append(row, p.Message)
@@ -114,7 +114,7 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 	}
 	for _, p := range all {
 		if p.Message != "" && p.EndTime != nil {
-			fmt.Fprintf(a.Out, "revision %d: %s\n", p.Number, printable.Line(p.Message))
+			fmt.Fprintf(a.Out, "revision %d: %s\n", p.Revision, printable.Line(p.Message))
 		}
 	}
 	return nil

@@ -238,7 +238,7 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	want := "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"
 	assert.That(t, d.MayNot == want, "it says %q, want %q", d.MayNot, want)
 	assert.Equal(t, reasons(d.Actions)["abort"], d.MayNot, "abort is not offered because")
-	assert.That(t, len(d.History) == 1 && d.History[0].Number == 3 && d.History[0].Gone, "the history is %+v", d.History)
+	assert.That(t, len(d.History) == 1 && d.History[0].Revision.Revision == 3 && d.History[0].Gone, "the history is %+v", d.History)
 	assert.ErrorHas(t, assert.Err(s.clusters[0].detail(context.Background(), "others", metav1.Now().Time)),
 		`rollout "others" does not exist`, "of another rollout")
 }

@@ -80,7 +80,7 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		d.History = append(d.History, pastView{Revision: p, Ago: describe.Ago(p.StartTime, now), Ended: describe.Ago(p.EndTime, now)})
 	}
 	for _, p := range slices.Backward(all) {
-		v := revisionView{Number: p.Number, Name: printable.Line(p.ConfigMap), Created: p.StartTime,
+		v := revisionView{Number: p.Revision, Name: printable.Line(p.ConfigMap), Created: p.StartTime,
 			Note: printable.Line(describe.JoinWords(p.Outcome, p.Reason))}
 		if p.Object != nil {
 			v.Created = cmp.Or(v.Created, &p.Object.CreationTimestamp)

@@ -11,8 +11,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -23,18 +21,10 @@ import (
 
 // Revision is a revision that a rollout's status lists, with its ConfigMap if that still exists.
 type Revision struct {
-	Number    int64        `json:"revision"`
-	ConfigMap string       `json:"configMap,omitempty"`
-	UID       types.UID    `json:"uid,omitempty"`    // of that ConfigMap
-	SHA256    string       `json:"sha256,omitempty"` // of the payload
-	Gone      bool         `json:"gone,omitempty"`   // no ConfigMap has the revision's UID and payload
-	Outcome   string       `json:"outcome,omitempty"`
-	Reason    string       `json:"reason,omitempty"` // of the halt, if there was one
-	Updated   int32        `json:"updated,omitempty"`
-	Failed    int32        `json:"failed,omitempty"`
-	StartTime *metav1.Time `json:"startTime,omitempty"`
-	EndTime   *metav1.Time `json:"endTime,omitempty"`
-	Message   string       `json:"message,omitempty"`
+	// RolloutOutcome has the state of the rollout in place of the outcome of an attempt in progress.
+	v1alpha1.RolloutOutcome
+
+	Gone bool `json:"gone,omitempty"` // no ConfigMap has the revision's UID and payload
 
 	Object   *corev1.ConfigMap `json:"-"` // nil: gone
 	sameName *corev1.ConfigMap // the ConfigMap that now has the name of the revision's ConfigMap
@@ -73,16 +63,14 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 	at := func(number int64, name string) *Revision {
 		p := all[number]
 		if p == nil {
-			p = &Revision{Number: number}
+			p = &Revision{RolloutOutcome: v1alpha1.RolloutOutcome{Revision: number}}
 			all[number] = p
 		}
 		p.ConfigMap = cmp.Or(p.ConfigMap, name)
 		return p
 	}
 	for _, o := range r.Status.History {
-		p := at(o.Revision, o.ConfigMap)
-		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, o.Reason, o.Updated, o.Failed, o.Message
-		p.StartTime, p.EndTime = o.StartTime, o.EndTime
+		at(o.Revision, o.ConfigMap).RolloutOutcome = o
 	}
 	if v := r.Status.CurrentRevision; v != nil {
 		p := at(v.Number, v.ConfigMapRef.Name)
@@ -146,7 +134,7 @@ func listLabelled(ctx context.Context, c client.Reader, namespace string, with c
 
 // ContentAt returns the content of a revision. The error says why it is not available, and lists the available revisions.
 func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (payload.Payload, error) {
-	at := slices.IndexFunc(all, func(p Revision) bool { return p.Number == number })
+	at := slices.IndexFunc(all, func(p Revision) bool { return p.Revision == number })
 	if at < 0 {
 		return payload.Payload{}, fmt.Errorf("the status of rollout %q lists no revision %d; available revisions: %s", r.Name, number,
 			Available(all))
@@ -181,7 +169,7 @@ func Available(all []Revision) string {
 	var numbers []string
 	for _, p := range slices.Backward(all) {
 		if !p.Gone {
-			numbers = append(numbers, fmt.Sprint(p.Number))
+			numbers = append(numbers, fmt.Sprint(p.Revision))
 		}
 	}
 	if len(numbers) == 0 {

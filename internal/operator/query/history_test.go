@@ -28,7 +28,7 @@ func TestTheHistorySaysWhyARevisionWasStopped(t *testing.T) {
 	list := func() []string {
 		var got []string
 		for _, p := range revisionsOf(r, nil) {
-			got = append(got, fmt.Sprintf("%d %s %s", p.Number, p.Outcome, p.Reason))
+			got = append(got, fmt.Sprintf("%d %s %s", p.Revision, p.Outcome, p.Reason))
 		}
 		return got
 	}

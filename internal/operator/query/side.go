@@ -138,7 +138,7 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 		if content, err = ContentAt(r, all, revision); err != nil {
 			return Side{}, err
 		}
-		at := slices.IndexFunc(all, func(p Revision) bool { return p.Number == revision })
+		at := slices.IndexFunc(all, func(p Revision) bool { return p.Revision == revision })
 		source = fmt.Sprintf("ConfigMap %s/%s", all[at].namespace, all[at].ConfigMap)
 	}
 	return SideOf("rollout/"+arg, source, content), nil
