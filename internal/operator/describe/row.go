@@ -197,10 +197,7 @@ func takesFromNodeConfig(nc *v1alpha1.NodeConfig) bool {
 // status.drift.
 type rowDrift struct {
 	RowStatus
-
-	Files       []string `json:"files,omitempty"`       // that were edited since
-	Fields      []string `json:"fields,omitempty"`      // of the kubelet's /configz that differ
-	NotCompared string   `json:"notCompared,omitempty"` // why /configz was not compared; empty: it was
+	v1alpha1.Drift
 }
 
 // driftOf returns nil if the agent has not reported a comparison: it is older, or has just started.
@@ -211,7 +208,7 @@ func driftOf(st *v1alpha1.NodeConfigStatus) *rowDrift {
 	}
 	d := &rowDrift{RowStatus: RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}}
 	if st.Drift != nil {
-		d.Files, d.Fields, d.NotCompared = st.Drift.Files, st.Drift.Fields, st.Drift.NotCompared
+		d.Drift = *st.Drift
 	}
 	return d
 }
