@@ -299,7 +299,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	if t := v.Trial; t != nil {
 		line("Trial", "%s of %s, healthy for %s as last reported, %d of %s", Span(time.Duration(t.ElapsedSeconds)*time.Second),
 			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts,
-			printable.Count(int(t.MostRestarts), "restart"))
+			printable.Count(int(t.CrashLoopThreshold), "restart"))
 	}
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionPodsStarted); c != nil {
 		line("Pods", "%s: %s", c.Reason, c.Message)

@@ -50,13 +50,10 @@ type RowStatus struct {
 	Since   *metav1.Time `json:"since,omitempty"`
 }
 
-// RowTrial is the trial that a node is in.
+// RowTrial is the trial that a node is in, as last reported. The duration of an assignment that ends by itself is the time until then.
 type RowTrial struct {
-	ElapsedSeconds  int64 `json:"elapsedSeconds"`
-	HealthySeconds  int64 `json:"healthySeconds"`  // as last reported
-	DurationSeconds int64 `json:"durationSeconds"` // of an assignment that ends by itself, until then
-	Restarts        int64 `json:"restarts"`
-	MostRestarts    int64 `json:"crashLoopThreshold"`
+	v1alpha1.Trial
+	ElapsedSeconds int64 `json:"elapsedSeconds"`
 }
 
 // local is the label of the local configuration.
@@ -94,8 +91,8 @@ func RowOf(p fleet.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	}
 	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {
-		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(fleet.TrialLength(t) / time.Second), Restarts: t.Restarts,
-			MostRestarts: t.CrashLoopThreshold}
+		row.Trial = &RowTrial{Trial: *t}
+		row.Trial.DurationSeconds = int64(fleet.TrialLength(t) / time.Second)
 		if end := endOf(nc); end != nil {
 			row.Trial.DurationSeconds = int64(end.Duration.Seconds())
 		}
