@@ -61,14 +61,9 @@ type cell struct {
 
 // snapshot is everything that the page shows at the same time.
 type snapshot struct {
-	Cells    map[string]cell
-	Rollouts []rolloutView // the most urgent first
-	Summary  describe.Summary
-	Trouble  []trouble
-	Notes    []string // what is missing, and why
-	Rights   rights
-	Ready    bool
-	wake     time.Duration // when to take the next snapshot, even without a change; 0: no need
+	messageRest
+	Cells map[string]cell
+	wake  time.Duration // when to take the next snapshot, even without a change; 0: no need
 }
 
 // trouble is something that cannot be read now, so that the page shows its last state.
@@ -81,7 +76,8 @@ type trouble struct {
 
 // snapshot takes a snapshot of the cached objects.
 func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
-	p := snapshot{Cells: map[string]cell{}, Ready: w.ready(), Rights: w.rights()}
+	p := snapshot{Cells: map[string]cell{}}
+	p.messageRest = messageRest{Ready: w.ready(), Rights: w.rights(), Rollouts: []rolloutView{}, Trouble: []trouble{}, Notes: []string{}}
 	for kind, f := range w.failures() {
 		if kind == kindNodes && !p.Rights.MayListNodes {
 			continue // a missing right is no trouble

@@ -93,7 +93,7 @@ func (f *feed) update(p snapshot) {
 		maps.DeleteFunc(f.changed, func(name string, _ uint64) bool { _, there := p.Cells[name]; return !there })
 		f.oldest = version
 	}
-	if f.version == 0 || !reflect.DeepEqual(f.current.rest(), p.rest()) {
+	if f.version == 0 || !reflect.DeepEqual(f.current.messageRest, p.messageRest) {
 		f.rest, changed = version, true
 	}
 	f.current = p
@@ -111,12 +111,6 @@ func (f *feed) now() snapshot {
 	return f.current
 }
 
-// rest returns a snapshot without its cells.
-func (p snapshot) rest() snapshot {
-	p.Cells, p.wake = nil, 0
-	return p
-}
-
 // message is an event of the stream: everything, or the changes since the version that the page has seen.
 type message struct {
 	Version  uint64       `json:"version"`
@@ -129,12 +123,13 @@ type message struct {
 	Rest     *messageRest `json:"rest,omitempty"`
 }
 
+// messageRest is everything but the nodes. Its lists are not nil.
 type messageRest struct {
 	Ready    bool             `json:"ready"`
 	Summary  describe.Summary `json:"summary"`
-	Rollouts []rolloutView    `json:"rollouts"`
+	Rollouts []rolloutView    `json:"rollouts"` // the most urgent first
 	Trouble  []trouble        `json:"trouble"`
-	Notes    []string         `json:"notes"`
+	Notes    []string         `json:"notes"` // what is missing, and why
 	Rights   rights           `json:"rights"`
 }
 
@@ -201,11 +196,7 @@ func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 	}
 	slices.Sort(m.Gone)
 	if f.rest > seen {
-		p := f.current
-		m.Rest = &messageRest{
-			Ready: p.Ready, Summary: p.Summary, Rights: p.Rights,
-			Rollouts: append([]rolloutView{}, p.Rollouts...), Trouble: append([]trouble{}, p.Trouble...), Notes: append([]string{}, p.Notes...),
-		}
+		m.Rest = new(f.current.messageRest)
 	}
 	return m, f.next
 }

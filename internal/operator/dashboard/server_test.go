@@ -208,7 +208,7 @@ func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
 
 func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	s, _ := served(t, true)
-	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, messageRest: messageRest{Ready: true}})
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
 	r := assert.Value(http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/clusters/0/feed?seen=0", nil))(t)
@@ -219,7 +219,7 @@ func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	next := reader(t, response.Body)
 	m := next()
 	assert.That(t, m.All && len(m.Nodes) == 2 && m.Rest != nil && m.Rest.Ready, "it begins with %+v", m)
-	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", Standing: describe.Standing{Health: describe.HealthFailed, Cause: "no"}}}, Ready: true})
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", Standing: describe.Standing{Health: describe.HealthFailed, Cause: "no"}}}, messageRest: messageRest{Ready: true}})
 	m = next()
 	assert.That(t, !m.All && len(m.Nodes) == 1 && len(m.Gone) == 1 && m.Gone[0] == "a" && m.Rest == nil, "it goes on with %+v", m)
 }

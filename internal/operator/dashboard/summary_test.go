@@ -236,8 +236,8 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		!strings.Contains(body, `"health":["","Failed",`) {
 		t.Errorf("about answers %d %s", code, body)
 	}
-	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, Ready: true,
-		Summary: describe.Summary{{Level: describe.LevelProblem, Reason: "NodesFailed", Count: 1, Words: "1 node failed", Filter: "?health=Failed"}}})
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, messageRest: messageRest{Ready: true,
+		Summary: describe.Summary{{Level: describe.LevelProblem, Reason: "NodesFailed", Count: 1, Words: "1 node failed", Filter: "?health=Failed"}}}})
 	s.clusters[1].cache.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
 	s.clusters[1].feed.update(s.clusters[1].cache.snapshot(t.Context(), time.Now()))
 	const away = `"summary":[{"level":"problem","reason":"APIServerAway","count":1,"words":"the API server does not answer","filter":""}]}`
