@@ -1,6 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package node has the commands about nodes: "node", "nodes" and "assign".
+//
+// It must not talk to an agent: it reads and writes NodeConfigs.
 package node
 
 import (
@@ -8,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -323,4 +328,119 @@ func (o nodesOptions) cells(row describe.Row) []string {
 		}
 	}
 	return out
+}
+
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
+// Command returns "node".
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
+	var output printing.Format
+	cmd := &cobra.Command{
+		Use:   "node NAME",
+		Short: "Show the state of one node, the reason, and what happens next",
+		Example: `  kubectl evenkeel node worker-17
+  kubectl evenkeel node worker-17 -o json`,
+		Args:              command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes"),
+		ValidArgsFunction: a.CompleteNode,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
+	}
+	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
+	return cmd
+}
+
+func (a *app) node(ctx context.Context, name string, output printing.Format) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	view, err := query.ViewNode(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	v := describe.NodeOf(view, now)
+	if output != "" {
+		return printing.Encode(a.Out, output, v)
+	}
+	if v.AgentVersion != "" && v.AgentVersion != a.Program.Version {
+		fmt.Fprintf(a.ErrOut, "note: the version of the agent (%s) differs from the version of this program (%s)\n",
+			printable.Line(v.AgentVersion), a.Program.Version)
+	}
+	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))
+	for _, l := range v.Lines(now) {
+		fmt.Fprintf(tw, "%s:\t%s\n", l.Key, l.Text)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Out, "\nWhat happens next:")
+	for _, s := range v.Next {
+		fmt.Fprintf(a.Out, "  - %s\n", printable.Line(s))
+	}
+	return nil
+}
+
+// driftRows are the columns and notes of `nodes --drift`.
+type driftRows struct {
+	agents      int            // of all nodes, with drift and without
+	silent      int            // agents that report no comparison
+	filesOnly   int            // nodes whose /configz is not compared
+	notCompared map[string]int // why, with the number of nodes
+}
+
+// count counts a node, and reports whether it has drifted.
+func (r *driftRows) count(row describe.Row) bool {
+	if row.AgentVersion == "" {
+		return false
+	}
+	r.agents++
+	switch d := row.Drift; {
+	case d == nil:
+		r.silent++
+	case d.NotCompared != "":
+		r.filesOnly++
+		r.notCompared[d.NotCompared]++
+	}
+	return row.Drift.Drifted()
+}
+
+func (r *driftRows) header(format printing.Format) []string {
+	out := []string{"NAME", "DRIFT", "SINCE", "DIFFERS"}
+	if format == printing.Wide {
+		out = append(out, "ACTIVE", "KUBELET", "AGENT", "NOT-COMPARED")
+	}
+	return out
+}
+
+func (r *driftRows) cells(row describe.Row, format printing.Format) []string {
+	const few = 3
+	d := row.Drift
+	out := []string{row.Name, d.Reason, describe.Age(*d.Since, time.Now()), d.Differs(few)}
+	if format == printing.Wide {
+		out[3] = d.Differs(math.MaxInt)
+		out = append(out, row.Active, row.ComponentVersion, row.AgentVersion, d.NotCompared)
+	}
+	return out
+}
+
+// notes prints what the list does not show: n is the number of its nodes.
+func (r *driftRows) notes(w io.Writer, n int) {
+	if n == 0 {
+		fmt.Fprintf(w, "No drift reported: %s compared\n", printable.Count(r.agents-r.silent, "node"))
+	}
+	if r.silent > 0 {
+		fmt.Fprintf(w, "note: agents that do not report drift: %d of %d; they are older, or started their kubelet seconds ago\n", r.silent,
+			r.agents)
+	}
+	if r.filesOnly > 0 {
+		words := fmt.Sprintf("note: on %d of %s, only files are compared: ", r.filesOnly, printable.Count(r.agents, "node"))
+		why := printable.MostFirst(r.notCompared)
+		if words += why[0]; len(why) > 1 {
+			words += "; -o json lists other causes"
+		}
+		fmt.Fprintln(w, printable.Line(words))
+	}
 }
