@@ -157,8 +157,15 @@ func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error
 func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings v1alpha1.RolloutController, needsLease bool) {
 	lease := query.ControllerRenewal(ctx, c, settings.Namespace)
 	lease.Missing = lease.Missing && needsLease
-	if words := describe.NoController(lease, settings.Namespace, time.Now()); words != "" {
-		fmt.Fprintln(e.ErrOut, "note:", words)
+	e.Notes(describe.NoController(lease, settings.Namespace, time.Now()))
+}
+
+// Notes prints notes, each in a line, without those that are empty.
+func (e *Env) Notes(notes ...string) {
+	for _, words := range notes {
+		if words != "" {
+			fmt.Fprintln(e.ErrOut, "note:", printable.Line(words))
+		}
 	}
 }
 

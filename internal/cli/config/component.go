@@ -227,9 +227,7 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 
 // warn prints the notes and warnings of a plan.
 func (a *app) warn(p *kubeadm.Plan) {
-	for _, note := range p.Notes {
-		fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
-	}
+	a.Notes(p.Notes...)
 	for _, r := range p.Components {
 		for _, words := range r.Warnings {
 			fmt.Fprintf(a.ErrOut, "warning: %s: %s\n", r.Component, printable.Line(words))

@@ -186,9 +186,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 		for _, name := range slices.Sorted(maps.Keys(given.Configs)) {
 			given.Notes = append(given.Notes, given.Configs[name].Place+" is ignored: it is not generated")
 		}
-		for _, note := range given.Notes {
-			fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
-		}
+		a.Notes(given.Notes...)
 	}
 	documents, err := kubeadm.Defaults(have, given, only)
 	if err != nil {

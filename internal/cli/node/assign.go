@@ -467,9 +467,7 @@ func (it *assignment) hasOtherValues(revision string) bool {
 // showAssignment prints notes about the node, and the changed fields.
 func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignment) error {
 	nc := it.config
-	for _, note := range it.notes() {
-		fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
-	}
+	a.Notes(it.notes()...)
 	before := payload.Payload{}
 	if active := nc.Status.Active; active != nil {
 		var err error

@@ -208,7 +208,7 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 		}
 		return nil
 	}
-	defer summaryNote(a.ErrOut, describe.SummaryOf(*o.seen))
+	defer a.Notes(summaryNote(describe.SummaryOf(*o.seen)))
 	if len(rows) == 0 {
 		if !o.drift {
 			fmt.Fprintln(a.ErrOut, "No nodes found")
@@ -230,28 +230,20 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 	if err := printing.Table(a.Out, o.header(), table); err != nil {
 		return err
 	}
-	for _, line := range sizes.Lines() {
-		fmt.Fprintln(a.ErrOut, "note:", printable.Line(line))
-	}
-	for _, note := range []string{versionNote(agents), bootstrapNote(modes)} {
-		if note != "" {
-			fmt.Fprintln(a.ErrOut, note)
-		}
-	}
+	a.Notes(sizes.Lines()...)
+	a.Notes(versionNote(agents), bootstrapNote(modes))
 	return nil
 }
 
 // summaryNote says in one line which nodes need a person, and how many NodeConfigs have no Node.
-func summaryNote(w io.Writer, s describe.Summary) {
+func summaryNote(s describe.Summary) string {
 	var words []string
 	for _, l := range s {
 		if l.Level != describe.LevelOK && !strings.HasPrefix(l.Reason, "Rollouts") || l.Reason == describe.ReasonOrphans {
 			words = append(words, l.Words)
 		}
 	}
-	if len(words) > 0 {
-		fmt.Fprintln(w, "note: "+strings.Join(words, ", "))
-	}
+	return strings.Join(words, ", ")
 }
 
 // versionNote returns a note about agents whose version differs from most; "" if all have the same version.
@@ -266,8 +258,8 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others,
-		printable.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
+	return fmt.Sprintf("the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, printable.Count(all, "agent"),
+		printable.Few(versions[1:]), versions[0])
 }
 
 // bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
@@ -280,7 +272,7 @@ func bootstrapNote(modes map[string]int) string {
 	for _, n := range modes {
 		all += n
 	}
-	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, printable.Count(all, "node"))
+	return fmt.Sprintf("the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, printable.Count(all, "node"))
 }
 
 func (o nodesOptions) header() []string {

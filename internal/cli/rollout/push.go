@@ -272,9 +272,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 		return false, fmt.Errorf("%s: %w; nothing was changed", p.File, plan.impossible)
 	}
 	warnOfSelector(env, desired)
-	if words := autoscalerNote(before, change.content, plan.autoscaled); words != "" {
-		fmt.Fprintln(env.ErrOut, "note:", printable.Line(words))
-	}
+	env.Notes(autoscalerNote(before, change.content, plan.autoscaled))
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
 		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps "+
 			"%s\n", stepsFlag(old.Spec.Strategy.Steps))

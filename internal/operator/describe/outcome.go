@@ -95,12 +95,8 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 
 // IsTrialFailure reports whether a reason of ConfigOK is that of a failed trial.
 func IsTrialFailure(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed,
-		v1alpha1.ReasonPodsCannotStart, v1alpha1.ReasonLostAPI:
-		return true
-	}
-	return false
+	return slices.Contains([]string{v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady,
+		v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonPodsCannotStart, v1alpha1.ReasonLostAPI}, reason)
 }
 
 // running returns the outcome on a node whose ConfigOK is True.
