@@ -389,7 +389,6 @@ type live struct {
 	screen   func() (width, height int, ok bool)
 	view     view
 	trouble  string
-	ticker   *time.Ticker
 	drawn    int
 	found    <-chan liveResult
 	requests chan *v1alpha1.NodeConfigRollout
@@ -400,7 +399,7 @@ type live struct {
 func newLive(ctx context.Context, c client.Client, out io.Writer, screen func() (int, int, bool), wide bool) *live {
 	requests := make(chan *v1alpha1.NodeConfigRollout, 1)
 	return &live{
-		out: out, screen: screen, view: view{style: true, wide: wide}, ticker: time.NewTicker(time.Second),
+		out: out, screen: screen, view: view{style: true, wide: wide},
 		found: lookAtNodes(ctx, c, requests), requests: requests,
 	}
 }
@@ -449,10 +448,4 @@ func (l *live) redraw() {
 	b.WriteString("\x1b[J")
 	_, _ = io.WriteString(l.out, b.String())
 	l.drawn = len(lines)
-}
-
-// end draws the view for the last time.
-func (l *live) end() {
-	l.redraw()
-	l.ticker.Stop()
 }

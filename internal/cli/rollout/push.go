@@ -295,12 +295,8 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 
 // unfinished reports whether a rollout's revision is on its way to more nodes.
 func unfinished(r *v1alpha1.NodeConfigRollout) bool {
-	switch r.Status.Phase {
-	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused,
-		v1alpha1.RolloutFrozen:
-		return r.Status.UpdateRevision != nil
-	}
-	return false
+	return r.Status.UpdateRevision != nil && slices.Contains([]v1alpha1.RolloutPhase{v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting,
+		v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen}, r.Status.Phase)
 }
 
 // warnOfSelector prints a warning if nodes can choose by themselves whether a rollout selects them.

@@ -300,8 +300,8 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 			if late = nil; !query.Observed(r) {
 				out.show(r)
 			}
-		case <-out.tick():
-			out.redraw()
+		case <-out.ticks:
+			out.live.redraw()
 		}
 	}
 }
@@ -365,13 +365,15 @@ type follower struct {
 	format      printing.Format
 	last        string // the line that was printed last
 	troubled    bool
-	live        *live // on a terminal; nil: lines
+	live        *live            // on a terminal; nil: lines
+	ticks       <-chan time.Time // of the live view
 }
 
 func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) *follower {
 	o := &follower{out: a.Out, errOut: a.ErrOut, format: f}
 	if _, _, ok := a.Screen(); ok && (f == "" || f == printing.Wide) {
 		o.live = newLive(ctx, c, a.Terminal, a.Screen, f == printing.Wide)
+		o.ticks = time.Tick(time.Second)
 	}
 	return o
 }
@@ -419,17 +421,9 @@ func (o *follower) trouble(err error) {
 	o.troubled = true
 }
 
-func (o *follower) tick() <-chan time.Time {
-	if o.live == nil {
-		return nil
-	}
-	return o.live.ticker.C
-}
-
-func (o *follower) redraw() { o.live.redraw() }
-
+// end draws a live view for the last time.
 func (o *follower) end() {
 	if o.live != nil {
-		o.live.end()
+		o.live.redraw()
 	}
 }

@@ -10,6 +10,7 @@ package describe
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -185,11 +186,8 @@ func PauseEnds(s *v1alpha1.RolloutStep, st *v1alpha1.NodeConfigRolloutStatus) ti
 
 // Stopped reports whether a rollout in this phase does not continue without a change by a person: exit code 2.
 func Stopped(p v1alpha1.RolloutPhase) bool {
-	switch p {
-	case v1alpha1.RolloutInvalid, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutHalted, v1alpha1.RolloutStuck:
-		return true
-	}
-	return false
+	return slices.Contains([]v1alpha1.RolloutPhase{v1alpha1.RolloutInvalid, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack,
+		v1alpha1.RolloutHalted, v1alpha1.RolloutStuck}, p)
 }
 
 // StepsOf returns a rollout's steps, or the default steps.
