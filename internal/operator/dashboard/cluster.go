@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -153,26 +152,13 @@ func (c *cluster) handler() http.Handler {
 	return api
 }
 
-// ofCluster serves the API of the cluster that a path names.
-func (s *Server) ofCluster() http.Handler {
-	handlers := make([]http.Handler, len(s.clusters))
-	for i, c := range s.clusters {
-		handlers[i] = http.StripPrefix("/api/clusters/"+strconv.Itoa(i), c.handler())
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := strconv.Atoi(r.PathValue("id"))
-		if err != nil || id < 0 || id >= len(handlers) || strconv.Itoa(id) != r.PathValue("id") {
-			refuse(w, http.StatusNotFound, fmt.Sprintf("there is no cluster %q: reload the page", printable.Line(r.PathValue("id"))))
-			return
-		}
-		handlers[id].ServeHTTP(w, r)
-	})
-}
-
 // logf writes a line about a change to the log, with the cluster if there are several.
 func (c *cluster) logf(format string, args ...any) {
+	words := fmt.Sprintf(format, args...)
 	if len(c.server.clusters) > 1 {
-		format, args = "context %s: "+format, append([]any{c.Context}, args...)
+		words = fmt.Sprintf("context %s: %s", c.Context, words)
 	}
-	c.server.logf(format, args...)
+	c.server.logging.Lock()
+	defer c.server.logging.Unlock()
+	fmt.Fprintln(c.server.o.Log, time.Now().Format(time.TimeOnly), printable.Line(words))
 }

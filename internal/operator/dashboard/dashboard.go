@@ -21,8 +21,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // DefaultPort is the default of --port.
@@ -100,11 +98,4 @@ func (s *Server) Serve(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("serve the page: %w", err)
-}
-
-// logf writes a line about a change to the log.
-func (s *Server) logf(format string, args ...any) {
-	s.logging.Lock()
-	defer s.logging.Unlock()
-	fmt.Fprintln(s.o.Log, time.Now().Format(time.TimeOnly), printable.Line(fmt.Sprintf(format, args...)))
 }

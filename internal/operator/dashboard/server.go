@@ -51,7 +51,13 @@ func (s *Server) handler() http.Handler {
 	api := http.NewServeMux()
 	api.HandleFunc("GET /api/about", s.about)
 	api.HandleFunc("GET /api/summaries", s.summaries)
-	api.Handle("/api/clusters/{id}/", s.ofCluster())
+	for i, c := range s.clusters {
+		path := fmt.Sprintf("/api/clusters/%d", i)
+		api.Handle(path+"/", http.StripPrefix(path, c.handler()))
+	}
+	api.HandleFunc("/api/clusters/{id}/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("there is no cluster %q: reload the page", printable.Line(r.PathValue("id"))))
+	})
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(web))
 	mux.Handle("/api/", s.requireToken(api))
