@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -219,22 +220,15 @@ var ErrUnobserved = errors.New(Unobserved)
 
 // ObservedRollout reads a rollout, and waits up to ObserveTimeout until its status is for its newest spec. After that it returns
 // the rollout and ErrUnobserved.
-func ObservedRollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
-	deadline := time.Now().Add(ObserveTimeout)
-	for {
-		r, err := Rollout(ctx, c, name)
-		if err != nil || Observed(r) {
-			return r, err
-		}
-		if time.Now().After(deadline) {
-			return r, fmt.Errorf("rollout %q: %w", name, ErrUnobserved)
-		}
-		select {
-		case <-ctx.Done():
-			return r, ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
+func ObservedRollout(ctx context.Context, c client.Reader, name string) (r *v1alpha1.NodeConfigRollout, err error) {
+	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, ObserveTimeout, true, func(context.Context) (bool, error) {
+		r, err = Rollout(ctx, c, name) // not the context of the poll, so that a read is not cut off
+		return err != nil || Observed(r), nil
+	})
+	if err == nil && late != nil {
+		err = cmp.Or(ctx.Err(), fmt.Errorf("rollout %q: %w", name, ErrUnobserved))
 	}
+	return r, err
 }
 
 // Renewal is when evenkeel-controller last renewed its Lease. Time is zero if there is no Lease, or if it cannot be read.
