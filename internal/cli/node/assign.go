@@ -241,7 +241,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 		}
 	}
 	if err := it.rehearse(ctx, c); err != nil {
-		return err
+		return fmt.Errorf("%w; nothing was changed", err)
 	}
 	answer, err := a.ask(ctx, c, o, it)
 	if err != nil {
@@ -533,19 +533,10 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 	} else {
 		var err error
 		if source, err = it.store(ctx, c); err != nil {
-			return withRole(err)
+			return err
 		}
 	}
 	_, err := steer.Assign(ctx, c, it.config, source, it.trial)
-	return withRole(err)
-}
-
-// withRole adds the role that grants the right to an error about a missing right.
-func withRole(err error) error {
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; nothing was changed; the roles evenkeel-operator grant this (ClusterRole, and Role in %s)", err,
-			v1alpha1.SystemNamespace)
-	}
 	return err
 }
 
