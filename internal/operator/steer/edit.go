@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,15 +76,7 @@ func differences(before, after *v1alpha1.NodeConfigRollout) ([]Operation, error)
 }
 
 func specMap(r *v1alpha1.NodeConfigRollout) (map[string]any, error) {
-	data, err := json.Marshal(r.Spec)
-	if err != nil {
-		return nil, err
-	}
-	var spec map[string]any
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return nil, err
-	}
-	return spec, nil
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(&r.Spec)
 }
 
 // operations returns the operations that turn before into after. It replaces a template as a whole, so that nulls in it stay.
