@@ -10,7 +10,7 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,21 +132,13 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	return row
 }
 
-// oneRollout accepts the name of one rollout.
-func oneRollout(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("%s takes one rollout, not %s", cmd.CommandPath(), strings.Join(args, " "))
-	}
-	return rolloutAndMore(cmd, args)
-}
+// oneRollout accepts the name of a rollout, rolloutAndMore also arguments after it.
+var (
+	oneRollout     = command.Args(1, 1, needsRollout)
+	rolloutAndMore = command.Args(1, math.MaxInt, needsRollout)
+)
 
-// rolloutAndMore accepts the name of a rollout and more arguments after it.
-func rolloutAndMore(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 || args[0] == "" {
-		return fmt.Errorf("%s needs the name of a rollout: list them with: kubectl evenkeel rollout list", cmd.CommandPath())
-	}
-	return nil
-}
+const needsRollout = "needs the name of one rollout: list them with: kubectl evenkeel rollout list"
 
 // completeRetry completes the name of a rollout, and after it those of nodes.
 func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]string, cobra.ShellCompDirective) {
