@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -74,13 +73,8 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
 		}
 		text := string(change.Current)
-		if change.Unreadable != "" { // remove control characters, which a valid document cannot have
-			text = strings.Map(func(r rune) rune {
-				if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-					return r
-				}
-				return -1
-			}, text)
+		if change.Unreadable != "" { // it may have control characters, which a valid document cannot have
+			text = printable.Text(text)
 		}
 		documents.WriteString(strings.TrimSuffix(text, "\n") + "\n")
 	}
