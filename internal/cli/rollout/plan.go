@@ -135,7 +135,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		}
 	}
 	if o.simulate && invalid == nil {
-		v.addSimulation(model)
+		v.Simulation = newSimulationView(v.run, model, v.windows)
 	}
 	if o.output != "" {
 		return errors.Join(printing.Encode(a.Out, o.output, v), invalid, v.impossible)
@@ -359,14 +359,6 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	}
 	v.run = rollout.Simulate(f.Input, f.Nodes, m)
 	return v, ctx.Err()
-}
-
-// addSimulation adds the run with the failures of the model.
-func (v *PlanReport) addSimulation(m rollout.Model) {
-	v.Simulation = newSimulationView(v.run, m)
-	if v.windows {
-		v.Simulation.EndTime = new(v.run.End.UTC().Truncate(time.Second))
-	}
 }
 
 func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {

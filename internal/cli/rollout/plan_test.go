@@ -33,7 +33,7 @@ func TestTheGraphHasColorsOnlyOnRequest(t *testing.T) {
 	r := assert.Value(ParseManifest([]byte(planned)))(t)
 	f := assert.Value(makeUp(r, 10, 1))(t)
 	var plain, colored bytes.Buffer
-	v := newSimulationView(rollout.Simulate(f.Input, f.Nodes, m), m)
+	v := newSimulationView(rollout.Simulate(f.Input, f.Nodes, m), m, false)
 	v.print(&plain, false)
 	v.print(&colored, true)
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
@@ -61,7 +61,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 		f := assert.Value(makeUp(r, nodes, 1))(t)
 		m := assert.Value(planOptions{}.model())(t)
 		v := assert.Value(newPlanReport(t.Context(), f, m))(t)
-		v.addSimulation(m)
+		v.Simulation = newSimulationView(v.run, m, v.windows)
 		var out bytes.Buffer
 		v.print(&out)
 		v.Simulation.print(&out, false)

@@ -122,13 +122,16 @@ type sampleView struct {
 	Nodes        v1alpha1.RolloutCounts `json:"nodes"`
 }
 
-func newSimulationView(run rollout.Run, m rollout.Model) *simulationView {
+func newSimulationView(run rollout.Run, m rollout.Model, windows bool) *simulationView {
 	after := func(t time.Time) int64 { return int64(t.Sub(run.Start).Seconds()) }
 	c := run.Final.Counts
 	v := &simulationView{
 		FailRate: m.Failing, NotReadyRate: m.Breaks, SilentRate: m.Silent, BlockedRate: m.Blocked, StuckDrains: m.StuckDrain, Seed: m.Seed,
 		Phase: run.Final.Next.Phase, Message: run.Final.Next.Message, DurationSeconds: after(run.End), Members: c.Members, Updated: c.Updated,
 		Touched: int32(run.Touched), FailedInTheEnd: c.Failed, Limited: run.Limited,
+	}
+	if windows {
+		v.EndTime = new(run.End.UTC().Truncate(time.Second))
 	}
 	if s := run.Stopped; s != nil {
 		at := after(s.At)
