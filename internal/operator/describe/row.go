@@ -177,11 +177,8 @@ func problemsOf(p fleet.Pair) []string {
 		say("the agent has not answered the newest spec")
 	}
 	if n := len(st.OverriddenFields); n > 0 {
-		words := "have no effect: command-line flags of the kubelet override them"
-		if n == 1 {
-			words = "has no effect: a command-line flag of the kubelet overrides it"
-		}
-		say("%s %s", printable.Count(n, "field"), words)
+		say("%s %s", printable.Count(n, "field"), printable.Verb(n, "has no effect: a command-line flag of the kubelet overrides it",
+			"have no effect: command-line flags of the kubelet override them"))
 	}
 	return out
 }

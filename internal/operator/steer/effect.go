@@ -48,14 +48,11 @@ type Group struct {
 
 // String describes what the nodes do.
 func (g Group) String() string {
-	verb, where := "go", " from "+g.From+" to "+g.To
+	do := printable.Verb(g.Nodes, "goes", "go") + " from " + g.From + " to " + g.To
 	if g.from == g.to {
-		verb, where = "keep", " "+g.From
+		do = printable.Verb(g.Nodes, "keeps", "keep") + " " + g.From
 	}
-	if g.Nodes == 1 {
-		verb = map[string]string{"go": "goes", "keep": "keeps"}[verb]
-	}
-	return printable.Line(fmt.Sprintf("%s %s%s", printable.Count(g.Nodes, "node"), verb, where))
+	return printable.Line(printable.Count(g.Nodes, "node") + " " + do)
 }
 
 // Foresee returns the effect of a rollout with this spec, which does not have to be stored.
