@@ -109,58 +109,30 @@ func walk(fields map[string]any, path []string, prefix string, yield func(string
 
 // ZeroValues maps the fields that a kubelet omits if they are zero, when it prints its configuration in the API's form, to
 // their zero values. Lists, mappings and pointers are missing, because omitting them equals empty.
-var ZeroValues = map[string]any{
-	"address":                          "",
-	"authentication.x509.clientCAFile": "",
-	"authorization.mode":               "",
-	"cgroupDriver":                     "",
-	"cgroupRoot":                       "",
-	"clusterDomain":                    "",
-	"configMapAndSecretChangeDetectionStrategy": "",
-	"containerLogMaxSize":                       "",
-	"contentType":                               "",
-	"cpuManagerPolicy":                          "",
-	"enableContentionProfiling":                 false,
-	"eventBurst":                                json.Number("0"),
-	"evictionMaxPodGracePeriod":                 json.Number("0"),
-	"hairpinMode":                               "",
-	"healthzBindAddress":                        "",
-	"imagePullCredentialsVerificationPolicy":    "",
-	"imageServiceEndpoint":                      "",
-	"kernelMemcgNotification":                   false,
-	"kubeAPIBurst":                              json.Number("0"),
-	"kubeReservedCgroup":                        "",
-	"kubeletCgroups":                            "",
-	"logging.format":                            "",
-	"logging.options.json.splitStream":          false,
-	"logging.options.text.splitStream":          false,
-	"maxOpenFiles":                              json.Number("0"),
-	"maxPods":                                   json.Number("0"),
-	"memoryManagerPolicy":                       "",
-	"memoryReservationPolicy":                   "",
-	"memorySwap.swapBehavior":                   "",
-	"nodeLeaseDurationSeconds":                  json.Number("0"),
-	"podCIDR":                                   "",
-	"podLogsDir":                                "",
-	"podsPerCore":                               json.Number("0"),
-	"port":                                      json.Number("0"),
-	"protectKernelDefaults":                     false,
-	"providerID":                                "",
-	"readOnlyPort":                              json.Number("0"),
-	"registryBurst":                             json.Number("0"),
-	"reservedSystemCPUs":                        "",
-	"rotateCertificates":                        false,
-	"runOnce":                                   false,
-	"serverTLSBootstrap":                        false,
-	"showHiddenMetricsForVersion":               "",
-	"staticPodPath":                             "",
-	"staticPodURL":                              "",
-	"systemCgroups":                             "",
-	"systemReservedCgroup":                      "",
-	"tlsCertFile":                               "",
-	"tlsMinVersion":                             "",
-	"tlsPrivateKeyFile":                         "",
-	"topologyManagerPolicy":                     "",
-	"topologyManagerScope":                      "",
-	"volumePluginDir":                           "",
-}
+var ZeroValues = func() map[string]any {
+	values := map[string]any{}
+	for zero, fields := range map[any][]string{
+		"": {
+			"address", "authentication.x509.clientCAFile", "authorization.mode", "cgroupDriver", "cgroupRoot", "clusterDomain",
+			"configMapAndSecretChangeDetectionStrategy", "containerLogMaxSize", "contentType", "cpuManagerPolicy", "hairpinMode",
+			"healthzBindAddress", "imagePullCredentialsVerificationPolicy", "imageServiceEndpoint", "kubeReservedCgroup",
+			"kubeletCgroups", "logging.format", "memoryManagerPolicy", "memoryReservationPolicy", "memorySwap.swapBehavior", "podCIDR",
+			"podLogsDir", "providerID", "reservedSystemCPUs", "showHiddenMetricsForVersion", "staticPodPath", "staticPodURL",
+			"systemCgroups", "systemReservedCgroup", "tlsCertFile", "tlsMinVersion", "tlsPrivateKeyFile", "topologyManagerPolicy",
+			"topologyManagerScope", "volumePluginDir",
+		},
+		false: {
+			"enableContentionProfiling", "kernelMemcgNotification", "logging.options.json.splitStream",
+			"logging.options.text.splitStream", "protectKernelDefaults", "rotateCertificates", "runOnce", "serverTLSBootstrap",
+		},
+		json.Number("0"): {
+			"eventBurst", "evictionMaxPodGracePeriod", "kubeAPIBurst", "maxOpenFiles", "maxPods", "nodeLeaseDurationSeconds",
+			"podsPerCore", "port", "readOnlyPort", "registryBurst",
+		},
+	} {
+		for _, field := range fields {
+			values[field] = zero
+		}
+	}
+	return values
+}()
