@@ -154,16 +154,17 @@ func (b *binary) checkInput(data []byte) string {
 	if len(data) > payload.MaxSize {
 		return "larger than 1 MiB"
 	}
-	if refused := payload.CheckLimits(data); refused != nil {
-		return refused.Message
+	err := payload.CheckLimits(data)
+	if err == nil {
+		err = payload.CheckOneDocument(data)
 	}
-	switch refused := payload.CheckOneDocument(data); {
-	case refused == nil, refused.Problem == payload.ProblemSyntax: // the component rejects this itself
+	switch payload.ProblemOf(err) {
+	case "", payload.ProblemSyntax: // the component rejects this itself
 		return ""
-	case refused.Problem == payload.ProblemDocuments:
-		return fmt.Sprintf("%s: the %s would read only the first", refused.Message, b.name)
+	case payload.ProblemDocuments:
+		return fmt.Sprintf("%v: the %s would read only the first", err, b.name)
 	default:
-		return refused.Message
+		return err.Error()
 	}
 }
 

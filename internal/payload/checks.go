@@ -18,12 +18,12 @@ const (
 	KubeletKind        = "KubeletConfiguration"
 )
 
-func checkKind(fields map[string]any) string {
+func checkKind(fields map[string]any) error {
 	apiVersion, _ := fields[keyAPIVersion].(string)
 	kind, _ := fields[keyKind].(string)
 	known := apiVersion == UpstreamAPIVersion || apiVersion == GroupedAPIVersion
 	if known && kind == KubeletKind {
-		return ""
+		return nil
 	}
 	want := fmt.Sprintf("%q or %q,", UpstreamAPIVersion, GroupedAPIVersion)
 	if known {
@@ -36,7 +36,8 @@ func checkKind(fields map[string]any) string {
 	case "NodeConfigRollout":
 		hint = "; this file is for kubectl apply -f FILE or kubectl evenkeel rollout plan -f FILE"
 	}
-	return fmt.Sprintf("apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), want, KubeletKind, hint)
+	return newError(ProblemKind, "apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), want, KubeletKind,
+		hint)
 }
 
 // pathFields are the fields whose relative paths the kubelet resolves against the directory of its configuration file
@@ -51,37 +52,23 @@ var pathFields = [][]string{
 	{"podLogsDir"},
 }
 
-// checkFields rejects values that are never allowed. displayPath returns the path of a field in the form of the
-// payload.
-func checkFields(fields map[string]any, displayPath func(path string) string) *Error {
-	if words := relativePath(fields, displayPath); words != "" {
-		return &Error{Problem: ProblemRelativePath, Message: words}
-	}
-	if words := healthOff(fields, displayPath); words != "" {
-		return &Error{Problem: ProblemHealthDisabled, Message: words}
-	}
-	return nil
-}
-
-func relativePath(fields map[string]any, displayPath func(string) string) string {
+// checkFields rejects values that are never allowed.
+func (p *Payload) checkFields() error {
 	for _, path := range pathFields {
-		for name, value := range Lookup(fields, path) {
+		for name, value := range Lookup(p.Fields, path) {
 			// An empty path means "none" to the kubelet.
 			if s, ok := value.(string); ok && s != "" && !filepath.IsAbs(s) {
-				return fmt.Sprintf("%s is the relative path %s; paths must be absolute", displayPath(name), quote(s))
+				return newError(ProblemRelativePath, "%s is the relative path %s; paths must be absolute", p.Shown(name), quote(s))
 			}
 		}
 	}
-	return ""
-}
-
-func healthOff(fields map[string]any, displayPath func(string) string) string {
-	for name, value := range Lookup(fields, []string{"healthzPort"}) {
+	for name, value := range Lookup(p.Fields, []string{"healthzPort"}) {
 		if value == int64(0) || value == float64(0) {
-			return displayPath(name) + " is 0, which disables the health endpoint: the kubelet's health could not be checked"
+			return newError(ProblemHealthDisabled, "%s is 0, which disables the health endpoint: the kubelet's health could not be checked",
+				p.Shown(name))
 		}
 	}
-	return ""
+	return nil
 }
 
 // Lookup yields the fields at a path of JSON names, in any case, with the path as written: the kubelet decodes

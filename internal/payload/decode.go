@@ -19,58 +19,53 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// DecodeMapping decodes one JSON or YAML document within the limits of CheckLimits, without duplicate keys. Numbers are
-// json.Number. The error is an *Error.
+// DecodeMapping decodes one JSON or YAML document within the limits of CheckLimits like the kubelet (text that starts with
+// "{" is JSON first, and YAML if that fails), but rejects duplicate keys and further documents, which the kubelet ignores or
+// only warns about. Numbers are json.Number. The error is an *Error.
 func DecodeMapping(data []byte) (map[string]any, error) {
-	fields, refused := decodeFields(data)
-	if refused != nil {
-		return nil, refused
+	text, err := toJSON(data)
+	if err != nil {
+		return nil, err
 	}
-	return fields, nil
-}
-
-// decodeFields decodes JSON or YAML like the kubelet (text that starts with "{" is JSON first, and YAML if that
-// fails), but rejects duplicate keys and further documents, which the kubelet ignores or only warns about. Numbers are
-// json.Number.
-func decodeFields(data []byte) (map[string]any, *Error) {
-	text, refused := toJSON(data)
-	if refused != nil {
-		return nil, refused
-	}
-	var value any
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	if err := dec.Decode(&value); err != nil {
+	value, err := decodeJSON(text)
+	if err != nil {
 		return nil, syntaxError(err)
 	}
-	if refused := tooMuch(value); refused != nil {
-		return nil, refused
+	if err := tooMuch(value); err != nil {
+		return nil, err
 	}
 	switch v := value.(type) {
 	case map[string]any:
 		return v, nil
 	case nil:
-		return nil, &Error{Problem: ProblemEmpty, Message: "empty"}
+		return nil, newError(ProblemEmpty, "empty")
 	default:
-		return nil, &Error{Problem: ProblemSyntax, Message: "must be a mapping of fields, not " + describe(v)}
+		return nil, newError(ProblemSyntax, "must be a mapping of fields, not %s", describe(v))
 	}
 }
 
-func toJSON(data []byte) ([]byte, *Error) {
-	if refused := tooManyValues(data); refused != nil {
-		return nil, refused
+func decodeJSON(text []byte) (value any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	err = dec.Decode(&value)
+	return value, err
+}
+
+func toJSON(data []byte) ([]byte, error) {
+	if err := tooManyValues(data); err != nil {
+		return nil, err
 	}
 	if bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{")) {
 		var fields map[string]any
 		if strict, err := kjson.UnmarshalStrict(data, &fields); err == nil {
 			if len(strict) > 0 {
-				return nil, &Error{Problem: ProblemDuplicate, Message: singleLine(strict[0].Error())}
+				return nil, newError(ProblemDuplicate, "%s", singleLine(strict[0].Error()))
 			}
 			return data, nil
 		}
 	}
-	if refused := CheckOneDocument(data); refused != nil {
-		return nil, refused
+	if err := CheckOneDocument(data); err != nil {
+		return nil, err
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	switch {
@@ -78,24 +73,24 @@ func toJSON(data []byte) ([]byte, *Error) {
 		return text, nil
 	// CheckOneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
 	case strings.Contains(err.Error(), "already set in map"):
-		return nil, &Error{Problem: ProblemDuplicate, Message: "duplicate key: " + singleLine(err.Error())}
+		return nil, newError(ProblemDuplicate, "duplicate key: %s", singleLine(err.Error()))
 	default:
 		return nil, syntaxError(err)
 	}
 }
 
-func syntaxError(err error) *Error {
-	return &Error{Problem: ProblemSyntax, Message: "neither JSON nor YAML: " + singleLine(err.Error())}
+func syntaxError(err error) error {
+	return newError(ProblemSyntax, "neither JSON nor YAML: %s", singleLine(err.Error()))
 }
 
 // CheckOneDocument returns an error unless data is exactly one YAML document within the limits of CheckLimits. A kubelet or
 // kube-proxy would silently read only the first document.
-func CheckOneDocument(data []byte) *Error {
-	if refused := tooManyValues(data); refused != nil {
-		return refused
+func CheckOneDocument(data []byte) error {
+	if err := tooManyValues(data); err != nil {
+		return err
 	}
-	if words := tooManyAliases(data); words != "" {
-		return &Error{Problem: ProblemTooLarge, Message: words}
+	if err := tooManyAliases(data); err != nil {
+		return err
 	}
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	for n := 1; ; n++ {
@@ -104,7 +99,7 @@ func CheckOneDocument(data []byte) *Error {
 		refused := tooMuch(doc)
 		switch {
 		case errors.Is(err, io.EOF) && n == 1:
-			return &Error{Problem: ProblemEmpty, Message: "empty"}
+			return newError(ProblemEmpty, "empty")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && n == 1:
@@ -112,7 +107,7 @@ func CheckOneDocument(data []byte) *Error {
 		case refused != nil:
 			return refused
 		case n > 1 && (err != nil || doc != nil):
-			return &Error{Problem: ProblemDocuments, Message: "more than one YAML document"}
+			return newError(ProblemDocuments, "more than one YAML document")
 		}
 	}
 }
@@ -137,18 +132,16 @@ func (f *fieldErrors) add(problem Problem, path, words string) {
 }
 
 // err combines the first errors, so that a hostile payload cannot fill a status.
-func (f fieldErrors) err() *Error {
+func (f fieldErrors) err() error {
 	const most = 3
-	err := &Error{Problem: f[0].problem}
 	var words []string
 	for _, e := range f[:min(len(f), most)] {
 		words = append(words, e.message)
 	}
-	err.Message = strings.Join(words, "; ")
 	if len(f) > most {
-		err.Message += fmt.Sprintf("; and %d more", len(f)-most)
+		words = append(words, fmt.Sprintf("and %d more", len(f)-most))
 	}
-	return err
+	return newError(f[0].problem, "%s", strings.Join(words, "; "))
 }
 
 // pathPart returns a key for a path: unchanged if it could be the name of a field, otherwise quoted.

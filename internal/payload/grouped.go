@@ -151,7 +151,7 @@ func put(fields map[string]any, path, key string, value any) {
 
 // flatten returns the upstream fields of a grouped configuration, and sets the trial settings and the rules. It shares values with it, and
 // changes them. Names must match exactly.
-func (p *Payload) flatten(grouped map[string]any) (map[string]any, *Error) {
+func (p *Payload) flatten(grouped map[string]any) (map[string]any, error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
 	slices.SortFunc(f.found, func(a, b *rule) int { // that of maxPods first

@@ -31,29 +31,24 @@ const (
 // CheckLimits returns an error if data, JSON or YAML of any kind with any number of documents, is nested too deep, has too
 // many values, too large aliases, or keys so long that a list of all fields would be too large. It returns nil for
 // other text, which its decoder rejects. It needs some MiB of memory.
-func CheckLimits(data []byte) *Error {
-	if refused := tooManyValues(data); refused != nil {
-		return refused
+func CheckLimits(data []byte) error {
+	if err := tooManyValues(data); err != nil {
+		return err
 	}
 	if json.Valid(data) {
-		var value any
-		dec := json.NewDecoder(bytes.NewReader(data))
-		dec.UseNumber()
-		if err := dec.Decode(&value); err != nil {
-			return nil
-		}
+		value, _ := decodeJSON(data) // cannot fail: it is valid
 		return tooMuch(value)
 	}
-	if words := tooManyAliases(data); words != "" {
-		return &Error{Problem: ProblemTooLarge, Message: words}
+	if err := tooManyAliases(data); err != nil {
+		return err
 	}
 	for dec := yamlv2.NewDecoder(bytes.NewReader(data)); ; {
 		var doc any
 		if err := dec.Decode(&doc); err != nil {
 			return nil
 		}
-		if refused := tooMuch(doc); refused != nil {
-			return refused
+		if err := tooMuch(doc); err != nil {
+			return err
 		}
 	}
 }
@@ -88,7 +83,7 @@ func Indentable(text []byte) bool {
 
 // tooManyValues rejects text that needs much memory to decode. It counts single characters, including those in strings
 // and comments.
-func tooManyValues(data []byte) *Error {
+func tooManyValues(data []byte) error {
 	separators := 0
 	for i, c := range data {
 		switch c {
@@ -103,20 +98,18 @@ func tooManyValues(data []byte) *Error {
 	if separators <= maxSeparators {
 		return nil
 	}
-	return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and "+
-		"dashes", maxSeparators)}
+	return newError(ProblemTooLarge, "too many values: its text has more than %d commas, colons, brackets and dashes", maxSeparators)
 }
 
 // tooMuch rejects a decoded value that is nested too deep, or whose fields would be too large if listed with their
 // paths.
-func tooMuch(value any) *Error {
+func tooMuch(value any) error {
 	m := measure{left: maxRendered}
 	switch m.visit(value, 0, 0); {
 	case m.deep:
-		return &Error{Problem: ProblemTooDeep, Message: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
+		return newError(ProblemTooDeep, "nested more than %d levels deep", maxDepth)
 	case m.left < 0:
-		return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("the fields with their full paths exceed %d MiB: "+
-			"shorten the keys of nested mappings", maxRendered>>20)}
+		return newError(ProblemTooLarge, "the fields with their full paths exceed %d MiB: shorten the keys of nested mappings", maxRendered>>20)
 	}
 	return nil
 }
@@ -130,11 +123,8 @@ type measure struct {
 // visit handles a value at this depth, whose path has this length in bytes.
 func (m *measure) visit(value any, depth, path int) {
 	m.left -= path + 1
+	m.deep = m.deep || depth > maxDepth
 	if m.deep || m.left < 0 {
-		return
-	}
-	if depth == maxDepth && isNest(value) {
-		m.deep = true
 		return
 	}
 	switch v := value.(type) {
@@ -158,22 +148,14 @@ func (m *measure) visit(value any, depth, path int) {
 	}
 }
 
-func isNest(value any) bool {
-	switch value.(type) {
-	case map[string]any, map[any]any, []any:
-		return true
-	}
-	return false
-}
-
 var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)
 
-// tooManyAliases returns why data must not be decoded as YAML, or "": with expanded aliases it may exceed MaxSize. A
+// tooManyAliases returns an error if data must not be decoded as YAML: with expanded aliases it may exceed MaxSize. A
 // decoder's own limit counts the aliases, but not the size of the values that they repeat.
 //
 // An alias repeats an earlier value, so each alias at most doubles the size. Text that only looks like an alias, in a
 // string or a comment, counts too, because only a parser could tell.
-func tooManyAliases(data []byte) string {
+func tooManyAliases(data []byte) error {
 	data = bytes.ReplaceAll(data, []byte{0}, nil) // UTF-16 has a zero byte beside each letter
 	anchors, uses := map[string]bool{}, map[string]int{}
 	for _, found := range yamlName.FindAll(data, -1) {
@@ -189,9 +171,9 @@ func tooManyAliases(data []byte) string {
 	}
 	const most = 20 // one byte, doubled 20 times, is MaxSize
 	if aliases == 0 || aliases <= most && len(data)<<aliases <= MaxSize {
-		return ""
+		return nil
 	}
-	return "its YAML aliases may expand to more than 1 MiB: replace the aliases with their values"
+	return newError(ProblemTooLarge, "its YAML aliases may expand to more than 1 MiB: replace the aliases with their values")
 }
 
 // Limits of a quantity's text. The parser computes every digit that an exponent stands for: 1e999999999 takes it minutes.

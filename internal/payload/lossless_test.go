@@ -65,7 +65,7 @@ func TestEveryUpstreamConfigurationSurvivesGroupingAndFlattening(t *testing.T) {
 		config := reflect.New(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()).Elem()
 		fill(t, config)
 		text := assert.Value(json.Marshal(config.Interface()))(t)
-		fields, refused := decodeFields(text)
+		fields, refused := DecodeMapping(text)
 		if refused != nil {
 			t.Fatal(refused)
 		}

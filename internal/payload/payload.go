@@ -14,11 +14,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"strings"
+	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Data keys of a ConfigMap; exactly one of them is required.
@@ -92,15 +95,26 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	if e.Object != "" {
-		b.WriteString("ConfigMap " + e.Object + ": ")
-	}
+	words := e.Message
 	if e.Key != "" {
-		b.WriteString("key \"" + e.Key + "\": ")
+		words = fmt.Sprintf("key %q: %s", e.Key, words)
 	}
-	b.WriteString(e.Message)
-	return b.String()
+	if e.Object != "" {
+		words = "ConfigMap " + e.Object + ": " + words
+	}
+	return words
+}
+
+func newError(problem Problem, format string, args ...any) error {
+	return &Error{Problem: problem, Message: fmt.Sprintf(format, args...)}
+}
+
+// ProblemOf returns the problem of an *Error; empty for any other error.
+func ProblemOf(err error) Problem {
+	if refused, ok := errors.AsType[*Error](err); ok {
+		return refused.Problem
+	}
+	return ""
 }
 
 // FromConfigMap returns the payload of a ConfigMap. The error is an *Error with the names of the ConfigMap and the
@@ -113,16 +127,9 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	if len(cm.BinaryData) > 0 {
 		return refuse("binaryData is not allowed (" + quoteAll(keys(cm.BinaryData)) + ")")
 	}
-	var found, unknown []string
-	for _, key := range keys(cm.Data) {
-		switch key {
-		case KeyKubelet, KeyKubeletDropin:
-			found = append(found, key)
-		default:
-			unknown = append(unknown, key)
-		}
-	}
-	switch {
+	isKnown := func(key string) bool { return key == KeyKubelet || key == KeyKubeletDropin }
+	found := keys(cm.Data)
+	switch unknown := slices.DeleteFunc(slices.Clone(found), isKnown); {
 	case len(unknown) > 0:
 		return refuse("unknown data keys " + quoteAll(unknown) + "; exactly one of \"kubelet\" and \"kubelet-dropin\" is allowed")
 	case len(found) == 0:
@@ -131,7 +138,7 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 		return refuse("it has both data keys \"kubelet\" and \"kubelet-dropin\"; exactly one is allowed")
 	}
 	p, err := Decode(found[0], []byte(cm.Data[found[0]]))
-	if refused := (*Error)(nil); errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*Error](err); ok {
 		refused.Object, refused.Key = object, found[0]
 	}
 	return p, err
@@ -140,33 +147,29 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 // Decode decodes the payload of a data key. The error is an *Error, which does not name the key: files have none.
 func Decode(key string, data []byte) (Payload, error) {
 	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), upstream: data}
-	if refused := p.decode(); refused != nil {
-		return Payload{}, refused
+	if err := p.decode(); err != nil {
+		return Payload{}, err
 	}
 	return p, nil
 }
 
-func (p *Payload) decode() *Error {
+func (p *Payload) decode() error {
 	if p.Key != KeyKubelet && p.Key != KeyKubeletDropin {
-		return &Error{Problem: ProblemKeys, Message: "unknown key " + quote(p.Key)}
+		return newError(ProblemKeys, "unknown key %s", quote(p.Key))
 	}
 	if len(p.Data) > MaxSize {
-		return &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB"}
+		return newError(ProblemTooLarge, "larger than 1 MiB")
 	}
-	fields, refused := decodeFields(p.Data)
-	if refused != nil {
-		return refused
+	fields, err := DecodeMapping(p.Data)
+	if err != nil {
+		return err
 	}
-	if words := checkKind(fields); words != "" {
-		return &Error{Problem: ProblemKind, Message: words}
+	if err := checkKind(fields); err != nil {
+		return err
 	}
-	displayPath := func(path string) string { return path }
-	grouped := fields[keyAPIVersion] == GroupedAPIVersion
-	p.grouped = grouped
-	if grouped {
-		displayPath = GroupedPath
-		if fields, refused = p.flatten(fields); refused != nil {
-			return refused
+	if p.grouped = fields[keyAPIVersion] == GroupedAPIVersion; p.grouped {
+		if fields, err = p.flatten(fields); err != nil {
+			return err
 		}
 	}
 	text, err := json.Marshal(fields)
@@ -176,12 +179,12 @@ func (p *Payload) decode() *Error {
 	if err != nil {
 		return syntaxError(err)
 	}
-	if grouped {
-		if p.upstream, refused = upstreamText(text); refused != nil {
-			return refused
+	if p.grouped {
+		if p.upstream, err = upstreamText(text); err != nil {
+			return err
 		}
 	}
-	return checkFields(p.Fields, displayPath)
+	return p.checkFields()
 }
 
 // Digest returns the hex SHA-256 digest of a data key and its value, which may be invalid.
@@ -194,14 +197,9 @@ func Digest(key string, data []byte) string {
 
 // quoteAll lists at most five names, so that a hostile ConfigMap cannot fill a status.
 func quoteAll(names []string) string {
-	const most = 5
-	more := ""
-	if len(names) > most {
-		names, more = names[:most], ", ..."
-	}
 	quoted := make([]string, len(names))
 	for i, n := range names {
 		quoted[i] = quote(n)
 	}
-	return strings.Join(quoted, ", ") + more
+	return printable.First(quoted, 5, ", ")
 }

@@ -224,7 +224,7 @@ func TestYAMLAliasesCannotExhaustMemory(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, refused := toJSON([]byte(data))
 			runtime.ReadMemStats(&after)
-			assert.That(t, refused != nil && refused.Problem == ProblemTooLarge, "refused: %v", refused)
+			assert.That(t, ProblemOf(refused) == ProblemTooLarge, "refused: %v", refused)
 			took := after.TotalAlloc - before.TotalAlloc
 			assert.That(t, took <= 32<<20, "it took %d MiB to refuse it", took>>20)
 		})

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,9 +83,9 @@ func (p *Payload) Resolve(c Capacity) (Resolved, error) {
 	values := make([]v1alpha1.ResolvedValue, 0, len(p.rules))
 	maxPods, _ := integer(p.Fields[fieldMaxPods])
 	for _, r := range p.rules { // that of maxPods is the first
-		value, refused := r.apply(c, maxPods)
-		if refused != nil {
-			return Resolved{}, refused
+		value, err := r.apply(c, maxPods)
+		if err != nil {
+			return Resolved{}, err
 		}
 		if r.of == pods {
 			maxPods, _ = strconv.ParseInt(value, 10, 64) // at most MaxInt32
@@ -98,8 +97,7 @@ func (p *Payload) Resolve(c Capacity) (Resolved, error) {
 
 // NeedsCapacity reports whether an error of Resolve says that the machine's capacity is not known.
 func NeedsCapacity(err error) bool {
-	refused, ok := errors.AsType[*Error](err)
-	return ok && refused.Problem == ProblemCapacity
+	return ProblemOf(err) == ProblemCapacity
 }
 
 // ResolveRecorded returns the payload with values that were resolved earlier. The error says that they are not those of this payload.
@@ -141,18 +139,17 @@ func (p *Payload) resolved(values []v1alpha1.ResolvedValue) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, syntaxError(err)
 	}
-	text, refused := upstreamText(text)
-	if refused != nil {
-		return Resolved{}, refused
+	if text, err = upstreamText(text); err != nil {
+		return Resolved{}, err
 	}
 	out.Upstream, out.Fields, out.Digest = text, fields, hex.EncodeToString(digest.Sum(nil))
 	return out, nil
 }
 
 // upstreamText returns the text of a converted configuration, which a person can read.
-func upstreamText(text []byte) ([]byte, *Error) {
+func upstreamText(text []byte) ([]byte, error) {
 	if len(text) > MaxSize {
-		return nil, &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB in the upstream form"}
+		return nil, newError(ProblemTooLarge, "larger than 1 MiB in the upstream form")
 	}
 	// Indenting a large nested text would multiply its size.
 	if indented := (bytes.Buffer{}); len(text) <= maxIndented && json.Indent(&indented, text, "", "  ") == nil {

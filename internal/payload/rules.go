@@ -309,9 +309,9 @@ const (
 )
 
 // apply returns the value of the rule on a machine, rounded down to a step of the unit. maxPods is needed for perPod only.
-func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
-	refuse := func(problem Problem, words string) (string, *Error) {
-		return "", &Error{Problem: problem, Message: r.at + ": " + words}
+func (r *rule) apply(c Capacity, maxPods int64) (string, error) {
+	refuse := func(problem Problem, format string, args ...any) (string, error) {
+		return "", newError(problem, r.at+": "+format, args...)
 	}
 	const noCapacity = "depends on the machine, whose capacity of %s is not known"
 	sum := new(big.Rat).SetInt64(r.plus)
@@ -319,12 +319,12 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
 	if r.of == pods {
 		n, unknown := r.perMachine(c)
 		if unknown != "" {
-			return refuse(ProblemCapacity, fmt.Sprintf(noCapacity, unknown))
+			return refuse(ProblemCapacity, noCapacity, unknown)
 		}
 		sum.Add(sum, n)
 	} else {
 		if whole = r.of.capacity(c); whole <= 0 {
-			return refuse(ProblemCapacity, fmt.Sprintf(noCapacity, r.of.resource))
+			return refuse(ProblemCapacity, noCapacity, r.of.resource)
 		}
 		from := int64(0)
 		for _, t := range r.tiers {
@@ -357,7 +357,7 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, *Error) {
 	case steps.Sign() <= 0:
 		return refuse(ProblemRule, "is 0 on this machine: use min or plus")
 	case steps.Cmp(big.NewInt(whole)) > 0:
-		return refuse(ProblemRule, fmt.Sprintf("is above the machine's %s, which is %s: use max or maxPercent", r.of.resource, r.of.text(whole)))
+		return refuse(ProblemRule, "is above the machine's %s, which is %s: use max or maxPercent", r.of.resource, r.of.text(whole))
 	}
 	return r.of.text(steps.Int64()), nil
 }

@@ -213,8 +213,8 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *que
 
 // ParseManifest reads the manifest of a rollout. The error says what is wrong with it.
 func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
-	if refused := payload.CheckOneDocument(data); refused != nil {
-		return nil, errors.New(refused.Message)
+	if err := payload.CheckOneDocument(data); err != nil {
+		return nil, err
 	}
 	var r v1alpha1.NodeConfigRollout
 	if err := yaml.Unmarshal(data, &r.TypeMeta); err != nil {

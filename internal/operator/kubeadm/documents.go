@@ -155,7 +155,7 @@ func Fields(text []byte) (map[string]any, error) {
 		return nil, errors.New("only a comment may follow --- on the same line")
 	}
 	fields, err := payload.DecodeMapping(text)
-	if refused := (*payload.Error)(nil); errors.As(err, &refused) && refused.Problem == payload.ProblemDocuments {
+	if payload.ProblemOf(err) == payload.ProblemDocuments {
 		return nil, errors.New("another document follows without a line --- between them")
 	}
 	return fields, err
