@@ -59,16 +59,15 @@ type Allocation struct {
 
 // Devices is the device manager's checkpoint, kubelet_internal_checkpoint. The zero value means no checkpoint.
 type Devices struct {
-	Registered []corev1.ResourceName // resources with a registered plugin
-	Allocated  []DeviceAllocation
+	Resources map[corev1.ResourceName]bool // of registered plugins, and those with allocated devices
+	Allocated map[DeviceUser]int           // the number of devices
 }
 
-// DeviceAllocation is the devices of one resource that one container got.
-type DeviceAllocation struct {
+// DeviceUser is a container that got devices of one resource.
+type DeviceUser struct {
 	Pod       types.UID
 	Container string
 	Resource  corev1.ResourceName
-	Count     int
 }
 
 // CPUState is the CPU manager's state file.

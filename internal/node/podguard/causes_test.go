@@ -195,7 +195,7 @@ func TestDevices(t *testing.T) {
 	gpu := func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = quantities("example.com/gpu", "1") }
 	has := func(container string, count int) func(*Input) {
 		return func(in *Input) {
-			in.Devices = Devices{Registered: []corev1.ResourceName{"example.com/gpu"}, Allocated: []DeviceAllocation{{"uid-a", container, "example.com/gpu", count}}}
+			in.Devices = Devices{Resources: map[corev1.ResourceName]bool{"example.com/gpu": true}, Allocated: map[DeviceUser]int{{"uid-a", container, "example.com/gpu"}: count}}
 			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
 		}
 	}
@@ -215,14 +215,14 @@ func TestDevices(t *testing.T) {
 		{name: "running without devices", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("d", 1), want: "a OutOfexample.com/gpu"},
 		{name: "completed init container", pods: []*corev1.Pod{aPod("a", nil, initGPU)}, input: has("i", 1), want: "a UnexpectedAdmissionError"},
 		{name: "running containers are not known", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: notRunning, want: "a UnexpectedAdmissionError"},
-		{name: "plugin that is gone", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { has("c", 1)(in); in.Devices.Registered, in.Running = nil, nil }, want: "a UnexpectedAdmissionError"},
+		{name: "plugin that is gone", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { has("c", 1)(in); in.Running = nil }, want: "a UnexpectedAdmissionError"},
 		{name: "no plugin", pods: []*corev1.Pod{aPod("a", nil, gpu)}},
 		{name: "claim", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("c", "example.com/gpu"))}, input: notRunning, want: "a UnexpectedAdmissionError", in: map[int]string{36: "", 37: ""}},
 		{name: "claim with its gate", after: `{"evictionHard":{},"featureGates":{"DRAExtendedResource":true}}`, pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("c", "example.com/gpu"))}, input: notRunning,
 			in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
 		{name: "claim of another container or resource", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("d", "example.com/gpu")), aPod("b", nil, gpu, claimed("c", "example.com/x"))}, input: notRunning,
 			want: "a UnexpectedAdmissionError, b UnexpectedAdmissionError"},
-		{name: "plugin that nobody uses yet", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { in.Devices.Registered = []corev1.ResourceName{"example.com/gpu"} }, want: "a UnexpectedAdmissionError"},
+		{name: "plugin that nobody uses yet", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { in.Devices.Resources = map[corev1.ResourceName]bool{"example.com/gpu": true} }, want: "a UnexpectedAdmissionError"},
 		{name: "allocated limit", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) {
 			has("c", 2)(in)
 			in.Allocated = map[types.UID]Allocation{"uid-a": {Containers: map[string]corev1.ResourceRequirements{"c": {Limits: quantities("example.com/gpu", "2")}}}}

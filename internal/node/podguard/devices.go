@@ -3,40 +3,13 @@
 
 package podguard
 
-import (
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-)
-
-// deviceTable is the device manager's checkpoint by container.
-type deviceTable struct {
-	resources map[corev1.ResourceName]bool // resources of plugins
-	allocated map[deviceKey]int            // number of devices
-}
-
-type deviceKey struct {
-	pod       types.UID
-	container string
-	resource  corev1.ResourceName
-}
-
-func deviceTableOf(devices Devices) deviceTable {
-	t := deviceTable{resources: map[corev1.ResourceName]bool{}, allocated: map[deviceKey]int{}}
-	for _, name := range devices.Registered {
-		t.resources[name] = true
-	}
-	for _, a := range devices.Allocated {
-		t.resources[a.Resource] = true
-		t.allocated[deviceKey{a.Pod, a.Container, a.Resource}] += a.Count
-	}
-	return t
-}
+import corev1 "k8s.io/api/core/v1"
 
 // devices applies the device manager's allocation (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate). After a
 // start no plugin has registered yet: only a container that runs, with as many devices as its limit, keeps them. The
 // kubelet asks for completed init containers too.
 func (n *node) devices(p *pod) *cause {
-	if len(n.plugins.resources) == 0 {
+	if len(n.plugins.Resources) == 0 {
 		return nil
 	}
 	for c := range allContainers(p.Pod) {
@@ -45,10 +18,10 @@ func (n *node) devices(p *pod) *cause {
 			limits = replaced.Limits
 		}
 		for _, name := range sorted(limits) {
-			if !n.plugins.resources[name] || n.fromClaim(p, c.Name, name) {
+			if !n.plugins.Resources[name] || n.fromClaim(p, c.Name, name) {
 				continue
 			}
-			limit, count := limits[name], n.plugins.allocated[deviceKey{p.uid, c.Name, name}]
+			limit, count := limits[name], n.plugins.Allocated[DeviceUser{p.uid, c.Name, name}]
 			if count > 0 && limit.CmpInt64(int64(count)) != 0 {
 				return because("UnexpectedAdmissionError", "container %s has %d devices of %s and a limit of %s", c.Name, count, name, limit.String())
 			}
@@ -70,9 +43,9 @@ func (n *node) devices(p *pod) *cause {
 
 // usesDevices reports whether a container has a limit of a plugin's resource.
 func (n *node) usesDevices(p *pod) bool {
-	return len(n.plugins.resources) > 0 && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
+	return len(n.plugins.Resources) > 0 && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
 		for name := range c.Resources.Limits {
-			if n.plugins.resources[name] {
+			if n.plugins.Resources[name] {
 				return true
 			}
 		}

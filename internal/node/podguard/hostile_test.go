@@ -90,7 +90,7 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, minor := range []int{math.MinInt, 33, 37, math.MaxInt} {
 				in := Input{Minor: minor, After: config(t, tt.config), Node: tt.node, Pods: tt.pods,
-					CPUState: &CPUState{}, MemoryState: &MemoryState{}, Devices: Devices{Allocated: []DeviceAllocation{{Count: math.MinInt}}}}
+					CPUState: &CPUState{}, MemoryState: &MemoryState{}, Devices: Devices{Resources: map[corev1.ResourceName]bool{"": true}, Allocated: map[DeviceUser]int{{}: math.MinInt}}}
 				var losses []Loss
 				inLittleTime(t, func() { losses = Predict(in); NeedsDrain(in) })
 				if len(losses) != tt.want {

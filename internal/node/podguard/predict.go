@@ -28,7 +28,7 @@ type node struct {
 	running       map[types.UID]map[string]bool
 	noExecute     []corev1.Taint
 	ports         portUsers
-	plugins       deviceTable
+	plugins       Devices
 	pressure      pressure
 	overLimit     string
 	shortages     []shortage
@@ -72,7 +72,7 @@ func newNode(in Input, g gates, pods []*pod) *node {
 		noAppArmor: in.Machine.NoAppArmor,
 		running:    in.Running,
 		ports:      portsOf(pods),
-		plugins:    deviceTableOf(in.Devices),
+		plugins:    in.Devices,
 		pressure:   pressureOf(in, g, total),
 		overLimit:  overLimit(in, total),
 	}
@@ -132,7 +132,7 @@ type shortage struct {
 
 // shortages returns the resources that do not suffice for all pods at once under every allocatable, in the order in which
 // the kubelet reports them. If all pods fit together, they fit in any order.
-func shortages(pods []*pod, plugins deviceTable, allocatables ...amounts) []shortage {
+func shortages(pods []*pod, plugins Devices, allocatables ...amounts) []shortage {
 	need, critical, stuck := amounts{}, amounts{}, amounts{}
 	for _, p := range pods {
 		count := func(name corev1.ResourceName, request, freeable int64) {
@@ -145,7 +145,7 @@ func shortages(pods []*pod, plugins deviceTable, allocatables ...amounts) []shor
 		}
 		for name, request := range p.request {
 			// Whether plugins' resources suffice is a question of devices: a pod that keeps its devices fits.
-			if isFitted(name) && !plugins.resources[name] {
+			if isFitted(name) && !plugins.Resources[name] {
 				count(name, request, p.freeable[name])
 			}
 		}

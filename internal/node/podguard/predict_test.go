@@ -213,11 +213,11 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 		})}, after: `{"evictionHard":{},"featureGates":{"RestartAllContainersOnContainerExits":false}}`, want: "a PodFeatureUnsupported", in: map[int]string{33: "", 34: "", 35: ""}},
 
 		{name: "device of a running container", input: func(in *Input) {
-			in.Devices = Devices{Registered: []corev1.ResourceName{"example.com/gpu"}, Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}, {"uid-b", "c", "example.com/gpu", 1}}}
+			in.Devices = Devices{Resources: map[corev1.ResourceName]bool{"example.com/gpu": true}, Allocated: map[DeviceUser]int{{"uid-a", "c", "example.com/gpu"}: 1, {"uid-b", "c", "example.com/gpu"}: 1}}
 			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
 		}, pods: []*corev1.Pod{aPod("a", half, gpu), aPod("b", half, gpu), aPod("c", half)}, want: "b UnexpectedAdmissionError"},
 		{name: "device of a restarted container", input: func(in *Input) {
-			in.Devices = Devices{Registered: []corev1.ResourceName{"example.com/gpu"}, Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}}}
+			in.Devices = Devices{Resources: map[corev1.ResourceName]bool{"example.com/gpu": true}, Allocated: map[DeviceUser]int{{"uid-a", "c", "example.com/gpu"}: 1}}
 			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
 		}, pods: []*corev1.Pod{aPod("a", half, gpu, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 })}, in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
 

@@ -92,7 +92,7 @@ func drawInput(t *rapid.T) Input {
 		in.Machine.NUMANodes = 1
 	}
 	if rapid.Bool().Draw(t, "plugin") {
-		in.Devices.Registered = []corev1.ResourceName{"example.com/gpu"}
+		in.Devices.Resources = map[corev1.ResourceName]bool{"example.com/gpu": true}
 	}
 	for i := range rapid.IntRange(0, 10).Draw(t, "pods") {
 		in.Pods = append(in.Pods, drawPod(t, i))

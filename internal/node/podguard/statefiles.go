@@ -120,7 +120,10 @@ func DecodeDevices(data []byte) (Devices, error) {
 	if err := decode(data, &file); err != nil {
 		return Devices{}, fmt.Errorf("kubelet_internal_checkpoint: %w", err)
 	}
-	devices := Devices{Registered: sorted(file.Data.RegisteredDevices)}
+	devices := Devices{Resources: map[corev1.ResourceName]bool{}, Allocated: map[DeviceUser]int{}}
+	for name := range file.Data.RegisteredDevices {
+		devices.Resources[name] = true
+	}
 	for _, entry := range file.Data.PodDeviceEntries {
 		ids := map[string]bool{}
 		for _, ofNode := range entry.DeviceIDs {
@@ -128,8 +131,8 @@ func DecodeDevices(data []byte) (Devices, error) {
 				ids[id] = true
 			}
 		}
-		devices.Allocated = append(devices.Allocated,
-			DeviceAllocation{Pod: entry.PodUID, Container: entry.ContainerName, Resource: entry.ResourceName, Count: len(ids)})
+		devices.Resources[entry.ResourceName] = true
+		devices.Allocated[DeviceUser{entry.PodUID, entry.ContainerName, entry.ResourceName}] += len(ids)
 	}
 	return devices, nil
 }

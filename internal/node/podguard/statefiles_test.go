@@ -48,7 +48,7 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 		t.Errorf("allocated_pods_state (-want, +got):\n%s", diff)
 	}
 	devices, err := DecodeDevices([]byte(devicesFile))
-	if diff := cmp.Diff(Devices{[]corev1.ResourceName{"b.com/b", "example.com/gpu"}, []DeviceAllocation{{"u", "c", "example.com/gpu", 2}}}, devices); diff != "" || err != nil {
+	if diff := cmp.Diff(Devices{map[corev1.ResourceName]bool{"b.com/b": true, "example.com/gpu": true}, map[DeviceUser]int{{"u", "c", "example.com/gpu"}: 2}}, devices); diff != "" || err != nil {
 		t.Errorf("kubelet_internal_checkpoint: %v (-want, +got):\n%s", err, diff)
 	}
 	wantCPU := &CPUState{"static", cpuset.New(0, 1, 4), map[types.UID]map[string]cpuset.CPUSet{"u": {"c": cpuset.New(2, 3)}}}

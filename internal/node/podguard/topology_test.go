@@ -117,7 +117,7 @@ func TestStaticPolicies(t *testing.T) {
 		{name: "alignment of missing memory", before: aligned("restricted"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{small("b")}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
 		{name: "alignment of devices", before: aligned("none"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = quantities("example.com/gpu", "1") })}, input: func(in *Input) {
 			cpu("0-3", nil)(in)
-			in.Devices = Devices{Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}}}
+			in.Devices = Devices{Resources: map[corev1.ResourceName]bool{"example.com/gpu": true}, Allocated: map[DeviceUser]int{{"uid-a", "c", "example.com/gpu"}: 1}}
 			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
 		}, want: "a TopologyAffinityError"},
 

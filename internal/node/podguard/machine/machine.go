@@ -173,7 +173,7 @@ func (m Machine) askRuntime(ctx context.Context, endpoint string, in *podguard.I
 		in.Usage.ImageFS, in.Usage.ImageFSInodes = m.mounted(images.All(imageFsInfoImages))
 		in.Usage.ContainerFS, in.Usage.ContainerFSInodes = m.mounted(images.All(imageFsInfoContainers))
 	}
-	if len(in.Devices.Registered) == 0 && len(in.Devices.Allocated) == 0 {
+	if len(in.Devices.Resources) == 0 {
 		return nil
 	}
 	running := component.Message{1<<3 | 2, 4, 2<<3 | 2, 2, 1 << 3, 1} // the fields filter, state and state

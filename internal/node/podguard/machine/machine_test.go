@@ -62,7 +62,7 @@ func TestAnUnknownMachineHasNothingButItsDisk(t *testing.T) {
 	var in podguard.Input
 	m := newMachine(t, nil)
 	assert.NoError(t, m.Describe(t.Context(), &in))
-	if in.Allocated != nil || in.CPUState != nil || in.MemoryState != nil || in.Running != nil || len(in.Devices.Registered) > 0 || !in.Machine.OnlineCPUs.IsEmpty() {
+	if in.Allocated != nil || in.CPUState != nil || in.MemoryState != nil || in.Running != nil || len(in.Devices.Resources) > 0 || !in.Machine.OnlineCPUs.IsEmpty() {
 		t.Errorf("%+v", in)
 	}
 	if u := in.Usage; u.Memory.Capacity != 0 || u.PIDs.Capacity != 0 || u.KubepodsWorkingSet != 0 || u.NodeFS.Capacity <= 0 || u.NodeFS.Available <= 0 {
@@ -133,7 +133,7 @@ func TestKubeletFilesAreDecoded(t *testing.T) {
 		"sys/module/apparmor/parameters/enabled": "Y\n",
 	}))
 	assert.NoError(t, m.Describe(t.Context(), &in))
-	if in.CPUState.Policy != "static" || in.MemoryState.Policy != "None" || len(in.Allocated["u"].Containers) != 1 || len(in.Devices.Registered) != 1 || in.Machine.NoAppArmor {
+	if in.CPUState.Policy != "static" || in.MemoryState.Policy != "None" || len(in.Allocated["u"].Containers) != 1 || len(in.Devices.Resources) != 1 || in.Machine.NoAppArmor {
 		t.Errorf("%+v", in)
 	}
 	got := podguard.StateConflicts(in)
