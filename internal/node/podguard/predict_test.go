@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/cpuset"
 
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -62,6 +63,7 @@ func aPod(name string, requests corev1.ResourceList, change ...func(*corev1.Pod)
 	for _, c := range change {
 		c(p)
 	}
+	p.Status.QOSClass = qos.GetPodQOS(p)
 	return p
 }
 

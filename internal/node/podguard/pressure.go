@@ -168,7 +168,8 @@ func (n *node) evicted(p *pod) *cause {
 	case len(conditions) == 0:
 		return nil
 	case len(conditions) == 1 && conditions[corev1.NodeMemoryPressure]:
-		if !p.bestEffort() || tolerates(p, n.gates, corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}) {
+		taint := corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
+		if !p.mayBe(corev1.PodQOSBestEffort) || tolerates(p, n.gates, taint) {
 			return nil
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resources "k8s.io/component-helpers/resource"
 )
@@ -227,44 +226,7 @@ func freed(p *corev1.Pod, allocated Allocation, podLevels bool) amounts {
 	return least
 }
 
-// guaranteed reports whether the pod's QoS class is Guaranteed, and bestEffort whether it is BestEffort.
-func (p *pod) guaranteed() bool { return p.qos() == corev1.PodQOSGuaranteed }
-func (p *pod) bestEffort() bool { return p.qos() == corev1.PodQOSBestEffort }
-
-// qos returns the class in the status, else the class of the spec (pkg/apis/core/v1/helper/qos).
-func (p *pod) qos() corev1.PodQOSClass {
-	if p.Status.QOSClass != "" {
-		return p.Status.QOSClass
-	}
-	parts := make([]corev1.ResourceRequirements, 0, len(p.Spec.Containers)+len(p.Spec.InitContainers))
-	if resources.IsPodLevelResourcesSet(p.Pod) {
-		parts = append(parts, *p.Spec.Resources)
-	} else {
-		for c := range allContainers(p.Pod) {
-			parts = append(parts, c.Resources)
-		}
-	}
-	class := corev1.PodQOSGuaranteed
-	hasResources := false
-	for _, r := range parts {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			requested, limit := positive(r.Requests, name), positive(r.Limits, name)
-			hasResources = hasResources || requested != nil || limit != nil
-			if limit == nil || requested != nil && requested.Cmp(*limit) != 0 {
-				class = corev1.PodQOSBurstable
-			}
-		}
-	}
-	if !hasResources {
-		return corev1.PodQOSBestEffort
-	}
-	return class
-}
-
-// positive returns the resource's quantity; nil if it is missing or not positive.
-func positive(list corev1.ResourceList, name corev1.ResourceName) *resource.Quantity {
-	if q, ok := list[name]; ok && q.Sign() > 0 {
-		return &q
-	}
-	return nil
+// mayBe reports whether the pod has a QoS class. The API server gives every pod one when it creates it; without it, any counts.
+func (p *pod) mayBe(class corev1.PodQOSClass) bool {
+	return p.Status.QOSClass == class || p.Status.QOSClass == ""
 }

@@ -110,7 +110,7 @@ func (p *pod) ownsCPUs(c *corev1.Container) int64 {
 
 // exclusivePod reports whether the static policies apply to the pod.
 func (n *node) exclusivePod(p *pod) bool {
-	return p.guaranteed() && (n.gates.minor < 34 || n.gates.on("PodLevelResourceManagers") || !resources.IsPodLevelResourcesSet(p.Pod))
+	return p.mayBe(corev1.PodQOSGuaranteed) && (n.gates.minor < 34 || n.gates.on("PodLevelResourceManagers") || !resources.IsPodLevelResourcesSet(p.Pod))
 }
 
 // granted returns the requests with which the kubelet admits the container.
