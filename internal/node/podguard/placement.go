@@ -255,36 +255,33 @@ func (n *node) lateHandlers(p *pod) *cause {
 	return nil
 }
 
-// missingFeature returns the name of a feature that the pod needs and the node will not declare. Those of the container
-// runtime are known only from the present declaration.
+// declaredFeatures are the features of a node that pods can need, with the first minor version that compares them. Those of the
+// container runtime are known only from the present declaration.
+var declaredFeatures = []struct {
+	name      string // also of the gate
+	since     int
+	ofRuntime bool
+	needs     func(*corev1.Pod) bool
+}{
+	{"RestartAllContainersOnContainerExits", 0, false, func(p *corev1.Pod) bool { return hasAny(allContainers(p), restartsAll) }},
+	{"UserNamespacesHostNetworkSupport", 36, true, func(p *corev1.Pod) bool {
+		return p.Spec.HostNetwork && p.Spec.HostUsers != nil && !*p.Spec.HostUsers
+	}},
+	{"VolumeBindMountOptions", 37, true, func(p *corev1.Pod) bool { return hasAny(allContainers(p), hasMountOptions) }},
+	{"PodCertificateMLDSA", 38, false, func(p *corev1.Pod) bool { return slices.ContainsFunc(p.Spec.Volumes, hasMLDSAKey) }},
+	{"SecurityProfileOCI", 38, true, usesOCIProfile},
+}
+
+// missingFeature returns the name of a feature that the pod needs and the node will not declare.
 func (n *node) missingFeature(p *pod) string {
 	if !n.gates.on("NodeDeclaredFeatures") {
 		return ""
 	}
-	available := func(gate string, ofRuntime bool) bool {
-		if !n.gates.on(gate) {
-			return false
+	for _, f := range declaredFeatures {
+		available := n.gates.on(f.name) && (!f.ofRuntime || slices.Contains(n.Status.DeclaredFeatures, f.name))
+		if n.gates.minor >= f.since && !available && f.needs(p.Pod) {
+			return f.name
 		}
-		if !ofRuntime {
-			return true
-		}
-		return slices.Contains(n.Status.DeclaredFeatures, gate)
-	}
-	if name := "RestartAllContainersOnContainerExits"; !available(name, false) && hasAny(allContainers(p.Pod), restartsAll) {
-		return name
-	}
-	if name := "UserNamespacesHostNetworkSupport"; n.gates.minor >= 36 && p.Spec.HostNetwork && p.Spec.HostUsers != nil &&
-		!*p.Spec.HostUsers && !available(name, true) {
-		return name
-	}
-	if name := "VolumeBindMountOptions"; n.gates.minor >= 37 && !available(name, true) && hasAny(allContainers(p.Pod), hasMountOptions) {
-		return name
-	}
-	if name := "PodCertificateMLDSA"; n.gates.minor >= 38 && !available(name, false) && slices.ContainsFunc(p.Spec.Volumes, hasMLDSAKey) {
-		return name
-	}
-	if name := "SecurityProfileOCI"; n.gates.minor >= 38 && !available(name, true) && usesOCIProfile(p.Pod) {
-		return name
 	}
 	return ""
 }
