@@ -314,12 +314,10 @@ func needsAppArmor(p *pod) bool {
 	confined := func(profile *corev1.AppArmorProfile) bool {
 		return profile != nil && profile.Type != corev1.AppArmorProfileTypeUnconfined
 	}
-	if s := p.Spec.SecurityContext; s != nil && confined(s.AppArmorProfile) {
-		return true
-	}
-	if hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
+	container := func(c *corev1.Container) bool {
 		return c.SecurityContext != nil && confined(c.SecurityContext.AppArmorProfile)
-	}) {
+	}
+	if s := p.Spec.SecurityContext; s != nil && confined(s.AppArmorProfile) || hasAny(allContainers(p.Pod), container) {
 		return true
 	}
 	for name, value := range p.Annotations {
