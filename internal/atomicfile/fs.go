@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 )
 
@@ -46,26 +47,14 @@ type OS struct{}
 var _ FS = OS{}
 
 // ReadFile implements FS. It rejects files that are not regular, because opening a FIFO, for example, would block.
-func (OS) ReadFile(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|noFollow|nonBlock, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
-	}
-	return io.ReadAll(f)
-}
+func (OS) ReadFile(name string) ([]byte, error) { return read(name, noFollow, math.MaxInt64-1) }
 
 // ReadBounded returns the content of a regular file, or of the regular file that a link names. It returns an error for any other
 // kind of file, which could block its reader, and for a file of more than limit bytes.
-func ReadBounded(name string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|nonBlock, 0)
+func ReadBounded(name string, limit int64) ([]byte, error) { return read(name, 0, limit) }
+
+func read(name string, flags int, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|nonBlock|flags, 0)
 	if err != nil {
 		return nil, err
 	}
