@@ -9,15 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/podguard"
 )
@@ -83,27 +81,15 @@ func (m Machine) StateFiles(in *podguard.Input) error {
 		read(filepath.Join(m.KubeletDir, podguard.MemoryStateFile), &in.MemoryState, podguard.DecodeMemoryState))
 }
 
-// maxFile is the size that the decoders accept, and one byte more: they reject a larger file, whatever its size.
-const maxFile = 32<<20 + 1
+// maxFile is the size that the decoders accept, in bytes.
+const maxFile = 32 << 20
 
 // read decodes a file into result; a missing file leaves it as it is.
 func read[T any](path string, result *T, decode func([]byte) (T, error)) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe must not wait for its writer
+	data, err := atomicfile.ReadBounded(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		return err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFile))
 	if err != nil {
 		return err
 	}
@@ -117,12 +103,9 @@ func read[T any](path string, result *T, decode func([]byte) (T, error)) error {
 
 // labels parses the flag --node-labels like the kubelet: a later value of a label replaces an earlier one.
 func labels(flag string) map[string]string {
-	var parsed map[string]string
-	for _, pair := range strings.Split(flag, ",") {
+	parsed := map[string]string{}
+	for pair := range strings.SplitSeq(flag, ",") {
 		if key, value, ok := strings.Cut(pair, "="); ok {
-			if parsed == nil {
-				parsed = map[string]string{}
-			}
 			parsed[strings.TrimSpace(key)] = strings.TrimSpace(value)
 		}
 	}

@@ -4,7 +4,6 @@
 package machine
 
 import (
-	"bufio"
 	"math"
 	"os"
 	"path/filepath"
@@ -52,10 +51,7 @@ func (m Machine) Total() payload.Capacity {
 
 // cpus returns the CPUs in a file of the kernel; empty if it cannot be read.
 func (m Machine) cpus(path string) cpuset.CPUSet {
-	cpus, err := podguard.ParseCPUSet(m.text(path))
-	if err != nil {
-		return cpuset.CPUSet{}
-	}
+	cpus, _ := podguard.ParseCPUSet(m.text(path)) // after an error it is empty
 	return cpus
 }
 
@@ -155,13 +151,8 @@ func (m Machine) meminfo() map[string]int64 {
 // fields returns the numbers of a file of the form name, separator, number.
 func (m Machine) fields(path, separator string) map[string]int64 {
 	values := map[string]int64{}
-	file, err := os.Open(m.Root + path)
-	if err != nil {
-		return values
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), separator)
+	for line := range strings.Lines(m.text(path)) {
+		name, rest, _ := strings.Cut(line, separator)
 		if words := strings.Fields(rest); len(words) > 0 {
 			values[name] = number(words[0])
 		}
@@ -171,10 +162,7 @@ func (m Machine) fields(path, separator string) map[string]int64 {
 
 // text returns the content of a small file of the kernel, without spaces around it; empty if it cannot be read.
 func (m Machine) text(path string) string {
-	data, err := os.ReadFile(m.Root + path)
-	if err != nil {
-		return ""
-	}
+	data, _ := os.ReadFile(m.Root + path)
 	return strings.TrimSpace(string(data))
 }
 
