@@ -7,14 +7,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -108,33 +107,24 @@ func usableClientCA(file string) Verdict {
 }
 
 func readClientCA(file string) Verdict {
-	// Opening a device can have side effects. O_NONBLOCK covers a FIFO that replaces the file at this moment.
-	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return Verdict{Outcome: Rejected, Message: file + " is not a regular file"}
-	}
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	// Opening a device can have side effects. Most files of /proc are empty, and some block their readers.
+	info, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Verdict{Outcome: Rejected, Message: file + " does not exist"}
 	case err != nil:
 		return Verdict{Outcome: CouldNotTell, Message: err.Error()}
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return Verdict{Outcome: CouldNotTell, Message: err.Error()}
 	case !info.Mode().IsRegular():
 		return Verdict{Outcome: Rejected, Message: file + " is not a regular file"}
-	case info.Size() == 0: // also most files of /proc, some of which block readers
+	case info.Size() == 0:
 		return Verdict{Outcome: Rejected, Message: file + " is empty"}
+	case info.Size() > maxClientCA:
+		return Verdict{Outcome: Rejected, Message: fmt.Sprintf("%s is larger than the limit of %d bytes", file, maxClientCA)}
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxClientCA+1))
+	data, err := atomicfile.ReadBounded(file, maxClientCA)
 	switch {
 	case err != nil:
 		return Verdict{Outcome: CouldNotTell, Message: err.Error()}
-	case len(data) > maxClientCA:
-		return Verdict{Outcome: Rejected, Message: fmt.Sprintf("%s is larger than the limit of %d bytes", file, maxClientCA)}
 	case !x509.NewCertPool().AppendCertsFromPEM(data):
 		return Verdict{Outcome: Rejected, Message: file + " contains no certificate"}
 	}
