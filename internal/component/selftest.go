@@ -5,7 +5,7 @@ package component
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -54,84 +54,67 @@ type SelfTestStep struct {
 // (initFile, see CheckLocal). It takes seconds, does not start the kubelet and changes nothing.
 func (h *DryRunner) SelfTest(ctx context.Context, initFile string) SelfTest {
 	var t SelfTest
-	step := func(ok bool, name, message string) bool {
+	step := func(ok bool, name, message string) {
 		t.Steps = append(t.Steps, SelfTestStep{name, ok, message})
-		return ok
 	}
-	fail := func(message string) SelfTest {
-		t.Message = message
+	fail := func(name, message, conclusion string) SelfTest {
+		step(false, name, message)
+		t.Message = conclusion
 		return t
+	}
+	// notAccepted is the end of a test whose configuration the kubelet did not accept.
+	notAccepted := func(name string, v Verdict) SelfTest {
+		t.Unknown = v.Outcome == CouldNotTell
+		message := v.Outcome.String() + ": " + v.Message
+		return fail(name, message, name+" is "+message)
 	}
 	version, err := h.k.Version(ctx)
 	if err != nil {
-		step(false, "version", err.Error())
-		return fail("the kubelet does not report a version: " + err.Error())
+		return fail("version", err.Error(), "the kubelet does not report a version: "+err.Error())
 	}
 	t.Version = version
 	step(true, "version", version)
 
 	if _, err := h.probe(ctx); err != nil {
-		step(false, "dry run", err.Error())
-		return fail(err.Error())
+		return fail("dry run", err.Error(), err.Error())
 	}
 	step(true, "dry run", "stops before it starts anything, and refuses unknown fields")
 
 	local := h.CheckLocal(ctx, initFile)
 	t.Limits = append(t.Limits, local.Limits...)
 	if local.Outcome != Accepted {
-		step(false, localName, local.Outcome.String()+": "+local.Message)
-		t.Unknown = local.Outcome == CouldNotTell
-		return fail(fmt.Sprintf("%s is %s: %s", localName, local.Outcome, local.Message))
+		return notAccepted(localName, local)
 	}
 	step(true, localName, "accepted")
 	if local.Effective == nil {
-		step(false, "effective configuration", noDump.Message)
-		return fail(noDump.Message)
+		return fail("effective configuration", noDump.Message, noDump.Message)
 	}
 	step(true, "effective configuration", "printed")
 
-	for _, candidate := range harmlessCandidates() {
-		v := h.Check(ctx, candidate.Candidate, initFile)
+	// Candidates without relevant changes, each for one feature.
+	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
+	for _, candidate := range []struct {
+		name string
+		data []byte
+	}{
+		{"an empty drop-in", empty},
+		{"a drop-in that logs in JSON", append(empty, "logging: {format: json}\n"...)},
+	} {
+		v := h.Check(ctx, Candidate{Data: candidate.data, Dropin: true}, initFile)
 		protected, compared := v.CheckProtected(h.Protected)
 		switch {
 		case v.Outcome != Accepted:
-			step(false, candidate.name, v.Outcome.String()+": "+v.Message)
-			t.Unknown = v.Outcome == CouldNotTell
-			return fail(fmt.Sprintf("%s is %s: %s", candidate.name, v.Outcome, v.Message))
+			return notAccepted(candidate.name, v)
 		case !compared || protected != "":
-			step(false, candidate.name, protected)
-			return fail("no configuration can be adopted: " + protected)
+			return fail(candidate.name, protected, "no configuration can be adopted: "+protected)
 		}
 		step(v.Stage == 2 && v.Message == "", candidate.name, strings.TrimSuffix("accepted; "+v.Message, "; "))
 		for _, limit := range v.Limits {
-			if limit.Reason == LimitValidationOnly && !t.has(limit.Reason) {
+			if !slices.Contains(t.Limits, limit) {
 				t.Limits = append(t.Limits, limit)
 			}
 		}
 	}
 	t.Supported = true
 	return t
-}
-
-func (t *SelfTest) has(reason string) bool {
-	for _, l := range t.Limits {
-		if l.Reason == reason {
-			return true
-		}
-	}
-	return false
-}
-
-type namedCandidate struct {
-	name string
-	Candidate
-}
-
-// harmlessCandidates returns candidates without relevant changes, each for one feature.
-func harmlessCandidates() []namedCandidate {
-	empty := emptyConfig(payload.UpstreamAPIVersion, payload.KubeletKind)
-	return []namedCandidate{
-		{"an empty drop-in", Candidate{Data: empty, Dropin: true}},
-		{"a drop-in that logs in JSON", Candidate{Data: append(empty, "logging: {format: json}\n"...), Dropin: true}},
-	}
 }
