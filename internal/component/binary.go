@@ -34,22 +34,19 @@ func identify(name, path string) (Identity, error) {
 		}
 		path = found
 	}
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
+	resolved, err := filepath.Abs(path)
+	if err == nil {
+		resolved, err = filepath.EvalSymlinks(resolved)
 	}
-	resolved, err := filepath.EvalSymlinks(absolute)
-	if errors.Is(err, os.ErrNotExist) {
-		return Identity{}, fmt.Errorf("there is no %s at %s: %w", name, path, os.ErrNotExist)
-	}
-	if err != nil {
-		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
-	}
-	info, err := os.Stat(resolved)
-	if err != nil {
-		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(resolved)
 	}
 	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return Identity{}, fmt.Errorf("there is no %s at %s: %w", name, path, os.ErrNotExist)
+	case err != nil:
+		return Identity{}, fmt.Errorf("%s %s: %w", name, path, err)
 	case info.IsDir():
 		return Identity{}, fmt.Errorf("the %s at %s is a directory", name, path)
 	case !info.Mode().IsRegular():
