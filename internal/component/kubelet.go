@@ -19,7 +19,6 @@ type Kubelet struct {
 	Config               string
 	ConfigDir            string
 	Kubeconfig           string
-	BootstrapKubeconfig  string
 	HostnameOverride     string
 	RootDir              string // default /var/lib/kubelet
 	CertDir              string // default /var/lib/kubelet/pki
@@ -58,7 +57,6 @@ func ParseKubelet(argv []string) (*Kubelet, error) {
 		Config:               value("config", ""),
 		ConfigDir:            value("config-dir", ""),
 		Kubeconfig:           value("kubeconfig", ""),
-		BootstrapKubeconfig:  value("bootstrap-kubeconfig", ""),
 		HostnameOverride:     value("hostname-override", ""),
 		RootDir:              value("root-dir", defaultRootDir),
 		CertDir:              value("cert-dir", defaultCertDir),

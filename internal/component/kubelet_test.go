@@ -36,7 +36,7 @@ func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
 		{"a negative number", []string{"--pod-max-pids", "-1", "--cert-dir=/c"}, Kubelet{CertDir: "/c"}},
 		{"an unknown flag with a value", []string{"--future", "x", "--config=/a"}, Kubelet{Config: "/a"}},
 		{"an unknown flag without", []string{"--future", "--config=/a"}, Kubelet{Config: "/a"}},
-		{"a value with an equals sign", []string{"--feature-gates=A=true,B=false", "--bootstrap-kubeconfig=/b=c"}, Kubelet{BootstrapKubeconfig: "/b=c"}},
+		{"a value with an equals sign", []string{"--feature-gates=A=true,B=false", "--kubeconfig=/b=c"}, Kubelet{Kubeconfig: "/b=c"}},
 		{"verbosity in every spelling", []string{"-v", "2", "-v=3", "-v4", "--v=5", "--v", "6", "--config=/a"}, Kubelet{Config: "/a"}},
 		{"two dashes at the end", []string{"--config=/a", "--"}, Kubelet{Config: "/a"}},
 	} {
