@@ -113,20 +113,18 @@ func last(flags []flag, name string) (value string, given bool) {
 
 // without returns the arguments of all other flags, in order.
 func without(flags []flag, names ...string) []string {
-	var args []string
-	for _, f := range flags {
-		if !slices.Contains(names, f.name) {
-			args = append(args, f.tokens...)
-		}
-	}
-	return args
+	return arguments(flags, func(f flag) bool { return !slices.Contains(names, f.name) })
 }
 
 // only returns the arguments of the flags with this name, in order.
 func only(flags []flag, name string) []string {
+	return arguments(flags, func(f flag) bool { return f.name == name })
+}
+
+func arguments(flags []flag, selected func(flag) bool) []string {
 	var args []string
 	for _, f := range flags {
-		if f.name == name {
+		if selected(f) {
 			args = append(args, f.tokens...)
 		}
 	}
