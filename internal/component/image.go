@@ -4,6 +4,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,15 +36,16 @@ func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, 
 	if err != nil {
 		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
+	i := &image{reference: reference, scratch: scratchDir, log: log}
 	if name == "kubelet" {
-		i := &image{reference: reference, scratch: scratchDir, log: log}
 		path, err := i.extract(name)
 		if err != nil {
 			return nil, err
 		}
 		return New(name, path, scratchDir, log)
 	}
-	return newKubeProxyImage(reference, scratchDir, log), nil
+	i.path = "/usr/local/bin/kube-proxy" // as in kubeadm's DaemonSet
+	return newKubeProxyWith(i, scratchDir, log), nil
 }
 
 // extract copies a program out of the image, and returns its path.
@@ -223,14 +224,6 @@ func (i *image) ctr(ctx context.Context, args ...string) (string, error) {
 	}
 }
 
-func ctrNamespace() string {
-	if namespace := os.Getenv("CONTAINERD_NAMESPACE"); namespace != "" {
-		return namespace
-	}
-	return "k8s.io"
-}
+func ctrNamespace() string { return cmp.Or(os.Getenv("CONTAINERD_NAMESPACE"), "k8s.io") }
 
-func ctrEnv() []string {
-	env := slices.DeleteFunc(dryRunEnv(""), func(kv string) bool { return strings.HasPrefix(kv, "CONTAINERD_NAMESPACE=") })
-	return append(env, "CONTAINERD_NAMESPACE="+ctrNamespace())
-}
+func ctrEnv() []string { return append(dryRunEnv(""), "CONTAINERD_NAMESPACE="+ctrNamespace()) }

@@ -37,12 +37,6 @@ func newKubeProxy(path, scratchDir string, log *slog.Logger) *binary {
 	return newKubeProxyWith(program{"kube-proxy", path}, scratchDir, log)
 }
 
-// newKubeProxyImage uses the path of the binary in kubeadm's DaemonSet.
-func newKubeProxyImage(reference, scratchDir string, log *slog.Logger) *binary {
-	r := &image{reference: reference, path: "/usr/local/bin/kube-proxy", scratch: scratchDir, log: log}
-	return newKubeProxyWith(r, scratchDir, log)
-}
-
 func newKubeProxyWith(r runner, scratchDir string, log *slog.Logger) *binary {
 	return &binary{
 		name: "kube-proxy", kind: kubeProxyKind, runner: r,
@@ -111,9 +105,7 @@ func (p *kubeProxyValidator) dryRun(ctx context.Context, id Identity, data []byt
 // kubeProxyEnv removes what a kube-proxy that continued after the dry run would need: the programs that change rules,
 // and the address of the API server if this process runs in a pod.
 func kubeProxyEnv(tmp string) []string {
-	env := slices.DeleteFunc(dryRunEnv(tmp), func(kv string) bool {
-		return strings.HasPrefix(kv, "PATH=") || strings.HasPrefix(kv, "KUBERNETES_SERVICE_")
-	})
+	env := slices.DeleteFunc(dryRunEnv(tmp), func(kv string) bool { return strings.HasPrefix(kv, "KUBERNETES_SERVICE_") })
 	return append(env, "PATH="+tmp)
 }
 

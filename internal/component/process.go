@@ -104,15 +104,12 @@ func execute(ctx context.Context, p process, out *outputReader) exitStatus {
 // dryRunEnv returns the environment without the variables of systemd, and with another TMPDIR.
 func dryRunEnv(tmp string) []string {
 	removed := []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
-	if tmp != "" {
-		removed = append(removed, "TMPDIR")
-	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(removed, name)
 	})
 	if tmp != "" {
-		env = append(env, "TMPDIR="+tmp)
+		env = append(env, "TMPDIR="+tmp) // the last value of a variable counts
 	}
 	return env
 }
