@@ -4,6 +4,7 @@
 package component
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,10 +156,7 @@ func (h *DryRunner) addOrigins(v *Verdict, config configuration, bare result) {
 		c.withoutFlags = h.k.setVerbosity(v.Effective, config, false) // -v is the only flag of every dry run
 	}
 	if c.withFlags == nil || c.withoutFlags == nil {
-		why := bare.message
-		if why == "" {
-			why = "the kubelet did not print its configuration"
-		}
+		why := cmp.Or(bare.message, "the kubelet did not print its configuration")
 		v.Warnings = append(v.Warnings, clip("cannot tell which fields are overridden by flags: "+why, maxMessage))
 		return
 	}
@@ -180,10 +178,7 @@ func (h *DryRunner) addOrigins(v *Verdict, config configuration, bare result) {
 func (c *check) addLocal(v *Verdict, local result) {
 	v.Local = local.effective
 	if v.Local == nil {
-		why := local.message
-		if why == "" {
-			why = "the kubelet did not print it"
-		}
+		why := cmp.Or(local.message, "the kubelet did not print it")
 		v.Warnings = append(v.Warnings, clip("the effective local configuration is unknown: "+why, maxMessage))
 	}
 	v.Hidden = c.maskedDifferences(v.Effective, v.Local)
