@@ -45,10 +45,10 @@ func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 	if a.outcome != Accepted {
 		return capabilities{id: id}, fmt.Errorf("the dry run does not work with this kubelet: %s", a.message)
 	}
+	fields := emptyFields(payload.UpstreamAPIVersion, h.missingRuntime())
+	fields["evenkeelUnknownField"] = true
 	unknownFieldResult := make(chan result, 1)
-	go func() {
-		unknownFieldResult <- h.run(ctx, dryRun{stage: 1, config: wholeConfig(unknownFieldConfig(h.missingRuntime()))})
-	}()
+	go func() { unknownFieldResult <- h.runFields(ctx, fields) }()
 	shape, err := h.learnShape(ctx, a.dumps, apiVersion)
 	unknownField := <-unknownFieldResult
 	switch {
@@ -65,12 +65,6 @@ func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 	return h.probed, nil
 }
 
-// unknownFieldConfig is an empty configuration with a field that no kubelet knows.
-func unknownFieldConfig(endpoint string) []byte {
-	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nfailCgroupV1: false\ncontainerRuntimeEndpoint: %s\nevenkeelUnknownField: true\n",
-		payload.UpstreamAPIVersion, payload.KubeletKind, endpoint)
-}
-
 // learnShape learns the form of a binary's dump from the dump of an empty configuration; nil if it prints none. An
 // error means that it is unknown for now.
 func (h *DryRunner) learnShape(ctx context.Context, dumps []string, apiVersion string) (*dumpShape, error) {
@@ -80,11 +74,10 @@ func (h *DryRunner) learnShape(ctx context.Context, dumps []string, apiVersion s
 		return nil, nil
 	}
 	empty, omits := findDump(dumps, anchorFields)
-	data, err := json.Marshal(shape.probeConfig(empty, emptyFields(apiVersion, h.missingRuntime())))
-	if err != nil || !omits {
-		return shape, err
+	if !omits {
+		return shape, nil
 	}
-	a := h.run(ctx, dryRun{stage: 1, config: wholeConfig(data), shape: anchorShape})
+	a := h.runFields(ctx, shape.probeConfig(empty, emptyFields(apiVersion, h.missingRuntime())))
 	if a.outcome == CouldNotTell {
 		return nil, errors.New(a.message)
 	}
@@ -102,7 +95,11 @@ func (h *DryRunner) missingRuntime() string {
 }
 
 func (h *DryRunner) runEmpty(ctx context.Context, apiVersion string) result {
-	data, err := json.Marshal(emptyFields(apiVersion, h.missingRuntime()))
+	return h.runFields(ctx, emptyFields(apiVersion, h.missingRuntime()))
+}
+
+func (h *DryRunner) runFields(ctx context.Context, fields map[string]any) result {
+	data, err := json.Marshal(fields)
 	if err != nil {
 		return result{message: err.Error()}
 	}
