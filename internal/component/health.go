@@ -56,14 +56,8 @@ type Health struct {
 // NewHealth returns a client for a URL from HealthzURL.
 func NewHealth(url string) *Health {
 	return &Health{url: url, client: &http.Client{
-		Timeout: healthTimeout,
-		Transport: &http.Transport{
-			Proxy:               nil, // the address is local
-			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
-			MaxIdleConns:        1,
-			IdleConnTimeout:     time.Minute,
-			MaxIdleConnsPerHost: 1,
-		},
+		Timeout:   healthTimeout,
+		Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}, // without a proxy: the address is local
 	}}
 }
 
