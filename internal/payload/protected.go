@@ -268,9 +268,15 @@ func lookupField(path string) *name {
 func (p Protection) Violations(effective, local map[string]any, hidden []string) []Difference {
 	found := map[string]Difference{}
 	compare("", effective, local, func(path string, value, local any) {
-		if p.protects(path) && !p.allows(path, value, local) {
-			found[path] = p.violation(path, value, local)
+		limit := p.limits[path]
+		if !p.protects(path) || limit != nil && limit.Allows(value, local) {
+			return
 		}
+		d := newDifference(path, value, local)
+		if limit != nil {
+			d.Limit = limit.Description
+		}
+		found[path] = d
 	})
 	for _, path := range hidden {
 		if _, seen := found[path]; !seen && p.protects(path) {
@@ -286,20 +292,6 @@ func (p Protection) Violations(effective, local map[string]any, hidden []string)
 		}
 	}
 	return violations
-}
-
-// allows reports whether the limit of a protected field allows this value.
-func (p Protection) allows(path string, value, local any) bool {
-	limit := p.limits[path]
-	return limit != nil && limit.Allows(value, local)
-}
-
-func (p Protection) violation(path string, value, local any) Difference {
-	d := newDifference(path, value, local)
-	if limit := p.limits[path]; limit != nil {
-		d.Limit = limit.Description
-	}
-	return d
 }
 
 // anyBelow reports whether the sorted list all has a path below path.
