@@ -4,6 +4,7 @@
 package payload
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,8 +25,7 @@ type rule struct {
 	tiers      []tier // one without upTo for a plain percentage
 	plus       int64
 	perPod     int64
-	perCPU     *big.Rat // of maxPods
-	perGiB     *big.Rat // of maxPods
+	rates      []rate // of maxPods
 	min, max   int64
 	maxPercent *big.Rat
 	words      string
@@ -37,22 +37,33 @@ type tier struct {
 	percent *big.Rat
 }
 
+// rate is a number of pods for each part of a capacity.
+type rate struct {
+	pods *big.Rat
+	of   *unit
+	part int64 // in the base of the unit
+	noun string
+}
+
 // unit is what a rule computes, and how it is written.
 type unit struct {
 	resource string
-	step     int64 // results are rounded down to a multiple of it, in the base
-	milli    bool  // the base is a thousandth
+	noun     string // behind an amount
+	example  string
+	step     int64          // results are rounded down to a multiple of it, in the base
+	base     resource.Scale // of amounts
 	format   resource.Format
 	limit    int64 // of an amount, in the base
 	capacity func(Capacity) int64
 }
 
 var (
-	cpus    = &unit{"cpu", 1, true, resource.DecimalSI, 1000 << 20, func(c Capacity) int64 { return c.CPU }}
-	memory  = &unit{"memory", 1 << 20, false, resource.BinarySI, 1 << 56, func(c Capacity) int64 { return c.Memory }}
-	storage = &unit{"ephemeral-storage", 1 << 20, false, resource.BinarySI, 1 << 56, func(c Capacity) int64 { return c.EphemeralStorage }}
-	pids    = &unit{"pid", 1, false, resource.DecimalSI, math.MaxInt32, func(c Capacity) int64 { return c.PIDs }}
-	pods    = &unit{"pods", 1, false, resource.DecimalSI, math.MaxInt32, nil}
+	cpus    = &unit{"cpu", " CPU", "500m", 1, resource.Milli, resource.DecimalSI, 1000 << 20, func(c Capacity) int64 { return c.CPU }}
+	memory  = &unit{"memory", "", "100Mi", 1 << 20, 0, resource.BinarySI, 1 << 56, func(c Capacity) int64 { return c.Memory }}
+	storage = &unit{"ephemeral-storage", "", "1Gi", 1 << 20, 0, resource.BinarySI, 1 << 56,
+		func(c Capacity) int64 { return c.EphemeralStorage }}
+	pids = &unit{"pid", " PIDs", "1000", 1, 0, resource.DecimalSI, math.MaxInt32, func(c Capacity) int64 { return c.PIDs }}
+	pods = &unit{"pods", "", "110", 1, 0, resource.DecimalSI, math.MaxInt32, nil}
 )
 
 const fieldMaxPods = "maxPods"
@@ -131,9 +142,9 @@ func (f *flattener) rule(r *rule, terms map[string]any) string {
 		case "percent":
 			r.tiers = append(r.tiers, tier{percent: f.number(at, value, 100, false)})
 		case "perCPU":
-			r.perCPU = f.number(at, value, 1<<20, false)
+			r.rates = append(r.rates, rate{f.number(at, value, 1<<20, false), cpus, 1000, "CPU"})
 		case "perGiB":
-			r.perGiB = f.number(at, value, 1<<20, false)
+			r.rates = append(r.rates, rate{f.number(at, value, 1<<20, false), memory, 1 << 30, "GiB of memory"})
 		case "tiers":
 			if _, both := terms["percent"]; both {
 				f.errs.add(ProblemRule, at, "percent and tiers exclude each other")
@@ -144,7 +155,7 @@ func (f *flattener) rule(r *rule, terms map[string]any) string {
 	if len(f.errs) > before {
 		return ""
 	}
-	if r.tiers == nil && r.plus == 0 && r.perPod == 0 && r.perCPU == nil && r.perGiB == nil {
+	if r.tiers == nil && r.plus == 0 && r.perPod == 0 && r.rates == nil {
 		f.errs.add(ProblemRule, r.at, "computes nothing: a rule has at least one of percent, tiers, perPod, perCPU, perGiB and plus")
 	}
 	if r.max > 0 && r.min > r.max {
@@ -212,95 +223,79 @@ func (f *flattener) number(at string, value any, most int64, zero bool) *big.Rat
 // amount decodes a quantity of at least least, in the base of the unit.
 func (f *flattener) amount(of *unit, at string, value any, least int64) int64 {
 	const maxLength = 24
-	text, ok := value.(string)
-	if n, number := value.(json.Number); number {
-		text, ok = string(n), true
-	}
-	q, err := resource.Quantity{}, error(nil)
-	if ok = ok && len(text) <= maxLength; ok {
-		q, err = ParseQuantity(text)
-	}
-	limit := of.limit
-	if of.milli {
-		limit /= 1000
-	}
-	fits := of.format == resource.BinarySI || !strings.HasSuffix(text, "i")
-	if ok && err == nil && fits && q.Sign() > 0 && q.CmpInt64(limit) <= 0 {
-		n := q.Value()
-		exact := q.CmpInt64(n) == 0
-		if of.milli {
-			n = q.MilliValue()
-			exact = q.Cmp(*resource.NewMilliQuantity(n, of.format)) == 0
-		}
-		if exact && n >= least {
-			return n
+	text := fmt.Sprint(value) // that of a mapping or a list is no quantity
+	if len(text) <= maxLength && (of.format == resource.BinarySI || !strings.HasSuffix(text, "i")) {
+		q, err := ParseQuantity(text)
+		if err == nil && q.Sign() > 0 && q.Cmp(of.quantity(of.limit)) <= 0 {
+			if n := q.ScaledValue(of.base); n >= least && q.Cmp(of.quantity(n)) == 0 {
+				return n
+			}
 		}
 	}
-	example := map[*unit]string{cpus: "500m", memory: "100Mi", storage: "1Gi", pids: "1000", pods: "110"}[of]
 	f.errs.add(ProblemRule, at, fmt.Sprintf("must be an amount of %s from %s to %s, such as %s, not %s", of.resource, of.text(least),
-		of.text(of.limit), example, describe(value)))
+		of.text(of.limit), of.example, describe(value)))
 	return least
+}
+
+// quantity returns an amount that is given in the base.
+func (u *unit) quantity(n int64) resource.Quantity {
+	q := resource.NewScaledQuantity(n, u.base)
+	q.Format = u.format
+	return *q
 }
 
 // text writes an amount as the kubelet reads it.
 func (u *unit) text(n int64) string {
-	if u.milli {
-		return resource.NewMilliQuantity(n, u.format).String()
-	}
-	return resource.NewQuantity(n, u.format).String()
+	q := u.quantity(n)
+	return q.String()
 }
 
 // describe returns the rule in words.
 func (r *rule) describe() string {
-	var sum, limits []string
+	var parts []string
 	percent := func(p *big.Rat) string {
 		return strings.TrimRight(strings.TrimRight(p.FloatString(maxDecimals), "0"), ".") + "%"
 	}
-	from, noun := int64(0), map[*unit]string{cpus: " CPU", pids: " PIDs"}[r.of]
+	from := int64(0)
 	for i, t := range r.tiers {
 		part := "the rest"
 		switch {
 		case len(r.tiers) == 1 && t.upTo == 0:
 			part = r.of.resource
 		case i == 0:
-			part = "the first " + r.of.text(t.upTo) + noun
+			part = "the first " + r.of.text(t.upTo) + r.of.noun
 		case t.upTo > 0:
-			part = "the next " + r.of.text(t.upTo-from) + noun
+			part = "the next " + r.of.text(t.upTo-from) + r.of.noun
 		}
 		from = t.upTo
-		sum = append(sum, percent(t.percent)+" of "+part)
+		parts = append(parts, percent(t.percent)+" of "+part)
 	}
 	var per []string
-	for _, p := range []struct {
-		n  *big.Rat
-		of string
-	}{{r.perCPU, "CPU"}, {r.perGiB, "GiB of memory"}} {
-		if p.n != nil {
-			per = append(per, strings.TrimSuffix(percent(p.n), "%")+" per "+p.of)
-		}
+	for _, rate := range r.rates {
+		per = append(per, strings.TrimSuffix(percent(rate.pods), "%")+" per "+rate.noun)
 	}
 	if len(per) == 2 {
 		per = []string{"the smaller of " + per[0] + " and " + per[1]}
 	}
-	sum = append(sum, per...)
+	parts = append(parts, per...)
 	if r.perPod > 0 {
-		sum = append(sum, r.of.text(r.perPod)+" per pod of maxPods")
+		parts = append(parts, r.of.text(r.perPod)+" per pod of maxPods")
 	}
-	if r.plus > 0 && len(sum) == 0 {
-		sum = append(sum, r.of.text(r.plus))
+	if r.plus > 0 && len(parts) == 0 {
+		parts = append(parts, r.of.text(r.plus))
 	} else if r.plus > 0 {
-		sum = append(sum, "plus "+r.of.text(r.plus))
+		parts = append(parts, "plus "+r.of.text(r.plus))
 	}
 	if r.min > 0 {
-		limits = append(limits, "at least "+r.of.text(r.min))
+		parts = append(parts, "at least "+r.of.text(r.min))
 	}
 	if r.max > 0 {
-		limits = append(limits, "at most "+r.of.text(r.max))
+		parts = append(parts, "at most "+r.of.text(r.max))
 	}
 	if r.maxPercent != nil {
-		limits = append(limits, "at most "+percent(r.maxPercent)+" of "+r.of.resource)
+		parts = append(parts, "at most "+percent(r.maxPercent)+" of "+r.of.resource)
 	}
-	return printable.Truncate(strings.Join(append(sum, limits...), ", "), maxWords)
+	return printable.Truncate(strings.Join(parts, ", "), maxWords)
 }
 
 const (
@@ -362,27 +357,18 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, error) {
 	return r.of.text(steps.Int64()), nil
 }
 
-// perMachine returns the smaller of perCPU and perGiB for a machine, or the resource whose capacity is not known.
-func (r *rule) perMachine(c Capacity) (n *big.Rat, unknown string) {
-	for _, per := range []struct {
-		n          *big.Rat
-		of         *unit
-		base, each int64
-	}{{r.perCPU, cpus, c.CPU, 1000}, {r.perGiB, memory, c.Memory, 1 << 30}} {
-		if per.n == nil {
-			continue
+// perMachine returns the smallest of the rates on a machine, or the resource whose capacity is not known.
+func (r *rule) perMachine(c Capacity) (least *big.Rat, unknown string) {
+	for _, rate := range r.rates {
+		has := rate.of.capacity(c)
+		if has <= 0 {
+			return nil, rate.of.resource
 		}
-		if per.base <= 0 {
-			return nil, per.of.resource
-		}
-		if m := new(big.Rat).Mul(per.n, big.NewRat(per.base, per.each)); n == nil || m.Cmp(n) < 0 {
-			n = m
+		if n := new(big.Rat).Mul(rate.pods, big.NewRat(has, rate.part)); least == nil || n.Cmp(least) < 0 {
+			least = n
 		}
 	}
-	if n == nil {
-		n = new(big.Rat)
-	}
-	return n, ""
+	return cmp.Or(least, new(big.Rat)), ""
 }
 
 func percentOf(percent *big.Rat, n int64) *big.Rat {
