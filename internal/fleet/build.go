@@ -66,8 +66,8 @@ func Build(o Objects) rollout.Input {
 	in.TargetFailed = FailureOf(st, o.Revisions[target.Name], in.Target.Number, target.SHA256)
 	in.PassPauses = err == nil && o.Template.Pinned && in.TargetFailed == "" && Succeeded(st, target.SHA256)
 	in.Trial, in.AnyTrial = DefaultTrial, true
-	if d := o.Template.Trial.Duration; d != nil {
-		in.Trial, in.AnyTrial = min(*d, MaxTrialLength), false
+	if d := o.Template.Trial.ConfigTrialDuration; d != nil {
+		in.Trial, in.AnyTrial = min(d.Duration, MaxTrialLength), false
 	}
 	in.LastSucceeded, in.LastSucceededGone = lastSucceeded(st, o.Revisions, target)
 	in.Stopped = append(stopped(st, o.Revisions, target.Name), o.StoppedElsewhere...)
@@ -94,8 +94,8 @@ func Build(o Objects) rollout.Input {
 // is not nil, there is no valid content.
 type Template struct {
 	Content payload.Payload
-	Trial   payload.TrialSettings // the trial terms of Content
-	Pinned  bool                  // Content is that of the pinned revision
+	Trial   v1alpha1.TrialTerms // the trial terms of Content
+	Pinned  bool                // Content is that of the pinned revision
 	Err     error
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -34,7 +35,7 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 		p, err := FromConfigMap(&cm)
 		assert.OK(t, err)
 		assert.OK(t, assert.Err(p.Resolve(machine)))
-		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v, rules: %d", p.Key, string(p.Data) != string(p.upstream), p.Trial != (TrialSettings{}), len(p.Rules())))
+		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v, rules: %d", p.Key, string(p.Data) != string(p.upstream), p.Trial != (v1alpha1.TrialTerms{}), len(p.Rules())))
 	}
 	want := []string{"kubelet, grouped: false, trial: false, rules: 0", "kubelet-dropin, grouped: true, trial: true, rules: 0", "kubelet-dropin, grouped: true, trial: false, rules: 4"}
 	assert.That(t, slices.Equal(seen, want), "the examples are %q, want %q", seen, want)

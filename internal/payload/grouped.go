@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // Keys of the grouped form that are not groups.
@@ -174,7 +176,7 @@ func (p *Payload) flatten(grouped map[string]any) (map[string]any, error) {
 
 type flattener struct {
 	fields map[string]any
-	trial  TrialSettings
+	trial  v1alpha1.TrialTerms
 	found  []*rule
 	errs   fieldErrors
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -46,7 +47,7 @@ experimental: {featureGates: {A: true}}
 			assert.That(t, err == nil && diff == "", "upstream: %v %s", err, diff)
 			assert.That(t, string(p.Data) == text && p.SHA256 == Digest(key, []byte(text)),
 				"data %q, sha256 %s: not those of the original", p.Data, p.SHA256)
-			if p.Trial.Duration == nil || p.Trial.Duration.String() != "30m0s" || *p.Trial.CrashLoopThreshold != 0 || !p.Trial.AllowPodLoss {
+			if p.Trial.ConfigTrialDuration == nil || p.Trial.ConfigTrialDuration.Duration != 30*time.Minute || *p.Trial.CrashLoopThreshold != 0 || !p.Trial.AllowPodLoss {
 				t.Errorf("trial %+v", p.Trial)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -35,7 +36,7 @@ func checkLossless(t rapid.TB, fields map[string]any) {
 	trial := p.Trial
 	assert.Must(t, refused == nil, "%v, in %v", refused, grouped)
 	diff := cmp.Diff(want, got)
-	assert.Must(t, diff == "" && trial == (TrialSettings{}), "trial %v, %s", trial, diff)
+	assert.Must(t, diff == "" && trial == (v1alpha1.TrialTerms{}), "trial %v, %s", trial, diff)
 }
 
 func TestEverySingleFieldSurvivesGroupingAndFlattening(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -38,10 +38,10 @@ const maxIndented = 64 << 10
 
 // Payload is a configuration as assigned to a node. A kubelet can only receive what Resolve returns.
 type Payload struct {
-	Key    string        // KeyKubelet or KeyKubeletDropin
-	Data   []byte        // exact bytes of the value
-	SHA256 string        // hex of sha256(Key + "\n" + Data)
-	Trial  TrialSettings // settings in the payload; zero for an upstream KubeletConfiguration
+	Key    string              // KeyKubelet or KeyKubeletDropin
+	Data   []byte              // exact bytes of the value
+	SHA256 string              // hex of sha256(Key + "\n" + Data)
+	Trial  v1alpha1.TrialTerms // settings in the payload; zero for an upstream KubeletConfiguration
 	// Fields are the fields of the upstream form, to be shown and compared: a rule is a text, in words. Numbers are int64 or float64.
 	Fields map[string]any
 
@@ -56,13 +56,6 @@ func (p *Payload) Shown(path string) string {
 		return GroupedPath(path)
 	}
 	return path
-}
-
-// TrialSettings has the trial settings of a payload. For nil or false the agent's flags apply.
-type TrialSettings struct {
-	Duration           *time.Duration
-	CrashLoopThreshold *int
-	AllowPodLoss       bool
 }
 
 // Problem is the reason for which a payload was rejected, in CamelCase.

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -38,7 +39,7 @@ func TestAPayloadKeepsItsBytesAndTheirDigest(t *testing.T) {
 	if p.Fields["maxPods"] != int64(120) {
 		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
 	}
-	assert.That(t, p.Trial == (TrialSettings{}), "an upstream payload asks for no trial of its own, got %+v", p.Trial)
+	assert.That(t, p.Trial == (v1alpha1.TrialTerms{}), "an upstream payload asks for no trial of its own, got %+v", p.Trial)
 }
 
 func TestTheDigestCoversKeyNewlineAndData(t *testing.T) {

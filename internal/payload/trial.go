@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
@@ -20,8 +22,8 @@ const (
 )
 
 // trial decodes the trial settings of a grouped configuration.
-func (f *fieldErrors) trial(value any) TrialSettings {
-	var t TrialSettings
+func (f *fieldErrors) trial(value any) v1alpha1.TrialTerms {
+	var t v1alpha1.TrialTerms
 	settings, ok := value.(map[string]any)
 	if !ok {
 		f.add(ProblemTrial, keyTrial, "must be a mapping of fields, not "+describe(value))
@@ -42,14 +44,14 @@ func (f *fieldErrors) trial(value any) TrialSettings {
 			if err != nil || d <= 0 || d > MaxTrialDuration {
 				refuse(`must be a duration over 0 and up to 168h, such as "30m"`)
 			}
-			t.Duration = &d
+			t.ConfigTrialDuration = &metav1.Duration{Duration: d}
 		case "crashLoopThreshold":
 			number, _ := value.(json.Number)
-			n, err := strconv.Atoi(string(number))
+			n, err := strconv.ParseInt(string(number), 10, 32)
 			if err != nil || n < 0 || n > MaxCrashLoopThreshold {
 				refuse("must be a whole number from 0 to 10")
 			}
-			t.CrashLoopThreshold = &n
+			t.CrashLoopThreshold = new(int32(n))
 		default:
 			f.add(ProblemTrial, path, unknown(key, known, keyTrial))
 		}
@@ -59,39 +61,32 @@ func (f *fieldErrors) trial(value any) TrialSettings {
 
 // ResolveTrial returns the trial settings of a payload, either from the payload itself or from spec.trial of the
 // NodeConfig, which may be nil. It returns an error if both are set or if a value in spec.trial is invalid.
-func ResolveTrial(own TrialSettings, spec *v1alpha1.TrialTerms) (TrialSettings, error) {
+func ResolveTrial(own v1alpha1.TrialTerms, spec *v1alpha1.TrialTerms) (v1alpha1.TrialTerms, error) {
 	if spec == nil || *spec == (v1alpha1.TrialTerms{}) {
 		return own, nil
 	}
-	if given := own.given(); len(given) > 0 {
-		return TrialSettings{}, fmt.Errorf("spec.trial and the payload (%s) both have trial settings: remove one of them",
-			strings.Join(given, ", "))
+	refuse := func(format string, args ...any) (v1alpha1.TrialTerms, error) {
+		return v1alpha1.TrialTerms{}, fmt.Errorf(format, args...)
 	}
-	t := TrialSettings{AllowPodLoss: spec.AllowPodLoss}
-	if d := spec.ConfigTrialDuration; d != nil {
-		if d.Duration <= 0 || d.Duration > MaxTrialDuration {
-			return TrialSettings{}, fmt.Errorf("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s",
-				d.Duration)
-		}
-		t.Duration = &d.Duration
+	if own := given(own); len(own) > 0 {
+		return refuse("spec.trial and the payload (%s) both have trial settings: remove one of them", strings.Join(own, ", "))
 	}
-	if n := spec.CrashLoopThreshold; n != nil {
-		if *n < 0 || *n > MaxCrashLoopThreshold {
-			return TrialSettings{}, fmt.Errorf("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold,
-				*n)
-		}
-		t.CrashLoopThreshold = new(int(*n))
+	if d := spec.ConfigTrialDuration; d != nil && (d.Duration <= 0 || d.Duration > MaxTrialDuration) {
+		return refuse("spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not %s", d.Duration)
 	}
-	return t, nil
+	if n := spec.CrashLoopThreshold; n != nil && (*n < 0 || *n > MaxCrashLoopThreshold) {
+		return refuse("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
+	}
+	return *spec, nil
 }
 
 // given returns the paths of the settings in a payload.
-func (t TrialSettings) given() []string {
+func given(t v1alpha1.TrialTerms) []string {
 	var paths []string
 	if t.AllowPodLoss {
 		paths = append(paths, "trial.allowPodLoss")
 	}
-	if t.Duration != nil {
+	if t.ConfigTrialDuration != nil {
 		paths = append(paths, "trial.configTrialDuration")
 	}
 	if t.CrashLoopThreshold != nil {

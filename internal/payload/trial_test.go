@@ -16,18 +16,18 @@ import (
 )
 
 func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
-	duration := func(d time.Duration) *time.Duration { return &d }
-	threshold := func(n int) *int { return &n }
-	for data, want := range map[string]TrialSettings{
+	duration := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+	threshold := func(n int32) *int32 { return &n }
+	for data, want := range map[string]v1alpha1.TrialTerms{
 		"": {}, "trial: {}": {},
-		"trial: {configTrialDuration: 1ns}":     {Duration: duration(1)},
-		"trial: {configTrialDuration: 1h30m}":   {Duration: duration(90 * time.Minute)},
-		"trial: {configTrialDuration: 168h}":    {Duration: duration(168 * time.Hour)},
+		"trial: {configTrialDuration: 1ns}":     {ConfigTrialDuration: duration(1)},
+		"trial: {configTrialDuration: 1h30m}":   {ConfigTrialDuration: duration(90 * time.Minute)},
+		"trial: {configTrialDuration: 168h}":    {ConfigTrialDuration: duration(168 * time.Hour)},
 		"trial: {crashLoopThreshold: 0}":        {CrashLoopThreshold: threshold(0)},
 		"trial: {crashLoopThreshold: 10}":       {CrashLoopThreshold: threshold(10)},
 		"trial: {allowPodLoss: true}":           {AllowPodLoss: true},
 		"trial: {allowPodLoss: false}":          {},
-		"trial: {configTrialDuration: \"10s\"}": {Duration: duration(10 * time.Second)},
+		"trial: {configTrialDuration: \"10s\"}": {ConfigTrialDuration: duration(10 * time.Second)},
 	} {
 		t.Run(data, func(t *testing.T) {
 			p := assert.Value(Decode(KeyKubelet, []byte(grouped+data)))(t)
@@ -45,21 +45,21 @@ func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 	threshold := func(n int32) *v1alpha1.TrialTerms { return &v1alpha1.TrialTerms{CrashLoopThreshold: &n} }
 	const both = "both have trial settings: remove one of them"
 	for name, tt := range map[string]struct {
-		own    TrialSettings
+		own    v1alpha1.TrialTerms
 		beside *v1alpha1.TrialTerms
-		want   TrialSettings
+		want   v1alpha1.TrialTerms
 		err    string
 	}{
 		"nowhere":                     {},
-		"by the payload":              {own: TrialSettings{Duration: new(time.Minute), AllowPodLoss: true}, want: TrialSettings{Duration: new(time.Minute), AllowPodLoss: true}},
-		"an empty one beside it":      {own: TrialSettings{CrashLoopThreshold: new(2)}, beside: &v1alpha1.TrialTerms{}, want: TrialSettings{CrashLoopThreshold: new(2)}},
-		"a duration beside it":        {beside: duration(30 * time.Minute), want: TrialSettings{Duration: new(30 * time.Minute)}},
-		"the longest":                 {beside: duration(MaxTrialDuration), want: TrialSettings{Duration: new(MaxTrialDuration)}},
-		"no crash":                    {beside: threshold(0), want: TrialSettings{CrashLoopThreshold: new(0)}},
-		"the most crashes":            {beside: threshold(MaxCrashLoopThreshold), want: TrialSettings{CrashLoopThreshold: new(MaxCrashLoopThreshold)}},
-		"pods may be lost":            {beside: &v1alpha1.TrialTerms{AllowPodLoss: true}, want: TrialSettings{AllowPodLoss: true}},
-		"both, the same term":         {own: TrialSettings{Duration: new(time.Minute)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.configTrialDuration) " + both},
-		"both, different terms":       {own: TrialSettings{AllowPodLoss: true, CrashLoopThreshold: new(0)}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.allowPodLoss, trial.crashLoopThreshold) " + both},
+		"by the payload":              {own: v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: time.Minute}, AllowPodLoss: true}, want: v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: time.Minute}, AllowPodLoss: true}},
+		"an empty one beside it":      {own: v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(2))}, beside: &v1alpha1.TrialTerms{}, want: v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(2))}},
+		"a duration beside it":        {beside: duration(30 * time.Minute), want: v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}}},
+		"the longest":                 {beside: duration(MaxTrialDuration), want: v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: MaxTrialDuration}}},
+		"no crash":                    {beside: threshold(0), want: v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(0))}},
+		"the most crashes":            {beside: threshold(MaxCrashLoopThreshold), want: v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(MaxCrashLoopThreshold))}},
+		"pods may be lost":            {beside: &v1alpha1.TrialTerms{AllowPodLoss: true}, want: v1alpha1.TrialTerms{AllowPodLoss: true}},
+		"both, the same term":         {own: v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: time.Minute}}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.configTrialDuration) " + both},
+		"both, different terms":       {own: v1alpha1.TrialTerms{AllowPodLoss: true, CrashLoopThreshold: new(int32(0))}, beside: duration(time.Minute), err: "spec.trial and the payload (trial.allowPodLoss, trial.crashLoopThreshold) " + both},
 		"no duration":                 {beside: duration(0), err: "spec.trial.configTrialDuration must be a duration over 0 and up to 168h, such as 30m, not 0s"},
 		"a negative duration":         {beside: duration(-1), err: "not -1ns"},
 		"a duration that is too long": {beside: duration(MaxTrialDuration + 1), err: "not 168h0m0.000000001s"},
@@ -119,5 +119,5 @@ func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 
 func TestAnUpstreamPayloadHasNoTrialSettings(t *testing.T) {
 	p := assert.Value(Decode(KeyKubelet, []byte(head+"trial: {allowPodLoss: true}")))(t)
-	assert.That(t, p.Trial == (TrialSettings{}), "trial %+v", p.Trial)
+	assert.That(t, p.Trial == (v1alpha1.TrialTerms{}), "trial %+v", p.Trial)
 }

@@ -265,13 +265,13 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 }
 
 // asked converts the requested terms of a trial.
-func asked(t payload.TrialSettings) trial.RequestedTerms {
+func asked(t v1alpha1.TrialTerms) trial.RequestedTerms {
 	a := trial.RequestedTerms{AllowPodLoss: t.AllowPodLoss}
-	if t.Duration != nil {
-		a.Duration.Duration = *t.Duration
+	if t.ConfigTrialDuration != nil {
+		a.Duration = *t.ConfigTrialDuration
 	}
 	if t.CrashLoopThreshold != nil {
-		a.Starts = *t.CrashLoopThreshold + 1
+		a.Starts = int(*t.CrashLoopThreshold) + 1
 	}
 	return a
 }

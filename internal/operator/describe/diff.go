@@ -8,6 +8,9 @@ import (
 	"maps"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -87,22 +90,13 @@ func fieldsOf(fields map[string]any) map[string]any {
 }
 
 // trialFields returns the trial settings of a payload as fields.
-func trialFields(t payload.TrialSettings) map[string]any {
-	trial := map[string]any{}
-	if t.Duration != nil {
-		trial["configTrialDuration"] = t.Duration.String()
-	}
-	if t.CrashLoopThreshold != nil {
-		trial["crashLoopThreshold"] = *t.CrashLoopThreshold
-	}
-	if t.AllowPodLoss {
-		trial["allowPodLoss"] = true
-	}
-	return trial
+func trialFields(t v1alpha1.TrialTerms) map[string]any {
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&t) // cannot fail: all fields have JSON
+	return fields
 }
 
 // trialChanges returns the trial settings that differ between two payloads.
-func trialChanges(a, b payload.TrialSettings) []Difference {
+func trialChanges(a, b v1alpha1.TrialTerms) []Difference {
 	out := Changes(trialFields(a), trialFields(b))
 	for i := range out {
 		out[i].Field = "trial." + out[i].Field

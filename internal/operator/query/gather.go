@@ -311,8 +311,8 @@ func (f *Fleet) DrainTime() time.Duration {
 // TrialTime returns the duration of a trial: the one in the template or in spec.trial, else otherwise, else the longest default that
 // the nodes' agents report. Of agents that do not report it, the longest present trial counts, and without one their default.
 func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
-	if d := f.Template.Trial.Duration; d != nil {
-		return *d
+	if d := f.Template.Trial.ConfigTrialDuration; d != nil {
+		return d.Duration
 	}
 	var seen time.Duration
 	for i := range f.Nodes {

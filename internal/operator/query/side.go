@@ -31,8 +31,8 @@ type Side struct {
 	Name   string `json:"name"`
 	Source string `json:"source"` // the object or endpoint that it was read from
 
-	Fields map[string]any        `json:"-"`
-	Trial  payload.TrialSettings `json:"-"`
+	Fields map[string]any      `json:"-"`
+	Trial  v1alpha1.TrialTerms `json:"-"`
 	// Extent says which fields the configuration sets.
 	Extent Extent `json:"-"`
 }
