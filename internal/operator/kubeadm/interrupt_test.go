@@ -317,7 +317,7 @@ func TestAnApplyContinuesAfterAnOutageOfTheAPIServer(t *testing.T) {
 	_, cluster := apiServer(t)
 	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
 	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
-		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be deleted: ",
+		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be written: ",
 		"(it may have been written nevertheless: read ConfigMap kube-system/kube-proxy: ", "run the command again")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -174,27 +174,14 @@ func (w Write) send(ctx context.Context, c client.Client) (*corev1.ConfigMap, er
 
 // explainError adds to the error of a write what it means and what to do next.
 func (w Write) explainError(err error) error {
-	const next = "run the command again to see the changes"
-	var verb string
 	switch {
-	case w.Old == nil:
-		verb = "created"
-		if apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("ConfigMap %s was created in the meantime (%w): %s", w.key(), err, next)
-		}
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("ConfigMap %s was deleted in the meantime (%w): %s", w.key(), err, next)
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("ConfigMap %s was changed in the meantime (%w): %s", w.key(), err, next)
-	case w.New == nil:
-		verb = "deleted"
-	case apierrors.IsInvalid(err) && w.Old.Immutable != nil && *w.Old.Immutable:
+	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return fmt.Errorf("ConfigMap %s was changed in the meantime (%w): run the command again to see the changes", w.key(), err)
+	case apierrors.IsInvalid(err) && w.Old != nil && w.Old.Immutable != nil && *w.Old.Immutable:
 		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run the command again",
 			w.key(), err)
-	default:
-		verb = "updated"
 	}
-	return fmt.Errorf("ConfigMap %s cannot be %s: %w: fix that and run the command again", w.key(), verb, err)
+	return fmt.Errorf("ConfigMap %s cannot be written: %w: fix that and run the command again", w.key(), err)
 }
 
 // refused reports whether an error is an API server's answer that it did nothing; other errors leave that open.

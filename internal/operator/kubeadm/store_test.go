@@ -67,11 +67,11 @@ func TestStoreWritesNothingWithoutPermissionForAllWrites(t *testing.T) {
 		words  string
 	}{
 		{"update", rbacv1.PolicyRule{Verbs: []string{"get", "list", "create", "delete"}}, contents{"kube-proxy": "b2", "kubeadm-config": "c"},
-			"ConfigMap kube-system/kube-proxy cannot be updated: "},
+			"ConfigMap kube-system/kube-proxy cannot be written: "},
 		{"create", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update", "delete"}}, contents{"kube-proxy": "b2", "kubeadm-config": "c"},
-			"ConfigMap kube-system/kubeadm-config cannot be created: "},
+			"ConfigMap kube-system/kubeadm-config cannot be written: "},
 		{"delete", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update", "create"}}, contents{"kubelet-config": "a2", "kube-proxy": ""},
-			"ConfigMap kube-system/kube-proxy cannot be deleted: "},
+			"ConfigMap kube-system/kube-proxy cannot be written: "},
 		{"record", rbacv1.PolicyRule{Verbs: []string{"get", "list", "update"}}, contents{"kube-proxy": "b2"},
 			"record kube-system/evenkeel-component-00001 cannot be written: "},
 		{"list", rbacv1.PolicyRule{Verbs: []string{"get", "update"}}, contents{"kube-proxy": "b2"}, "list the records of upgrades in kube-system: "},
@@ -132,7 +132,7 @@ func TestStoreWritesNothingIfAConfigMapChangedSinceItWasRead(t *testing.T) {
 		}, "was changed in the meantime"},
 		{"deleted", "b2", func(t *testing.T, c client.Client) {
 			assert.NoError(t, c.Delete(t.Context(), configMap("kube-proxy", "")))
-		}, "was deleted in the meantime"},
+		}, "was changed in the meantime"},
 		{"made anew", "b2", func(t *testing.T, c client.Client) {
 			assert.NoError(t, errors.Join(c.Delete(t.Context(), configMap("kube-proxy", "")), c.Create(t.Context(), configMap("kube-proxy", "theirs"))))
 		}, "was changed in the meantime"},
@@ -154,7 +154,7 @@ func TestStoreWritesNothingIfAConfigMapWasCreatedMeanwhile(t *testing.T) {
 	writes := to(t, c, contents{"kube-proxy": "b"})
 	assert.NoError(t, c.Create(t.Context(), configMap("kube-proxy", "theirs")))
 	says(t, Store(t.Context(), c, "v1.37.0", writes),
-		"nothing was written: ConfigMap kube-system/kube-proxy was created in the meantime", "run the command again")
+		"nothing was written: ConfigMap kube-system/kube-proxy was changed in the meantime", "run the command again")
 	has(t, c, contents{"kube-proxy": "theirs"})
 }
 

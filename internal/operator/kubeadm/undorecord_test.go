@@ -37,7 +37,7 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 	}
 	cut := between(t, "evenkeel-component-00001", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
-		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be deleted: gone")
+		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be written: gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
 	all, err := listUndoRecords(t.Context(), c)
 	if err != nil || len(all) != maxUndoRecords || all[0].Name != "evenkeel-component-00003" {
