@@ -280,11 +280,11 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 			d.input.File, metav1.NamespaceSystem, KubeadmConfigMap)
 	case is != "" && is != d.input.Cluster.KubernetesVersion:
 		fields, err := Fields(text)
-		if err != nil {
-			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.input.File, err)
+		if err == nil {
+			fields["kubernetesVersion"] = is
+			text, err = yaml.Marshal(fields)
 		}
-		fields["kubernetesVersion"] = is
-		if text, err = yaml.Marshal(fields); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.input.File, err)
 		}
 	}

@@ -6,6 +6,7 @@ package kubeadm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -67,12 +68,7 @@ type Row struct {
 
 // NeedsManualUpgrade reports whether a configuration must be migrated by hand before the upgrade.
 func (p *Plan) NeedsManualUpgrade() bool {
-	for _, row := range p.Components {
-		if row.ManualUpgrade == ManualYes {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Components, func(r Row) bool { return r.ManualUpgrade == ManualYes })
 }
 
 // Writes returns the plan's writes in order: first the ClusterConfiguration, from which the others are derived.
@@ -291,13 +287,7 @@ func validationHint(name string) string {
 
 // NotValidated returns the rows with a binary that could not validate them.
 func (p *Plan) NotValidated() []Row {
-	var rows []Row
-	for _, row := range p.Components {
-		if row.Validation == CouldNotTell {
-			rows = append(rows, row)
-		}
-	}
-	return rows
+	return slices.DeleteFunc(slices.Clone(p.Components), func(r Row) bool { return r.Validation != CouldNotTell })
 }
 
 // Preferred returns the preferred version, or words that say why it is unknown.
