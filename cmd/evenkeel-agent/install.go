@@ -236,12 +236,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	}
 	return &install.Host{
 		Manager: manager,
-		Check: func(ctx context.Context, flags, argv []string) (install.Checked, error) {
-			return checkAgent(ctx, flags, argv, false)
-		},
-		CheckPlain: func(ctx context.Context, flags, argv []string) (install.Checked, error) {
-			return checkAgent(ctx, flags, argv, true)
-		},
+		Check:   checkAgent,
 		API: func(t install.Target) (install.API, error) {
 			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
 			return install.NodeAPI{Client: client, Node: t.Node}, err

@@ -283,7 +283,7 @@ func (h *Host) verify(ctx context.Context, c *change, u Unit) error {
 	// The kubelet's own unit changed after the agent was installed.
 	kubelet, err := u.expand(kubelet, c.Prefix)
 	if err == nil {
-		_, err = h.Check(ctx, c.Agent[1:], kubelet)
+		_, err = h.Check(ctx, c.Agent[1:], kubelet, false)
 	}
 	if err != nil {
 		return fmt.Errorf("the agent refuses the kubelet's new command line: %w", err)

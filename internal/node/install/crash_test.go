@@ -126,10 +126,7 @@ func newModel(t *testing.T, dir string) *model {
 	kubelet := filepath.Join(m.dir, "kubelet")
 	m.Host = Host{
 		Manager: m,
-		Check: func(_ context.Context, _, kubelet []string) (Checked, error) {
-			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
-		},
-		CheckPlain: func(context.Context, []string, []string) (Checked, error) {
+		Check: func(context.Context, []string, []string, bool) (Checked, error) {
 			return Checked{Target: Target{Node: "n", Healthz: "here"}}, nil
 		},
 		Healthy: func(context.Context, string) error {

@@ -53,10 +53,9 @@ type Checked struct {
 // Host is the node, and what install needs to know about the agent.
 type Host struct {
 	Manager Manager
-	// Check checks the agent's flags and the kubelet's command line as the agent would at its start. It changes nothing.
-	Check func(ctx context.Context, flags, kubelet []string) (Checked, error)
-	// CheckPlain checks the same kubelet without the agent. Of the flags only those that identify the node count.
-	CheckPlain func(ctx context.Context, flags, kubelet []string) (Checked, error)
+	// Check checks the agent's flags and the kubelet's command line as the agent would at its start. It changes nothing. With plain
+	// it checks the same kubelet without the agent: of the flags only those that identify the node count.
+	Check func(ctx context.Context, flags, kubelet []string, plain bool) (Checked, error)
 	// API returns a client for a kubelet that has a kubeconfig.
 	API func(Target) (API, error)
 	// Healthy checks the health of a kubelet.

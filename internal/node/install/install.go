@@ -283,7 +283,7 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	if err = h.kubelet(u, p); err != nil {
 		return nil, err
 	}
-	if p.checked, err = h.Check(ctx, p.flags, p.kubelet); err != nil {
+	if p.checked, err = h.Check(ctx, p.flags, p.kubelet, false); err != nil {
 		return nil, fmt.Errorf("the agent refuses the kubelet of %s: %w", u.Name, err)
 	}
 	if p.agent, err = h.Place(true); err != nil {

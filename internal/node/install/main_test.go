@@ -288,7 +288,7 @@ func bareNode(t *testing.T) *node {
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
 	n.renews = true
 	n.Host = Host{
-		Manager: n.manager, Check: n.check, CheckPlain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
+		Manager: n.manager, Check: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
 		Journal:  func(context.Context, Unit) string { return "" },
 		Volatile: func(string) bool { return false },
 		Place:    Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
@@ -368,7 +368,7 @@ func healthy(ctx context.Context, address string) error {
 }
 
 // check stands in for the agent's checks.
-func (n *node) check(_ context.Context, flags, kubelet []string) (Checked, error) {
+func (n *node) check(_ context.Context, flags, kubelet []string, _ bool) (Checked, error) {
 	if flagValue(kubelet, "bad") != "" {
 		return Checked{}, errors.New("bad is no flag of a kubelet")
 	}

@@ -156,11 +156,11 @@ func (h *Host) withoutAgent(ctx context.Context, u Unit, content string) (with T
 	if err != nil {
 		return with, checked, err
 	}
-	if checked, err = h.CheckPlain(ctx, flags, kubelet); err != nil {
+	if checked, err = h.Check(ctx, flags, kubelet, true); err != nil {
 		return with, checked, err
 	}
 	with = checked.Target
-	if as, err := h.Check(ctx, flags, kubelet); err == nil { // otherwise the agent refuses the kubelet, and is removed anyway
+	if as, err := h.Check(ctx, flags, kubelet, false); err == nil { // otherwise the agent refuses the kubelet, and is removed anyway
 		with = as.Target
 	}
 	return with, checked, nil

@@ -74,14 +74,17 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 		t.Errorf("the same attempt again: %v", err)
 	}
 
-	n.CheckPlain = func(context.Context, []string, []string) (Checked, error) {
-		return Checked{}, errors.New("the configuration is no YAML")
+	n.Check = func(ctx context.Context, flags, kubelet []string, plain bool) (Checked, error) {
+		if plain {
+			return Checked{}, errors.New("the configuration is no YAML")
+		}
+		return n.check(ctx, flags, kubelet, plain)
 	}
 	want := "without evenkeel the kubelet of " + n.unit + " would not work, nothing was changed (--force uninstalls anyway): the configuration is no YAML"
 	r.Attempt = ""
 	assert.Error(t, assert.Err(n.Uninstall(t.Context(), r)), want)
 	assert.Equal(t, n.invocation(), running, "invocation")
-	n.CheckPlain = n.check
+	n.Check = n.check
 
 	// --force removes it even if the kubelet does not become healthy.
 	n.beside("kubelet.mode", "exit")

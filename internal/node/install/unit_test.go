@@ -69,9 +69,9 @@ func (n *node) keeps(flags ...string) (dropIn string) {
 	r := n.request()
 	r.Flags, r.Keep = flags, false
 	expanded := ""
-	n.Check = func(ctx context.Context, flags, kubelet []string) (Checked, error) {
+	n.Check = func(ctx context.Context, flags, kubelet []string, plain bool) (Checked, error) {
 		expanded = strings.Join(kubelet, "|")
-		return n.check(ctx, flags, kubelet)
+		return n.check(ctx, flags, kubelet, plain)
 	}
 	assert.NoError(n.t, assert.Err(n.Install(n.t.Context(), r)))
 	assert.Equal(n.t, expanded, before, "as the installer expands it")
