@@ -241,26 +241,18 @@ func (s *Systemd) Reload(ctx context.Context) error {
 
 // Restart restarts a unit, and returns when the job has ended.
 func (s *Systemd) Restart(ctx context.Context, name string) error {
-	err := s.job(ctx, func(result chan<- string) (int, error) {
+	return s.job(ctx, "systemctl restart "+name, func(result chan<- string) (int, error) {
 		return s.conn.RestartUnitContext(ctx, name, "replace", result)
 	})
-	if err != nil {
-		return fmt.Errorf("systemctl restart %s: %w", name, describeError(err))
-	}
-	return nil
 }
 
 // Stop stops a unit, and returns when the job has ended.
 func (s *Systemd) Stop(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	err := s.job(ctx, func(result chan<- string) (int, error) {
+	return s.job(ctx, "systemctl stop "+name, func(result chan<- string) (int, error) {
 		return s.conn.StopUnitContext(ctx, name, "replace", result)
 	})
-	if err != nil {
-		return fmt.Errorf("systemctl stop %s: %w", name, describeError(err))
-	}
-	return nil
 }
 
 // StartTransient implements Manager.
@@ -272,7 +264,7 @@ func (s *Systemd) StartTransient(ctx context.Context, name, description string, 
 	}
 	execStartPre := sd.PropExecStart(pre, false)
 	execStartPre.Name = "ExecStartPre"
-	err := s.job(ctx, func(result chan<- string) (int, error) {
+	return s.job(ctx, "start the transient unit "+name, func(result chan<- string) (int, error) {
 		return s.conn.StartTransientUnitContext(ctx, name, "fail", []sd.Property{
 			sd.PropDescription(description),
 			{Name: "CollectMode", Value: dbus.MakeVariant("inactive-or-failed")},
@@ -280,32 +272,26 @@ func (s *Systemd) StartTransient(ctx context.Context, name, description string, 
 			sd.PropExecStart(argv, false),
 		}, result)
 	})
-	if err != nil {
-		return fmt.Errorf("start the transient unit %s: %w", name, describeError(err))
-	}
-	return nil
 }
 
-// job begins a job of systemd, and returns when the job has ended.
-func (s *Systemd) job(ctx context.Context, begin func(result chan<- string) (int, error)) error {
+// job begins a job of systemd, and returns when the job has ended. what names the job in an error.
+func (s *Systemd) job(ctx context.Context, what string, begin func(result chan<- string) (int, error)) error {
 	ended := make(chan string, 1)
 	if _, err := begin(ended); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", what, describeError(err))
 	}
-	errClosed := errors.New("the connection to systemd was closed")
 	select { // go-systemd does not report a connection that ends
 	case result := <-ended:
 		if result != "done" {
-			return fmt.Errorf("the result of the job is %q", result)
+			return fmt.Errorf("%s: the result of the job is %q", what, result)
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the job has not ended: %w", context.Cause(ctx))
+		return fmt.Errorf("%s: the job has not ended: %w", what, context.Cause(ctx))
 	case <-s.raw[0].Context().Done():
-		return errClosed
 	case <-s.raw[1].Context().Done():
-		return errClosed
 	}
+	return fmt.Errorf("%s: the connection to systemd was closed", what)
 }
 
 // describeError adds to an error of D-Bus what it means.
