@@ -57,27 +57,22 @@ func tempOf(path string) string { return fmt.Sprintf("%s.%08x%s", path, rand.Uin
 // rename is not noticed. After any other error there is no file. The file's content is durable when WriteNew returns, its name is
 // not: not every system on which people create files can sync a directory.
 func WriteNew(fsys FS, path string, write func(io.Writer) error) error {
-	temp := tempOf(path)
-	step, err := "", absent(fsys, path)
-	if err == nil {
-		step, err = fill(fsys, temp, private, write)
-		if err == nil {
-			err = absent(fsys, path) // it can have appeared meanwhile
-		}
-		if err == nil {
-			step, err = "rename", fsys.Rename(temp, path)
-		}
-		if err != nil {
-			_ = fsys.Remove(temp) // the first error matters; a leftover is harmless
-		}
-	}
-	switch {
-	case err == nil:
-		return nil
-	case step == "":
+	if err := absent(fsys, path); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
 	}
-	return fmt.Errorf("create %s: %s: %w", path, step, WithStableName(err, temp, path+TempSuffix))
+	temp := tempOf(path)
+	step, err := fill(fsys, temp, private, write)
+	if err == nil {
+		step, err = "rename", absent(fsys, path) // it can have appeared meanwhile
+	}
+	if err == nil {
+		err = fsys.Rename(temp, path)
+	}
+	if err != nil {
+		_ = fsys.Remove(temp) // the first error matters; a leftover is harmless
+		return fmt.Errorf("create %s: %s: %w", path, step, WithStableName(err, temp, path+TempSuffix))
+	}
+	return nil
 }
 
 // absent returns fs.ErrExist if there is a file.
