@@ -238,8 +238,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		Manager: manager,
 		Check:   checkAgent,
 		API: func(t install.Target) (install.API, error) {
-			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
-			return install.NodeAPI{Client: client, Node: t.Node}, err
+			return source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
 		},
 		Healthy: func(ctx context.Context, healthz string) error {
 			health := component.NewHealth(healthz)

@@ -339,7 +339,7 @@ func (h *Host) event(ctx context.Context, c *change) {
 	}
 	api, err := h.API(c.Target)
 	if err == nil {
-		err = api.Event(ctx, severity, reason, message)
+		err = api.Event(ctx, c.Target.Node, "evenkeel-agent", severity, reason, message)
 	}
 	if err != nil {
 		h.printf("the Event %s cannot be written: %v", reason, err)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
@@ -25,12 +24,11 @@ type Manager interface {
 	StartTransient(ctx context.Context, name, description string, pre, argv []string) error
 }
 
-// API is the API server, with the credentials of this node.
+// API is the API server, with the credentials of this node. *source.Client implements it.
 type API interface {
-	Snapshot(ctx context.Context) source.NodeState
-	// Turn returns the annotation of the Node that names the attempt that may change this node's agent.
-	Turn(ctx context.Context) (string, error)
-	Event(ctx context.Context, severity source.Severity, reason, message string) error
+	Snapshot(ctx context.Context, node string) source.NodeState
+	NodeAnnotation(ctx context.Context, node, annotation string) (string, error)
+	Event(ctx context.Context, node, component string, severity source.Severity, reason, message string) error
 }
 
 // Target is the kubelet that a command line starts.
@@ -82,25 +80,4 @@ type Timing struct {
 	Timeout    time.Duration // until the kubelet must be healthy
 	HealthyFor time.Duration // how long it must then stay healthy
 	Poll       time.Duration // between checks
-}
-
-// NodeAPI implements API with the credentials of one node.
-type NodeAPI struct {
-	Client *source.Client
-	Node   string
-}
-
-// Snapshot implements API.
-func (a NodeAPI) Snapshot(ctx context.Context) source.NodeState {
-	return a.Client.Snapshot(ctx, a.Node)
-}
-
-// Turn implements API.
-func (a NodeAPI) Turn(ctx context.Context) (string, error) {
-	return a.Client.NodeAnnotation(ctx, a.Node, v1alpha1.AnnotationAgentTurn)
-}
-
-// Event implements API.
-func (a NodeAPI) Event(ctx context.Context, severity source.Severity, reason, message string) error {
-	return a.Client.Event(ctx, a.Node, "evenkeel-agent", severity, reason, message)
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
@@ -189,7 +190,7 @@ func (h *Host) checkTurn(ctx context.Context, r Request, p *plan) error {
 	if err != nil {
 		return err
 	}
-	switch turn, err := api.Turn(ctx); {
+	switch turn, err := api.NodeAnnotation(ctx, p.checked.Target.Node, v1alpha1.AnnotationAgentTurn); {
 	case err != nil:
 		return fmt.Errorf("%w: the Node cannot be read, nothing was changed: %w", ErrNotItsTurn, err)
 	case turn != r.Turn:
@@ -372,7 +373,7 @@ func (h *Host) checkHealthyBefore(ctx context.Context, u Unit, t Target) error {
 	if err != nil {
 		return err
 	}
-	switch state := api.Snapshot(ctx); {
+	switch state := api.Snapshot(ctx, t.Node); {
 	case !state.Reachable:
 		return fmt.Errorf("cannot see whether node %s is Ready (%s): %s", t.Node, state.Cause, nothing)
 	case !state.Exists:

@@ -379,8 +379,8 @@ func (n *node) check(_ context.Context, flags, kubelet []string, _ bool) (Checke
 	}, nil
 }
 
-// Snapshot, Turn and Event implement API.
-func (n *node) Snapshot(context.Context) source.NodeState {
+// Snapshot, NodeAnnotation and Event implement API.
+func (n *node) Snapshot(context.Context, string) source.NodeState {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	state := n.state
@@ -390,7 +390,7 @@ func (n *node) Snapshot(context.Context) source.NodeState {
 	return state
 }
 
-func (n *node) Turn(context.Context) (string, error) {
+func (n *node) NodeAnnotation(context.Context, string, string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.state.Reachable {
@@ -399,7 +399,7 @@ func (n *node) Turn(context.Context) (string, error) {
 	return n.turn, nil
 }
 
-func (n *node) Event(_ context.Context, severity source.Severity, reason, message string) error {
+func (n *node) Event(_ context.Context, _, _ string, severity source.Severity, reason, message string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.events = append(n.events, fmt.Sprintf("%s %s %s", severity, reason, message))

@@ -83,7 +83,7 @@ func (l *health) check(ctx context.Context) {
 	}
 	l.unit, l.err, l.node = u, err, nil
 	if err == nil && l.api != nil {
-		l.node = l.checkNode(l.api.Snapshot(ctx))
+		l.node = l.checkNode(l.api.Snapshot(ctx, l.change.Target.Node))
 	}
 }
 
