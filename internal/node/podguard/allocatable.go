@@ -86,15 +86,13 @@ func capacity(in Input) amounts {
 // reserved returns the CPUs or bytes that kubeReserved and systemReserved hold back. A reservation that is no quantity
 // holds back everything; the kubelet would not start with it.
 func reserved(config component.Effective, name corev1.ResourceName) int64 {
-	kube, _ := texts(config, "kubeReserved")
-	system, _ := texts(config, "systemReserved")
 	sum := int64(0)
 	if cpus, _ := ParseCPUSet(config.String("reservedSystemCPUs")); name == corev1.ResourceCPU && !cpus.IsEmpty() {
 		// The kubelet replaces both reservations (cmd/kubelet/app/server.go).
 		return int64(cpus.Size()) * 1000
 	}
-	for _, reservation := range []map[string]string{kube, system} {
-		text, ok := reservation[string(name)]
+	for _, field := range []string{"kubeReserved", "systemReserved"} {
+		text, ok := texts(config, field)[string(name)]
 		if !ok {
 			continue
 		}

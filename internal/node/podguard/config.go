@@ -37,16 +37,16 @@ func intOr(config component.Effective, path string, missing int64) int64 {
 	return missing
 }
 
-// texts returns the entries of a map of text, and whether the map is set. A number counts as its text.
-func texts(config component.Effective, path string) (map[string]string, bool) {
+// texts returns the entries of a map of text; nil if it is not set. A number counts as its text.
+func texts(config component.Effective, path string) map[string]string {
 	v, _ := config.Field(path)
 	return textsOf(v)
 }
 
-func textsOf(v any) (map[string]string, bool) {
+func textsOf(v any) map[string]string {
 	fields, ok := v.(map[string]any)
 	if !ok {
-		return nil, false
+		return nil
 	}
 	entries := make(map[string]string, len(fields))
 	for name, value := range fields {
@@ -59,7 +59,7 @@ func textsOf(v any) (map[string]string, bool) {
 			entries[name] = strconv.FormatBool(value)
 		}
 	}
-	return entries, true
+	return entries
 }
 
 // listed reports whether a list of text contains the value. missing is the answer if the list is not set.
@@ -89,7 +89,7 @@ var defaultEvictionHard = map[string]string{
 // evictionHard returns the hard thresholds. An effective configuration prints its defaults; without the field the defaults
 // count.
 func evictionHard(config component.Effective) map[string]string {
-	if set, ok := texts(config, "evictionHard"); ok {
+	if set := texts(config, "evictionHard"); set != nil {
 		return set
 	}
 	return defaultEvictionHard

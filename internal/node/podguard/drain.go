@@ -105,8 +105,7 @@ const strictReservation = "strict-cpu-reservation"
 
 // cpuOptions returns the options of the static CPU policy. Which CPUs a number of reserved CPUs stands for depends on them.
 func cpuOptions(config component.Effective) map[string]string {
-	options, _ := texts(config, "cpuManagerPolicyOptions")
-	return options
+	return texts(config, "cpuManagerPolicyOptions")
 }
 
 func isStrict(config component.Effective) bool {
@@ -241,11 +240,10 @@ func reservedMemory(config component.Effective) map[int]amounts {
 		fields, _ := entry.(map[string]any)
 		number, _ := fields["numaNode"].(json.Number)
 		id, _ := number.Int64()
-		limits, _ := textsOf(fields["limits"])
 		if byNode[int(id)] == nil {
 			byNode[int(id)] = amounts{}
 		}
-		for name, text := range limits {
+		for name, text := range textsOf(fields["limits"]) {
 			if q, err := payload.ParseQuantity(text); err == nil {
 				byNode[int(id)][corev1.ResourceName(name)] = amount(corev1.ResourceName(name), q)
 			}

@@ -67,7 +67,7 @@ type pressure struct {
 func pressureOf(in Input, g gates, capacity amounts) pressure {
 	p := pressure{conditions: map[corev1.NodeConditionType]bool{}}
 	hard := evictionHard(in.After)
-	soft, _ := texts(in.After, "evictionSoft")
+	soft := texts(in.After, "evictionSoft")
 	for _, s := range signals {
 		level := s.level(in.Usage)
 		if level.Capacity <= 0 {

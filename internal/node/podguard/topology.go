@@ -95,8 +95,7 @@ func alignmentOf(config component.Effective) [2]string {
 }
 
 func alignmentOptions(config component.Effective) map[string]string {
-	options, _ := texts(config, "topologyManagerPolicyOptions")
-	return options
+	return texts(config, "topologyManagerPolicyOptions")
 }
 
 // ownsCPUs returns the number of CPUs that the static policy gives to a container of an exclusivePod alone.

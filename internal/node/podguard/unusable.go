@@ -86,8 +86,8 @@ func reservations(config component.Effective, name corev1.ResourceName) string {
 		return "reservedSystemCPUs: " + quote(cpus)
 	}
 	for _, field := range []string{"kubeReserved", "systemReserved"} {
-		if value, ok := texts(config, field); ok && value[string(name)] != "" {
-			parts = append(parts, fmt.Sprintf("%s[%s]: %s", field, name, quote(value[string(name)])))
+		if value := texts(config, field)[string(name)]; value != "" {
+			parts = append(parts, fmt.Sprintf("%s[%s]: %s", field, name, quote(value)))
 		}
 	}
 	for _, signal := range slices.Sorted(maps.Keys(evictionSignals)) {
