@@ -5,6 +5,7 @@ package podguard
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/component-helpers/resource"
@@ -33,16 +34,12 @@ type exclusive struct {
 
 func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
 	e := exclusive{
-		staticCPU:      isStaticCPU(in.After),
+		staticCPU:      textOr(in.After, "cpuManagerPolicy", "none") == "static",
 		staticMemory:   textOr(in.After, "memoryManagerPolicy", "None") == "Static",
 		threadsPerCore: in.Machine.ThreadsPerCore,
 		oneNUMANode:    in.Machine.NUMANodes == 1,
 		missingMemory:  amounts{},
 		freeMemory:     amounts{},
-	}
-	switch textOr(in.After, "topologyManagerPolicy", "none") {
-	case "restricted", "single-numa-node":
-		e.aligned = true
 	}
 	e.alignmentChanged = alignmentOf(in.After) != alignmentOf(n.before) ||
 		!maps.Equal(alignmentOptions(in.After), alignmentOptions(n.before)) || !maps.Equal(cpuOptions(in.After), cpuOptions(n.before))
@@ -71,7 +68,7 @@ func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
 			}
 		}
 	}
-	e.aligned = e.aligned && !e.oneNUMANode
+	e.aligned = !e.oneNUMANode && slices.Contains([]string{"restricted", "single-numa-node"}, alignmentOf(in.After)[0])
 	for _, p := range pods {
 		e.missingCPUs = add(e.missingCPUs, n.missingCPUs(e, p))
 		for name, bytes := range n.missingMemory(e, p) {
@@ -79,10 +76,6 @@ func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
 		}
 	}
 	return e
-}
-
-func isStaticCPU(config component.Effective) bool {
-	return textOr(config, "cpuManagerPolicy", "none") == "static"
 }
 
 // reservedCPUs returns the number of CPUs that the static policy leaves to the system.
@@ -160,16 +153,13 @@ func (n *node) missingMemory(e exclusive, p *pod) amounts {
 	if !e.staticMemory || !n.exclusivePod(p) {
 		return nil
 	}
-	var missing amounts
+	missing := amounts{}
 	for c := range allContainers(p.Pod) {
 		if e.memory != nil && e.memory.Assigned[p.uid][c.Name] {
 			continue
 		}
 		for name, q := range p.granted(c) {
 			if name == corev1.ResourceMemory || isHugePages(name) {
-				if missing == nil {
-					missing = amounts{}
-				}
 				missing[name] = add(missing[name], amount(name, q))
 			}
 		}
@@ -183,7 +173,7 @@ func (n *node) topology(p *pod) *cause {
 	missingCPUs, missingMemory := n.missingCPUs(e, p), n.missingMemory(e, p)
 	if e.aligned {
 		// Containers keep the alignment that the same policy gave them.
-		if hinted := n.hinted(e, p); hinted && (e.alignmentChanged || missingCPUs > 0 || len(missingMemory) > 0) {
+		if n.hinted(e, p) && (e.alignmentChanged || missingCPUs > 0 || len(missingMemory) > 0) {
 			return because("TopologyAffinityError", "the topology manager may find no alignment for the pod's CPUs, memory or devices")
 		}
 	}
