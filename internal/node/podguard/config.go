@@ -4,6 +4,7 @@
 package podguard
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -16,10 +17,7 @@ import (
 
 // textOr returns a field of text; the kubelet's default if it is empty or missing.
 func textOr(config component.Effective, path, missing string) string {
-	if s := config.String(path); s != "" {
-		return s
-	}
-	return missing
+	return cmp.Or(config.String(path), missing)
 }
 
 func boolOr(config component.Effective, path string, missing bool) bool {

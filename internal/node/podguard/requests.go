@@ -39,10 +39,7 @@ func activePods(in Input, g gates) []*pod {
 		}
 		// The annotation's value is the UID of the static pod.
 		static, isMirror := p.Annotations[corev1.MirrorPodAnnotationKey]
-		uid := p.UID
-		if isMirror && static != "" {
-			uid = types.UID(static)
-		}
+		uid := cmp.Or(types.UID(static), p.UID)
 		terminal := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		if terminal && !isMirror && !hasAny(allStatuses(p), isRunning) && len(in.Running[uid]) == 0 {
 			continue

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"math"
 	"os"
 	"path/filepath"
@@ -63,9 +64,7 @@ func (m Machine) usage(config component.Effective) podguard.Usage {
 	if total := meminfo["MemTotal"]; total > 0 {
 		// The kubelet counts the working set of the root cgroup, which is the used memory without the inactive page cache.
 		used, inactive := m.cgroupMemory("/")
-		if used == 0 {
-			used = total - meminfo["MemFree"]
-		}
+		used = cmp.Or(used, total-meminfo["MemFree"])
 		if inactive > 0 {
 			u.Memory = podguard.Level{Capacity: total, Available: max(0, total-max(0, used-inactive))}
 		}
@@ -131,10 +130,7 @@ func filesystem(path string) (bytes, inodes podguard.Level) {
 		return podguard.Level{}, podguard.Level{}
 	}
 	clamp := func(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
-	size := uint64(st.Bsize)
-	if st.Frsize > 0 {
-		size = uint64(st.Frsize)
-	}
+	size := uint64(cmp.Or(st.Frsize, st.Bsize))
 	return podguard.Level{Capacity: clamp(st.Blocks * size), Available: clamp(st.Bavail * size)},
 		podguard.Level{Capacity: clamp(st.Files), Available: clamp(st.Ffree)}
 }
