@@ -4,6 +4,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
@@ -274,10 +275,7 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 	a.outcome = Rejected
 	a.runtimeFailed = isRuntimeError(word)
 	a.decodeFailed = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
-	a.message = cleanMessage(word, dir)
-	if a.message == "" {
-		a.message = fmt.Sprintf("the kubelet ended with exit code %d and no message", end.code)
-	}
+	a.message = cmp.Or(cleanMessage(word, dir), fmt.Sprintf("the kubelet ended with exit code %d and no message", end.code))
 	return a
 }
 

@@ -4,6 +4,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,10 +25,7 @@ const (
 // HealthzURL returns the health endpoint of a kubelet with this configuration, or "" if it has none. For nil it
 // returns the kubelet's default.
 func (k *Kubelet) HealthzURL(effective Effective) string {
-	address, port := defaultHealthzAddress, int64(defaultHealthzPort)
-	if a := effective.String("healthzBindAddress"); a != "" {
-		address = a
-	}
+	address, port := cmp.Or(effective.String("healthzBindAddress"), defaultHealthzAddress), int64(defaultHealthzPort)
 	if p, ok := effective.Int("healthzPort"); ok {
 		port = p
 	}
