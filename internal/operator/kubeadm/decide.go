@@ -288,10 +288,8 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 			return nil, fmt.Errorf("the ClusterConfiguration in %s: %w", d.input.File, err)
 		}
 	}
-	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}}
-	if old != nil {
-		next = old.DeepCopy()
-	}
+	empty := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}
+	next := cmp.Or(old.DeepCopy(), &corev1.ConfigMap{ObjectMeta: empty})
 	if next.Data == nil {
 		next.Data = map[string]string{}
 	}

@@ -5,6 +5,7 @@ package kubeadm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -309,9 +310,7 @@ func endpointOf(text []byte) (string, error) {
 		return "", fmt.Errorf("it cannot be parsed: %w", err)
 	}
 	e := init.LocalAPIEndpoint
-	if e.BindPort == 0 {
-		e.BindPort = defaultBindPort
-	}
+	e.BindPort = cmp.Or(e.BindPort, defaultBindPort)
 	switch {
 	case e.AdvertiseAddress == "":
 		return "", nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Annotations with the signature of a generated configuration: the proposal's and kubeadm's.
@@ -49,11 +50,8 @@ func Signature(cm *corev1.ConfigMap) string {
 
 // Sign marks a ConfigMap's content as generated.
 func Sign(cm *corev1.ConfigMap) {
-	if cm.Annotations == nil {
-		cm.Annotations = map[string]string{}
-	}
 	for _, annotation := range signatures {
-		cm.Annotations[annotation] = Signature(cm)
+		metav1.SetMetaDataAnnotation(&cm.ObjectMeta, annotation, Signature(cm))
 	}
 }
 

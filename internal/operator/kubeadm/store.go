@@ -216,10 +216,7 @@ func replaceContent(cm, content *corev1.ConfigMap) {
 	Unsign(cm)
 	for _, annotation := range signatures {
 		if signature, found := content.Annotations[annotation]; found {
-			if cm.Annotations == nil {
-				cm.Annotations = map[string]string{}
-			}
-			cm.Annotations[annotation] = signature
+			metav1.SetMetaDataAnnotation(&cm.ObjectMeta, annotation, signature)
 		}
 	}
 }
