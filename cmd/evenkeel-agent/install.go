@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -302,9 +303,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	if stay != nil {
 		checked.Warnings = append(checked.Warnings, "flags of the kubelet would not be replaced: "+stay.Error())
 	}
-	if checked.Target.Kubeconfig = k.Kubeconfig; o.kubeconfig != "" {
-		checked.Target.Kubeconfig = o.kubeconfig
-	}
+	checked.Target.Kubeconfig = cmp.Or(o.kubeconfig, k.Kubeconfig)
 	err = inScratch(func(scratch string) error {
 		host, err := o.hostKubelet(k, scratch, slog.New(slog.DiscardHandler))
 		if err != nil {

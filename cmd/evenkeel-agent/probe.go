@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -34,10 +35,7 @@ Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.`,
 		Example: `  evenkeel-agent probe --socket=/run/evenkeel/probe/bootstrap.sock --ready`,
 		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if socket == "" {
-				socket = os.Getenv(probeSocketVar)
-			}
-			if socket == "" {
+			if socket = cmp.Or(socket, os.Getenv(probeSocketVar)); socket == "" {
 				return program.Usage("--socket is missing, and %s is not set: use the agent's --probe-socket", probeSocketVar)
 			}
 			return handover.AskProbe(cmd.Context(), cmd.OutOrStdout(), socket, ready)

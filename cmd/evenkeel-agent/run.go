@@ -366,12 +366,8 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer stop()
-	kubeconfig := o.kubeconfig
-	if kubeconfig == "" {
-		kubeconfig = host.Kubeconfig
-	}
 	parts := agent.Parts{Kubelet: host, SavedConfigs: &agent.SavedConfigs{}}
-	if kubeconfig != "" {
+	if kubeconfig := cmp.Or(o.kubeconfig, host.Kubeconfig); kubeconfig != "" {
 		client, err := source.NewClient(kubeconfig, "evenkeel-agent/"+version)
 		if err != nil {
 			return err
@@ -480,10 +476,7 @@ func (o *options) localFile(k *component.Kubelet) string {
 	if file, err := o.initFile(); err == nil && file != "" {
 		return file
 	}
-	if k.Config != "" {
-		return k.Config
-	}
-	return "the kubelet's flags"
+	return cmp.Or(k.Config, "the kubelet's flags")
 }
 
 // warnIfOlder logs a warning if a newer kubelet has run on this node.

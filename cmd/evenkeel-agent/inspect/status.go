@@ -7,6 +7,7 @@ package inspect
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,11 +130,7 @@ func (s Summary) Print(w io.Writer, form string) error {
 	for _, problem := range s.Problems {
 		line("Problem", "%s", problem)
 	}
-	version := s.ComponentVersion
-	if version == "" {
-		version = "not known yet"
-	}
-	line("Kubelet", "%s", version)
+	line("Kubelet", "%s", cmp.Or(s.ComponentVersion, "not known yet"))
 	line("Agent", "%s", map[bool]string{true: "runs", false: "does not run"}[s.AgentRuns])
 	if s.Running != nil {
 		printDifferences(line, s.Running)
