@@ -209,10 +209,7 @@ type check struct {
 	candidate, local configuration
 	runtime          string // endpoint in the local configuration, for stage 2
 
-	stage2Unusable string // why stage 2 is unavailable
-	runtimeDown    bool   // stage 2 is unavailable because the container runtime is unreachable
-	localFailure   string // stage 2 is unavailable because it rejected the local configuration in these words
-	localPassed    bool   // the local configuration passed stage 2 during this check
+	localPassed bool // the local configuration passed stage 2 during this check
 }
 
 func (c *check) stage1(config configuration) dryRun {
@@ -247,7 +244,7 @@ func (c *check) run(ctx context.Context) Verdict {
 		return v
 	}
 	c.runtime = RuntimeEndpoint(v.Local)
-	c.applyStage2(ctx, &v, c.runStage2(ctx, &v))
+	c.addStage2(ctx, &v)
 	return v
 }
 

@@ -24,32 +24,40 @@ func (c *check) stage2(config configuration, dump Effective) dryRun {
 	return dryRun{stage: 2, config: config, withFlags: true, runtime: c.runtime, sysctls: sysctls}
 }
 
-// runStage2 runs the candidate up to the point before the kubelet starts, if the same binary stopped there with the
-// local configuration.
-func (c *check) runStage2(ctx context.Context, v *Verdict) result {
-	h := c.h
-	h.mu.Lock()
-	safe, unsafe := h.stage2Safe == c.id, h.stage2Unsafe == c.id
-	h.mu.Unlock()
+// stage2Usable reports whether the same binary stopped at the end of stage 2 with the local configuration. If not, the verdict
+// of stage 1 says why stage 2 is not used.
+func (c *check) stage2Usable(ctx context.Context, v *Verdict) bool {
+	notUsed := func(why string, never bool) bool {
+		v.Message = clip("stage 2 of the dry run was not used: "+why, maxMessage)
+		if never {
+			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage " +
+				"cannot be used with this kubelet; other errors appear only in the trial"})
+		}
+		return false
+	}
+	c.h.mu.Lock()
+	safe, unsafe := c.h.stage2Safe == c.id, c.h.stage2Unsafe == c.id
+	c.h.mu.Unlock()
 	switch {
 	case unsafe:
-		c.stage2Unusable = "this kubelet continues past the end of stage 2"
-		return result{}
+		return notUsed("this kubelet continues past the end of stage 2", true)
 	case c.runtime == "":
-		c.stage2Unusable, c.runtimeDown = "the local configuration's container runtime is unknown", true
-		return result{}
+		return notUsed("the local configuration's container runtime is unknown", false)
+	case safe:
+		return true
 	}
-	if !safe {
-		if local := c.runLocal(ctx, v); local.outcome != Accepted {
-			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed ||
-				local.outcome == CouldNotTell && !local.overran
-			if local.outcome == Rejected && !local.runtimeFailed {
-				c.localFailure = local.message
-			}
-			return result{}
-		}
+	switch local := c.runLocal(ctx, v); {
+	case local.outcome == Accepted:
+		return true
+	case local.outcome == Rejected && !local.runtimeFailed:
+		// The candidate may fail in the same way, and the node cannot go back to the local configuration.
+		v.Outcome = CouldNotTell
+		v.Message = clip("correct the node's local configuration, and this one is judged again: "+
+			"the kubelet would not start with the local one: "+local.message, maxMessage)
+		return false
+	default:
+		return notUsed("the local configuration does not pass it: "+local.message, local.overran)
 	}
-	return h.run(ctx, c.stage2(c.candidate, v.Effective))
 }
 
 // runLocal runs the local configuration, and stores whether the binary stopped at the end of stage 2. A candidate's run is no
@@ -67,26 +75,18 @@ func (c *check) runLocal(ctx context.Context, v *Verdict) result {
 	return a
 }
 
-// applyStage2 adds the result of stage 2 to the verdict of stage 1.
-func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
-	switch {
-	case c.stage2Unusable != "":
-		v.Message = clip("stage 2 of the dry run was not used: "+c.stage2Unusable, maxMessage)
-		switch {
-		case c.localFailure != "": // the candidate may fail in the same way, and the node cannot go back to the local configuration
-			v.Outcome = CouldNotTell
-			v.Message = clip("correct the node's local configuration, and this one is judged again: "+
-				"the kubelet would not start with the local one: "+c.localFailure, maxMessage)
-		case !c.runtimeDown:
-			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage " +
-				"cannot be used with this kubelet; other errors appear only in the trial"})
-		}
+// addStage2 runs the candidate up to the point before the kubelet starts, and adds the result to the verdict of stage 1.
+func (c *check) addStage2(ctx context.Context, v *Verdict) {
+	if !c.stage2Usable(ctx, v) {
 		return
-	case a.outcome == Accepted:
+	}
+	a := c.h.run(ctx, c.stage2(c.candidate, v.Effective))
+	switch a.outcome {
+	case Accepted:
 		v.Stage = 2
 		c.checkRuntimeEndpoint(v)
 		return
-	case a.outcome == CouldNotTell:
+	case CouldNotTell:
 		c.applyUndecided(ctx, v, a)
 		return
 	}
