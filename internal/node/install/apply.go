@@ -26,7 +26,7 @@ const (
 
 // apply records a change and makes it.
 func (h *Host) apply(ctx context.Context, c *change, timing Timing) error {
-	if err := h.store().save(c); err != nil {
+	if err := h.save(c); err != nil {
 		return fmt.Errorf("write the install record, nothing was changed: %w", err)
 	}
 	return h.finish(ctx, c, timing, false)
@@ -43,7 +43,7 @@ func (h *Host) resume(ctx context.Context, c *change, timing Timing) error {
 	changed := func(path string) error {
 		return fmt.Errorf("%s of %s was interrupted (begun %s), and %s was changed since by someone else: edit it as needed, remove %s, and "+
 			"run the command again",
-			c.Operation, c.Unit, begun, path, h.store().path(c.Unit))
+			c.Operation, c.Unit, begun, path, h.record(c.Unit))
 	}
 	begins := c.desired()
 	switch {
@@ -92,7 +92,7 @@ func (h *Host) discard(ctx context.Context, c *change) error {
 		return err
 	}
 	h.stopGuard(ctx, c)
-	return h.store().drop(c.Unit)
+	return h.drop(c.Unit)
 }
 
 // finish makes a recorded change, and takes it back if it fails.
@@ -117,7 +117,7 @@ func (h *Host) finish(ctx context.Context, c *change, timing Timing, resumed boo
 			c.From = nil
 		}
 		// If this write fails, the next run finds out the same; the node must be repaired now.
-		_ = h.store().save(c)
+		_ = h.save(c)
 		resumed = true
 	}
 	// The caller may be gone, but the node must not stay half-changed.
@@ -130,7 +130,7 @@ func (h *Host) finish(ctx context.Context, c *change, timing Timing, resumed boo
 	}
 	if !restarted {
 		h.stopGuard(ctx, c)
-		if err := h.store().drop(c.Unit); err != nil {
+		if err := h.drop(c.Unit); err != nil {
 			return err
 		}
 		return fmt.Errorf("%s, nothing was changed: the kubelet was not restarted", c.Reason)
@@ -160,7 +160,7 @@ func (h *Host) end(ctx context.Context, c *change, how outcome) error {
 	c.Outcome = how
 	h.stopGuard(ctx, c)
 	h.event(ctx, c)
-	return h.store().save(c)
+	return h.save(c)
 }
 
 // mayHaveRestarted reports whether the unit may have been started since the change began.
@@ -220,7 +220,7 @@ func (h *Host) persist(ctx context.Context, c *change) error {
 	if c.Proven = c.Operation == installing; !c.Proven {
 		return nil
 	}
-	err := h.store().save(c)
+	err := h.save(c)
 	if err == nil {
 		_, err = h.write(ctx, c)
 	}
@@ -248,7 +248,7 @@ func (h *Host) startGuard(ctx context.Context, c *change) {
 	}
 	err := h.Manager.StartTransient(ctx, guardOf(c), "Takes evenkeel-agent from "+c.Unit+" if its install is killed",
 		[]string{"/bin/sh", "-c", guardCheck},
-		[]string{"/bin/sh", "-c", guardCommand, "evenkeel-guard", h.store().lock(), c.Trial, c.Unit})
+		[]string{"/bin/sh", "-c", guardCommand, "evenkeel-guard", h.lock(), c.Trial, c.Unit})
 	if err != nil {
 		h.printf("no guard will take the change back if this process is killed: %v", err)
 	}

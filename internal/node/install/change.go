@@ -123,23 +123,17 @@ func (c *change) readFiles(fsys atomicfile.FS) (dropIns, error) {
 	return dropIns{lasting, trial}, err
 }
 
-// store holds the recorded changes and the lock.
-type store struct {
-	fsys atomicfile.FS
-	dir  string
-}
+func (h *Host) lock() string { return filepath.Join(h.StateDir, "lock") }
 
-func (s store) lock() string { return filepath.Join(s.dir, "lock") }
-
-func (s store) path(unit string) string { return filepath.Join(s.dir, unit+".json") }
+func (h *Host) record(unit string) string { return filepath.Join(h.StateDir, unit+".json") }
 
 // load returns the last recorded change of a unit, nil if there is none.
-func (s store) load(unit string) (*change, error) {
-	data, err := s.fsys.ReadFile(s.path(unit))
+func (h *Host) load(unit string) (*change, error) {
+	data, err := h.FS.ReadFile(h.record(unit))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var c change
+	c := change{Trial: h.trial(unit)}
 	if err == nil {
 		err = json.Unmarshal(data, &c)
 	}
@@ -147,25 +141,25 @@ func (s store) load(unit string) (*change, error) {
 		err = fmt.Errorf("version %d, but this program reads version %d: use the evenkeel-agent that wrote it", c.Version, recordVersion)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record %s: %w", s.path(unit), err)
+		return nil, fmt.Errorf("record %s: %w", h.record(unit), err)
 	}
 	return &c, nil
 }
 
-func (s store) save(c *change) error {
+func (h *Host) save(c *change) error {
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(s.fsys, s.path(c.Unit), append(data, '\n'), 0o600)
+	return atomicfile.Write(h.FS, h.record(c.Unit), append(data, '\n'), 0o600)
 }
 
 // drop deletes the record of a change that never began.
-func (s store) drop(unit string) error {
-	if err := s.fsys.Remove(s.path(unit)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (h *Host) drop(unit string) error {
+	if err := h.FS.Remove(h.record(unit)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.fsys.SyncDir(s.dir)
+	return h.FS.SyncDir(h.StateDir)
 }
 
 // readDropIn returns the content of a file, nil if it does not exist.

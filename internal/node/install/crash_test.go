@@ -274,7 +274,7 @@ func (m *model) request() Request {
 // tree lists what is on the disk, without the record.
 func (m *model) tree() string {
 	all := slices.Concat(m.paths(m.UnitDir), m.paths(m.TrialDir), m.paths(m.StateDir))
-	all = slices.DeleteFunc(all, func(path string) bool { return path == m.store().path("kubelet.service") })
+	all = slices.DeleteFunc(all, func(path string) bool { return path == m.record("kubelet.service") })
 	return strings.Join(all, "\n")
 }
 
@@ -439,7 +439,7 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		m := newModel(t, t.TempDir())
 		assert.NoError(t, assert.Err(tt.do(&m.Host, t.Context(), m.request())))
 		want := m.tree()
-		for _, path := range []string{m.DropIn("kubelet.service") + ".room.tmp", m.trial("kubelet.service") + ".01234567.tmp", m.store().path("kubelet.service") + ".01234567.tmp"} {
+		for _, path := range []string{m.DropIn("kubelet.service") + ".room.tmp", m.trial("kubelet.service") + ".01234567.tmp", m.record("kubelet.service") + ".01234567.tmp"} {
 			m.disk.Plant(path, []byte("half"))
 		}
 		mine := m.DropIn("kubelet.service") + ".mine"

@@ -88,12 +88,12 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fsys := crashfs.New()
-		s := store{fsys: fsys, dir: "/state"}
+		s := &Host{FS: fsys, StateDir: "/state"}
 		assert.NoError(t, fsys.Mkdir("/state", 0o700))
-		assert.NoError(t, atomicfile.Write(fsys, s.path("kubelet.service"), data, 0o600))
+		assert.NoError(t, atomicfile.Write(fsys, s.record("kubelet.service"), data, 0o600))
 		c, err := s.load("kubelet.service")
 		if err != nil {
-			assert.That(t, c == nil && strings.Contains(err.Error(), s.path("kubelet.service")), "%q is %+v, %v", data, c, err)
+			assert.That(t, c == nil && strings.Contains(err.Error(), s.record("kubelet.service")), "%q is %+v, %v", data, c, err)
 			return
 		}
 		c.Unit = "kubelet.service"

@@ -51,17 +51,6 @@ func (h *Host) trial(unit string) string {
 	return filepath.Join(h.TrialDir, unit+".d", trialName)
 }
 
-// load returns the last recorded change of a unit, nil if there is none.
-func (h *Host) load(unit string) (*change, error) {
-	c, err := h.store().load(unit)
-	if c != nil {
-		c.Trial = h.trial(unit)
-	}
-	return c, err
-}
-
-func (h *Host) store() store { return store{h.FS, h.StateDir} }
-
 func (h *Host) printf(format string, args ...any) { fmt.Fprintf(h.Out, format+"\n", args...) }
 
 // Install adds the agent to the unit of a kubelet. It returns a message for the user. An error that is not ErrTakenBack
@@ -78,7 +67,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 	if err := makeDir(h.FS, h.StateDir, 0o700); err != nil {
 		return "", fmt.Errorf("directory for the install records: %w", err)
 	}
-	lock, err := lockfile.TryAcquire(h.store().lock())
+	lock, err := lockfile.TryAcquire(h.lock())
 	if errors.Is(err, lockfile.ErrHeld) {
 		return "", fmt.Errorf("%w: %w", ErrBusy, err)
 	}

@@ -32,7 +32,7 @@ func (n *node) kubeadmCommand() string {
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
 	assert.NoError(n.t, makeDir(atomicfile.OS{}, n.StateDir, 0o700))
-	lock := assert.Value(lockfile.TryAcquire(n.store().lock()))(n.t)
+	lock := assert.Value(lockfile.TryAcquire(n.lock()))(n.t)
 	rec := &change{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
 	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
 	rec.To = &content
@@ -366,11 +366,11 @@ func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasSuffix(err.Error(), "bad is no flag of a kubelet") {
 		t.Errorf("of a kubelet that the agent refuses: %v", err)
 	}
-	assert.NoError(t, n.store().save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}))
+	assert.NoError(t, n.save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}))
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "install of "+n.unit+" was interrupted (begun ") {
 		t.Errorf("of an interrupted install: %v", err)
 	}
-	assert.NoError(t, os.WriteFile(n.store().path(n.unit), nil, 0o600))
+	assert.NoError(t, os.WriteFile(n.record(n.unit), nil, 0o600))
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "record ") {
 		t.Errorf("of a broken record: %v", err)
 	}

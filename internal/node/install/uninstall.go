@@ -175,7 +175,7 @@ func (h *Host) removeStopped(ctx context.Context, u Unit, r Request, c *change, 
 		return "", err
 	}
 	h.stopGuard(ctx, c)
-	if err := h.store().drop(u.Name); err != nil {
+	if err := h.drop(u.Name); err != nil {
 		return "", err
 	}
 	words, err := h.purge(r, agentDir)
