@@ -279,7 +279,7 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	if p.agent, err = h.Place(true); err != nil {
 		return nil, err
 	}
-	p.to, err = wrapper{agent: p.agent, flags: p.flags, limits: p.checked.Limits, before: p.start}.render()
+	p.to, err = render(p.agent, p.flags, p.checked.Limits, p.start)
 	return p, err
 }
 

@@ -22,7 +22,6 @@ type file struct {
 // setting is one assignment in a unit file.
 type setting struct {
 	section, key, value string
-	file                string
 }
 
 // settings reads a unit file as systemd does: a line that ends in a backslash continues in the next one, comments
@@ -47,7 +46,7 @@ func (f file) settings() []setting {
 			continue
 		}
 		if key, value, found := strings.Cut(line, "="); found && section != "" {
-			out = append(out, setting{section, strings.TrimSpace(key), strings.TrimSpace(value), f.path})
+			out = append(out, setting{section, strings.TrimSpace(key), strings.TrimSpace(value)})
 		}
 	}
 	return out
@@ -72,7 +71,7 @@ func execStartOf(files []file) (command, error) {
 				commands = nil
 			default:
 				text := strings.TrimLeft(s.value, prefixes)
-				commands = append(commands, command{s.value[:len(s.value)-len(text)], text, s.file})
+				commands = append(commands, command{s.value[:len(s.value)-len(text)], text, f.path})
 			}
 		}
 	}
@@ -186,14 +185,6 @@ RuntimeDirectory=evenkeel
 RuntimeDirectoryMode=0700
 `
 
-// wrapper is the command line that starts a kubelet under the agent.
-type wrapper struct {
-	agent  string   // path of the program
-	flags  []string // of the agent
-	limits Limits
-	before command
-}
-
 // Limits are settings of the agent that its unit must respect.
 type Limits struct {
 	StopGrace     time.Duration
@@ -201,27 +192,27 @@ type Limits struct {
 	StateDir      string // the agent's state directory; empty: none
 }
 
-// render returns the drop-in.
-func (w wrapper) render() (string, error) {
-	line := w.before.prefix + w.agent
-	expands := !strings.Contains(w.before.prefix, ":")
-	for _, f := range w.flags {
+// render returns the drop-in with which the program agent, with these flags, starts the kubelet of a command.
+func render(agent string, agentFlags []string, limits Limits, kubelet command) (string, error) {
+	line := kubelet.prefix + agent
+	expands := !strings.Contains(kubelet.prefix, ":")
+	for _, f := range agentFlags {
 		word, err := quote(f, expands)
 		if err != nil {
 			return "", fmt.Errorf("flag of the agent: %w", err)
 		}
 		line += " " + word
 	}
-	line += " -- " + w.before.text
-	flags, err := json.Marshal(w.flags)
+	line += " -- " + kubelet.text
+	flags, err := json.Marshal(agentFlags)
 	if err != nil {
 		return "", err
 	}
 	body := "# Do not edit. Put additions into your own file, such as 95-local.conf in this directory. If the kubelet's own unit\n" +
 		"# changes, run `evenkeel-agent install` again: this file has a copy of the kubelet's command line from\n" +
-		"# " + w.before.file + "\n" + flagsMark + string(flags) + "\n\n" +
-		fmt.Sprintf(fixedSettings, line, max(60, seconds(w.limits.StopGrace)+30), max(600, 5*seconds(w.limits.HealthTimeout)))
-	if name, err := filepath.Rel("/var/lib", w.limits.StateDir); w.limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
+		"# " + kubelet.file + "\n" + flagsMark + string(flags) + "\n\n" +
+		fmt.Sprintf(fixedSettings, line, max(60, seconds(limits.StopGrace)+30), max(600, 5*seconds(limits.HealthTimeout)))
+	if name, err := filepath.Rel("/var/lib", limits.StateDir); limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
 		body += "StateDirectory=" + strings.ReplaceAll(name, "%", "%%") + "\nStateDirectoryMode=0700\n"
 	}
 	return sign(body), nil
