@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,12 +19,10 @@ func textOr(config component.Effective, path, missing string) string {
 	return cmp.Or(config.String(path), missing)
 }
 
-func boolOr(config component.Effective, path string, missing bool) bool {
+// isOn reports whether a field is on that is on by default.
+func isOn(config component.Effective, path string) bool {
 	v, _ := config.Field(path)
-	if b, ok := v.(bool); ok {
-		return b
-	}
-	return missing
+	return v != false
 }
 
 func intOr(config component.Effective, path string, missing int64) int64 {
@@ -58,15 +55,6 @@ func textsOf(v any) map[string]string {
 		}
 	}
 	return entries
-}
-
-// listed reports whether a list of text contains the value. missing is the answer if the list is not set.
-func listed(config component.Effective, path, value string, missing bool) bool {
-	entries := list(config, path)
-	if entries == nil {
-		return missing
-	}
-	return slices.Contains(entries, any(value))
 }
 
 func list(config component.Effective, path string) []any {

@@ -76,7 +76,7 @@ func cgroupChanges(in Input) (reasons []string) {
 		}
 	}
 	differs("cgroupRoot", textOr(in.Before, "cgroupRoot", "/"), textOr(in.After, "cgroupRoot", "/"))
-	differs("cgroupsPerQOS", boolOr(in.Before, "cgroupsPerQOS", true), boolOr(in.After, "cgroupsPerQOS", true))
+	differs("cgroupsPerQOS", isOn(in.Before, "cgroupsPerQOS"), isOn(in.After, "cgroupsPerQOS"))
 	differs("cgroupDriver", cgroupDriver(in, in.Before), cgroupDriver(in, in.After))
 	return reasons
 }

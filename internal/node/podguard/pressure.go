@@ -117,7 +117,8 @@ func hasCondition(n *corev1.Node, name corev1.NodeConditionType) bool {
 // it is less than the capacity by configuration.
 func kubepodsLimit(config component.Effective, capacity amounts) (limit int64, enforced bool) {
 	limit = capacity[corev1.ResourceMemory]
-	if !boolOr(config, "cgroupsPerQOS", true) || !listed(config, "enforceNodeAllocatable", "pods", true) {
+	limited := list(config, "enforceNodeAllocatable") // nil: the pods
+	if !isOn(config, "cgroupsPerQOS") || limited != nil && !slices.Contains(limited, any("pods")) {
 		return limit, false
 	}
 	return max(0, limit-reserved(config, corev1.ResourceMemory)), true

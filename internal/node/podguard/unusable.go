@@ -58,7 +58,7 @@ func Unusable(in Input, config component.Effective) (reasons []Reason) {
 	// User namespaces have the IDs below 2^32 that no other user of the host has; up to 1.34 even without the feature gate
 	// (pkg/kubelet/userns, MakeUserNsManager).
 	ids := max(1, intOr(config, "userNamespaces.idsPerPod", 65536))
-	if most := (1<<32 - ids) / ids; intOr(config, "maxPods", 110) > most && (in.Minor < 35 || boolOr(config, userNamespaces, true)) {
+	if most := (1<<32 - ids) / ids; intOr(config, "maxPods", 110) > most && (in.Minor < 35 || isOn(config, userNamespaces)) {
 		refuse("maxPods", "maxPods: %d is above %d, for which there are user IDs", intOr(config, "maxPods", 110), most)
 	}
 	if config.String("systemCgroups") == "/" {
