@@ -56,13 +56,13 @@ func (h *Host) printf(format string, args ...any) { fmt.Fprintf(h.Out, format+"\
 // Install adds the agent to the unit of a kubelet. It returns a message for the user. An error that is not ErrTakenBack
 // means that nothing was changed.
 func (h *Host) Install(ctx context.Context, r Request) (string, error) {
-	return h.locked(ctx, r, func() (string, error) { return h.install(ctx, r) })
+	return h.locked(ctx, r, h.install)
 }
 
 // locked calls do while no other install or uninstall runs. A dry run writes nothing, not even a lock.
-func (h *Host) locked(ctx context.Context, r Request, do func() (string, error)) (string, error) {
+func (h *Host) locked(ctx context.Context, r Request, do func(context.Context, Request) (string, error)) (string, error) {
 	if r.DryRun {
-		return do()
+		return do(ctx, r)
 	}
 	if err := makeDir(h.FS, h.StateDir, 0o700); err != nil {
 		return "", fmt.Errorf("directory for the install records: %w", err)
@@ -76,34 +76,40 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 	}
 	defer func() { _ = lock.Release() }() // the kernel releases it when this process exits
 	h.tidy(h.StateDir, "")
-	return do()
+	return do(ctx, r)
 }
 
-func (h *Host) install(ctx context.Context, r Request) (string, error) {
-	unit, err := h.unit(ctx, r.Unit)
-	if err != nil {
-		return "", err
+// begin returns the unit and the record of its last change, after it has ended an interrupted one. An install that was interrupted is
+// left to an uninstall to undo.
+func (h *Host) begin(ctx context.Context, r Request, o operation, unit func(context.Context, string) (Unit, error)) (u Unit, before *change,
+	err error) {
+	if u, err = unit(ctx, serviceName(r.Unit)); err != nil {
+		return u, nil, err
 	}
-	before, err := h.load(unit.Name)
-	if err != nil {
-		return "", err
+	if before, err = h.load(u.Name); err != nil || r.DryRun {
+		return u, before, cmp.Or(err, before.repeats(o, r.Attempt))
 	}
-	if before.open() {
-		if r.DryRun {
-			return "", before.interrupted()
-		}
+	if before.open() && (o == installing || before.Operation == uninstalling) {
 		if err := h.resume(ctx, before, r.Timing); err != nil {
-			return "", err
+			return u, before, err
 		}
-		if unit, err = h.unit(ctx, r.Unit); err != nil {
-			return "", err
+		if u, err = unit(ctx, u.Name); err != nil {
+			return u, before, err
 		}
 	}
-	if !r.DryRun {
-		h.tidyDropIns(unit.Name)
-	}
-	if err := before.repeats(installing, r.Attempt); err != nil {
+	h.tidyDropIns(u.Name)
+	return u, before, before.repeats(o, r.Attempt)
+}
+
+func serviceName(unit string) string { return strings.TrimSuffix(unit, ".service") + ".service" }
+
+func (h *Host) install(ctx context.Context, r Request) (string, error) {
+	unit, before, err := h.begin(ctx, r, installing, h.unit)
+	if err != nil {
 		return "", err
+	}
+	if r.DryRun && before.open() {
+		return "", before.interrupted()
 	}
 	p, err := h.plan(ctx, unit, r)
 	if err != nil {
@@ -152,7 +158,7 @@ func (c *change) interrupted() error {
 // CommandLine returns the agent's flags and the kubelet's command line, with variables expanded, that Install would use. The
 // error says why Install would refuse the unit. It changes nothing.
 func (h *Host) CommandLine(ctx context.Context, r Request) (agent, kubelet []string, err error) {
-	unit, err := h.unit(ctx, r.Unit)
+	unit, err := h.unit(ctx, serviceName(r.Unit))
 	if err != nil {
 		return nil, nil, err
 	}

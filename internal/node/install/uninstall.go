@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
@@ -19,36 +18,11 @@ import (
 // Uninstall removes the drop-in, so that the kubelet runs as before the install. It returns a message for the user. An
 // error that is not ErrTakenBack means that nothing was changed.
 func (h *Host) Uninstall(ctx context.Context, r Request) (string, error) {
-	return h.locked(ctx, r, func() (string, error) { return h.uninstall(ctx, r) })
-}
-
-// resumed returns the unit and the record of its last change, after it has ended an interrupted uninstall.
-func (h *Host) resumed(ctx context.Context, r Request) (u Unit, before *change, err error) {
-	if !strings.HasSuffix(r.Unit, ".service") {
-		r.Unit += ".service"
-	}
-	if u, err = h.Manager.Unit(ctx, r.Unit); err != nil {
-		return u, nil, err
-	}
-	if before, err = h.load(u.Name); err != nil {
-		return u, nil, err
-	}
-	if before.open() && before.Operation == uninstalling && !r.DryRun {
-		if err := h.resume(ctx, before, r.Timing); err != nil {
-			return u, nil, err
-		}
-		if u, err = h.Manager.Unit(ctx, u.Name); err != nil {
-			return u, nil, err
-		}
-	}
-	if !r.DryRun {
-		h.tidyDropIns(u.Name)
-	}
-	return u, before, before.repeats(uninstalling, r.Attempt)
+	return h.locked(ctx, r, h.uninstall)
 }
 
 func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
-	u, before, err := h.resumed(ctx, r)
+	u, before, err := h.begin(ctx, r, uninstalling, h.Manager.Unit)
 	if err != nil {
 		return "", err
 	}

@@ -25,9 +25,6 @@ var products = map[string]string{
 
 // unit returns a unit, or an error if it cannot be wrapped.
 func (h *Host) unit(ctx context.Context, name string) (Unit, error) {
-	if !strings.HasSuffix(name, ".service") {
-		name += ".service"
-	}
 	if strings.ContainsAny(name, "/ ") {
 		return Unit{}, fmt.Errorf("%q is not a valid unit name", name)
 	}
