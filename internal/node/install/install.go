@@ -276,7 +276,10 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	if p.start, err = execStartOf(files); err != nil {
 		return nil, fmt.Errorf("%s cannot be wrapped: %w", u.Name, err)
 	}
-	if err = h.kubelet(u, p); err != nil {
+	if p.words, p.kubelet, err = u.kubelet(p.from != nil, p.start.prefix); err != nil {
+		return nil, err
+	}
+	if err := checkProgram(u, p.words, p.start.file); err != nil {
 		return nil, err
 	}
 	if p.checked, err = h.Check(ctx, p.flags, p.kubelet, false); err != nil {
@@ -312,19 +315,6 @@ func (h *Host) filesOf(u Unit) ([]file, error) {
 	return files, nil
 }
 
-// kubelet finds the kubelet's command line, before and after expansion.
-func (h *Host) kubelet(u Unit, p *plan) error {
-	var err error
-	if p.words, err = u.kubelet(p.from != nil); err != nil {
-		return fmt.Errorf("%s cannot be wrapped: %w", u.Name, err)
-	}
-	if err := checkProgram(u, p.words, p.start.file); err != nil {
-		return err
-	}
-	p.kubelet, err = u.expand(p.words, p.start.prefix)
-	return err
-}
-
 // expand expands the variables in a unit's command line.
 func (u Unit) expand(argv []string, prefix string) ([]string, error) {
 	if strings.Contains(prefix, ":") {
@@ -337,17 +327,18 @@ func (u Unit) expand(argv []string, prefix string) ([]string, error) {
 	return expand(argv, env), nil
 }
 
-// kubelet returns the kubelet's command line, with variables not expanded. If the agent is installed, it removes the
-// agent's part.
-func (u Unit) kubelet(installed bool) ([]string, error) {
+// kubelet returns the kubelet's command line, with variables not expanded, and expanded. If the agent is installed, it removes
+// the agent's part.
+func (u Unit) kubelet(installed bool, prefix string) (words, kubelet []string, err error) {
 	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
-		return nil, fmt.Errorf("systemd has %d ExecStart= commands for it, not one", len(u.Exec))
+		return nil, nil, fmt.Errorf("%s cannot be wrapped: systemd has %d ExecStart= commands for it, not one", u.Name, len(u.Exec))
 	}
-	argv := u.Exec[0]
-	if i := slices.Index(argv, "--"); installed && isAgent(argv[0]) && i > 0 && i+1 < len(argv) {
-		argv = argv[i+1:]
+	words = u.Exec[0]
+	if i := slices.Index(words, "--"); installed && isAgent(words[0]) && i > 0 && i+1 < len(words) {
+		words = words[i+1:]
 	}
-	return argv, nil
+	kubelet, err = u.expand(words, prefix)
+	return words, kubelet, err
 }
 
 func isAgent(program string) bool { return strings.HasPrefix(filepath.Base(program), "evenkeel-agent") }

@@ -122,11 +122,7 @@ func (h *Host) withoutAgent(ctx context.Context, u Unit, content string) (with T
 	if err != nil {
 		return with, checked, err
 	}
-	argv, err := u.kubelet(true)
-	if err != nil {
-		return with, checked, err
-	}
-	kubelet, err := u.expand(argv, start.prefix)
+	_, kubelet, err := u.kubelet(true, start.prefix)
 	if err != nil {
 		return with, checked, err
 	}
