@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -51,27 +52,20 @@ func Read(ctx context.Context, api rest.Interface, nodes []Node, patience time.D
 	answers := make([]Answer, len(order))
 	kept := keeper{distinct: map[string]*Config{}}
 	var mu sync.Mutex
-	slots := make(chan struct{}, AtOnce)
-	var all sync.WaitGroup
 	done, refused := 0, 0
-	for i, n := range order {
-		slots <- struct{}{}
-		all.Go(func() {
-			a, err := ask(asking, api, n, patience)
-			mu.Lock()
-			answers[i] = kept.keep(a)
-			if done++; err != nil {
-				refused++
-			}
-			if refused == done && done >= min(AtOnce, len(order)) {
-				cancel(err)
-			}
-			tell(done)
-			mu.Unlock()
-			<-slots
-		})
-	}
-	all.Wait()
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), AtOnce, len(order), func(i int) {
+		a, err := ask(asking, api, order[i], patience)
+		mu.Lock()
+		defer mu.Unlock()
+		answers[i] = kept.keep(a)
+		if done++; err != nil {
+			refused++
+		}
+		if refused == done && done >= min(AtOnce, len(order)) {
+			cancel(err)
+		}
+		tell(done)
+	})
 	if err := context.Cause(asking); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
