@@ -137,9 +137,6 @@ func (h *DryRunner) CheckLocal(ctx context.Context, initFile string) Verdict {
 	}
 	switch a.outcome {
 	case Accepted:
-		if v.Effective == nil {
-			v.Assumed = h.k.assumed(local)
-		}
 		if caps.shape == nil {
 			v.Limits = []Limit{noDump}
 		}
@@ -235,9 +232,6 @@ func (c *check) run(ctx context.Context) Verdict {
 	v := Verdict{Outcome: Accepted, Stage: 1, Effective: a.effective}
 	withoutFlags := bare()
 	wait.Wait()
-	if v.Effective == nil {
-		v.Assumed = c.h.k.assumed(c.candidate)
-	}
 	c.h.addOrigins(&v, c.candidate, withoutFlags)
 	c.addLocal(&v, local)
 	if message, compared := v.CheckProtected(c.h.Protected); message != "" || !compared {

@@ -148,9 +148,12 @@ func (k *Kubelet) setVerbosity(e Effective, config configuration, nodeFlags bool
 	return e
 }
 
-// addOrigins sets the origins of fields and the overridden fields of a candidate. bare is the result of the run
-// without the node's flags, which is empty if no flag sets a field.
+// addOrigins sets the origins of fields and the overridden fields of a candidate, or what is assumed of a configuration that was not
+// printed. bare is the result of the run without the node's flags, which is empty if no flag sets a field.
 func (h *DryRunner) addOrigins(v *Verdict, config configuration, bare result) {
+	if v.Effective == nil {
+		v.Assumed = h.k.assumed(config)
+	}
 	c := comparison{withFlags: v.Effective, withoutFlags: bare.effective, flaggedHeaders: h.k.flagsHeaders()}
 	if !h.k.setsConfig() {
 		c.withoutFlags = h.k.setVerbosity(v.Effective, config, false) // -v is the only flag of every dry run
