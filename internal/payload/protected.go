@@ -118,10 +118,8 @@ func ParseProtection(value string) (Protection, error) {
 
 // with returns p with paths added and removed, which replace the rules below them.
 func (p Protection) with(added, removed []string) Protection {
-	rules, limits := maps.Clone(p.rules), maps.Clone(p.limits)
-	if rules == nil {
-		rules = map[string]bool{}
-	}
+	rules, limits := map[string]bool{}, maps.Clone(p.limits)
+	maps.Copy(rules, p.rules)
 	for _, path := range slices.Concat(added, removed) {
 		maps.DeleteFunc(rules, func(rule string, _ bool) bool { return covers(path, rule) })
 		maps.DeleteFunc(limits, func(limited string, _ *Limit) bool { return covers(path, limited) })
