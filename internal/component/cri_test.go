@@ -73,7 +73,7 @@ func startCRI(t testing.TB, socket string) *cri {
 	return c
 }
 
-// The errors that isRuntimeError recognizes are no API of the kubelet, so every supported version is tested.
+// The errors in runtimeErrors are no API of the kubelet, so every supported version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 	localcluster.SkipShort(t)
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")

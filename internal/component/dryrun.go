@@ -273,14 +273,10 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 		return a
 	}
 	a.outcome = Rejected
-	a.runtimeFailed = isRuntimeError(word)
+	a.runtimeFailed = slices.ContainsFunc(runtimeErrors, func(begin string) bool { return strings.HasPrefix(word, begin) })
 	a.decodeFailed = strings.HasPrefix(word, "failed to load kubelet config file, path: ")
 	a.message = cmp.Or(cleanMessage(word, dir), fmt.Sprintf("the kubelet ended with exit code %d and no message", end.code))
 	return a
-}
-
-func isRuntimeError(word string) bool {
-	return slices.ContainsFunc(runtimeErrors, func(begin string) bool { return strings.HasPrefix(word, begin) })
 }
 
 // cleanMessage removes prefixes that are equal for all errors, and the names of temporary files.
