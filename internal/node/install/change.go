@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -107,8 +108,11 @@ func (c *change) writeFiles(fsys atomicfile.FS, desired dropIns) error {
 		path = c.Trial
 		err = writeDropIn(fsys, path, desired.trial)
 	}
+	if errors.Is(err, syscall.EROFS) {
+		err = fmt.Errorf("%w: on this system, add the file the way its unit files are managed; --dry-run prints it", err)
+	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, describeReadOnly(err))
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

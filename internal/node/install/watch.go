@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -104,12 +103,4 @@ func (l *health) checkNode(s source.NodeState) error {
 		return fmt.Errorf("the Lease of node %s is not renewed", l.change.Target.Node)
 	}
 	return nil
-}
-
-// describeReadOnly adds what to do if the file system is read-only.
-func describeReadOnly(err error) error {
-	if errors.Is(err, syscall.EROFS) {
-		return fmt.Errorf("%w: on this system, add the file the way its unit files are managed; --dry-run prints it", err)
-	}
-	return err
 }
