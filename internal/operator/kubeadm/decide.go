@@ -159,13 +159,6 @@ func (d *decider) decide(c Component) (Change, error) {
 	return change, nil
 }
 
-// keepText leaves the text of a generated configuration as it is: a change without a meaning only raises questions.
-func (c Change) keepText() Change {
-	c.Next, c.Write = c.Current, nil
-	c.Why += ", and a new one would say the same"
-	return c
-}
-
 // sameMeaning reports whether two ConfigMaps with the configuration of c differ in nothing but order, comments and zero values.
 func sameMeaning(c Component, a, b *corev1.ConfigMap) bool {
 	return maps.EqualFunc(a.Data, b.Data, func(a, b string) bool {

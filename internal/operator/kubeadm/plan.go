@@ -214,7 +214,9 @@ func matchTarget(target, name, of string) (string, error) {
 // as newRow does.
 func (c *Change) settle(ctx context.Context, binary component.Component, of string, versionErr error) Row {
 	if c.same && c.Write != nil {
-		kept := c.keepText()
+		kept := *c // a change without a meaning only raises questions
+		kept.Next, kept.Write = c.Current, nil
+		kept.Why += ", and a new one would say the same"
 		if row := newRow(ctx, kept, binary, of, versionErr); row.Validation != Rejected {
 			*c = kept
 			return row
