@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -30,16 +31,13 @@ const (
 // bootsV1 matches the names of operating systems that boot with cgroup v1 by default.
 var bootsV1 = regexp.MustCompile(`^(CentOS Linux 7|Amazon Linux 2$|(Red Hat Enterprise|Rocky|AlmaLinux|Oracle).* 8\.|Ubuntu (18|20)\.|Debian GNU/Linux (9|10)\b)`)
 
-var minorVersion = regexp.MustCompile(`^v?1\.(\d+)\.`)
-
 // minorOf returns the minor version of a node's kubelet; 0 if it is not known.
 func minorOf(n Node) int {
-	m := minorVersion.FindStringSubmatch(n.Kubelet)
-	if m == nil {
+	v, err := version.ParseGeneric(n.Kubelet)
+	if err != nil {
 		return 0
 	}
-	minor, _ := strconv.Atoi(m[1])
-	return minor
+	return int(v.Minor())
 }
 
 // surveyed is a node with its configuration, which is nil if it is not known.
