@@ -9,7 +9,7 @@ import corev1 "k8s.io/api/core/v1"
 // start no plugin has registered yet: only a container that runs, with as many devices as its limit, keeps them. The
 // kubelet asks for completed init containers too.
 func (n *node) devices(p *pod) *cause {
-	if len(n.plugins.Resources) == 0 {
+	if len(n.in.Devices.Resources) == 0 {
 		return nil
 	}
 	for c := range allContainers(p.Pod) {
@@ -18,14 +18,14 @@ func (n *node) devices(p *pod) *cause {
 			limits = replaced.Limits
 		}
 		for _, name := range sorted(limits) {
-			if !n.plugins.Resources[name] || n.fromClaim(p, c.Name, name) {
+			if !n.in.Devices.Resources[name] || n.fromClaim(p, c.Name, name) {
 				continue
 			}
-			limit, count := limits[name], n.plugins.Allocated[DeviceUser{p.uid, c.Name, name}]
+			limit, count := limits[name], n.in.Devices.Allocated[DeviceUser{p.uid, c.Name, name}]
 			if count > 0 && limit.CmpInt64(int64(count)) != 0 {
 				return because("UnexpectedAdmissionError", "container %s has %d devices of %s and a limit of %s", c.Name, count, name, limit.String())
 			}
-			if !n.running[p.uid][c.Name] {
+			if !n.in.Running[p.uid][c.Name] {
 				return because("UnexpectedAdmissionError", "container %s needs %s and does not run; the device plugin registers only after the start",
 					c.Name, name)
 			}
@@ -43,9 +43,9 @@ func (n *node) devices(p *pod) *cause {
 
 // usesDevices reports whether a container has a limit of a plugin's resource.
 func (n *node) usesDevices(p *pod) bool {
-	return len(n.plugins.Resources) > 0 && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
+	return len(n.in.Devices.Resources) > 0 && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
 		for name := range c.Resources.Limits {
-			if n.plugins.Resources[name] {
+			if n.in.Devices.Resources[name] {
 				return true
 			}
 		}

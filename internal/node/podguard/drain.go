@@ -60,12 +60,7 @@ func containersRun(in Input) bool {
 	if in.Running == nil {
 		return len(activePods(in, gatesOf(in.After, in.Minor))) > 0
 	}
-	for _, containers := range in.Running {
-		if len(containers) > 0 {
-			return true
-		}
-	}
-	return false
+	return len(in.Running) > 0
 }
 
 // cgroupChanges compares what names the cgroups of pods. The kubelet kills a running pod whose cgroup does not exist.

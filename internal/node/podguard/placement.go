@@ -77,7 +77,7 @@ func (n *node) allowedSysctl(name string) (namespaces []sysctl.Namespace) {
 		namespace, _, _ := sysctl.GetNamespace(name)
 		namespaces = append(namespaces, namespace)
 	}
-	for _, entry := range list(n.after, "allowedUnsafeSysctls") {
+	for _, entry := range list(n.in.After, "allowedUnsafeSysctls") {
 		pattern, _ := entry.(string)
 		namespace, prefix, isPrefix := sysctl.GetNamespace(pattern)
 		if prefix == name || isPrefix && strings.HasPrefix(name, prefix) {
@@ -176,8 +176,8 @@ type hostPort struct {
 	address  string
 }
 
-// portUsers has two pods of those that have a host port: enough to find another pod than a given one.
-type portUsers map[hostPort][2]*pod
+// portUsers has the pods that have a host port.
+type portUsers map[hostPort][]*pod
 
 const anyAddress = "0.0.0.0"
 
@@ -211,11 +211,7 @@ func portsOf(pods []*pod) portUsers {
 		for _, port := range hostPorts(p) {
 			for _, address := range []string{port.address, ""} {
 				port.address = address
-				if known := users[port]; known[0] == nil {
-					users[port] = [2]*pod{p}
-				} else if known[0] != p {
-					users[port] = [2]*pod{known[0], p}
-				}
+				users[port] = append(users[port], p)
 			}
 		}
 	}
@@ -231,7 +227,7 @@ func (u portUsers) conflict(p *pod) (number int32, other *pod) {
 		}
 		for _, port.address = range addresses {
 			for _, user := range u[port] {
-				if user != nil && user != p {
+				if user != p {
 					return port.number, user
 				}
 			}
@@ -243,7 +239,7 @@ func (u portUsers) conflict(p *pod) (number int32, other *pod) {
 // lateHandlers applies the handlers after the predicates: AppArmor, pod-level resources and declared features.
 func (n *node) lateHandlers(p *pod) *cause {
 	// A static pod has no status from the API, and counts as pending although it runs.
-	if (p.static || p.Status.Phase == corev1.PodPending || p.Status.Phase == "") && n.noAppArmor && needsAppArmor(p) {
+	if (p.static || p.Status.Phase == corev1.PodPending || p.Status.Phase == "") && n.in.Machine.NoAppArmor && needsAppArmor(p) {
 		return because("AppArmor", "the pod needs AppArmor, which the kernel does not have enabled")
 	}
 	if n.gates.minor >= 34 && !n.gates.on("PodLevelResources") && resources.IsPodLevelResourcesSet(p.Pod) {

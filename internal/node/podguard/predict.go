@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -21,18 +20,16 @@ import (
 // node is the node with everything that the rules for one pod depend on.
 type node struct {
 	*corev1.Node
-	initial       *corev1.Node
-	before, after component.Effective
-	gates         gates
-	noAppArmor    bool
-	running       map[types.UID]map[string]bool
-	noExecute     []corev1.Taint
-	ports         portUsers
-	plugins       Devices
-	pressure      pressure
-	overLimit     string
-	shortages     []shortage
-	exclusive     exclusive
+	in        Input
+	initial   *corev1.Node
+	before    component.Effective // in.Before, or in.After if that is not known
+	gates     gates
+	noExecute []corev1.Taint
+	ports     portUsers
+	pressure  pressure
+	overLimit string
+	shortages []shortage
+	exclusive exclusive
 }
 
 // Predict returns the pods that the starting kubelet may reject, evict or kill, sorted by namespace and name, each once with
@@ -64,17 +61,14 @@ func newNode(in Input, g gates, pods []*pod) *node {
 		before = in.After
 	}
 	n := &node{
-		Node:       in.Node,
-		initial:    initialNode(in.Node, in.Machine.NodeLabels),
-		before:     before,
-		after:      in.After,
-		gates:      g,
-		noAppArmor: in.Machine.NoAppArmor,
-		running:    in.Running,
-		ports:      portsOf(pods),
-		plugins:    in.Devices,
-		pressure:   pressureOf(in, g, total),
-		overLimit:  overLimit(in, total),
+		Node:      in.Node,
+		in:        in,
+		initial:   initialNode(in.Node, in.Machine.NodeLabels),
+		before:    before,
+		gates:     g,
+		ports:     portsOf(pods),
+		pressure:  pressureOf(in, g, total),
+		overLimit: overLimit(in, total),
 	}
 	for _, taint := range in.Node.Spec.Taints {
 		if taint.Effect == corev1.TaintEffectNoExecute {
@@ -85,8 +79,8 @@ func newNode(in Input, g gates, pods []*pod) *node {
 	// returns. The Node may not have the running configuration's allocatable yet either.
 	present := amountsOf(in.Node.Status.Allocatable)
 	future := allocatable(in.After, total, in.Machine.IgnoreEviction)
-	n.shortages = shortages(pods, n.plugins, present, allocatable(before, total, in.Machine.IgnoreEviction), future)
-	n.exclusive = exclusiveOf(in, n, total, pods)
+	n.shortages = shortages(pods, in.Devices, present, allocatable(before, total, in.Machine.IgnoreEviction), future)
+	n.exclusive = exclusiveOf(n, total, pods)
 	return n
 }
 

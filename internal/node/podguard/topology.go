@@ -32,7 +32,8 @@ type exclusive struct {
 	byPod                   bool // pods with pod-level resources get CPUs and memory as a whole
 }
 
-func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
+func exclusiveOf(n *node, total amounts, pods []*pod) exclusive {
+	in := n.in
 	e := exclusive{
 		staticCPU:      textOr(in.After, "cpuManagerPolicy", "none") == "static",
 		staticMemory:   textOr(in.After, "memoryManagerPolicy", "None") == "Static",
@@ -102,7 +103,8 @@ func (p *pod) ownsCPUs(c *corev1.Container) int64 {
 
 // exclusivePod reports whether the static policies apply to the pod.
 func (n *node) exclusivePod(p *pod) bool {
-	return p.mayBe(corev1.PodQOSGuaranteed) && (n.gates.minor < 34 || n.gates.on("PodLevelResourceManagers") || !resources.IsPodLevelResourcesSet(p.Pod))
+	podLevels := n.gates.minor < 34 || n.gates.on("PodLevelResourceManagers")
+	return p.mayBe(corev1.PodQOSGuaranteed) && (podLevels || !resources.IsPodLevelResourcesSet(p.Pod))
 }
 
 // granted returns the requests with which the kubelet admits the container.
