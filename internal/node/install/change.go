@@ -63,6 +63,14 @@ type change struct {
 
 const recordVersion = 1
 
+// newChange returns the change of a unit that a request begins.
+func (h *Host) newChange(o operation, u Unit, r Request) change {
+	return change{
+		Version: recordVersion, Operation: o, Unit: u.Name, Attempt: r.Attempt, Begun: time.Now().UTC(),
+		DropIn: h.DropIn(u.Name), Trial: h.trial(u.Name), Invocation: u.Invocation,
+	}
+}
+
 // open reports whether the change has no outcome yet.
 func (c *change) open() bool { return c != nil && c.Outcome == "" }
 

@@ -4,7 +4,6 @@
 package install
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,10 +85,14 @@ func (h *Host) begin(ctx context.Context, r Request, o operation, unit func(cont
 	if u, err = unit(ctx, serviceName(r.Unit)); err != nil {
 		return u, nil, err
 	}
-	if before, err = h.load(u.Name); err != nil || r.DryRun {
-		return u, before, cmp.Or(err, before.repeats(o, r.Attempt))
-	}
-	if before.open() && (o == installing || before.Operation == uninstalling) {
+	before, err = h.load(u.Name)
+	switch {
+	case err != nil:
+		return u, nil, err
+	case before.open() && r.DryRun && o == installing:
+		return u, before, fmt.Errorf("%s of %s was interrupted (begun %s): run it again, or uninstall, to complete it or take it back first",
+			before.Operation, before.Unit, before.Begun.Format(time.RFC3339))
+	case before.open() && !r.DryRun && (o == installing || before.Operation == uninstalling):
 		if err := h.resume(ctx, before, r.Timing); err != nil {
 			return u, before, err
 		}
@@ -97,33 +100,32 @@ func (h *Host) begin(ctx context.Context, r Request, o operation, unit func(cont
 			return u, before, err
 		}
 	}
-	h.tidyDropIns(u.Name)
+	if !r.DryRun {
+		h.tidyDropIns(u.Name)
+	}
 	return u, before, before.repeats(o, r.Attempt)
 }
 
 func serviceName(unit string) string { return strings.TrimSuffix(unit, ".service") + ".service" }
 
 func (h *Host) install(ctx context.Context, r Request) (string, error) {
-	unit, before, err := h.begin(ctx, r, installing, h.unit)
+	unit, _, err := h.begin(ctx, r, installing, h.unit)
 	if err != nil {
 		return "", err
-	}
-	if r.DryRun && before.open() {
-		return "", before.interrupted()
 	}
 	p, err := h.plan(ctx, unit, r)
 	if err != nil {
 		return "", err
 	}
-	if p.done(unit) && !h.replaced(unit, p.agent) {
-		return fmt.Sprintf("evenkeel-agent runs the kubelet of %s already (%s): nothing to do", unit.Name, p.path), nil
+	if p.done(unit) && !h.replaced(unit, p.Agent[0]) {
+		return fmt.Sprintf("evenkeel-agent runs the kubelet of %s already (%s): nothing to do", unit.Name, p.DropIn), nil
 	}
 	if !r.DryRun {
 		if err := h.checkTurn(ctx, r, p); err != nil {
 			return "", err
 		}
 	}
-	if err := h.checkHealthyBefore(ctx, unit, p.checked.Target); err != nil {
+	if err := h.checkHealthyBefore(ctx, unit, p.Target); err != nil {
 		return "", err
 	}
 	if err := r.checkPods(ctx, p.checked); err != nil {
@@ -138,54 +140,40 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	if _, err := h.Place(false); err != nil {
 		return "", err
 	}
-	c := &change{
-		Version: recordVersion, Operation: installing, Unit: unit.Name, Attempt: r.Attempt, Begun: time.Now().UTC(),
-		DropIn: p.path, Trial: h.trial(unit.Name), From: p.from, To: &p.to, Invocation: unit.Invocation, Healthy: true, Target: p.checked.Target,
-		Agent: append([]string{p.agent}, p.flags...), Kubelet: p.words, Prefix: p.start.prefix,
-	}
-	if err := h.apply(ctx, c, r.Timing); err != nil {
+	p.Healthy = true
+	if err := h.apply(ctx, &p.change, r.Timing); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("evenkeel-agent runs the kubelet of %s%s", unit.Name, c.Target.description()), nil
-}
-
-// interrupted is the error of a command that cannot complete an interrupted change.
-func (c *change) interrupted() error {
-	return fmt.Errorf("%s of %s was interrupted (begun %s): run it again, or uninstall, to complete it or take it back first", c.Operation,
-		c.Unit, c.Begun.Format(time.RFC3339))
+	return fmt.Sprintf("evenkeel-agent runs the kubelet of %s%s", unit.Name, p.Target.description()), nil
 }
 
 // CommandLine returns the agent's flags and the kubelet's command line, with variables expanded, that Install would use. The
 // error says why Install would refuse the unit. It changes nothing.
 func (h *Host) CommandLine(ctx context.Context, r Request) (agent, kubelet []string, err error) {
-	unit, err := h.unit(ctx, serviceName(r.Unit))
+	r.DryRun = true
+	unit, _, err := h.begin(ctx, r, installing, h.unit)
 	if err != nil {
 		return nil, nil, err
-	}
-	if before, err := h.load(unit.Name); err != nil {
-		return nil, nil, err
-	} else if before.open() {
-		return nil, nil, before.interrupted()
 	}
 	p, err := h.plan(ctx, unit, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	return p.flags, p.kubelet, nil
+	return p.Agent[1:], p.kubelet, nil
 }
 
 // checkTurn returns ErrNotItsTurn if an existing agent would be changed and the Node does not name this attempt.
 // Installer pods may start on many nodes at once, with another agent or other flags, when their DaemonSet or its pods
 // are created again.
 func (h *Host) checkTurn(ctx context.Context, r Request, p *plan) error {
-	if r.Turn == "" || p.from == nil || p.checked.Target.Kubeconfig == "" {
+	if r.Turn == "" || p.From == nil || p.Target.Kubeconfig == "" {
 		return nil
 	}
-	api, err := h.API(p.checked.Target)
+	api, err := h.API(p.Target)
 	if err != nil {
 		return err
 	}
-	switch turn, err := api.NodeAnnotation(ctx, p.checked.Target.Node, v1alpha1.AnnotationAgentTurn); {
+	switch turn, err := api.NodeAnnotation(ctx, p.Target.Node, v1alpha1.AnnotationAgentTurn); {
 	case err != nil:
 		return fmt.Errorf("%w: the Node cannot be read, nothing was changed: %w", ErrNotItsTurn, err)
 	case turn != r.Turn:
@@ -212,20 +200,15 @@ func (t Target) description() string {
 
 // plan is the change to make, and what it was computed from.
 type plan struct {
-	path    string // of the drop-in
-	from    *string
-	to      string
-	agent   string // path
-	flags   []string
-	words   []string // the kubelet's command line, with variables not expanded
-	kubelet []string // the same, expanded
+	change
+	kubelet []string // the kubelet's command line, expanded
 	start   command
 	checked Checked
 }
 
 // done reports whether the unit is already as desired, on disk and in systemd.
 func (p *plan) done(u Unit) bool {
-	return p.from != nil && *p.from == p.to && !u.NeedDaemonReload && slices.Contains(u.DropIns, p.path) && u.ActiveState == "active"
+	return same(p.From, p.To) && !u.NeedDaemonReload && slices.Contains(u.DropIns, p.DropIn) && u.ActiveState == "active"
 }
 
 // replaced reports whether the program at the path is not the one that runs, as after the upgrade of a package.
@@ -237,26 +220,27 @@ func (h *Host) replaced(u Unit, program string) bool {
 
 // plan checks everything and changes nothing.
 func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
-	p := &plan{path: h.DropIn(u.Name)}
-	var err error
-	if p.from, err = readDropIn(h.FS, p.path); err != nil {
+	p := &plan{change: h.newChange(installing, u, r)}
+	there, err := p.readFiles(h.FS)
+	if err != nil {
 		return nil, err
 	}
-	if trial, err := readDropIn(h.FS, h.trial(u.Name)); err != nil || trial != nil {
-		return nil, cmp.Or(err, fmt.Errorf("%s is left over from an install without a record: remove it, systemctl daemon-reload && systemctl "+
-			"restart %s, and install again", h.trial(u.Name), u.Name))
+	if there.trial != nil {
+		return nil, fmt.Errorf("%s is left over from an install without a record: remove it, systemctl daemon-reload && systemctl "+
+			"restart %s, and install again", p.Trial, u.Name)
 	}
-	p.flags = r.Flags
-	if p.from != nil {
-		switch originOf(*p.from) {
+	p.From = there.lasting
+	flags := r.Flags
+	if p.From != nil {
+		switch originOf(*p.From) {
 		case foreign:
-			return nil, fmt.Errorf("%s exists and was not written by evenkeel: rename it", p.path)
+			return nil, fmt.Errorf("%s exists and was not written by evenkeel: rename it", p.DropIn)
 		case edited:
 			return nil, fmt.Errorf("%s was edited after evenkeel wrote it: move the changes to a file of your own, such as 95-local.conf beside "+
-				"it, then evenkeel-agent uninstall --force, and install again", p.path)
+				"it, then evenkeel-agent uninstall --force, and install again", p.DropIn)
 		}
 		if r.Keep {
-			if p.flags, err = flagsOf(*p.from); err != nil {
+			if flags, err = flagsOf(*p.From); err != nil {
 				return nil, err
 			}
 		}
@@ -276,19 +260,23 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 	if p.start, err = execStartOf(files); err != nil {
 		return nil, fmt.Errorf("%s cannot be wrapped: %w", u.Name, err)
 	}
-	if p.words, p.kubelet, err = u.kubelet(p.from != nil, p.start.prefix); err != nil {
+	p.Prefix = p.start.prefix
+	if p.Kubelet, p.kubelet, err = u.kubelet(p.From != nil, p.Prefix); err != nil {
 		return nil, err
 	}
-	if err := checkProgram(u, p.words, p.start.file); err != nil {
+	if err := checkProgram(u, p.Kubelet, p.start.file); err != nil {
 		return nil, err
 	}
-	if p.checked, err = h.Check(ctx, p.flags, p.kubelet, false); err != nil {
+	if p.checked, err = h.Check(ctx, flags, p.kubelet, false); err != nil {
 		return nil, fmt.Errorf("the agent refuses the kubelet of %s: %w", u.Name, err)
 	}
-	if p.agent, err = h.Place(true); err != nil {
+	agent, err := h.Place(true)
+	if err != nil {
 		return nil, err
 	}
-	p.to, err = render(p.agent, p.flags, p.checked.Limits, p.start)
+	p.Target, p.Agent = p.checked.Target, append([]string{agent}, flags...)
+	to, err := render(agent, flags, p.checked.Limits, p.start)
+	p.To = &to
 	return p, err
 }
 
@@ -414,10 +402,10 @@ func (h *Host) describe(u Unit, p *plan) string {
 	}
 	fmt.Fprintf(&out, "# The kubelet of %s, from %s: %s\n", u.Name, p.start.file, strings.Join(p.kubelet, " "))
 	verb := "written"
-	if p.from != nil {
+	if p.From != nil {
 		verb = "replaced"
 	}
 	fmt.Fprintf(&out, "# This would be tried from %s: systemctl daemon-reload, systemctl restart %s. When the kubelet is healthy again %s\n"+
-		"# would be %s. Nothing was changed.\n\n%s", h.TrialDir, u.Name, p.path, verb, p.to)
+		"# would be %s. Nothing was changed.\n\n%s", h.TrialDir, u.Name, p.DropIn, verb, *p.To)
 	return out.String()
 }

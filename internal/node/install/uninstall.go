@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 )
@@ -26,10 +25,7 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := &change{
-		Version: recordVersion, Operation: uninstalling, Unit: u.Name, Attempt: r.Attempt, Begun: time.Now().UTC(),
-		DropIn: h.DropIn(u.Name), Trial: h.trial(u.Name), Invocation: u.Invocation,
-	}
+	c := h.newChange(uninstalling, u, r)
 	there, err := c.readFiles(h.FS)
 	if err != nil {
 		return "", err
@@ -78,9 +74,9 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		return fmt.Sprintf("%s would be removed, then systemctl daemon-reload, systemctl restart %s. Nothing was changed.", ours, u.Name), nil
 	}
 	if u.LoadState != "loaded" || u.ActiveState == "inactive" {
-		return h.removeStopped(ctx, u, r, c, ours, agentDir)
+		return h.removeStopped(ctx, u, r, &c, ours, agentDir)
 	}
-	if err := h.apply(ctx, c, r.Timing); err != nil {
+	if err := h.apply(ctx, &c, r.Timing); err != nil {
 		return "", err
 	}
 	words, err := h.purge(r, agentDir)
