@@ -82,24 +82,13 @@ const (
 // Error describes why a payload was rejected.
 type Error struct {
 	Problem Problem
-	Object  string // "namespace/name" of the ConfigMap; empty if Decode got only data
-	Key     string // invalid data key; empty if the error is about the whole ConfigMap, or Decode got only data
 	Message string
 }
 
-func (e *Error) Error() string {
-	words := e.Message
-	if e.Key != "" {
-		words = fmt.Sprintf("key %q: %s", e.Key, words)
-	}
-	if e.Object != "" {
-		words = "ConfigMap " + e.Object + ": " + words
-	}
-	return words
-}
+func (e *Error) Error() string { return e.Message }
 
 func newError(problem Problem, format string, args ...any) error {
-	return &Error{Problem: problem, Message: fmt.Sprintf(format, args...)}
+	return &Error{problem, fmt.Sprintf(format, args...)}
 }
 
 // ProblemOf returns the problem of an *Error; empty for any other error.
@@ -113,9 +102,9 @@ func ProblemOf(err error) Problem {
 // FromConfigMap returns the payload of a ConfigMap. The error is an *Error with the names of the ConfigMap and the
 // key.
 func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
-	object := cm.Namespace + "/" + cm.Name
+	object := "ConfigMap " + cm.Namespace + "/" + cm.Name
 	refuse := func(words string) (Payload, error) {
-		return Payload{}, &Error{Problem: ProblemKeys, Object: object, Message: words}
+		return Payload{}, newError(ProblemKeys, "%s: %s", object, words)
 	}
 	if len(cm.BinaryData) > 0 {
 		return refuse("binaryData is not allowed (" + quoteAll(keys(cm.BinaryData)) + ")")
@@ -132,7 +121,7 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	}
 	p, err := Decode(found[0], []byte(cm.Data[found[0]]))
 	if refused, ok := errors.AsType[*Error](err); ok {
-		refused.Object, refused.Key = object, found[0]
+		refused.Message = fmt.Sprintf("%s: key %q: %s", object, found[0], refused.Message)
 	}
 	return p, err
 }
