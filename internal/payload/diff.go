@@ -14,10 +14,13 @@ import (
 	"strings"
 )
 
+// Unset stands for the value of a field that is not set.
+const Unset = "unset"
+
 // Difference is a field whose effective value differs from the local configuration.
 type Difference struct {
 	Field string `json:"field"`     // JSON names joined by dots; a key with a dot is in brackets
-	Value string `json:"effective"` // effective value: truncated JSON, "unset" or "masked"
+	Value string `json:"effective"` // effective value: truncated JSON, Unset or "masked"
 	Local string `json:"local"`     // the same for the local configuration
 	Limit string `json:"-"`         // of a violation: the values that are allowed, in words
 }
@@ -179,7 +182,7 @@ func integer(v any) (int64, bool) {
 func render(path string, v any) string {
 	switch {
 	case v == nil:
-		return "unset"
+		return Unset
 	case covers(headerField, path):
 		return masked
 	case covers(urlField, path):

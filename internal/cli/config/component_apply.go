@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -347,7 +348,7 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *componentAp
 		var stay []string
 		before, after := documentFields(string(kubelet.Current)), documentFields(string(data))
 		for _, gone := range describe.Changes(kubeadm.WithoutZeroes(kubelet.Component, before), after) {
-			if gone.B == describe.Unset {
+			if gone.B == payload.Unset {
 				stay = append(stay, printable.Line(gone.Field))
 			}
 		}

@@ -29,7 +29,7 @@ type Comparison struct {
 func (d *Comparison) Compare(form string) {
 	d.Differences = []Difference{}
 	for _, c := range kubeletChanges(d.A.Fields, d.B.Fields) {
-		if d.A.Extent < d.B.Extent && c.A == Unset || d.B.Extent < d.A.Extent && c.B == Unset {
+		if d.A.Extent < d.B.Extent && c.A == payload.Unset || d.B.Extent < d.A.Extent && c.B == payload.Unset {
 			d.NotCompared++
 			continue
 		}
@@ -59,9 +59,6 @@ func (c Difference) String() string {
 	}
 	return line
 }
-
-// Unset is the value that payload.Diff shows for a field that a configuration does not set.
-const Unset = "unset"
 
 // Changes returns the fields that differ, by path. Secret values are masked.
 func Changes(a, b map[string]any) []Difference {
@@ -116,7 +113,7 @@ func ContentDiff(before, after payload.Payload, local string) string {
 	}
 	var defaults []string
 	for _, c := range changes {
-		if c.A == Unset && (c.B == `"0s"` || c.B == `""`) { // a printed configuration is full of them
+		if c.A == payload.Unset && (c.B == `"0s"` || c.B == `""`) { // a printed configuration is full of them
 			defaults = append(defaults, c.Field)
 			continue
 		}

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Action is what an upgrade does with one configuration.
@@ -220,8 +222,8 @@ func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document)
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
 	stored, _ := Fields(c.Current) // none: nothing can be lost
-	absent := missingFields("", derived, stored)
-	missing := missingFields("", derived, supplied)
+	absent := missingFields(derived, stored)
+	missing := missingFields(derived, supplied)
 	if lost := slices.DeleteFunc(slices.Clone(missing), func(field string) bool { return slices.Contains(absent, field) }); len(lost) > 0 {
 		c.Loss = fmt.Sprintf("%s lacks fields that ConfigMap %s/%s has and that kubeadm sets: %s",
 			document.Place, metav1.NamespaceSystem, c.Component.ConfigMap, strings.Join(lost, ", "))
@@ -239,17 +241,10 @@ func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document)
 }
 
 // missingFields returns the paths of fields that are in one document and not in the other.
-func missingFields(path string, of, in map[string]any) []string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		value, found := in[name]
-		inner, isMap := of[name].(map[string]any)
-		within, _ := value.(map[string]any)
-		switch {
-		case isMap:
-			all = append(all, missingFields(path+name+".", inner, within)...)
-		case !found:
-			all = append(all, path+name)
+func missingFields(of, in map[string]any) (all []string) {
+	for _, d := range payload.Diff(of, in) {
+		if d.Local == payload.Unset {
+			all = append(all, d.Field)
 		}
 	}
 	return all
