@@ -156,7 +156,12 @@ func (s *dumpShape) read(values []string) Effective {
 	}
 	e = withoutType(e)
 	for path, zero := range s.omitted {
-		setMissing(e, splitPath(path), zero)
+		segments := splitPath(path)
+		parent, name := segments[:len(segments)-1], segments[len(segments)-1].name
+		found, _ := e.field(parent)
+		if fields, ok := found.(map[string]any); ok && fields[name] == nil {
+			fields[name] = zero
+		}
 	}
 	return e
 }
@@ -166,18 +171,4 @@ func withoutType(e Effective) Effective {
 	delete(e, "apiVersion")
 	delete(e, "kind")
 	return e
-}
-
-// setMissing sets a missing field if its parent exists.
-func setMissing(fields map[string]any, path []segment, value any) {
-	for _, s := range path[:len(path)-1] {
-		inner, ok := fields[s.name].(map[string]any)
-		if !ok {
-			return
-		}
-		fields = inner
-	}
-	if name := path[len(path)-1].name; fields[name] == nil {
-		fields[name] = value
-	}
 }

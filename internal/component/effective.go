@@ -21,7 +21,12 @@ type Effective map[string]any
 
 // Field returns the value at a path of JSON field names, such as "authentication.x509.clientCAFile". A map key with a
 // dot is in brackets: "evictionHard[memory.available]". Names match in any case, except in brackets.
-func (e Effective) Field(path string) (any, bool) { return e.field(splitPath(path)) }
+func (e Effective) Field(path string) (any, bool) {
+	if path == "" {
+		return nil, false
+	}
+	return e.field(splitPath(path))
+}
 
 // String returns the string at path, or "".
 func (e Effective) String(path string) string {
@@ -42,9 +47,6 @@ func (e Effective) Int(path string) (int64, bool) {
 }
 
 func (e Effective) field(path []segment) (any, bool) {
-	if len(path) == 0 {
-		return nil, false
-	}
 	var value any = map[string]any(e)
 	for _, s := range path {
 		fields, ok := value.(map[string]any)
