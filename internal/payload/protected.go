@@ -311,11 +311,5 @@ func (p Protection) SetBy(fields map[string]any) []Difference {
 			known[name] = field.canonicalValue(value)
 		}
 	}
-	var set []Difference
-	for _, d := range p.Violations(known, nil, nil) {
-		if lookupField(d.Field) != nil {
-			set = append(set, d)
-		}
-	}
-	return set
+	return slices.DeleteFunc(p.Violations(known, nil, nil), func(d Difference) bool { return lookupField(d.Field) == nil })
 }

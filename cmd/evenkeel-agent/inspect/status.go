@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -224,11 +225,8 @@ func Forget(out io.Writer, dir, revision string) error {
 	if err != nil {
 		return err
 	}
-	found := view.State.Trial != nil && view.State.Trial.Revision == revision
-	for _, b := range view.State.Bad {
-		found = found || b.Revision == revision
-	}
-	if !found {
+	bad := slices.ContainsFunc(view.State.Bad, func(b trial.BadConfig) bool { return b.Revision == revision })
+	if !bad && (view.State.Trial == nil || view.State.Trial.Revision != revision) {
 		return fmt.Errorf("no record of revision %s being bad in %s (kubelet %s); see evenkeel-agent status --dynamic-config-dir=%s", revision,
 			dir, view.Version, dir)
 	}

@@ -145,11 +145,6 @@ func ReferencedPrograms(unitDirs []string, stateDir string) (func(path string) b
 		}
 	}
 	return func(path string) bool {
-		for _, text := range texts {
-			if bytes.Contains(text, []byte(path)) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(text, []byte(path)) })
 	}, nil
 }

@@ -3,7 +3,11 @@
 
 package podguard
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // devices applies the device manager's allocation (pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate). After a
 // start no plugin has registered yet: only a container that runs, with as many devices as its limit, keeps them. The
@@ -58,12 +62,9 @@ func (n *node) fromClaim(p *pod, container string, name corev1.ResourceName) boo
 	if p.Status.ExtendedResourceClaimStatus == nil || n.gates.minor < 35 || !n.gates.on("DRAExtendedResource") {
 		return false
 	}
-	for _, mapping := range p.Status.ExtendedResourceClaimStatus.RequestMappings {
-		if mapping.ContainerName == container && mapping.ResourceName == string(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Status.ExtendedResourceClaimStatus.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == container && m.ResourceName == string(name)
+	})
 }
 
 func restarted(p *pod, container string) bool {
