@@ -87,7 +87,7 @@ func absent(fsys FS, path string) error {
 	return err
 }
 
-// MakeDir creates a directory durably, with missing parents.
+// MakeDir creates a directory durably, with missing parents. One that exists is made durable.
 func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
 	parent := filepath.Dir(dir)
 	if _, err := fsys.Lstat(parent); errors.Is(err, fs.ErrNotExist) {
@@ -95,14 +95,15 @@ func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
 			return err
 		}
 	}
-	if err := fsys.Mkdir(dir, mode); err != nil {
-		return err
+	made := fsys.Mkdir(dir, mode)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return made
 	}
-	if err := fsys.SyncDir(parent); err != nil {
-		_ = fsys.Remove(dir) // a later MakeDir must not find it: it would not sync its name
-		return err
+	err := fsys.SyncDir(parent)
+	if err != nil && made == nil {
+		_ = fsys.Remove(dir) // a MakeDir of a directory in it must not find it: it would not sync its name
 	}
-	return nil
+	return err
 }
 
 // WithStableName returns err with the random name of a temporary file replaced by a stable name, so that repeated errors with

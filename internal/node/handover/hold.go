@@ -125,8 +125,7 @@ func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run fu
 		return run(ctx)
 	}
 	if _, err := os.Stat(h.Dir); errors.Is(err, fs.ErrNotExist) {
-		err = atomicfile.MakeDir(atomicfile.OS{}, filepath.Clean(h.Dir), 0o700)
-		if err != nil && !errors.Is(err, fs.ErrExist) { // another agent may make it at the same time
+		if err := atomicfile.MakeDir(atomicfile.OS{}, filepath.Clean(h.Dir), 0o700); err != nil {
 			return fmt.Errorf("--dynamic-config-dir: %w", err)
 		}
 	}

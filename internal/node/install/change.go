@@ -106,7 +106,7 @@ func (c *change) writeFiles(fsys atomicfile.FS, desired dropIns) error {
 	path := c.DropIn
 	var err error
 	if desired.trial != nil {
-		if err = makeDir(fsys, filepath.Dir(path), 0o755); err == nil {
+		if err = atomicfile.MakeDir(fsys, filepath.Dir(path), 0o755); err == nil {
 			err = atomicfile.Write(fsys, path+".room"+atomicfile.TempSuffix, []byte(*desired.trial), 0o644)
 		}
 	} else {
@@ -200,7 +200,7 @@ func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 	case desired != nil && same(there, desired):
 		return nil
 	case desired != nil:
-		if err := makeDir(fsys, filepath.Dir(path), 0o755); err != nil {
+		if err := atomicfile.MakeDir(fsys, filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
 		return atomicfile.Write(fsys, path, []byte(*desired), 0o644)
@@ -215,14 +215,6 @@ func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 		dir = filepath.Dir(dir)
 	}
 	return fsys.SyncDir(dir)
-}
-
-// makeDir creates a directory, durably. One that exists may not be durable yet.
-func makeDir(fsys atomicfile.FS, dir string, mode fs.FileMode) error {
-	if err := fsys.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return fsys.SyncDir(filepath.Dir(dir))
 }
 
 // sweep removes leftovers of interrupted writes from a directory, durably: temporary files whose names begin with prefix.

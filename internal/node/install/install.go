@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
@@ -63,7 +64,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func(context.Context, R
 	if r.DryRun {
 		return do(ctx, r)
 	}
-	if err := makeDir(h.FS, h.StateDir, 0o700); err != nil {
+	if err := atomicfile.MakeDir(h.FS, h.StateDir, 0o700); err != nil {
 		return "", fmt.Errorf("directory for the install records: %w", err)
 	}
 	lock, err := lockfile.TryAcquire(h.lock())

@@ -31,7 +31,7 @@ func (n *node) kubeadmCommand() string {
 // onTrial starts an agent that never becomes ready, with a guard and the lock, as a run that will be killed.
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
-	assert.NoError(n.t, makeDir(atomicfile.OS{}, n.StateDir, 0o700))
+	assert.NoError(n.t, atomicfile.MakeDir(atomicfile.OS{}, n.StateDir, 0o700))
 	lock := assert.Value(lockfile.TryAcquire(n.lock()))(n.t)
 	rec := &change{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
 	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
