@@ -89,6 +89,14 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 	return cc, nil
 }
 
+// version returns kubernetesVersion; "" for nil.
+func (cc *ClusterConfiguration) version() string {
+	if cc == nil {
+		return ""
+	}
+	return cc.KubernetesVersion
+}
+
 // check returns an error that names the first field with an invalid value.
 func (cc *ClusterConfiguration) check() error {
 	if _, err := cc.dnsAddress(); err != nil {

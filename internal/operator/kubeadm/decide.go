@@ -86,9 +86,7 @@ type decider struct {
 
 // newDecider chooses the ClusterConfiguration. It fails if neither the file nor the cluster has one.
 func newDecider(existing *Cluster, input *Input, o Options) (*decider, error) {
-	if input == nil {
-		input = &Input{}
-	}
+	input = cmp.Or(input, &Input{})
 	d := &decider{current: existing, input: input, options: o, cluster: cmp.Or(input.Cluster, existing.Configuration)}
 	switch {
 	case d.cluster == nil && existing.ConfigurationErr != nil:
@@ -258,10 +256,7 @@ func (d *decider) clusterConfiguration() (*Write, error) {
 	}
 	text := d.input.Cluster.Document
 	old := d.current.ConfigMaps[KubeadmConfigMap]
-	is := "" // the control plane's version
-	if d.current.Configuration != nil {
-		is = d.current.Configuration.KubernetesVersion
-	}
+	is := d.current.Configuration.version() // the control plane's
 	switch {
 	case is == "" && d.input.Cluster.KubernetesVersion == "":
 		return nil, fmt.Errorf("the ClusterConfiguration in %s has no kubernetesVersion, and neither has ConfigMap %s/%s: add the field",

@@ -4,6 +4,7 @@
 package kubeadm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -94,18 +95,13 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Changes: changes, ClusterConfiguration: cluster, RunningProxy: existing.ProxyImage}
-	if existing.Configuration != nil {
-		p.Current = existing.Configuration.KubernetesVersion
-	}
-	if input != nil {
-		p.Notes = input.notes(existing, cluster != nil)
+	input = cmp.Or(input, &Input{})
+	p := &Plan{
+		Changes: changes, ClusterConfiguration: cluster, RunningProxy: existing.ProxyImage, Current: existing.Configuration.version(),
+		Notes: input.notes(existing, cluster != nil),
 	}
 	if o.Init && target == "" {
-		target = p.Current
-		if target == "" && input != nil && input.Cluster != nil {
-			target = input.Cluster.KubernetesVersion
-		}
+		target = cmp.Or(p.Current, input.Cluster.version())
 	}
 	versions, versionErrs := map[string]string{}, map[string]error{}
 	for _, c := range Components() {
@@ -165,7 +161,7 @@ func (g *Input) notes(existing *Cluster, stored bool) []string {
 		return notes
 	}
 	notes = append(notes, fmt.Sprintf("the ClusterConfiguration in %s replaces the cluster's", g.File))
-	if is, new := existing.Configuration.KubernetesVersion, g.Cluster.KubernetesVersion; is != "" && new != "" && is != new {
+	if is, new := existing.Configuration.version(), g.Cluster.version(); is != "" && new != "" && is != new {
 		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays %s, not %s as in %s: kubeadm changes it when it upgrades the control "+
 			"plane", is, new, g.File))
 	}
