@@ -58,10 +58,7 @@ func (k *kubeletValidator) validate(ctx context.Context, data []byte) (result, s
 		if errs := textErrors(a.effective); len(errs) > 0 {
 			return result{outcome: Rejected, message: oneLine(strings.Join(errs, "; "))}, ""
 		}
-		if unchecked != "" {
-			unchecked += "; "
-		}
-		unchecked += notJudged
+		unchecked = strings.TrimPrefix(unchecked+"; "+notJudged, "; ")
 	}
 	if a.effective != nil {
 		a.effective["apiVersion"], a.effective["kind"] = caps.apiVersion, payload.KubeletKind
