@@ -245,19 +245,19 @@ func decode(cm *corev1.ConfigMap) (*UndoRecord, error) {
 const maxSaved = 16 << 20
 
 func decodeSaved(compressed []byte) ([]savedConfigMap, error) {
+	var all []savedConfigMap
+	var text []byte
 	z, err := gzip.NewReader(bytes.NewReader(compressed))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", keySaved, err)
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(z, maxSaved+1))
 	}
-	text, err := io.ReadAll(io.LimitReader(z, maxSaved+1))
 	if err == nil && len(text) > maxSaved {
 		err = fmt.Errorf("larger than %d MiB", maxSaved>>20)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", keySaved, err)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
 	}
-	var all []savedConfigMap
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keySaved, err)
 	}
 	for _, s := range all {
@@ -275,11 +275,6 @@ func (r *UndoRecord) Undo(ctx context.Context, c client.Client, overwrite bool) 
 	if err != nil {
 		return nil, err
 	}
-	return r.undo(now, overwrite)
-}
-
-// undo returns the writes, given the current ConfigMaps.
-func (r *UndoRecord) undo(now map[client.ObjectKey]*corev1.ConfigMap, overwrite bool) ([]Write, error) {
 	var writes []Write
 	var foreign []string
 	for _, s := range slices.Backward(r.saved) {
