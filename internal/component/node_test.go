@@ -176,20 +176,22 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	file := filepath.Join(dir, "cpu_manager_state")
-	for i, want := range []string{"", "-1", "-2"} {
+	for i := range 3 {
 		write(t, file, fmt.Sprint(i), 0o600)
-		moved, err := MoveAside([]string{filepath.Join(dir, "gone"), file}, now)
+		moved, err := MoveAside([]string{filepath.Join(dir, "gone"), file}, now.Add(time.Duration(i)))
 		assert.NoError(t, err)
-		name := file + ".evenkeel-20260102T030405Z" + want
+		name := file + fmt.Sprintf(".evenkeel-20260102T030405.00000000%dZ", i)
 		assert.That(t, slices.Equal(moved, []string{name}), "moved to %q, want %q", moved, name)
 		text, _ := os.ReadFile(name)
 		assert.That(t, string(text) == fmt.Sprint(i), "%s holds %q", name, text)
 	}
 	assert.Is(t, assert.Err(os.Stat(file)), fs.ErrNotExist, "the file is still there")
+	write(t, file, "again", 0o600)
+	assert.Is(t, assert.Err(MoveAside([]string{file}, now)), fs.ErrExist, "at the same moment")
 	for hour := range 6 { // the last one by a clock that was set back
 		write(t, file, "", 0o600)
 		write(t, file+".evenkeel", "a person's", 0o600)
-		_, err := MoveAside([]string{file}, now.Add(time.Duration(hour%5-3)*time.Hour))
+		_, err := MoveAside([]string{file}, now.Add(3+time.Duration(hour%5-3)*time.Hour))
 		assert.NoError(t, err)
 	}
 	left, err := filepath.Glob(file + "*")
@@ -197,7 +199,8 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	for i := range left {
 		left[i] = strings.TrimPrefix(left[i], file+".evenkeel")
 	}
-	want := []string{"", "-20260102T000405Z", "-20260102T030405Z-1", "-20260102T030405Z-2", "-20260102T030405Z-3", "-20260102T040405Z"}
+	want := []string{"", "-20260102T000405.000000003Z", "-20260102T030405.000000001Z", "-20260102T030405.000000002Z", "-20260102T030405.000000003Z",
+		"-20260102T040405.000000003Z"}
 	assert.That(t, slices.Equal(left, want), "left are %q, want %q", left, want)
 	write(t, file, "", 0o600)
 	other := filepath.Join(dir, "other")

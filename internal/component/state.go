@@ -6,7 +6,6 @@ package component
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,12 +22,14 @@ const keptAside = 5
 func MoveAside(files []string, now time.Time) ([]string, error) {
 	var moved []string
 	for _, file := range files {
-		to, err := moveAside(file, file+".evenkeel-"+now.UTC().Format("20060102T150405Z"))
+		to := file + ".evenkeel-" + now.UTC().Format("20060102T150405.000000000Z")
+		err := renameNew(file, to)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		if to != "" {
+		if err == nil {
 			moved = append(moved, to)
+			err = errors.Join(atomicfile.OS{}.SyncDir(filepath.Dir(file)), removeOldest(file, to))
 		}
 		if err != nil {
 			return moved, fmt.Errorf("could not move the state file %s aside: %w", file, err)
@@ -46,23 +47,4 @@ func removeOldest(file, moved string) error {
 		err = errors.Join(err, os.Remove(name))
 	}
 	return err
-}
-
-func moveAside(from, to string) (string, error) {
-	const most = 100 // within one second; more means that something else is wrong
-	for n := 0; n < most; n++ {
-		name := to
-		if n > 0 {
-			name = fmt.Sprintf("%s-%d", to, n)
-		}
-		err := renameNew(from, name)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		return name, errors.Join(atomicfile.OS{}.SyncDir(filepath.Dir(from)), removeOldest(from, name))
-	}
-	return "", fmt.Errorf("%s to %s-%d exist already", to, to, most-1)
 }
