@@ -4,9 +4,7 @@
 package install
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -121,11 +119,8 @@ func isScript(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	head := make([]byte, 2)
-	if _, err := io.ReadFull(f, head); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return bytes.Equal(head, []byte("#!")), nil
+	head, err := io.ReadAll(io.LimitReader(f, 2))
+	return string(head) == "#!", err
 }
 
 // Volatile reports whether a reboot clears a directory, because its file system is in memory, or an overlay whose writable
