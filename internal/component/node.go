@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,16 +37,10 @@ func HasStaticPods(effective Effective) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("static pods: %w", err)
 	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		// The kubelet follows symbolic links.
-		if info, err := os.Stat(path + "/" + e.Name()); err == nil && info.Mode().IsRegular() {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		info, err := os.Stat(path + "/" + e.Name()) // the kubelet follows symbolic links
+		return err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".")
+	}), nil
 }
 
 // RuntimeEndpoint returns the endpoint of the container runtime, such as unix:///run/containerd/containerd.sock.
