@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // flag is one flag of a command line, parsed like in the kubelet (pflag).
@@ -18,35 +20,31 @@ type flag struct {
 
 // booleans are the flags of kubelets 1.32 to 1.37 that never take the next argument as their value. If one is missing
 // here, it is misread only before an argument that is not a flag, which the kubelet rejects anyway.
-var booleans = map[string]bool{
-	"anonymous-auth": true, "authentication-token-webhook": true, "cgroups-per-qos": true, "contention-profiling": true,
-	"cpu-cfs-quota": true, "enable-controller-attach-detach": true, "enable-debugging-handlers": true,
-	"enable-load-reader": true, "enable-server": true, "exit-on-lock-contention": true,
-	"experimental-allocatable-ignore-eviction": true, "fail-cgroupv1": true, "fail-swap-on": true,
-	"kernel-memcg-notification": true, "keep-terminated-pod-volumes": true, "local-storage-capacity-isolation": true,
-	"log-cadvisor-usage": true, "log-json-split-stream": true, "log-text-split-stream": true,
-	"make-iptables-util-chains": true, "protect-kernel-defaults": true, "register-node": true,
-	"register-schedulable": true, "rotate-certificates": true, "rotate-server-certificates": true, "runonce": true,
-	"seccomp-default": true, "serialize-image-pulls": true, "storage-driver-secure": true,
-}
+var booleans = sets.New(
+	"anonymous-auth", "authentication-token-webhook", "cgroups-per-qos", "contention-profiling", "cpu-cfs-quota",
+	"enable-controller-attach-detach", "enable-debugging-handlers", "enable-load-reader", "enable-server",
+	"exit-on-lock-contention", "experimental-allocatable-ignore-eviction", "fail-cgroupv1", "fail-swap-on",
+	"kernel-memcg-notification", "keep-terminated-pod-volumes", "local-storage-capacity-isolation",
+	"log-cadvisor-usage", "log-json-split-stream", "log-text-split-stream", "make-iptables-util-chains",
+	"protect-kernel-defaults", "register-node", "register-schedulable", "rotate-certificates",
+	"rotate-server-certificates", "runonce", "seccomp-default", "serialize-image-pulls", "storage-driver-secure",
+)
 
 // valued are the flags that this package reads or replaces and that always have a value.
-var valued = map[string]bool{
-	"bootstrap-kubeconfig": true, "cert-dir": true, "config": true, "config-dir": true, "hostname-override": true,
-	"kubeconfig": true, "lock-file": true, "node-ip": true, "root-dir": true, "v": true, "authorization-mode": true,
-}
+var valued = sets.New(
+	"bootstrap-kubeconfig", "cert-dir", "config", "config-dir", "hostname-override", "kubeconfig", "lock-file",
+	"node-ip", "root-dir", "v", "authorization-mode",
+)
 
 // notConfig are the flags that set no field of the KubeletConfiguration. -v does set logging.verbosity, but every dry
 // run has its own -v; see Kubelet.verbosity.
-var notConfig = map[string]bool{
-	"bootstrap-kubeconfig": true, "cert-dir": true, "cloud-provider": true, "config": true, "config-dir": true,
-	"exit-on-lock-contention": true, "experimental-allocatable-ignore-eviction": true,
-	"experimental-mounter-path": true, "hostname-override": true, "housekeeping-interval": true,
-	"image-credential-provider-bin-dir": true, "image-credential-provider-config": true, "kubeconfig": true,
-	"lock-file": true, "maximum-dead-containers": true, "maximum-dead-containers-per-container": true,
-	"minimum-container-ttl-duration": true, "node-ip": true, "node-labels": true, "pod-infra-container-image": true,
-	"root-dir": true, "runtime-cgroups": true, "v": true,
-}
+var notConfig = sets.New(
+	"bootstrap-kubeconfig", "cert-dir", "cloud-provider", "config", "config-dir", "exit-on-lock-contention",
+	"experimental-allocatable-ignore-eviction", "experimental-mounter-path", "hostname-override",
+	"housekeeping-interval", "image-credential-provider-bin-dir", "image-credential-provider-config", "kubeconfig",
+	"lock-file", "maximum-dead-containers", "maximum-dead-containers-per-container", "minimum-container-ttl-duration",
+	"node-ip", "node-labels", "pod-infra-container-image", "root-dir", "runtime-cgroups", "v",
+)
 
 // parseFlags parses a command line like pflag. It rejects what the kubelet rejects and what would be ambiguous:
 // arguments that are not flags, and single dashes except for -v.
@@ -81,13 +79,13 @@ func parseFlags(args []string) ([]flag, error) {
 		if f.name == "help" || f.name == "version" {
 			return nil, fmt.Errorf("%q does not run a kubelet", arg)
 		}
-		if !hasValue && !booleans[f.name] {
+		if !hasValue && !booleans.Has(f.name) {
 			next := i+1 < len(args)
 			switch {
-			case next && (valued[f.name] || !strings.HasPrefix(args[i+1], "-") || isNumber(args[i+1])):
+			case next && (valued.Has(f.name) || !strings.HasPrefix(args[i+1], "-") || isNumber(args[i+1])):
 				i++
 				f.value, f.tokens = args[i], args[i-1:i+1:i+1]
-			case valued[f.name]:
+			case valued.Has(f.name):
 				return nil, fmt.Errorf("the flag %q needs a value", arg)
 			}
 		}
@@ -133,5 +131,5 @@ func arguments(flags []flag, selected func(flag) bool) []string {
 
 // setsConfig reports whether a flag may override a field of the configuration.
 func (k *Kubelet) setsConfig() bool {
-	return slices.ContainsFunc(k.flags, func(f flag) bool { return !notConfig[f.name] })
+	return slices.ContainsFunc(k.flags, func(f flag) bool { return !notConfig.Has(f.name) })
 }

@@ -61,17 +61,17 @@ func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 					continue // rejected
 				}
 				// In pflag's help, a word in backquotes in the text of a boolean flag looks like the name of a value.
-				if takes && booleans[name] {
+				if takes && booleans.Has(name) {
 					said, _ := exec.Command(path, "--"+name+"=neither").CombinedOutput()
 					takes = !strings.Contains(string(said), "strconv.ParseBool")
 				}
-				if takes == booleans[name] {
-					t.Errorf("--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans[name], what)
+				if takes == booleans.Has(name) {
+					t.Errorf("--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans.Has(name), what)
 				}
-				assert.That(t, takes || !valued[name], "--%s takes no value, but valued has it", name)
+				assert.That(t, takes || !valued.Has(name), "--%s takes no value, but valued has it", name)
 				field := strings.Contains(what, inFile) || slices.Contains(configFlags, name) || slices.Contains(goneFlags, name)
-				if field == notConfig[name] {
-					t.Errorf("--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig[name], what)
+				if field == notConfig.Has(name) {
+					t.Errorf("--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig.Has(name), what)
 				}
 			}
 			assert.Must(t, len(has) >= 100, "only %d flags in:\n%s", len(has), out)
