@@ -79,9 +79,14 @@ type CPUState struct {
 
 // MemoryState is the memory manager's state file.
 type MemoryState struct {
-	Policy   string // "None" or "Static"
-	NUMA     map[int]map[corev1.ResourceName]MemoryTable
-	Assigned map[types.UID]map[string]bool // containers that have memory blocks
+	Policy   string                              `json:"policyName"` // "None" or "Static"
+	NUMA     map[int]NUMANode                    `json:"machineState"`
+	Assigned map[types.UID]map[string][]struct{} `json:"entries"` // the memory blocks of containers
+}
+
+// NUMANode has the resources of a NUMA node: memory and sizes of huge pages.
+type NUMANode struct {
+	Memory map[corev1.ResourceName]MemoryTable `json:"memoryMap"`
 }
 
 // MemoryTable is the bytes of one resource, memory or a size of huge pages, on one NUMA node.

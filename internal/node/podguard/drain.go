@@ -204,8 +204,8 @@ func memoryStateRefused(in Input) string {
 	}
 	expected := reservedMemory(in.After)
 	for _, id := range slices.Sorted(maps.Keys(state.NUMA)) {
-		for _, name := range sorted(state.NUMA[id]) {
-			if was, is := state.NUMA[id][name].SystemReserved, expected[id][name]; was != uint64(is) {
+		for _, name := range sorted(state.NUMA[id].Memory) {
+			if was, is := state.NUMA[id].Memory[name].SystemReserved, expected[id][name]; was != uint64(is) {
 				return fmt.Sprintf("the kubelet would not start with %s: reservedMemory of %s on NUMA node %d changes from %d to %d bytes",
 					MemoryStateFile, name, id, was, is)
 			}

@@ -31,7 +31,7 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		}
 	}
 	memory := func(in *Input) {
-		in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {SystemReserved: 1 << 30}}}}
+		in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]NUMANode{0: {map[corev1.ResourceName]MemoryTable{"memory": {SystemReserved: 1 << 30}}}}}
 	}
 	const (
 		static    = `"cpuManagerPolicy":"static"`

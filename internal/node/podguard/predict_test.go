@@ -248,7 +248,7 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 		{name: "new alignment", after: `{"evictionHard":{},"memoryManagerPolicy":"Static","topologyManagerPolicy":"single-numa-node"}`, input: func(in *Input) {
 			in.Machine.NUMANodes = 2
 			in.Before = component.Effective{"evictionHard": map[string]any{}, "memoryManagerPolicy": "Static"}
-			in.MemoryState = &MemoryState{Policy: "Static", Assigned: map[types.UID]map[string]bool{"uid-a": {"c": true}}}
+			in.MemoryState = &MemoryState{Policy: "Static", Assigned: map[types.UID]map[string][]struct{}{"uid-a": {"c": nil}}}
 		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("500m")), aPod("b", half)}, want: "a TopologyAffinityError"},
 		{name: "no Node", input: func(in *Input) { in.Node = nil }, pods: []*corev1.Pod{aPod("a", nil)}, want: "a InvalidNodeInfo"},
 	} {

@@ -186,31 +186,11 @@ func DecodeCPUState(data []byte) (*CPUState, error) {
 
 // DecodeMemoryState decodes memory_manager_state.
 func DecodeMemoryState(data []byte) (*MemoryState, error) {
-	content, err := decodeManagerState[struct {
-		PolicyName   string
-		MachineState map[int]struct {
-			MemoryMap map[corev1.ResourceName]MemoryTable
-		}
-		Entries map[types.UID]map[string][]struct{}
-	}](data)
+	state, err := decodeManagerState[MemoryState](data)
 	if err != nil {
 		return nil, fmt.Errorf("memory_manager_state: %w", err)
 	}
-	state := &MemoryState{
-		Policy:   content.PolicyName,
-		NUMA:     make(map[int]map[corev1.ResourceName]MemoryTable, len(content.MachineState)),
-		Assigned: make(map[types.UID]map[string]bool, len(content.Entries)),
-	}
-	for id, machine := range content.MachineState {
-		state.NUMA[id] = machine.MemoryMap
-	}
-	for uid, containers := range content.Entries {
-		state.Assigned[uid] = make(map[string]bool, len(containers))
-		for name := range containers {
-			state.Assigned[uid][name] = true
-		}
-	}
-	return state, nil
+	return &state, nil
 }
 
 // Limits of a list of CPUs. Linux supports 8192 CPUs.

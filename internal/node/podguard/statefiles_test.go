@@ -52,7 +52,7 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 		t.Errorf("kubelet_internal_checkpoint: %v (-want, +got):\n%s", err, diff)
 	}
 	wantCPU := &CPUState{"static", cpuset.New(0, 1, 4), map[types.UID]map[string]cpuset.CPUSet{"u": {"c": cpuset.New(2, 3)}}}
-	wantMemory := &MemoryState{"Static", map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {2, 4}, "hugepages-2Mi": {}}, 1: nil}, map[types.UID]map[string]bool{"u": {"c": true}}}
+	wantMemory := &MemoryState{"Static", map[int]NUMANode{0: {map[corev1.ResourceName]MemoryTable{"memory": {2, 4}, "hugepages-2Mi": {}}}, 1: {}}, map[types.UID]map[string][]struct{}{"u": {"c": {{}}}}}
 	// 1.37 writes the content also into data, and reads it from there.
 	for version, files := range map[string][2]string{
 		"1.33": {cpuFile, memoryFile},

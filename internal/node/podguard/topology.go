@@ -63,8 +63,8 @@ func exclusiveOf(n *node, total amounts, pods []*pod) exclusive {
 	if e.staticMemory && in.MemoryState != nil && in.MemoryState.Policy == "Static" {
 		e.memory = in.MemoryState
 		e.oneNUMANode = e.oneNUMANode || len(in.MemoryState.NUMA) == 1
-		for _, tables := range in.MemoryState.NUMA {
-			for name, table := range tables {
+		for _, node := range in.MemoryState.NUMA {
+			for name, table := range node.Memory {
 				e.freeMemory[name] = add(e.freeMemory[name], int64(min(table.Free, maxAmount)))
 			}
 		}
@@ -155,9 +155,13 @@ func (n *node) missingMemory(e exclusive, p *pod) amounts {
 	if !e.staticMemory || !n.exclusivePod(p) {
 		return nil
 	}
+	var assigned map[string][]struct{}
+	if e.memory != nil {
+		assigned = e.memory.Assigned[p.uid]
+	}
 	missing := amounts{}
 	for c := range allContainers(p.Pod) {
-		if e.memory != nil && e.memory.Assigned[p.uid][c.Name] {
+		if _, ok := assigned[c.Name]; ok {
 			continue
 		}
 		for name, q := range p.granted(c) {

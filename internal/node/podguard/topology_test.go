@@ -25,7 +25,7 @@ func TestStaticPolicies(t *testing.T) {
 			in.Machine.ThreadsPerCore, in.Machine.NUMANodes = 2, 2
 			set, _ := ParseCPUSet(free)
 			in.CPUState = &CPUState{Policy: "static", Default: set, Assigned: assigned}
-			in.MemoryState = &MemoryState{Policy: "Static", Assigned: map[types.UID]map[string]bool{"uid-a": {"c": true}}}
+			in.MemoryState = &MemoryState{Policy: "Static", Assigned: map[types.UID]map[string][]struct{}{"uid-a": {"c": nil}}}
 		}
 	}
 	hasFour := map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6, 7)}}
@@ -47,12 +47,12 @@ func TestStaticPolicies(t *testing.T) {
 	}
 	memory := func(free uint64, numa int, assigned ...types.UID) func(*Input) {
 		return func(in *Input) {
-			in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]map[corev1.ResourceName]MemoryTable{}, Assigned: map[types.UID]map[string]bool{}}
+			in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]NUMANode{}, Assigned: map[types.UID]map[string][]struct{}{}}
 			for id := range numa {
-				in.MemoryState.NUMA[id] = map[corev1.ResourceName]MemoryTable{"memory": {Free: free}}
+				in.MemoryState.NUMA[id] = NUMANode{map[corev1.ResourceName]MemoryTable{"memory": {Free: free}}}
 			}
 			for _, uid := range assigned {
-				in.MemoryState.Assigned[uid] = map[string]bool{"c": true}
+				in.MemoryState.Assigned[uid] = map[string][]struct{}{"c": nil}
 			}
 		}
 	}
