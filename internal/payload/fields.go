@@ -217,8 +217,9 @@ var Fields = []Field{
 
 // name is a JSON name of the upstream type at one place. A leaf has no inner names.
 type name struct {
-	path  string
-	inner map[string]*name
+	path   string
+	effect string // of a new value; that of the first field of a struct
+	inner  map[string]*name
 }
 
 // names is the tree of Fields. A list of structs has the fields of the struct.
@@ -229,7 +230,7 @@ var names = func() *name {
 		for _, part := range strings.Split(f.Path, ".") {
 			next := n.inner[part]
 			if next == nil {
-				next = &name{path: strings.TrimPrefix(n.path+"."+part, ".")}
+				next = &name{path: strings.TrimPrefix(n.path+"."+part, "."), effect: f.Effect}
 				if n.inner == nil {
 					n.inner = map[string]*name{}
 				}
@@ -254,14 +255,8 @@ func IsStruct(path string) bool {
 // Effect returns what a new value of the field at a path acts on, if a restart of the kubelet is not enough; otherwise, and for a field
 // that is not in Fields, nothing.
 func Effect(path string) string {
-	field := lookupField(path)
-	if field == nil {
-		return ""
-	}
-	for _, f := range Fields {
-		if f.Path == field.path || strings.HasPrefix(f.Path, field.path+".") {
-			return f.Effect
-		}
+	if field := lookupField(path); field != nil {
+		return field.effect
 	}
 	return ""
 }
