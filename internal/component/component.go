@@ -223,16 +223,7 @@ const (
 	Rejected
 )
 
-func (o Outcome) String() string {
-	switch o {
-	case Accepted:
-		return "accepted"
-	case Rejected:
-		return "rejected"
-	default:
-		return "could not tell"
-	}
-}
+func (o Outcome) String() string { return [...]string{"could not tell", "accepted", "rejected"}[o] }
 
 // Verdict is the result of a dry run.
 type Verdict struct {
