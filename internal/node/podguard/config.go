@@ -6,6 +6,7 @@ package podguard
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -45,13 +46,9 @@ func textsOf(v any) map[string]string {
 	}
 	entries := make(map[string]string, len(fields))
 	for name, value := range fields {
-		switch value := value.(type) {
-		case string:
-			entries[name] = value
-		case json.Number:
-			entries[name] = value.String()
-		case bool:
-			entries[name] = strconv.FormatBool(value)
+		switch value.(type) {
+		case string, json.Number, bool:
+			entries[name] = fmt.Sprint(value)
 		}
 	}
 	return entries
