@@ -45,12 +45,8 @@ func WithoutZeros(value any) any {
 		if len(v) == 0 {
 			return nil
 		}
-	case string:
-		if v == "" {
-			return nil
-		}
-	case bool:
-		if !v {
+	case string, bool:
+		if v == "" || v == false {
 			return nil
 		}
 	case json.Number:
