@@ -138,17 +138,19 @@ func DecodeDevices(data []byte) (Devices, error) {
 }
 
 // decodeManagerState decodes the state of the CPU or memory manager. Kubelets from 1.37 write all of it into the field data
-// too, and read it from there.
-func decodeManagerState[T any](data []byte) (content T, err error) {
+// too, and read it from there. name is the file's.
+func decodeManagerState[T any](name string, data []byte) (*T, error) {
 	var file struct{ Data string }
-	if err := decode(data, &file); err != nil {
-		return content, err
+	content := new(T)
+	err := decode(data, &file)
+	if err == nil && file.Data != "" {
+		data, name = []byte(file.Data), name+": data"
 	}
-	if file.Data == "" {
-		return content, decode(data, &content)
+	if err == nil {
+		err = decode(data, content)
 	}
-	if err := decode([]byte(file.Data), &content); err != nil {
-		return content, fmt.Errorf("data: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return content, nil
 }
@@ -159,9 +161,9 @@ func DecodeCPUState(data []byte) (*CPUState, error) {
 		PolicyName    string
 		DefaultCPUSet string
 		Entries       map[types.UID]map[string]string
-	}](data)
+	}](CPUStateFile, data)
 	if err != nil {
-		return nil, fmt.Errorf("cpu_manager_state: %w", err)
+		return nil, err
 	}
 	state := &CPUState{Policy: content.PolicyName, Assigned: make(map[types.UID]map[string]cpuset.CPUSet, len(content.Entries))}
 	if state.Default, err = ParseCPUSet(content.DefaultCPUSet); err != nil {
@@ -186,11 +188,7 @@ func DecodeCPUState(data []byte) (*CPUState, error) {
 
 // DecodeMemoryState decodes memory_manager_state.
 func DecodeMemoryState(data []byte) (*MemoryState, error) {
-	state, err := decodeManagerState[MemoryState](data)
-	if err != nil {
-		return nil, fmt.Errorf("memory_manager_state: %w", err)
-	}
-	return &state, nil
+	return decodeManagerState[MemoryState](MemoryStateFile, data)
 }
 
 // Limits of a list of CPUs. Linux supports 8192 CPUs.
