@@ -361,23 +361,23 @@ const podsPerPage = 250
 // Bound reads the Node, nil if it does not exist, and all pods that are bound to it, without their managed fields and annotations,
 // except the annotation that marks a mirror pod.
 func (w *NodeWatch) Bound(ctx context.Context) (*corev1.Node, []*corev1.Pod, error) {
+	return w.client.bound(ctx, w.node)
+}
+
+func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev1.Pod, error) {
 	explain := func(err error) error {
-		return errors.New(describeError(err, "the pods of node "+w.node, "nodes have this right by default; check the authorizers and RBAC"))
+		return errors.New(describeError(err, "the pods of node "+name, "nodes have this right by default; check the authorizers and RBAC"))
 	}
 	n := &corev1.Node{}
-	err := w.client.whole(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n)
-	if apierrors.IsNotFound(err) {
-		n, err = nil, nil
-	}
-	if err != nil {
-		return nil, nil, explain(err)
-	}
+	read := make(chan error, 1)
+	go func() { read <- c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n) }()
 	var pods []*corev1.Pod
-	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", w.node).String(),
+	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", name).String(),
 		"limit": strconv.Itoa(podsPerPage)}
 	for more := true; more; {
 		page := &corev1.PodList{}
-		if err := w.client.whole(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, page); err != nil {
+		if err := c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, page); err != nil {
+			<-read
 			return nil, nil, explain(err)
 		}
 		for i := range page.Items {
@@ -391,6 +391,13 @@ func (w *NodeWatch) Bound(ctx context.Context) (*corev1.Node, []*corev1.Pod, err
 		}
 		query["continue"] = page.Continue
 		more = page.Continue != ""
+	}
+	err := <-read
+	if apierrors.IsNotFound(err) {
+		return nil, pods, nil
+	}
+	if err != nil {
+		return nil, nil, explain(err)
 	}
 	return n, pods, nil
 }
