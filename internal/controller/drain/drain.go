@@ -26,7 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	kubectldrain "k8s.io/kubectl/pkg/drain"
 
@@ -222,22 +224,23 @@ func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 	return node, nil
 }
 
-// attempts is how often a Node is patched if it changes at the same time: kubelets write it often.
-const attempts = 5
+// again is how often a Node is patched that changes at the same time: kubelets write it often.
+var again = wait.Backoff{Steps: 5, Duration: 20 * time.Millisecond, Factor: 2}
 
 // PatchNode reads a Node, patches it with the JSON patch that a function returns for it, and returns the stored Node. It writes nothing if
 // the patch is nil. If the Node is gone, it returns nil and no error.
-func PatchNode(ctx context.Context, api kubernetes.Interface, name string, patchOf func(*corev1.Node) any) (*corev1.Node, error) {
-	for attempt := 1; ; attempt++ {
-		node, err := patchNode(ctx, api, name, patchOf)
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil, nil
-		case err == nil || !conflict(err) || attempt == attempts || ctx.Err() != nil:
-			return node, err
-		}
-		time.Sleep(time.Duration(attempt) * 20 * time.Millisecond)
+func PatchNode(ctx context.Context, api kubernetes.Interface, name string, patchOf func(*corev1.Node) any) (node *corev1.Node, err error) {
+	err = retry.OnError(again, conflict, func() (err error) {
+		node, err = patchNode(ctx, api, name, patchOf)
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
+	return node, nil
 }
 
 // conflict reports whether a patch failed because the Node has changed: the API server answers a failed test of a JSON patch with

@@ -245,7 +245,7 @@ func TestATaintIsWrittenAgainIfTheNodeHasChanged(t *testing.T) {
 	}{
 		{"at once", []func(http.ResponseWriter, *http.Request){object(node)}, 1, ""},
 		{"after two changes", []func(http.ResponseWriter, *http.Request){changed, failure(409, "conflict"), object(node)}, 3, ""},
-		{"it always changes", []func(http.ResponseWriter, *http.Request){changed}, attempts, "write the taint evenkeel.dev/draining of Node n: the server rejected"},
+		{"it always changes", []func(http.ResponseWriter, *http.Request){changed}, again.Steps, "write the taint evenkeel.dev/draining of Node n: the server rejected"},
 		{"it is forbidden", []func(http.ResponseWriter, *http.Request){failure(403, "the policy refuses it")}, 1, "write the taint evenkeel.dev/draining of Node n: the policy refuses it"},
 		{"the Node is gone", []func(http.ResponseWriter, *http.Request){failure(404, "not found")}, 1, ""},
 	} {
