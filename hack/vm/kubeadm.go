@@ -259,10 +259,9 @@ func (w *whole) available(ctx context.Context, namespace, name string) error {
 // containers returns the IDs of the containers of the control plane, by pod.
 func (w *whole) containers(ctx context.Context) (ids map[string]string, err error) {
 	err = w.eventually(ctx, "read the control plane's pods", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		pods := must.Get(client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "tier=control-plane"}))
+		pods := must.Get(w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "tier=control-plane"}))
 		ids = map[string]string{}
-		for _, p := range pods.Items {
+		for _, p := range pods {
 			for _, c := range p.Status.ContainerStatuses {
 				ids[p.Name] = c.ContainerID
 			}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -102,13 +103,19 @@ func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...stri
 	return err
 }
 
+// pods lists the pods of a namespace; "" is all namespaces.
+func (w *whole) pods(ctx context.Context, namespace string, o metav1.ListOptions) (_ []corev1.Pod, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(w.client())
+	return must.Get(client.CoreV1().Pods(namespace).List(ctx, o)).Items, nil
+}
+
 // podsOn returns the pods of a node, as namespace/name, that have not ended.
 func (w *whole) podsOn(ctx context.Context, node string) (names []string, err error) {
 	defer must.Catch(&err)
 
-	client := must.Get(w.client())
-	pods := must.Get(client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"}))
-	for _, p := range pods.Items {
+	for _, p := range must.Get(w.pods(ctx, "", metav1.ListOptions{FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"})) {
 		names = append(names, p.Namespace+"/"+p.Name)
 	}
 	return names, nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
@@ -22,18 +21,11 @@ func resets(ctx context.Context, w *whole) (err error) {
 	must.OK(w.initializesAgain(ctx, w.worker, workerName, workerIP))
 	checked("kubeadm reset, evenkeel-agent uninstall, and kubeadm init work on the worker")
 
-	must.OK(w.uninstalls(ctx, nodeName))
+	must.OK(w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", nodeName, "--retry", "--yes", "--timeout=60m"))
 	must.Get(w.run(ctx, w.machine, "kubeadm reset --force 2>&1", patience))
 	must.OK(w.initializesAgain(ctx, w.machine, nodeName, controlIP))
 	checked("kubectl evenkeel uninstall, kubeadm reset, and kubeadm init work on the control plane")
 	return nil
-}
-
-// uninstalls takes the agent from a node, as often as an administrator would: a machine that is too busy for a dry run refuses.
-func (w *whole) uninstalls(ctx context.Context, name string) error {
-	return bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		return w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", name, "--retry", "--yes", "--timeout=60m")
-	})
 }
 
 // initializesAgain makes a new cluster of a machine that was reset, with a plain kubelet.

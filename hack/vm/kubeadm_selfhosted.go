@@ -33,7 +33,7 @@ func (w *whole) kubeletImage(r kubernetesRelease, file string) error {
 
 // hostsItself gives the worker a kubelet in a pod, as docs/self-hosted.md describes, upgrades it, and goes back.
 func hostsItself(ctx context.Context, w *whole) (err error) {
-	must.OK(w.uninstalls(ctx, workerName))
+	must.OK(w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", workerName, "--retry", "--yes", "--timeout=60m"))
 	unit := string(must.Get(os.ReadFile("config/systemd/evenkeel-bootstrap.service")))
 	unit = strings.Replace(unit, " --bootstrap ", " --bootstrap "+agentFlags+" ", 1)
 	must.OK(w.worker.PutFile(ctx, "/etc/systemd/system/evenkeel-bootstrap.service", 0o644, []byte(unit)))

@@ -201,10 +201,9 @@ do sleep 1; done`, patience))
 // proxyRestarts returns how often the kube-proxy of each node was restarted, as soon as all are Ready.
 func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, err error) {
 	err = w.eventually(ctx, "every kube-proxy is Ready", func(ctx context.Context) error {
-		client := must.Get(w.client())
-		pods := must.Get(client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
+		pods := must.Get(w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
 		restarts = map[string]int32{}
-		for _, p := range pods.Items {
+		for _, p := range pods {
 			for _, c := range p.Status.ContainerStatuses {
 				if !c.Ready {
 					return fmt.Errorf("pod %s is not Ready: %+v", p.Name, c)
