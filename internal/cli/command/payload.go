@@ -112,16 +112,19 @@ func ParseSelector(text string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// ParseSelection reads the values of --selector and --all-nodes, one of which is needed.
-func ParseSelection(selector string, allNodes bool) (none v1alpha1.NodeSelection, err error) {
+// ParseSelection reads the values of --selector and --all-nodes, one of which is needed. given reports whether --selector was given: an
+// empty value can be a variable that was forgotten, so it never means all nodes.
+func ParseSelection(selector string, given, allNodes bool) (none v1alpha1.NodeSelection, err error) {
 	parsed, err := metav1.ParseToLabelSelector(selector)
 	switch {
-	case err != nil:
-		return none, fmt.Errorf("--selector: %w: %s", err, selectorHelp)
-	case selector != "" && allNodes:
+	case given && allNodes:
 		return none, errors.New("--selector and --all-nodes cannot be used together: omit one of them")
 	case allNodes:
 		return v1alpha1.NodeSelection{AllNodes: true}, nil
+	case !given:
+		return none, errors.New("use --selector to choose the nodes, or --all-nodes for every node")
+	case err != nil:
+		return none, fmt.Errorf("--selector: %w: %s", err, selectorHelp)
 	case len(parsed.MatchLabels)+len(parsed.MatchExpressions) == 0:
 		return none, errors.New("--selector is empty: use labels, or --all-nodes for every node")
 	}

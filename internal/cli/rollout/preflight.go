@@ -28,17 +28,19 @@ import (
 
 // inquiry has the flags of "preflight".
 type inquiry struct {
-	file, selector   string
-	dropIn, allNodes bool
-	podLoss          bool
-	timeout          time.Duration // 0: no limit
-	output           printing.Format
+	file            string
+	selection       v1alpha1.NodeSelection
+	dropIn, podLoss bool
+	timeout         time.Duration // 0: no limit
+	output          printing.Format
 }
 
 // PreflightCommand returns "preflight".
 func PreflightCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
 	var o inquiry
+	var selector string
+	var allNodes bool
 	cmd := &cobra.Command{
 		Use:   "preflight -f FILE {--selector LABELS | --all-nodes}",
 		Short: "Ask nodes whether they would adopt a configuration, without a rollout",
@@ -59,12 +61,15 @@ could not tell, or --timeout has expired.`,
   # Ask all nodes about a few fields
   kubectl evenkeel preflight -f fields.yaml --drop-in --all-nodes`,
 		Args: command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			switch changed := cmd.Flags().Changed; {
 			case o.file == "":
 				return errors.New("preflight needs -f FILE with a kubelet configuration, or -f - for standard input")
 			case changed("timeout") && o.timeout <= 0:
 				return fmt.Errorf("--timeout must be longer than 0, such as 5m, not %s", o.timeout)
+			}
+			if o.selection, err = command.ParseSelection(selector, cmd.Flags().Changed("selector"), allNodes); err != nil {
+				return err
 			}
 			return a.preflight(cmd.Context(), o)
 		},
@@ -72,8 +77,8 @@ could not tell, or --timeout has expired.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&o.dropIn, "drop-in", false, "the file is partial: each node's kubelet merges it over its local configuration")
-	f.StringVarP(&o.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
-	f.BoolVar(&o.allNodes, "all-nodes", false, "ask every node")
+	f.StringVarP(&selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
+	f.BoolVar(&allNodes, "all-nodes", false, "ask every node")
 	f.BoolVar(&o.podLoss, "allow-pod-loss", false, "nodes accept it even if their kubelets would end pods because of it")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 5m, with exit code 3")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
@@ -85,10 +90,7 @@ could not tell, or --timeout has expired.`,
 func (o *inquiry) object(content payload.Payload) (*v1alpha1.NodeConfigPreflight, error) {
 	p := &v1alpha1.NodeConfigPreflight{}
 	p.GenerateName = "preflight-"
-	var err error
-	if p.Spec.NodeSelection, err = command.ParseSelection(o.selector, o.allNodes); err != nil {
-		return nil, err
-	}
+	p.Spec.NodeSelection = o.selection
 	template, err := steer.TemplateOf(content.Key, content.Data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.file, err)
@@ -155,7 +157,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			}
 		case <-late:
 			if p.Status.Phase == "" {
-				fmt.Fprintln(a.ErrOut, "note:", query.Unobserved)
+				a.Notes(query.Unobserved)
 			}
 		}
 	}

@@ -61,12 +61,16 @@ func TestPreflightRefusesWrongUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"preflight"}, "preflight needs -f FILE"},
-		{[]string{"preflight", "-f", file}, "--selector is empty: use labels, or --all-nodes for every node"},
+		{[]string{"preflight", "-f", file}, "use --selector to choose the nodes, or --all-nodes for every node"},
 		{[]string{"preflight", "-f", file, "--all-nodes", "--selector", "a=b"}, "cannot be used together"},
+		{[]string{"preflight", "-f", file, "--all-nodes", "--selector", ""}, "cannot be used together"},
+		{[]string{"preflight", "-f", file, "--selector", ""}, "--selector is empty: use labels, or --all-nodes for every node"},
+		{[]string{"preflight", "-f", "no-such-file"}, "use --selector to choose the nodes"},
+		{[]string{"push", "workers", "-f", file, "--all-nodes", "--selector", "", "--yes"}, "cannot be used together"},
 		{[]string{"preflight", "-f", file, "--selector", "a in"}, "--selector: "},
 		{[]string{"preflight", "-f", file, "--all-nodes", "--timeout", "0s"}, "--timeout must be longer than 0"},
 		{[]string{"preflight", "-f", fakeapi.File(t, "kind: Pod\n"), "--all-nodes"}, "nothing was written"},
-		{[]string{"push", "workers", "-f", file, "--all-nodes", "--preflight=often"}, `--preflight: "often" is not valid: must be report or require or off`},
+		{[]string{"push", "workers", "-f", file, "--all-nodes", "--preflight=often"}, `--preflight: "often" is not valid: must be one of report, require, off`},
 	} {
 		newAPI(t).Run(tt.args...).WantError(t, tt.want)
 	}
