@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -48,6 +49,7 @@ type Env struct {
 	// printable first.
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
+	loader     clientcmd.ClientConfig // of Connection; nil: not yet needed
 	Program    program.Info
 	// API returns a client for the cluster of Connection.
 	API func() (client.WithWatch, error)

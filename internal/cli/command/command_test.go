@@ -12,8 +12,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -55,4 +57,52 @@ func TestReadingStandardInputEndsWhenInterrupted(t *testing.T) {
 	cancel()
 	_, _, err := e.ReadFile(ctx, "-", 1)
 	assert.That(t, err != nil && strings.Contains(err.Error(), "interrupted: nothing was written"), "the error is %v", err)
+}
+
+const kubeconfig = `{apiVersion: v1, kind: Config, current-context: here, contexts: [{name: here, context: {cluster: c}}, {name: away, context: {cluster: c}}],
+  clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]}`
+
+func envWith(t *testing.T, file string) (*Env, *pflag.FlagSet) {
+	t.Helper()
+	e := NewEnv(program.Info{}, genericclioptions.NewTestIOStreamsDiscard())
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	e.Connection.AddFlags(flags)
+	assert.NoError(t, flags.Parse([]string{"--kubeconfig", file}))
+	return e, flags
+}
+
+func TestAKubeconfigIsReadOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	assert.NoError(t, os.WriteFile(file, []byte(kubeconfig), 0o600))
+	e, _ := envWith(t, file)
+	_, err := e.RESTConfig()
+	assert.NoError(t, err)
+	assert.NoError(t, os.Remove(file)) // what was a pipe is empty now
+	c, err := e.CurrentContext()
+	assert.That(t, err == nil && c.Name == "here" && c.Config.Host == "https://127.0.0.1:1", "the context is %+v: %v", c, err)
+}
+
+func TestSeveralContexts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	assert.NoError(t, os.WriteFile(file, []byte(kubeconfig), 0o600))
+	for _, tt := range []struct {
+		flags []string
+		want  string
+	}{
+		{nil, ""},
+		{[]string{"--server=", "--token=", "--insecure-skip-tls-verify=false"}, ""},
+		{[]string{"--token=secret", "--server=https://other"}, "--server, --token cannot be used with several contexts"},
+		{[]string{"--insecure-skip-tls-verify"}, "--insecure-skip-tls-verify cannot be used with several contexts"},
+	} {
+		e, flags := envWith(t, file)
+		assert.NoError(t, flags.Parse(tt.flags))
+		all, err := e.Contexts([]string{"here", "away", "here"}, flags)
+		if tt.want != "" {
+			assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: the error is %v", tt.flags, err)
+			continue
+		}
+		assert.That(t, err == nil && len(all) == 2 && all[0].Name == "here" && all[1].Name == "away", "%s: %+v: %v", tt.flags, all, err)
+		c, err := e.CurrentContext()
+		assert.That(t, err == nil && c.Name == "here", "%s: the current context is %+v: %v", tt.flags, c, err)
+	}
 }

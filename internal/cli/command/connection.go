@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,7 +37,7 @@ func (e *Env) connect() (client.WithWatch, error) {
 
 // RESTConfig returns the connection that the kubeconfig and the flags name. The error says which of them is wrong.
 func (e *Env) RESTConfig() (*rest.Config, error) {
-	loader := e.Connection.ToRawKubeConfigLoader()
+	loader := e.kubeconfig()
 	raw, err := loader.RawConfig()
 	files := strings.Join(loader.ConfigAccess().GetLoadingPrecedence(), ", ")
 	if given(e.Connection.KubeConfig) {
@@ -76,6 +77,14 @@ func (e *Env) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
+// kubeconfig reads the kubeconfig once: it can be a pipe.
+func (e *Env) kubeconfig() clientcmd.ClientConfig {
+	if e.loader == nil {
+		e.loader = e.Connection.ToRawKubeConfigLoader()
+	}
+	return e.loader
+}
+
 // given reports whether a connection flag has a value.
 func given(flag *string) bool { return flag != nil && *flag != "" }
 
@@ -92,7 +101,7 @@ func (e *Env) CurrentContext() (Context, error) {
 		return Context{}, err
 	}
 	c := Context{Config: config}
-	if raw, err := e.Connection.ToRawKubeConfigLoader().RawConfig(); err == nil {
+	if raw, err := e.kubeconfig().RawConfig(); err == nil {
 		c.Name = raw.CurrentContext
 	}
 	if given(e.Connection.Context) {
@@ -106,23 +115,26 @@ var ofOneCluster = []string{"certificate-authority", "client-certificate", "clie
 	"tls-server-name", "token", "user"}
 
 // Contexts returns the contexts with these names, each once and in their order. The error for an unknown one lists the existing
-// ones. changed reports whether a flag was given.
-func (e *Env) Contexts(names []string, changed func(flag string) bool) ([]Context, error) {
+// ones. flags are those of the command.
+func (e *Env) Contexts(names []string, flags *pflag.FlagSet) ([]Context, error) {
 	var out []Context
 	before := e.Connection.Context
-	defer func() { e.Connection.Context = before }()
+	defer func() { e.Connection.Context, e.loader = before, nil }()
 	for _, name := range names {
 		if slices.ContainsFunc(out, func(c Context) bool { return c.Name == name }) {
 			continue
 		}
-		e.Connection.Context = &name
+		e.Connection.Context, e.loader = &name, nil
 		config, err := e.RESTConfig()
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, Context{name, config})
 	}
-	given := slices.DeleteFunc(slices.Clone(ofOneCluster), func(flag string) bool { return !changed(flag) })
+	given := slices.DeleteFunc(slices.Clone(ofOneCluster), func(name string) bool {
+		f := flags.Lookup(name)
+		return f == nil || f.Value.String() == f.DefValue
+	})
 	if len(out) > 1 && len(given) > 0 {
 		return nil, fmt.Errorf("--%s cannot be used with several contexts: it would apply to all of them; write it into the kubeconfig",
 			strings.Join(given, ", --"))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/operator/dashboard"
@@ -40,7 +41,7 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
   kubectl evenkeel dashboard --context staging --context production`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.serve(cmd.Context(), port, contexts, cmd.Flags().Changed)
+			return a.serve(cmd.Context(), port, contexts, cmd.Flags())
 		},
 	}
 	// It takes the place of the flag that all commands have, which can be given once.
@@ -49,11 +50,11 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, port int, contexts []string, changed func(flag string) bool) error {
+func (a *app) serve(ctx context.Context, port int, contexts []string, flags *pflag.FlagSet) error {
 	if port < 0 || port > 65535 {
 		return fmt.Errorf("--port must be from 0 to 65535, not %d", port)
 	}
-	clusters, err := a.clusters(contexts, changed)
+	clusters, err := a.clusters(contexts, flags)
 	if err != nil {
 		return err
 	}
@@ -66,12 +67,12 @@ func (a *app) serve(ctx context.Context, port int, contexts []string, changed fu
 }
 
 // clusters returns the clusters of these contexts; of the current one if there are none.
-func (a *app) clusters(contexts []string, changed func(flag string) bool) ([]dashboard.Cluster, error) {
+func (a *app) clusters(contexts []string, flags *pflag.FlagSet) ([]dashboard.Cluster, error) {
 	if len(contexts) == 0 {
 		c, err := a.CurrentContext()
 		return []dashboard.Cluster{{Config: c.Config, Context: c.Name}}, err
 	}
-	all, err := a.Contexts(contexts, changed)
+	all, err := a.Contexts(contexts, flags)
 	var out []dashboard.Cluster
 	for _, c := range all {
 		out = append(out, dashboard.Cluster{Config: c.Config, Context: c.Name, Named: true})
