@@ -99,7 +99,7 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 		configs := map[string]*v1alpha1.NodeConfig{}
 		for nc, err := range Configs(ctx, c) {
 			if err != nil {
-				yield(fleet.Pair{}, fmt.Errorf("list NodeConfigs%s: %w", installed(err), err))
+				yield(fleet.Pair{}, fmt.Errorf("list NodeConfigs: %w", err))
 				return
 			}
 			configs[nc.Name] = nc
@@ -130,20 +130,12 @@ func MayNotListNodes(ctx context.Context, c client.Reader) bool {
 	return apierrors.IsForbidden(c.List(ctx, &corev1.NodeList{}, client.Limit(1)))
 }
 
-// installed asks, unless the error says that only the right is missing, whether there is such an API.
-func installed(err error) string {
-	if apierrors.IsForbidden(err) {
-		return ""
-	}
-	return " (is evenkeel's API installed?)"
-}
-
 // ConfigPairs yields all NodeConfigs without their Nodes, for users who may not list Nodes.
 func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[fleet.Pair, error] {
 	return func(yield func(fleet.Pair, error) bool) {
 		for nc, err := range Configs(ctx, c) {
 			if err != nil {
-				err = fmt.Errorf("list NodeConfigs%s: %w", installed(err), err)
+				err = fmt.Errorf("list NodeConfigs: %w", err)
 			}
 			if !yield(fleet.Pair{Config: nc, NodeUnread: true}, err) {
 				return
@@ -341,7 +333,7 @@ func GetPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, err
 	case err == nil:
 		p.Config = &config
 	case !missing(err):
-		return p, fmt.Errorf("get NodeConfig %s%s: %w", name, installed(err), err)
+		return p, fmt.Errorf("get NodeConfig %s: %w", name, err)
 	}
 	if p.NodeUnread && p.Config == nil {
 		return p, fmt.Errorf("get node %s: %w", name, denied)
