@@ -219,12 +219,15 @@ func (a *app) showWrite(w kubeadm.Write) {
 		}
 	}
 	for _, key := range keysOf(old.BinaryData, now.BinaryData) {
-		did := "changed"
-		if now.BinaryData[key] == nil {
-			did = "removed"
-		}
-		if !bytes.Equal(old.BinaryData[key], now.BinaryData[key]) {
-			fmt.Fprintf(a.Out, "  %s, binary, is %s\n", printable.Line(key), did)
+		before, was := old.BinaryData[key]
+		after, is := now.BinaryData[key]
+		switch {
+		case !was:
+			fmt.Fprintf(a.Out, "  %s, binary, is added\n", printable.Line(key))
+		case !is:
+			fmt.Fprintf(a.Out, "  %s, binary, is removed\n", printable.Line(key))
+		case !bytes.Equal(before, after):
+			fmt.Fprintf(a.Out, "  %s, binary, is changed\n", printable.Line(key))
 		}
 	}
 	was, _ := kubeadm.OriginOf(old)
