@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 
@@ -228,7 +227,7 @@ func (c *cluster) act(_ context.Context, r *http.Request) (any, error) {
 		return nil, err
 	}
 	var o request
-	decoder := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
+	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
 		return nil, refusal{http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err)}
