@@ -134,11 +134,11 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 
 // oneRollout accepts the name of a rollout, rolloutAndMore also arguments after it.
 var (
-	oneRollout     = command.Args(1, 1, needsRollout)
-	rolloutAndMore = command.Args(1, math.MaxInt, needsRollout)
+	oneRollout     = command.Args(1, 1, "needs the name of one rollout: "+listRollouts)
+	rolloutAndMore = command.Args(1, math.MaxInt, "needs the name of one rollout, and perhaps names of nodes: "+listRollouts)
 )
 
-const needsRollout = "needs the name of one rollout: list them with: kubectl evenkeel rollout list"
+const listRollouts = "list them with: kubectl evenkeel rollout list"
 
 // completeRetry completes the name of a rollout, and after it those of nodes.
 func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]string, cobra.ShellCompDirective) {
