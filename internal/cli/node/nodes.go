@@ -182,7 +182,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, ag
 		return err
 	}
 	if f.Input.Invalid != "" {
-		fmt.Fprintf(a.ErrOut, "note: rollout %s is invalid: %s\n", r.Name, printable.Line(f.Input.Invalid))
+		a.Notes(fmt.Sprintf("rollout %s is invalid: %s", r.Name, f.Input.Invalid))
 	}
 	plan := f.Plan()
 	for i, p := range pairs {
@@ -357,8 +357,7 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 		return printing.Encode(a.Out, output, v)
 	}
 	if v.AgentVersion != "" && v.AgentVersion != a.Program.Version {
-		fmt.Fprintf(a.ErrOut, "note: the version of the agent (%s) differs from the version of this program (%s)\n",
-			printable.Line(v.AgentVersion), a.Program.Version)
+		a.Notes(fmt.Sprintf("the version of the agent (%s) differs from the version of this program (%s)", v.AgentVersion, a.Program.Version))
 	}
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))

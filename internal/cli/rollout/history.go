@@ -45,8 +45,8 @@ func (a *app) historyCommand() *cobra.Command {
 				return err
 			}
 			if len(unlisted) > 0 {
-				fmt.Fprintf(a.ErrOut, "note: ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s\n",
-					v1alpha1.LabelRollout, r.Name, printable.Few(unlisted))
+				a.Notes(fmt.Sprintf("ConfigMaps with the label %s=%s that the rollout's status does not list are ignored: %s",
+					v1alpha1.LabelRollout, r.Name, printable.Few(unlisted)))
 			}
 			if one {
 				return a.printRevision(f, r, all, number)
@@ -141,7 +141,7 @@ func (a *app) diff(ctx context.Context, name string) error {
 		return err
 	}
 	if !query.Observed(r) {
-		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unobserved)
+		a.Notes(query.Unobserved)
 	}
 	to, from := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if to == nil {

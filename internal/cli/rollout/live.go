@@ -97,9 +97,9 @@ func (v view) title() string {
 	}
 	title += "  " + v.style.Phase(v1alpha1.RolloutPhase(printable.Line(describe.OrUnknown(st.Phase))))
 	if st.Halt != nil {
-		title += v.style.Dim("  stopped " + describe.Age(st.Halt.Time, v.now) + " ago")
+		title += v.style.Dim("  stopped " + describe.Ago(&st.Halt.Time, v.now))
 	} else if st.StartTime != nil {
-		title += v.style.Dim("  started " + describe.Age(*st.StartTime, v.now) + " ago")
+		title += v.style.Dim("  started " + describe.Ago(st.StartTime, v.now))
 	}
 	return title
 }

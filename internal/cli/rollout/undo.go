@@ -132,7 +132,7 @@ func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.
 		case !o.yes:
 			return err
 		default:
-			fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(steer.Unknown(err)))
+			a.Notes(steer.Unknown(err))
 		}
 		if err := refuseFailed(a.Env, t.Known.Name, t.Failed, o.force, o.dryRun); err != nil {
 			return err

@@ -240,7 +240,7 @@ func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
 			words = append(words, fmt.Sprintf("failed %d of %s", st.Failures, printable.Count(g.Failures, "time")))
 		}
 		if st.Time != nil {
-			words = append(words, Age(*st.Time, now)+" ago")
+			words = append(words, Ago(st.Time, now))
 		}
 		out = append(out, Gate{
 			Name: printable.Line(g.Name), State: printable.Line(string(st.State)), Words: printable.Line(strings.Join(words, "; ")),
