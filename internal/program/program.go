@@ -225,8 +225,11 @@ func (c *choice[T]) String() string { return strings.ToLower(string(*c.value)) }
 func (c *choice[T]) Type() string   { return "string" }
 func (c *choice[T]) Set(s string) error {
 	i := slices.IndexFunc(c.all, func(one T) bool { return strings.EqualFold(string(one), s) })
-	if i < 0 {
-		return fmt.Errorf("must be %s", strings.Join(c.words(), " or "))
+	switch {
+	case i < 0 && len(c.all) == 1:
+		return fmt.Errorf("must be %s", c.words()[0])
+	case i < 0:
+		return fmt.Errorf("must be one of %s", strings.Join(c.words(), ", "))
 	}
 	*c.value = c.all[i]
 	return nil

@@ -111,7 +111,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		r.Spec.Template = fakeapi.Follow("evenkeel-system", "nowhere")
 	})
 	api.Run("config", "diff", fine, "rollout/templateless").WantError(t, "templateless", "evenkeel-system/nowhere")
-	api.Run("config", "diff", fine, fine, "--form", "round").WantError(t, `--form: "round" is not valid: must be flat or grouped`)
+	api.Run("config", "diff", fine, fine, "--form", "round").WantError(t, `--form: "round" is not valid: must be one of flat, grouped`)
 	api.Run("config", "diff", fine, fine, "--live").WantError(t, "--live needs node/NAME")
 	api.Run("config", "diff", fine, fine, "-o", "xml").WantError(t, "json")
 	for kind, tt := range map[string][2]string{

@@ -68,7 +68,12 @@ Exit codes:
 
   # For a script
   kubectl evenkeel doctor -o json`,
-		Args: program.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := command.NoArgs(cmd, args); err != nil {
+				return program.Usage("%w", err)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
 	cmd.SetFlagErrorFunc(command.UsageError)

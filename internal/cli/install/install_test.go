@@ -297,7 +297,7 @@ func TestInstallNeedsANewCRDAndRightFlags(t *testing.T) {
 			{[]string{"install", "-l", "(a"}, `--selector "(a": `},
 			{[]string{"uninstall", "a", "-l", "b"}, "use only one of node names, --selector and --all-nodes"},
 			{[]string{"uninstall", "-l", "b", "--purge"}, "--purge cannot be used with node names or --selector"},
-			{[]string{"install", "-o", "wide"}, "must be json or yaml"},
+			{[]string{"install", "-o", "wide"}, "must be one of json, yaml"},
 		} {
 			c.Run(tt.args...).WantError(t, tt.want)
 		}

@@ -94,6 +94,6 @@ func TestVersionWithoutACluster(t *testing.T) {
 	}
 	got := api.Run("version")
 	got.Want(t, command.ExitError, []string{"kubectl-evenkeel v0.0.0-test\n"}, "read the versions in the cluster (not needed with --client): ", "an administrator can grant it")
-	api.Run("version", "-o", "wide").WantError(t, "must be json or yaml")
+	api.Run("version", "-o", "wide").WantError(t, "must be one of json, yaml")
 	api.Run("version", "v1").WantError(t, `kubectl evenkeel version takes no arguments, got "v1"`)
 }
