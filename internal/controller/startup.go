@@ -167,7 +167,7 @@ func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error
 	case err != nil:
 		c.metrics.wrote("node", "error")
 		return fmt.Errorf("remove the taint %s of Node %s: %w", c.startupTaint.Key, d.name, err)
-	case stored == nil:
+	case stored == nil || stored.UID != d.uid: // deleted, or created again: the watch tells
 		return nil
 	case removed:
 		c.metrics.wrote("node", "ok")
