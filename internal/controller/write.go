@@ -142,7 +142,7 @@ func (c *Controller) annotate(ctx context.Context, object, name, annotation stri
 		return c.reread(ctx, name)
 	}
 	c.metrics.wrote(object, "error")
-	return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)
+	return advise("patch nodeconfigs.evenkeel.dev/v1alpha1 (annotation "+annotation+")", err)
 }
 
 // refused reports whether the API server has certainly not carried out a write.
