@@ -56,8 +56,11 @@ func resets(node *corev1.Node) bool {
 
 // Covers reports whether a PodDisruptionBudget selects a pod of its namespace. The API server ignores an invalid selector, too.
 func Covers(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
+	if b.Namespace != p.Namespace { // before the selector is parsed: there can be thousands of budgets
+		return false
+	}
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	return err == nil && b.Namespace == p.Namespace && selector.Matches(labels.Set(p.Labels))
+	return err == nil && selector.Matches(labels.Set(p.Labels))
 }
 
 // AllowedBy returns the disruptions that the budgets allow, as a plan takes them. A budget whose status is of an earlier spec allows none.

@@ -517,8 +517,10 @@ func (d *planner) order(nodes []int) []int {
 	}
 	d.prioritizeKinds(all)
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash),
-			cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name))
+		if c := cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.domain, b.domain), cmp.Compare(a.hash, b.hash)); c != 0 {
+			return c // without a comparison of the names
+		}
+		return cmp.Compare(d.nodes[a.node].Name, d.nodes[b.node].Name)
 	})
 	for k := range all {
 		nodes[k] = all[k].node
