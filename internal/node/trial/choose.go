@@ -74,9 +74,9 @@ func (d *decider) chooseConfig() bool {
 		case v.Outcome == Rejected && !d.isPromoted(c):
 			d.reject(c, v)
 		case !s.Current.Same(c) || d.blocked.status != "":
-		// A configuration that passed its trial with this version of the component is not bad: the node has
-		// changed. It does not run while the dry run rejects it, and runs again when the dry run accepts it.
 		case v.Outcome == Rejected:
+			// A configuration that passed its trial with this version of the component is not bad: the node has
+			// changed. It does not run while the dry run rejects it, and runs again when the dry run accepts it.
 			d.blocked = blocker{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonCouldNotValidate, cause: fmt.Sprintf(
 				"could not validate current %s, which has passed its trial with this kubelet: %s", c.UIDLabel(), v.Message)}
 		case v.Guard != "":

@@ -101,7 +101,7 @@ func (d *decider) localCondition(ok Condition) Condition {
 		ok.Reason, ok.Cause = v1alpha1.ReasonLocalInvalid, "could not use current "+d.localLabel()
 		return ok
 	}
-	ok.Status, ok.Reason = metav1.ConditionTrue, v1alpha1.ReasonLocalDefault
+	ok.Status, ok.Reason, ok.Message = metav1.ConditionTrue, v1alpha1.ReasonLocalDefault, "using current "+d.localLabel()
 	ok.Cause = "current is set to the local default, and no init config was provided"
 	if d.o.Local == LocalInit {
 		ok.Reason, ok.Cause = v1alpha1.ReasonLocalInit, "current is set to the local default, and an init config was provided"
@@ -115,6 +115,7 @@ func (d *decider) assignedCondition(ok Condition) (condition Condition, detail s
 	switch {
 	case s.Run.Config.Revision == c.Revision:
 		ok.Status, ok.Reason, ok.Cause = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, "all checks passed"
+		ok.Message = "using current " + c.UIDLabel()
 	case bad:
 		ok.Status, ok.Reason, ok.Cause = metav1.ConditionFalse, b.Failure, b.Reason
 		if b.Revision != c.Revision {
