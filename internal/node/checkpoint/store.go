@@ -118,7 +118,7 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 	} else if err != nil {
 		return nil, err
 	}
-	for _, d := range s.dirs() {
+	for _, d := range append(s.dirs(), s.path(requestsDir)) {
 		s.removeLeftovers(d)
 	}
 	return s, nil

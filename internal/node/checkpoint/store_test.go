@@ -174,11 +174,12 @@ func TestOpenRemovesAccessOfOtherUsers(t *testing.T) {
 
 func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 	fsys, _ := saved(t, full())
-	leftovers := []string{"current.0123abcd.tmp", "checkpoints/uid-a.0123abcd.tmp", version + "/trial.0123abcd.tmp", "rendered/uid-a.0123abcd.tmp"}
-	for _, name := range leftovers[:3] {
+	leftovers := []string{"current.0123abcd.tmp", "checkpoints/uid-a.0123abcd.tmp", version + "/trial.0123abcd.tmp", "forget-requests/uid-a.0123abcd.tmp",
+		"rendered/uid-a.0123abcd.tmp"}
+	for _, name := range leftovers[:4] {
 		fsys.Plant(dir+"/"+name, []byte("half"))
 	}
-	fsys.Plant(dir+"/"+leftovers[3]+"/kubelet", []byte("half"))
+	fsys.Plant(dir+"/"+leftovers[4]+"/kubelet", []byte("half"))
 	open(t, fsys)
 	for _, name := range leftovers {
 		if exists(fsys, name) {
