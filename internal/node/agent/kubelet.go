@@ -209,7 +209,7 @@ func (h *HostKubelet) Describe(ctx context.Context, in *podguard.Input) error {
 // MoveState implements Kubelet.
 func (h *HostKubelet) MoveState(in podguard.Input) ([]string, error) {
 	if err := h.machine().StateFiles(&in); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read it: %w", err)
 	}
 	var files []string
 	for _, c := range podguard.StateConflicts(in) {
