@@ -262,10 +262,13 @@ func (h *Host) plan(ctx context.Context, u Unit, r Request) (*plan, error) {
 		return nil, fmt.Errorf("%s cannot be wrapped: %w", u.Name, err)
 	}
 	p.Prefix = p.start.prefix
-	if p.Kubelet, p.kubelet, err = u.kubelet(p.From != nil, p.Prefix); err != nil {
-		return nil, err
+	if p.Kubelet, err = u.kubelet(p.From != nil); err != nil {
+		return nil, fmt.Errorf("%s cannot be wrapped: %w", u.Name, err)
 	}
 	if err := checkProgram(u, p.Kubelet, p.start.file); err != nil {
+		return nil, err
+	}
+	if p.kubelet, err = u.expand(p.Kubelet, p.Prefix); err != nil {
 		return nil, err
 	}
 	if p.checked, err = h.Check(ctx, flags, p.kubelet, false); err != nil {
@@ -316,18 +319,16 @@ func (u Unit) expand(argv []string, prefix string) ([]string, error) {
 	return expand(argv, env), nil
 }
 
-// kubelet returns the kubelet's command line, with variables not expanded, and expanded. If the agent is installed, it removes
-// the agent's part.
-func (u Unit) kubelet(installed bool, prefix string) (words, kubelet []string, err error) {
+// kubelet returns the kubelet's command line, with variables not expanded. If the agent is installed, it removes the agent's part.
+func (u Unit) kubelet(installed bool) ([]string, error) {
 	if len(u.Exec) != 1 || len(u.Exec[0]) == 0 {
-		return nil, nil, fmt.Errorf("%s cannot be wrapped: systemd has %d ExecStart= commands for it, not one", u.Name, len(u.Exec))
+		return nil, fmt.Errorf("systemd has %d ExecStart= commands for it, not one", len(u.Exec))
 	}
-	words = u.Exec[0]
+	words := u.Exec[0]
 	if i := slices.Index(words, "--"); installed && isAgent(words[0]) && i > 0 && i+1 < len(words) {
 		words = words[i+1:]
 	}
-	kubelet, err = u.expand(words, prefix)
-	return words, kubelet, err
+	return words, nil
 }
 
 func isAgent(program string) bool { return strings.HasPrefix(filepath.Base(program), "evenkeel-agent") }

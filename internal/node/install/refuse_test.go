@@ -40,6 +40,7 @@ func TestUnitThatCannotBeWrappedIsRefused(t *testing.T) {
 		{"a script", "[Service]\nExecStart=\nExecStart=DIR/kubelet-wrapper --healthz=HEALTHZ\n", "UNIT runs DIR/kubelet-wrapper, which is a script (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself; have the script exec `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet"},
 		{"another program", "[Service]\nExecStart=\nExecStart=/usr/bin/env DIR/kubelet --healthz=HEALTHZ\n", "UNIT runs /usr/bin/env, which is not a kubelet (ETC/UNIT.d/50-a.conf): evenkeel-agent must be given the kubelet itself;"},
 		{"k3s", "[Service]\nExecStart=\nExecStart=DIR/k3s agent\n", "UNIT runs DIR/k3s: k3s contains its kubelet and cannot be wrapped"},
+		{"k3s, with variables that are missing", "[Service]\nEnvironmentFile=DIR/none.env\nExecStart=\nExecStart=DIR/k3s agent\n", "UNIT runs DIR/k3s: k3s contains its kubelet and cannot be wrapped"},
 		{"evenkeel, by hand", "[Service]\nExecStart=\nExecStart=DIR/evenkeel-agent -- DIR/kubelet --healthz=HEALTHZ\n", "ETC/UNIT.d/50-a.conf already starts evenkeel-agent for the kubelet of UNIT: remove that line"},
 		{"another name", "[Service]\nExecStart=\nExecStart=@DIR/kubelet k --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf begins with \"@\""},
 		{"a prefix in quotes", "[Service]\nExecStart=\nExecStart=\"-DIR/kubelet\" --healthz=HEALTHZ\n", "UNIT cannot be wrapped: ExecStart= in ETC/UNIT.d/50-a.conf has a prefix within quotes"},

@@ -118,7 +118,11 @@ func (h *Host) withoutAgent(ctx context.Context, u Unit, content string) (with T
 	if err != nil {
 		return with, checked, err
 	}
-	_, kubelet, err := u.kubelet(true, start.prefix)
+	words, err := u.kubelet(true)
+	if err != nil {
+		return with, checked, err
+	}
+	kubelet, err := u.expand(words, start.prefix)
 	if err != nil {
 		return with, checked, err
 	}
