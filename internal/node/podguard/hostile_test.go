@@ -51,6 +51,14 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 		}
 		return pods
 	}
+	// Every port of a pod is the same.
+	samePort := func(number int32) *corev1.Pod {
+		p := aPod("a", nil)
+		for range 200_000 {
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: number})
+		}
+		return p
+	}
 	various := func(p *corev1.Pod) {
 		for i := range 20_000 {
 			p.Spec.Containers[0].Resources.Requests[corev1.ResourceName(fmt.Sprintf("hugepages-%d", i))] = resource.MustParse("1")
@@ -73,6 +81,7 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 		{"broken expressions", aNode(), `{}`, []*corev1.Pod{aPod("a", nil, affinity(corev1.NodeSelectorRequirement{Key: "disk", Operator: "?"}))}, 1},
 		{"thousands of terms", aNode(), `{}`, []*corev1.Pod{aPod("a", nil, affinity(corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpGt, Values: []string{"x"}}))}, 1},
 		{"thousands of ports", aNode(), `{}`, ports(), 2},
+		{"thousands of equal ports", aNode(), `{}`, []*corev1.Pod{samePort(80), samePort(81)}, 0},
 		{"thousands of resources", aNode(), `{}`, []*corev1.Pod{aPod("a", corev1.ResourceList{}, various), aPod("b", corev1.ResourceList{}, various)}, 2},
 		{"quantities above the largest number", aNode(func(n *corev1.Node) { n.Status.Capacity["cpu"], n.Status.Allocatable["cpu"] = huger, huger }), `{"evictionHard":{},"maxPods":9}`,
 			[]*corev1.Pod{aPod("a", corev1.ResourceList{"cpu": huger}), aPod("b", corev1.ResourceList{"memory": huger}, critical), aPod("c", corev1.ResourceList{"cpu": negative})}, 1},

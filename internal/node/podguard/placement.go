@@ -211,7 +211,9 @@ func portsOf(pods []*pod) portUsers {
 		for _, port := range hostPorts(p) {
 			for _, address := range []string{port.address, ""} {
 				port.address = address
-				users[port] = append(users[port], p)
+				if of := users[port]; len(of) == 0 || of[len(of)-1] != p { // each pod once
+					users[port] = append(of, p)
+				}
 			}
 		}
 	}

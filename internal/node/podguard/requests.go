@@ -223,7 +223,7 @@ func freed(p *corev1.Pod, allocated Allocation, podLevels bool) amounts {
 	return least
 }
 
-// mayBe reports whether the pod has a QoS class. The API server gives every pod one when it creates it; without it, any counts.
+// mayBe reports whether the pod has this QoS class, or may: the API server gives every pod a class when it creates it.
 func (p *pod) mayBe(class corev1.PodQOSClass) bool {
 	return p.Status.QOSClass == class || p.Status.QOSClass == ""
 }
