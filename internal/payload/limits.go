@@ -123,7 +123,10 @@ type measure struct {
 // visit handles a value at this depth, whose path has this length in bytes.
 func (m *measure) visit(value any, depth, path int) {
 	m.left -= path + 1
-	m.deep = m.deep || depth > maxDepth
+	switch value.(type) {
+	case map[string]any, map[any]any, []any:
+		m.deep = m.deep || depth >= maxDepth
+	}
 	if m.deep || m.left < 0 {
 		return
 	}

@@ -4,6 +4,7 @@
 package payload
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -27,6 +28,7 @@ func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 		{"flow style YAML", "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\na: " + nest(`{a: `, `}`, 5000)},
 		{"block style YAML", "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\na:\n  " + nest(`- `, ``, 5000)},
 		{"as deep as the limit, and one more", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":` + nest(`[`, `]`, maxDepth) + `}`},
+		{"one more that is empty", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":` + strings.Replace(nest(`[`, `]`, maxDepth-1), "1", "[]", 1) + `}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Decode(KeyKubelet, []byte(tt.text))
