@@ -63,10 +63,10 @@ func WriteNew(fsys FS, path string, write func(io.Writer) error) error {
 	temp := tempOf(path)
 	step, err := fill(fsys, temp, private, write)
 	if err == nil {
-		step, err = "rename", absent(fsys, path) // it can have appeared meanwhile
+		step, err = "check again", absent(fsys, path) // it can have appeared meanwhile
 	}
 	if err == nil {
-		err = fsys.Rename(temp, path)
+		step, err = "rename", fsys.Rename(temp, path)
 	}
 	if err != nil {
 		_ = fsys.Remove(temp) // the first error matters; a leftover is harmless
@@ -96,8 +96,11 @@ func MakeDir(fsys FS, dir string, mode fs.FileMode) error {
 		}
 	}
 	made := fsys.Mkdir(dir, mode)
-	if made != nil && !errors.Is(made, fs.ErrExist) {
-		return made
+	if made != nil {
+		info, err := fsys.Lstat(dir)
+		if err != nil || !errors.Is(made, fs.ErrExist) || info.Mode()&(fs.ModeDir|fs.ModeSymlink) == 0 {
+			return made
+		}
 	}
 	err := fsys.SyncDir(parent)
 	if err != nil && made == nil {

@@ -143,6 +143,16 @@ func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 }
 
 // A directory of /proc can be opened but not synced, so a missing sync is noticed.
+func TestMakeDirAcceptsADirectoryAndNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	assert.NoError(t, errors.Join(os.WriteFile(at("file"), nil, 0o600), os.Mkdir(at("dir"), 0o700), os.Symlink("dir", at("link"))))
+	for _, name := range []string{"dir", "link", "new/one", "new", "link/new"} {
+		assert.NoError(t, atomicfile.MakeDir(atomicfile.OS{}, at(name), 0o700))
+	}
+	assert.Is(t, atomicfile.MakeDir(atomicfile.OS{}, at("file"), 0o700), fs.ErrExist, "a file")
+}
+
 func TestOSSyncDirReportsErrors(t *testing.T) {
 	assert.Is(t, (atomicfile.OS{}).SyncDir("/proc/self"), syscall.EINVAL, "SyncDir of what cannot be synced")
 	assert.OK(t, (atomicfile.OS{}).SyncDir(t.TempDir()))
