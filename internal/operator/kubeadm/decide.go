@@ -238,7 +238,7 @@ func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document)
 	return nil
 }
 
-// missingFields returns the paths of fields that are in one document and not in the other.
+// missingFields returns the paths of fields that one document has, and the other lacks or has as null.
 func missingFields(of, in map[string]any) (all []string) {
 	for _, d := range payload.Diff(of, in) {
 		if d.Local == payload.Unset {

@@ -273,6 +273,7 @@ func TestFieldsOfKubeadmThatTheClusterHasAreLostWithAPartialDocument(t *testing.
 			"authorization.mode, cgroupDriver, clusterDNS, clusterDomain, healthzBindAddress, healthzPort, rotateCertificates, staticPodPath", generated},
 		{"none", generated.Data["kubelet"], "", generated},
 		{"what the cluster has", text, loss + "cgroupDriver", holding(kubelet, text+"cgroupDriver: cgroupfs\nmaxPods: 50\n")},
+		{"null", text + "cgroupDriver: null\n", loss + "cgroupDriver", holding(kubelet, text+"cgroupDriver: cgroupfs\n")},
 		{"another value", text + "cgroupDriver: systemd\n", "", holding(kubelet, text+"cgroupDriver: cgroupfs\n")},
 		{"nothing is there", text, "", nil},
 		{"what is there is unreadable", text, "", holding(kubelet, "\t")},

@@ -175,7 +175,7 @@ func (w Write) send(ctx context.Context, c client.Client) (*corev1.ConfigMap, er
 // explainError adds to the error of a write what it means and what to do next.
 func (w Write) explainError(err error) error {
 	switch {
-	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case apierrors.IsAlreadyExists(err), w.Old != nil && apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return fmt.Errorf("ConfigMap %s was changed in the meantime (%w): run the command again to see the changes", w.key(), err)
 	case apierrors.IsInvalid(err) && w.Old != nil && w.Old.Immutable != nil && *w.Old.Immutable:
 		return fmt.Errorf("ConfigMap %s is immutable (%w): delete it, create it again without immutable: true, and run the command again",

@@ -12,7 +12,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,6 +117,12 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 	kubeconfig := assert.Value(cluster.ClientKubeconfig(user))(t)
 	config := assert.Value(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
 	return clientOf(t, config)
+}
+
+func TestANewConfigMapThatIsNotFoundWasNotChanged(t *testing.T) {
+	err := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "kube-system")
+	assert.Error(t, Write{New: configMap("kube-proxy", "")}.explainError(err),
+		`ConfigMap kube-system/kube-proxy cannot be written: namespaces "kube-system" not found: fix that and run the command again`)
 }
 
 func TestStoreWritesNothingIfAConfigMapChangedSinceItWasRead(t *testing.T) {
