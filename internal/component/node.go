@@ -38,8 +38,11 @@ func HasStaticPods(effective Effective) (bool, error) {
 		return false, fmt.Errorf("static pods: %w", err)
 	}
 	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		if strings.HasPrefix(e.Name(), ".") {
+			return false
+		}
 		info, err := os.Stat(path + "/" + e.Name()) // the kubelet follows symbolic links
-		return err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".")
+		return err == nil && info.Mode().IsRegular()
 	}), nil
 }
 
