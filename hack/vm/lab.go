@@ -243,16 +243,10 @@ func (l *lab) kubectl(ctx context.Context, args ...string) (string, error) {
 	return l.program(ctx, "bin/tools/kubectl", args...)
 }
 
-// evenkeel runs kubectl evenkeel as the administrator, again after what passes by itself. The exit code is 0 if the error is nil.
+// evenkeel runs kubectl evenkeel as the administrator. The exit code is 0 if the error is nil.
 func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code int, err error) {
-	ended := bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
-		if passes.MatchString(out) {
-			return err
-		}
-		return nil
-	})
-	if exit := (*exec.ExitError)(nil); ended == nil && errors.As(err, &exit) && exit.Exited() {
+	out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() && !passes.MatchString(out) {
 		return out, exit.ExitCode(), nil
 	}
 	return out, 0, err
@@ -260,17 +254,26 @@ func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code in
 
 // passes matches the errors of an API server that restarts, and of a machine that is too busy for a dry run of the kubelet. Until an
 // API server has read the roles, it refuses everybody.
-var passes = regexp.MustCompile(
-	`(?m)^error: .*(the API server cannot be reached|is forbidden|not yet ready to handle request)|it did not exit within \S+ and was killed`)
+var passes = regexp.MustCompile(`(?mi)^error: .*(the API server cannot be reached|forbidden|not yet ready to handle request|etcdserver:)|` +
+	`^error from server( \((forbidden|timeout|serviceunavailable|toomanyrequests)\)|: etcdserver)|` +
+	`^unable to connect to the server|^the connection to the server .* was refused|it did not exit within \S+ and was killed`)
 
-func (l *lab) program(ctx context.Context, path string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.admin)
-	out, err := cmd.CombinedOutput()
+// program runs a program as the administrator, again after errors that pass by themselves.
+func (l *lab) program(ctx context.Context, path string, args ...string) (out string, err error) {
+	_ = bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, path, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+l.admin)
+		printed, failed := cmd.CombinedOutput()
+		out, err = string(printed), failed
+		if err != nil && passes.MatchString(out) {
+			return err
+		}
+		return nil
+	})
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(out))
 	}
-	return string(out), err
+	return out, err
 }
 
 // evidence saves what explains a failure, and says where.
