@@ -45,7 +45,7 @@ type Exit = program.Exit
 // Env is the environment of a command.
 type Env struct {
 	genericclioptions.IOStreams // Out and ErrOut escape control characters, see printable.Writer
-	// Terminal is the stream under Out, for colors and cursor movements. Everything else that is written to it must be made
+	// Terminal is the stream under Out, for colors. Everything else that is written to it must be made
 	// printable first.
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
@@ -95,23 +95,14 @@ func rolesOf(cmd *cobra.Command) []string {
 	return nil
 }
 
-// Colored returns the stream for output with colors, and whether colors may be used.
+// Colored returns the stream for output with colors, and whether colors may be used: on a terminal, unless the environment asks
+// for plain output.
 func (e *Env) Colored() (w io.Writer, colors bool) {
-	if _, _, ok := e.Screen(); ok {
-		return e.Terminal, true
-	}
-	return e.Out, false
-}
-
-// Screen returns the size of the terminal that output goes to. ok is false if output goes elsewhere, or if the environment
-// asks for plain output.
-func (e *Env) Screen() (width, height int, ok bool) {
 	f, isFile := e.Terminal.(*os.File)
-	if !isFile || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return 0, 0, false
+	if !isFile || !term.IsTerminal(int(f.Fd())) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return e.Out, false
 	}
-	width, height, err := term.GetSize(int(f.Fd()))
-	return width, height, err == nil
+	return e.Terminal, true
 }
 
 // Confirm asks a question, unless yes is true. The error says why the command must not continue. stdinUsed reports whether

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
+	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -209,4 +211,20 @@ func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 		assert.Equal(t, same(template, other), tt.want, "same configuration as the key %s with %s", tt.key, tt.text)
 	}
 	assert.That(t, !same(template, v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{}}), "a reference is the same as a configuration")
+}
+
+func TestRolloutsAreListedInPages(t *testing.T) {
+	var continued []string
+	c := fakeAPI(t, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		options := (&client.ListOptions{}).ApplyOptions(o)
+		continued = append(continued, fmt.Sprintf("%d %s", options.Limit, options.Continue))
+		if options.Continue == "" {
+			list.SetContinue("more")
+		}
+		return nil
+	}})
+	assert.NoError(t, assert.Err(query.Rollouts(t.Context(), c)))
+	assert.NoError(t, assert.Err(query.RolloutNames(t.Context(), c)))
+	assert.NoError(t, assert.Err(query.Labelled(t.Context(), c, "evenkeel-system", "workers")))
+	assert.Equal(t, strings.Join(continued, ","), "500 ,500 more,500 ,500 more,500 ,500 more")
 }

@@ -1,8 +1,7 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout has the commands that create, show and steer rollouts, "push" and "rollout" with its subcommands, and the
-// live view of a rollout on a terminal.
+// Package rollout has the commands that create, show and steer rollouts: "push", and "rollout" with its subcommands.
 //
 // It must not decide what a rollout does: it prints plans and status, and writes specs.
 package rollout

@@ -51,8 +51,8 @@ When --timeout expires, the exit code is 3. While the API server does not answer
 
 -w ignores a status that the controller wrote for an older spec, and waits for a newer one.
 
-On a terminal -w shows a live view. Elsewhere, or with NO_COLOR, it prints a line for each change; with -o json, one object
-per line.`,
+-w prints a line for each change; with -o json, one object per line. "kubectl evenkeel nodes --rollout" lists the nodes, and
+"kubectl evenkeel dashboard" shows them live.`,
 		Example: `  kubectl evenkeel rollout status workers
   kubectl evenkeel rollout status workers -w --timeout 1h
 
@@ -191,7 +191,7 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	} else {
 		out, colors := a.Colored()
 		v := view{rollout: r, gone: goneNodes(ctx, c, r), now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
-		if _, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n")); err == nil {
+		if _, err = fmt.Fprintln(out, strings.Join(v.lines(), "\n")); err == nil {
 			for _, words := range suspected(ctx, c, r) {
 				_, err = fmt.Fprintln(out, "\n"+v.style.Red(printable.Line(words)))
 			}
@@ -263,7 +263,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
 	a.warnIfControllerSilent(ctx, c, r)
-	out := a.follower(ctx, c, f)
+	out := follower{out: a.Out, errOut: a.ErrOut, format: f}
 	var late <-chan time.Time
 	if query.Observed(r) {
 		out.show(r)
@@ -272,7 +272,6 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	}
 	for updates := watchRollout(ctx, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
-			out.end()
 			if code == command.ExitComplete {
 				return nil
 			}
@@ -282,10 +281,8 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 		case u, open := <-updates:
 			switch {
 			case !open:
-				out.end()
 				return a.ended(interrupted, ctx, w, name, r, ctx.Err())
 			case u.Err != nil && u.Last:
-				out.end()
 				return a.ended(interrupted, ctx, w, name, r, u.Err)
 			case u.Err != nil:
 				out.trouble(u.Err)
@@ -300,8 +297,6 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 			if late = nil; !query.Observed(r) {
 				out.show(r)
 			}
-		case <-out.ticks:
-			out.live.redraw()
 		}
 	}
 }
@@ -365,17 +360,6 @@ type follower struct {
 	format      printing.Format
 	last        string // the line that was printed last
 	troubled    bool
-	live        *live            // on a terminal; nil: lines
-	ticks       <-chan time.Time // of the live view
-}
-
-func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) *follower {
-	o := &follower{out: a.Out, errOut: a.ErrOut, format: f}
-	if _, _, ok := a.Screen(); ok && (f == "" || f == printing.Wide) {
-		o.live = newLive(ctx, c, a.Terminal, a.Screen, f == printing.Wide)
-		o.ticks = time.Tick(time.Second)
-	}
-	return o
 }
 
 // line returns a version of the rollout as it is printed.
@@ -396,10 +380,6 @@ func (o *follower) line(r *v1alpha1.NodeConfigRollout) (string, error) {
 // show prints a newer version of the rollout.
 func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
 	o.troubled = false
-	if o.live != nil {
-		o.live.show(r)
-		return
-	}
 	line, err := o.line(r)
 	if err != nil {
 		line = fmt.Sprintf("%s: %v", r.Name, err)
@@ -412,18 +392,8 @@ func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
 
 // trouble prints, once, that the API server does not answer.
 func (o *follower) trouble(err error) {
-	if o.live != nil {
-		o.live.trouble = describe.Brief(err)
-		o.live.redraw()
-	} else if !o.troubled {
+	if !o.troubled {
 		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(err)))
 	}
 	o.troubled = true
-}
-
-// end draws a live view for the last time.
-func (o *follower) end() {
-	if o.live != nil {
-		o.live.redraw()
-	}
 }
