@@ -49,7 +49,7 @@ NodeConfig. The node's kubelet runs the configuration on trial; if the trial fai
 interrupt the command. If you run the command again with the same file, it writes nothing and follows the node.
 
 If the node refuses in the preflight, the command asks whether to assign the configuration anyway; with --yes it assigns nothing
-unless --force is given. Without the ClusterRole evenkeel-preflight, or without an answer within 30 seconds, it continues
+unless --force is given. Without the ClusterRole evenkeel-preflight, or without an answer within a minute, it continues
 without a preflight and says why.
 
 With --start-probe, the command also starts and stops one pod in evenkeel-system on the node while the configuration is on trial. It
@@ -69,8 +69,8 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
   --wait-for=assigned   when the assignment is written
 
 With --for the assignment ends by itself: after that time, measured by the node's agent from the adoption, the node returns to
-what it ran before, also without the API server, and keeps that until you assign something else. Until then the configuration is on
-trial: the default is --wait-for=trial. If you run it again after the end, the node runs the configuration again.`,
+its last-known-good configuration, also without the API server, and keeps that until you assign something else. Until then the
+configuration is on trial: the default is --wait-for=trial. If you run it again after the end, the node runs the configuration again.`,
 		Example: `  # Change a few fields of the node's configuration
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
 
