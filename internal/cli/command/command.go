@@ -45,8 +45,7 @@ type Exit = program.Exit
 // Env is the environment of a command.
 type Env struct {
 	genericclioptions.IOStreams // Out and ErrOut escape control characters, see printable.Writer
-	// Terminal is the stream under Out, for colors. Everything else that is written to it must be made
-	// printable first.
+	// Terminal is the stream under Out, for colors. Everything else that is written to it must be made printable first.
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
 	loader     clientcmd.ClientConfig // of Connection; nil: not yet needed

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// view has what the output about one rollout needs; lines formats it.
+// view has what the output about one rollout needs.
 type view struct {
 	rollout *v1alpha1.NodeConfigRollout
 	gone    map[string]bool // failed nodes that no longer exist
@@ -27,6 +27,7 @@ type view struct {
 	wide    bool
 }
 
+// lines returns the status of the rollout, and the failed and draining nodes that it names.
 func (v view) lines() []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
