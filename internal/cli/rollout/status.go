@@ -51,7 +51,7 @@ When --timeout expires, the exit code is 3. While the API server does not answer
 
 -w ignores a status that the controller wrote for an older spec, and waits for a newer one.
 
--w prints a line for each change; with -o json, one object per line. "kubectl evenkeel nodes --rollout" lists the nodes, and
+-w prints a line for each change; with -o json, one object per line. "kubectl evenkeel nodes --rollout NAME" lists the nodes, and
 "kubectl evenkeel dashboard" shows them live.`,
 		Example: `  kubectl evenkeel rollout status workers
   kubectl evenkeel rollout status workers -w --timeout 1h
