@@ -30,7 +30,7 @@ help: ## list the targets
 BUILD_FLAGS = -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
 
 build: ## build the programs of evenkeel into bin/
-	@$(PROGRESS) "building $(addprefix bin/,$(CMDS))" go build -v $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS))
+	@$(PROGRESS) "building $(addprefix bin/,$(CMDS) evenkeel-hollow)" go build -v $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS)) ./hack/evenkeel-hollow
 
 # $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGES) builds programs of a module that pins this Kubernetes version, with the Go of its
 # line "toolchain", if it has one.
@@ -243,8 +243,8 @@ demo: $(core) deps build ## show how a node and a fleet are changed, broken and 
 # programs of Kubernetes or root are skipped; the shard that names their package runs them.
 #
 # SERVER: what `make test` adds to `make check`: one API server, and a real kubelet for ./test/promises.
-SERVER := ./test/promises ./test/api ./cmd/evenkeel-hollow ./cmd/kubectl-evenkeel ./cmd/evenkeel-controller \
-  ./internal/controller ./internal/node/source ./internal/hollow
+SERVER := ./test/promises ./test/api ./hack/evenkeel-hollow ./cmd/kubectl-evenkeel ./cmd/evenkeel-controller \
+  ./internal/controller ./internal/node/source ./testkit/hollow
 # LONG: packages with random histories, of which `make check` plays a few.
 LONG := ./internal/node/trial
 # The shards of `make test-all`, with their packages.

@@ -38,7 +38,6 @@ var forbidden = []struct{ from, to, reason string }{
 	{"cmd/evenkeel-agent", "k8s.io/client-go/kubernetes", "the typed clientset links the types of every API group into the program"},
 	{"cmd/evenkeel-controller", module + "internal/node", "the controller sees a node through the API only, whatever version its agent has"},
 	{"cmd/kubectl-evenkeel", module + "internal/node", "the CLI is built for macOS and Windows; node code is for Linux"},
-	{"cmd/kubectl-evenkeel", module + "internal/hollow", "hollow nodes run on Linux only, the CLI on macOS and Windows too"},
 	{"internal/node/trial", "k8s.io/client-go", pure},
 	{"internal/node/trial", "sigs.k8s.io/controller-runtime", pure},
 	{"internal/rollout", "k8s.io/client-go", pure},

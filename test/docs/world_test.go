@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/hollow"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -57,7 +57,7 @@ var programs = sync.OnceValue(func() error {
 	}
 	built = dir
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version+
-		" -X main.commit="+strings.Repeat("0", 40), "-o", dir+"/", "./cmd/...")
+		" -X main.commit="+strings.Repeat("0", 40), "-o", dir+"/", "./cmd/...", "./hack/evenkeel-hollow")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w: %s", err, out)

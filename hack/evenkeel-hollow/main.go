@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command evenkeel-hollow runs many simulated nodes in one process, to rehearse rollouts: real agents with simulated kubelets,
-// against any API server. This package has only flags and exit codes; the nodes are in internal/hollow.
+// against any API server. This package has only flags and exit codes; the nodes are in testkit/hollow.
 package main
 
 import (
@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evenkeel/evenkeel/internal/hollow"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/hollow"
 )
 
 // version is set by the linker.
