@@ -23,9 +23,9 @@ import (
 
 func checkCommand() *cobra.Command {
 	o := &options{}
-	var dropin, selfTest bool
+	var dropin bool
 	cmd := &cobra.Command{
-		Use:   "check FILE|- [flags] -- KUBELET [KUBELET FLAGS]\n  evenkeel-agent check --self-test [flags] -- KUBELET [KUBELET FLAGS]",
+		Use:   "check FILE|- [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Validate a configuration with this node's kubelet",
 		Long: `check validates a configuration as this node does before it adopts one: in a dry
 run, with its kubelet, flags, local configuration and protected fields. Running
@@ -35,26 +35,17 @@ FILE is a complete configuration or, with --drop-in, a drop-in; - is the standar
 input. A field that the kubelet does not know is rejected. Away from the node, and
 for other components, use kubectl evenkeel config validate FILE.
 
-With --self-test there is no FILE. The command reports whether evenkeel can
-drive the kubelet, and what is limited with it. Run it on a node, with the
-node's kubelet flags, before you upgrade to another kubelet binary.
+Before you upgrade to another kubelet binary, check a drop-in without fields with
+it, on a node and with the node's kubelet flags.
 
-Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage. With
---self-test: 0 the kubelet can be driven, also if something is limited, 1 it
-cannot, 2 could not tell.`,
+Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 		Example: `  # Would this node adopt it?
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
 
   # Can evenkeel drive the kubelet of a planned upgrade?
-  evenkeel-agent check --self-test -- ./kubelet-v1.37.2 --config=/var/lib/kubelet/config.yaml`,
+  evenkeel-agent check empty.yaml --drop-in -- ./kubelet-v1.37.2 --config=/var/lib/kubelet/config.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
-			if selfTest {
-				if dash != 0 || len(args) < 1 || dropin {
-					return program.Usage("check --self-test takes no FILE and no --drop-in: only -- and the kubelet's command line")
-				}
-				return checkSelf(cmd.Context(), cmd.OutOrStdout(), o, args)
-			}
 			if dash != 1 || len(args) < 2 {
 				return program.Usage("check takes one FILE (or -), then -- and the kubelet's command line")
 			}
@@ -67,7 +58,6 @@ cannot, 2 could not tell.`,
 	}
 	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "the agent's --init-config-dir")
 	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is a drop-in, merged over the local configuration")
-	cmd.Flags().BoolVar(&selfTest, "self-test", false, "report whether evenkeel can drive this kubelet, and what is limited with it")
 	o.bindProtected(cmd.Flags())
 	return cmd
 }
@@ -87,30 +77,6 @@ func withHostKubelet(o *options, argv []string, do func(host *agent.HostKubelet)
 			return program.Usage("%w", err)
 		}
 		return do(host)
-	})
-}
-
-// checkSelf reports whether evenkeel can drive this node's kubelet.
-func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) error {
-	return withHostKubelet(o, argv, func(host *agent.HostKubelet) error {
-		t := host.DryRunner.SelfTest(ctx, host.InitFile)
-		for _, step := range t.Steps {
-			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Message)
-		}
-		for _, limit := range t.Limits {
-			fmt.Fprintf(out, "limited %s: %s\n", limit.Reason, limit.Message)
-		}
-		switch {
-		case t.Unknown:
-			return couldNotTell(errors.New(t.Message))
-		case !t.Supported:
-			return fmt.Errorf("this kubelet cannot be driven: %s", t.Message)
-		case len(t.Limits) > 0:
-			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)
-		default:
-			fmt.Fprintf(out, "kubelet %s can be driven\n", t.Version)
-		}
-		return nil
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
-// checks runs the dry run and the self-test before the agent is installed.
+// checks runs the dry run before the agent is installed.
 func checks(ctx context.Context, l *lab) (err error) {
 	defer must.Catch(&err)
 
@@ -32,7 +32,6 @@ func checks(ctx context.Context, l *lab) (err error) {
 		words        string
 	}{
 		{"the package is installed and changes nothing", "dpkg --install /root/evenkeel-agent.deb", 0, "this node was not changed"},
-		{"check --self-test on cgroup v2", "evenkeel-agent check --self-test" + kubelet, 0, ""},
 		{"check accepts a drop-in", file + "maxPods: 99' | evenkeel-agent check --drop-in -" + kubelet, 0, ""},
 		{"check rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --drop-in -" + kubelet, 1, "maxPods"},
 		{"install --dry-run prints the drop-in", "evenkeel-agent install --dry-run", 0, "ExecStart=/usr/bin/evenkeel-agent"},

@@ -22,11 +22,11 @@ import (
 // fake returns a fake kubelet, a shell script. Its configuration is in $config, read from the file $file, and its
 // drop-ins in $dropins. `end` prints the error that ends the process; `accept` ends the current stage successfully;
 // `dump` prints a configuration with the fields of every dump, and `accept` prints one that is always the same if there
-// was neither a dump nor `quiet`. $VERSION is its version. With LENIENT=lenient it ignores unknown fields.
+// was neither a dump nor `quiet`. With LENIENT=lenient it ignores unknown fields.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
-[ "$1" = --version ] && { echo "Kubernetes ${VERSION-v1.36.3}"; exit; }
+[ "$1" = --version ] && { echo "Kubernetes v1.36.3"; exit; }
 stage=2
 for a in "$@"; do case "$a" in
 --config=*) file="${a#--config=}"; config=$(cat "$file");;

@@ -186,7 +186,8 @@ func kubelets(w *world) error {
 		return err
 	}
 	_, err := w.realNode()
-	return errors.Join(err, w.write("kubelet.yaml", ownFile+"featureGates: {MemoryManager: true}\n"))
+	return errors.Join(err, w.write("empty.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
+		w.write("kubelet.yaml", ownFile+"featureGates: {MemoryManager: true}\n"))
 }
 
 // prometheusOperator has the kinds of the Prometheus Operator, as far as an API server needs them to take such objects.

@@ -136,7 +136,7 @@ func limited(f *Facts) []Finding {
 	}) {
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel's features are limited with its kubelet (%s): %s", g.key,
 			cut(g.nodes[0].Limits)),
-			"docs/kubelets.md, What is limited; on the node: evenkeel-agent check --self-test"))
+			"docs/kubelets.md, What is limited"))
 	}
 	return out
 }
