@@ -34,11 +34,6 @@ const (
 	DriftFilesUnchanged = "FilesUnchanged"
 )
 
-// ConditionNewKubeletErrors is the type of a condition in NodeConfig.status. It is True if the kubelet of a configuration on trial is
-// healthy, and logs errors about itself that it did not log with the configuration before. It stays until the kubelet runs another
-// configuration or the agent starts again, and never affects trials or rollouts.
-const ConditionNewKubeletErrors = "NewKubeletErrors"
-
 // ConditionPodsStarted is the type of a condition in NodeConfig.status. It says whether the node started pods with last-known-good in its
 // trial and within an hour after it, and is absent without a last-known-good configuration. While a trial lasts, it is present only if the
 // trial waits.

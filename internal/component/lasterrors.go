@@ -5,7 +5,6 @@ package component
 
 import (
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -72,48 +71,6 @@ func errorsIn(log []byte) iter.Seq[loggedError] {
 	}
 }
 
-// Limits of what Errors and NewErrors return.
-const maxKeptErrors, maxNewErrors, maxErrorWords = 200, 5, 200
-
-// objectKeys are keys of records about a pod, its containers, its volumes or another object, which no two runs of a kubelet share.
-var objectKeys = []string{"pod", "pods", "podUID", "podSandboxID", "sandboxID", "containerID", "containerName", "volumeName", "node",
-	"image"}
-
-// passing are words about what a kubelet waits for at each start, or tries again: which of them a run logs is chance.
-var passing = regexp.MustCompile(`(?i)may not have completed yet|not found|not yet|connection re(fused|set)|dial tcp|timeout|` +
-	`deadline exceeded|context canceled|api ?server|\*v1\.|\blease|in memory cache|forbidden|unauthorized|summary stats|too long|` +
-	`retry|try again`)
-
-// Errors adds to known the errors in lines of a kubelet's log that are about the kubelet itself, and not about an object or a state that
-// passes: at most maxKeptErrors, each once, without credentials.
-func Errors(known []string, log []byte) []string {
-	for e := range errorsIn(log) {
-		if !e.object && !passing.MatchString(e.text) && !slices.Contains(known, e.text) && len(known) < maxKeptErrors {
-			known = append(known, e.text)
-		}
-	}
-	return known
-}
-
-// variable is what can differ in the same error of two runs.
-var variable = regexp.MustCompile(`\S*[0-9]\S*`)
-
-// NewErrors returns at most maxNewErrors of the errors that no earlier run had, apart from words with digits, each in at most maxErrorWords
-// columns.
-func NewErrors(before, now []string) (found []string) {
-	known := map[string]bool{}
-	for _, text := range before {
-		known[variable.ReplaceAllString(text, "#")] = true
-	}
-	for _, text := range now {
-		if form := variable.ReplaceAllString(text, "#"); !known[form] && len(found) < maxNewErrors {
-			known[form] = true
-			found = append(found, printable.Truncate(text, maxErrorWords))
-		}
-	}
-	return found
-}
-
 // continues reports whether a line belongs to the entry before it.
 func continues(line string) bool {
 	return strings.HasPrefix(line, "\t") || strings.HasPrefix(line, " >")
@@ -121,9 +78,8 @@ func continues(line string) bool {
 
 // loggedError is an error in a component's log.
 type loggedError struct {
-	text   string // the message and the error
-	ends   bool   // it ended the process
-	object bool   // it is about an object that the kubelet manages
+	text string // the message and the error
+	ends bool   // it ended the process
 }
 
 // errorOf returns the error in a line. more are the further lines of a value.
@@ -138,7 +94,6 @@ func errorOf(line, more string) loggedError {
 		if p.key == "err" || p.key == "panic" {
 			err = p.value
 		}
-		e.object = e.object || slices.Contains(objectKeys, p.key)
 	}
 	switch {
 	case err == "":

@@ -4,12 +4,10 @@
 package component
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -60,31 +58,4 @@ func TestAnyLogGivesABoundedLine(t *testing.T) {
 		got := LastErrors([]byte(log), limit)
 		assert.Must(t, len(got) <= limit && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\r\t\x1b"), "%q became %q", log, got)
 	})
-}
-
-func TestErrorsThatARunBeforeDidNotHaveAreNew(t *testing.T) {
-	const header = "1122 07:10:36.358684   21610 kubelet.go:72] "
-	before := Errors(nil, []byte("E"+header+`"Failed to read" err="/var/lib/12ab: odd"`+"\n"))
-	log := []byte("E1122 08:11:37.123456   99999 kubelet.go:75] \"Failed to read\" err=\"/var/lib/34cd: odd\"\n" +
-		"E" + header + `"Failed to start node shutdown manager" err="Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl refused"` + "\n" +
-		"E" + header + `"Failed to start node shutdown manager" err="Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl refused"` + "\n" +
-		"I" + header + `"Invalid clusterDNS IP" IP="here"` + "\n" +
-		"E" + header + `"Error syncing pod, skipping" err="refused" pod="shop/web"` + "\n" +
-		"E" + header + `"Skipping pod synchronization" err="container runtime status check may not have completed yet"` + "\n")
-	want := []string{"Failed to start node shutdown manager: Authorization: masked", `"Invalid clusterDNS IP" IP="here"`}
-	assert.NoDiff(t, cmp.Diff(want, NewErrors(before, Errors(nil, log))))
-}
-
-func TestFloodsOfErrorsAreBounded(t *testing.T) {
-	var before, log string
-	for i := range 1000 {
-		before += fmt.Sprintf("Error: old %s\n", strings.Repeat("x", i))
-		log += fmt.Sprintf("Error: new %s\n", strings.Repeat("é", i))
-	}
-	kept := Errors(nil, []byte(log))
-	got := NewErrors(Errors(nil, []byte(before)), kept)
-	assert.That(t, len(kept) == maxKeptErrors && len(got) == 5, "%d are kept, %d are new", len(kept), len(got))
-	for _, text := range NewErrors(nil, kept[maxKeptErrors-1:]) {
-		assert.That(t, utf8.RuneCountInString(text) <= 200, "%q", text)
-	}
 }

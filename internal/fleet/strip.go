@@ -115,7 +115,6 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	st.Error = printable.Cut(st.Error, v1alpha1.MaxFailedMessage)
 	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled ||
-			c.Type == v1alpha1.ConditionNewKubeletErrors ||
 			c.Type == v1alpha1.ConditionPodsStarted && c.Status == metav1.ConditionTrue
 	})
 	for i := range st.Conditions {

@@ -115,27 +115,3 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 	}
 	n.Event("Warning", "ConfigRolledBack", want)
 }
-
-func TestNewErrorsOfAHealthyKubeletAreWarnings(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "warns", "--config-trial-duration=40s")
-	n.Up()
-	warning := func() string {
-		c := meta.FindStatusCondition(assert.Value(n.Get(t.Context()))(t).Status.Conditions, v1alpha1.ConditionNewKubeletErrors)
-		if c == nil {
-			return ""
-		}
-		return c.Message
-	}
-	quiet := n.groupedConfigMap("warns-not", nil, map[string]any{"maxPods": 42})
-	n.adopts(quiet)
-	n.LastKnownGood(quiet)
-	assert.Equal(t, warning(), "", "after another maxPods")
-
-	loud := n.groupedConfigMap("warns", nil, map[string]any{"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}) // without D-Bus
-	n.adopts(loud)
-	n.LastKnownGood(loud)
-	const want = "logs errors that it did not log before: Failed to start node shutdown manager: "
-	assert.That(t, strings.Contains(warning(), want), "it is %q", warning())
-	n.Event("Warning", "NewKubeletErrors", want)
-}

@@ -183,8 +183,6 @@ func (p *process) Done() <-chan struct{}    { return p.done }
 func (p *process) Changed() <-chan struct{} { return p.changed }
 func (p *process) LastErrors() string       { return "" }
 
-func (p *process) Errors(known []string) []string { return known }
-
 func (p *process) PodRefusals() []component.PodRefusal { return nil }
 
 func (p *process) Waiting() bool { return false }

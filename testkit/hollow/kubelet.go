@@ -231,9 +231,6 @@ func (p *process) LastErrors() string { return "" }
 
 func (p *process) PodRefusals() []component.PodRefusal { return nil }
 
-// Errors implements agent.Process.
-func (p *process) Errors(known []string) []string { return known }
-
 // Stop implements agent.Process.
 func (p *process) Stop(time.Duration) supervisor.Exit {
 	p.end(supervisor.Exit{Code: -1, Signal: "terminated", Stopped: true})

@@ -45,7 +45,6 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	}
 	log := a.log(action.Config).With("cause", action.Cause)
 	if a.kubelet.process != nil {
-		a.kubelet.errors.now = a.kubelet.process.Errors(a.kubelet.errors.now)
 		begin := time.Now()
 		exit := a.kubelet.process.Stop(a.o.StopGrace)
 		log.Info("kubelet stopped for a change", "exit", exit.String(), "took", time.Since(begin))
@@ -61,7 +60,6 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	hasty := shorterTimeout(a.verdictFor(action.Config).Effective, a.verdictFor(a.state.LastKnownGood.Config).Effective,
 		a.validations.local.Effective)
 	a.kubelet.pods = podStarts{since: time.Now(), hasty: hasty}
-	a.kubelet.errors = a.kubelet.errors.next(action.Cause)
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
@@ -171,7 +169,6 @@ type kubelet struct {
 	verdict    verdict // on config, at that start
 	lease      *leaseObserver
 	pods       podStarts
-	errors     kubeletErrors
 	started    time.Time
 	wasHealthy bool     // at the last decision
 	settled    []string // pods that this kubelet has not rejected: they had ended before its start in a trial, or were active lossDelay later

@@ -55,8 +55,6 @@ type Process interface {
 	Exit() supervisor.Exit    // after Done
 	// PodRefusals returns the last attempts to start pods that the kubelet or its runtime refused, as far as its log still has them.
 	PodRefusals() []component.PodRefusal
-	// Errors adds to known the errors about itself that its log still has, see component.Errors.
-	Errors(known []string) []string
 	// LastErrors returns, after Done, the last errors that the kubelet logged, as one line without credentials; empty: none.
 	LastErrors() string
 	Stop(grace time.Duration) supervisor.Exit

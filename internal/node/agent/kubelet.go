@@ -330,9 +330,6 @@ func (k *kubeletProcess) kept() []byte {
 // PodRefusals implements Process.
 func (k *kubeletProcess) PodRefusals() []component.PodRefusal { return component.PodRefusals(k.kept()) }
 
-// Errors implements Process.
-func (k *kubeletProcess) Errors(known []string) []string { return component.Errors(known, k.kept()) }
-
 // LastErrors implements Process.
 func (k *kubeletProcess) LastErrors() string {
 	<-k.collected

@@ -41,7 +41,6 @@ type conf struct {
 	socket       string         // of the runtime, if it is another one
 	greedy       bool           // while it runs, the runtime does not answer
 	gates        map[string]any // feature gates
-	errors       []string       // that it logs while it is healthy
 }
 
 func (c conf) text() string {
@@ -451,11 +450,6 @@ func (p *simProcess) Exit() supervisor.Exit {
 }
 
 func (p *simProcess) LastErrors() string { return p.kubelet.get().lastErrors }
-
-// Errors adds those that the running configuration causes.
-func (p *simProcess) Errors(known []string) []string {
-	return append(known, p.conf.errors...)
-}
 
 // PodRefusals says that the kubelet tries to start the pods every ten seconds.
 func (p *simProcess) PodRefusals() []component.PodRefusal {

@@ -34,7 +34,6 @@ func (a *Agent) gather() {
 	if a.p.Nodes != nil {
 		a.updateNode()
 	}
-	a.compareErrors()
 }
 
 // assignment is what the source returned last.

@@ -69,11 +69,7 @@ func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) 
 	}
 	limits := a.validations.limits()
 	public := a.published(st)
-	errors := a.kubelet.errors.words()
-	if errors != "" && a.readsForeign() {
-		errors = withheld
-	}
-	status := nodeConfigStatus(public, limits, errors, v1alpha1.NodeConfigStatus{
+	status := nodeConfigStatus(public, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Drift: a.drift.found,

@@ -55,8 +55,8 @@ func (a *Agent) published(st trial.Status) trial.Status {
 	return st
 }
 
-// nodeConfigStatus adds a decision's status, and the limits and the new errors of the kubelet, to a status that has the other fields.
-func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
+// nodeConfigStatus adds a decision's status and the limits of the kubelet to a status that has the other fields.
+func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	out.Error, out.Trial = st.Error, st.Trial
 	out.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionConfigOK, Status: st.Condition.Status, Reason: st.Condition.Reason,
@@ -70,11 +70,6 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, errors string, 
 		}
 		out.Conditions = append(out.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, Reason: limits[0].Reason, Message: strings.Join(words, "; "),
-		})
-	}
-	if errors != "" {
-		out.Conditions = append(out.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionNewKubeletErrors, Status: metav1.ConditionTrue, Reason: "LoggedInTrial", Message: errors,
 		})
 	}
 	if p := st.PodStarts; p.Starts != "" {

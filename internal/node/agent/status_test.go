@@ -64,7 +64,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 			{Type: "Stalled", Status: "True", ObservedGeneration: 4, Reason: "CrashLooped", Message: "a crash-looped"},
 		},
 	}
-	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, "", others)); diff != "" {
+	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, others)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -123,7 +123,7 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 }
 
 func TestStatusOfLocalContainsNoConfig(t *testing.T) {
-	got := nodeConfigStatus(trial.Status{Assigned: &trial.Config{Revision: "a", ConfigRevision: v1alpha1.ConfigRevision{UID: "a"}}}, nil, "", v1alpha1.NodeConfigStatus{})
+	got := nodeConfigStatus(trial.Status{Assigned: &trial.Config{Revision: "a", ConfigRevision: v1alpha1.ConfigRevision{UID: "a"}}}, nil, v1alpha1.NodeConfigStatus{})
 	assert.That(t, got.Active == nil && got.LastKnownGood == nil && got.Trial == nil && got.BadConfigs == nil, "%+v", got)
 }
 

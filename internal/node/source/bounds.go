@@ -20,8 +20,8 @@ import (
 const (
 	maxMessage   = 4096 // error, the message of ConfigOK and of KubeletLimited
 	maxReadiness = 512  // the messages of the other conditions
-	maxBadReason = 2048 // and the message of NewKubeletErrors
-	maxField     = 160  // an overridden field, and each file and field of drift
+	maxBadReason = 2048
+	maxField     = 160 // an overridden field, and each file and field of drift
 )
 
 // boundStatus shortens each text and list to what the API server accepts: one entry or byte too many would block the
@@ -48,11 +48,8 @@ func boundStatus(s v1alpha1.NodeConfigStatus, hide func(string) string) v1alpha1
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]
 	for i := range s.Conditions {
 		limit := maxReadiness
-		switch s.Conditions[i].Type {
-		case v1alpha1.ConditionConfigOK, v1alpha1.ConditionKubeletLimited:
+		if t := s.Conditions[i].Type; t == v1alpha1.ConditionConfigOK || t == v1alpha1.ConditionKubeletLimited {
 			limit = maxMessage
-		case v1alpha1.ConditionNewKubeletErrors:
-			limit = maxBadReason
 		}
 		s.Conditions[i].Message = shorten(s.Conditions[i].Message, limit)
 	}

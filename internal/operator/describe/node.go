@@ -304,9 +304,6 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionPodsStarted); c != nil {
 		line("Pods", "%s: %s", c.Reason, c.Message)
 	}
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionNewKubeletErrors); c != nil {
-		line("Warning", "%s", WithoutUIDs(c.Message))
-	}
 	for _, b := range st.BadConfigs {
 		when := ""
 		if b.Time != nil {
