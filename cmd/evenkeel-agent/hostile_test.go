@@ -121,7 +121,6 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 		"check of another kind":         {fmt.Sprintf("apiVersion: v1\nkind: %q\n", evil), []string{"check", "-", "--", kubelet}, "rejected"},
 		"check of an unknown field":     {config + fmt.Sprintf("%q: 1\n", evil), []string{"check", "-", "--", kubelet}, `\x1b[2J`},
 		"check of a file not there":     {"", []string{"check", evil, "--", kubelet}, `\x1b[2J`},
-		"defaults":                      {"", []string{"defaults", "--", kubelet}, `\x1b[2J`},
 		"flags":                         {"", []string{"flags", "--", kubelet, "--max-pods=1"}, `\x1b[2J`},
 		"flags --newer-kubelet":         {"", []string{"flags", "--newer-kubelet", evil, "--", kubelet}, `\x1b[2J`},
 		"status":                        {"", []string{"status", "--dynamic-config-dir", dir}, `\x1b[2J\u009b2J\u202ey\u2066z\u200b`},

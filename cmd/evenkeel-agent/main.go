@@ -84,7 +84,7 @@ the node.`,
 		}
 		return program.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(),
+	root.AddCommand(statusCommand(), checkCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(),
 		onHostCommand(),
 		probeCommand(), startProbeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
 	return root

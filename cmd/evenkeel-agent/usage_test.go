@@ -31,10 +31,6 @@ func TestErrorsOfUsageNameTheFlagOrArgument(t *testing.T) {
 		"unknown flag: --config; see evenkeel-agent --help (the kubelet's command line goes after --)":  {"--dynamic-config-dir=/nowhere", kubelet, "--config=x"},
 		"evenkeel-agent version takes no arguments":                                                     {"version", "please"},
 		`--protected-fields: unknown field "bogus"`:                                                     {"--protected-fields=bogus", "--", kubelet},
-		`the kubelet takes no flags here: remove ["--v=2"]`:                                             {"defaults", "--", "/bin/true", "--v=2"},
-		`there is no component "kube-dns"; there are kube-proxy, kubelet `:                              {"defaults", "--component=kube-dns", "--", kubelet},
-		"defaults takes -- and the path of a kube-proxy":                                                {"defaults", "--component=kube-proxy"},
-		"defaults takes -- and the path of a kubelet":                                                   {"defaults", "kubelet", "--", kubelet},
 	} {
 		_, err := runs(t, args...)
 		wantUsage(t, err, strings.TrimRight(words, " "))
@@ -46,8 +42,6 @@ func TestTheHelpNamesTheExitCodes(t *testing.T) {
 		"Exit codes: 0 stopped as requested, 1 error, 3 usage, 4 the node's local":  nil,
 		"5 another agent uses --dynamic-config-dir.":                                nil,
 		"Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.": {"check"},
-		"component of the configuration: kube-proxy or kubelet":                     {"defaults"},
-		"Exit codes: 0 printed, 2 could not tell, 3 usage.":                         {"defaults"},
 		"Exit codes: 0": {"status"},
 		"Exit codes: ":  {"forget"},
 	} {

@@ -33,9 +33,6 @@ type Component interface {
 	// accepts an empty configuration at the same time. Effective is the configuration with its defaults, including
 	// apiVersion and kind, in the API's names.
 	Validate(ctx context.Context, data []byte) Verdict
-	// Defaults returns the effective configuration for an empty one; see Verdict.Effective. The error says why the
-	// binary could not report it.
-	Defaults(ctx context.Context) (Effective, error)
 	// PreferredVersion returns the apiVersion that the binary prefers for its configuration, such as
 	// "kubelet.config.k8s.io/v1beta1". The error says why the binary could not report it.
 	PreferredVersion(ctx context.Context) (string, error)
@@ -126,17 +123,6 @@ func (b *binary) Validate(ctx context.Context, data []byte) Verdict {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("the %s did not print the configuration with its defaults", b.name))
 	}
 	return v
-}
-
-func (b *binary) Defaults(ctx context.Context) (Effective, error) {
-	a := b.validateEmpty(ctx)
-	if a.outcome != Accepted {
-		return nil, fmt.Errorf("cannot read the defaults of the %s: %s", b.name, a.message)
-	}
-	if a.effective == nil {
-		return nil, fmt.Errorf("cannot read the defaults of the %s: it did not print them", b.name)
-	}
-	return a.effective, nil
 }
 
 func (b *binary) validateEmpty(ctx context.Context) result {

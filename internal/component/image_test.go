@@ -100,7 +100,6 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, want)
 		for name, err := range map[string]error{
 			"version":   second(c.Version(t.Context())),
-			"defaults":  second(c.Defaults(t.Context())),
 			"preferred": second(c.PreferredVersion(t.Context())),
 		} {
 			assert.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want %s", name, err, want)

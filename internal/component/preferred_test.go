@@ -49,17 +49,15 @@ func TestAConfigurationInARemovedVersionIsRejected(t *testing.T) {
 	c := component(t, "kubelet", fake(t, knows("v1")+dump+"accept").Path)
 	checkVerdict(t, c.Validate(t.Context(), bareConfig("")), Rejected, 1,
 		`failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1" in scheme "x.go:1"`)
-	defaults, err := c.Defaults(t.Context())
-	assert.That(t, err == nil && defaults["apiVersion"] == "kubelet.config.k8s.io/v1" && defaults["kind"] == "KubeletConfiguration", "defaults are %v, %v", defaults, err)
+	defaults := defaultsOf(t, c)
+	assert.That(t, defaults["apiVersion"] == "kubelet.config.k8s.io/v1" && defaults["kind"] == "KubeletConfiguration", "defaults are %v", defaults)
 
 	c = component(t, "kube-proxy", fakeProxy(t, `accept() { printf 'apiVersion: kubeproxy.config.k8s.io/v1\nkind: KubeProxyConfiguration\n' >"$out"; exit; }
 case "$config" in *v1alpha1*) end "failed complete: failed to decode: no kind";; esac
 accept`))
 	checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), Rejected, 1, "failed to decode: no kind")
 	assert.Returns(t, "kubeproxy.config.k8s.io/v1")(c.PreferredVersion(t.Context()))
-	if defaults, err = c.Defaults(t.Context()); err != nil || defaults["apiVersion"] != "kubeproxy.config.k8s.io/v1" {
-		t.Errorf("defaults are %v, %v", defaults, err)
-	}
+	assert.Equal(t, defaultsOf(t, c).String("apiVersion"), "kubeproxy.config.k8s.io/v1")
 }
 
 func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {

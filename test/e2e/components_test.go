@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -12,75 +11,37 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-// bench is a host with the agent's program and some components', but no node.
-type bench struct {
-	t   *testing.T
-	tmp string // must be empty when the test ends
-}
-
-func newBench(t *testing.T) *bench {
-	t.Helper()
-	b := &bench{t, t.TempDir()}
-	t.Cleanup(func() {
-		left, _ := os.ReadDir(b.tmp)
-		assert.That(t, len(left) == 0, "the commands left %v", left)
-	})
-	return b
-}
 
 // tool is the path of a pinned upstream program.
 func tool(name string) string { return filepath.Join("..", "..", "bin", "tools", name) }
 
-// runs runs one of the agent's commands, which must exit with code, and say the
-// words on the standard error. It returns what it printed.
-func (b *bench) runs(code int, stdin, words string, args ...string) string {
-	b.t.Helper()
-	program := "evenkeel-agent"
-	if args[0] == "config" {
-		program = "kubectl-evenkeel"
-	}
-	cmd := exec.CommandContext(b.t.Context(), filepath.Join("..", "..", "bin", program), args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
-		b.t.Fatal(err)
-	}
-	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(said.String(), words) || words == "" && said.Len() > 0 {
-		b.t.Errorf("%q: exit code %d, %q; want %d, %q", args, got, said.String(), code, words)
-	}
-	return out.String()
-}
-
-const proxyHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
-
-func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
-	b := newBench(t)
-	for name, c := range map[string]struct{ path, begin string }{
-		"kubelet": {underTest.path, "# The defaults of kubelet " + underTest.version + ", as it printed them.\n" +
-			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\naddress: 0.0.0.0\n"},
-		"kube-proxy": {tool("kube-proxy"), "# The defaults of kube-proxy v1.37.2, as it printed them.\n" + proxyHeader + "bindAddress: 0.0.0.0\n"},
+func TestAComponentsBinaryJudgesItsConfiguration(t *testing.T) {
+	const kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	const proxy = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+	const unknown = `rejected: strict decoding error: unknown field "bogus"`
+	for name, c := range map[string]struct {
+		binary, document string
+		code             int
+		want             string
+	}{
+		"an empty one of a kubelet":      {"kubelet=" + underTest.path, kubelet, 0, "kubelet " + underTest.version + ": accepted"},
+		"an empty one of a kube-proxy":   {"kube-proxy=" + tool("kube-proxy"), proxy, 0, "kube-proxy v1.37.2: accepted"},
+		"a kubelet's unknown field":      {"kubelet=" + underTest.path, kubelet + "bogus: 1\n", 1, unknown},
+		"a kube-proxy's unknown field":   {"kube-proxy=" + tool("kube-proxy"), proxy + "bogus: 1\n", 1, unknown},
+		"a kubelet that is a kube-proxy": {"kubelet=" + tool("kube-proxy"), kubelet, 2, "could not tell: the dry run does not work with this kubelet: unknown flag: --cert-dir"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{t, b.tmp}
-			document := b.runs(0, "", "", "defaults", "--component="+name, "--", c.path)
-			assert.That(t, strings.HasPrefix(document, c.begin), "it begins %.300q", document)
-			var fields map[string]any
-			assert.NoError(t, yaml.UnmarshalStrict([]byte(document), &fields))
-			assert.That(t, !strings.Contains(document, b.tmp), "there is something of the dry run in it:\n%s", document)
-			out := b.runs(0, document, "", "config", "validate", "-", "--component-binary", name+"="+c.path)
-			assert.That(t, strings.Contains(out, "accepted"), "it said %q", out)
+			tmp := t.TempDir()
+			cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", "bin", "kubectl-evenkeel"), "config", "validate", "-", "--component-binary", c.binary)
+			cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+			cmd.Stdin = strings.NewReader(c.document)
+			out, err := cmd.Output()
+			assert.Must(t, err == nil || errors.As(err, new(*exec.ExitError)), "%v", err)
+			assert.That(t, cmd.ProcessState.ExitCode() == c.code && strings.Contains(string(out), c.want), "exit code %d: %s", cmd.ProcessState.ExitCode(), out)
+			left, err := os.ReadDir(tmp)
+			assert.That(t, err == nil && len(left) == 0, "the command left %v, %v", left, err)
 		})
 	}
-	if document := b.runs(0, "", "", "defaults", "--", underTest.path); !strings.Contains(document, "\nkind: KubeletConfiguration\n") {
-		t.Errorf("without a name it printed %.300q", document)
-	}
-	b.runs(2, "", "evenkeel-agent: could not tell: cannot read the defaults of the kubelet: the dry run does not work with this kubelet: unknown flag: --cert-dir",
-		"defaults", "--", tool("kube-proxy"))
 }

@@ -87,7 +87,7 @@ var core = []string{
 	"TestAPayloadThatChangesAProtectedFieldIsRejected",
 	"TestSystemdIsNotifiedAndItsWatchdogIsFed",
 	"TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther",
-	"TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem",
+	"TestAComponentsBinaryJudgesItsConfiguration",
 	"TestAConfigurationThatLeavesNoRoomForThePodsIsRefused",
 	"TestNothingRestartsWhileAnyRestartWouldCostPods",
 	"TestARealKubeletAnswersPreflightsAndNothingElseHappens",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -32,13 +33,16 @@ func TestComponentsLeaveNoTemporaryFiles(t *testing.T) {
 	f := flagged(t, "--component-binary", "kubelet=../../../bin/tools/kubelet", "--component-binary=kube-proxy=../../../bin/tools/kube-proxy")
 	all, done, err := f.open(io.Discard)
 	assert.NoError(t, err)
-	for _, name := range []string{"kubelet", "kube-proxy"} {
+	for name, config := range map[string]string{
+		"kubelet":    "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",
+		"kube-proxy": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n",
+	} {
 		if all[name] == nil || all[name].Name() != name {
 			t.Errorf("of %s there is %v", name, all[name])
 			continue
 		}
-		defaults, err := all[name].Defaults(t.Context())
-		assert.That(t, err == nil && len(defaults) != 0, "%s: %v", name, err)
+		v := all[name].Validate(t.Context(), []byte(config))
+		assert.That(t, v.Outcome == component.Accepted, "%s: %s: %s", name, v.Outcome, v.Message)
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) != 1 {
 		t.Errorf("they use %v, %v", left, err)
