@@ -46,8 +46,8 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 	for _, command := range []string{
 		"nodes", "nodes -o wide", "nodes --rollout hostile -o wide", "node hostile-a", "config diff node/hostile-a rollout/hostile", "config diff rollout/hostile@7 rollout/hostile",
 		"rollout status hostile", "rollout status hostile -o wide", "rollout status hostile -w --timeout 1s", "rollout list -o wide", "rollout history hostile -o wide",
-		"rollout diff hostile", "rollout plan hostile", "rollout undo hostile --to-revision 7",
-		"rollout history reordered --revision 1", "rollout history reordered --revision 1 -o yaml", "rollout history reordered --revision 1 -o json", "rollout diff reordered",
+		"rollout plan hostile", "rollout undo hostile --to-revision 7",
+		"rollout history reordered --revision 1", "rollout history reordered --revision 1 -o yaml", "rollout history reordered --revision 1 -o json",
 		"rollout history hostile -o yaml", "rollout history hostile -o json", "nodes -o yaml", "nodes -o json", "node hostile-a -o yaml", "node hostile-a -o json",
 		"rollout list -o yaml", "rollout list -o json", "rollout status hostile -o yaml", "rollout status hostile -o json",
 		"rollout status hostile -w --timeout 1s -o yaml", "rollout status hostile -w --timeout 1s -o json", "doctor", "version",

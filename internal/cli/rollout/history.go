@@ -5,7 +5,6 @@ package rollout
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
-	"github.com/evenkeel/evenkeel/internal/operator/steer"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -117,63 +114,5 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 			fmt.Fprintf(a.Out, "revision %d: %s\n", p.Revision, printable.Line(p.Message))
 		}
 	}
-	return nil
-}
-
-func (a *app) diffCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "diff NAME",
-		Short: "Compare what nodes run with what they are going to run, field by field",
-		Long: `Compare what nodes run with what they are going to run, field by field.
-
-If no node changes its configuration, it compares the last revision that succeeded with the one that is being rolled out. For other
-revisions use "config diff".`,
-		Example: `  kubectl evenkeel rollout diff workers
-  kubectl evenkeel config diff rollout/workers@3 rollout/workers@5`,
-		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.diff(cmd.Context(), args[0]) },
-	}
-}
-
-func (a *app) diff(ctx context.Context, name string) error {
-	c, r, err := a.load(ctx, name)
-	if err != nil {
-		return err
-	}
-	if !query.Observed(r) {
-		a.Notes(query.Unobserved)
-	}
-	to, from := r.Status.UpdateRevision, r.Status.CurrentRevision
-	if to == nil {
-		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase),
-			name)
-	}
-	if e, err := steer.Foresee(ctx, c, r); err == nil && len(e.Moves) > 0 {
-		showEffect(ctx, a.Env, c, e)
-		return nil
-	}
-	all, _, err := query.Revisions(ctx, c, r)
-	if err != nil {
-		return err
-	}
-	after, err := query.ContentAt(r, all, to.Number)
-	if err != nil {
-		return err
-	}
-	older, before := "local (no revision has succeeded)", payload.Payload{}
-	switch {
-	case from == nil:
-	case from.Number == to.Number:
-		fmt.Fprintf(a.Out, "revision %[1]d has succeeded, and no other revision is being rolled out; compare it with an older one (%[2]s): "+
-			"kubectl evenkeel config diff rollout/%[3]s@NUMBER rollout/%[3]s@%[1]d\n", to.Number, query.Available(all), name)
-		return nil
-	default:
-		older = fmt.Sprintf("revision %d", from.Number)
-		if before, err = query.ContentAt(r, all, from.Number); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to.Number)
-	a.PrintDiff(describe.ContentDiff(before, after, describe.LocalOfEach))
 	return nil
 }

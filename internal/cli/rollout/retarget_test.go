@@ -94,8 +94,8 @@ func TestAPinnedRolloutIsComparedWithWhatItsNodesRun(t *testing.T) {
 	stopped := fakeapi.File(t, fakeapi.Header+"maxPods: 7\n")
 	api.Run("push", "undone", "-f", stopped, "--inline", "--dry-run").Want(t, command.ExitComplete,
 		[]string{"3 nodes go from revision 3 to revision 4:\n", "maxPods: 120 -> 7\n", "spec.pin, with which undo held an earlier revision in place of the template, is removed\n"})
-	got := api.Run("push", "undone", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 120\nserializeImagePulls: false\n"), "--inline", "--dry-run")
-	got.Want(t, command.ExitComplete, []string{"3 nodes go from revision 3 to revision 4:\n", "serializeImagePulls: unset -> false\n"})
+	got := api.Run("push", "undone", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 120\npodPidsLimit: 5\nserializeImagePulls: false\n"), "--inline", "--dry-run")
+	got.Want(t, command.ExitComplete, []string{"3 nodes go from revision 3 to revision 4:\n", "podPidsLimit: unset -> 5 (acts on new pods only)\n", "serializeImagePulls: unset -> false\n"})
 	assert.That(t, !strings.Contains(got.Out, "maxPods") && !strings.Contains(got.Out, "sha256"), "it compares with the template:\n%s", got.Out)
 	api.Run("rollout", "plan", "undone").Want(t, command.ExitComplete, []string{"3 nodes keep revision 3\n"})
 }
@@ -170,15 +170,14 @@ func TestARetryNamesUndecidedNodesWhoseFailureStillCounts(t *testing.T) {
 		"; a failure still counts on these nodes, which have no verdict yet: retried-1; 1 node goes from the local configuration to revision 1, 1 node keeps revision 1\n"})
 }
 
-func TestADiffComparesWhatNodesRunWithTheTarget(t *testing.T) {
+func TestAPlanCountsContentOfNoRevisionInTheStatus(t *testing.T) {
 	api := undone(t, nil)
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "undone-1"}}
 	api.Read(nc)
-	bad := api.AddRevision("undone", 9, "podPidsLimit: 5\n") // of no revision in the status
+	bad := api.AddRevision("undone", 9, "podPidsLimit: 5\n")
 	nc.Spec.ConfigSource = fakeapi.ByRollout("undone", 1, bad, nil)
 	api.Write(nc)
 	nc.Status.ObservedGeneration, nc.Status.Active, nc.Status.LastKnownGood = nc.Generation, fakeapi.Runs(bad), fakeapi.Proven(bad)
 	api.Report(nc)
-	api.Run("rollout", "diff", "undone").Want(t, command.ExitComplete, []string{
-		"1 node goes from revision 1 to revision 3:\n", "maxPods: unset -> 120\n", "podPidsLimit: 5 -> unset (acts on new pods only)\n", "2 nodes keep revision 3\n"})
+	api.Run("rollout", "plan", "undone").Want(t, command.ExitComplete, []string{"1 node goes from revision 1 to revision 3", "2 nodes keep revision 3"})
 }

@@ -40,7 +40,7 @@ and what happens next. Running a command twice changes nothing.`,
   kubectl evenkeel rollout status workers -w
   kubectl evenkeel rollout approve workers`,
 	})
-	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
+	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.planCommand())
 	for _, i := range intents() {
 		cmd.AddCommand(i.command(a))
 	}

@@ -321,7 +321,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a *action, reas
 }
 
 // verbs are the subcommands of `kubectl evenkeel rollout` that texts about rollouts and nodes advise to use.
-var verbs = []string{"abort", "diff", "approve", "resume", "retry", "status", "undo", "unfreeze"}
+var verbs = []string{"abort", "approve", "resume", "retry", "status", "undo", "unfreeze"}
 
 // plainRevision matches revisions of nodes that can be part of a command: a UID, or the name that the agent gives a ConfigMap.
 var plainRevision = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$`)

@@ -102,8 +102,8 @@ func (t *Retarget) Write(ctx context.Context, c client.Client, force bool) (stri
 		known := &t.Known.Spec
 		if r.UID != t.Known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Template) ||
 			!equality.Semantic.DeepEqual(r.Spec.Pin, known.Pin) {
-			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout diff %s, and run the "+
-				"command again if it is still needed", r.Name)
+			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout status %s, and run "+
+				"the command again if it is still needed", r.Name)
 		}
 		if err := atRevision(r, t.target); err != nil {
 			return "", err
