@@ -131,7 +131,6 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 		"status -o json":                {"", []string{"status", "--dynamic-config-dir", dir, "-o", "json"}, `\u001b[2J\u009b2J\u202ey\u2066z\u200b\u2028\udb40\udc41\u007f`},
 		"status of what is not there":   {"", []string{"status", "--dynamic-config-dir", dir + evil[:1] + "\x1b[2J"}, `\x1b[2J`},
 		"forget":                        {"", []string{"forget", "--dynamic-config-dir", dir, "\x1b[2J"}, "["},
-		"rbac":                          {"", []string{"rbac", "\x1b[2J"}, "["},
 		"probe":                         {"", []string{"probe", "--socket", socket, "--ready"}, `\x1b[2J`},
 		"a command that does not exist": {"", []string{"\x1b[2J\u202e"}, "unknown command"},
 		"a flag that does not exist":    {"", []string{"--\x1b[2J\u202e"}, `\x1b[2J\u202e`},

@@ -86,6 +86,6 @@ the node.`,
 	})
 	root.AddCommand(statusCommand(), checkCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(),
 		onHostCommand(),
-		probeCommand(), startProbeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
+		probeCommand(), startProbeCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
 	return root
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -78,8 +79,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.configSource, "config-source", fromNodeConfig,
 		"advanced: source of the configuration: nodeconfig (usual), the one that this node's NodeConfig assigns, or configmap, the ConfigMap "+
 			"kubelet-<node-name>")
-	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace,
-		"namespace of the ConfigMap kubelet-<node-name>; the node needs permission to read it: see evenkeel-agent rbac --help")
+	f.StringVar(&o.configNamespace, "config-namespace", metav1.NamespaceSystem,
+		"namespace of the ConfigMap kubelet-<node-name>; the node needs permission to read it")
 	o.bindProtected(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
 	f.DurationVar(&o.agent.Limits.TrialDuration, "config-trial-duration", 10*time.Minute,

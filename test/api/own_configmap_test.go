@@ -7,8 +7,8 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +20,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // inKubeSystem are the ConfigMaps that the tests use, besides those that every kube-system has.
@@ -132,13 +131,17 @@ func TestTheSharedRoleLetsEveryNodeReadAllConfigMapsOfKubeSystem(t *testing.T) {
 func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	givenConfigMaps(t)
 	manifest := filepath.Join(t.TempDir(), "rbac.yaml")
-	program, err := bed.Program("evenkeel-agent")
-	assert.NoError(t, err)
-	agent := exec.CommandContext(t.Context(), program, "rbac", "two", "one", "none")
-	agent.Stderr = os.Stderr
-	out, err := agent.Output()
-	assert.NoError(t, err)
-	assert.NoError(t, os.WriteFile(manifest, out, 0o600))
+	var rules strings.Builder // of the commands in docs/sources.md
+	for _, node := range []string{"one", "two", "none"} {
+		own := "kubelet-" + node
+		for _, create := range [][]string{
+			{"create", "role", own, "--verb=get,list,watch", "--resource=configmaps", "--resource-name=" + own},
+			{"create", "rolebinding", own, "--role=" + own, "--user=system:node:" + node},
+		} {
+			rules.WriteString("---\n" + mustKubectl(t, append(create, "--namespace=kube-system", "--dry-run=client", "--output=yaml")...))
+		}
+	}
+	assert.NoError(t, os.WriteFile(manifest, []byte(rules.String()), 0o600))
 	granted(t, "-f", manifest, "one", "two", "none")
 	wantReads(t, "one", "kubelet-one")
 	wantReads(t, "two", "kubelet-two")

@@ -140,7 +140,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	assert.NoError(t, m.Cluster.SetUp(t.Context()))
 	m.Eventually("the node is Ready", m.Ready)
 	m.Says("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
-		"forbidden to this node (403): apply what `evenkeel-agent rbac master --config-namespace=kube-system` prints")
+		"forbidden to this node (403): allow user system:node:master to get, list and watch it, or apply config/configmap-source")
 	m.rights()
 	nc := m.Says("True", "LocalInit", localInit.message+": "+localInit.cause)
 	m.Eventually("the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
@@ -197,10 +197,10 @@ func overReserved(maxPods int) map[string]any {
 	return map[string]any{"maxPods": maxPods, "kubeReserved": map[string]string{"ephemeral-storage": "100Ti"}}
 }
 
-// rights gives the node what `rbac` prints.
+// rights gives the node the rights of docs/sources.md.
 func (m *master) rights() {
 	m.t.Helper()
-	manifest, code := m.Run(m.t.Context(), "", "rbac", m.Node.Name())
-	assert.Must(m.t, code == 0, "rbac: exit code %d: %s", code, manifest)
-	m.kubectl(manifest, "apply", "-f", "-")
+	own := "kubelet-" + m.Node.Name()
+	m.kubectl("", "create", "role", own, "--namespace=kube-system", "--verb=get,list,watch", "--resource=configmaps", "--resource-name="+own)
+	m.kubectl("", "create", "rolebinding", own, "--namespace=kube-system", "--role="+own, "--user=system:node:"+m.Node.Name())
 }

@@ -267,8 +267,8 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	p := newProxy(t, node)
 	s := startOwn(t, newClient(t, p.Kubeconfig), own, &disk{})
 	a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "(403)"))
-	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, "+
-		"or config/configmap-source, which lets every node read that whole namespace", namespace, node, node, namespace)
+	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): allow user system:node:%s to get, list and watch it, "+
+		"or apply config/configmap-source, which lets every node read that whole namespace", namespace, node, node)
 	assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
 	allow(t, namespace, node, own.Name)
 	awaitAnswer(t, s, "the object", revision(revisionOf(cm, kubelet110)))
