@@ -225,7 +225,6 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 		return e.Rest.Ready && len(e.Rest.Trouble) == 0 && !e.Rest.Rights.MayPatch && strings.HasPrefix(e.Rest.Rights.Words, "Read only, and without zones")
 	})
 	wants("a viewer's log", p.answer("/api/clusters/0/rollouts/logged/log"), `"reason":"Failed"`, "you are not allowed to list them in the namespace default")
-	wants("a viewer's timeline", p.answer("/api/clusters/0/rollouts/logged/timeline"), `"estimate":null`)
 	node := p.answer("/api/clusters/0/nodes/logged-a")
 	assert.That(t, strings.Contains(node, `"health":"Failed"`) && !strings.Contains(node, "does not exist"), "a viewer's node is %s", node)
 }

@@ -90,7 +90,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	pushWith(t, "general", 110, "--steps=2,100%", "--max-unavailable=50%")
 	b.shows("[data-rollout=general]", "Complete", "60 updated")
 	b.shows("#summary", "Nothing needs a person.", "66 nodes healthy")
-	b.waits(`document.querySelector(".timeline .updated") !== null`)
+	b.shows("[data-rollout=general]", "History")
 	b.review("well")
 
 	pushWith(t, "general", 120, "--steps=2,pause,20%,pause,100%", "--max-unavailable=50%")

@@ -100,7 +100,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
 
-	b.courseAndChanges()
+	b.changesAndLog()
 
 	// After a halt the primary action is to undo; to retry is in the menu.
 	b.waits(`document.getElementById("do-workers-undo").className === "primary"`)
@@ -126,23 +126,9 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.waits(`/rollout workers/i.test(document.getElementById("said").textContent)`) // what was done, or what became of it by now
 }
 
-// courseAndChanges reads the time axis, the comparison of revisions and the log of the halted rollout workers.
-func (b *browser) courseAndChanges() {
+// changesAndLog reads the comparison of revisions and the log of the halted rollout workers.
+func (b *browser) changesAndLog() {
 	b.t.Helper()
-	eventually(b.t, func() error {
-		missing, err := evaluate[string](b, `(() => {
-			const axis = document.querySelector(".timeline");
-			if (!axis?.getAttribute("aria-label").startsWith("Nodes over time of workers: ")) return document.querySelector("[data-rollout=workers]").innerText;
-			return [".updated", ".failed", ".now", ".band.step", ".band.halt"].filter((part) => !axis.querySelector(part)).map((part) => part + " in " + axis.outerHTML).join(", ");
-		})()`)
-		if err == nil && missing != "" {
-			err = fmt.Errorf("the time axis has no %s", missing)
-		}
-		return err
-	})
-	b.click("#times-workers summary")
-	b.shows("#times-workers", "Time\tUpdated\tFailed\tWhat", "step begins: 1 node", "halt begins")
-
 	choose := func(id, choice string) {
 		b.t.Helper()
 		b.waits(fmt.Sprintf(`[...(document.getElementById(%q)?.options ?? [])].some((o) => o.value === %q)`, id, choice))

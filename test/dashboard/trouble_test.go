@@ -75,32 +75,18 @@ func TestAReadThatIsNotAnsweredIsNotTheLastOne(t *testing.T) {
 	  window.fetch = real;
 	  return [signals[0] === own, signals[1] === null].join();
 	})`), "true,true", "the stream and the change have their own signals")
-	b.shows("[aria-label='Nodes over time']", "nodes updated")
+	b.click("#log-waiting summary")
+	b.shows("#log-waiting", "No entries.")
 	// The page waits for half a minute, which is shorter here.
 	b.do(chromedp.Evaluate[chromedp.Void](`void (() => {
 	  const set = window.setTimeout;
 	  window.setTimeout = (f, ms) => set(f, ms === 30000 ? 300 : ms);
 	  window.real = window.fetch;
-	  window.fetch = (path, o) => (path.endsWith("/timeline") ? new Promise((_, no) => o.signal.addEventListener("abort", () => no(o.signal.reason))) : real(path, o));
+	  window.fetch = (path, o) => (path.endsWith("/log") ? new Promise((_, no) => o.signal.addEventListener("abort", () => no(o.signal.reason))) : real(path, o));
 	})()`))
-	b.shows("[aria-label='Nodes over time']", "kubectl evenkeel dashboard has not answered for 30 seconds")
+	b.shows("#log-waiting", "kubectl evenkeel dashboard has not answered for 30 seconds")
 	b.do(chromedp.Evaluate[chromedp.Void](`void (window.fetch = real)`))
-	b.shows("[aria-label='Nodes over time']", "nodes updated")
-}
-
-func TestTheTimeAxisOfARolloutThatEndedLongAgoShowsItsCourse(t *testing.T) {
-	b := small(t)
-	for _, tt := range []struct{ end, want string }{{"null", "a small part, up to now"}, {`"2030-01-01T01:00:00Z"`, "most of the width, without now"}} {
-		got := value[string](b, `import("./timeline.js").then(({ timeline }) => {
-		  const [axis] = timeline("workers", {
-		    now: "2030-01-31T00:00:00Z", start: "2030-01-01T00:00:00Z", end: `+tt.end+`, total: 1, bands: [],
-		    points: [{ t: "2030-01-01T00:00:00Z", updated: 0, failed: 0 }, { t: "2030-01-01T01:00:00Z", updated: 1, failed: 0 }, { t: "2030-01-31T00:00:00Z", updated: 1, failed: 0 }],
-		  }, 400);
-		  const done = Number(/V.*?H(.*?)V/.exec("V" + axis.querySelector(".updated").getAttribute("d"))[1]);
-		  return (done > 300 ? "most of the width, " : done < 30 ? "a small part, " : done + ", ") + (axis.querySelector(".now") ? "up to now" : "without now");
-		})`)
-		assert.That(t, got == tt.want, "end %s: the course has %s, want %s", tt.end, got, tt.want)
-	}
+	b.shows("#log-waiting", "No entries.")
 }
 
 func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {

@@ -38,8 +38,6 @@ type cluster struct {
 	api    client.WithWatch
 	cache  *cache
 	feed   *feed
-
-	estimates estimates
 }
 
 // newCluster returns a cluster that has not been read yet.
@@ -146,7 +144,6 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /rollouts/{name}", c.answer(http.StatusNotFound, c.rollout))
 	api.HandleFunc("GET /rollouts/{name}/diff", c.answer(http.StatusNotFound, c.diff))
 	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", c.answer(http.StatusConflict, c.foresee))
-	api.HandleFunc("GET /rollouts/{name}/timeline", c.answer(http.StatusNotFound, c.timeline))
 	api.HandleFunc("GET /rollouts/{name}/log", c.answer(http.StatusNotFound, c.log))
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.answer(http.StatusConflict, c.act))
 	return api

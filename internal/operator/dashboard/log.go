@@ -231,6 +231,20 @@ func outcomesOf(nc *v1alpha1.NodeConfig, rollout string, all bool, now time.Time
 	return out
 }
 
+// clampTime returns t, but not before from and not after to. A time that is not known becomes unknown.
+func clampTime(t, from, to, unknown time.Time) time.Time {
+	if t.IsZero() {
+		t = unknown
+	}
+	if t.After(to) {
+		t = to
+	}
+	if t.Before(from) {
+		t = from
+	}
+	return t
+}
+
 // mergeLog returns Events and the outcomes that no Event is about, the newest first, at most maxLogEntries. left is the number of
 // older entries that it omits.
 func mergeLog(events, outcomes []logEntry) (log []logEntry, left int) {

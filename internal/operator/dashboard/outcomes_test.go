@@ -17,6 +17,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
+var begin = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// minute returns a time so many minutes after begin.
+func minute(n int) time.Time { return begin.Add(time.Duration(n) * time.Minute) }
+
+// at formats a time as minutes after begin.
+func at(t time.Time) string { return strings.TrimSuffix(t.Sub(begin).String(), "m0s") }
+
 func TestAnEventHasTheTimeOfItsWriterUnlessThatCannotBeRight(t *testing.T) {
 	stored, now := metav1.NewTime(minute(30)), minute(60)
 	event := func(edit func(*corev1.Event)) *corev1.Event {

@@ -320,12 +320,3 @@ func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
 	}
 	return cmp.Or(otherwise, f.trial, seen, fleet.DefaultTrial)
 }
-
-// Estimate plays the rest of the rollout with healthy nodes and with approvals that come at once, for at most limit of simulated time.
-// It ends early when interrupted returns true.
-func (f *Fleet) Estimate(limit time.Duration, interrupted func() bool) rollout.Run {
-	return rollout.Simulate(f.Input, f.Nodes, rollout.Model{
-		TakeUp: min(AnswerTime, f.Input.Controller.AgentTimeout.Duration/2), Trial: f.TrialTime(0), Drain: f.DrainTime(), Approve: true,
-		Limit: limit, Interrupted: interrupted,
-	})
-}

@@ -16,7 +16,9 @@ export function parse(text) {
 
 const listeners = ["onclick", "onchange", "oninput"];
 
-function make(element, attributes, children) {
+/** Creates an element with attributes, event handlers and children. Strings become text, never HTML. */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (listeners.includes(name)) element[name] = value;
@@ -25,12 +27,6 @@ function make(element, attributes, children) {
   element.append(...children.flat(Infinity).filter((c) => c !== undefined && c !== null && c !== false && c !== ""));
   return element;
 }
-
-/** Creates an element with attributes, event handlers and children. Strings become text, never HTML. */
-export const h = (tag, attributes = {}, ...children) => make(document.createElement(tag), attributes, children);
-
-/** Creates an element of a drawing, as h does. */
-export const svg = (tag, attributes = {}, ...children) => make(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 export const $ = (id) => document.getElementById(id);
 

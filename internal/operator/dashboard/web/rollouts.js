@@ -1,9 +1,8 @@
-// The rollouts, most urgent first: a card for each. The open card has its failed nodes, time axis, changes, log, history and rules.
+// The rollouts, most urgent first: a card for each. The open card has its failed nodes, steps, changes, log, history and rules.
 
 import { h, $, redraw, ago, clock, choice, withCommands, short, spaced, number } from "./dom.js";
 import { get } from "./ask.js";
 import { Confirmation } from "./confirm.js";
-import { timeline } from "./timeline.js";
 import { log } from "./log.js";
 
 const fewFailed = 5; // failed nodes that are shown at first
@@ -37,7 +36,6 @@ export class Rollouts {
       const missing = { log: !this.entries, changes: !this.diff }[e.target.id.split("-")[0]];
       if (e.target.open && missing) this.read();
     }, true);
-    new ResizeObserver(() => this.draw()).observe(host);
     setInterval(() => this.draw(), 5000); // update the times
     // Permissions and the controller can change without the rollout.
     setInterval(() => { if (!document.hidden && this.list.some((r) => r.name === this.open)) this.read(); }, 10000);
@@ -56,7 +54,7 @@ export class Rollouts {
   }
 
   forget() {
-    this.detail = this.line = this.entries = this.diff = null;
+    this.detail = this.entries = this.diff = null;
     this.error = "";
     this.menu = this.allFailed = false;
   }
@@ -139,7 +137,7 @@ export class Rollouts {
     const [from, to] = this.compared();
     const opened = (id) => $(id + "-" + name)?.open;
     await Promise.all([
-      part("line", "/timeline", true), part("entries", "/log", opened("log")),
+      part("entries", "/log", opened("log")),
       part("diff", `/diff?from=${from}&to=${to}`, this.detail && opened("changes")),
     ]);
     if (turn !== this.turn) return;
@@ -148,14 +146,6 @@ export class Rollouts {
     if (turn !== this.turn) return;
     this.reading = false;
     if (this.again || name !== this.open) this.read();
-  }
-
-  /** The time axis up to the numbers of the snapshot, which can be newer. Nothing is estimated once the rollout has ended. */
-  current(r) {
-    const points = this.line.points ?? [], last = points.at(-1);
-    const updated = r.counts?.find((c) => c.state === "Updated")?.n ?? 0, failed = r.failures.n;
-    const newer = last && !this.line.end && (last.updated !== updated || last.failed !== failed);
-    return { ...this.line, points: newer ? [...points, { t: this.line.now, updated, failed }] : points, estimate: r.stopped || r.phase === "Complete" ? null : this.line.estimate };
   }
 
   /** The numbers of the revisions that are compared: chosen, or the target and what most of the other nodes run, or ran last. */
@@ -173,7 +163,7 @@ export class Rollouts {
       this.drawn = "";
       return;
     }
-    const text = JSON.stringify([this.list, this.open, this.detail, this.line, this.entries, this.diff, this.error, this.done, this.menu, this.allFailed, this.chosen, this.host.clientWidth, Math.floor(Date.now() / 5000)]);
+    const text = JSON.stringify([this.list, this.open, this.detail, this.entries, this.diff, this.error, this.done, this.menu, this.allFailed, this.chosen, Math.floor(Date.now() / 5000)]);
     if (text === this.drawn) return;
     this.drawn = text;
     redraw(this.host, this.list.map((r) => this.card(r)));
@@ -217,7 +207,6 @@ export class Rollouts {
       this.error && h("p", { class: "error" }, this.error),
       d?.notes?.map((n) => h("p", { class: "banner waits" }, n)),
       this.failed(r),
-      this.line && h("section", { class: "part-of", "aria-label": "Nodes over time" }, this.line.error ? h("p", { class: "error" }, this.line.error) : timeline(r.name, this.current(r), Math.max(240, this.host.clientWidth - 34))),
       r.steps && h("ol", { class: "steps", "aria-label": "Steps" }, r.steps.map((s) =>
         h("li", { "data-state": s.state, "aria-current": s.state === "now" ? "step" : null },
           h("span", { class: "mark", "aria-hidden": "true" }, s.state === "done" ? "✓" : s.state === "now" ? "▶" : ""),
