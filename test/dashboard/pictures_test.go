@@ -101,7 +101,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	b.shows("#summary", "1 rollout waiting for approval")
 	b.waits(`document.getElementById("do-general-approve") !== null`)
 	b.click("[id='row-hollow-0']")
-	b.shows("#node", "What happens next", "maxPods")
+	b.shows("#node", "What happens next", "kubectl evenkeel config diff node/hollow-0 rollout/general")
 	b.review("node")
 	b.click("#node-close")
 

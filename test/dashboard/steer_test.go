@@ -93,10 +93,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 			t.Errorf("the command line says %q, and the page does not:\n%s", line, page)
 		}
 	}
-	b.shows("#node table.config", "maxPods", "120", "7", "differs")
-	// Hollow nodes have no kubelet to query: the page reports that and keeps the known values.
-	b.click("#ask-kubelet")
-	b.shows("#node", "Effective", "the API server cannot reach the kubelet of node hollow-3")
+	b.shows("#node", "kubectl evenkeel config diff node/hollow-3 rollout/workers")
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
 

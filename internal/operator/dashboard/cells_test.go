@@ -25,7 +25,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -279,27 +278,6 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 	assert.That(t, len(f.changed) <= maxRemoved+1, "%d are remembered", len(f.changed))
 	m, _ := f.since(1)
 	assert.That(t, m.All && len(m.Nodes) == 1, "a page that has missed it gets %+v", m)
-}
-
-func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
-	side := func(key, yaml string) query.Side {
-		p := assert.Value(payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml)))(t)
-		return query.SideOf("x", "ConfigMap a/b", p)
-	}
-	var active, assigned, effective column
-	active.set(side(payload.KeyKubeletDropin, "maxPods: 120\npodPidsLimit: 10\n"), nil)
-	assigned.set(side(payload.KeyKubeletDropin, "maxPods: 130\npodPidsLimit: 10\n"), nil)
-	effective.set(query.Side{Source: "configz", Extent: query.Effective, Fields: map[string]any{"maxPods": 120.0, "podPidsLimit": 10.0, "port": 1.0}}, nil)
-	v := mergeColumns(column{Title: "Local"}, active, assigned, effective)
-	var got []string
-	for _, f := range v.Fields {
-		got = append(got, fmt.Sprintf("%s %q %v", f.Field, f.Values, f.Differs))
-	}
-	want := `maxPods ["" "120" "130" "120"] true; podPidsLimit ["" "10" "10" "10"] false`
-	assert.That(t, strings.Join(got, "; ") == want && v.Same == 1, "got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
-	var failed column
-	failed.set(query.Side{}, errors.New("no\nright"))
-	assert.That(t, failed.Not == "no right" && !failed.known, "what cannot be read becomes %+v", failed)
 }
 
 func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {

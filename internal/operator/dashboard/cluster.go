@@ -140,7 +140,6 @@ func (c *cluster) handler() http.Handler {
 	api := http.NewServeMux()
 	api.HandleFunc("GET /feed", c.stream)
 	api.HandleFunc("GET /nodes/{name}", c.answer(http.StatusNotFound, c.node))
-	api.HandleFunc("GET /nodes/{name}/config", c.answer(http.StatusNotFound, c.nodeConfig))
 	api.HandleFunc("GET /rollouts/{name}", c.answer(http.StatusNotFound, c.rollout))
 	api.HandleFunc("GET /rollouts/{name}/diff", c.answer(http.StatusNotFound, c.diff))
 	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", c.answer(http.StatusConflict, c.foresee))

@@ -122,5 +122,6 @@ func TestANodeIsDescribedWithItsStanding(t *testing.T) {
 	s, _ := served(t, true, append(objects, r)...)
 	known(s.clusters[0].cache, append(objects, r)...)
 	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/nodes/a", ""))
-	assert.That(t, code == 200 && strings.Contains(body, `"health":"Healthy","position":"Updated","state":"Updated"`), "it answers %d %s", code, body)
+	assert.That(t, code == 200 && strings.Contains(body, `"health":"Healthy","position":"Updated","state":"Updated"`) &&
+		strings.Contains(body, `"diff":"kubectl evenkeel config diff node/a rollout/workers"`), "it answers %d %s", code, body)
 }

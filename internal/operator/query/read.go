@@ -311,9 +311,9 @@ func eventsOf(ctx context.Context, c client.Reader, of fields.Set) ([]corev1.Eve
 	return slices.Clip(out), nil
 }
 
-// GetPair reads a node and its NodeConfig. It is no error if one of them does not exist, or if the user may not read Nodes but
+// getPair reads a node and its NodeConfig. It is no error if one of them does not exist, or if the user may not read Nodes but
 // the NodeConfig exists.
-func GetPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, error) {
+func getPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, error) {
 	var p fleet.Pair
 	var node corev1.Node
 	var config v1alpha1.NodeConfig
@@ -357,7 +357,7 @@ type NodeView struct {
 
 // ViewNode reads a node, its NodeConfig, and the fleet of the rollout that owns the node.
 func ViewNode(ctx context.Context, c client.Reader, name string) (*NodeView, error) {
-	p, err := GetPair(ctx, c, name)
+	p, err := getPair(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func SideOf(name, source string, p payload.Payload) Side {
 
 // NodeSide reads the configuration that a node runs according to its NodeConfig.
 func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
-	found, err := GetPair(ctx, c, name)
+	found, err := getPair(ctx, c, name)
 	if err != nil {
 		return Side{}, err
 	}
