@@ -30,7 +30,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// The page shows changes without any action.
 	push(t, "workers", 120)
-	b.shows("[data-rollout=workers]", "Awaiting approval", "revision 1", "1 updated", "17 pending", "maxPods", "unset", "0 of 9 allowed")
+	b.shows("[data-rollout=workers]", "Awaiting approval", "revision 1", "1 updated", "17 pending", "0 of 9 allowed")
 	b.shows("#legend", "Waiting\n17")
 
 	// Approve: cancelled, then confirmed.
@@ -97,7 +97,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
 
-	b.changesAndLog()
+	b.shows("[data-rollout=workers]", "kubectl evenkeel config diff rollout/workers@1 rollout/workers@2")
+	b.readsTheLog()
 
 	// After a halt the primary action is to undo; to retry is in the menu.
 	b.waits(`document.getElementById("do-workers-undo").className === "primary"`)
@@ -123,20 +124,14 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.waits(`/rollout workers/i.test(document.getElementById("said").textContent)`) // what was done, or what became of it by now
 }
 
-// changesAndLog reads the comparison of revisions and the log of the halted rollout workers.
-func (b *browser) changesAndLog() {
+// readsTheLog reads the log of the halted rollout workers.
+func (b *browser) readsTheLog() {
 	b.t.Helper()
 	choose := func(id, choice string) {
 		b.t.Helper()
 		b.waits(fmt.Sprintf(`[...(document.getElementById(%q)?.options ?? [])].some((o) => o.value === %q)`, id, choice))
 		value[bool](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event("change")); return true; })(document.getElementById(%q))`, choice, id))
 	}
-	b.shows("#changes-workers", "maxPods\t120\t7")
-	choose("from-workers", "2")
-	choose("to-workers", "1")
-	b.shows("#changes-workers", "maxPods\t7\t120")
-	b.waits(`location.hash.includes("from=2&to=1")`)
-
 	b.click("#log-workers summary")
 	b.shows("#log-workers", "hollow-3", "hollow-1", "ConfigRolledBack")
 	choose("log-node-workers", "hollow-3")
@@ -170,7 +165,7 @@ func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
 	b := open(t, address)
-	b.shows("[data-rollout=readonly]", "Awaiting approval", "Changes")
+	b.shows("[data-rollout=readonly]", "Awaiting approval", "History")
 	b.shows("#rights", "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes.")
 	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
 	// One quiet line says it: there is no banner, and no button that does nothing.

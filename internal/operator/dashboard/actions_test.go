@@ -243,31 +243,15 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 		`rollout "others" does not exist`, "of another rollout")
 }
 
-func TestAnyTwoRevisionsAreCompared(t *testing.T) {
+func TestADetailHasTheCommandThatComparesItsRevisions(t *testing.T) {
 	r, cm := after(t)
-	r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: "gone", UID: "u1", SHA256: "abc", Outcome: v1alpha1.OutcomeSuperseded}}
 	s, _ := served(t, true, r, cm)
-	for query, want := range map[string]string{
-		"?from=0&to=2":  `200 {"from":0,"to":2,"kinds":"the local configuration of each node -\u003e a whole configuration","fields":[{"field":"maxPods","a":"unset","b":"100"}]}`,
-		"?from=2&to=0":  `200 {"from":2,"to":0,"kinds":"a whole configuration -\u003e the local configuration of each node","fields":[{"field":"maxPods","a":"100","b":"unset"}]}`,
-		"?from=2&to=2":  `200 {"from":2,"to":2,"fields":[]}`,
-		"?from=2&to=1":  `"error":"ConfigMap evenkeel-system/gone of revision 1 of rollout \"workers\" was deleted; available revisions: 2"}`,
-		"?from=2&to=9":  `"error":"the status of rollout \"workers\" lists no revision 9; available revisions: 2"}`,
-		"?from=2":       `400 {"error":"the parameter to must be the number of a revision, or 0 for the local configuration"}`,
-		"?from=-1&to=2": `400 {"error":"the parameter from must be`,
-	} {
-		code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/diff"+query, ""))
-		got := fmt.Sprint(code, " ", body)
-		assert.That(t, strings.Contains(got, want), "%s answers %s, want %s", query, got, want)
-	}
 	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
-	var got []string
-	for _, v := range d.Revisions {
-		got = append(got, fmt.Sprintf("%d %s: %s", v.Number, v.Name, v.Note))
-	}
-	want := []string{"0 : the local configuration of each node", "3 workers-1234567890: AwaitingApproval; its ConfigMap is gone",
-		"2 " + cm.Name + ": Succeeded", "1 gone: Superseded; its ConfigMap is gone"}
-	assert.That(t, slices.Equal(got, want), "the revisions are %q, want %q", got, want)
+	assert.Equal(t, d.Diff, "kubectl evenkeel config diff rollout/workers@2 rollout/workers@3", "it is")
+	r.Name, r.ResourceVersion, r.Status.CurrentRevision = "first", "", nil
+	s, _ = served(t, true, r)
+	d = assert.Value(s.clusters[0].detail(t.Context(), "first", metav1.Now().Time))(t)
+	assert.Equal(t, d.Diff, "", "without an earlier revision")
 }
 
 func TestARolloutIsSummedUp(t *testing.T) {

@@ -141,7 +141,6 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /feed", c.stream)
 	api.HandleFunc("GET /nodes/{name}", c.answer(http.StatusNotFound, c.node))
 	api.HandleFunc("GET /rollouts/{name}", c.answer(http.StatusNotFound, c.rollout))
-	api.HandleFunc("GET /rollouts/{name}/diff", c.answer(http.StatusNotFound, c.diff))
 	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", c.answer(http.StatusConflict, c.foresee))
 	api.HandleFunc("GET /rollouts/{name}/log", c.answer(http.StatusNotFound, c.log))
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.answer(http.StatusConflict, c.act))

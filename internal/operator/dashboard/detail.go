@@ -7,20 +7,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -34,16 +29,8 @@ type rolloutDetail struct {
 	NoHistory string          `json:"noHistory,omitempty"` // why there is none
 	Notes     []string        `json:"notes,omitempty"`
 	Rules     []describe.Line `json:"rules"`
-	// Revisions are what diff compares, the newest first, after 0, the local configuration.
-	Revisions []revisionView `json:"revisions"`
-}
-
-// revisionView is a revision to choose for a comparison.
-type revisionView struct {
-	Number  int64        `json:"number"`
-	Name    string       `json:"name,omitempty"` // of the ConfigMap
-	Created *metav1.Time `json:"created,omitempty"`
-	Note    string       `json:"note,omitempty"` // its outcome, and why it cannot be compared
+	// Diff is the command that compares the last succeeded revision with the target; empty: there is none.
+	Diff string `json:"diff,omitempty"`
 }
 
 type pastView struct {
@@ -58,8 +45,7 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 	if err != nil {
 		return nil, err
 	}
-	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r),
-		Revisions: []revisionView{{Note: "the local configuration of each node"}}}
+	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r)}
 	if d.MayNot, err = mayNot(ctx, c.api, name); err != nil {
 		return nil, err
 	}
@@ -79,16 +65,9 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 	for _, p := range all {
 		d.History = append(d.History, pastView{Revision: p, Ago: describe.Ago(p.StartTime, now), Ended: describe.Ago(p.EndTime, now)})
 	}
-	for _, p := range slices.Backward(all) {
-		v := revisionView{Number: p.Revision, Name: printable.Line(p.ConfigMap), Created: p.StartTime,
-			Note: printable.Line(describe.JoinWords(p.Outcome, p.Reason))}
-		if p.Object != nil {
-			v.Created = cmp.Or(v.Created, &p.Object.CreationTimestamp)
-		}
-		if p.Gone {
-			v.Note = strings.TrimPrefix(v.Note+"; its ConfigMap is gone", "; ")
-		}
-		d.Revisions = append(d.Revisions, v)
+	if before := fleet.PreviousRevision(&r.Status); before != 0 {
+		d.Diff = c.command("config", "diff", fmt.Sprintf("rollout/%s@%d", r.Name, before),
+			fmt.Sprintf("rollout/%s@%d", r.Name, r.Status.Target()))
 	}
 	return d, nil
 }
@@ -146,61 +125,6 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		out = append(out, describe.Line{Key: "Trial", Text: strings.Join(asked, ", ")})
 	}
 	return out
-}
-
-// diffView compares two revisions of a rollout, field by field. 0 is the local configuration.
-type diffView struct {
-	From   int64                 `json:"from"`
-	To     int64                 `json:"to"`
-	Kinds  string                `json:"kinds,omitempty"` // that one is a drop-in, and the other is not
-	Fields []describe.Difference `json:"fields"`
-	Error  string                `json:"error,omitempty"` // why they cannot be compared
-}
-
-// diff answers with the differences between two revisions.
-func (c *cluster) diff(ctx context.Context, r *http.Request) (any, error) {
-	v := diffView{Fields: []describe.Difference{}}
-	for key, number := range map[string]*int64{"from": &v.From, "to": &v.To} {
-		n, err := strconv.ParseInt(r.URL.Query().Get(key), 10, 64)
-		if err != nil || n < 0 {
-			return nil, refusal{http.StatusBadRequest,
-				fmt.Errorf("the parameter %s must be the number of a revision, or 0 for the local configuration", key)}
-		}
-		*number = n
-	}
-	stored, err := query.Rollout(ctx, c.api, r.PathValue("name"))
-	if err != nil {
-		return nil, err
-	}
-	all, _, err := query.Revisions(ctx, c.api, stored)
-	if err == nil {
-		err = v.compare(stored, all)
-	}
-	if err != nil {
-		v.Error = describe.Printable(describe.WithAdvice(err, c.server.o.Version).Error())
-	}
-	return v, nil
-}
-
-// compare fills in the differences.
-func (v *diffView) compare(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
-	var sides [2]payload.Payload
-	for i, number := range []int64{v.From, v.To} {
-		if number == 0 {
-			continue
-		}
-		var err error
-		if sides[i], err = query.ContentAt(r, all, number); err != nil {
-			return err
-		}
-	}
-	kinds, changes := describe.ContentChanges(sides[0], sides[1], describe.LocalOfEach)
-	v.Kinds = printable.Line(kinds)
-	for _, c := range changes {
-		c.Field, c.A, c.B = printable.Line(c.Field), printable.Line(c.A), printable.Line(c.B)
-		v.Fields = append(v.Fields, c)
-	}
-	return nil
 }
 
 // windowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.

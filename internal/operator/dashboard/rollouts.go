@@ -39,7 +39,6 @@ type rolloutView struct {
 	Stopped  *time.Time      `json:"stopped,omitempty"`
 	Gates    []describe.Gate `json:"gates,omitempty"`
 	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
-	Runs     *int64          `json:"runs,omitempty"`   // the revision that most nodes run that are not updated, 0: local; nil: not known
 	Urgency  int             `json:"urgency"`          // 0: the most urgent, and so on
 	Version  string          `json:"version"`          // resource version; the page reads the details again when it changes
 }
@@ -152,7 +151,6 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
 // that they agree with the cells. The phase stays that of the controller.
 func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
-	v.Runs = runBefore(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
 	v.setCounts(&plan.Next.Nodes)
 	v.Updated = fmt.Sprintf("%d/%d", plan.Counts.Updated, plan.Counts.Members)
@@ -163,28 +161,6 @@ func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
 	for _, n := range plan.Next.FailedNodes {
 		v.Failures.add(n.Name, n.Reason, n.Message)
 	}
-}
-
-// runBefore returns the revision that most nodes run that do not run the target; 0 is the local configuration. nil: not known.
-func runBefore(f *query.Fleet, plan *rollout.Result) *int64 {
-	counts := map[int64]int{}
-	most := int64(-1)
-	for i, s := range plan.States {
-		n := &f.Nodes[i]
-		known, is := f.Input.Contents[n.Active.Digest()]
-		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.Digest() == f.Input.Target.ConfigMapRef.SHA256 ||
-			!is && n.Active.Digest() != "" {
-			continue
-		}
-		counts[known.Number]++
-		if most < 0 || counts[known.Number] > counts[most] {
-			most = known.Number
-		}
-	}
-	if most < 0 {
-		return nil
-	}
-	return &most
 }
 
 func maxFailures(r *v1alpha1.NodeConfigRollout) string {

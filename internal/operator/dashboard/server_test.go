@@ -109,7 +109,7 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 
 func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 	s, _ := served(t, true, waiting())
-	for _, path := range []string{"/api/about", "/api/summaries", "/api/clusters/0/rollouts/workers/log", "/api/clusters/0/rollouts/workers/diff", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/rollouts/workers"} {
+	for _, path := range []string{"/api/about", "/api/summaries", "/api/clusters/0/rollouts/workers/log", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/rollouts/workers"} {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Del("Authorization")
 		code, body := answer(s, r)

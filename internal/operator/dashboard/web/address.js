@@ -2,7 +2,7 @@
 // never stays there.
 
 /** The keys of filters, and of what else a person has chosen. */
-export const keys = ["health", "position", "zone", "rollout", "reason", "kubelet", "name", "sort", "log", "from", "to"];
+export const keys = ["health", "position", "zone", "rollout", "reason", "kubelet", "name", "sort", "log"];
 
 /** Parses a fragment: the context of the cluster, an opened node or rollout, and choices. */
 export function read(hash) {

@@ -1,6 +1,6 @@
-// The rollouts, most urgent first: a card for each. The open card has its failed nodes, steps, changes, log, history and rules.
+// The rollouts, most urgent first: a card for each. The open card has its failed nodes, steps, log, history and rules.
 
-import { h, $, redraw, ago, clock, choice, withCommands, short, spaced, number } from "./dom.js";
+import { h, $, redraw, ago, clock, command, withCommands, short, spaced, number } from "./dom.js";
 import { get } from "./ask.js";
 import { Confirmation } from "./confirm.js";
 import { log } from "./log.js";
@@ -33,8 +33,7 @@ export class Rollouts {
       $("menu-" + this.open)?.focus();
     });
     host.addEventListener("toggle", (e) => {
-      const missing = { log: !this.entries, changes: !this.diff }[e.target.id.split("-")[0]];
-      if (e.target.open && missing) this.read();
+      if (e.target.open && e.target.id.startsWith("log-") && !this.entries) this.read();
     }, true);
     setInterval(() => this.draw(), 5000); // update the times
     // Permissions and the controller can change without the rollout.
@@ -54,7 +53,7 @@ export class Rollouts {
   }
 
   forget() {
-    this.detail = this.entries = this.diff = null;
+    this.detail = this.entries = null;
     this.error = "";
     this.menu = this.allFailed = false;
   }
@@ -83,15 +82,11 @@ export class Rollouts {
 
   /** Opens a rollout that the address names. Without a name the open one stays. */
   take(name, chosen) {
-    const compared = this.chosen.from !== chosen.from || this.chosen.to !== chosen.to;
     this.chosen = chosen;
-    if (compared) this.diff = null;
     if (name) this.picked = true;
     if (name && name !== this.open) {
       this.open = name;
       this.forget();
-      this.read();
-    } else if (compared) {
       this.read();
     }
     this.draw();
@@ -117,15 +112,6 @@ export class Rollouts {
     this.reading = true;
     this.again = false;
     const path = "rollouts/" + encodeURIComponent(name);
-    const part = async (key, suffix, wanted) => {
-      if (!wanted) return;
-      try {
-        const answer = await get(path + suffix);
-        if (current()) this[key] = answer;
-      } catch (e) {
-        if (current()) this[key] = { error: e.message };
-      }
-    };
     try {
       const detail = await get(path);
       if (current()) { this.detail = detail; this.error = ""; }
@@ -134,12 +120,10 @@ export class Rollouts {
     }
     if (turn !== this.turn) return;
     this.draw();
-    const [from, to] = this.compared();
-    const opened = (id) => $(id + "-" + name)?.open;
-    await Promise.all([
-      part("entries", "/log", opened("log")),
-      part("diff", `/diff?from=${from}&to=${to}`, this.detail && opened("changes")),
-    ]);
+    if ($("log-" + name)?.open) {
+      const entries = await get(path + "/log").catch((e) => ({ error: e.message }));
+      if (current()) this.entries = entries;
+    }
     if (turn !== this.turn) return;
     this.draw();
     await new Promise((done) => setTimeout(done, 1000));
@@ -148,22 +132,13 @@ export class Rollouts {
     if (this.again || name !== this.open) this.read();
   }
 
-  /** The numbers of the revisions that are compared: chosen, or the target and what most of the other nodes run, or ran last. */
-  compared() {
-    const r = this.list.find((x) => x.name === this.open), all = this.detail?.revisions ?? [];
-    const to = Number(this.chosen.to || r?.revision || 0);
-    const before = all.filter((v) => v.number < to);
-    const good = before.find((v) => v.number > 0 && /^(Complete|Succeeded)/.test(v.note ?? ""));
-    return [Number(this.chosen.from ?? r?.runs ?? good?.number ?? 0), to];
-  }
-
   draw() {
     if (!this.list.length) {
       redraw(this.host, this.ready ? h("p", { class: "muted empty" }, "There are no rollouts. Create one with ", h("code", {}, "kubectl evenkeel push NAME -f FILE --selector LABELS"), ".") : h("p", { class: "muted empty" }, "Loading …"));
       this.drawn = "";
       return;
     }
-    const text = JSON.stringify([this.list, this.open, this.detail, this.entries, this.diff, this.error, this.done, this.menu, this.allFailed, this.chosen, Math.floor(Date.now() / 5000)]);
+    const text = JSON.stringify([this.list, this.open, this.detail, this.entries, this.error, this.done, this.menu, this.allFailed, this.chosen, Math.floor(Date.now() / 5000)]);
     if (text === this.drawn) return;
     this.drawn = text;
     redraw(this.host, this.list.map((r) => this.card(r)));
@@ -261,31 +236,12 @@ export class Rollouts {
 
   more(r, d) {
     return [
-      h("details", { id: "changes-" + r.name, open: true }, h("summary", {}, "Changes"), this.changes(r, d)),
+      d.diff && h("div", {}, h("span", { class: "muted" }, "What the revision changes"), command(d.diff)),
       h("details", { id: "log-" + r.name, open: Boolean(this.chosen.log) }, h("summary", {}, "Log"),
         !this.entries ? h("p", { class: "muted" }, "Reading …") : this.entries.error ? h("p", { class: "error" }, this.entries.error)
           : log(r.name, this.entries, this.chosen.log ?? "", this.look, (node) => this.choose({ log: node }), r.commands)),
       h("details", { id: "history-" + r.name }, h("summary", {}, "History"), d.noHistory ? h("p", { class: "error" }, d.noHistory) : this.history(r, d)),
       h("details", { id: "rules-" + r.name }, h("summary", {}, "Rules"), h("dl", { class: "facts" }, d.rules.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)]))),
-    ];
-  }
-
-  /** Compares any two revisions. */
-  changes(r, d) {
-    const [from, to] = this.compared();
-    const name = (v) => (v.number ? `revision ${v.number}` : "local");
-    const all = (d.revisions ?? []).map((v) => [String(v.number), name(v) + (v.number === r.revision ? " (target)" : "")]);
-    const f = this.diff;
-    return [
-      all.length > 1 && h("div", { class: "pickers" },
-        choice("from-" + r.name, "From", all, String(from), (v) => this.choose({ from: v, to: String(to) })),
-        choice("to-" + r.name, "To", all, String(to), (v) => this.choose({ from: String(from), to: v }))),
-      !f ? h("p", { class: "muted" }, "Reading …") : f.error ? h("p", { class: "error" }, f.error)
-        : f.fields?.length ? h("div", { class: "scroll" }, h("table", { class: "compact diff", "aria-label": "Changes, field by field" },
-          h("thead", {}, h("tr", {}, ["Field", from ? `Revision ${from}` : "Local", to ? `Revision ${to}` : "Local"].map((t) => h("th", { scope: "col" }, t)))),
-          h("tbody", {}, f.fields.map((x) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, x.field), x.effect && h("div", { class: "muted small" }, x.effect)), h("td", {}, h("code", { class: "minus" }, x.a || "unset")), h("td", {}, h("code", { class: "plus" }, x.b || "unset")))))))
-          : h("p", { class: "muted" }, f.kinds ? "" : "No field differs."),
-      f?.kinds && h("p", { class: "muted small" }, f.kinds),
     ];
   }
 
