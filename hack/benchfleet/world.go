@@ -340,9 +340,7 @@ func (w *world) spent(children ...*child) (_ cpuTime, err error) {
 
 	out := cpuTime{}
 	pids := map[string]int{}
-	for name, pid := range w.servers {
-		pids[name] = pid
-	}
+	maps.Copy(pids, w.servers)
 	for _, c := range children {
 		pids[c.Name] = c.Pid()
 	}

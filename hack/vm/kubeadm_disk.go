@@ -43,7 +43,7 @@ func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string)
 		must.OK(os.Link(filepath.Join(r.dir, name), filepath.Join(into, name)))
 	}
 	list := must.Get(exec.CommandContext(ctx, filepath.Join(r.dir, "kubeadm"), "config", "images", "list", "--kubernetes-version", r.version).Output())
-	for _, reference := range strings.Fields(string(list)) {
+	for reference := range strings.FieldsSeq(string(list)) {
 		repository, tag, _ := strings.Cut(reference, ":")
 		name := path.Base(repository)
 		i := image.Image{References: []string{reference}, Programs: []image.Program{{Path: "/usr/local/bin/" + name, File: filepath.Join(r.dir, name)}}}

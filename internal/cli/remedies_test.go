@@ -243,7 +243,7 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { fakeapi.Failing(st, reason, "it does not work") })
 	}
 	ran := map[string]bool{}
-	for _, line := range strings.Split(api.Run("doctor", "-o", "wide").Out, "\n") {
+	for line := range strings.SplitSeq(api.Run("doctor", "-o", "wide").Out, "\n") {
 		for _, c := range commandsIn(line) {
 			n, _ := lengthOf(c)
 			c = c[:n] // without the prose

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -248,9 +249,7 @@ func TestAPayloadThatQuotesADumpDoesNotChangeTheEffectiveConfiguration(t *testin
 		local := h.CheckLocal(context.Background(), "")
 		assert.Must(t, local.Effective != nil, "%s: %+v", kubelet, local)
 		forged := Effective{}
-		for name, value := range local.Effective {
-			forged[name] = value
-		}
+		maps.Copy(forged, local.Effective)
 		forged["maxPods"] = 666
 		text, err := forged.YAML()
 		assert.NoError(t, err)

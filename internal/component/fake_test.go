@@ -273,7 +273,7 @@ func mustBeGone(t *testing.T, pids string) {
 	t.Helper()
 	text, err := os.ReadFile(pids)
 	assert.NoError(t, err)
-	for _, pid := range strings.Fields(string(text)) {
+	for pid := range strings.FieldsSeq(string(text)) {
 		assert.Eventually(t, "process "+pid+" is gone", func() bool {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -234,9 +235,7 @@ func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 			h := dryRunner(t, k)
 			check := func(field string, value any) Verdict {
 				fields := map[string]any{field: value}
-				for name, value := range base {
-					fields[name] = value
-				}
+				maps.Copy(fields, base)
 				return h.Check(context.Background(), Candidate{Data: []byte(jsonText(fields))}, "")
 			}
 			checkVerdict(t, check("maxPods", 7), Accepted, 2, "")

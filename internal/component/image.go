@@ -188,7 +188,7 @@ func (i *image) removeLeftovers(ctx context.Context) {
 	if err != nil {
 		return // the next use reports the error
 	}
-	for _, container := range strings.Fields(listed) {
+	for container := range strings.FieldsSeq(listed) {
 		made, _, _ := strings.Cut(strings.TrimPrefix(container, containerPrefix), "-")
 		if unix, err := strconv.ParseInt(made, 10, 64); err == nil && time.Since(time.Unix(unix, 0)) > time.Hour {
 			i.remove(container)

@@ -259,7 +259,7 @@ func dryRunInAnImageEnds(t *testing.T) {
 	t.Run("killed by somebody", func(t *testing.T) {
 		go func() {
 			for t.Context().Err() == nil {
-				for _, container := range strings.Fields(ctrOutput("tasks", "ls", "-q")) {
+				for container := range strings.FieldsSeq(ctrOutput("tasks", "ls", "-q")) {
 					_ = ctrOutput("tasks", "kill", "--signal=SIGKILL", container)
 				}
 			}

@@ -4,7 +4,6 @@
 package component
 
 import (
-	"iter"
 	"slices"
 	"strings"
 
@@ -19,7 +18,7 @@ func LastErrors(log []byte, limit int) string {
 	const separator, cut = "; ", "..."
 	var found []string // the newest one first
 	end := ""          // the one that ended the process
-	for e := range errorsIn(log) {
+	for _, e := range errorsIn(log) {
 		found = slices.Insert(slices.DeleteFunc(found, func(s string) bool { return s == e.text }), 0, e.text)
 		if e.ends {
 			end = e.text
@@ -45,30 +44,26 @@ func LastErrors(log []byte, limit int) string {
 }
 
 // errorsIn returns the errors in lines of a component's log, the oldest one first.
-func errorsIn(log []byte) iter.Seq[loggedError] {
-	return func(yield func(loggedError) bool) {
-		lines := strings.Split(strings.ToValidUTF8(string(log), "?"), "\n")
-		for i := 0; i < len(lines); i++ {
-			line := strings.TrimSuffix(lines[i], "\r")
-			if continues(line) { // the first line of the entry was left out
-				continue
-			}
-			var more []string // the value of `key=<`
-			for ; i+1 < len(lines) && continues(lines[i+1]); i++ {
-				if value, ok := strings.CutPrefix(lines[i+1], "\t"); ok {
-					more = append(more, value)
-				}
-			}
-			if strings.TrimSpace(line) == "" {
-				continue
-			}
-			e := errorOf(line, strings.Join(more, "\n"))
-			e.text = printable.Line(payload.MaskText(e.text))
-			if !yield(e) {
-				return
+func errorsIn(log []byte) (found []loggedError) {
+	lines := strings.Split(strings.ToValidUTF8(string(log), "?"), "\n")
+	for i := 0; i < len(lines); i++ {
+		line := strings.TrimSuffix(lines[i], "\r")
+		if continues(line) { // the first line of the entry was left out
+			continue
+		}
+		var more []string // the value of `key=<`
+		for ; i+1 < len(lines) && continues(lines[i+1]); i++ {
+			if value, ok := strings.CutPrefix(lines[i+1], "\t"); ok {
+				more = append(more, value)
 			}
 		}
+		if strings.TrimSpace(line) != "" {
+			e := errorOf(line, strings.Join(more, "\n"))
+			e.text = printable.Line(payload.MaskText(e.text))
+			found = append(found, e)
+		}
 	}
+	return found
 }
 
 // continues reports whether a line belongs to the entry before it.

@@ -189,8 +189,7 @@ func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 	var missing []string
 	var walk func(prefix string, typ reflect.Type)
 	walk = func(prefix string, typ reflect.Type) {
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for f := range typ.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name == "" || name == "-" || name == "vmodule" { // omitted when it is empty
 				continue

@@ -21,7 +21,7 @@ func showsTime(t *testing.T, schedule string, clock time.Time) bool {
 	fields := strings.Fields(schedule)
 	shows := [5]bool{}
 	for i, value := range []int{clock.Minute(), clock.Hour(), clock.Day(), int(clock.Month()), int(clock.Weekday())} {
-		for _, part := range strings.Split(fields[i], ",") {
+		for part := range strings.SplitSeq(fields[i], ",") {
 			number := func(s string) int {
 				n := assert.Value(strconv.Atoi(s))(t)
 				return n

@@ -227,7 +227,7 @@ var names = func() *name {
 	root := &name{}
 	for _, f := range Fields {
 		n := root
-		for _, part := range strings.Split(f.Path, ".") {
+		for part := range strings.SplitSeq(f.Path, ".") {
 			next := n.inner[part]
 			if next == nil {
 				next = &name{path: strings.TrimPrefix(n.path+"."+part, "."), effect: f.Effect}

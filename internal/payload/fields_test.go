@@ -140,7 +140,7 @@ func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
 		"singleProcessOOMKill":                       nil,
 	} {
 		var got any = canonical
-		for _, part := range strings.Split(path, ".") {
+		for part := range strings.SplitSeq(path, ".") {
 			inner := got.(map[string]any)
 			value, ok := inner[part]
 			if !ok {

@@ -5,6 +5,7 @@ package payload
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,9 +26,7 @@ import (
 func checkLossless(t rapid.TB, fields map[string]any) {
 	t.Helper()
 	want := map[string]any{"apiVersion": UpstreamAPIVersion, "kind": KubeletKind}
-	for key, value := range fields {
-		want[key] = value
-	}
+	maps.Copy(want, fields)
 	grouped := Group(want)
 	ungrouped, ok := grouped["ungrouped"]
 	assert.Must(t, !ok, "in no group: %v", ungrouped)
@@ -100,8 +99,8 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, v.Field(i))
+		for _, field := range v.Fields() {
+			fill(t, field)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

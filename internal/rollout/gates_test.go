@@ -35,7 +35,7 @@ func (w *world) setGate(name, value string) error {
 		p.Spec.Strategy.Gates = append(p.Spec.Strategy.Gates, gate(name, "< 0.01", time.Minute))
 	}
 	g := &p.Spec.Strategy.Gates[i]
-	for _, setting := range strings.Split(value, ",") {
+	for setting := range strings.SplitSeq(value, ",") {
 		var err error
 		switch verb, v, _ := strings.Cut(setting, ":"); verb {
 		case "always", "step":

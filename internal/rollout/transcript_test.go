@@ -196,7 +196,7 @@ func (w *world) setPolicy(key, value string) error {
 		p.RespectBudgets = value == "true"
 	case "windows":
 		p.Windows = nil
-		for _, s := range strings.Split(value, ",") {
+		for s := range strings.SplitSeq(value, ",") {
 			window, err := parseWindow(s)
 			if err != nil {
 				return err
@@ -209,7 +209,7 @@ func (w *world) setPolicy(key, value string) error {
 		p.Invalid = value
 	case "steps":
 		p.Spec.Strategy.Steps = nil
-		for _, s := range strings.Split(value, ",") {
+		for s := range strings.SplitSeq(value, ",") {
 			pause, isPause := strings.CutPrefix(s, "pause")
 			step := v1alpha1.RolloutStep{}
 			if !isPause {

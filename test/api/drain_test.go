@@ -197,7 +197,7 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 				if p.name == c.done {
 					phase = corev1.PodSucceeded
 				}
-				status := []byte(fmt.Sprintf(`{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase))
+				status := fmt.Appendf(nil, `{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase)
 				assert.NoError(t,
 					assert.Err(admin.CoreV1().Pods("default").Patch(ctx, made.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")))
 				t.Cleanup(func() {

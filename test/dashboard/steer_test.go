@@ -83,7 +83,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	c := spawn(t, "kubectl-evenkeel", "node", "hollow-3", "--kubeconfig="+cluster.AdminKubeconfig())
 	<-c.Done
 	page := strings.NewReplacer(" Copy ,", ",", " Copy", "").Replace(strings.Join(strings.Fields(b.text("#node")), " "))
-	for _, line := range strings.Split(c.Said(), "\n") {
+	for line := range strings.SplitSeq(c.Said(), "\n") {
 		key, words, _ := strings.Cut(line, ":")
 		switch key {
 		case "Assigned", "Runs", "Last-known-good", "ConfigOK", "Bad", "note", "Node": // they tell how long ago, or are told elsewhere

@@ -146,7 +146,7 @@ func (s *systemdNode) wantsWrapped() {
 	children := assert.Value(filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children"))(s.t)
 	for _, file := range children {
 		raw, _ := os.ReadFile(file)
-		for _, child := range strings.Fields(string(raw)) {
+		for child := range strings.FieldsSeq(string(raw)) {
 			if exe, err := os.Readlink(s.m.Proc() + "/" + child + "/exe"); err == nil && exe == s.realKubelet() {
 				return
 			}

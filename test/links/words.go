@@ -17,7 +17,7 @@ var (
 // Words counts the words of a page, without code blocks, comments and the targets of links.
 func Words(text string) (n int) {
 	text = comment.ReplaceAllString(codeBlock.ReplaceAllString(text, ""), "")
-	for _, w := range strings.Fields(target.ReplaceAllString(text, "]")) {
+	for w := range strings.FieldsSeq(target.ReplaceAllString(text, "]")) {
 		if word.MatchString(w) {
 			n++
 		}

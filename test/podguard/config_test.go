@@ -348,9 +348,9 @@ func valueOf(r *rand.Rand, path string) any {
 		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 			typ = typ.Elem()
 		}
-		for i := range typ.NumField() {
-			if tag, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ","); tag == name {
-				typ = typ.Field(i).Type
+		for field := range typ.Fields() {
+			if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
+				typ = field.Type
 				break
 			}
 		}

@@ -89,9 +89,7 @@ func (x *act) content() int64 { return int64(x.index+1)*10 + int64(x.r.IntN(10))
 
 func template(content int64, more map[string]any) map[string]any {
 	config := map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", contentField: content}
-	for key, value := range more {
-		config[key] = value
-	}
+	maps.Copy(config, more)
 	return map[string]any{"kubeletDropIn": config}
 }
 

@@ -113,7 +113,7 @@ func (a *Agent) allChildren() ([]int, error) {
 		if err != nil {
 			continue // that thread has ended
 		}
-		for _, field := range strings.Fields(string(raw)) {
+		for field := range strings.FieldsSeq(string(raw)) {
 			var pid int
 			if _, err := fmt.Sscan(field, &pid); err == nil {
 				pids = append(pids, pid)

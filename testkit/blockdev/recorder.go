@@ -225,7 +225,7 @@ func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err err
 // each calls do with the records before a point. What do does not read of the data is skipped.
 func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Reader) error) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(r.log, 0, 1<<62), 1<<20)
-	for i := Position(0); i < end; i++ {
+	for i := range end {
 		var rec record
 		if err := binary.Read(in, binary.BigEndian, &rec); err != nil {
 			return fmt.Errorf("record %d of the log: %w", i, err)

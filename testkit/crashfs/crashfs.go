@@ -302,7 +302,7 @@ func (f *FS) now() time.Time { return time.Unix(1_700_000_000+int64(len(f.log)),
 // walk returns the node at a path, or an error of the operating system.
 func (f *FS) walk(name string) (*node, error) {
 	n := f.root
-	for _, element := range strings.Split(strings.Trim(path.Clean(name), "/"), "/") {
+	for element := range strings.SplitSeq(strings.Trim(path.Clean(name), "/"), "/") {
 		if element == "" {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -171,9 +172,7 @@ func TestAPassReportsWhatTheAPIServerAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			f.answers[podsPath] = object(podList("", c.pods...))
-			for path, answer := range c.answers {
-				f.answers[path] = answer
-			}
+			maps.Copy(f.answers, c.answers)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // shorter than Retry-After
 			defer cancel()
 			got := Pass(ctx, f, "n", v1alpha1.DrainOptions{})

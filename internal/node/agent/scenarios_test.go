@@ -5,6 +5,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,9 +156,7 @@ func (p past) world(t *testing.T) *world {
 	w.disk = p.disk.Reboot(crashfs.Choices["all kept"])
 	w.kubelet.s = p.kubelet.clone()
 	w.api.ref, w.api.object, w.api.generation = p.ref, p.object, p.generation
-	for uid, name := range p.names {
-		w.names[uid] = name
-	}
+	maps.Copy(w.names, p.names)
 	return w
 }
 

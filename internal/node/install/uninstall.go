@@ -68,7 +68,7 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 				return "", err
 			}
 		}
-		c.Healthy = err == nil && !r.Force && u.Running() && h.anyHealthy(ctx, c.Target, with)
+		c.Healthy = err == nil && !r.Force && u.Running() && (h.healthz(ctx, c.Target) == nil || h.healthz(ctx, with) == nil)
 	}
 	if r.DryRun {
 		return fmt.Sprintf("%s would be removed, then systemctl daemon-reload, systemctl restart %s. Nothing was changed.", ours, u.Name), nil
@@ -96,11 +96,6 @@ func checkRemovable(path string, content *string, force bool) error {
 		return fmt.Errorf("%s was edited after evenkeel wrote it: save what you need, then uninstall with --force", path)
 	}
 	return nil
-}
-
-// anyHealthy reports whether a kubelet is healthy at one of these addresses.
-func (h *Host) anyHealthy(ctx context.Context, as ...Target) bool {
-	return slices.ContainsFunc(as, func(t Target) bool { return h.healthz(ctx, t) == nil })
 }
 
 // withoutAgent checks the kubelet as it would start without the agent. It also returns the present target, with the

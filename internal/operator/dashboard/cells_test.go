@@ -225,7 +225,7 @@ func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 }
 
 func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
-	f := newFeed(nil)
+	f := &feed{changed: map[string]uint64{}, next: make(chan struct{})}
 	cells := func(healths ...describe.Health) snapshot {
 		p := snapshot{Cells: map[string]cell{}}
 		for i, health := range healths {
@@ -270,7 +270,7 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 }
 
 func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
-	f := newFeed(nil)
+	f := &feed{changed: map[string]uint64{}, next: make(chan struct{})}
 	for i := range 2 * maxRemoved {
 		name := fmt.Sprint("n", i)
 		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})

@@ -56,7 +56,7 @@ func (s *Server) clusterOf(o Cluster, api client.WithWatch) *cluster {
 		o.Context = o.Config.Host
 	}
 	w := newCache(api)
-	return &cluster{Cluster: o, server: s, api: api, cache: w, feed: newFeed(w)}
+	return &cluster{Cluster: o, server: s, api: api, cache: w, feed: &feed{cache: w, changed: map[string]uint64{}, next: make(chan struct{})}}
 }
 
 // run keeps the cluster current until ctx ends.

@@ -40,10 +40,6 @@ type feed struct {
 // maxRemoved is the number of removed nodes whose versions are kept.
 const maxRemoved = 1000
 
-func newFeed(w *cache) *feed {
-	return &feed{cache: w, changed: map[string]uint64{}, next: make(chan struct{})}
-}
-
 // run takes snapshots until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	for {

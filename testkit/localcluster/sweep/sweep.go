@@ -167,7 +167,7 @@ func cgroupProcesses(root string) ([]int, error) {
 		if err != nil {
 			return nil // the cgroup is gone, or is a threaded one
 		}
-		for _, field := range strings.Fields(string(data)) {
+		for field := range strings.FieldsSeq(string(data)) {
 			// Zero is a process outside of this PID namespace; kill(0) would kill our own group.
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				pids = append(pids, pid)

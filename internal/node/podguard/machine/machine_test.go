@@ -5,6 +5,7 @@ package machine
 
 import (
 	"context"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -52,9 +53,7 @@ func kernel(more map[string]string) map[string]string {
 		"proc/sys/kernel/threads-max":                               "1000\n",
 		"proc/loadavg":                                              "0.10 0.20 0.30 2/400 12345\n",
 	}
-	for name, content := range more {
-		files[name] = content
-	}
+	maps.Copy(files, more)
 	return files
 }
 
