@@ -1,10 +1,11 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart generates the Helm chart's templates (charts/evenkeel) from the manifests in config, so that kustomize and Helm install
-// the same objects.
+// Command chart generates the Helm chart's templates (charts/evenkeel) from the
+// manifests in config, so that kustomize and Helm install the same objects.
 //
-// It must not know what the manifests are for, only which parts of them are values.
+// It must not know what the manifests are for, only which parts of them are
+// values.
 package main
 
 import (
@@ -15,7 +16,8 @@ import (
 	"strings"
 )
 
-// value is a part of a manifest that a value of the chart replaces. It occurs once in the manifest.
+// value is a part of a manifest that a value of the chart replaces. It occurs
+// once in the manifest.
 type value struct{ from, to string }
 
 // template is a template of the chart, generated from a manifest.
@@ -26,7 +28,8 @@ type template struct {
 	values []value
 }
 
-// keep makes Helm keep an object when the release is uninstalled, because users' objects would be deleted with it.
+// keep makes Helm keep an object when the release is uninstalled, because
+// users' objects would be deleted with it.
 const keep = "    helm.sh/resource-policy: keep\n"
 
 // noRelease is the error of a chart of a clone, which has no appVersion.
@@ -98,7 +101,8 @@ var templates = []template{
 	})},
 }
 
-// render returns the templates by name. The error names the manifest that has changed.
+// render returns the templates by name. The error names the manifest that has
+// changed.
 func render(config string) (map[string]string, error) {
 	made := map[string]string{}
 	for _, t := range templates {
@@ -106,24 +110,30 @@ func render(config string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		text := string(raw)
 		if strings.Contains(text, "{{") {
 			return nil, fmt.Errorf("%s contains {{", t.source)
 		}
+
 		for _, v := range t.values {
 			if n := strings.Count(text, v.from); n != 1 {
 				return nil, fmt.Errorf("%s contains %q %d times, want once: it becomes a value", t.source, v.from, n)
 			}
+
 			text = strings.Replace(text, v.from, v.to, 1)
 		}
+
 		if !strings.HasSuffix(text, "\n") {
 			text += "\n"
 		}
 		if t.when != "" {
 			text = "{{- if " + t.when + " }}\n" + text + "{{- end }}\n"
 		}
+
 		made[t.file] = "{{- /* Generated from config/" + t.source + " by make generate */}}\n" + text
 	}
+
 	return made, nil
 }
 
@@ -134,6 +144,7 @@ func main() {
 			err = os.WriteFile(filepath.Join("charts/evenkeel/templates", name), []byte(text), 0o644)
 		}
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
 		os.Exit(1)

@@ -42,12 +42,14 @@ func TestMain(m *testing.M) {
 		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		err = build.Run()
 	}
+
 	code := 1
 	if err == nil {
 		code = m.Run()
 	} else {
 		fmt.Fprintln(os.Stderr, "build helm:", err)
 	}
+
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -63,9 +65,11 @@ func run(t *testing.T, kubeconfig, program string, args ...string) (stdout, stde
 	for _, name := range []string{"CACHE", "CONFIG", "DATA"} {
 		cmd.Env = append(cmd.Env, "HELM_"+name+"_HOME="+home)
 	}
+
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
+
 	return out.String(), errOut.String(), err
 }
 
@@ -99,6 +103,7 @@ func objects(t *testing.T, text string) map[string]map[string]any {
 		if len(o.Object) == 0 {
 			continue
 		}
+
 		key := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
 		_, ok := all[key]
 		assert.That(t, !ok, "%s is there twice", key)
@@ -108,15 +113,19 @@ func objects(t *testing.T, text string) map[string]map[string]any {
 			if len(annotations) == 0 {
 				annotations = nil
 			}
+
 			o.SetAnnotations(annotations)
 		}
+
 		all[key] = unfolded(o.Object).(map[string]any)
 	}
+
 	return all
 }
 
-// unfolded is a value whose texts have one space for each run of white space with a line's end in it: of a folded text that
-// has lines kustomize makes one with more of them, and white space is nothing in expressions.
+// unfolded is a value whose texts have one space for each run of white space
+// with a line's end in it: of a folded text that has lines kustomize makes one
+// with more of them, and white space is nothing in expressions.
 func unfolded(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -130,6 +139,7 @@ func unfolded(v any) any {
 	case string:
 		return strings.TrimSpace(lineEnds.ReplaceAllString(v, " "))
 	}
+
 	return v
 }
 
@@ -143,6 +153,7 @@ func TestTheChartIsGeneratedFromTheManifests(t *testing.T) {
 			t.Errorf("templates/%s is made of no manifest", e.Name())
 		}
 	}
+
 	for name, want := range made {
 		got, err := os.ReadFile(filepath.Join(chart, "templates", name))
 		diff := cmp.Diff(want, string(got))
@@ -197,6 +208,7 @@ func at(t *testing.T, o map[string]any, fields ...string) any {
 			t.Fatalf("there is no %s", strings.Join(fields, "."))
 		}
 	}
+
 	return o[fields[len(fields)-1]]
 }
 
@@ -233,6 +245,7 @@ func TestEachValueChangesItsObjects(t *testing.T) {
 			t.Errorf("%s, %s: (- want, + got)\n%s", tt.object, strings.Join(tt.fields, "."), diff)
 		}
 	}
+
 	for key := range rendered(t, "--set", "installer.enabled=false,crds.enabled=false", "-n", "evenkeel-system") {
 		if strings.HasPrefix(key, "CustomResourceDefinition") || strings.HasPrefix(key, "DaemonSet") || strings.Contains(key, "Namespace ") || strings.Contains(key, "evenkeel-install/") {
 			t.Errorf("%s is there, without installer and CRDs, in a namespace that helm has made", key)
@@ -291,7 +304,8 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 		t.Errorf("the controller is still there: %s", errors.Join(err, errors.New(said)))
 	}
 
-	// The last command that `kubectl evenkeel uninstall --purge` names: it has deleted the CRDs, and what runs.
+	// The last command that `kubectl evenkeel uninstall --purge` names: it has
+	// deleted the CRDs, and what runs.
 	file := filepath.Join(t.TempDir(), "install.yaml")
 	kubectl("kustomize", root+"/config/base", "--output="+file)
 	kubectl("delete", "crd", "--all")

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command current writes the newest version into the pages that say how to install it. The version is the first heading of the
-// changelog. It is run in the root of the repository.
+// Command current writes the newest version into the pages that say how to
+// install it. The version is the first heading of the changelog. It is run in
+// the root of the repository.
 package main
 
 import (
@@ -13,7 +14,8 @@ import (
 	"strings"
 )
 
-// pages have a place for the block, between begin and end. Each has its link to the way without a release.
+// pages have a place for the block, between begin and end. Each has its link to
+// the way without a release.
 var pages = map[string]string{"README.md": "docs/install.md#from-a-clone", "docs/install.md": "#from-a-clone"}
 
 const (
@@ -31,6 +33,7 @@ func main() {
 		if err != nil {
 			break
 		}
+
 		var text []byte
 		if text, err = os.ReadFile(page); err == nil {
 			var written string
@@ -39,6 +42,7 @@ func main() {
 			}
 		}
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "current:", err)
 		os.Exit(1)
@@ -53,9 +57,11 @@ func write(text, link, changelog string) (string, error) {
 	if m == nil || !begins || !ends {
 		return "", errors.New("no version in CHANGELOG.md, or no place for the block")
 	}
+
 	block := "<!-- test: skip: needs another machine or vendor -->\n```console\n$ kubectl apply -f " + downloads + m[1] + "/install.yaml\n```\n"
 	if m[2] != "" {
 		block = "This URL works when " + m[1] + " is released. Until then, build `install.yaml` [from a clone](" + link + ").\n\n" + block
 	}
+
 	return before + begin + block + end + after, nil
 }

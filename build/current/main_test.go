@@ -20,6 +20,7 @@ func TestThePagesNameTheNewestVersion(t *testing.T) {
 	for page, link := range pages {
 		assert.NoDiff(t, cmp.Diff(assert.Value(write(read(page), link, read("CHANGELOG.md")))(t), read(page)), page, "is not what make generate writes")
 	}
+
 	assert.That(t, strings.Contains(read("Makefile"), "DOWNLOADS ?= "+downloads+"$(VERSION)\n"), "the Makefile has another URL")
 }
 
@@ -30,6 +31,7 @@ func TestAReleasedVersionHasNoNote(t *testing.T) {
 		got := assert.Value(write(page, "x.md", "# Changelog\n\n"+heading+"\n\n## v0.0.1\n"))(t)
 		assert.That(t, strings.Contains(got, url) && strings.Contains(got, "[from a clone](x.md)") == noted && !strings.Contains(got, "old"), "%s: %s", heading, got)
 	}
+
 	for _, page := range []string{page, "no place\n"} {
 		assert.ErrorHas(t, assert.Err(write(page, "x.md", "# Changelog\n")), "no version in CHANGELOG.md, or no place for the block")
 	}

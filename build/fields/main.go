@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fields writes docs/fields.md. It is run in the root of the repository.
+// Command fields writes docs/fields.md. It is run in the root of the
+// repository.
 package main
 
 import (
@@ -44,11 +45,14 @@ func page() string {
 		if f.Protected != "" {
 			protected = "yes"
 		}
+
 		effect := cmp.Or(f.Effect, "acts at the restart")
 		if f.Since != 0 {
 			effect += fmt.Sprintf("; since 1.%d", f.Since)
 		}
+
 		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", f.Path, effect, f.Group, protected)
 	}
+
 	return b.String()
 }

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image builds container images of static programs without a container engine: archives of the OCI image layout, which
-// containerd imports and registries accept.
+// Package image builds container images of static programs without a container
+// engine: archives of the OCI image layout, which containerd imports and
+// registries accept.
 //
 // The package must not know what the programs do.
 package image
@@ -23,14 +24,19 @@ import (
 	"strings"
 )
 
-// Image describes an image. The same programs give the same bytes, because nothing in the archive has a time.
+// Image describes an image. The same programs give the same bytes, because
+// nothing in the archive has a time.
 type Image struct {
-	// References are the image's names, with registry and tag: evenkeel.dev/kubelet:v1.36.3.
+	// References are the image's names, with registry and tag:
+	// evenkeel.dev/kubelet:v1.36.3.
 	References []string
-	// Programs are the only files of the image. Each is a layer, so unchanged programs are not pulled again. The first one is the
-	// entrypoint. Programs of several architectures make a multi-platform image; all have the same paths in the same order.
+	// Programs are the only files of the image. Each is a layer, so unchanged
+	// programs are not pulled again. The first one is the entrypoint. Programs
+	// of several architectures make a multi-platform image; all have the same
+	// paths in the same order.
 	Programs []Program
-	// Base is a tar archive whose files the image has too, for programs that run others; empty: none.
+	// Base is a tar archive whose files the image has too, for programs that
+	// run others; empty: none.
 	Base string
 	// User runs the programs, as UID:GID; empty means root.
 	User   string
@@ -47,12 +53,14 @@ const (
 	typeConfig   = "application/vnd.oci.image.config.v1+json"
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 
-	// annotationName has the full name for containerd, annotationRef is the specification's annotation.
+	// annotationName has the full name for containerd, annotationRef is the
+	// specification's annotation.
 	annotationName = "io.containerd.image.name"
 	annotationRef  = "org.opencontainers.image.ref.name"
 )
 
-// searchPath is the PATH of every process in the image, also of those that it starts elsewhere.
+// searchPath is the PATH of every process in the image, also of those that it
+// starts elsewhere.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // descriptor is a reference from one part of an image to another.
@@ -64,18 +72,21 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Archive returns the image as an archive, and the sorted architectures of its programs. It fails if a program cannot be read, is
-// not static, or is missing for one of the architectures.
+// Archive returns the image as an archive, and the sorted architectures of its
+// programs. It fails if a program cannot be read, is not static, or is missing
+// for one of the architectures.
 func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	if len(i.Programs) == 0 || len(i.References) == 0 {
 		return nil, nil, errors.New("an image needs a name and a program")
 	}
+
 	var base []byte
 	if i.Base != "" {
 		if base, err = os.ReadFile(i.Base); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	variants := map[string]*variant{}
 	var blobs blobs
 	for _, p := range i.Programs {
@@ -83,10 +94,12 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
+
 		architecture, err := architectureOf(program)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s %w", p.File, err)
 		}
+
 		if variants[architecture] == nil {
 			variants[architecture] = &variant{}
 			if base != nil {
@@ -95,6 +108,7 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 				}
 			}
 		}
+
 		if slices.Contains(variants[architecture].paths, p.Path) {
 			return nil, nil, fmt.Errorf("two programs for %s have the path %s", architecture, p.Path)
 		}
@@ -102,6 +116,7 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 			return nil, nil, err
 		}
 	}
+
 	architectures = slices.Sorted(maps.Keys(variants))
 	first := variants[architectures[0]]
 	var manifests []descriptor
@@ -109,31 +124,38 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 		if paths := variants[architecture].paths; !slices.Equal(paths, first.paths) {
 			return nil, nil, fmt.Errorf("the programs differ: %s has %s, %s has %s", architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
 		}
+
 		manifest, err := i.manifest(&blobs, architecture, variants[architecture])
 		if err != nil {
 			return nil, nil, err
 		}
+
 		manifests = append(manifests, manifest)
 	}
+
 	image := manifests[0]
 	if len(manifests) > 1 {
 		if image, err = blobs.addJSON(typeIndex, index(manifests)); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	var named []descriptor
 	for _, name := range i.References {
 		image.Annotations = map[string]string{annotationName: name, annotationRef: name}
 		named = append(named, image)
 	}
+
 	all, err := json.Marshal(index(named))
 	if err != nil {
 		return nil, nil, err
 	}
+
 	entries := append(blobs,
 		entry{"index.json", 0o644, all},
 		entry{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)})
 	archive, err = tarball(entries...)
+
 	return archive, architectures, err
 }
 
@@ -150,7 +172,9 @@ func (v *variant) add(blobs *blobs, path string, program []byte) error {
 	if err != nil {
 		return err
 	}
+
 	v.paths = append(v.paths, path)
+
 	return v.addLayer(blobs, layer)
 }
 
@@ -160,8 +184,10 @@ func (v *variant) addLayer(blobs *blobs, layer []byte) error {
 	if err != nil {
 		return err
 	}
+
 	v.layers = append(v.layers, blobs.add(typeLayer, packed))
 	v.unpacked = append(v.unpacked, digest(layer))
+
 	return nil
 }
 
@@ -170,6 +196,7 @@ func (i Image) manifest(blobs *blobs, architecture string, v *variant) (descript
 	if i.User != "" {
 		runs["User"] = i.User
 	}
+
 	config, err := blobs.addJSON(typeConfig, map[string]any{
 		"os": "linux", "architecture": architecture, "config": runs,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": v.unpacked},
@@ -177,10 +204,12 @@ func (i Image) manifest(blobs *blobs, architecture string, v *variant) (descript
 	if err != nil {
 		return descriptor{}, err
 	}
+
 	manifest, err := blobs.addJSON(typeManifest, map[string]any{
 		"schemaVersion": 2, "mediaType": typeManifest, "config": config, "layers": v.layers,
 	})
 	manifest.Platform = map[string]string{"os": "linux", "architecture": architecture}
+
 	return manifest, err
 }
 
@@ -188,8 +217,8 @@ func index(manifests []descriptor) map[string]any {
 	return map[string]any{"schemaVersion": 2, "mediaType": typeIndex, "manifests": manifests}
 }
 
-// architectureOf returns a program's architecture, in the terms of images. It fails if the program would not run in an image
-// without other files.
+// architectureOf returns a program's architecture, in the terms of images. It
+// fails if the program would not run in an image without other files.
 func architectureOf(program []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -198,12 +227,14 @@ func architectureOf(program []byte) (string, error) {
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return "", errors.New("needs a dynamic linker, which the image does not have: build it with CGO_ENABLED=0")
 	}
+
 	switch f.Machine {
 	case elf.EM_X86_64:
 		return "amd64", nil
 	case elf.EM_AARCH64:
 		return "arm64", nil
 	}
+
 	return "", fmt.Errorf("is for the unsupported machine %s", f.Machine)
 }
 
@@ -217,6 +248,7 @@ func (b *blobs) add(mediaType string, data []byte) descriptor {
 	if !found {
 		*b = slices.Insert(*b, at, e)
 	}
+
 	return d
 }
 
@@ -233,7 +265,9 @@ func compress(data []byte) ([]byte, error) {
 	if _, err := w.Write(data); err != nil {
 		return nil, err
 	}
+
 	err := w.Close()
+
 	return out.Bytes(), err
 }
 
@@ -255,6 +289,8 @@ func tarball(entries ...entry) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	err := w.Close()
+
 	return out.Bytes(), err
 }

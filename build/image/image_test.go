@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// program writes the smallest file that is a program of this machine, and says something after its headers.
+// program writes the smallest file that is a program of this machine, and says
+// something after its headers.
 func program(t *testing.T, machine elf.Machine, says string, parts ...elf.Prog64) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -37,6 +38,7 @@ func program(t *testing.T, machine elf.Machine, says string, parts ...elf.Prog64
 	out.WriteString(says)
 	path := filepath.Join(t.TempDir(), "program")
 	assert.NoError(t, os.WriteFile(path, out.Bytes(), 0o755))
+
 	return path
 }
 
@@ -49,6 +51,7 @@ func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []stri
 		if errors.Is(err, io.EOF) {
 			return files, names
 		}
+
 		assert.NoError(t, err)
 		assert.That(t, h.ModTime.Equal(time.Unix(0, 0)) && h.Uid == 0 && h.Gid == 0 && h.Uname == "",
 			"%s is of %v and of %d:%d %s", h.Name, h.ModTime, h.Uid, h.Gid, h.Uname)
@@ -102,8 +105,10 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		if m.Annotations[annotationRef] != m.Annotations[annotationName] || m.Platform["architecture"] != "arm64" || m.MediaType != typeManifest {
 			t.Errorf("an image is %+v", m)
 		}
+
 		called = append(called, m.Annotations[annotationName])
 	}
+
 	assert.NoDiff(t, cmp.Diff([]string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"}, called))
 	var manifest struct {
 		Config descriptor
@@ -126,6 +131,7 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		!slices.Equal(config.Config.Entrypoint, []string{"/one"}) || !slices.Equal(config.Config.Env, []string{searchPath}) {
 		t.Errorf("the config is %+v", config)
 	}
+
 	for i, want := range []struct{ path, file string }{{"one", one}, {"usr/bin/two", two}} {
 		layer := assert.Value(gzip.NewReader(bytes.NewReader(read(manifest.Layers[i], nil))))(t)
 		unzipped := assert.Value(io.ReadAll(layer))(t)
@@ -147,7 +153,9 @@ func blob(t *testing.T, files map[string][]byte, d descriptor, into any) []byte 
 	if into == nil {
 		return data
 	}
+
 	assert.NoError(t, json.Unmarshal(data, into))
+
 	return nil
 }
 
@@ -163,6 +171,7 @@ func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
 	if err := json.Unmarshal(files["index.json"], &all); err != nil || len(all.Manifests) != 1 {
 		t.Fatalf("the archive has %s, %v", files["index.json"], err)
 	}
+
 	named := all.Manifests[0]
 	assert.Must(t, named.MediaType == typeIndex && named.Platform == nil && named.Annotations[annotationName] == "evenkeel.dev/x:1",
 		"the image is %+v", named)
@@ -181,6 +190,7 @@ func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
 			"what is called %s is for %s, and has %d layers", m.Platform["architecture"], config.Architecture, len(manifest.Layers))
 		seen = append(seen, config.Architecture)
 	}
+
 	assert.That(t, slices.Equal(seen, architectures), "it is for %q, want %q", seen, architectures)
 }
 
@@ -195,6 +205,7 @@ func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 		if first == nil {
 			first = archive
 		}
+
 		assert.Must(t, bytes.Equal(first, archive), "they differ")
 	}
 }
@@ -210,6 +221,7 @@ func TestProgramsThatWouldNotRunInAnImageAreRejected(t *testing.T) {
 		err.Error() != "the programs differ: amd64 has /x /y, arm64 has /x" {
 		t.Errorf("with a program that one architecture lacks: %v", err)
 	}
+
 	for _, tt := range []struct {
 		programs []string
 		want     string
@@ -225,6 +237,7 @@ func TestProgramsThatWouldNotRunInAnImageAreRejected(t *testing.T) {
 		for _, p := range tt.programs {
 			i.Programs = append(i.Programs, Program{"/x", p})
 		}
+
 		_, _, err := i.Archive()
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%q: got %v, want %s", tt.programs, err, tt.want)
 	}

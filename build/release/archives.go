@@ -23,7 +23,8 @@ type file struct {
 	data []byte
 }
 
-// archive returns a compressed tar archive whose files have the commit's time and no owner.
+// archive returns a compressed tar archive whose files have the commit's time
+// and no owner.
 func (r *release) archive(files []file) ([]byte, error) {
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
@@ -36,7 +37,9 @@ func (r *release) archive(files []file) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	err := errors.Join(archive.Close(), packed.Close())
+
 	return out.Bytes(), err
 }
 
@@ -50,42 +53,51 @@ type krewPlatform struct {
 	Bin    string `json:"bin"`
 }
 
-// packPlugin writes an archive of the kubectl plugin for each platform, and the Krew manifest that names all of them.
+// packPlugin writes an archive of the kubectl plugin for each platform, and the
+// Krew manifest that names all of them.
 func (r *release) packPlugin() error {
 	platforms, err := r.platforms()
 	if err != nil {
 		return err
 	}
+
 	license, err := os.ReadFile("LICENSE")
 	if err != nil {
 		return err
 	}
+
 	completer, err := os.ReadFile("packaging/kubectl-evenkeel/kubectl_complete-evenkeel")
 	if err != nil {
 		return err
 	}
+
 	var entries []krewPlatform
 	for _, p := range platforms {
 		name, rest := "kubectl-evenkeel", []file{{"LICENSE", 0o644, license}, {"kubectl_complete-evenkeel", 0o755, completer}}
 		if p.os == "windows" {
 			name, rest = name+".exe", rest[:1] // the other one is a shell script
 		}
+
 		program, err := os.ReadFile(filepath.Join(r.programs, p.String(), name))
 		if err != nil {
 			return err
 		}
+
 		packed, err := r.archive(append([]file{{name, 0o755, program}}, rest...))
 		if err != nil {
 			return err
 		}
+
 		archive := fmt.Sprintf("kubectl-evenkeel-%s-%s-%s.tar.gz", r.version, p.os, p.arch)
 		if err := r.write(archive, packed, 0o644); err != nil {
 			return err
 		}
+
 		entry := krewPlatform{URI: r.downloads + "/" + archive, SHA256: fmt.Sprintf("%x", sha256.Sum256(packed)), Bin: name}
 		entry.Selector.MatchLabels = map[string]string{"os": p.os, "arch": p.arch}
 		entries = append(entries, entry)
 	}
+
 	manifest, err := yaml.Marshal(map[string]any{
 		"apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
 		"kind":       "Plugin",
@@ -103,5 +115,6 @@ func (r *release) packPlugin() error {
 	if err != nil {
 		return err
 	}
+
 	return r.write("evenkeel.yaml", manifest, 0o644)
 }

@@ -15,13 +15,15 @@ import (
 	packageurl "github.com/package-url/packageurl-go"
 )
 
-// billOf returns the bill of materials of a program in the CycloneDX format. It reads the modules from the build information in the
-// program, so it always fits the program and needs no network.
+// billOf returns the bill of materials of a program in the CycloneDX format. It
+// reads the modules from the build information in the program, so it always
+// fits the program and needs no network.
 func (r *release) billOf(name string, program []byte) ([]byte, error) {
 	build, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
 		return nil, err
 	}
+
 	self := component(cyclonedx.ComponentTypeApplication, name, r.version, build.Main.Path)
 	self.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(program))}}
 	self.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
@@ -30,18 +32,22 @@ func (r *release) billOf(name string, program []byte) ([]byte, error) {
 		if module.Replace != nil {
 			module = module.Replace
 		}
+
 		parts = append(parts, component(cyclonedx.ComponentTypeLibrary, module.Path, module.Version, module.Path))
 	}
+
 	uses := make([]string, len(parts))
 	for i, part := range parts {
 		uses[i] = part.BOMRef
 	}
+
 	bill := cyclonedx.NewBOM()
 	bill.Metadata = &cyclonedx.Metadata{Timestamp: r.time.Format("2006-01-02T15:04:05Z"), Component: &self}
 	bill.Components = &parts
 	bill.Dependencies = &[]cyclonedx.Dependency{{Ref: self.BOMRef, Dependencies: &uses}}
 	var out bytes.Buffer
 	err = cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bill)
+
 	return out.Bytes(), err
 }
 

@@ -1,11 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release builds the files of a release from compiled programs and images: packages (deb, rpm, tar, Krew), bills of
-// materials, manifests, the Helm chart, the provenance, and the digests and signatures of all files. It is a separate module, so
-// that evenkeel does not depend on its libraries.
+// Command release builds the files of a release from compiled programs and
+// images: packages (deb, rpm, tar, Krew), bills of materials, manifests, the
+// Helm chart, the provenance, and the digests and signatures of all files. It
+// is a separate module, so that evenkeel does not depend on its libraries.
 //
-// The same source gives the same bytes: every time is the commit's, and the files contain nothing from the machine.
+// The same source gives the same bytes: every time is the commit's, and the
+// files contain nothing from the machine.
 package main
 
 import (
@@ -69,22 +71,28 @@ func run(args []string) error {
 	if !regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`).MatchString(r.commit) {
 		return fmt.Errorf("the commit is unknown (%q): set COMMIT to the full hash of the released commit", r.commit)
 	}
+
 	if *keyFile != "" {
 		key, err := readKey(*keyFile)
 		if err != nil {
 			return err
 		}
+
 		r.key = key
 	}
+
 	if *check {
 		if *tagged {
 			return checkTag(r.version)
 		}
+
 		return nil
 	}
+
 	if r.programs == "" || r.out == "" || r.downloads == "" {
 		return errors.New("-programs, -out and -downloads are required")
 	}
+
 	r.time = time.Unix(*epoch, 0).UTC()
 	for _, step := range []struct {
 		name string
@@ -95,7 +103,8 @@ func run(args []string) error {
 		{"chart", r.packChart},
 		{"packages", r.makePackages},
 		{"plugin", r.packPlugin},
-		// These read the directory, so their order says what each covers: all files before it.
+		// These read the directory, so their order says what each covers: all
+		// files before it.
 		{"provenance", r.state},
 		{"digests", r.sum},
 		{"signatures", r.sign},
@@ -104,14 +113,17 @@ func run(args []string) error {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
+
 	return nil
 }
 
-// checkVersion returns an error if images, packages and charts cannot all have the version.
+// checkVersion returns an error if images, packages and charts cannot all have
+// the version.
 func checkVersion(version string) error {
 	if !regexp.MustCompile(`\Av(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?\z`).MatchString(version) {
 		return fmt.Errorf("%q is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3 or VERSION=v1.2.3-rc.1", version)
 	}
+
 	return nil
 }
 
@@ -124,6 +136,7 @@ func checkTag(version string) error {
 	if changed != "" {
 		return fmt.Errorf("not committed:\n%s\ncommit it, or set VERSION=v1.2.3 to release it anyway", changed)
 	}
+
 	tag, err := git("describe", "--tags", "--exact-match")
 	switch {
 	case err != nil:
@@ -131,6 +144,7 @@ func checkTag(version string) error {
 	case tag != version:
 		return fmt.Errorf("the checked-out commit has the tag %s, not %s", tag, version)
 	}
+
 	return nil
 }
 
@@ -142,8 +156,10 @@ func git(args ...string) (string, error) {
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 			words = strings.TrimSpace(string(exit.Stderr))
 		}
+
 		return "", fmt.Errorf("git %s: %s", strings.Join(args, " "), words)
 	}
+
 	return strings.TrimRight(string(out), "\n"), nil
 }
 
@@ -158,33 +174,40 @@ func (r *release) platforms() ([]platform, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var all []platform
 	for _, dir := range dirs {
 		system, arch, ok := strings.Cut(dir.Name(), "_")
 		if !ok {
 			return nil, fmt.Errorf("%s is not a platform: want OS_ARCH", filepath.Join(r.programs, dir.Name()))
 		}
+
 		all = append(all, platform{system, arch})
 	}
+
 	return all, nil
 }
 
-// copyPrograms copies every program, and writes its bill of materials, to the directory of the release.
+// copyPrograms copies every program, and writes its bill of materials, to the
+// directory of the release.
 func (r *release) copyPrograms() error {
 	platforms, err := r.platforms()
 	if err != nil {
 		return err
 	}
+
 	for _, p := range platforms {
 		programs, err := os.ReadDir(filepath.Join(r.programs, p.String()))
 		if err != nil {
 			return err
 		}
+
 		for _, program := range programs {
 			data, err := os.ReadFile(filepath.Join(r.programs, p.String(), program.Name()))
 			if err != nil {
 				return err
 			}
+
 			name, suffix := program.Name(), filepath.Ext(program.Name())
 			name = fmt.Sprintf("%s-%s-%s-%s", strings.TrimSuffix(name, suffix), r.version, p.os, p.arch)
 			bill, err := r.billOf(name+suffix, data)
@@ -196,25 +219,30 @@ func (r *release) copyPrograms() error {
 			}
 		}
 	}
+
 	return nil
 }
 
-// each calls do with the name and the SHA-256 of each file that is in the directory of the release at the call.
+// each calls do with the name and the SHA-256 of each file that is in the
+// directory of the release at the call.
 func (r *release) each(do func(name string, digest []byte) error) error {
 	files, err := os.ReadDir(r.out)
 	if err != nil {
 		return err
 	}
+
 	for _, file := range files {
 		data, err := os.ReadFile(filepath.Join(r.out, file.Name()))
 		if err != nil {
 			return err
 		}
+
 		digest := sha256.Sum256(data)
 		if err := do(file.Name(), digest[:]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

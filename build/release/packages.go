@@ -19,28 +19,34 @@ import (
 // shells are the shells with completions of the plugin.
 var shells = []string{"bash", "fish", "zsh"}
 
-// makePackages makes a deb and an rpm of each packaging/NAME/nfpm.yaml for each Linux.
+// makePackages makes a deb and an rpm of each packaging/NAME/nfpm.yaml for each
+// Linux.
 func (r *release) makePackages() error {
 	descriptions, err := filepath.Glob("packaging/*/nfpm.yaml")
 	if err != nil {
 		return err
 	}
+
 	platforms, err := r.platforms()
 	if err != nil {
 		return err
 	}
+
 	completions, err := os.MkdirTemp("", "completions-")
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(completions)
 	if err := r.complete(completions); err != nil {
 		return err
 	}
+
 	for _, p := range platforms {
 		if p.os != "linux" {
 			continue
 		}
+
 		for _, description := range descriptions {
 			for _, format := range []string{"deb", "rpm"} {
 				if err := r.makePackage(description, format, p, completions); err != nil {
@@ -49,6 +55,7 @@ func (r *release) makePackages() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -61,24 +68,29 @@ func (r *release) makePackage(description, format string, p platform, completion
 	if err != nil {
 		return err
 	}
+
 	info, err := config.Get(format)
 	if err != nil {
 		return err
 	}
+
 	info.MTime = r.time
 	info = nfpm.WithDefaults(info)
 	packager, err := nfpm.Get(format)
 	if err != nil {
 		return err
 	}
+
 	var out bytes.Buffer
 	if err := packager.Package(info, &out); err != nil {
 		return err
 	}
+
 	return r.write(packager.ConventionalFileName(info), out.Bytes(), 0o644)
 }
 
-// complete runs the plugin of this machine's platform to write its completions, one file for each shell.
+// complete runs the plugin of this machine's platform to write its completions,
+// one file for each shell.
 func (r *release) complete(dir string) error {
 	plugin := filepath.Join(r.programs, platform{runtime.GOOS, runtime.GOARCH}.String(), "kubectl-evenkeel")
 	for _, shell := range shells {
@@ -90,5 +102,6 @@ func (r *release) complete(dir string) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -22,8 +22,9 @@ type resource struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// statement is the part of an in-toto statement with a SLSA provenance that a release has. It does not have the times of the build,
-// because a rebuild must give the same bytes.
+// statement is the part of an in-toto statement with a SLSA provenance that a
+// release has. It does not have the times of the build, because a rebuild must
+// give the same bytes.
 type statement struct {
 	Type          string     `json:"_type"`
 	Subject       []resource `json:"subject"`
@@ -43,7 +44,8 @@ type statement struct {
 	} `json:"predicate"`
 }
 
-// state writes the provenance of all files that are in the directory of the release.
+// state writes the provenance of all files that are in the directory of the
+// release.
 func (r *release) state() error {
 	s := statement{Type: statementType, PredicateType: predicateType}
 	err := r.each(func(name string, digest []byte) error {
@@ -53,6 +55,7 @@ func (r *release) state() error {
 	if err != nil {
 		return err
 	}
+
 	build := &s.Predicate.BuildDefinition
 	build.BuildType = repository + "/blob/" + r.version + "/docs/releases.md#provenance"
 	build.ExternalParameters = map[string]string{"version": r.version, "registry": r.registry, "downloads": r.downloads}
@@ -63,5 +66,6 @@ func (r *release) state() error {
 	if err != nil {
 		return err
 	}
+
 	return r.write("evenkeel-"+r.version+".provenance.json", append(text, '\n'), 0o644)
 }

@@ -20,6 +20,7 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the key for the signatures: %w", err)
 	}
+
 	unsuitable := func(why string) error {
 		return fmt.Errorf("the key for the signatures, %s, %s: want an unencrypted ECDSA P-256 key in PEM, PRIVATE KEY or EC PRIVATE KEY", path, why)
 	}
@@ -27,6 +28,7 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	if block == nil {
 		return nil, unsuitable("is not PEM")
 	}
+
 	var key any
 	switch block.Type {
 	case "PRIVATE KEY":
@@ -36,36 +38,43 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	default:
 		return nil, unsuitable("starts with " + block.Type)
 	}
+
 	if err != nil {
 		return nil, unsuitable("cannot be read (" + err.Error() + ")")
 	}
+
 	private, ok := key.(*ecdsa.PrivateKey)
 	if !ok || private.Curve != elliptic.P256() {
 		return nil, unsuitable("is of another kind")
 	}
+
 	return private, nil
 }
 
-// sign writes FILE.sig for every file of the release, in the format of cosign sign-blob, and the public key. The signatures are
-// deterministic (RFC 6979).
+// sign writes FILE.sig for every file of the release, in the format of cosign
+// sign-blob, and the public key. The signatures are deterministic (RFC 6979).
 func (r *release) sign() error {
 	if r.key == nil {
 		fmt.Println("the release has no signatures: set COSIGN_KEY to sign it")
 		return nil
 	}
+
 	err := r.each(func(name string, digest []byte) error {
 		signature, err := r.key.Sign(nil, digest, crypto.SHA256)
 		if err != nil {
 			return err
 		}
+
 		return r.write(name+".sig", []byte(base64.StdEncoding.EncodeToString(signature)), 0o644)
 	})
 	if err != nil {
 		return err
 	}
+
 	public, err := x509.MarshalPKIXPublicKey(r.key.Public())
 	if err != nil {
 		return err
 	}
+
 	return r.write("cosign.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o644)
 }

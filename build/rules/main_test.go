@@ -43,8 +43,8 @@ import (
 
 const root = "../.."
 
-// What the tests look at: a controller and the agents of three nodes, of which one was given a configuration that its
-// kubelet crashes with.
+// What the tests look at: a controller and the agents of three nodes, of which
+// one was given a configuration that its kubelet crashes with.
 var (
 	exporter *httptest.Server // /controller/metrics, /NODE/metrics
 	nodes    = []string{"watched-0", "watched-1", "watched-2"}
@@ -73,6 +73,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
+
 	os.Exit(code)
 }
 
@@ -85,6 +86,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	kubeconfig = cluster.AdminKubeconfig()
 
@@ -95,6 +97,7 @@ func run(m *testing.M) (code int, err error) {
 		agents[name] = agent.NewMetrics(name, "v0.1.0", "0123abc")
 		mux.Handle("/"+name+"/metrics", agents[name].Handler())
 	}
+
 	exporter = httptest.NewServer(mux)
 	defer exporter.Close()
 
@@ -107,6 +110,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	leading, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(leading) }()
@@ -116,6 +120,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	fleet, err := hollow.Start(ctx, hollow.Options{
 		Config: cluster.AdminConfig(), Nodes: len(nodes), Prefix: "watched-", Labels: map[string]string{"pool": "workers"},
 		Faults: []hollow.Fault{fault}, Version: "v0.1.0", Metrics: func(node string) *agent.Metrics { return agents[node] },
@@ -124,29 +129,35 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, fleet.Stop()) }()
 
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return 0, err
 	}
+
 	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
 	if err != nil {
 		return 0, err
 	}
+
 	r := &v1alpha1.NodeConfigRollout{}
 	if err := errors.Join(yaml.UnmarshalStrict([]byte(bad), r), admin.Create(ctx, r)); err != nil {
 		return 0, err
 	}
+
 	if err := bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		text, err := scrape("controller")
 		if err == nil && !strings.Contains(text, `evenkeel_rollout_halted{rollout="workers"} 1`) {
 			err = errors.New("the rollout is not halted")
 		}
+
 		return err
 	}); err != nil {
 		return 0, err
 	}
+
 	return m.Run(), nil
 }
 
@@ -156,11 +167,13 @@ func scrape(of string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", response.Status, text)
 	}
+
 	return string(text), err
 }
 
@@ -172,7 +185,8 @@ func read(t *testing.T, file string) string {
 
 var missing sync.Once
 
-// prometheus returns the path of prometheus or promtool. Where they cannot be had, the test is skipped.
+// prometheus returns the path of prometheus or promtool. Where they cannot be
+// had, the test is skipped.
 func prometheus(t *testing.T, name string) string {
 	t.Helper()
 	path, err := promserver.Path(root, name)
@@ -180,6 +194,7 @@ func prometheus(t *testing.T, name string) string {
 		missing.Do(func() { fmt.Println("SKIPPED, for lack of Prometheus (make prometheus): what tests alerts") })
 		t.Skip(err)
 	}
+
 	return path
 }
 

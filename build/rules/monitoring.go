@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules generates the PrometheusRule from the alerting rules, and checks in its tests that the metrics, alerts,
-// dashboard and their documentation agree.
+// Package rules generates the PrometheusRule from the alerting rules, and
+// checks in its tests that the metrics, alerts, dashboard and their
+// documentation agree.
 //
 // The package must not know how anything is measured.
 package rules
@@ -11,7 +12,8 @@ import "bytes"
 
 //go:generate go run ./generate
 
-// Rules is the file with the alerting rules, PrometheusRuleFile the object generated from it for the Prometheus Operator.
+// Rules is the file with the alerting rules, PrometheusRuleFile the object
+// generated from it for the Prometheus Operator.
 const (
 	Rules              = "config/monitoring/rules.yaml"
 	PrometheusRuleFile = "config/monitoring/prometheusrule.yaml"
@@ -29,7 +31,8 @@ metadata:
 spec:
 `
 
-// PrometheusRule returns the Prometheus Operator's object for a rule file, which is the object's spec.
+// PrometheusRule returns the Prometheus Operator's object for a rule file,
+// which is the object's spec.
 func PrometheusRule(rules []byte) []byte {
 	out := bytes.NewBufferString(head)
 	for line := range bytes.Lines(rules) {
@@ -39,7 +42,9 @@ func PrometheusRule(rules []byte) []byte {
 		if len(bytes.TrimSpace(line)) > 0 {
 			out.WriteString("  ")
 		}
+
 		out.Write(line)
 	}
+
 	return out.Bytes()
 }

@@ -25,7 +25,8 @@ type firing struct {
 	State       string            `json:"state"`
 }
 
-// A Prometheus scrapes a controller and the agents of three nodes, one of which went back from a configuration.
+// A Prometheus scrapes a controller and the agents of three nodes, one of which
+// went back from a configuration.
 func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 	address := startPrometheus(t)
 	var got map[string]firing
@@ -34,6 +35,7 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		defer response.Body.Close()
 		var answer struct {
 			Data struct {
@@ -43,17 +45,20 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 			return err
 		}
+
 		got = map[string]firing{}
 		for _, a := range answer.Data.Alerts {
 			if a.State == "firing" {
 				got[a.Labels["alertname"]] = a
 			}
 		}
+
 		for _, want := range []string{"EvenkeelFallenBack", "EvenkeelRolloutHalted", "EvenkeelAgentSilent"} {
 			if _, ok := got[want]; !ok {
 				return fmt.Errorf("%s does not fire, but %v", want, got)
 			}
 		}
+
 		return nil
 	})
 	assert.NoError(t, err)
@@ -68,9 +73,11 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 	} {
 		assert.Equal(t, got[name].Annotations["summary"], want, name)
 	}
+
 	if want := "The trial of the configuration assigned to node " + node + " by rollout workers failed: CrashLooped."; !strings.HasPrefix(back.Annotations["description"], want) {
 		t.Errorf("it says %q", back.Annotations["description"])
 	}
+
 	for _, name := range []string{
 		"EvenkeelDeadEnd", "EvenkeelKubeletNotHealthy", "EvenkeelRefused", "EvenkeelUnclear", "EvenkeelTrialStuck", "EvenkeelNodesNotOK",
 		"EvenkeelRolloutNodesFailed", "EvenkeelControllerAbsent", "EvenkeelControllerBlocked",
@@ -80,8 +87,8 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 	}
 }
 
-// startPrometheus runs a Prometheus until the test ends, with the rules as they are, but that nothing has to last for long,
-// and returns its address.
+// startPrometheus runs a Prometheus until the test ends, with the rules as they
+// are, but that nothing has to last for long, and returns its address.
 func startPrometheus(t *testing.T) string {
 	t.Helper()
 	binary, dir := prometheus(t, "prometheus"), t.TempDir()
@@ -93,7 +100,9 @@ func startPrometheus(t *testing.T) string {
 	for _, node := range append([]string{"watched-gone"}, nodes...) {
 		config += fmt.Sprintf("  - {targets: [%q], labels: {node: %s, instance: %s, __metrics_path__: /%s/metrics}}\n", host, node, node, node)
 	}
+
 	server := assert.Value(promserver.Start(binary, dir, map[string]string{"rules.yaml": rules, "prometheus.yaml": config}))(t)
 	t.Cleanup(func() { assert.OK(t, server.Stop()) })
+
 	return strings.TrimPrefix(server.URL, "http://")
 }

@@ -51,6 +51,7 @@ func alerts(t *testing.T) []alert {
 	for _, g := range decode[ruleFile](t, read(t, Rules)).Groups {
 		out = append(out, g.Rules...)
 	}
+
 	return out
 }
 
@@ -84,6 +85,7 @@ func TestEachAlertHasAFiringAndASilentTestCase(t *testing.T) {
 			}
 		}
 	}
+
 	for _, a := range alerts(t) {
 		assert.That(t, fires[a.Alert] != 0 && harmless[a.Alert] != 0,
 			"%s fires in %d cases and does not in %d: want both", a.Alert, fires[a.Alert], harmless[a.Alert])
@@ -98,6 +100,7 @@ func TestEachAlertHasASeverityADescriptionAndARunbook(t *testing.T) {
 			anchors[strings.ReplaceAll(title, " ", "-")] = true
 		}
 	}
+
 	const runbooks = "https://github.com/evenkeel/evenkeel/blob/main/docs/troubleshooting.md#"
 	table, rows := known(t), ""
 	for _, a := range alerts(t) {
@@ -111,12 +114,15 @@ func TestEachAlertHasASeverityADescriptionAndARunbook(t *testing.T) {
 		for _, wrong := range complaints(a.Expr, table) {
 			t.Errorf("%s: %s", a.Alert, wrong)
 		}
+
 		rows += fmt.Sprintf("%s %s\n", a.Alert, a.Labels["severity"])
 	}
+
 	documented := ""
 	for _, match := range regexp.MustCompile("(?m)^\\| `(Evenkeel\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
 		documented += match[1] + " " + match[2] + "\n"
 	}
+
 	assert.NoDiff(t, cmp.Diff(documented, rows), "docs/metrics.md has other alerts than the rules (- the table, + the rules)")
 }
 
@@ -128,10 +134,12 @@ func TestEveryReasonOfConfigOKFalseHasAnAlert(t *testing.T) {
 		if strings.Contains(a.Expr, "evenkeel_attention") { // has other reasons
 			continue
 		}
+
 		for _, match := range noticed.FindAllStringSubmatch(a.Expr, -1) {
 			reasons = append(reasons, strings.Split(match[1], "|")...)
 		}
 	}
+
 	fine := []string{v1alpha1.ReasonAllChecksPassed, v1alpha1.ReasonLocalInit, v1alpha1.ReasonLocalDefault}
 	// These are always Unknown, and EvenkeelUnclear is for all that is.
 	unclear := []string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment, v1alpha1.ReasonCouldNotValidate, v1alpha1.ReasonInconclusive,
@@ -156,7 +164,8 @@ func TestThePrometheusRuleEqualsTheRuleFile(t *testing.T) {
 	assert.That(t, diff == "" && object.Kind == "PrometheusRule" && len(object.Spec.Groups) != 0, "%s %v\n%s", object.Kind, object.Metadata, diff)
 }
 
-// Debian's Prometheus knows no service discovery of Kubernetes: all else in the example is for promtool to judge.
+// Debian's Prometheus knows no service discovery of Kubernetes: all else in the
+// example is for promtool to judge.
 func TestPrometheusAcceptsTheScrapeConfiguration(t *testing.T) {
 	var config map[string]any
 	assert.NoError(t, yaml.Unmarshal([]byte(read(t, "config/monitoring/scrape.yaml")), &config))
@@ -168,6 +177,7 @@ func TestPrometheusAcceptsTheScrapeConfiguration(t *testing.T) {
 		delete(job, "kubernetes_sd_configs")
 		job["static_configs"] = []any{map[string]any{"targets": []string{"127.0.0.1:1"}}}
 	}
+
 	want := []string{"evenkeel-controller", "evenkeel-agent"}
 	assert.That(t, slices.Equal(jobs, want), "the jobs are %q, the rules know %q", jobs, want)
 	config["rule_files"] = []string{}
@@ -215,11 +225,13 @@ func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 		for text, into := range map[string]any{read(t, of[0]): &m, first: &w} {
 			assert.NoError(t, yaml.Unmarshal([]byte(text), into))
 		}
+
 		for label, value := range m.Spec.Selector.MatchLabels {
 			if got := w.Spec.Template.Metadata.Labels[label]; got != value {
 				t.Errorf("%s looks for %s=%s, the pods have %q", of[0], label, value, got)
 			}
 		}
+
 		ports := w.Spec.Template.Spec.Containers[0].Ports
 		endpoint := m.Spec.Endpoints[0]
 		if len(ports) == 0 || ports[0].Name != endpoint.Port || endpoint.Relabelings[0]["replacement"] != monitored {
@@ -235,6 +247,7 @@ func TestTheAPIServerAcceptsTheProxy(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/tools/kubectl"), append(args, "--kubeconfig", kubeconfig)...)
 		out, err := cmd.CombinedOutput()
 		assert.Must(t, err == nil, "kubectl %q: %v\n%s", args, err, out)
+
 		return string(out)
 	}
 	said := kubectl("apply", "--dry-run=server", "-f", filepath.Join(root, "config/monitoring/agents/proxy.yaml"))
@@ -269,6 +282,7 @@ func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 		if other, twice := ids[p.ID]; twice {
 			t.Errorf("%q and %q have one id", p.Title, other)
 		}
+
 		ids[p.ID] = p.Title
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
@@ -277,6 +291,7 @@ func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 				taken[[2]int{x, y}] = p.Title
 			}
 		}
+
 		assert.That(t, len(p.Targets) != 0 || p.Type == "row", "%q shows nothing", p.Title)
 		for _, target := range p.Targets {
 			expr := strings.NewReplacer("$__rate_interval", "5m", `rollout=~"$rollout"`, `rollout=~"workers"`).Replace(target.Expr)
@@ -284,13 +299,16 @@ func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 			for _, wrong := range complaints(expr, table) {
 				t.Errorf("%q: %s", p.Title, wrong)
 			}
+
 			for _, match := range selector.FindAllStringSubmatch(expr, -1) {
 				used[match[1]] = true
 			}
+
 			text := assert.Value(json.Marshal(expr))(t)
 			rules += fmt.Sprintf("  - record: panel%d\n    expr: %s\n    labels: {n: \"%d\"}\n", p.ID, text, len(rules))
 		}
 	}
+
 	assert.That(t, len(used) >= 15, "it shows only %q", slices.Sorted(maps.Keys(used)))
 	file := filepath.Join(t.TempDir(), "dashboard.yaml")
 	assert.NoError(t, os.WriteFile(file, []byte(rules), 0o600))

@@ -35,13 +35,16 @@ func documented(t *testing.T, program string) map[string]metric {
 		if len(cells) != 6 || !strings.HasPrefix(line, "| `evenkeel_") {
 			continue
 		}
+
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
+
 		name := strings.Trim(cells[0], "`")
 		if of := cells[1]; of != program && of != "both" {
 			continue
 		}
+
 		_, twice := out[name]
 		assert.That(t, !twice, "%s is in the table twice", name)
 		m := metric{Type: cells[2], Labels: map[string][]string{}}
@@ -54,6 +57,7 @@ func documented(t *testing.T, program string) map[string]metric {
 				m.Labels[words[0]] = words[1:]
 			}
 		}
+
 		unit := cells[3]
 		switch {
 		case strings.HasSuffix(name, "_time_seconds") && unit != "Unix time",
@@ -63,8 +67,10 @@ func documented(t *testing.T, program string) map[string]metric {
 		case cells[5] == "":
 			t.Errorf("nothing says what %s means", name)
 		}
+
 		out[name] = m
 	}
+
 	return out
 }
 
@@ -82,10 +88,12 @@ func told(t *testing.T, text string) map[string]metric {
 				}
 			}
 		}
+
 		if strings.HasPrefix(name, "evenkeel_") {
 			out[name] = m
 		}
 	}
+
 	return out
 }
 
@@ -106,12 +114,14 @@ func TestTheTableOfMetricsEqualsThoseOfThePrograms(t *testing.T) {
 						assert.That(t, len(values) == 0 || slices.Contains(values, value),
 							"%s has %s=%q, which the table does not", name, label, value)
 					}
+
 					// What is there from the beginning is there in full.
 					if all := slices.Sorted(slices.Values(said.Labels[label])); len(values) > 0 && full[name] && !slices.Equal(all, slices.Sorted(slices.Values(values))) {
 						t.Errorf("%s has %s=%q, the table %q", name, label, all, values)
 					}
 				}
 			}
+
 			promtool(t, ours(text), "check", "metrics")
 		})
 	}
@@ -131,10 +141,12 @@ func ours(text string) string {
 			out.WriteString(line)
 		}
 	}
+
 	return out.String()
 }
 
-// known returns all metrics of the table, and what others than evenkeel export and its alerts and dashboard need.
+// known returns all metrics of the table, and what others than evenkeel export
+// and its alerts and dashboard need.
 func known(t *testing.T) map[string]metric {
 	t.Helper()
 	out := map[string]metric{
@@ -144,6 +156,7 @@ func known(t *testing.T) map[string]metric {
 	for _, program := range []string{"agent", "controller"} {
 		maps.Copy(out, documented(t, program))
 	}
+
 	return out
 }
 
@@ -154,7 +167,8 @@ var (
 	matcher  = regexp.MustCompile(`(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
 )
 
-// complaints says what in an expression is not in the table: a metric, a label, or the value of a label.
+// complaints says what in an expression is not in the table: a metric, a label,
+// or the value of a label.
 func complaints(expr string, known map[string]metric) []string {
 	var out []string
 	for _, match := range selector.FindAllStringSubmatch(expr, -1) {
@@ -167,6 +181,7 @@ func complaints(expr string, known map[string]metric) []string {
 				continue
 			}
 		}
+
 		for _, match := range matcher.FindAllStringSubmatch(match[2], -1) {
 			label, is, value := match[1], match[2], match[3]
 			values, ok := m.Labels[label]
@@ -174,12 +189,15 @@ func complaints(expr string, known map[string]metric) []string {
 				if label != "job" {
 					out = append(out, fmt.Sprintf("%s has no label %s", name, label))
 				}
+
 				continue
 			}
+
 			parts := []string{value}
 			if strings.HasSuffix(is, "~") {
 				parts = strings.Split(value, "|")
 			}
+
 			for _, part := range parts {
 				if len(values) > 0 && !slices.Contains(values, part) {
 					out = append(out, fmt.Sprintf("%s never has %s=%q", name, label, part))
@@ -187,5 +205,6 @@ func complaints(expr string, known map[string]metric) []string {
 			}
 		}
 	}
+
 	return out
 }

@@ -48,16 +48,19 @@ Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.`,
 			if dash != 1 || len(args) < 2 {
 				return program.Usage("check takes one FILE (or -), then -- and the kubelet's command line")
 			}
+
 			key := payload.KeyKubelet
 			if dropin {
 				key = payload.KeyKubeletDropin
 			}
+
 			return checkNode(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), o, key, args[0], args[1:])
 		},
 	}
 	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "the agent's --init-config-dir")
 	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is a drop-in, merged over the local configuration")
 	o.bindProtected(cmd.Flags())
+
 	return cmd
 }
 
@@ -70,11 +73,13 @@ func withHostKubelet(o *options, argv []string, do func(host *agent.HostKubelet)
 	if _, err := k.Identity(); err != nil {
 		return program.Usage("%w", err)
 	}
+
 	return inScratch(func(scratch string) error {
 		host, err := o.hostKubelet(k, scratch, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return program.Usage("%w", err)
 		}
+
 		return do(host)
 	})
 }
@@ -85,18 +90,22 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	if err != nil {
 		return err
 	}
+
 	p, err := payload.Decode(key, data)
 	if err != nil {
 		return fmt.Errorf("rejected: %w", err)
 	}
+
 	return withHostKubelet(o, argv, func(host *agent.HostKubelet) error {
 		p, err := p.Resolve(host.Capacity())
 		if err != nil {
 			return fmt.Errorf("rejected: %w", err)
 		}
+
 		for _, value := range p.Values {
 			fmt.Fprintln(out, payload.ValueWords(value))
 		}
+
 		v := host.Check(ctx, p)
 		switch words, compared := v.CheckProtected(host.DryRunner.Protected); {
 		case v.Outcome != component.Accepted:
@@ -106,6 +115,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		case words != "":
 			return fmt.Errorf("refused: %s", words)
 		}
+
 		return say(out, v)
 	})
 }
@@ -116,32 +126,40 @@ func inScratch(do func(dir string) error) error {
 	if err != nil {
 		return couldNotTell(err)
 	}
+
 	defer os.RemoveAll(dir)
+
 	return do(dir)
 }
 
-// readConfig reads a file, or the standard input, up to one byte more than a payload may have.
+// readConfig reads a file, or the standard input, up to one byte more than a
+// payload may have.
 func readConfig(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
 			return nil, program.Usage("cannot read the configuration: %w", err)
 		}
+
 		defer f.Close()
 		in = f
 	}
+
 	data, err := io.ReadAll(io.LimitReader(in, payload.MaxSize+1))
 	if err != nil {
 		return nil, program.Usage("cannot read the configuration: %w", err)
 	}
+
 	return data, nil
 }
 
-// say prints a verdict. Any verdict but an acceptance is returned as an error with its exit code.
+// say prints a verdict. Any verdict but an acceptance is returned as an error
+// with its exit code.
 func say(out io.Writer, v component.Verdict) error {
 	for _, field := range v.Overridden {
 		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", printable.Line(field))
 	}
+
 	warn(out, v)
 	switch v.Outcome {
 	case component.Accepted:
@@ -150,6 +168,7 @@ func say(out io.Writer, v component.Verdict) error {
 		} else {
 			fmt.Fprintln(out, "accepted")
 		}
+
 		return nil
 	case component.Rejected:
 		return fmt.Errorf("rejected: %s", v.Message)

@@ -22,6 +22,7 @@ func TestEachFailureToRunTheNodeHasAnExitCode(t *testing.T) {
 		assert.That(t, errors.As(err, &coded) && coded.Code == want && err.Error() == "it ends: the cause",
 			"failure %d: %v, want exit code %d", failure, err, want)
 	}
+
 	for _, err := range []error{nil, cause} {
 		got := exitCode(err)
 		assert.That(t, got == err, "%v becomes %v", err, got)

@@ -57,17 +57,21 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 				if len(args) > 0 || slices.ContainsFunc(ofShow, cmd.Flags().Changed) {
 					return program.Usage("flags --apply takes only --unit, --timeout, --allow-pod-loss and --bin-dir: the kubelet is that of the unit")
 				}
+
 				c.request.Keep = true
+
 				return c.run(cmd.Context(), cmd.OutOrStdout(), func(h *install.Host, ctx context.Context, r install.Request) (string, error) {
 					return applyFlags(ctx, h, r, kubeletDropins)
 				})
 			}
+
 			if slices.ContainsFunc(ofRestart, cmd.Flags().Changed) {
 				return program.Usage("--unit, --timeout, --allow-pod-loss and --bin-dir are for flags --apply")
 			}
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
 				return program.Usage("flags takes only -- and the kubelet's command line")
 			}
+
 			return withHostKubelet(o, args, func(host *agent.HostKubelet) error {
 				return showFlags(cmd.Context(), cmd.OutOrStdout(), host, newer)
 			})
@@ -79,6 +83,7 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 	cmd.Flags().BoolVar(&apply, "apply", false, "replace the flags of the unit's kubelet with the drop-in; roll back if that fails")
 	c.bindRestart(cmd.Flags())
 	c.bindBinDir(cmd.Flags())
+
 	return cmd
 }
 
@@ -92,10 +97,12 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 			return couldNotTell(err)
 		}
 	}
+
 	converted, err := host.DryRunner.ConvertFlags(ctx, host.InitFile)
 	if err != nil {
 		return couldNotTell(err)
 	}
+
 	var removed, kept []string
 	for _, f := range converted.Flags {
 		note := strings.Join(f.Fields, ", ")
@@ -107,19 +114,23 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 		case f.Removed && note == "":
 			note = "changes nothing"
 		}
+
 		if slices.Contains(unknown, f.Name) {
 			note = strings.TrimPrefix(note+"; kubelet "+version+" does not have this flag", "; ")
 		}
+
 		line := printable.Shell(f.Args...)
 		if note != "" {
 			line += " (" + note + ")"
 		}
+
 		if f.Removed {
 			removed = append(removed, line)
 		} else {
 			kept = append(kept, line)
 		}
 	}
+
 	var text strings.Builder
 	comment(&text, "These flags of the kubelet can be removed:", removed)
 	comment(&text, "These flags stay:", kept)
@@ -128,6 +139,7 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	for _, d := range converted.Differences {
 		differences = append(differences, fmt.Sprintf("%s: %s instead of %s", d.Field, d.Value, d.Local))
 	}
+
 	comment(&text, "The kubelet's effective configuration would differ:", differences)
 	switch {
 	case len(removed) == 0:
@@ -135,6 +147,7 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	case len(differences) == 0:
 		text.WriteString("# The kubelet's effective configuration stays the same, with this drop-in instead of the flags.\n")
 	}
+
 	text.Write(converted.Dropin)
 	if _, err := io.WriteString(out, text.String()); err != nil {
 		return err
@@ -142,14 +155,17 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	if len(differences) > 0 {
 		return fmt.Errorf("the drop-in is not equivalent to the flags: effective fields that would differ: %d", len(differences))
 	}
+
 	return nil
 }
 
-// comment writes lines as comments of a YAML document; nothing if there are none.
+// comment writes lines as comments of a YAML document; nothing if there are
+// none.
 func comment(out *strings.Builder, title string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
+
 	fmt.Fprintf(out, "# %s\n", title)
 	for _, line := range lines {
 		fmt.Fprintf(out, "#   %s\n", strings.ReplaceAll(printable.Text(line), "\n", `\n`))

@@ -40,15 +40,18 @@ func (f *fakeInstaller) Install(_ context.Context, r install.Request) (string, e
 	if f.install != nil {
 		return "", f.install()
 	}
+
 	return "the agent runs", nil
 }
 
-// unitWith returns the installer of a unit that runs a fake kubelet with these flags, and the directory for drop-ins.
+// unitWith returns the installer of a unit that runs a fake kubelet with these
+// flags, and the directory for drop-ins.
 func unitWith(t *testing.T, flags ...string) (f *fakeInstaller, dir string) {
 	t.Helper()
 	work := t.TempDir()
 	kubelet := filepath.Join(work, "kubelet")
 	assert.NoError(t, os.WriteFile(kubelet, []byte(flaggedKubelet), 0o755))
+
 	return &fakeInstaller{agent: []string{"--dynamic-config-dir=" + filepath.Join(work, "state")}, kubelet: append([]string{kubelet}, flags...)},
 		filepath.Join(work, "etc", "kubelet.conf.d")
 }
@@ -71,6 +74,7 @@ func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
 	if want := append(f.agent, "--flags-dropin="+files[0]); f.request.Keep || !slices.Equal(f.request.Flags, want) || f.request.Unit != "kubelet.service" {
 		t.Errorf("the request is %+v", f.request)
 	}
+
 	o := assert.Value(parseAgentFlags(f.request.Flags))(t)
 	k := assert.Value(component.ParseKubelet(f.kubelet))(t)
 	if k, err = o.replaceFlags(k); err != nil || !slices.Equal(k.Args, []string{"--config-dir=" + dir, "--node-labels=a=b"}) {
@@ -97,12 +101,14 @@ func TestADropInIsRemovedIfItsAgentIsNotInstalled(t *testing.T) {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) || f.request == nil {
 			t.Errorf("%s: %s: %v, request %+v", name, dir, err, f.request)
 		}
+
 		assert.NoError(t, os.MkdirAll(dir, 0o755))
 		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
 	}
+
 	f, dir := unitWith(t, "--max-pods=250")
 	f.install = func() error { return errors.Join(install.ErrTakenBack, os.RemoveAll(dir)) }
 	if _, err := f.apply(t, dir); !errors.Is(err, install.ErrTakenBack) || !errors.Is(err, os.ErrNotExist) {
@@ -135,17 +141,21 @@ func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 			if c.with != nil {
 				c.with(f, &dir)
 			}
+
 			words, err := f.apply(t, dir)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) || words != "" || f.request != nil {
 				t.Errorf("%q, %v, request %+v; want %s", words, err, f.request, c.want)
 			}
+
 			left, _ := filepath.Glob(filepath.Join(dir, "*"))
 			assert.That(t, left == nil, "left %q", left)
 		})
 	}
+
 	if left, _ := filepath.Glob(own + "/99-*"); left != nil {
 		t.Errorf("left %q", left)
 	}
+
 	f, dir := unitWith(t, "--node-labels=a=b")
 	if words, err := f.apply(t, dir); err != nil || words != "no flag of the kubelet can be removed: nothing to do" || f.request != nil {
 		t.Errorf("without such a flag: %q, %v, request %+v", words, err, f.request)
@@ -157,6 +167,7 @@ func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
 	for path, content := range map[string]string{filepath.Join(initDir, "kubelet"): "x", file: ""} {
 		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
+
 	store := assert.Value(checkpoint.Open(atomicfile.OS{}, state, "v1.37.2", nil))(t)
 	assigned := trial.Config{Revision: "u1", ConfigRevision: v1alpha1.ConfigRevision{Namespace: "n", Name: "c", UID: "u1", SHA256: strings.Repeat("a", 64)}, Checkpoint: strings.Repeat("b", 64)}
 	assert.NoError(t, store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}))
@@ -198,6 +209,7 @@ func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 		got, err := c.o.replaceFlags(k)
 		assert.That(t, got == k && err != nil && err.Error() == c.want, "%v, %v, want %s", got, err, c.want)
 	}
+
 	assert.Returns(t, k, "without the flag")((&options{}).replaceFlags(k))
 	_, err = parseAgentFlags([]string{"--flags-dropin=relative"})
 	wantUsage(t, err, `--flags-dropin must be an absolute path, not "relative"`)
@@ -219,10 +231,12 @@ func TestFlagsTakesTheFlagsOfOneWayOnly(t *testing.T) {
 		_, err := runs(t, append([]string{"flags"}, args...)...)
 		wantUsage(t, err, "flags --apply takes only --unit, --timeout, --allow-pod-loss and --bin-dir: the kubelet is that of the unit")
 	}
+
 	for _, flag := range []string{"--unit=x", "--timeout=1s", "--allow-pod-loss", "--bin-dir=/x"} {
 		_, err := runs(t, "flags", flag, "--", "/usr/bin/kubelet")
 		wantUsage(t, err, "--unit, --timeout, --allow-pod-loss and --bin-dir are for flags --apply")
 	}
+
 	_, err := runs(t, "flags", "--apply", "--timeout=0s")
 	wantUsage(t, err, "--timeout must be greater than 0, not 0s")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// flaggedKubelet is a program that behaves like the dry run of a kubelet with --max-pods. It ignores the field maxPods of a
-// drop-in if its flags have --deaf.
+// flaggedKubelet is a program that behaves like the dry run of a kubelet with --max-pods.
+// It ignores the field maxPods of a drop-in if its flags have --deaf.
 const flaggedKubelet = `#!/bin/sh
 end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
 for a in "$@"; do case "$a" in
@@ -42,6 +42,7 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 	for _, path := range []string{kubelet, newer} {
 		assert.NoError(t, os.WriteFile(path, []byte(flaggedKubelet), 0o755))
 	}
+
 	const unchanged = "# The kubelet's effective configuration stays the same, with this drop-in instead of the flags.\n"
 	const dropin = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"
 	for _, c := range []struct {
@@ -81,6 +82,7 @@ func TestFlagsNeedsTheCommandLineOfAKubelet(t *testing.T) {
 		_, err := runs(t, append([]string{"flags"}, args...)...)
 		wantUsage(t, err, "flags takes only -- and the kubelet's command line")
 	}
+
 	_, err := runs(t, "flags", "/usr/bin/kubelet", "--max-pods=250")
 	wantUsage(t, err, "unknown flag: --max-pods; see evenkeel-agent flags --help")
 }

@@ -27,6 +27,7 @@ func TestANodeIsGivenUpAfterATrialHadItsTime(t *testing.T) {
 			t.Errorf("%q: %s, %v, want %s", c.flags, o.giveUpAfter(), err, c.want)
 		}
 	}
+
 	_, err := runs(t, "--give-up-after=2m", "--", "/not/there")
 	wantUsage(t, err, "--give-up-after (2m0s) must be longer than --health-timeout (2m0s): a trial must be able to roll back first")
 }

@@ -32,7 +32,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// evil is what a payload, a kubelet or a file can say: what a terminal obeys, what reorders words, and what is not seen.
+// evil is what a payload, a kubelet or a file can say: what a terminal obeys,
+// what reorders words, and what is not seen.
 const evil = "x\x1b[2J\u009b2J\u202ey\u2066z\u200b\u2028\U000e0041\x7f\x07\x9b"
 
 // mainVar makes this test binary the program itself.
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainVar) != "" {
 		main()
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -57,20 +59,24 @@ func says(t *testing.T, stdin string, args ...string) (out string, code int) {
 	if ended := (*exec.ExitError)(nil); err != nil && !errors.As(err, &ended) {
 		t.Fatal(err)
 	}
+
 	return both.String(), cmd.ProcessState.ExitCode()
 }
 
-// hostileKubelet is a program that says evil words for everything that it is asked.
+// hostileKubelet is a program that says evil words for everything that it is
+// asked.
 func hostileKubelet(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubelet")
 	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo \"Kubernetes v1.36.3\"; exit 0; fi\n"+
 		"cat >&2 <<'END'\nE0101 00:00:00.000000       1 run.go:72] \"command failed\" err=\"failed to run Kubelet: %s\"\nError: %s\nEND\nexit 1\n", evil, evil)
 	assert.NoError(t, os.WriteFile(path, []byte(script), 0o755))
+
 	return path
 }
 
-// hostileDir is the directory of an agent that runs, with evil words wherever the records have words.
+// hostileDir is the directory of an agent that runs, with evil words wherever
+// the records have words.
 func hostileDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,6 +102,7 @@ func hostileDir(t *testing.T) string {
 	t.Cleanup(func() {
 		assert.OK(t, lock.Release())
 	})
+
 	return dir
 }
 

@@ -33,7 +33,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// exitRolledBack is the exit code of install and uninstall after a rollback. Other commands use 2 as exitCouldNotTell.
+// exitRolledBack is the exit code of install and uninstall after a rollback.
+// Other commands use 2 as exitCouldNotTell.
 const exitRolledBack = v1alpha1.InstallExitRolledBack
 
 // Paths on a node.
@@ -47,14 +48,15 @@ const (
 	selinuxEnforce = "/sys/fs/selinux/enforce"
 )
 
-// unitDirs are the directories with unit files that may name a copy of the agent.
+// unitDirs are the directories with unit files that may name a copy of the
+// agent.
 var unitDirs = []string{unitDir, trialDir, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // healthyFor is how long the kubelet must stay healthy for a change to succeed.
 const healthyFor = 10 * time.Second
 
-// turnInterval is how often a node that waits for its turn checks it. Each check runs the kubelet's dry run, which takes a
-// second of CPU time.
+// turnInterval is how often a node that waits for its turn checks it. Each
+// check runs the kubelet's dry run, which takes a second of CPU time.
 const turnInterval = 30 * time.Second
 
 // nodeChange are the flags of install and uninstall.
@@ -122,7 +124,9 @@ rolled back, 3 usage.`,
 			if dash > 0 || dash < 0 && len(args) > 0 {
 				return program.Usage("install takes no arguments, got %q (flags of the agent go after --)", args[0])
 			}
+
 			c.request.Keep, c.request.Flags = dash < 0, args
+
 			return c.run(cmd.Context(), cmd.OutOrStdout(), (*install.Host).Install)
 		},
 	}
@@ -131,6 +135,7 @@ rolled back, 3 usage.`,
 		"replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+
 			" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
 	c.bindBinDir(cmd.Flags())
+
 	return cmd
 }
 
@@ -140,12 +145,14 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer,
 	if c.request.Timing.Timeout <= 0 {
 		return program.Usage("--timeout must be greater than 0, not %s", c.request.Timing.Timeout)
 	}
+
 	c.request.Timing.HealthyFor, c.request.Timing.Poll = min(healthyFor, c.request.Timing.Timeout/2), time.Second
 	if c.request.Flags = withStateDir(c.request.Flags); !c.request.Keep {
 		if _, err := parseAgentFlags(c.request.Flags); err != nil {
 			return err
 		}
 	}
+
 	p := &handover.Probe{}
 	p.Set("changing the node", false)
 	log := slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
@@ -154,11 +161,13 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer,
 	if err != nil {
 		return err
 	}
+
 	defer manager.Close()
 	host, err := c.host(manager, out)
 	if err != nil {
 		return err
 	}
+
 	words, err := do(host, ctx, c.request)
 	for said := ""; c.stay && errors.Is(err, install.ErrNotItsTurn); words, err = do(host, ctx, c.request) {
 		if said != err.Error() {
@@ -166,44 +175,53 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer,
 			log.Info("waiting", "for", said)
 			p.Set(said, false)
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(turnInterval):
 		}
 	}
+
 	if err != nil {
 		return withChangeCode(err)
 	}
 	if _, err := fmt.Fprintln(out, words); err != nil {
 		return err
 	}
+
 	if c.stay && !c.request.DryRun {
 		manager.Close() // a connection keeps the privileges with which it was opened
 		if err := hostns.Drop(); err != nil {
 			log.Warn("cannot drop the privileges of this process; it needs none from here on", "err", err)
 		}
+
 		p.Set(words, true)
 		<-ctx.Done()
 	}
+
 	return nil
 }
 
-// withChangeCode gives the error of a change its exit code: never that of wrong usage, because the cause is on the node. A
-// rollback has an exit code of its own, also with --stay, so that the installer sees that the attempt is over.
+// withChangeCode gives the error of a change its exit code: never that of wrong
+// usage, because the cause is on the node. A rollback has an exit code of its
+// own, also with --stay, so that the installer sees that the attempt is over.
 func withChangeCode(err error) error {
 	if errors.Is(err, install.ErrTakenBack) {
 		return program.WithExitCode(exitRolledBack, err)
 	}
+
 	return program.WithExitCode(program.ExitError, err)
 }
 
-// withStateDir adds the default --dynamic-config-dir, without which dynamic configuration is off.
+// withStateDir adds the default --dynamic-config-dir, without which dynamic
+// configuration is off.
 func withStateDir(flags []string) []string {
 	const name = "--dynamic-config-dir"
 	if slices.ContainsFunc(flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
 		return flags
 	}
+
 	return append([]string{name + "=" + stateDir}, flags...)
 }
 
@@ -216,6 +234,7 @@ func parseAgentFlags(flags []string) (*options, error) {
 	if err := set.Parse(flags); err != nil {
 		return nil, program.Usage("flags of the agent: %w", err)
 	}
+
 	switch {
 	case set.NArg() > 0:
 		return nil, program.Usage("flags of the agent: %q is not a flag", set.Arg(0))
@@ -223,10 +242,13 @@ func parseAgentFlags(flags []string) (*options, error) {
 		return nil, program.Usage("flags of the agent: install does not support --lock-file and --bootstrap, which are for nodes with a " +
 			"self-hosted kubelet")
 	}
+
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+
 	_, err := o.protection()
+
 	return o, err
 }
 
@@ -235,6 +257,7 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine the path of this program: %w", err)
 	}
+
 	return &install.Host{
 		Manager: manager,
 		Check:   checkAgent,
@@ -253,15 +276,18 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	}, nil
 }
 
-// running returns the configuration that a running agent's kubelet has; nil if no agent runs, or it does not say.
+// running returns the configuration that a running agent's kubelet has; nil if
+// no agent runs, or it does not say.
 func running(dir string) component.Effective {
 	if dir == "" || !lockfile.Held(checkpoint.AgentLock(dir)) {
 		return nil
 	}
+
 	text, err := checkpoint.Running(atomicfile.OS{}, dir)
 	if err != nil {
 		return nil
 	}
+
 	var saved struct {
 		Effective component.Effective `json:"effective"`
 	}
@@ -270,11 +296,13 @@ func running(dir string) component.Effective {
 	if d.Decode(&saved) != nil {
 		return nil
 	}
+
 	return saved.Effective
 }
 
-// checkAgent makes the checks of the agent's start, and changes nothing. With plain it makes those of a kubelet without the
-// agent, which has only its own file and no proven configuration to replace an invalid one.
+// checkAgent makes the checks of the agent's start, and changes nothing. With
+// plain it makes those of a kubelet without the agent, which has only its own
+// file and no proven configuration to replace an invalid one.
 func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
 	var checked install.Checked
 	o, err := parseAgentFlags(flags)
@@ -284,10 +312,12 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	if plain {
 		o.initConfigDir, o.localInvalid, o.flagsDropin = "", "refuse", ""
 	}
+
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
 		return checked, err
 	}
+
 	c, err := o.contention(k)
 	if err != nil {
 		return checked, err
@@ -295,20 +325,24 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	if c.Bootstrap {
 		return checked, errors.New("install does not support a kubelet with --exit-on-lock-contention: it releases its node to other processes")
 	}
+
 	checked.Limits = install.Limits{StopGrace: o.agent.StopGrace, HealthTimeout: o.agent.Limits.HealthTimeout, StateDir: o.dynamicConfigDir}
 	if checked.Target.Node, err = o.node(k); err != nil {
 		return checked, err
 	}
+
 	k, stay := o.replaceFlags(k)
 	if stay != nil {
 		checked.Warnings = append(checked.Warnings, "flags of the kubelet would not be replaced: "+stay.Error())
 	}
+
 	checked.Target.Kubeconfig = cmp.Or(o.kubeconfig, k.Kubeconfig)
 	err = inScratch(func(scratch string) error {
 		host, err := o.hostKubelet(k, scratch, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
+
 		v, err := host.Prepare(ctx)
 		switch {
 		case err != nil:
@@ -318,6 +352,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		case v.Outcome == component.CouldNotTell:
 			return fmt.Errorf("its local configuration (%s) cannot be validated: %s", o.localFile(k), v.Message)
 		}
+
 		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.EffectiveOrAssumed()), append(checked.Warnings, v.Warnings...)
 		if checked.Target.Kubeconfig != "" {
 			checked.Losses = func(ctx context.Context) (string, error) {
@@ -325,6 +360,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 				if err != nil {
 					return "", err
 				}
+
 				before, after := running(o.dynamicConfigDir), v.Effective
 				if after == nil && v.Outcome == component.Accepted {
 					return "", errors.New("the kubelet does not print its configuration")
@@ -332,11 +368,14 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 				if before != nil && !plain {
 					after = before // the agent runs it again
 				}
+
 				return host.Losses(ctx, source.NewNodeWatch(client, checked.Target.Node), before, after)
 			}
 		}
+
 		return nil
 	})
+
 	return checked, err
 }
 
@@ -367,5 +406,6 @@ restored, 3 usage.`,
 	cmd.Flags().BoolVar(&c.request.Force, "force", false,
 		"also remove an edited drop-in, or one that the kubelet needs to start; never roll back")
 	cmd.Flags().BoolVar(&c.request.Purge, "purge", false, "also remove the agent's state directory")
+
 	return cmd
 }

@@ -47,6 +47,7 @@ func TestTheAgentRemembersUnlessItIsToldWhere(t *testing.T) {
 		if c.flags != "" {
 			flags = []string{c.flags}
 		}
+
 		got := withStateDir(flags)
 		assert.That(t, len(got) == 1 && got[0] == c.want, "%q becomes %q, want %q", flags, got, c.want)
 	}
@@ -88,6 +89,7 @@ func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 		if with, err := checkAgent(t.Context(), []string{c.flag}, argv, false); err != nil || with.Target.Healthz != c.healthz {
 			t.Errorf("%s, with the agent: %+v, %v", c.flag, with, err)
 		}
+
 		_, err := checkAgent(t.Context(), []string{c.flag}, argv, true)
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%s, without it: %v, want %s", c.flag, err, want)
 	}

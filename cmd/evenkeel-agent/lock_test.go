@@ -32,6 +32,7 @@ func TestWhatIsWrongWithTheNodesLockIsAUsageError(t *testing.T) {
 		_, err := runs(t, args...)
 		wantUsage(t, err, c.want)
 	}
+
 	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
 		t.Errorf("in the directory are %q, %v", left, err)
 	}

@@ -20,7 +20,8 @@ var (
 	commit  string
 )
 
-// Exit codes beside those of every program. check uses 1 and 2 for its verdicts; 6 is what on-host has before it becomes an agent.
+// Exit codes beside those of every program. check uses 1 and 2 for its
+// verdicts; 6 is what on-host has before it becomes an agent.
 const (
 	exitCouldNotTell = 2
 	exitLocalInvalid = 4
@@ -73,6 +74,7 @@ the node.`,
 			if len(args) == 0 {
 				return program.Usage("the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]")
 			}
+
 			return run(cmd.Context(), o, args)
 		},
 	})
@@ -82,10 +84,12 @@ the node.`,
 		if name := cmd.Name(); (name == "evenkeel-agent" || name == "check" || name == "flags") && !slices.Contains(os.Args, "--") {
 			hint = " (the kubelet's command line goes after --)"
 		}
+
 		return program.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
 	root.AddCommand(statusCommand(), checkCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(),
 		onHostCommand(),
 		probeCommand(), startProbeCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
+
 	return root
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// exitNotOnHost is the exit code if on-host cannot enter the namespaces of the host.
+// exitNotOnHost is the exit code if on-host cannot enter the namespaces of the
+// host.
 const exitNotOnHost = v1alpha1.InstallExitNotOnHost
 
 func onHostCommand() *cobra.Command {
@@ -57,11 +58,13 @@ enter the host's namespaces (the message names the permission that is missing).`
 				return program.Usage("on-host takes the agent's and the kubelet's command line: evenkeel-agent on-host [flags] -- AGENT [its flags] " +
 					"-- KUBELET [its flags]; or that of a command of the agent: -- AGENT COMMAND [its arguments]")
 			}
+
 			return o.run(cmd.Context(), args)
 		},
 	}
 	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel-bin", "directory on the host for the copies of the programs")
 	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each program to keep; copies in use, or named by a unit, are always kept")
+
 	return cmd
 }
 
@@ -70,7 +73,8 @@ type onHostOptions struct {
 	keep   int
 }
 
-// run becomes the agent of a command line. It returns only if that fails, or if ctx ended before.
+// run becomes the agent of a command line. It returns only if that fails, or if
+// ctx ended before.
 func (o *onHostOptions) run(ctx context.Context, args []string) error {
 	switch {
 	case !filepath.IsAbs(o.binDir):
@@ -78,17 +82,20 @@ func (o *onHostOptions) run(ctx context.Context, args []string) error {
 	case o.keep < 1:
 		return program.Usage("--keep must be 1 or more, not %d", o.keep)
 	}
+
 	line, err := hostns.OpenCommandLine(args)
 	if err != nil {
 		return program.Usage("%w", err)
 	}
+
 	defer line.Close()
-	// From here on a signal ends the process, which leaves nothing incomplete. If signals were still caught, one just before
-	// the exec would be lost.
+	// From here on a signal ends the process, which leaves nothing incomplete.
+	// If signals were still caught, one just before the exec would be lost.
 	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
 	if ctx.Err() != nil {
 		return nil
 	}
+
 	return program.WithExitCode(exitNotOnHost, line.Become(hostns.Target{
 		BinDir: o.binDir, Keep: o.keep, Log: slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil)),
 		Needed: func() (func(string) bool, error) { return install.ReferencedPrograms(unitDirs, installDir) },

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// argsVar has the arguments, as JSON, with which this test binary, started again, is evenkeel-agent.
+// argsVar has the arguments, as JSON, with which this test binary, started
+// again, is evenkeel-agent.
 const argsVar = "EVENKEEL_AGENT_TEST_ARGS"
 
 func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
@@ -28,6 +29,7 @@ func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
 	if raw == "" {
 		return
 	}
+
 	var args []string
 	assert.NoError(t, json.Unmarshal([]byte(raw), &args))
 	_ = os.Unsetenv(argsVar)
@@ -36,14 +38,17 @@ func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
 	os.Exit(0)
 }
 
-// onNode runs a script that is the first process of a node with its own processes and mounts; $DIR, dir, is a directory
-// with a file system of the node's alone, and "$@" is evenkeel-agent on-host. It returns what was said, and the exit status.
+// onNode runs a script that is the first process of a node with its own
+// processes and mounts; $DIR, dir, is a directory with a file system of the
+// node's alone, and "$@" is evenkeel-agent on-host. It returns what was said,
+// and the exit status.
 func onNode(t *testing.T, dir, script string, args ...string) (said string, code int) {
 	t.Helper()
 	localcluster.SkipShort(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can make namespaces and mounts")
 	}
+
 	exe, err := os.Executable()
 	assert.NoError(t, err)
 	raw := assert.Value(json.Marshal(args))(t)
@@ -58,10 +63,12 @@ func onNode(t *testing.T, dir, script string, args ...string) (said string, code
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
+
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// image is a directory with an agent that says how it was started, and a kubelet.
+// image is a directory with an agent that says how it was started, and a
+// kubelet.
 func image(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,6 +79,7 @@ func image(t *testing.T) string {
 	} {
 		assert.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755))
 	}
+
 	return dir
 }
 
@@ -124,6 +132,7 @@ func TestOnHostKeepsTheAgentsThatAUnitOrAChangeMayStartNext(t *testing.T) {
 		assert.NoError(t, errors.Join(os.WriteFile(path, []byte(use), 0o755), os.Chtimes(path, when, when)))
 		names = append(names, path)
 	}
+
 	said, code := onNode(t, host, `mount -t tmpfs none /etc/systemd; mount -t tmpfs none /var/lib
 		mkdir -p /etc/systemd/system/kubelet.service.d /etc/systemd/system/other.service.d /var/lib/evenkeel-install
 		ln -s /nowhere /etc/systemd/system/gone.service

@@ -38,11 +38,13 @@ Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.`,
 			if socket = cmp.Or(socket, os.Getenv(probeSocketVar)); socket == "" {
 				return program.Usage("--socket is missing, and %s is not set: use the agent's --probe-socket", probeSocketVar)
 			}
+
 			return handover.AskProbe(cmd.Context(), cmd.OutOrStdout(), socket, ready)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "the agent's --probe-socket (default: $"+probeSocketVar+")")
 	cmd.Flags().BoolVar(&ready, "ready", false, "also ask whether the agent is ready")
+
 	return cmd
 }
 

@@ -18,6 +18,7 @@ func TestProbeTakesASocket(t *testing.T) {
 	if _, err := runs(t, "probe"); err == nil || !strings.HasPrefix(err.Error(), "no agent answers on "+socket+": ") {
 		t.Errorf("with the variable: %v", err)
 	}
+
 	_, err = runs(t, "probe", "--socket=/s", "more")
 	wantUsage(t, err, "evenkeel-agent probe takes no arguments")
 }

@@ -32,7 +32,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// defaultGiveUp is several times as long as the rollback of a bad configuration takes.
+// defaultGiveUp is several times as long as the rollback of a bad configuration
+// takes.
 const defaultGiveUp = 5 * time.Minute
 
 // options are the agent's flags.
@@ -122,10 +123,12 @@ func (o *options) protection() (payload.Protection, error) {
 	if !o.given("protected-fields") {
 		return payload.DefaultProtection(), nil
 	}
+
 	p, err := payload.ParseProtection(o.protectedFields)
 	if err != nil {
 		return p, program.Usage("--protected-fields: %w", err)
 	}
+
 	return p, nil
 }
 
@@ -154,6 +157,7 @@ func (o *options) check() error {
 	case o.localInvalid != "refuse" && o.localInvalid != "degrade":
 		return program.Usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
 	}
+
 	for name, d := range map[string]time.Duration{
 		"config-trial-duration": o.agent.Limits.TrialDuration, "sync-timeout": o.agent.SyncTimeout, "stop-grace": o.agent.StopGrace,
 	} {
@@ -161,12 +165,14 @@ func (o *options) check() error {
 			return program.Usage("--%s must not be negative: %s", name, d)
 		}
 	}
+
 	for name, d := range map[string]time.Duration{"health-timeout": o.agent.Limits.HealthTimeout,
 		"ready-timeout": o.agent.Limits.ReadyTimeout} {
 		if d <= 0 {
 			return program.Usage("--%s must be greater than 0, not %s", name, d)
 		}
 	}
+
 	return o.log.Check()
 }
 
@@ -177,6 +183,7 @@ func run(ctx context.Context, o *options, argv []string) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // stopped before there was a kubelet
 	}
+
 	return err
 }
 
@@ -184,41 +191,50 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+
 	kubelet, err := component.ParseKubelet(argv)
 	if err != nil {
 		return program.Usage("%w", err)
 	}
+
 	contended, err := o.contention(kubelet)
 	if err != nil {
 		return err
 	}
+
 	node, err := o.node(kubelet)
 	if err != nil {
 		return err
 	}
+
 	own, err := o.own(node)
 	if err != nil {
 		return err
 	}
+
 	log := o.log.Logger().With("node", node)
 	kubelet, stay := o.replaceFlags(kubelet)
 	if stay != nil {
 		log.Warn("flags of the kubelet were not replaced", "err", stay)
 	}
+
 	runDir, err := handover.OpenRuntimeDir()
 	if err != nil {
 		return err
 	}
+
 	defer runDir.Remove()
 	host, err := o.hostKubelet(kubelet, filepath.Join(runDir.Path, "dry-run"), log)
 	if err != nil {
 		return err
 	}
+
 	supervisor.ProtectFromOOM(log)
 	notifier, err := supervisor.NewNotifier(runDir.Path, log)
 	if err != nil {
 		return err
 	}
+
 	defer notifier.Close()
 
 	service := &handover.Service{Notifier: notifier}
@@ -230,6 +246,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 			return err
 		}
 	}
+
 	ao := o.agentOptions(node, service, contended.Mode, log)
 	ao.Protected = host.DryRunner.Protected
 	ended := func(err error) error { return err }
@@ -238,47 +255,58 @@ func start(ctx context.Context, o *options, argv []string) error {
 		if err != nil {
 			return err
 		}
+
 		attempt := &handover.Attempt{Limit: o.giveUpAfter(), Lock: contended.Path, Dir: o.dynamicConfigDir, ID: id, Log: log}
 		if err := attempt.CheckStart(time.Now()); err != nil {
 			return exitCode(err)
 		}
+
 		ao.GiveUp = attempt.CheckTenure
 		ended = func(err error) error { return attempt.Ended(err, time.Now()) }
 	}
+
 	holder := handover.Holder{Lock: contended, Dir: o.dynamicConfigDir, Service: service, Log: log}
+
 	return exitCode(holder.Hold(ctx, func(ctx context.Context) error {
 		if o.dynamicConfigDir != "" {
 			if err := checkpoint.ClearRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
 				log.Warn("cannot remove the previous agent's description of what runs; status may still show it", "err", err)
 			}
 		}
+
 		return ended(o.serve(ctx, ao, host, node, own, service, log))
 	}))
 }
 
-// hostKubelet returns this node's kubelet, with the local configuration and the protected fields of the flags.
+// hostKubelet returns this node's kubelet, with the local configuration and the
+// protected fields of the flags.
 func (o *options) hostKubelet(k *component.Kubelet, scratch string, log *slog.Logger) (*agent.HostKubelet, error) {
 	initFile, err := o.initFile()
 	if err != nil {
 		return nil, err
 	}
+
 	h := component.NewDryRunner(k, scratch, log)
 	if h.Protected, err = o.protection(); err != nil {
 		return nil, err
 	}
+
 	return &agent.HostKubelet{Kubelet: k, DryRunner: h, InitFile: initFile, Log: log}, nil
 }
 
-// replaceFlags returns the kubelet with the drop-in of --flags-dropin instead of flags. If the drop-in cannot be used, the flags
-// stay, and the error says why.
+// replaceFlags returns the kubelet with the drop-in of --flags-dropin instead
+// of flags. If the drop-in cannot be used, the flags stay, and the error says
+// why.
 func (o *options) replaceFlags(k *component.Kubelet) (*component.Kubelet, error) {
 	if o.flagsDropin == "" {
 		return k, nil
 	}
+
 	initFile, err := o.initFile()
 	if err == nil && initFile != "" {
 		err = fmt.Errorf("%s of --init-config-dir replaces the kubelet's drop-ins", initFile)
 	}
+
 	replaced := k
 	if err == nil {
 		replaced, err = k.ReplaceFlags(o.flagsDropin)
@@ -286,10 +314,12 @@ func (o *options) replaceFlags(k *component.Kubelet) (*component.Kubelet, error)
 	if err != nil {
 		return k, fmt.Errorf("--flags-dropin %s: %w", o.flagsDropin, err)
 	}
+
 	return replaced, nil
 }
 
-// prepare does what needs no lock, so that an agent that cannot run a kubelet never takes the lock from another agent.
+// prepare does what needs no lock, so that an agent that cannot run a kubelet
+// never takes the lock from another agent.
 func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slog.Logger) error {
 	v, err := host.Prepare(ctx)
 	switch {
@@ -300,7 +330,9 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 	case v.Outcome == component.Rejected && o.localInvalid != "degrade":
 		return o.refuse(fmt.Errorf("%w: %s", agent.ErrLocalInvalid, v.Message), host.Kubelet)
 	}
+
 	log.Info("validated the local configuration", "verdict", v.Outcome.String(), "words", v.Message, "warnings", v.Warnings)
+
 	return nil
 }
 
@@ -315,6 +347,7 @@ func (o *options) agentOptions(node string, service *handover.Service, mode v1al
 	if err != nil {
 		log.Warn("cannot read the boot ID; reboots are not detected", "err", err)
 	}
+
 	out := o.agent
 	out.Limits.DegradeLocal = o.localInvalid == "degrade"
 	out.AgentVersion, out.Metrics = version, agent.NewMetrics(node, version, program.NewInfo("evenkeel-agent", version, commit).Commit)
@@ -325,17 +358,21 @@ func (o *options) agentOptions(node string, service *handover.Service, mode v1al
 			return checkpoint.SetRunning(atomicfile.OS{}, o.dynamicConfigDir, about)
 		}
 	}
+
 	if !o.dynamic() {
 		out.Remote = v1alpha1.RemoteConfigDisabled
 		return out
 	}
+
 	if o.configSource == fromConfigMap {
 		out.Remote = v1alpha1.RemoteConfigConfigMap
 	}
+
 	out.OpenStore = func(version string) (agent.Store, error) {
 		warnIfOlder(o.dynamicConfigDir, version, log)
 		return checkpoint.Open(atomicfile.OS{}, o.dynamicConfigDir, version, log)
 	}
+
 	return out
 }
 
@@ -347,14 +384,17 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 	if o.configSource != fromConfigMap {
 		return source.NodeConfigMap{}, nil
 	}
+
 	own, err := source.NodeConfigMapOf(o.configNamespace, node)
 	if err != nil {
 		return own, program.Usage("--config-source=configmap: %w", err)
 	}
+
 	return own, nil
 }
 
-// serve runs the agent, with its clients and server, until ctx ends or the agent gives up.
+// serve runs the agent, with its clients and server, until ctx ends or the
+// agent gives up.
 func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap,
 	service *handover.Service, log *slog.Logger) error {
 	switch {
@@ -363,6 +403,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	case !o.remoteConfig:
 		log.Warn("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
 	}
+
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -373,6 +414,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		if err != nil {
 			return err
 		}
+
 		reporter := source.NewReporter(client, node, "evenkeel-agent", log)
 		reporter.Hide(secretsOf(host))
 		all.Go(func() { reporter.Run(background) })
@@ -380,6 +422,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		if o.dynamic() {
 			parts.Nodes = source.NewNodeWatch(client, node)
 		}
+
 		switch ao.Remote {
 		case v1alpha1.RemoteConfigNodeConfig:
 			intended := source.NewNodeConfigSource(client, node, parts.SavedConfigs, log)
@@ -395,33 +438,40 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			all.Go(func() { source.EnsureNodeConfig(background, client, node, log) })
 		}
 	}
+
 	a := agent.New(ao, parts)
 	service.Running(a)
 	host.Notifier.Heed(a.Alive)
 	if o.listen != "" {
 		all.Go(func() { a.Serve(background, o.listen) })
 	}
+
 	err := a.Run(ctx)
 	if errors.Is(err, agent.ErrLocalInvalid) {
 		return o.refuse(err, host.Kubelet)
 	}
+
 	return err
 }
 
-// giveUpAfter returns --give-up-after. The default leaves a trial enough time to roll back.
+// giveUpAfter returns --give-up-after. The default leaves a trial enough time
+// to roll back.
 func (o *options) giveUpAfter() time.Duration {
 	if o.given("give-up-after") || o.giveUp == 0 {
 		return o.giveUp
 	}
+
 	return max(o.giveUp, 2*o.agent.Limits.HealthTimeout)
 }
 
-// attemptID identifies this agent with its flags, its kubelet and the local configuration, in this boot.
+// attemptID identifies this agent with its flags, its kubelet and the local
+// configuration, in this boot.
 func (o *options) attemptID(host *agent.HostKubelet, bootID string) (string, error) {
 	identity, err := host.Identity()
 	if err != nil {
 		return "", err
 	}
+
 	return handover.AttemptID(append([]string{bootID, version, identity, host.LocalDigest()}, os.Args[1:]...)...), nil
 }
 
@@ -431,6 +481,7 @@ func (o *options) contention(k *component.Kubelet) (handover.Lock, error) {
 	if err != nil {
 		return lock, program.Usage("%w", err)
 	}
+
 	return lock, nil
 }
 
@@ -440,6 +491,7 @@ func exitCode(err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
+
 	return program.WithExitCode(map[handover.Failure]int{
 		handover.Unusable: exitLock, handover.Lost: exitLost, handover.DirectoryHeld: exitHeld, handover.GaveUp: exitGaveUp,
 	}[failed.Failure], err)
@@ -451,6 +503,7 @@ func (o *options) node(k *component.Kubelet) (string, error) {
 	if name == "" {
 		return "", fmt.Errorf("cannot determine the node's name, set --node-name: %w", err)
 	}
+
 	return name, nil
 }
 
@@ -463,6 +516,7 @@ func (o *options) initFile() (string, error) {
 	if info, err := os.Stat(o.initConfigDir); err != nil || !info.IsDir() {
 		return "", program.Usage("--init-config-dir %s is not a directory that can be read", o.initConfigDir)
 	}
+
 	file := filepath.Join(o.initConfigDir, "kubelet")
 	switch _, err := os.Stat(file); {
 	case errors.Is(err, os.ErrNotExist):
@@ -470,6 +524,7 @@ func (o *options) initFile() (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("--init-config-dir: %w", err)
 	}
+
 	return filepath.Abs(file)
 }
 
@@ -477,6 +532,7 @@ func (o *options) localFile(k *component.Kubelet) string {
 	if file, err := o.initFile(); err == nil && file != "" {
 		return file
 	}
+
 	return cmp.Or(k.Config, "the kubelet's flags")
 }
 
@@ -486,13 +542,15 @@ func warnIfOlder(dir, ours string, log *slog.Logger) {
 	if err != nil {
 		return // the directory is opened next, and that error says what is wrong
 	}
+
 	if newest := view.NewerThan(ours); newest != "" {
 		log.Warn("this kubelet is older than one that has run on this node: it validates the current configuration again; "+
 			"the records of the newer version are kept, but do not apply to this one", "version", ours, "newer", newest)
 	}
 }
 
-// secretsOf returns the secrets in a kubelet's command line and in its local configuration, as they are now.
+// secretsOf returns the secrets in a kubelet's command line and in its local
+// configuration, as they are now.
 func secretsOf(host *agent.HostKubelet) func(string) string {
 	var configs []map[string]any
 	for path := range host.LocalFiles() {
@@ -501,5 +559,6 @@ func secretsOf(host *agent.HostKubelet) func(string) string {
 			configs = append(configs, config)
 		}
 	}
+
 	return payload.SecretsOf(host.Args, configs...)
 }

@@ -21,6 +21,7 @@ func runs(t *testing.T, args ...string) (string, error) {
 	c.SetArgs(args)
 	c.SetOut(&out)
 	err := c.ExecuteContext(t.Context())
+
 	return out.String(), err
 }
 

@@ -34,6 +34,7 @@ Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 			case form != "" && form != inspect.FormFlat && form != inspect.FormGrouped:
 				return program.Usage("--effective must be %s or %s, not %q", inspect.FormFlat, inspect.FormGrouped, form)
 			}
+
 			s, err := inspect.Summarize(dir)
 			if err != nil {
 				return err
@@ -44,6 +45,7 @@ Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 			if output == "json" {
 				return s.Encode(cmd.OutOrStdout())
 			}
+
 			return s.Print(cmd.OutOrStdout(), form)
 		},
 	}
@@ -51,6 +53,7 @@ Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json (default: text)")
 	cmd.Flags().StringVar(&form, "effective", "",
 		"also show the effective configuration, with upstream field names (flat) or in evenkeel's groups (grouped)")
+
 	return cmd
 }
 
@@ -70,9 +73,11 @@ Exit codes: 0 forgotten or requested, 1 no such record or another error, 3 usage
 			if len(args) != 1 || dir == "" {
 				return program.Usage("forget takes one REVISION, and --dynamic-config-dir")
 			}
+
 			return inspect.Forget(cmd.OutOrStdout(), dir, args[0])
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dynamic-config-dir", "", "the agent's --dynamic-config-dir")
+
 	return cmd
 }

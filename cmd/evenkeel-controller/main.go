@@ -1,8 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command evenkeel-controller runs the rollout controller of internal/controller. It contains only flags, wiring and
-// exit codes.
+// Command evenkeel-controller runs the rollout controller of
+// internal/controller. It contains only flags, wiring and exit codes.
 package main
 
 import (
@@ -53,5 +53,6 @@ Exit codes: 0 stopped as asked, 1 error (such as a lost Lease), 3 usage.`,
 	})
 	o.bind(root.Flags())
 	root.AddCommand(program.NewInfo("evenkeel-controller", version, commit).Command())
+
 	return root
 }

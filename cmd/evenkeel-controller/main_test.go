@@ -20,7 +20,8 @@ func TestTheCommandLine(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript, bool, []string){"fails": fails}})
 }
 
-// fails runs the controller and wants it to end with an exit code: fails CODE [FLAG...].
+// fails runs the controller and wants it to end with an exit code: fails CODE
+// [FLAG...].
 func fails(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)

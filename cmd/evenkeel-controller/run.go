@@ -75,7 +75,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	o.log.Bind(f)
 }
 
-// shortestLease is long enough for a write to end between the loss of the Lease and the next leader.
+// shortestLease is long enough for a write to end between the loss of the Lease
+// and the next leader.
 const shortestLease = 15 * time.Second
 
 // maxMaintenance is how many keys and types the status of a rollout can hold.
@@ -95,11 +96,13 @@ func (o *options) check() error {
 	case o.Writers < 1 || o.Writers > 1000:
 		return program.Usage("--writers must be 1 to 1000, not %d", o.Writers)
 	}
+
 	for _, key := range o.Maintenance {
 		if err := fleet.CheckMaintenanceKey(key); err != nil {
 			return program.Usage("--maintenance %w", err)
 		}
 	}
+
 	if err := fleet.CheckStartupTaint(o.Startup.Key); err != nil {
 		return program.Usage("--startup-taint %w", err)
 	}
@@ -112,17 +115,20 @@ func (o *options) check() error {
 	if len(o.Maintenance) > maxMaintenance {
 		return program.Usage("--maintenance may be given at most %d times, not %d", maxMaintenance, len(o.Maintenance))
 	}
+
 	for flag, address := range map[string]string{"metrics-bind-address": o.MetricsAddress, "health-probe-bind-address": o.ProbeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
 			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
+
 	if err := o.parseReceivers(); err != nil {
 		return err
 	}
 	if err := o.parseServers(); err != nil {
 		return err
 	}
+
 	return o.log.Check()
 }
 
@@ -135,8 +141,10 @@ func (o *options) parseReceivers() error {
 		if slices.ContainsFunc(o.Notify, func(x notify.Receiver) bool { return x.Name == r.Name }) {
 			return program.Usage("--notify: two receivers have the name %s", r.Name)
 		}
+
 		o.Notify = append(o.Notify, r)
 	}
+
 	return nil
 }
 
@@ -147,6 +155,7 @@ func (o *options) parseServers() error {
 	if len(o.prometheus) > maxServers {
 		return program.Usage("--prometheus-server may be given at most %d times, not %d", maxServers, len(o.prometheus))
 	}
+
 	for _, text := range o.prometheus {
 		s, err := gate.ParseServer(text)
 		if err != nil {
@@ -155,8 +164,10 @@ func (o *options) parseServers() error {
 		if slices.ContainsFunc(o.PrometheusServers, func(other gate.Server) bool { return other.Name == s.Name }) {
 			return program.Usage("--prometheus-server: two servers have the name %s", s.Name)
 		}
+
 		o.PrometheusServers = append(o.PrometheusServers, s)
 	}
+
 	return nil
 }
 
@@ -167,12 +178,15 @@ func (o *options) config() (*rest.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("no --kubeconfig, no $KUBECONFIG, and not in a pod: %w", err)
 		}
+
 		return config, nil
 	}
+
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
+
 	return config, nil
 }
 
@@ -180,10 +194,12 @@ func run(ctx context.Context, o *options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+
 	config, err := o.config()
 	if err != nil {
 		return err
 	}
+
 	config.UserAgent = "evenkeel-controller/" + version
 	log := o.log.Logger()
 	// The libraries use the same logger.
@@ -196,9 +212,11 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+
 	log.Info("evenkeel-controller", "version", version, "namespace", o.Namespace, "node", o.NodeName)
 	if err := c.Run(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("stopped: %w", err)
 	}
+
 	return nil
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// What needs an API server and is no transcript: rights, servers between, and what runs until it is interrupted.
+// What needs an API server and is no transcript: rights, servers between, and
+// what runs until it is interrupted.
 
 // evenkeel runs a command line in this process.
 func evenkeel(t *testing.T, kubeconfig string, args ...string) fakeapi.Result {
@@ -45,7 +46,8 @@ func create(t *testing.T, o client.Object) {
 	})
 }
 
-// The API server sends built-in kinds in protobuf, whose dump in the log would hide credentials from the masking.
+// The API server sends built-in kinds in protobuf, whose dump in the log would
+// hide credentials from the masking.
 func TestVerbosityMasksCredentialsInConfigMaps(t *testing.T) {
 	create(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "w-1", Labels: map[string]string{v1alpha1.LabelRollout: "masked", v1alpha1.LabelRevision: "1"}},

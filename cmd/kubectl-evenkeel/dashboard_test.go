@@ -32,8 +32,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// contexts writes a kubeconfig with the contexts "here", which is the current one and reaches the cluster, "away", whose API server
-// does not exist, and "also away".
+// contexts writes a kubeconfig with the contexts "here", which is the current
+// one and reaches the cluster, "away", whose API server does not exist, and
+// "also away".
 func contexts(t *testing.T) string {
 	t.Helper()
 	config := assert.Value(clientcmd.LoadFromFile(cluster.AdminKubeconfig()))(t)
@@ -46,6 +47,7 @@ func contexts(t *testing.T) string {
 	config.CurrentContext = "here"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	assert.NoError(t, clientcmd.WriteToFile(*config, path))
+
 	return path
 }
 
@@ -55,7 +57,8 @@ type page struct {
 	address, token string
 }
 
-// serve starts a dashboard and returns it when it has printed its address. It ends with the test.
+// serve starts a dashboard and returns it when it has printed its address. It
+// ends with the test.
 func serve(t *testing.T, args ...string) *page {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,6 +81,7 @@ func serve(t *testing.T, args ...string) *page {
 	if !found {
 		t.Fatalf("the dashboard prints %q", lines.Text())
 	}
+
 	return &page{t, address, token}
 }
 
@@ -120,6 +124,7 @@ func (p *page) await(path string, wanted func(event) bool) {
 				}
 			}
 		}
+
 		return errors.Join(errors.New("the feed ends"), lines.Err())
 	})
 }
@@ -132,6 +137,7 @@ func (p *page) answer(path string) (text string) {
 		text = string(data)
 		return err
 	})
+
 	return text
 }
 
@@ -149,6 +155,7 @@ func TestAClusterThatCannotBeReachedDoesNotHideTheOthers(t *testing.T) {
 		if c := about.Clusters; err == nil && (len(c) != 2 || c[0].Context != "away" || c[1].Context != "here" || c[1].ID != 1 || c[1].Server != cluster.AdminConfig().Host) {
 			err = fmt.Errorf("the clusters are %+v", c)
 		}
+
 		return err
 	})
 	p.await("/api/clusters/1/feed", func(e event) bool { return e.Rest.Ready && len(e.Rest.Trouble) == 0 })
@@ -172,7 +179,8 @@ func TestTheDashboardNeedsACurrentContextThatAnswers(t *testing.T) {
 	evenkeel(t, kubeconfig, "nodes", "--context=away", "--context=here").Want(t, 0, nil)
 }
 
-// Events of both APIs are in the log of a rollout. A viewer gets less, and is told so once.
+// Events of both APIs are in the log of a rollout. A viewer gets less, and is
+// told so once.
 func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 	assert.NoError(t, empty(t.Context()))
 	api := fakeapi.Of(t, admin)
@@ -196,6 +204,7 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	wants := func(what, text string, words ...string) {
 		t.Helper()
 		for _, w := range words {

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// A configuration is one value: what applies a manifest after a push gives exactly the manifest's configuration, or conflicts.
+// A configuration is one value: what applies a manifest after a push gives
+// exactly the manifest's configuration, or conflicts.
 func TestAnApplyAfterAPushGivesExactlyWhatTheManifestHas(t *testing.T) {
 	const forced = "apply --server-side --force-conflicts"
 	tools := map[string]string{
@@ -48,6 +49,7 @@ func TestAnApplyAfterAPushGivesExactlyWhatTheManifestHas(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
+
 		return nil
 	}
 	push := func(t *testing.T, args ...string) {
@@ -80,6 +82,7 @@ func TestAnApplyAfterAPushGivesExactlyWhatTheManifestHas(t *testing.T) {
 					assert.ErrorHas(t, err, `"kubectl-evenkeel`)
 					err = apply(strings.Replace(args, "apply --server-side", forced, 1))
 				}
+
 				assert.NoError(t, err)
 				assert.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(r), r))
 				s := r.Spec

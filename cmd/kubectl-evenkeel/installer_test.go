@@ -23,7 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// The roles evenkeel-installer are enough to install, to upgrade and to uninstall, and not for more.
+// The roles evenkeel-installer are enough to install, to upgrade and to
+// uninstall, and not for more.
 func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	assert.NoError(t, empty(t.Context()))
 	assert.NoError(t, cluster.Apply(t.Context(), "../../config/installer"))
@@ -51,6 +52,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 		create(t, node)
 		installers.Plays(name, fakeapi.ComesBack)
 	}
+
 	fakeapi.Of(t, admin).AddRollout("done", "workers", fakeapi.Pods(120), func(r *v1alpha1.NodeConfigRollout) { r.Status.Phase = v1alpha1.RolloutComplete })
 	create(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"is": "controller"}},
@@ -65,11 +67,13 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace, metav1.NamespaceDefault} {
 		create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines", Namespace: namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "evenkeel-installer"}, Subjects: ines})
 	}
+
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		return evenkeel(t, kubeconfig, "install", "a", "--dry-run").Code == command.ExitComplete, nil
 	}); err != nil {
 		t.Fatalf("the roles are not enough for a dry run: %v", err)
 	}
+
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantOutput(t, "1 of 1 node installed")
 	installers.Plays("b", fakeapi.TakenBack)
 	evenkeel(t, kubeconfig, "install", "b", "--yes").Want(t, command.ExitHalted, []string{"b: FAILED"}, "failed on b")

@@ -23,14 +23,17 @@ func runKubeadm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: kubeadm FILE")
 	}
+
 	ts.Check(cluster.Kubeadm(context.Background(), ts.ReadFile(args[0]), "init phase upload-config all", "init phase addon all"))
 }
 
-// emptyOfKubeadm removes what kubeadm, and evenkeel beside it, leave in kube-system.
+// emptyOfKubeadm removes what kubeadm, and evenkeel beside it, leave in
+// kube-system.
 func emptyOfKubeadm(ctx context.Context) error {
 	if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem)); err != nil {
 		return err
 	}
+
 	return admin.DeleteAllOf(ctx, &appsv1.DaemonSet{}, client.InNamespace(metav1.NamespaceSystem))
 }
 
@@ -41,16 +44,20 @@ func change(ts *testscript.TestScript, name string, change func(*corev1.ConfigMa
 		if err := admin.Get(context.Background(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm); err != nil {
 			return err
 		}
+
 		change(cm)
+
 		return admin.Update(context.Background(), cm)
 	}))
 }
 
-// edit NAME KEY OLD NEW: replaces a word in what a ConfigMap of kube-system holds, as somebody does by hand.
+// edit NAME KEY OLD NEW: replaces a word in what a ConfigMap of kube-system
+// holds, as somebody does by hand.
 func edit(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 4 {
 		ts.Fatalf("usage: edit NAME KEY OLD NEW")
 	}
+
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
 		before := cm.Data[args[1]]
 		if cm.Data[args[1]] = strings.Replace(before, args[2], strings.ReplaceAll(args[3], `\n`, "\n"), 1); cm.Data[args[1]] == before {
@@ -59,7 +66,8 @@ func edit(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// old NAME KEY OLD NEW: the same, as an old kubeadm would have generated it: with its signature.
+// old NAME KEY OLD NEW: the same, as an old kubeadm would have generated it:
+// with its signature.
 func old(ts *testscript.TestScript, neg bool, args []string) {
 	edit(ts, neg, args)
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
@@ -67,11 +75,13 @@ func old(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// supply NAME KEY FILE: puts a user's own into a ConfigMap of kube-system, without a signature.
+// supply NAME KEY FILE: puts a user's own into a ConfigMap of kube-system,
+// without a signature.
 func supply(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: supply NAME KEY FILE")
 	}
+
 	change(ts, args[0], func(cm *corev1.ConfigMap) {
 		kubeadm.Unsign(cm)
 		cm.Data[args[1]] = ts.ReadFile(args[2])
@@ -83,6 +93,7 @@ func credentials(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: credentials")
 	}
+
 	change(ts, "kube-proxy", func(cm *corev1.ConfigMap) {
 		cm.Data["kubeconfig.conf"] += "\n- name: mallory\n  user: {token: TOPSECRET}\n"
 		cm.BinaryData = map[string][]byte{"extra": {0, 1}}
@@ -94,6 +105,7 @@ func reader(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: reader")
 	}
+
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "reader"}
 	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},

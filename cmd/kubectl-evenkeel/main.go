@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-evenkeel rolls kubelet configuration over a fleet and shows how it is; kubectl runs it as
-// "kubectl evenkeel". This package holds its main alone: the commands are in internal/cli.
+// Command kubectl-evenkeel rolls kubelet configuration over a fleet and shows
+// how it is; kubectl runs it as "kubectl evenkeel". This package holds its main
+// alone: the commands are in internal/cli.
 package main
 
 import (

@@ -38,13 +38,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// The transcripts in testdata run the command line through its main, against a real API server. There is no controller:
-// the command "status" plays its part.
+// The transcripts in testdata run the command line through its main, against a
+// real API server. There is no controller: the command "status" plays its part.
 
 var (
 	cluster *localcluster.Cluster
 	admin   client.WithWatch
-	// nothing is a cluster that has nothing of evenkeel; nil until a script needs it.
+	// nothing is a cluster that has nothing of evenkeel; nil until a script
+	// needs it.
 	nothing *localcluster.Cluster
 )
 
@@ -61,6 +62,7 @@ func (w withCluster) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return code
 }
 
@@ -70,6 +72,7 @@ func (w withCluster) run() (code int, err error) {
 	if cluster, err = localcluster.Borrow(ctx, localcluster.Options{}); err != nil {
 		return 0, err
 	}
+
 	defer func() {
 		err = errors.Join(err, cluster.Stop())
 		if nothing != nil {
@@ -81,18 +84,22 @@ func (w withCluster) run() (code int, err error) {
 		coordinationv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
+
 	if admin, err = client.NewWithWatch(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
 		return 0, err
 	}
+
 	return w.m.Run(), nil
 }
 
 func TestCommandLine(t *testing.T) { runScripts(t, "testdata", nil) }
 
-// The scripts of this directory need kubeadm, kube-proxy and the oldest kubelet: see MORE_TESTS in the Makefile.
+// The scripts of this directory need kubeadm, kube-proxy and the oldest
+// kubelet: see MORE_TESTS in the Makefile.
 func TestCommandLineForComponents(t *testing.T) { runScripts(t, "testdata/components", nil) }
 
-// runScripts runs the scripts of a directory. setup may change their environment.
+// runScripts runs the scripts of a directory. setup may change their
+// environment.
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	t.Helper()
 	tools := assert.Value(filepath.Abs("../../bin/tools"))(t)
@@ -107,6 +114,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			if setup != nil {
 				setup(env)
 			}
+
 			return errors.Join(addFiles(env.WorkDir), empty(t.Context()))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -137,7 +145,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	})
 }
 
-// addFiles copies the files that several scripts use; a script may have a file of its own in place of one.
+// addFiles copies the files that several scripts use; a script may have a file
+// of its own in place of one.
 func addFiles(dir string) error {
 	files := os.DirFS("testdata/files")
 	names, err := fs.Glob(files, "*")
@@ -147,10 +156,12 @@ func addFiles(dir string) error {
 			err = errors.Join(err, readErr, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 		}
 	}
+
 	return err
 }
 
-// inTurn runs scripts one after another: they share a cluster, and some list all that there is.
+// inTurn runs scripts one after another: they share a cluster, and some list
+// all that there is.
 type inTurn struct{ *testing.T }
 
 func (t inTurn) Run(name string, f func(testscript.T)) {
@@ -174,6 +185,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits N program [args...]")
 	}
+
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	code := 0
@@ -182,8 +194,10 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 		if !errors.As(err, &exit) {
 			ts.Fatalf("%v", err)
 		}
+
 		code = exit.ExitCode()
 	}
+
 	if code != want {
 		ts.Fatalf("exit code %d, want %d", code, want)
 	}
@@ -191,12 +205,14 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 var uidOf = regexp.MustCompile(`of\(([-a-z0-9]+)\)`)
 
-// status NAME FILE: writes the status of a rollout, as the controller would; it answers the newest spec unless the file
-// has an observedGeneration. of(NAME) in it is the UID of a ConfigMap.
+// status NAME FILE: writes the status of a rollout, as the controller would; it
+// answers the newest spec unless the file has an observedGeneration. of(NAME)
+// in it is the UID of a ConfigMap.
 func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: status NAME FILE")
 	}
+
 	text := uidOf.ReplaceAllStringFunc(ts.ReadFile(args[1]), func(of string) string {
 		cm := &corev1.ConfigMap{}
 		ts.Check(admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: uidOf.FindStringSubmatch(of)[1]}, cm))
@@ -207,10 +223,12 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 		if err := admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r); err != nil {
 			return err
 		}
+
 		r.Status = v1alpha1.NodeConfigRolloutStatus{ObservedGeneration: r.Generation}
 		if err := yaml.UnmarshalStrict([]byte(text), &r.Status); err != nil {
 			return err
 		}
+
 		return admin.Status().Update(context.Background(), r)
 	}))
 }
@@ -220,16 +238,19 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: as USER")
 	}
+
 	path, err := cluster.ClientKubeconfig(args[0])
 	ts.Check(err)
 	ts.Setenv("KUBECONFIG", path)
 }
 
-// may USER: goes on as a user who may look at everything of evenkeel, and write nothing.
+// may USER: goes on as a user who may look at everything of evenkeel, and write
+// nothing.
 func may(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: may USER")
 	}
+
 	name := metav1.ObjectMeta{Name: args[0]}
 	role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"", v1alpha1.GroupName}, Resources: []string{"nodes", "configmaps", "nodeconfigs", "nodeconfigrollouts"}, Verbs: []string{"get", "list", "watch"}},
@@ -249,22 +270,26 @@ func may(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(allowed(context.Background(), args[0], v1alpha1.GroupName, "nodeconfigrollouts"))
 }
 
-// allowed waits until a user may list a resource: the API server knows a right a moment after it was granted.
+// allowed waits until a user may list a resource: the API server knows a right
+// a moment after it was granted.
 func allowed(ctx context.Context, user, group, resource string) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Group: group, Resource: resource},
 		}}
 		err := admin.Create(ctx, review)
+
 		return review.Status.Allowed, err
 	})
 }
 
-// generation N NODE: how often the spec of a node's NodeConfig was written, and its creation.
+// generation N NODE: how often the spec of a node's NodeConfig was written, and
+// its creation.
 func generation(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: generation N NODE")
 	}
+
 	nc := &v1alpha1.NodeConfig{}
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[1]}, nc))
 	if fmt.Sprint(nc.Generation) != args[0] {
@@ -272,8 +297,9 @@ func generation(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// own: lets a script change what is installed, which is repaired after it. $CONFIG is where the manifests are, and $NOBODY the
-// kubeconfig of a user without any rights.
+// own: lets a script change what is installed, which is repaired after it.
+// $CONFIG is where the manifests are, and $NOBODY the kubeconfig of a user
+// without any rights.
 func own(ts *testscript.TestScript, _ bool, _ []string) {
 	nobody, err := cluster.ClientKubeconfig("nobody")
 	ts.Check(err)
@@ -284,21 +310,25 @@ func own(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Defer(func() { ts.Check(cluster.Apply(context.Background(), filepath.Join(manifests, "api"))) })
 }
 
-// bare: goes on with a cluster that has nothing of evenkeel. Scripts share it: they must not write to it.
+// bare: goes on with a cluster that has nothing of evenkeel. Scripts share it:
+// they must not write to it.
 func bare(ts *testscript.TestScript, _ bool, _ []string) {
 	if nothing == nil {
 		c, err := localcluster.Borrow(context.Background(), localcluster.Options{Manifests: localcluster.NoManifests}) // it has deadlines of its own
 		ts.Check(err)
 		nothing = c
 	}
+
 	ts.Setenv("KUBECONFIG", nothing.AdminKubeconfig())
 }
 
-// stopped NAME: adds the ConfigMap of a stopped revision of a rollout's template.
+// stopped NAME: adds the ConfigMap of a stopped revision of a rollout's
+// template.
 func stopped(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: stopped NAME")
 	}
+
 	r := &v1alpha1.NodeConfigRollout{}
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))
 	content, err := fleet.ContentOf(r.Spec.Template, nil)
@@ -313,11 +343,13 @@ func stopped(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// expect NAME PATH VALUE: checks a field of a rollout, by a JSON path as kubectl takes it. "" means that the rollout lacks the field.
+// expect NAME PATH VALUE: checks a field of a rollout, by a JSON path as
+// kubectl takes it. "" means that the rollout lacks the field.
 func expect(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: expect NAME PATH VALUE")
 	}
+
 	r := &unstructured.Unstructured{}
 	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
 	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))

@@ -39,7 +39,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// untar returns the files of a bundle by their name below its directory, and their names in order.
+// untar returns the files of a bundle by their name below its directory, and
+// their names in order.
 func untar(t *testing.T, archive []byte) (files map[string]string, order []string) {
 	t.Helper()
 	z := assert.Value(gzip.NewReader(bytes.NewReader(archive)))(t)
@@ -49,6 +50,7 @@ func untar(t *testing.T, archive []byte) (files map[string]string, order []strin
 		if errors.Is(err, io.EOF) {
 			return files, order
 		}
+
 		assert.NoError(t, err)
 		text := assert.Value(io.ReadAll(in))(t)
 		_, name, _ := strings.Cut(h.Name, "/")
@@ -63,7 +65,8 @@ type recorder struct {
 	seen     func(path string)
 }
 
-// newRecorder returns a recorder, and a kubeconfig that leads to it with this token, in a context of this name.
+// newRecorder returns a recorder, and a kubeconfig that leads to it with this
+// token, in a context of this name.
 func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 	t.Helper()
 	transport, err := rest.TransportFor(cluster.AdminConfig())
@@ -77,6 +80,7 @@ func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 		if r.seen != nil {
 			r.seen(p.In.URL.Path)
 		}
+
 		p.SetURL(to)
 		p.Out.Header.Del("Authorization") // the transport authenticates as administrator
 	}})
@@ -88,6 +92,7 @@ func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 	config.CurrentContext = name
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	assert.NoError(t, clientcmd.WriteToFile(*config, path))
+
 	return r, path
 }
 
@@ -99,10 +104,12 @@ func serveLogs(t *testing.T, node *corev1.Node, current, previous string) {
 			http.NotFound(w, r)
 			return
 		}
+
 		text := current
 		if r.URL.Query().Get("previous") == "true" {
 			text = previous
 		}
+
 		assert.OK(t, assert.Err(io.WriteString(w, text)), "serve a log")
 	}))
 	t.Cleanup(kubelet.Close)
@@ -170,6 +177,7 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	if info, err := entries[0].Info(); err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
+
 	archive := assert.Value(os.ReadFile(entries[0].Name()))(t)
 	files, order := untar(t, archive)
 	for name, words := range map[string][]string{
@@ -193,25 +201,31 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 			}
 		}
 	}
+
 	if strings.Contains(files["MANIFEST.txt"], "Could not be read") || order[len(order)-1] != "MANIFEST.txt" {
 		t.Errorf("%v, with the manifest\n%s", order, files["MANIFEST.txt"])
 	}
+
 	for name, text := range files {
 		if at := strings.Index(text, planted); at >= 0 {
 			t.Errorf("%s has a secret: %q", name, text[max(0, at-100):min(len(text), at+60)])
 		}
+
 		assert.That(t, !strings.HasSuffix(name, ".json") || json.Valid([]byte(text)), "%s is no JSON", name)
 	}
+
 	assert.That(t, !strings.Contains(a.Out+a.Err, planted), "the output has a secret:\n%s%s", a.Out, a.Err)
 	requests.mu.Lock()
 	defer requests.mu.Unlock()
 	for _, r := range requests.requests {
 		assert.That(t, strings.HasPrefix(r, "GET ") && !strings.Contains(r, "secrets"), "the command has sent %s", r)
 	}
+
 	assert.That(t, len(requests.requests) >= 20, "only %d requests were recorded", len(requests.requests))
 }
 
-// What cannot be read is listed with the reason, and the rest is collected: by a user with few rights, and where a kubelet does not answer.
+// What cannot be read is listed with the reason, and the rest is collected: by
+// a user with few rights, and where a kubelet does not answer.
 func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 	assert.NoError(t, empty(t.Context()))
 	api := fakeapi.Of(t, admin)
@@ -220,7 +234,8 @@ func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
 	api.Report(node)
 	createController(t, node.Name, nil, corev1.Container{Name: "controller", Image: "evenkeel.dev/controller:v1"})
-	// A configuration with characters that a terminal would obey is escaped, as in all other output.
+	// A configuration with characters that a terminal would obey is escaped, as
+	// in all other output.
 	create(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "hostile-bundle"}, Data: map[string]string{payload.KeyKubelet: fakeapi.Header + "clusterDomain: \"a\\e[31mb\"\n"},
 	})
@@ -242,14 +257,17 @@ func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 	if files, _ = untar(t, []byte(piped.Out)); piped.Code != 0 || !strings.Contains(files["nodes/1.json"], `"dead-1"`) {
 		t.Errorf("exit %d: nodes:\n%s", piped.Code, files["nodes/1.json"])
 	}
+
 	for _, w := range []string{"note: could not be read; the bundle is useful without it:", `NodeConfigs: nodeconfigs.evenkeel.dev is forbidden: User "watcher-of-nodes" cannot list resource`, "It has no Secrets"} {
 		assert.That(t, strings.Contains(piped.Err, w), "no %q in %s", w, piped.Err)
 	}
+
 	for _, what := range []string{"ClusterRoles of the installation: ", "NodeConfigRollouts: ", "ConfigMaps of namespace evenkeel-system: ", "the Lease of the controller: ", "the logs of the controller: ", "Pods of namespace evenkeel-install: "} {
 		if !strings.Contains(files["MANIFEST.txt"], "\n"+what) {
 			t.Errorf("no %q in\n%s", what, files["MANIFEST.txt"])
 		}
 	}
+
 	if strings.Contains(files["MANIFEST.txt"], "secrets") {
 		t.Errorf("the command has asked for Secrets:\n%s", files["MANIFEST.txt"])
 	}

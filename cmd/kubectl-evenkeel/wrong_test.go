@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// Each wrong use of the command line has a number in testdata/wrong. Its message says what happened, why, and what to do next.
+// Each wrong use of the command line has a number in testdata/wrong. Its
+// message says what happened, why, and what to do next.
 func TestWrongUsesAreExplained(t *testing.T) {
 	taken := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	t.Cleanup(func() {
@@ -46,12 +47,15 @@ func TestWrongUsesAreNumbered(t *testing.T) {
 			if before := seen[m[1]]; before != "" {
 				t.Errorf("number %s is in %s and %s", m[1], before, script)
 			}
+
 			seen[m[1]] = script
 		}
 	}
+
 	for i := 1; i <= uses; i++ {
 		assert.That(t, seen[strconv.Itoa(i)] != "", "number %d of %d is missing", i, uses)
 	}
+
 	assert.That(t, uses >= 40, "%d wrong uses are covered, fewer than 40", uses)
 }
 
@@ -62,7 +66,8 @@ var (
 	next = regexp.MustCompile(`(?i)\b(use|see|correct|choose|must|omit|needs?|log in|list them|list the nodes|check|get a new|existing|available|did you mean|create|install|takes|an administrator can|ask|kubectl [a-z]+)\b`)
 )
 
-// wrong CODE args...: runs the command line, which must end with this code, and with a message that says what to do.
+// wrong CODE args...: runs the command line, which must end with this code, and
+// with a message that says what to do.
 func wrong(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, append([]string{args[0], "kubectl-evenkeel"}, args[1:]...))
 	text := ts.ReadFile("stderr")

@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// pulse polls a kubelet's healthz every few milliseconds and stores when it failed last.
+// pulse polls a kubelet's healthz every few milliseconds and stores when it
+// failed last.
 type pulse struct {
 	mu       sync.Mutex
 	healthy  bool
@@ -51,6 +52,7 @@ func feelPulse(ctx context.Context, port int) *pulse {
 				_, _ = io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 			}
+
 			p.note(ok, time.Now())
 			select {
 			case <-ctx.Done():
@@ -59,6 +61,7 @@ func feelPulse(ctx context.Context, port int) *pulse {
 			}
 		}
 	}()
+
 	return p
 }
 
@@ -72,9 +75,11 @@ func (p *pulse) note(ok bool, now time.Time) {
 		p.goneFrom, p.downAt = p.answered, now
 		p.failures++
 	}
+
 	if ok {
 		p.answered = now
 	}
+
 	p.healthy = ok
 }
 
@@ -89,8 +94,8 @@ func (p *pulse) failed() int {
 	return p.failures
 }
 
-// next waits until the kubelet was down and up again since a time. It returns when the kubelet was up, and the time since its
-// last answer before that.
+// next waits until the kubelet was down and up again since a time. It returns
+// when the kubelet was up, and the time since its last answer before that.
 func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down time.Duration, err error) {
 	err = bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		p.mu.Lock()
@@ -98,13 +103,16 @@ func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down t
 		if !p.healthy || p.downAt.Before(since) || p.upAt.Before(p.downAt) {
 			return errors.New("the kubelet was not restarted")
 		}
+
 		up, down = p.upAt, p.upAt.Sub(p.goneFrom)
+
 		return nil
 	})
 	return up, down, err
 }
 
-// changes measures the time from the patch to a healthy kubelet, and the time without one.
+// changes measures the time from the patch to a healthy kubelet, and the time
+// without one.
 func changes(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	defer must.Catch(&err)
 
@@ -112,6 +120,7 @@ func changes(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	if err != nil {
 		return fmt.Errorf("the floor: %w", err)
 	}
+
 	a := must.Get(b.Agent("--config-trial-duration=1h"))
 	must.OK(start(ctx, b, a))
 	defer func() { _ = a.Stop(time.Minute) }()
@@ -126,8 +135,10 @@ func changes(ctx context.Context, b *bed.Bed, runs int) (err error) {
 		took, down = must.Get2(change(ctx, b, p, fmt.Sprintf("dropin-%d", i), map[string]string{"kubelet-dropin": data}))
 		dropin.add(i, took, down)
 	}
+
 	whole.show("change", floor)
 	dropin.show("change by a drop-in", floor)
+
 	return nil
 }
 
@@ -150,7 +161,8 @@ func (f *timings) show(what string, floor timings) {
 	figures.PrintRow(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
 }
 
-// change assigns a new ConfigMap and waits until it runs. It returns the duration, and the time without a healthy kubelet.
+// change assigns a new ConfigMap and waits until it runs. It returns the
+// duration, and the time without a healthy kubelet.
 func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[string]string) (took, down time.Duration, err error) {
 	defer must.Catch(&err)
 
@@ -159,11 +171,14 @@ func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[str
 	must.OK(b.Assign(ctx, bed.Ref(cm)))
 	up, down := must.Get2(p.next(ctx, begin))
 	must.OK(settle(ctx, b, string(cm.UID)))
-	// A pause, because the agent's limit of ten requests per second is not what is measured.
+
+	// A pause, because the agent's limit of ten requests per second is not what
+	// is measured.
 	return up.Sub(begin), down, bed.Pause(ctx, time.Second)
 }
 
-// settle waits until the change is reported, so that it does not affect the next measurement.
+// settle waits until the change is reported, so that it does not affect the
+// next measurement.
 func settle(ctx context.Context, b *bed.Bed, uid string) error {
 	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
 		defer must.Catch(&err)
@@ -172,6 +187,7 @@ func settle(ctx context.Context, b *bed.Bed, uid string) error {
 		if nc.Status.Active == nil || string(nc.Status.Active.UID) != uid {
 			return fmt.Errorf("active is %+v, ConfigOK %+v", nc.Status.Active, bed.ConfigOK(nc))
 		}
+
 		return nil
 	})
 }
@@ -180,6 +196,7 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
 	if err := a.Start(); err != nil {
 		return err
 	}
+
 	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
 		defer must.Catch(&err)
 
@@ -188,11 +205,13 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
 		if c := bed.ConfigOK(nc); c.Status != "True" {
 			return fmt.Errorf("ConfigOK is %+v", c)
 		}
+
 		return b.Healthy(ctx)
 	})
 }
 
-// byHand measures the floor: the same kubelet, stopped and started with a new file.
+// byHand measures the floor: the same kubelet, stopped and started with a new
+// file.
 func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 	defer must.Catch(&err)
 
@@ -212,21 +231,25 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 		if kubelet != nil {
 			must.OK(terminate(kubelet))
 		}
+
 		args := []string{}
 		for _, arg := range b.Node.KubeletArgs() {
 			if !strings.HasPrefix(arg, "--config=") {
 				args = append(args, arg)
 			}
 		}
+
 		kubelet = exec.CommandContext(ctx, b.Node.KubeletPath(), append(args, "--config="+file)...)
 		must.OK(kubelet.Start())
 		since := begin
 		if i == 0 {
 			since = time.Time{}
 		}
+
 		up, gap := must.Get2(p.next(ctx, since))
 		t.add(i, up.Sub(begin), gap)
 	}
+
 	return t, nil
 }
 
@@ -234,6 +257,8 @@ func terminate(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+
 	_ = cmd.Wait() // the process has ended, whatever its exit status
+
 	return nil
 }

@@ -18,16 +18,19 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// waitingFor is how long the CPU time of a waiting agent is measured, whose resolution is a hundredth of a second.
+// waitingFor is how long the CPU time of a waiting agent is measured, whose
+// resolution is a hundredth of a second.
 const waitingFor = time.Minute
 
-// pair has the two agents of a node: the one of its init system, and a self-hosted one without its pod.
+// pair has the two agents of a node: the one of its init system, and a
+// self-hosted one without its pod.
 type pair struct {
 	bed        *bed.Bed
 	boot, self *bed.Agent
 }
 
-// handovers measures the time without a kubelet during a handover, and the cost of a waiting agent.
+// handovers measures the time without a kubelet during a handover, and the cost
+// of a waiting agent.
 func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	defer must.Catch(&err)
 
@@ -39,29 +42,34 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	var floors, there, back []time.Duration
 	failures := 0
 	for i := range runs + 1 { // the first one includes the agent's test of its dry runs
-		// The floor is measured in each round, because the load of the machine changes.
+		// The floor is measured in each round, because the load of the machine
+		// changes.
 		floor, err := byHand(ctx, h.bed, 1)
 		if err != nil {
 			return fmt.Errorf("the floor: %w", err)
 		}
+
 		toSelf, toBoot, failed, err := h.round(ctx, i == 0)
 		if err != nil {
 			return err
 		}
+
 		failures += failed
 		if i > 0 {
 			floors, there, back = append(floors, floor.downs...), append(there, toSelf), append(back, toBoot)
 		}
 	}
+
 	showGap("hand-over to the self-hosted", there, floors)
 	showGap("hand-over back to bootstrap", back, floors)
 	want := 2 * (runs + 1)
 	figures.PrintRow("hand-overs: times that the kubelet was away", fmt.Sprint(failures), "-", fmt.Sprintf("%d, once in each", want), failures == want)
+
 	return nil
 }
 
-// round hands the node over and back, and returns both gaps and the number of outages of the kubelet. It can measure the agents'
-// size in between.
+// round hands the node over and back, and returns both gaps and the number of
+// outages of the kubelet. It can measure the agents' size in between.
 func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int, err error) {
 	defer must.Catch(&err)
 
@@ -72,6 +80,7 @@ func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Durati
 	if toSelf, err = gap(ctx, p, h.self.Start); err != nil {
 		return 0, 0, 0, fmt.Errorf("to the self-hosted: %w", err)
 	}
+
 	must.OK(h.bootWaits(ctx))
 	if size {
 		must.OK(waiting(ctx, h.boot.Pid(), h.self.Pid()))
@@ -79,6 +88,7 @@ func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Durati
 	if toBoot, err = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }); err != nil {
 		return 0, 0, 0, fmt.Errorf("back to bootstrap: %w", err)
 	}
+
 	return toSelf, toBoot, p.failed(), h.boot.Stop(time.Minute)
 }
 
@@ -101,20 +111,25 @@ func (h *pair) agent(name string, flags ...string) (_ *bed.Agent, err error) {
 	a := must.Get(h.bed.Agent(append(flags,
 		"--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...))
 	a.Env, a.Log = append(a.Env, "RUNTIME_DIRECTORY="+dir), filepath.Join(h.bed.Node.Dir(), name+".log")
+
 	return a, nil
 }
 
-// gap measures how long the kubelet is away after an action on an agent. It returns when the other agent runs stably.
+// gap measures how long the kubelet is away after an action on an agent. It
+// returns when the other agent runs stably.
 func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) {
 	begin := time.Now()
 	if err := do(); err != nil {
 		return 0, err
 	}
+
 	_, down, err := p.next(ctx, begin)
+
 	return down, errors.Join(err, bed.Pause(ctx, time.Second))
 }
 
-// bootWaits restarts the bootstrap agent after its end, as its init system does, and returns when it waits for the lock.
+// bootWaits restarts the bootstrap agent after its end, as its init system
+// does, and returns when it waits for the lock.
 func (h *pair) bootWaits(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -123,20 +138,25 @@ func (h *pair) bootWaits(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	if code := h.boot.ExitCode(); code != 0 {
 		return fmt.Errorf("the bootstrap agent left with exit code %d, see %s", code, h.boot.Log)
 	}
+
 	must.OK(h.boot.Start())
 	must.OK(bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		if !lockfile.Waiting(h.boot.Pid()) {
 			return errors.New("the bootstrap agent does not wait for the lock")
 		}
+
 		return nil
 	}))
+
 	return bed.Pause(ctx, time.Second)
 }
 
-// waiting measures the size of a waiting agent, and of the agent that has the lock.
+// waiting measures the size of a waiting agent, and of the agent that has the
+// lock.
 func waiting(ctx context.Context, waiter, holder int) (err error) {
 	defer must.Catch(&err)
 
@@ -150,6 +170,7 @@ func waiting(ctx context.Context, waiter, holder int) (err error) {
 		cpu := must.Get(figures.CPUTime(a.pid))
 		before = append(before, cpu)
 	}
+
 	must.OK(bed.Pause(ctx, waitingFor))
 	for i, a := range agents {
 		cpu := must.Get(figures.CPUTime(a.pid))
@@ -158,5 +179,6 @@ func waiting(ctx context.Context, waiter, holder int) (err error) {
 		figures.PrintRow(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
 		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
 	}
+
 	return nil
 }

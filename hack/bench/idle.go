@@ -26,6 +26,7 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
 			if r.URL.Query().Get("watch") == "" {
 				requests.Add(1)
 			}
+
 			next.ServeHTTP(w, r)
 		})
 	}))
@@ -41,6 +42,7 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
 		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID) {
 			err = fmt.Errorf("last-known-good is %+v", nc.Status.LastKnownGood)
 		}
+
 		return err
 	}))
 	requestsBefore := requests.Load()
@@ -57,5 +59,6 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
 	figures.PrintRow("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
 	figures.PrintRow("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
 	figures.PrintRow("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
+
 	return nil
 }

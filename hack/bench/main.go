@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the agent's speed and size, and prints each figure beside a floor from the same run. Only a leak
-// of the agent makes it fail, because machines are noisy.
+// Command bench measures the agent's speed and size, and prints each figure
+// beside a floor from the same run. Only a leak of the agent makes it fail,
+// because machines are noisy.
 package main
 
 import (
@@ -34,6 +35,7 @@ func main() {
 	} else {
 		err = bench(ctx, *runs, *changed, *idle, *only)
 	}
+
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -63,6 +65,7 @@ func bench(ctx context.Context, runs, changed int, idle time.Duration, only stri
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
+
 	return nil
 }
 

@@ -23,8 +23,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// memory measures how much memory the agent holds after many changes, beside what it held after the first one. It fails if the agent
-// leaks descriptors, threads, goroutines or files.
+// memory measures how much memory the agent holds after many changes, beside
+// what it held after the first one. It fails if the agent leaks descriptors,
+// threads, goroutines or files.
 func memory(ctx context.Context, b *bed.Bed, changes int) (err error) {
 	defer must.Catch(&err)
 
@@ -51,6 +52,7 @@ func memory(ctx context.Context, b *bed.Bed, changes int) (err error) {
 			first = must.Get(figures.OwnMemory(a.Pid()))
 		}
 	}
+
 	own := must.Get(figures.OwnMemory(a.Pid()))
 	rss, _ := must.Get2(figures.Memory(a.Pid()))
 	what := fmt.Sprintf("after %d changes: ", changes)
@@ -66,6 +68,7 @@ func memory(ctx context.Context, b *bed.Bed, changes int) (err error) {
 			err = errors.Join(err, fmt.Errorf("after %d changes: %d %s, and %d before", changes, late[name], name, early[name]))
 		}
 	}
+
 	return err
 }
 
@@ -82,7 +85,9 @@ func counts(ctx context.Context, a *bed.Agent) (_ map[string]int, err error) {
 		if errors.Is(err, fs.ErrNotExist) || strings.Contains(path, "/dryrun-") { // of a dry run that has ended or runs
 			return nil
 		}
+
 		out["files in the state directory"]++
+
 		return err
 	}))
 	request := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Listen+"/metrics", nil))
@@ -91,5 +96,6 @@ func counts(ctx context.Context, a *bed.Agent) (_ map[string]int, err error) {
 	_, rest, _ := strings.Cut(string(must.Get(io.ReadAll(answer.Body))), "\ngo_goroutines ")
 	line, _, _ := strings.Cut(rest, "\n")
 	out["goroutines"] = must.Get(strconv.Atoi(line))
+
 	return out, nil
 }

@@ -9,27 +9,31 @@ import (
 	"time"
 )
 
-// sighting is the state of a pod that was seen at a time. A pod that is gone was deleted: it has no endpoint.
+// sighting is the state of a pod that was seen at a time. A pod that is gone
+// was deleted: it has no endpoint.
 type sighting struct {
 	at    time.Time
 	ready bool
 	gone  bool
 }
 
-// readiness is what a watch of pods has shown, by the pods' names: the kubelet may delete the mirror pod of a static pod and create it
-// again, which is the same pod for a Service.
+// readiness is what a watch of pods has shown, by the pods' names: the kubelet
+// may delete the mirror pod of a static pod and create it again, which is the
+// same pod for a Service.
 type readiness map[string][]sighting
 
 // see adds an event of a watch.
 func (r readiness) see(name string, s sighting) { r[name] = append(r[name], s) }
 
-// list adds all pods that exist, when a watch starts. Changes that happened since the previous watch ended count from now on.
+// list adds all pods that exist, when a watch starts. Changes that happened
+// since the previous watch ended count from now on.
 func (r readiness) list(at time.Time, pods map[string]sighting) {
 	for _, name := range slices.Collect(maps.Keys(r)) {
 		if _, ok := pods[name]; !ok && !r[name][len(r[name])-1].gone {
 			r.see(name, sighting{at: at, gone: true})
 		}
 	}
+
 	for name, s := range pods {
 		s.at = at
 		r.see(name, s)
@@ -63,11 +67,12 @@ func (r readiness) cost(names []string, from, to time.Time) cost {
 	for _, name := range names {
 		sum.add(costOfPod(r[name], from, to))
 	}
+
 	return sum
 }
 
-// costOfPod returns what a period cost one pod. A pod that is deleted counts until its deletion, or if a pod of that name follows,
-// until that is Ready.
+// costOfPod returns what a period cost one pod. A pod that is deleted counts
+// until its deletion, or if a pod of that name follows, until that is Ready.
 func costOfPod(all []sighting, from, to time.Time) cost {
 	next := slices.IndexFunc(all, func(s sighting) bool { return s.at.After(from) })
 	if next < 0 {
@@ -76,6 +81,7 @@ func costOfPod(all []sighting, from, to time.Time) cost {
 	if next == 0 || all[next-1].gone {
 		return cost{}
 	}
+
 	last := all[next-1]
 	last.at = from
 	c := cost{pods: 1}
@@ -86,6 +92,7 @@ func costOfPod(all []sighting, from, to time.Time) cost {
 			c.lost = 1
 			c.longest = max(c.longest, d)
 		}
+
 		if d >= time.Second {
 			c.long = 1
 		}
@@ -94,19 +101,23 @@ func costOfPod(all []sighting, from, to time.Time) cost {
 		if s.at.After(to) {
 			break
 		}
+
 		switch {
 		case last.ready && !s.ready:
 			since = s.at
 		case !last.ready && s.ready:
 			end(s.at)
 		}
+
 		last = s
 	}
+
 	switch {
 	case last.gone:
 		end(last.at)
 	case !last.ready:
 		end(to)
 	}
+
 	return c
 }

@@ -21,13 +21,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// statusGate is a deprecated gate of 1.35 and later. With it, a starting kubelet sets containers not ready, as up to 1.34.
+// statusGate is a deprecated gate of 1.35 and later. With it, a starting
+// kubelet sets containers not ready, as up to 1.34.
 const statusGate = "ChangeContainerStatusOnKubeletRestart"
 
 // firstMinute is how long requests are counted.
 const firstMinute = time.Minute
 
-// auditPolicy makes the API server log each request of the node's identity when it is received, so that a watch counts when it starts.
+// auditPolicy makes the API server log each request of the node's identity when
+// it is received, so that a watch counts when it starts.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted, ResponseComplete]
@@ -47,10 +49,12 @@ func (v variant) String() string {
 	if v.gate {
 		return v.version + ", gate on"
 	}
+
 	return v.version
 }
 
-// variants returns the kubelets that a list of versions or "all" names, the oldest first.
+// variants returns the kubelets that a list of versions or "all" names, the
+// oldest first.
 func variants(ctx context.Context, versions string) (_ []variant, err error) {
 	defer must.Catch(&err)
 
@@ -63,29 +67,36 @@ func variants(ctx context.Context, versions string) (_ []variant, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("run `make tools`: %s: %w", path, err)
 		}
+
 		v := variant{path: path, version: strings.TrimSpace(strings.TrimPrefix(string(raw), "Kubernetes "))}
 		if versions != "all" && !slices.Contains(strings.Split(versions, ","), v.version) {
 			continue
 		}
+
 		var minor int
 		if _, err := fmt.Sscanf(v.version, "v1.%d.", &minor); err != nil {
 			return nil, fmt.Errorf("%s has version %q: %w", path, v.version, err)
 		}
+
 		out = append(out, v)
 		if minor >= 35 {
 			v.gate = true
 			out = append(out, v)
 		}
 	}
+
 	if len(out) == 0 {
 		return nil, fmt.Errorf("there is no kubelet %s in %s", versions, tools)
 	}
+
 	slices.SortStableFunc(out, func(a, b variant) int { return strings.Compare(a.version, b.version) })
+
 	return out, nil
 }
 
-// restarts measures what a restart of each kubelet costs its pods and the API server. The floor of a change by evenkeel is a plain
-// restart: the same kubelet without an agent, stopped and started again.
+// restarts measures what a restart of each kubelet costs its pods and the API
+// server. The floor of a change by evenkeel is a plain restart: the same
+// kubelet without an agent, stopped and started again.
 func restarts(ctx context.Context, versions string, pods, rounds int) (err error) {
 	defer must.Catch(&err)
 
@@ -98,6 +109,7 @@ func restarts(ctx context.Context, versions string, pods, rounds int) (err error
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program of the pods: %w\n%s", err, out)
 	}
+
 	fmt.Printf("%d pods with probes and a static pod, %d processors\n\n", pods, runtime.NumCPU())
 	var found []measurement
 	for _, v := range all {
@@ -109,9 +121,12 @@ func restarts(ctx context.Context, versions string, pods, rounds int) (err error
 			printRestarts(found)
 			return fmt.Errorf("%s: %w", v, err)
 		}
+
 		fmt.Fprintf(os.Stderr, "%s: measured in %.0f s\n", v, time.Since(began).Seconds())
 	}
+
 	printRestarts(found)
+
 	return nil
 }
 
@@ -172,17 +187,22 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 			if kubelet, err = r.startKubelet(ctx); err != nil {
 				return err
 			}
+
 			_, _, err = p.next(ctx, begin)
+
 			return err
 		}))
 		found = append(found, m)
 	}
+
 	must.OK(terminate(kubelet))
 	changed, err := r.changeByAgent(ctx)
+
 	return append(found, changed...), err
 }
 
-// configure writes the node's own configuration: intervals of the status as on a real node, and the gate.
+// configure writes the node's own configuration: intervals of the status as on
+// a real node, and the gate.
 func (r *restartRun) configure() (err error) {
 	defer must.Catch(&err)
 
@@ -190,7 +210,9 @@ func (r *restartRun) configure() (err error) {
 	if r.variant.gate {
 		changes["featureGates"] = map[string]bool{statusGate: true}
 	}
+
 	data := must.Get(r.bed.Config(changes))
+
 	return os.WriteFile(r.bed.Node.KubeletConfig(), []byte(data), 0o644)
 }
 
@@ -202,6 +224,7 @@ func (r *restartRun) startKubelet(ctx context.Context) (_ *exec.Cmd, err error) 
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, r.bed.Node.KubeletPath(), r.bed.Node.KubeletArgs()...)
 	cmd.Stdout, cmd.Stderr = log, log
+
 	return cmd, cmd.Start()
 }
 
@@ -220,14 +243,16 @@ func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, er
 		}))
 		found = append(found, m)
 	}
+
 	return found, nil
 }
 
-// settled is how long all pods are Ready before a restart. A kubelet of 1.35 or later sets containers not ready that started less than
-// 10 s before it.
+// settled is how long all pods are Ready before a restart. A kubelet of 1.35 or
+// later sets containers not ready that started less than 10 s before it.
 const settled = 15 * time.Second
 
-// period measures from a restart until a minute has passed and all pods are Ready again.
+// period measures from a restart until a minute has passed and all pods are
+// Ready again.
 func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) error) (_ measurement, err error) {
 	defer must.Catch(&err)
 
@@ -242,14 +267,17 @@ func (r *restartRun) period(ctx context.Context, what string, restart func(*puls
 	if err != nil {
 		return measurement{}, fmt.Errorf("%s: %w", what, err)
 	}
+
 	must.OK(bed.Pause(ctx, time.Until(begin.Add(firstMinute))))
 	if err := r.pods.becomeReady(ctx); err != nil {
 		return measurement{}, fmt.Errorf("after %s: %w", what, err)
 	}
+
 	m.cost = r.pods.cost(begin, time.Now())
 	must.OK(r.audit.Read())
 	for _, n := range r.audit.Count(begin, begin.Add(firstMinute), func(q *auditlog.Request) bool { return q.Program == "kubelet" }) {
 		m.requests += n
 	}
+
 	return m, nil
 }

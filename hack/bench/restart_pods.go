@@ -29,7 +29,8 @@ const serveImage = "evenkeel.dev/serve:1"
 // podClass is a kind of probed pod. Periods are in seconds; 0: no such probe.
 type podClass struct{ readiness, startup int32 }
 
-// podClasses are the classes of pods from the API. There are as many pods of each.
+// podClasses are the classes of pods from the API. There are as many pods of
+// each.
 var podClasses = []podClass{
 	{readiness: 1}, {readiness: 10}, {readiness: 30}, {readiness: 10, startup: 10},
 }
@@ -39,6 +40,7 @@ func (c podClass) pod(name string) *corev1.Pod {
 		if period == 0 {
 			return nil
 		}
+
 		return &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}},
 			PeriodSeconds: period,
@@ -83,12 +85,15 @@ func createPods(ctx context.Context, b *bed.Bed, count int) (_ *probedPods, err 
 		must.Get(b.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}))
 		p.names = append(p.names, pod.Name)
 	}
+
 	raw := must.Get(yaml.Marshal(podClass{readiness: 10}.pod("static")))
 	p.names = append(p.names, "static-"+p.node) // its mirror pod
+
 	return p, os.WriteFile(filepath.Join(b.Node.Dir(), "manifests", "static.yaml"), raw, 0o644)
 }
 
-// watch records the pods' readiness until ctx ends. An ended watch is started again.
+// watch records the pods' readiness until ctx ends. An ended watch is started
+// again.
 func (p *probedPods) watch(ctx context.Context) {
 	pods := p.kube.CoreV1().Pods(metav1.NamespaceDefault)
 	for ; ctx.Err() == nil; _ = bed.Pause(ctx, 100*time.Millisecond) {
@@ -97,10 +102,12 @@ func (p *probedPods) watch(ctx context.Context) {
 		if err != nil {
 			continue
 		}
+
 		states := map[string]sighting{}
 		for i := range list.Items {
 			states[list.Items[i].Name] = stateOf(&list.Items[i])
 		}
+
 		p.mu.Lock()
 		p.seen.list(time.Now(), states)
 		p.mu.Unlock()
@@ -109,20 +116,24 @@ func (p *probedPods) watch(ctx context.Context) {
 		if err != nil {
 			continue
 		}
+
 		for event := range w.ResultChan() {
 			pod, ok := event.Object.(*corev1.Pod)
 			if !ok {
 				break // the server ends the watch with a Status
 			}
+
 			s := stateOf(pod)
 			if event.Type == watch.Deleted {
 				s = sighting{gone: true}
 			}
+
 			s.at = time.Now()
 			p.mu.Lock()
 			p.seen.see(pod.Name, s)
 			p.mu.Unlock()
 		}
+
 		w.Stop()
 	}
 }
@@ -133,6 +144,7 @@ func stateOf(pod *corev1.Pod) (s sighting) {
 			s.ready = c.Status == corev1.ConditionTrue
 		}
 	}
+
 	return s
 }
 
@@ -147,9 +159,11 @@ func (p *probedPods) becomeReady(ctx context.Context) error {
 				missing = append(missing, name)
 			}
 		}
+
 		if len(missing) > 0 {
 			return fmt.Errorf("not Ready: %s, the first is %s", printable.Count(len(missing), "pod"), missing[0])
 		}
+
 		return nil
 	})
 }

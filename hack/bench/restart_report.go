@@ -5,7 +5,8 @@ package main
 
 import "fmt"
 
-// printRestarts prints what each restart costs, as a table in Markdown. The floor of a change is the kubelet's plain restart.
+// printRestarts prints what each restart costs, as a table in Markdown. The
+// floor of a change is the kubelet's plain restart.
 func printRestarts(all []measurement) {
 	fmt.Println("| kubelet | restart | pods that lost Ready | for 1 s or more | longest | requests of the kubelet in the first minute |")
 	fmt.Println("|---|---|---|---|---|---|")

@@ -1,8 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchfleet measures evenkeel-controller with a fleet of hollow nodes: what a rollout costs the API server, how soon all nodes
-// are done, how large the controller grows, how long a plan takes. It ends with an error if a limit is exceeded.
+// Command benchfleet measures evenkeel-controller with a fleet of hollow nodes:
+// what a rollout costs the API server, how soon all nodes are done, how large
+// the controller grows, how long a plan takes. It ends with an error if a limit
+// is exceeded.
 package main
 
 import (
@@ -87,24 +89,29 @@ func (b *bench) run(ctx context.Context, only string) error {
 	if b.nodes < 1 {
 		return errors.New("-nodes must be at least 1")
 	}
+
 	named := strings.Split(only, ",")
 	for _, name := range named {
 		if only != "" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("-only=%s: there is no part %q", only, name)
 		}
 	}
+
 	fmt.Printf("evenkeel-controller: %d nodes, %d processors, %s\n", b.nodes, runtime.NumCPU(), runtime.Version())
 	for _, p := range parts {
 		if only == "" && !p.usual || only != "" && !slices.Contains(named, p.name) {
 			continue
 		}
+
 		fmt.Printf("\n%s\n", p.name)
 		if err := p.run(b, ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
+
 	if len(b.over) > 0 {
 		return fmt.Errorf("over their limits: %q", b.over)
 	}
+
 	return nil
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// growth measures the controller's memory with realistic Nodes and NodeConfigs. A paused rollout makes the controller read all of
-// them.
+// growth measures the controller's memory with realistic Nodes and NodeConfigs.
+// A paused rollout makes the controller read all of them.
 func (b *bench) growth(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -38,6 +38,7 @@ func (b *bench) growth(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+
 	w.large = b.nodes > largeNodes
 	o := &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: "paused"},
@@ -55,6 +56,7 @@ func (b *bench) growth(ctx context.Context) (err error) {
 	note("controller: memory half a minute later", "%s, of it %s of its file", figures.MiB(l.now), figures.MiB(l.program))
 	note("controller: everything was seen after", "%s", seconds(l.started))
 	note("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
+
 	return w.storage(ctx, nodeName(0))
 }
 
@@ -70,7 +72,8 @@ type looked struct {
 // planDuration is the controller's metric of the time of a plan.
 const planDuration = "evenkeel_controller_plan_duration_seconds"
 
-// look starts a controller, waits until it has read everything, and lets it plan for half a minute.
+// look starts a controller, waits until it has read everything, and lets it
+// plan for half a minute.
 func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (l looked, err error) {
 	defer must.Catch(&err)
 
@@ -85,6 +88,7 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 		if int(o.Status.Nodes.Selected) != nodes {
 			return fmt.Errorf("%d of %s are selected: %s", o.Status.Nodes.Selected, printable.Count(nodes, "node"), o.Status.Message)
 		}
+
 		return nil
 	}, c.Done))
 	for i := range 30 { // meanwhile the runtime returns free memory to the kernel
@@ -93,6 +97,7 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
 		must.OK(w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)))
 	}
+
 	l.now, l.most = must.Get2(figures.Memory(c.Pid()))
 	l.program = must.Get(figures.FileMemory(c.Pid()))
 	answer := must.Get(http.Get("http://" + metrics + "/metrics"))
@@ -100,6 +105,7 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 	text := must.Get(io.ReadAll(answer.Body))
 	l.plans = sum(text, planDuration+"_count")
 	l.plan = time.Duration(sum(text, planDuration+"_sum") / l.plans * float64(time.Second))
+
 	return l, nil
 }
 
@@ -132,6 +138,7 @@ func (w *world) populate(ctx context.Context, i int) (err error) {
 			Message: "using current (UID: " + string(ref.UID) + "): all checks passed", LastTransitionTime: metav1.Now(), ObservedGeneration: 1,
 		}},
 	}
+
 	return w.admin.Status().Update(ctx, nc)
 }
 
@@ -154,14 +161,17 @@ func realisticNode(name string, i int) *corev1.Node {
 		if c == corev1.NodeReady {
 			status = corev1.ConditionTrue
 		}
+
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
 			Type: c, Status: status, Reason: "Kubelet" + string(c), Message: "kubelet says so of " + string(c), LastHeartbeatTime: now, LastTransitionTime: now,
 		})
 	}
+
 	n.Status.Capacity = corev1.ResourceList{}
 	for name, amount := range map[corev1.ResourceName]string{"cpu": "16", "memory": "65843040Ki", "pods": "110", "ephemeral-storage": "203056560Ki", "hugepages-2Mi": "0"} {
 		n.Status.Capacity[name] = resource.MustParse(amount)
 	}
+
 	n.Status.Allocatable = n.Status.Capacity
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		KubeletVersion: "v1.36.3", Architecture: "amd64", OperatingSystem: "linux", KernelVersion: "6.12.0-1-amd64", OSImage: "A Distribution 12",
@@ -173,5 +183,6 @@ func realisticNode(name string, i int) *corev1.Node {
 			Names: []string{repository + "@sha256:" + strings.Repeat("0123456789abcdef", 4), fmt.Sprintf("%s:v1.%d", repository, image)}, SizeBytes: 123456789,
 		})
 	}
+
 	return n
 }

@@ -47,6 +47,7 @@ func (b *bench) plans(ctx context.Context) error {
 				LastKnownGood: &v1alpha1.ConfigRevision{UID: r.ConfigMapRef.UID, SHA256: r.ConfigMapRef.SHA256},
 			}
 		}
+
 		return nodes
 	}
 	pending, done := on(good), on(target)
@@ -79,14 +80,17 @@ func (b *bench) plans(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+
 		moves := 0
 		took := measure(runs, func() { moves = len(rollout.Plan(c.in, c.nodes).Moves) })
 		if moves != c.moves {
 			return fmt.Errorf("the plan %s has %d moves, want %d: it is not what was to be measured", c.what, moves, c.moves)
 		}
+
 		text := fmt.Sprintf("%s (%.0f x one pass)", tenths(took), took.Seconds()/floor.Seconds())
 		b.limited("Plan: "+c.what, text, tenths(maxPlan), took > maxPlan)
 	}
+
 	return nil
 }
 
@@ -97,6 +101,7 @@ func measure(runs int, do func()) time.Duration {
 		do()
 		took = append(took, time.Since(begin))
 	}
+
 	return figures.Median(took)
 }
 

@@ -19,8 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// preflight asks all agents about a configuration that no node has had. The fleet is at rest, so that every write of a
-// NodeConfig is a request or an answer.
+// preflight asks all agents about a configuration that no node has had. The
+// fleet is at rest, so that every write of a NodeConfig is a request or an
+// answer.
 func (b *bench) preflight(ctx context.Context, f *fleet) (err error) {
 	defer must.Catch(&err)
 
@@ -40,6 +41,7 @@ func (b *bench) preflight(ctx context.Context, f *fleet) (err error) {
 		if o.Status.Phase != v1alpha1.PreflightComplete {
 			return fmt.Errorf("the preflight is %s: %s", o.Status.Phase, o.Status.Message)
 		}
+
 		return nil
 	}, c.Done))
 	took := time.Since(begin)
@@ -47,6 +49,7 @@ func (b *bench) preflight(ctx context.Context, f *fleet) (err error) {
 	if int(r.Accepted+r.Unknown) != f.nodes {
 		return fmt.Errorf("%d of %s accept: %+v", r.Accepted, printable.Count(f.nodes, "node"), r)
 	}
+
 	must.OK(f.quiet(ctx))
 	_, most := must.Get2(figures.Memory(c.Pid()))
 	counts := f.audit.Count(begin, time.Now(), written)
@@ -57,10 +60,12 @@ func (b *bench) preflight(ctx context.Context, f *fleet) (err error) {
 			writes += counts[k]
 		}
 	}
+
 	per := float64(writes) / float64(f.nodes)
 	b.limited("preflight: API writes per node", fmt.Sprintf("%.3f", per), fmt.Sprint(maxAsked), per > maxAsked)
 	b.limited("preflight: nodes that could not tell", fmt.Sprint(r.Unknown), "0", r.Unknown > 0)
 	b.limitMemory("controller: most memory in a preflight (VmHWM)", most, f.nodes)
 	b.limited("preflight: created to the last answer", seconds(took), seconds(maxAsking), took > maxAsking && f.nodes <= memoryNodes)
+
 	return f.admin.Delete(ctx, o)
 }

@@ -19,13 +19,15 @@ import (
 // child is a running program that dies with this process.
 type child struct{ *localcluster.Process }
 
-// start starts a program with its output in a file, and with further environment variables.
+// start starts a program with its output in a file, and with further
+// environment variables.
 func start(log string, env []string, argv ...string) (*child, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	// SIGTERM, so that the program can clean up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	p, err := localcluster.StartProcess(filepath.Base(argv[0]), log, cmd)
+
 	return &child{p}, err
 }
 
@@ -35,6 +37,7 @@ func (c *child) says(ctx context.Context, text string, within time.Duration) err
 		if !strings.Contains(c.Said(), text) {
 			return fmt.Errorf("%s has not said %q; its last words: %s", c.Name, text, c.Tail())
 		}
+
 		return nil
 	}, c.Done)
 }
@@ -45,6 +48,7 @@ func (c *child) stop() error {
 	if state := c.Cmd.ProcessState; !state.Success() {
 		return fmt.Errorf("%s: %s: %s", c.Name, state, c.Tail())
 	}
+
 	return nil
 }
 
@@ -59,6 +63,7 @@ func eventually(ctx context.Context, within, every time.Duration, try func() err
 		if err == nil {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), err)

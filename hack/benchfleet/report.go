@@ -33,7 +33,8 @@ func note(what, format string, args ...any) {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// report prints the cost of a rollout with the usual budget, and of what is at rest after it.
+// report prints the cost of a rollout with the usual budget, and of what is at
+// rest after it.
 func (b *bench) report(ctx context.Context, f *fleet, p phase) (err error) {
 	defer must.Catch(&err)
 
@@ -50,15 +51,19 @@ func (b *bench) report(ctx context.Context, f *fleet, p phase) (err error) {
 		now, most := must.Get2(figures.Memory(f.servers[server]))
 		note("memory of "+server, "%s, at most %s", figures.MiB(now), figures.MiB(most))
 	}
+
 	var shares []string
 	for _, name := range slices.Sorted(maps.Keys(p.idle)) {
 		shares = append(shares, fmt.Sprintf("%s %.4f", name, p.idle[name].Seconds()/b.idle.Seconds()))
 	}
+
 	note("at rest: of a processor", "%s over %s", strings.Join(shares, ", "), b.idle)
+
 	return f.storage(ctx, "hollow-0")
 }
 
-// storage prints the size of stored objects: the API server stores custom resources as JSON.
+// storage prints the size of stored objects: the API server stores custom
+// resources as JSON.
 func (w *world) storage(ctx context.Context, nodeConfig string) (err error) {
 	defer must.Catch(&err)
 
@@ -66,10 +71,12 @@ func (w *world) storage(ctx context.Context, nodeConfig string) (err error) {
 	note("stored: a NodeConfig", "%d bytes", len(raw))
 	raw = must.Get(w.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx))
 	note("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(sum(raw, "apiserver_storage_size_bytes"))))
+
 	return nil
 }
 
-// sum adds the values of a metric with these labels, from the text format of Prometheus.
+// sum adds the values of a metric with these labels, from the text format of
+// Prometheus.
 func sum(text []byte, name string, labels ...string) (total float64) {
 	for line := range strings.Lines(string(text)) {
 		rest, ok := strings.CutPrefix(line, name)
@@ -80,6 +87,7 @@ func sum(text []byte, name string, labels ...string) (total float64) {
 			total += n
 		}
 	}
+
 	return total
 }
 
@@ -95,10 +103,12 @@ func (b *bench) limitMemory(what string, most int64, nodes int) {
 			break
 		}
 	}
+
 	b.limited(what, figures.MiB(most), limit, over)
 }
 
-// usage prints the time of a change, what the programs used, and how long kubelets took.
+// usage prints the time of a change, what the programs used, and how long
+// kubelets took.
 func (b *bench) usage(what string, nodes int, p phase) {
 	each := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000/float64(nodes)) }
 	note(what+": all nodes are done after", "%s, %s per node", seconds(p.settled), each(p.settled))
@@ -106,12 +116,14 @@ func (b *bench) usage(what string, nodes int, p phase) {
 	for _, name := range slices.Sorted(maps.Keys(p.used)) {
 		parts = append(parts, name+" "+each(p.used[name]))
 	}
+
 	note(what+": CPU per node", "%s", strings.Join(parts, ", "))
 	note(what+": assignment to healthy kubelet (50%, 95%, 99%, most)", "%s", spread(p.healthy))
 }
 
-// writes prints the number of writes in a rollout, from the audit log. What the API server refused because of its load changed nothing,
-// and is counted separately.
+// writes prints the number of writes in a rollout, from the audit log. What the
+// API server refused because of its load changed nothing, and is counted
+// separately.
 func (b *bench) writes(fleet int, p phase) {
 	nodes := float64(fleet)
 	writes, progress, events, own, no := 0, 0, 0, 0, 0
@@ -137,8 +149,10 @@ func (b *bench) writes(fleet int, p phase) {
 			writes += n
 			no += p.refused[k]
 		}
+
 		note("  "+label(k), "%9d  %.3f per node, %s, %d refused", n, float64(n)/nodes, whose, p.refused[k])
 	}
+
 	for _, count := range []struct {
 		what string
 		n    int
@@ -147,6 +161,7 @@ func (b *bench) writes(fleet int, p phase) {
 		per := float64(count.n) / nodes
 		b.limited(count.what, fmt.Sprintf("%.3f", per), fmt.Sprint(count.most), per > count.most)
 	}
+
 	note("writes and Events that the API server refused", "%d", no)
 	note("the controller's own writes, Events included", "%d, %.2f per second", own, float64(own)/p.settled.Seconds())
 }

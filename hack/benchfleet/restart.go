@@ -17,8 +17,10 @@ import (
 
 const outage = 25 * time.Second // every back-off reaches its maximum
 
-// restarts measures after what time the agents of all nodes watch their NodeConfig again, and the controller sees everything, when the
-// API server comes back. The controller has no lease: a controller that loses its lease is restarted by its Deployment.
+// restarts measures after what time the agents of all nodes watch their
+// NodeConfig again, and the controller sees everything, when the API server
+// comes back. The controller has no lease: a controller that loses its lease is
+// restarted by its Deployment.
 func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 	defer must.Catch(&err)
 
@@ -39,6 +41,7 @@ func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 		if sees == 0 && localcluster.Probe(ctx, "http://"+probes+"/readyz") == nil {
 			sees = time.Since(begin)
 		}
+
 		raw := must.Get(f.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx))
 		watches := sum(raw, "apiserver_longrunning_requests", `resource="nodeconfigs"`, `verb="WATCH"`)
 		if watch == 0 && int(watches)-others >= f.nodes {
@@ -47,9 +50,11 @@ func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 		if sees == 0 || watch == 0 {
 			return fmt.Errorf("%.0f of %s watch their NodeConfig; the controller is ready after %s", watches-others, printable.Count(f.nodes, "agent"), sees)
 		}
+
 		return nil
 	}, c.Done))
 	note("all agents watch again after", "%s", seconds(watch))
 	note("controller sees everything after", "%s", seconds(sees))
+
 	return nil
 }

@@ -46,12 +46,14 @@ type fleet struct {
 const (
 	unlimited = "100%"
 	usual     = "10%" // at most usualNodes
-	// usualNodes is what an API server on two processors can serve within some seconds. A trial of 2 s does not spread the load as one of
-	// 10 minutes does: with 500 nodes, some requests are refused.
+	// usualNodes is what an API server on two processors can serve within some
+	// seconds. A trial of 2 s does not spread the load as one of 10 minutes
+	// does: with 500 nodes, some requests are refused.
 	usualNodes = 200
 )
 
-// afterStart is a little longer than the time after which an agent writes its status once more.
+// afterStart is a little longer than the time after which an agent writes its
+// status once more.
 const afterStart = 35 * time.Second
 
 // phase is a change of the whole fleet.
@@ -67,7 +69,8 @@ type phase struct {
 	idle    cpuTime // at rest, after the change
 }
 
-// rollout measures a rollout with the usual budget, the same change by hand, and a preflight.
+// rollout measures a rollout with the usual budget, the same change by hand,
+// and a preflight.
 func (b *bench) rollout(ctx context.Context, f *fleet) (err error) {
 	defer must.Catch(&err)
 
@@ -77,11 +80,13 @@ func (b *bench) rollout(ctx context.Context, f *fleet) (err error) {
 	hand := must.Get(f.byHand(ctx, f.usualBudget()))
 	b.usage("by hand", f.nodes, hand)
 	b.ratio("a rollout", rolled, hand, maxRatio)
+
 	return b.preflight(ctx, f)
 }
 
-// atOnce measures a rollout to all nodes at once, and the same change by hand. Each has a new cluster: nodes that are late with one
-// change would disturb the next.
+// atOnce measures a rollout to all nodes at once, and the same change by hand.
+// Each has a new cluster: nodes that are late with one change would disturb the
+// next.
 func (b *bench) atOnce(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -91,6 +96,7 @@ func (b *bench) atOnce(ctx context.Context) (err error) {
 
 		must.Get(f.roll(ctx, usual, 0))
 		hand, err = f.byHand(ctx, f.nodes)
+
 		return err
 	}))
 	must.OK(b.withFleet(ctx, func(ctx context.Context, f *fleet) (err error) {
@@ -98,15 +104,18 @@ func (b *bench) atOnce(ctx context.Context) (err error) {
 
 		must.Get(f.roll(ctx, usual, 0))
 		rolled, err = f.roll(ctx, unlimited, 0)
+
 		return err
 	}))
 	b.usage("by hand, all at once", b.nodes, hand)
 	b.usage("a rollout to all at once", b.nodes, rolled)
 	b.ratio("a rollout to all at once", rolled, hand, maxCrowd)
+
 	return nil
 }
 
-// ratio prints the time of a rollout as a multiple of that of the same change by hand.
+// ratio prints the time of a rollout as a multiple of that of the same change
+// by hand.
 func (b *bench) ratio(what string, rolled, hand phase, most float64) {
 	ratio := rolled.settled.Seconds() / hand.settled.Seconds()
 	b.limited(what+": time, over patching by hand", fmt.Sprintf("%.2f x", ratio), fmt.Sprintf("%.1f x", most), ratio > most)
@@ -126,10 +135,12 @@ func (f *fleet) handMade(ctx context.Context) (v1alpha1.ConfigMapReference, erro
 		Immutable:  new(true), Data: map[string]string{"kubelet": data},
 	}
 	err := f.admin.Create(ctx, cm)
+
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}, err
 }
 
-// byHand assigns a payload to every node, to at most so many at a time, and waits for the agents' reports.
+// byHand assigns a payload to every node, to at most so many at a time, and
+// waits for the agents' reports.
 func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
 	defer must.Catch(&err)
 
@@ -146,14 +157,17 @@ func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
 		if failed = f.assignAll(ctx, ref, nodes, waiting[:n]); failed != nil || done == f.nodes {
 			return nil
 		}
+
 		waiting = waiting[n:]
 		if time.Since(printed) > time.Minute {
 			printed = time.Now()
 			note("", "%d nodes are done by hand after %s", done, seconds(time.Since(begin)))
 		}
+
 		return fmt.Errorf("%d of %s are done", done, printable.Count(f.nodes, "node"))
 	}, nil)
 	must.OK(cmp.Or(failed, err))
+
 	return f.end(ctx, begin, before, nil)
 }
 
@@ -164,7 +178,8 @@ func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference, 
 	return cmp.Or(ctx.Err(), cmp.Or(errs...))
 }
 
-// assign makes the controller's write. It repeats a request that an overloaded API server did not carry out.
+// assign makes the controller's write. It repeats a request that an overloaded
+// API server did not carry out.
 func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) (err error) {
 	defer must.Catch(&err)
 
@@ -172,6 +187,7 @@ func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha
 	if s := known.spec.ConfigSource; s != nil {
 		by.Previous = &v1alpha1.PreviousSource{ConfigMapRef: *s.ConfigMapRef, Rollout: s.RolloutRef.Name, Revision: s.RolloutRef.Revision, Attempt: 1}
 	}
+
 	patch := must.Get(json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": known.uid},
 		{"op": "test", "path": "/metadata/generation", "value": known.generation},
@@ -183,11 +199,13 @@ func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha
 		if err == nil || !overloaded(err) {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return err
 		case <-time.After(time.Second):
 		}
+
 		// The API server may have carried out a request that it did not answer.
 		if f.admin.Get(ctx, client.ObjectKeyFromObject(nc), nc) == nil && nc.Generation > known.generation {
 			return nil
@@ -210,7 +228,9 @@ func (f *fleet) newRollout(budget string) *v1alpha1.NodeConfigRollout {
 	if budget == usual {
 		most = intstr.FromInt(f.usualBudget())
 	}
+
 	data := f.kubelet()
+
 	return &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
 		Spec: v1alpha1.NodeConfigRolloutSpec{
@@ -222,7 +242,8 @@ func (f *fleet) newRollout(budget string) *v1alpha1.NodeConfigRollout {
 	}
 }
 
-// roll rolls a configuration out in one step, with a new controller, and then measures the idle controller.
+// roll rolls a configuration out in one step, with a new controller, and then
+// measures the idle controller.
 func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase, err error) {
 	defer must.Catch(&err)
 
@@ -239,6 +260,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 		if o.Status.Phase != v1alpha1.RolloutComplete || int(o.Status.Nodes.Updated) != f.nodes {
 			return fmt.Errorf("the rollout is %s, %d updated: %s", o.Status.Phase, o.Status.Nodes.Updated, o.Status.Message)
 		}
+
 		return nil
 	}, c.Done))
 	p = must.Get(f.end(ctx, begin, before, c))
@@ -247,6 +269,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 	must.OK(bed.Pause(ctx, idle))
 	p.idle = since(before, must.Get(f.spent(f.hollow, c)))
 	p.now, p.most = must.Get2(figures.Memory(c.Pid()))
+
 	return p, f.admin.Delete(ctx, o)
 }
 
@@ -261,14 +284,17 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, c *chi
 	if c != nil {
 		children = append(children, c)
 	}
+
 	p.used = since(before, must.Get(f.spent(children...)))
 	p.counts = f.audit.Count(begin, end, written)
 	p.healthy = untilHealthy(f.audit.Requests, begin)
 	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !written(r) })
+
 	return p, nil
 }
 
-// written reports whether a request is a write that the API server did not refuse because of its load: such a request changes nothing.
+// written reports whether a request is a write that the API server did not
+// refuse because of its load: such a request changes nothing.
 func written(r *auditlog.Request) bool { return r.Write() && r.Code != http.StatusTooManyRequests }
 
 // since returns what was used after the first of two measurements.
@@ -276,6 +302,7 @@ func since(before, after cpuTime) cpuTime {
 	for name := range after {
 		after[name] -= before[name]
 	}
+
 	return after
 }
 

@@ -22,6 +22,7 @@ func at(second int, r auditlog.Request) auditlog.Request {
 	if r.Code == 0 {
 		r.Code = 200
 	}
+
 	return r
 }
 

@@ -40,10 +40,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// asController is the identity of config/controller, which has only the permissions that the controller needs.
+// asController is the identity of config/controller, which has only the
+// permissions that the controller needs.
 const asController = "system:serviceaccount:evenkeel-system:evenkeel-controller"
 
-// auditPolicy makes the API server log every write, and all requests of the controller.
+// auditPolicy makes the API server log every write, and all requests of the
+// controller.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -73,8 +75,8 @@ type world struct {
 	logs    int
 }
 
-// quota is the size of etcd's database at which it refuses writes: a rollout to 20,000 nodes writes more than the default of 2 GiB
-// between two compactions.
+// quota is the size of etcd's database at which it refuses writes: a rollout to
+// 20,000 nodes writes more than the default of 2 GiB between two compactions.
 const quota = "--quota-backend-bytes=8589934592"
 
 // up starts an API server. Call down even if it fails.
@@ -104,6 +106,7 @@ func (b *bench) up(ctx context.Context) (w *world, err error) {
 	w.config = must.Get(w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"))
 	config := must.Get(clientcmd.BuildConfigFromFlags("", w.config))
 	w.hand, err = client.New(own(config), client.Options{Scheme: scheme})
+
 	return w, err
 }
 
@@ -112,6 +115,7 @@ func (w *world) down() error {
 	if w.cluster != nil {
 		err = w.cluster.Stop()
 	}
+
 	return errors.Join(err, os.RemoveAll(w.dir))
 }
 
@@ -125,15 +129,18 @@ func (w *world) runWith(name string, env []string, args ...string) (_ *child, er
 
 	path := must.Get(bed.Program(name))
 	w.logs++
+
 	return start(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.logs)), env, append([]string{path}, args...)...)
 }
 
-// shippedEnv returns the environment variables of the controller's Deployment, which set up Go's garbage collector.
+// shippedEnv returns the environment variables of the controller's Deployment,
+// which set up Go's garbage collector.
 func shippedEnv(manifest []byte) ([]string, error) {
 	var d appsv1.Deployment
 	if err := yaml.Unmarshal(manifest, &d); err != nil {
 		return nil, fmt.Errorf("the controller's Deployment: %w", err)
 	}
+
 	var env []string
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, e := range c.Env {
@@ -142,9 +149,11 @@ func shippedEnv(manifest []byte) ([]string, error) {
 			}
 		}
 	}
+
 	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) {
 		return nil, errors.New("the controller's Deployment has no GOMEMLIMIT")
 	}
+
 	return env, nil
 }
 
@@ -163,10 +172,12 @@ func (w *world) startController(args ...string) (_ *child, err error) {
 	if w.slow {
 		args = append([]string{"--leader-elect-lease-duration=2m"}, args...)
 	}
+
 	return w.runWith("evenkeel-controller", env, slices.Concat([]string{"--kubeconfig=" + w.config}, controllerArgs, args)...)
 }
 
-// controller starts the controller, and returns when it has read everything, with the duration.
+// controller starts the controller, and returns when it has read everything,
+// with the duration.
 func (w *world) controller(ctx context.Context, args ...string) (_ *child, _ time.Duration, err error) {
 	defer must.Catch(&err)
 
@@ -175,16 +186,19 @@ func (w *world) controller(ctx context.Context, args ...string) (_ *child, _ tim
 	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
 		return nil, 0, errors.Join(err, c.stop())
 	}
+
 	return c, time.Since(begin), nil
 }
 
-// withFleet calls run with a new cluster that has the hollow nodes, and stops both.
+// withFleet calls run with a new cluster that has the hollow nodes, and stops
+// both.
 func (b *bench) withFleet(ctx context.Context, run func(context.Context, *fleet) error) (err error) {
 	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err
 	}
+
 	w.slow = b.nodes > memoryNodes
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -193,10 +207,12 @@ func (b *bench) withFleet(ctx context.Context, run func(context.Context, *fleet)
 	if err != nil {
 		return err
 	}
+
 	return run(ctx, f)
 }
 
-// fleet starts hollow nodes, and returns when they have joined. Call the child's stop even if it fails.
+// fleet starts hollow nodes, and returns when they have joined. Call the
+// child's stop even if it fails.
 func (w *world) fleet(ctx context.Context, nodes int) (*fleet, error) {
 	f := &fleet{world: w, nodes: nodes}
 	begin := time.Now()
@@ -209,8 +225,10 @@ func (w *world) fleet(ctx context.Context, nodes int) (*fleet, error) {
 	if err := f.hollow.says(ctx, "nodes have joined", 10*time.Minute+time.Duration(nodes)*nodeTimeout); err != nil {
 		return f, err
 	}
+
 	note("nodes joined in", "%s", seconds(time.Since(begin)))
 	f.view = w.view(ctx)
+
 	return f, f.all(ctx, nodes, func(seen) bool { return true })
 }
 
@@ -219,6 +237,7 @@ func (f *fleet) down() error {
 	if f.hollow == nil {
 		return nil
 	}
+
 	return f.hollow.stop()
 }
 
@@ -231,7 +250,8 @@ type seen struct {
 	proven     types.UID // its last-known-good, once it is active and the node is settled
 }
 
-// has reports whether a node has proven the configuration that a rollout assigned to it.
+// has reports whether a node has proven the configuration that a rollout
+// assigned to it.
 func (s seen) has(rollout string) bool {
 	source := s.spec.ConfigSource
 	return source != nil && source.RolloutRef != nil && source.RolloutRef.Name == rollout && s.proven == source.ConfigMapRef.UID
@@ -253,6 +273,7 @@ func (w *world) view(ctx context.Context) *view {
 		if s.settled && st.LastKnownGood != nil && st.Active != nil && st.Active.UID == st.LastKnownGood.UID {
 			s.proven = st.Active.UID
 		}
+
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.nodes[nc.Name] = s
@@ -272,11 +293,13 @@ func (w *world) view(ctx context.Context) *view {
 			if nc, ok := o.(*v1alpha1.NodeConfig); ok {
 				nc.ManagedFields = nil
 			}
+
 			return o, nil
 		},
 		Handler: toolscache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, o any) { set(o) }},
 	})
 	go informer.RunWithContext(ctx)
+
 	return v
 }
 
@@ -286,6 +309,7 @@ func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
 		if n := v.count(is); n != nodes {
 			return fmt.Errorf("%d of %s are so far", n, printable.Count(nodes, "node"))
 		}
+
 		return nil
 	}, nil)
 }
@@ -307,6 +331,7 @@ func (v *view) count(is func(seen) bool) int {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -320,14 +345,17 @@ func (w *world) quiet(ctx context.Context) error {
 		if err := w.audit.Read(); err != nil {
 			return err
 		}
+
 		for i := len(w.audit.Requests) - 1; i >= 0; i-- {
 			if r := &w.audit.Requests[i]; r.Write() && r.Resource != "leases" {
 				if ago := time.Since(r.Answered); ago < still {
 					return fmt.Errorf("%s wrote %s %s ago", r.Program, r.Resource, ago)
 				}
+
 				return nil
 			}
 		}
+
 		return nil
 	}, nil)
 }
@@ -344,10 +372,12 @@ func (w *world) spent(children ...*child) (_ cpuTime, err error) {
 	for _, c := range children {
 		pids[c.Name] = c.Pid()
 	}
+
 	for name, pid := range pids {
 		used := must.Get(figures.CPUTime(pid))
 		out[name] = used
 	}
+
 	return out, nil
 }
 

@@ -26,7 +26,8 @@ const (
 	hollowLog     = "hollow nodes"
 )
 
-// explain prints what can explain the failure of a step: the nodes with problems, and the end of the logs, the most likely first.
+// explain prints what can explain the failure of a step: the nodes with
+// problems, and the end of the logs, the most likely first.
 func (s *show) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -34,15 +35,18 @@ func (s *show) explain(ctx context.Context) {
 	if !s.simple {
 		logs = []string{controllerLog, hollowLog, agentLog}
 	}
+
 	var out bytes.Buffer
 	if code, err := s.Evenkeel(ctx, &out, "nodes", "--problems"); err != nil || code != 0 {
 		fmt.Fprintf(&out, "kubectl evenkeel nodes --problems: exit code %d, %v\n", code, err)
 		logs = append([]string{apiServerLog, etcdLog}, logs...)
 	}
+
 	fmt.Println("\nNodes with problems:")
 	for line := range strings.Lines(out.String()) {
 		say("%s", strings.TrimRight(line, "\n"))
 	}
+
 	paths := s.logs()
 	for _, what := range logs {
 		printTail(what, paths[what])
@@ -58,6 +62,7 @@ func (s *show) logs() map[string]string {
 	if s.agent != nil {
 		paths[agentLog] = s.agent.Log
 	}
+
 	return paths
 }
 
@@ -67,10 +72,12 @@ func printTail(what, path string) {
 	if errors.Is(err, os.ErrNotExist) {
 		return // it was not started
 	}
+
 	if err != nil {
 		say("The log of %s cannot be read: %v", what, err)
 		return
 	}
+
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	fmt.Printf("\nThe end of the log of %s (%s):\n", what, filepath.Base(path))
 	for _, line := range lines[max(0, len(lines)-tailLines):] {

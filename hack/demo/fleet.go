@@ -51,6 +51,7 @@ func (s *show) gather(ctx context.Context) (err error) {
 	must.OK(s.capacity(ctx, 110))
 	nodes := must.Get(s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: poolLabel + "=" + pool}))
 	s.members = len(nodes.Items)
+
 	return s.verdict(ctx, outcome{}, printable.Count(s.members, "node")+" in the fleet")
 }
 
@@ -66,7 +67,9 @@ func (s *show) goodRollout(ctx context.Context) (err error) {
 	if r.Status.UpdateRevision == nil {
 		return fmt.Errorf("rollout %s has no revision", rollout)
 	}
+
 	has := must.Get(s.received(ctx, r.Status.UpdateRevision.ConfigMapRef.UID))
+
 	return s.verdict(ctx, outcome{}, fmt.Sprintf("%d of %s run it", len(has), printable.Count(s.members, "node")))
 }
 
@@ -80,6 +83,7 @@ func (s *show) badRollout(ctx context.Context) (err error) {
 	if r.Status.UpdateRevision == nil {
 		return fmt.Errorf("rollout %s has no revision", rollout)
 	}
+
 	bad := r.Status.UpdateRevision.ConfigMapRef.UID
 	halted := must.Get(s.received(ctx, bad))
 	for _, args := range [][]string{
@@ -90,6 +94,7 @@ func (s *show) badRollout(ctx context.Context) (err error) {
 	} {
 		must.OK(s.kubectl(ctx, 0, args...))
 	}
+
 	must.OK(s.capacity(ctx, 125))
 	remembered := must.Get(s.received(ctx, bad))
 	for name := range remembered {
@@ -98,12 +103,15 @@ func (s *show) badRollout(ctx context.Context) (err error) {
 	if s.saw = len(halted); s.saw == 0 {
 		return errors.New("the rollout halted, but no node has received its bad configuration")
 	}
+
 	delete(halted, s.Node.Name())
+
 	return s.verdict(ctx, outcome{bad: true, crashed: len(halted) > 0},
 		fmt.Sprintf("%d of %s received it", s.saw, printable.Count(s.members, "node")))
 }
 
-// received returns the nodes that have a ConfigMap assigned, run it, or remember it as bad.
+// received returns the nodes that have a ConfigMap assigned, run it, or
+// remember it as bad.
 func (s *show) received(ctx context.Context, uid types.UID) (_ map[string]bool, err error) {
 	defer must.Catch(&err)
 
@@ -123,6 +131,7 @@ func receivedBy(all []v1alpha1.NodeConfig, uid types.UID) map[string]bool {
 			names[nc.Name] = true
 		}
 	}
+
 	return names
 }
 

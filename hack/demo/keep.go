@@ -25,12 +25,14 @@ func (s *show) keep(ctx context.Context, failure bool) (err error) {
 	if err != nil {
 		return err
 	}
+
 	fmt.Print("\nEverything keeps running until you press ctrl-C. In another shell:\n\n")
 	// These lines are not wrapped: they are there to be copied.
 	fmt.Printf("   export KUBECONFIG=%s\n   export PATH=%s:$PATH\n", printable.Shell(kubeconfig), path)
 	for _, command := range commands(s.Node.Name(), s.pushed) {
 		fmt.Println("   " + command)
 	}
+
 	if failure {
 		fmt.Print("\nThe logs:\n\n")
 		paths := s.logs()
@@ -40,7 +42,9 @@ func (s *show) keep(ctx context.Context, failure bool) (err error) {
 			}
 		}
 	}
+
 	<-ctx.Done()
+
 	return nil
 }
 
@@ -50,11 +54,13 @@ func commands(node string, pushed bool) []string {
 	if pushed {
 		list = append(list, "kubectl evenkeel rollout status "+rollout)
 	}
+
 	return append(list, "kubectl evenkeel dashboard")
 }
 
-// readableCopy returns the path of a file for the user who started the demo with sudo, and a function that removes it. Without sudo,
-// it is the file itself.
+// readableCopy returns the path of a file for the user who started the demo
+// with sudo, and a function that removes it. Without sudo, it is the file
+// itself.
 func readableCopy(file string) (path string, remove func(), err error) {
 	defer must.Catch(&err)
 
@@ -63,9 +69,11 @@ func readableCopy(file string) (path string, remove func(), err error) {
 	if err != nil || uid == os.Geteuid() {
 		return file, remove, nil
 	}
+
 	raw := must.Get(os.ReadFile(file))
 	copied := must.Get(os.CreateTemp("", "evenkeel-demo-*.conf"))
 	_, err = copied.Write(raw)
 	err = errors.Join(err, copied.Chown(uid, -1), copied.Close())
+
 	return copied.Name(), func() { _ = os.Remove(copied.Name()) }, err
 }

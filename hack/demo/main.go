@@ -1,10 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo demonstrates evenkeel on a real local node with two pods: a good change, three bad ones that are rejected before they
-// reach the kubelet, one that crash-loops and is rolled back, and a node that keeps its configuration without the API. Then a
-// simulated fleet applies a good change, and a rollout of a bad one stops at its first node. All changes are drop-ins over the node's
-// own configuration, and are made with kubectl. The exit status is 0 only if every step happened and no pod was lost.
+// Command demo demonstrates evenkeel on a real local node with two pods: a good
+// change, three bad ones that are rejected before they reach the kubelet, one
+// that crash-loops and is rolled back, and a node that keeps its configuration
+// without the API. Then a simulated fleet applies a good change, and a rollout
+// of a bad one stops at its first node. All changes are drop-ins over the
+// node's own configuration, and are made with kubectl. The exit status is 0
+// only if every step happened and no pod was lost.
 package main
 
 import (
@@ -32,7 +35,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// patience limits every wait of the demo. A wait ends as soon as what it waits for is there, also on a busy machine.
+// patience limits every wait of the demo. A wait ends as soon as what it waits
+// for is there, also on a busy machine.
 const patience = 5 * time.Minute
 
 var errInterrupted = errors.New("interrupted")
@@ -90,12 +94,15 @@ func demo(ctx context.Context, keep bool) (err error) {
 		case errors.Is(err, localcluster.ErrNoNode):
 			return err
 		}
+
 		failed(err)
 		if keep {
 			fmt.Println("\nNothing keeps running, because the cluster did not start.")
 		}
+
 		return err
 	}
+
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { s.pulse.watch(watching, s.Healthy) })
@@ -112,18 +119,22 @@ func demo(ctx context.Context, keep bool) (err error) {
 	if err != nil && ctx.Err() != nil {
 		return errInterrupted
 	}
+
 	if err != nil {
 		failed(err)
 		s.explain(ctx)
 	}
+
 	if !keep {
 		fmt.Println("\n`make demo KEEP=1` keeps everything running at the end, also after a failure, for you to try commands.")
 		return err
 	}
+
 	if kept := s.keep(ctx, err != nil); kept != nil {
 		failed(kept)
 		err = errors.Join(err, kept)
 	}
+
 	return err
 }
 
@@ -137,10 +148,12 @@ func (s *show) play(ctx context.Context) (err error) {
 	defer abort(nil)
 	s.abort = abort
 	s.agent = must.Get(s.Agent("--config-trial-duration=5s", "--crash-loop-threshold=1"))
-	// It hands the preflights of `kubectl evenkeel assign` to the agent, and carries out rollouts later.
+	// It hands the preflights of `kubectl evenkeel assign` to the agent, and
+	// carries out rollouts later.
 	if s.controller, err = s.Controller(ctx); err != nil {
 		return fmt.Errorf("start evenkeel-controller: %w", err)
 	}
+
 	s.mustRun("evenkeel-controller", s.controller.Done)
 	for _, step := range []func(context.Context) error{
 		s.start, s.good, s.typo, s.badValue, s.protected, s.crashLoop, s.noAPI,
@@ -150,18 +163,22 @@ func (s *show) play(ctx context.Context) (err error) {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
+
 			return fmt.Errorf("step %d: %w", s.step, err)
 		}
 	}
+
 	lost := must.Get(s.podsLost(ctx))
 	fmt.Println("\nEvery step happened as described:")
 	for _, line := range summary(s.outcomes, s.saw, s.members, len(lost), len(s.pods)) {
 		say("%s", line)
 	}
+
 	return nil
 }
 
-// mustRun aborts the demo when a program ends, unless the returned function was called first.
+// mustRun aborts the demo when a program ends, unless the returned function was
+// called first.
 func (s *show) mustRun(what string, ended <-chan struct{}) (mayEnd func()) {
 	var expected atomic.Bool
 	go func() {
@@ -170,6 +187,7 @@ func (s *show) mustRun(what string, ended <-chan struct{}) (mayEnd func()) {
 			s.abort(fmt.Errorf("%s has ended, and should not have", what))
 		}
 	}()
+
 	return func() { expected.Store(true) }
 }
 
@@ -178,7 +196,9 @@ func (s *show) startAgent() error {
 	if err := s.agent.Start(); err != nil {
 		return err
 	}
+
 	s.agentMayEnd = s.mustRun("evenkeel-agent", s.agent.Done())
+
 	return nil
 }
 
@@ -197,6 +217,7 @@ func (s *show) stop() error {
 	if s.agent != nil {
 		errs = append(errs, s.agent.Stop(patience))
 	}
+
 	return errors.Join(errs...)
 }
 

@@ -30,6 +30,7 @@ func (s *show) start(ctx context.Context) (err error) {
 	must.Get(s.until(ctx, "True", "LocalInit"))
 	must.OK(s.capacity(ctx, 110))
 	must.OK(s.runPods(ctx, "web", "db"))
+
 	return s.verdict(ctx, outcome{})
 }
 
@@ -39,6 +40,7 @@ func (s *show) shortened(text string) string {
 		bin, _, _ := strings.Cut(path, ":")
 		text = strings.ReplaceAll(text, bin+"/", "bin/")
 	}
+
 	return text
 }
 
@@ -48,6 +50,7 @@ func (s *show) good(ctx context.Context) (err error) {
 	s.title("A good change, merged over the node's own configuration: maxPods 110 -> 120")
 	must.OK(s.assign(ctx, 0, "more-pods", "maxPods: 120\n"))
 	must.OK(s.capacity(ctx, 120))
+
 	return s.verdict(ctx, outcome{})
 }
 
@@ -66,8 +69,8 @@ func (s *show) protected(ctx context.Context) error {
 	return s.rejected(ctx, "ProtectedFields", "open", "maxPods: 120\nauthentication: {anonymous: {enabled: true}}\n", "--force")
 }
 
-// rejected assigns a configuration that must never reach the running kubelet. With a reason, it must be assigned, and ConfigOK
-// False for this reason.
+// rejected assigns a configuration that must never reach the running kubelet.
+// With a reason, it must be assigned, and ConfigOK False for this reason.
 func (s *show) rejected(ctx context.Context, reason, name, fields string, flags ...string) (err error) {
 	defer must.Catch(&err)
 
@@ -75,7 +78,9 @@ func (s *show) rejected(ctx context.Context, reason, name, fields string, flags 
 	if reason != "" {
 		must.Get(s.until(ctx, "False", reason))
 	}
+
 	must.OK(s.untouched())
+
 	return s.verdict(ctx, outcome{bad: true})
 }
 
@@ -86,6 +91,7 @@ func (s *show) crashLoop(ctx context.Context) (err error) {
 	must.OK(s.assign(ctx, 2, "crash", "maxPods: 140\nkubeReserved: {ephemeral-storage: 100Ti}\n"))
 	must.Get(s.until(ctx, "False", "CrashLooped"))
 	must.OK(s.capacity(ctx, 120))
+
 	return s.verdict(ctx, outcome{bad: true}, "rolled back by itself")
 }
 
@@ -94,14 +100,17 @@ func (s *show) noAPI(ctx context.Context) (err error) {
 
 	s.title("The API server is stopped, and agent and kubelet are restarted")
 	must.OK(s.Cluster.StopAPIServer())
-	// The API server is started after a failure too, because a user with KEEP=1 needs it.
+	// The API server is started after a failure too, because a user with KEEP=1
+	// needs it.
 	must.OK(errors.Join(s.restart(ctx), s.Cluster.StartAPIServer(ctx)))
 	must.OK(s.capacity(ctx, 120))
 	must.Get(s.until(ctx, "False", "CrashLooped"))
+
 	return s.verdict(ctx, outcome{})
 }
 
-// restart restarts agent and kubelet. The kubelet must become healthy with the configuration more-pods.
+// restart restarts agent and kubelet. The kubelet must become healthy with the
+// configuration more-pods.
 func (s *show) restart(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -111,6 +120,7 @@ func (s *show) restart(ctx context.Context) (err error) {
 	if err := bed.Eventually(ctx, patience, s.Healthy); err != nil {
 		return fmt.Errorf("the kubelet is not healthy: %w", err)
 	}
+
 	say("a healthy kubelet, with no API; evenkeel-agent status says:")
 	out, code := s.agent.Run(ctx, "", "status", "--dynamic-config-dir="+s.agent.Dir)
 	for line := range strings.Lines(out) {
@@ -119,6 +129,7 @@ func (s *show) restart(ctx context.Context) (err error) {
 	if code != 0 || !strings.Contains(out, "more-pods") {
 		return fmt.Errorf("status did not name the configuration more-pods, exit code %d", code)
 	}
+
 	return nil
 }
 
@@ -136,7 +147,9 @@ func (s *show) dropIn(name, fields string) (string, error) {
 	for line := range strings.Lines(fields) {
 		say("%s | %s", name, strings.TrimRight(line, "\n"))
 	}
+
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
 	return name, os.WriteFile(filepath.Join(s.files, name), []byte(head+fields), 0o600)
 }
 
@@ -154,6 +167,7 @@ func (s *show) kubectl(ctx context.Context, code int, args ...string) error {
 		for lines.Scan() {
 			say("  %s", lines.Text())
 		}
+
 		_ = from.CloseWithError(lines.Err()) // the command then fails to print
 	}()
 	got, err := s.Kubectl(within, s.files, to, args...)
@@ -169,6 +183,7 @@ func (s *show) kubectl(ctx context.Context, code int, args ...string) error {
 	case code != 0:
 		say("exit code %d", code)
 	}
+
 	return nil
 }
 
@@ -182,12 +197,14 @@ func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.Node
 		if c := bed.ConfigOK(nc); string(c.Status) != status || c.Reason != reason || c.ObservedGeneration != nc.Generation {
 			return fmt.Errorf("ConfigOK is not %s/%s but %s/%s: %s", status, reason, c.Status, c.Reason, c.Message)
 		}
+
 		return nil
 	})
 	if err == nil {
 		c := bed.ConfigOK(nc)
 		say("ConfigOK %s (%s): %s", c.Status, c.Reason, c.Message)
 	}
+
 	return nc, err
 }
 
@@ -203,10 +220,12 @@ func (s *show) capacity(ctx context.Context, want int64) error {
 		if !isReady(node) {
 			return errors.New("the node is not Ready")
 		}
+
 		return nil
 	})
 	if err == nil {
 		say("the node is Ready, status.capacity.pods is %d", want)
 	}
+
 	return err
 }

@@ -9,10 +9,12 @@ import (
 	"time"
 )
 
-// probePeriod is how often the health of the kubelet is observed. It is the precision of the times that the demo prints.
+// probePeriod is how often the health of the kubelet is observed. It is the
+// precision of the times that the demo prints.
 const probePeriod = 50 * time.Millisecond
 
-// pulse records when the node's kubelet was not healthy. Its methods are safe for concurrent use.
+// pulse records when the node's kubelet was not healthy. Its methods are safe
+// for concurrent use.
 type pulse struct {
 	mu       sync.Mutex
 	good     time.Time // of the newest successful probe, or the begin of the record if none followed
@@ -29,6 +31,7 @@ func (p *pulse) watch(ctx context.Context, probe func(context.Context) error) {
 		if ctx.Err() != nil {
 			return
 		}
+
 		p.observe(time.Now(), err == nil)
 		select {
 		case <-ctx.Done():
@@ -60,8 +63,9 @@ func (p *pulse) observe(now time.Time, healthy bool) {
 	}
 }
 
-// unhealthy returns the time between the first failure in the record and the return of health, zero without a failure, and whether
-// the kubelet is healthy now.
+// unhealthy returns the time between the first failure in the record and the
+// return of health, zero without a failure, and whether the kubelet is healthy
+// now.
 func (p *pulse) unhealthy(now time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,5 +75,6 @@ func (p *pulse) unhealthy(now time.Time) (time.Duration, bool) {
 	case p.from.IsZero():
 		return 0, true
 	}
+
 	return p.to.Sub(p.from), true
 }

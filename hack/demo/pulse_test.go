@@ -31,6 +31,7 @@ func TestTheTimeWithoutHealthLastsFromTheLastGoodProbeToTheReturnOfHealth(t *tes
 			now = now.Add(time.Second)
 			p.observe(now, probe == '+')
 		}
+
 		got, healthy := p.unhealthy(now)
 		assert.That(t, got == time.Duration(c.seconds)*time.Second && healthy == c.healthy,
 			"%q: %s, healthy %t; want %d s, %t", c.probes, got, healthy, c.seconds, c.healthy)

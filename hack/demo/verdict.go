@@ -44,10 +44,12 @@ func (o outcome) words() string {
 	case o.stopped:
 		kubelet = "restarted"
 	}
+
 	ready := "Ready"
 	if !o.ready {
 		ready = "NOT Ready"
 	}
+
 	health := "healthy all the time"
 	switch {
 	case !o.healthy:
@@ -57,6 +59,7 @@ func (o outcome) words() string {
 	case o.down > 0:
 		health = fmt.Sprintf("healthy again after %.1f s", o.down.Seconds())
 	}
+
 	return fmt.Sprintf("=> kubelet %s, node %s, %d of %s lost, %s", kubelet, ready, o.lost, printable.Count(o.pods, "pod"), health)
 }
 
@@ -70,14 +73,17 @@ func summary(outcomes []outcome, saw, members, lost, pods int) []string {
 				stopped++
 			}
 		}
+
 		if !o.started && o.down > longest.down {
 			longest = o
 		}
 	}
+
 	last := "no moment without a healthy kubelet on the real node"
 	if longest.down > 0 {
 		last = fmt.Sprintf("%.1f s was the longest time without a healthy kubelet on the real node, in step %d", longest.down.Seconds(), longest.step)
 	}
+
 	return []string{
 		printable.Count(bad, "bad configuration") + " tried",
 		fmt.Sprintf("%d of them stopped a kubelet, until its node rolled back; %d never reached one", stopped, bad-stopped),
@@ -87,7 +93,8 @@ func summary(outcomes []outcome, saw, members, lost, pods int) []string {
 	}
 }
 
-// verdict waits until the real node is well again, and prints what the step has done to it. The error says why it is not well.
+// verdict waits until the real node is well again, and prints what the step has
+// done to it. The error says why it is not well.
 func (s *show) verdict(ctx context.Context, o outcome, notes ...string) error {
 	after := 0
 	unwell := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
@@ -102,12 +109,14 @@ func (s *show) verdict(ctx context.Context, o outcome, notes ...string) error {
 		if !o.ready {
 			return errors.New("the node is not Ready")
 		}
+
 		return nil
 	})
 	lost, err := s.podsLost(ctx)
 	if err != nil {
 		unwell = errors.Join(unwell, err)
 	}
+
 	o.step, o.started, o.stopped = s.step, s.kubelet == 0, s.kubelet != 0 && s.kubelet != after
 	o.lost, o.pods = len(lost), len(s.pods)
 	s.kubelet, s.outcomes = after, append(s.outcomes, o)
@@ -115,6 +124,7 @@ func (s *show) verdict(ctx context.Context, o outcome, notes ...string) error {
 	if len(lost) > 0 {
 		unwell = errors.Join(unwell, fmt.Errorf("pods were lost: %s", strings.Join(lost, ", ")))
 	}
+
 	return unwell
 }
 
@@ -124,6 +134,7 @@ func (s *show) untouched() error {
 	if err == nil && pid != s.kubelet {
 		err = fmt.Errorf("the kubelet was process %d and is %d", s.kubelet, pid)
 	}
+
 	return err
 }
 
@@ -152,6 +163,7 @@ func recordOf(pod *corev1.Pod) podRecord {
 	for _, c := range pod.Status.ContainerStatuses {
 		fmt.Fprintf(&containers, "%s restarted %d times\n", c.ContainerID, c.RestartCount)
 	}
+
 	return podRecord{pod.UID, containers.String()}
 }
 
@@ -175,13 +187,16 @@ func (s *show) runPods(ctx context.Context, names ...string) (err error) {
 			if err == nil {
 				s.pods[name] = recordOf(pod)
 			}
+
 			return err
 		}))
 	}
+
 	return nil
 }
 
-// podsLost returns the pods of runPods that do not run any more, or whose containers are not those of runPods.
+// podsLost returns the pods of runPods that do not run any more, or whose
+// containers are not those of runPods.
 func (s *show) podsLost(ctx context.Context) (_ []string, err error) {
 	defer must.Catch(&err)
 
@@ -189,7 +204,8 @@ func (s *show) podsLost(ctx context.Context) (_ []string, err error) {
 	return lostOf(s.pods, list.Items), nil
 }
 
-// lostOf compares pods with their records, and returns the names of the lost ones, each with the reason.
+// lostOf compares pods with their records, and returns the names of the lost
+// ones, each with the reason.
 func lostOf(before map[string]podRecord, now []corev1.Pod) []string {
 	var lost []string
 	for name, was := range before {
@@ -203,6 +219,8 @@ func lostOf(before map[string]podRecord, now []corev1.Pod) []string {
 			lost = append(lost, name+" (its container restarted)")
 		}
 	}
+
 	slices.Sort(lost)
+
 	return lost
 }

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command evenkeel-hollow runs many simulated nodes in one process, to rehearse rollouts: real agents with simulated kubelets,
-// against any API server. This package has only flags and exit codes; the nodes are in testkit/hollow.
+// Command evenkeel-hollow runs many simulated nodes in one process, to rehearse
+// rollouts: real agents with simulated kubelets, against any API server. This
+// package has only flags and exit codes; the nodes are in testkit/hollow.
 package main
 
 import (
@@ -74,5 +75,6 @@ Exit codes: 0 stopped as requested, 1 error, 3 usage.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	})
 	o.bind(root.Flags())
+
 	return root
 }

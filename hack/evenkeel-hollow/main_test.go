@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -88,13 +89,15 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-// aCluster starts a cluster for the test, and returns it with an administrator client.
+// aCluster starts a cluster for the test, and returns it with an administrator
+// client.
 func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	t.Helper()
 	cluster := localcluster.StartForTest(t, localcluster.Options{})
 	scheme := runtime.NewScheme()
 	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 	kube := assert.Value(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
+
 	return cluster, kube
 }
 
@@ -118,21 +121,25 @@ func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {
 			t.Fatalf("never: %q\n%s", want, stderr.String())
 		}
 	}
+
 	nodes := &corev1.NodeList{}
 	if err := kube.List(t.Context(), nodes, client.MatchingLabels{"pool": "a", "evenkeel.dev/hollow": "true"}); err != nil || len(nodes.Items) != 6 {
 		t.Errorf("there are %d Nodes: %v", len(nodes.Items), err)
 	}
+
 	assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for seen.Scan() { // Wait closes the pipe
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v\n%s", err, stderr.String())
 	}
+
 	assert.Equal(t, left(t.Context(), kube), "", "left behind")
 	assert.OK(t, assert.Err(os.Stat(filepath.Join(dir, "hollow-1"))), "the state must be kept")
 }
 
-// left describes the hollow nodes that still exist after at most 10 s; "" if there are none.
+// left describes the hollow nodes that still exist after at most 10 s; "" if
+// there are none.
 func left(ctx context.Context, kube client.Client) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -160,6 +167,7 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 		assert.NoError(t, err)
 		errOut := assert.Value(cmd.StderrPipe())(t)
 		assert.NoError(t, cmd.Start())
+
 		return cmd, bufio.NewScanner(out), bufio.NewScanner(errOut)
 	}
 
@@ -171,6 +179,7 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	for !told && stderr.Scan() {
 		told = strings.Contains(stderr.Text(), "some nodes did not join")
 	}
+
 	assert.That(t, told, "no error about the nodes that could not join")
 	assert.NoError(t, cluster.StartAPIServer(t.Context()))
 	assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -189,5 +198,6 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != program.ExitError {
 		t.Errorf("without a reader it ended with %v, want exit code %d", err, program.ExitError)
 	}
+
 	assert.Equal(t, left(t.Context(), kube), "", "left behind without a reader")
 }

@@ -64,7 +64,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the logs of the agents")
 }
 
-// change is what happens to a number of nodes after a time. The flag has the name of kind.
+// change is what happens to a number of nodes after a time. The flag has the
+// name of kind.
 type change struct {
 	kind  string
 	nodes int
@@ -84,10 +85,13 @@ func (o *options) changes() ([]change, error) {
 			if err != nil || err2 != nil || n <= 0 || d < 0 {
 				return nil, program.Usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
 			}
+
 			changes = append(changes, change{flag.name, n, d})
 		}
 	}
+
 	slices.SortStableFunc(changes, func(a, b change) int { return int(a.after - b.after) })
+
 	return changes, nil
 }
 
@@ -98,6 +102,7 @@ func (o *options) check() error {
 			return program.Usage("--%s must not be negative, is %d", name, n)
 		}
 	}
+
 	for name, d := range map[string]time.Duration{
 		"trial-duration": o.Limits.TrialDuration, "health-timeout": o.Limits.HealthTimeout, "reboot-time": o.rebootTime,
 	} {
@@ -105,6 +110,7 @@ func (o *options) check() error {
 			return program.Usage("--%s must be longer than 0, is %s", name, d)
 		}
 	}
+
 	if o.LeasePeriod < 0 {
 		return program.Usage("--lease-period must not be negative, is %s", o.LeasePeriod)
 	}
@@ -114,6 +120,7 @@ func (o *options) check() error {
 	if wrong := validation.IsDNS1123Subdomain(o.Prefix + "0"); len(wrong) > 0 {
 		return program.Usage("--name-prefix %q: %s", o.Prefix, strings.Join(wrong, "; "))
 	}
+
 	o.Labels = map[string]string{}
 	for _, label := range o.labels {
 		key, value, ok := strings.Cut(label, "=")
@@ -124,8 +131,10 @@ func (o *options) check() error {
 		if len(wrong) > 0 {
 			return program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
 		}
+
 		o.Labels[key] = value
 	}
+
 	for _, text := range o.sizes {
 		size, err := payload.ParseCapacity(text)
 		if err == nil && (size.CPU == 0 || size.Memory == 0) {
@@ -134,15 +143,19 @@ func (o *options) check() error {
 		if err != nil {
 			return program.Usage("--size: %w", err)
 		}
+
 		o.Sizes = append(o.Sizes, size)
 	}
+
 	for _, text := range o.faults {
 		f, err := hollow.ParseFault(text)
 		if err != nil {
 			return program.Usage("--fault: %w", err)
 		}
+
 		o.Faults = append(o.Faults, f)
 	}
+
 	return nil
 }
 
@@ -150,35 +163,42 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
+
 	changes, err := o.changes()
 	if err != nil {
 		return err
 	}
+
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	o.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig, see --kubeconfig: %w", err)
 	}
+
 	if o.Dir != "" {
 		if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
+
 	o.Log = slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
 	if o.verbose {
 		o.AgentLog = o.Log
 	} else {
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go logs every request that an agent cancels
 	}
+
 	f, err := hollow.Start(ctx, o.Options)
 	if err != nil {
 		if ctx.Err() != nil {
 			o.Log.Info("stopped while nodes were joining", "err", err)
 			return nil
 		}
+
 		return err
 	}
+
 	defer func() {
 		err = errors.Join(err, f.Stop())
 		if o.cleanup {
@@ -188,13 +208,15 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 			err = errors.Join(err, f.Cleanup(ctx))
 		}
 	}()
+
 	return o.play(ctx, f, changes, out)
 }
 
 // every is how often the nodes are counted.
 const every = 2 * time.Second
 
-// play makes the changes at their times, and prints how many nodes are in each state, until ctx ends.
+// play makes the changes at their times, and prints how many nodes are in each
+// state, until ctx ends.
 func (o *options) play(ctx context.Context, f *hollow.Fleet, changes []change, out io.Writer) error {
 	var rebooting sync.WaitGroup
 	defer rebooting.Wait()
@@ -206,12 +228,15 @@ func (o *options) play(ctx context.Context, f *hollow.Fleet, changes []change, o
 			if _, err := fmt.Fprintf(out, "%7s  %s\n", time.Since(begin).Round(time.Second), now); err != nil {
 				return fmt.Errorf("print the states of nodes: %w", err)
 			}
+
 			before = now
 		}
+
 		var due <-chan time.Time
 		if len(changes) > 0 {
 			due = time.After(changes[0].after - time.Since(begin))
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -238,11 +263,13 @@ func (o *options) carryOut(ctx context.Context, f *hollow.Fleet, c change) error
 		_, err := f.Add(ctx, c.nodes)
 		return err
 	}
+
 	names := f.Names()
 	names = names[:min(c.nodes, len(names))]
 	if c.kind == "leave" {
 		return f.Remove(ctx, names...)
 	}
+
 	return f.Reboot(ctx, c.kind == "reboot", o.rebootTime, names...)
 }
 
@@ -253,8 +280,10 @@ func summary(states map[string]int) string {
 		sum += states[name]
 		parts = append(parts, fmt.Sprintf("%d %s", states[name], name))
 	}
+
 	if sum == 0 {
 		return "0 nodes"
 	}
+
 	return fmt.Sprintf("%s: %s", printable.Count(sum, "node"), strings.Join(parts, ", "))
 }

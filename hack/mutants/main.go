@@ -1,8 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants shows that tests find defects again: each patch in testkit/mutants brings one back into a copy of the files that it
-// changes, and its test must then fail. The tree stays as it is, because go test reads the copies by means of an overlay.
+// Command mutants shows that tests find defects again: each patch in
+// testkit/mutants brings one back into a copy of the files that it changes, and
+// its test must then fail. The tree stays as it is, because go test reads the
+// copies by means of an overlay.
 package main
 
 import (
@@ -32,7 +34,8 @@ func main() {
 	}
 }
 
-// run tries all patches and prints a line for each. The error counts those that were not found.
+// run tries all patches and prints a line for each. The error counts those that
+// were not found.
 func run(ctx context.Context, tree, only string, verbose bool) (err error) {
 	defer must.Catch(&err)
 
@@ -42,6 +45,7 @@ func run(ctx context.Context, tree, only string, verbose bool) (err error) {
 		if !strings.Contains(p.name, only) {
 			continue
 		}
+
 		began := time.Now()
 		found, out, err := p.try(ctx, tree)
 		must.OK(ctx.Err())
@@ -52,20 +56,25 @@ func run(ctx context.Context, tree, only string, verbose bool) (err error) {
 		case len(found) == 0:
 			verdict = "NOT FOUND by: go test " + strings.Join(p.test, " ")
 		}
+
 		if tried++; err != nil || len(found) == 0 {
 			failed++
 		}
+
 		fmt.Printf("%-40s %5s  %s\n", p.name, time.Since(began).Round(time.Second), verdict)
 		if verbose {
 			fmt.Printf("%s\n", out)
 		}
 	}
+
 	switch {
 	case tried == 0:
 		return errors.New("no patch has such a name")
 	case failed > 0:
 		return fmt.Errorf("%d of %d were not found", failed, tried)
 	}
+
 	fmt.Printf("all %d were found\n", tried)
+
 	return nil
 }

@@ -39,7 +39,8 @@ type patch struct {
 
 var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
 
-// readPatches reads all patches, sorted by name. The error names the file that is wrong.
+// readPatches reads all patches, sorted by name. The error names the file that
+// is wrong.
 func readPatches(tree string) (_ []patch, err error) {
 	defer must.Catch(&err)
 
@@ -51,13 +52,16 @@ func readPatches(tree string) (_ []patch, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+
 		p.name = strings.TrimSuffix(filepath.Base(path), ".patch")
 		p.path = must.Get(filepath.Abs(path))
 		all = append(all, p)
 	}
+
 	if len(all) == 0 {
 		return nil, fmt.Errorf("there are no patches in %s: run it in the root of the repository", filepath.Join(tree, dir))
 	}
+
 	return all, nil
 }
 
@@ -70,16 +74,19 @@ func parsePatch(text string) (p patch, err error) {
 	if !ok {
 		return p, errors.New(`the first line must be "Defect: " and what the patch brings back`)
 	}
+
 	test, ok := strings.CutPrefix(lines[1], "Test: go test ")
 	if p.test = strings.Fields(test); !ok || len(p.test) == 0 {
 		return p, errors.New(`the second line must be "Test: go test " and its arguments`)
 	}
+
 	for _, m := range changedFile.FindAllStringSubmatch(lines[2], -1) {
 		p.files = append(p.files, m[1])
 	}
 	if len(p.files) == 0 {
 		return p, errors.New("it changes no file")
 	}
+
 	return p, nil
 }
 
@@ -93,20 +100,23 @@ func (p *patch) apply(ctx context.Context, tree, temp string) (err error) {
 		must.OK(os.MkdirAll(filepath.Dir(copied), 0o755))
 		must.OK(os.WriteFile(copied, data, 0o644))
 	}
+
 	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", p.path)
 	cmd.Dir = temp
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(temp))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("the patch does not apply any more, adapt it: %s", bytes.TrimSpace(out))
 	}
+
 	return nil
 }
 
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// try runs the patch's test with the defect, and returns the tests that fail, and the output. A panic and a deadlock are failures
-// of the package; a timeout is one only where the patch sets it. The same test must pass without the defect. The error says why there
-// is no verdict.
+// try runs the patch's test with the defect, and returns the tests that fail,
+// and the output. A panic and a deadlock are failures of the package; a timeout
+// is one only where the patch sets it. The same test must pass without the
+// defect. The error says why there is no verdict.
 func (p *patch) try(ctx context.Context, tree string) (found []string, out []byte, err error) {
 	defer must.Catch(&err)
 
@@ -118,6 +128,7 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 	for _, file := range p.files {
 		replace[filepath.Join(absolute, file)] = filepath.Join(temp, file)
 	}
+
 	overlay := must.Get(json.Marshal(map[string]any{"Replace": replace}))
 	overlayFile := filepath.Join(temp, "overlay.json")
 	must.OK(os.WriteFile(overlayFile, overlay, 0o644))
@@ -141,9 +152,11 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 			found = append(found, name)
 		}
 	}
+
 	if exit := (*exec.ExitError)(nil); runErr != nil && !errors.As(runErr, &exit) {
 		return nil, out, runErr
 	}
+
 	switch {
 	case runErr != nil && (bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]"))):
 		return nil, out, fmt.Errorf("it does not build: %s", firstLines(out))
@@ -156,18 +169,22 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 	case len(found) == 0:
 		found = []string{"a panic or a timeout"}
 	}
+
 	if out, err := goTest(); err != nil {
 		return nil, out, fmt.Errorf("the test fails without the patch, too: %w", err)
 	}
+
 	return found, out, nil
 }
 
-// examples returns the files that property tests write beside their source when they fail. Those of known defects are removed.
+// examples returns the files that property tests write beside their source when
+// they fail. Those of known defects are removed.
 func examples(tree string) (files []string) {
 	for _, below := range []string{"internal/*", "internal/*/*", "testkit/*", "test/*", "hack/*"} {
 		found, _ := filepath.Glob(filepath.Join(tree, below, "testdata/rapid/*/*.fail")) // the pattern is valid
 		files = append(files, found...)
 	}
+
 	return files
 }
 

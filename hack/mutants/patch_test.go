@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestAllPatchesApply keeps the patches up to date with the code; make mutants runs their tests.
+// TestAllPatchesApply keeps the patches up to date with the code; make mutants
+// runs their tests.
 func TestAllPatchesApply(t *testing.T) {
 	patches := assert.Value(readPatches("../.."))(t)
 	assert.That(t, len(patches) >= 20, "only %d defects are kept", len(patches))
@@ -23,7 +24,8 @@ func TestAllPatchesApply(t *testing.T) {
 	}
 }
 
-// A small module has a defect that its test finds, one that it does not find, and patches that are out of date.
+// A small module has a defect that its test finds, one that it does not find,
+// and patches that are out of date.
 func TestAVerdictForEachPatch(t *testing.T) {
 	tree := t.TempDir()
 	write := func(name, text string) {
@@ -67,10 +69,13 @@ func TestAVerdictForEachPatch(t *testing.T) {
 		case "old":
 			ok = err != nil && strings.Contains(err.Error(), "does not apply any more")
 		}
+
 		assert.That(t, ok, "%s: found by %v, %v\n%s", p.name, found, err, out)
 	}
+
 	if data, err := os.ReadFile(filepath.Join(tree, "a.go")); err != nil || !strings.Contains(string(data), "return 2") {
 		t.Errorf("the tree was changed: %s, %v", data, err)
 	}
+
 	assert.Error(t, run(t.Context(), tree, "", false), "5 of 7 were not found", "all together")
 }

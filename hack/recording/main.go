@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command recording writes docs/images/simulate.svg: the recording of a terminal in which a command of the README runs. It runs the
-// command, whose output is always the same. It is run in the root of the repository.
+// Command recording writes docs/images/simulate.svg: the recording of a
+// terminal in which a command of the README runs. It runs the command, whose
+// output is always the same. It is run in the root of the repository.
 package main
 
 import (
@@ -43,6 +44,7 @@ func main() {
 	if err == nil {
 		err = os.WriteFile(file, []byte(picture), 0o644)
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "recording:", err)
 		os.Exit(1)
@@ -57,10 +59,12 @@ func record() (string, error) {
 	if code != 0 {
 		return "", fmt.Errorf("%s ended with %d: %s", command, code, out.String())
 	}
+
 	return draw("$ kubectl evenkeel " + command + "\n" + out.String()), nil
 }
 
-// draw returns the picture of a terminal's text, whose lines appear one after another.
+// draw returns the picture of a terminal's text, whose lines appear one after
+// another.
 func draw(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -69,8 +73,10 @@ func draw(text string) string {
 			cut := strings.LastIndex(string(runes[:columns]), " ") // the words are ASCII
 			lines, runes = append(lines, string(runes[:cut])), append([]rune("  "), runes[cut+1:]...)
 		}
+
 		lines = append(lines, string(runes))
 	}
+
 	var b strings.Builder
 	w, h := width*(columns+2), height*float64(len(lines)+1)
 	fmt.Fprintf(&b, head, w, h, w, html.EscapeString(command))
@@ -84,8 +90,10 @@ func draw(text string) string {
 		case line == "":
 			continue
 		}
+
 		fmt.Fprintf(&b, "<text%s x=\"%.1f\" y=\"%.1f\" style=\"animation-delay: %.2fs\">%s</text>\n",
 			class, width, height*(float64(i)+1.2), pause*float64(i), html.EscapeString(line))
 	}
+
 	return b.String() + "</svg>\n"
 }

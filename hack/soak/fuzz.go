@@ -21,8 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// instrumented makes the compiler count branches, which guide fuzzing, in the project's own packages only. The flag -fuzz of go test
-// would compile every dependency again.
+// instrumented makes the compiler count branches, which guide fuzzing, in the
+// project's own packages only. The flag -fuzz of go test would compile every
+// dependency again.
 const instrumented = "-gcflags=github.com/evenkeel/evenkeel/...=-d=libfuzzer"
 
 // fuzz gives one slice to the target that had the least CPU time so far.
@@ -34,6 +35,7 @@ func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outco
 	if len(names) == 0 {
 		return outcome{}, errors.New("there is no fuzz target that has not failed")
 	}
+
 	ledger := must.Get(readLedger(s.file))
 	name := leastFuzzed(names, ledger.Fuzzing)
 	dir, function, _ := strings.Cut(name, ".")
@@ -46,6 +48,7 @@ func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outco
 		s.failed[name] = true
 		o.findings = []finding{fuzzFinding(dir, function, runErr, out)}
 	}
+
 	return o, nil
 }
 
@@ -55,6 +58,7 @@ func leastFuzzed(names []string, done map[string]*target) string {
 		if t := done[name]; t != nil {
 			return t.CPUHours
 		}
+
 		return 0
 	}
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(hours(a), hours(b)) })
@@ -68,7 +72,8 @@ var (
 	failureLine  = regexp.MustCompile(`(?m)^\s+(\S+\.go:\d+: .*|panic: .*)$`)
 )
 
-// fuzzTargets returns all fuzz functions of the project's own module, sorted, each as its directory and its name.
+// fuzzTargets returns all fuzz functions of the project's own module, sorted,
+// each as its directory and its name.
 func fuzzTargets(tree string) (names []string, err error) {
 	defer must.Catch(&err)
 
@@ -77,15 +82,19 @@ func fuzzTargets(tree string) (names []string, err error) {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, "_test.go") {
 				return err
 			}
+
 			data := must.Get(os.ReadFile(file))
 			relative, err := filepath.Rel(tree, file)
 			for _, m := range fuzzFunction.FindAllSubmatch(data, -1) {
 				names = append(names, path.Dir(filepath.ToSlash(relative))+"."+string(m[1]))
 			}
+
 			return err
 		}))
 	}
+
 	slices.Sort(names)
+
 	return names, nil
 }
 
@@ -95,17 +104,20 @@ func executions(out []byte) int64 {
 	if len(all) == 0 {
 		return 0
 	}
+
 	n, _ := strconv.ParseInt(string(all[len(all)-1][1]), 10, 48) // digits only
+
 	return n
 }
 
-// endedByDeadline reports whether the end of the time alone made the target fail: package testing sometimes reports it as a failure
-// without an input.
+// endedByDeadline reports whether the end of the time alone made the target
+// fail: package testing sometimes reports it as a failure without an input.
 func endedByDeadline(out []byte) bool {
 	return !written.Match(out) && deadline.Match(out) && !failureLine.Match(out)
 }
 
-// fuzzFinding describes a target that failed, and the command that runs its input again.
+// fuzzFinding describes a target that failed, and the command that runs its
+// input again.
 func fuzzFinding(dir, function string, err error, out []byte) finding {
 	f := finding{Part: "fuzz", What: fmt.Sprintf("%s.%s: %v", dir, function, err), Command: fmt.Sprintf("go test ./%s -run='^%s$'", dir, function)}
 	if m := failureLine.FindSubmatch(out); m != nil {
@@ -114,5 +126,6 @@ func fuzzFinding(dir, function string, err error, out []byte) finding {
 	if m := written.FindSubmatch(out); m != nil {
 		f.Command = fmt.Sprintf("go test ./%s -run=%s/%s", dir, function, path.Base(string(m[1])))
 	}
+
 	return f
 }

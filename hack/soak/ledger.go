@@ -24,7 +24,8 @@ type ledger struct {
 	Findings []finding          `json:"findings"`
 }
 
-// run is a day and a commit, such as "2026-01-31 0123456789ab". A commit that ends with + had changes that were not committed.
+// run is a day and a commit, such as "2026-01-31 0123456789ab". A commit that
+// ends with + had changes that were not committed.
 type run string
 
 // total is the sum of a figure over all runs.
@@ -58,6 +59,7 @@ func (l *ledger) add(figure string, n float64, r run) {
 		t = &total{First: r}
 		l.Totals[figure] = t
 	}
+
 	t.Sum, t.Latest = rounded(t.Sum+n), r
 }
 
@@ -67,6 +69,7 @@ func (l *ledger) addFuzzing(f *fuzzed, r run) {
 		t = &target{First: r}
 		l.Fuzzing[f.name] = t
 	}
+
 	t.CPUHours, t.Executions, t.Latest = rounded(t.CPUHours+f.cpuHours), t.Executions+f.executions, r
 }
 
@@ -82,6 +85,7 @@ func (l *ledger) addFinding(f finding) {
 			return
 		}
 	}
+
 	l.Findings = append(l.Findings, f)
 }
 
@@ -91,6 +95,7 @@ func oneLine(text string) string {
 	if len(text) > 300 {
 		text = strings.ToValidUTF8(text[:300], "") + "..."
 	}
+
 	return text
 }
 
@@ -100,12 +105,14 @@ func readLedger(path string) (*ledger, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l := &ledger{Totals: map[string]*total{}, Fuzzing: map[string]*target{}, Next: map[string]uint64{}}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(l); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; correct it, or restore it with git checkout", path, err)
 	}
+
 	return l, nil
 }
 
@@ -118,5 +125,6 @@ func (l *ledger) write(fsys atomicfile.FS, path string) (err error) {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
 	must.OK(e.Encode(l))
+
 	return atomicfile.Write(fsys, path, out.Bytes(), fs.FileMode(0o644))
 }

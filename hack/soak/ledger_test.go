@@ -18,7 +18,8 @@ const (
 	tuesday = run("2026-03-03 ba9876543210+")
 )
 
-// TestTheLedgerIsWrittenAsItIsRead reads the ledger of all runs, so it also finds edits that would stop the next run.
+// TestTheLedgerIsWrittenAsItIsRead reads the ledger of all runs, so it also
+// finds edits that would stop the next run.
 func TestTheLedgerIsWrittenAsItIsRead(t *testing.T) {
 	l := assert.Value(readLedger("ledger.json"))(t)
 	path := filepath.Join(t.TempDir(), "ledger.json")

@@ -1,9 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command soak runs tests that have no end for a given time: simulated histories, fuzzing, the comparison of the pod guard with real
-// kubelets, and power cuts. It continues where the last run stopped, and adds what it did to hack/soak/ledger.json after each slice. A failure is listed there
-// with the command that reproduces it, and makes the program end with an error at last; the other parts go on.
+// Command soak runs tests that have no end for a given time: simulated
+// histories, fuzzing, the comparison of the pod guard with real kubelets, and
+// power cuts. It continues where the last run stopped, and adds what it did to
+// hack/soak/ledger.json after each slice. A failure is listed there with the
+// command that reproduces it, and makes the program end with an error at last;
+// the other parts go on.
 package main
 
 import (
@@ -41,6 +44,7 @@ func main() {
 	if *verbose {
 		s.log = os.Stdout
 	}
+
 	err := s.start(ctx, *total, *only)
 	stop()
 	if err != nil {
@@ -66,21 +70,25 @@ func (s *soak) start(ctx context.Context, total time.Duration, only string) (err
 	if total <= 0 || s.nice < 0 || s.nice > 19 {
 		return errors.New("-time must be positive, and -nice between 0 and 19")
 	}
+
 	chosen := must.Get(choose(parts, only))
 	s.tree = must.Get(filepath.Abs(s.tree))
 	if _, err := os.Stat(filepath.Join(s.tree, "go.mod")); err != nil {
 		return fmt.Errorf("run it in the root of the repository: %w", err)
 	}
+
 	must.OK(os.MkdirAll(filepath.Join(s.tree, "bin"), 0o755))
 	lock := must.Get(os.OpenFile(filepath.Join(s.tree, "bin", "soak.lock"), os.O_RDWR|os.O_CREATE, 0o644))
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("another soak runs in this tree, with the same seeds: %s: %w", lock.Name(), err)
 	}
+
 	s.temp = must.Get(os.MkdirTemp("", "evk-soak-"))
 	defer os.RemoveAll(s.temp)
 	must.OK(s.setRun(ctx))
 	s.failed = map[string]bool{}
+
 	return s.all(ctx, chosen, total)
 }
 
@@ -90,6 +98,7 @@ func (s *soak) setRun(ctx context.Context) error {
 	if err == nil {
 		s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + commit)
 	}
+
 	return err
 }
 
@@ -98,6 +107,7 @@ func choose(all []part, only string) ([]part, error) {
 	if only == "" {
 		return all, nil
 	}
+
 	var chosen []part
 	for name := range strings.SplitSeq(only, ",") {
 		i := slices.IndexFunc(all, func(p part) bool { return p.name == name })
@@ -106,14 +116,18 @@ func choose(all []part, only string) ([]part, error) {
 			for _, p := range all {
 				names = append(names, p.name)
 			}
+
 			return nil, fmt.Errorf("-only: there is no part %q; the parts are %s", name, strings.Join(names, ", "))
 		}
+
 		chosen = append(chosen, all[i])
 	}
+
 	return chosen, nil
 }
 
-// commit returns the tree's commit, with + if something other than the ledger differs from it.
+// commit returns the tree's commit, with + if something other than the ledger
+// differs from it.
 func (s *soak) commit(ctx context.Context) (_ string, err error) {
 	defer must.Catch(&err)
 
@@ -122,6 +136,7 @@ func (s *soak) commit(ctx context.Context) (_ string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("which commit is tested? git %s: %w", strings.Join(args, " "), err)
 		}
+
 		return strings.TrimSpace(string(out)), nil
 	}
 	commit := must.Get(git("rev-parse", "HEAD"))
@@ -129,10 +144,12 @@ func (s *soak) commit(ctx context.Context) (_ string, err error) {
 	if changes != "" {
 		return commit[:12] + "+", nil
 	}
+
 	return commit[:12], nil
 }
 
-// all runs slices of the parts until the time is over. The next one is always that which had least of its share.
+// all runs slices of the parts until the time is over. The next one is always
+// that which had least of its share.
 func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) error {
 	began := time.Now()
 	used := map[string]time.Duration{}
@@ -144,6 +161,7 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 		if left <= 0 || len(candidates) == 0 {
 			break
 		}
+
 		p := slices.MinFunc(candidates, func(a, b part) int {
 			return cmp.Compare(used[a.name]/time.Duration(a.weight), used[b.name]/time.Duration(b.weight))
 		})
@@ -156,18 +174,22 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 		if errors.Is(err, errLedger) {
 			return errors.Join(append(errs, err)...)
 		}
+
 		if err != nil {
 			broken[p.name] = true // the same error would follow at once
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 			fmt.Fprintln(os.Stderr, "soak:", p.name+":", err)
 		}
+
 		for _, f := range o.findings {
 			if !found[f.Command] {
 				errs = append(errs, fmt.Errorf("%s: %s; reproduce it: %s", f.Part, f.What, f.Command))
 			}
+
 			found[f.Command] = true
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -182,13 +204,16 @@ func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (_ outco
 	if err != nil {
 		return outcome{}, fmt.Errorf("%w: %w", errLedger, err)
 	}
+
 	seed, ok := before.Next[p.name]
 	if !ok {
 		seed = p.seed
 	}
+
 	one := time.Now()
 	o := must.Get(p.run(ctx, s, seed, budget))
 	fmt.Printf("%s %s, %s: %s\n", time.Now().Format(time.TimeOnly), p.name, time.Since(one).Round(time.Second), o)
+
 	return o, s.record(p.name, o)
 }
 
@@ -198,6 +223,7 @@ func (s *soak) record(name string, o outcome) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errLedger, err)
 	}
+
 	for _, f := range o.figures {
 		l.add(f.name, f.n, s.run)
 	}
@@ -207,13 +233,16 @@ func (s *soak) record(name string, o outcome) error {
 	if o.seed != 0 {
 		l.Next[name] = o.seed
 	}
+
 	for _, f := range o.findings {
 		f.First, f.Latest = s.run, s.run
 		l.addFinding(f)
 	}
+
 	if err := l.write(atomicfile.OS{}, s.file); err != nil {
 		return fmt.Errorf("%w: %w", errLedger, err)
 	}
+
 	return nil
 }
 
@@ -226,8 +255,10 @@ func (o outcome) String() string {
 	if t := o.target; t != nil {
 		words = append(words, fmt.Sprintf("%s: %d executions", t.name, t.executions))
 	}
+
 	for _, f := range o.findings {
 		words = append(words, "FOUND: "+oneLine(f.What)+"; reproduce it: "+f.Command)
 	}
+
 	return strings.Join(words, ", ")
 }

@@ -37,13 +37,15 @@ func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
 	for range 2 {
 		assert.NoError(t, assert.Err(s.slice(t.Context(), p, time.Minute)))
 	}
+
 	l := s.ledger(t)
 	next := l.Next["simulation"]
 	assert.That(t, len(seeds) == 2 && seeds[0] == 100 && seeds[1] == 105 && next == 110, "the seeds were %v, the next is %d", seeds, next)
 	assert.That(t, l.Totals["histories"].Sum == 10 && l.Totals["node-days"].Sum == 0.5, "the totals are %+v", l.Totals)
 }
 
-// A part that finds something is listed and goes on; one that cannot run stops; the others go on; the run ends with an error.
+// A part that finds something is listed and goes on; one that cannot run stops;
+// the others go on; the run ends with an error.
 func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 	s := aSoak(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,12 +64,14 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 			if slices["works"]++; slices["works"] == 3 {
 				cancel()
 			}
+
 			return outcome{figures: []figure{{"kills", 1}}}, nil
 		}},
 	}, time.Hour)
 	if err == nil || !strings.Contains(err.Error(), "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors") || !strings.Contains(err.Error(), "broken: no kubelet is built") {
 		t.Errorf("the run ends with %v", err)
 	}
+
 	assert.That(t, slices["broken"] == 1 && slices["finds"] >= 2, "slices: %v", slices)
 	l := s.ledger(t)
 	assert.That(t, len(l.Findings) == 1 && l.Findings[0].Command == "go test -seed=12 -no-errors" && l.Totals["kills"].Sum == 3,
@@ -85,7 +89,8 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 	assert.That(t, err == nil && len(l.Totals)+len(l.Next)+len(l.Findings) == 0, "%v, and the ledger has %+v", err, l)
 }
 
-// A part that fails without a word about it is a finding with its command; what it printed before counts.
+// A part that fails without a word about it is a finding with its command; what
+// it printed before counts.
 func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
 	s := aSoak(t)
 	o, err := s.read(t.Context(), "power-cuts", "go run ./hack/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))

@@ -65,7 +65,8 @@ func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration)
 		"-test.run=^TestNewHistories$", fmt.Sprintf("-first=%d", seed), fmt.Sprintf("-budget=%s", budget), fmt.Sprintf("-processes=%d", runtime.NumCPU()), "-max-failed=1000000")
 }
 
-// pairs is how many restarts of kubelets a slice has: with two kubelets at a time, they take some minutes.
+// pairs is how many restarts of kubelets a slice has: with two kubelets at a
+// time, they take some minutes.
 const pairs = 24
 
 func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
@@ -74,6 +75,7 @@ func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outco
 		o.figures = append(o.figures, figure{"pod-guard-pairs", pairs})
 		o.seed = seed + pairs
 	}
+
 	return o, err
 }
 
@@ -87,15 +89,18 @@ func powerCuts(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outc
 			return outcome{}, fmt.Errorf("there is no release %s to install in a machine: run make vm-releases", dir)
 		}
 	}
+
 	program := filepath.Join(s.temp, "vm")
 	if out, _, err := s.execute(ctx, ".", "go", "build", "-o", program, "./hack/vm"); err != nil {
 		return outcome{}, fmt.Errorf("build hack/vm: %w\n%s", err, out)
 	}
+
 	out, _, runErr := s.execute(ctx, ".", program, args...)
 	o, err := s.read(ctx, "power-cuts", "go run ./hack/vm "+strings.Join(args, " "), out, runErr)
 	if err == nil && o.seed == 0 { // it failed before it was done; the seed is in the command of the finding
 		o.seed = seed + 1
 	}
+
 	return o, err
 }
 
@@ -104,17 +109,20 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// goTest runs the tests of a package until they end, and returns what they print. Whoever ends it earlier gets an error.
+// goTest runs the tests of a package until they end, and returns what they
+// print. Whoever ends it earlier gets an error.
 func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (_ outcome, err error) {
 	defer must.Catch(&err)
 
 	program := must.Get(s.build(ctx, dir))
 	args = append([]string{"-test.timeout=0", "-test.count=1"}, args...)
 	out, _, runErr := s.execute(ctx, dir, program, args...)
+
 	return s.read(ctx, part, fmt.Sprintf("go test ./%s -timeout=0 -count=1 -args %s", dir, strings.Join(args[2:], " ")), out, runErr)
 }
 
-// read returns what a part printed. If it failed without saying how to reproduce that, the finding has the part's command.
+// read returns what a part printed. If it failed without saying how to
+// reproduce that, the finding has the part's command.
 func (s *soak) read(ctx context.Context, part, command string, out []byte, runErr error) (_ outcome, err error) {
 	defer must.Catch(&err)
 
@@ -123,6 +131,7 @@ func (s *soak) read(ctx context.Context, part, command string, out []byte, runEr
 	if runErr != nil && len(o.findings) == 0 {
 		o.findings = []finding{{Part: part, What: fmt.Sprintf("%v: %s", runErr, lastLine(out)), Command: command}}
 	}
+
 	return o, nil
 }
 
@@ -132,20 +141,24 @@ func (s *soak) build(ctx context.Context, dir string, flags ...string) (string, 
 	if exists(program) {
 		return program, nil
 	}
+
 	args := append([]string{"test", "-c", "-o", program}, flags...)
 	if out, _, err := s.execute(ctx, ".", "go", append(args, "./"+dir)...); err != nil {
 		return "", fmt.Errorf("build the tests of %s: %w\n%s", dir, err, out)
 	}
+
 	return program, nil
 }
 
-// execute runs a program in a directory of the tree, and returns what it prints and the CPU time that it and its children used. If
-// the context ends, the program is interrupted, and killed with its children if it does not end.
+// execute runs a program in a directory of the tree, and returns what it prints
+// and the CPU time that it and its children used. If the context ends, the
+// program is interrupted, and killed with its children if it does not end.
 func (s *soak) execute(ctx context.Context, dir, program string, args ...string) ([]byte, time.Duration, error) {
 	if s.nice > 0 {
 		args = append([]string{"-n", strconv.Itoa(s.nice), program}, args...)
 		program = "nice"
 	}
+
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = filepath.Join(s.tree, dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -158,7 +171,9 @@ func (s *soak) execute(ctx context.Context, dir, program string, args ...string)
 	if cmd.Process == nil {
 		return out.Bytes(), 0, err
 	}
+
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind; usually nothing
+
 	return out.Bytes(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 }
 
@@ -167,8 +182,9 @@ var (
 	reproduced = regexp.MustCompile(`reproduce it(?: with)?: (.*)`)
 )
 
-// readOutput reads the lines "soak: NAME NUMBER" and the failures that a part prints: a line with "seed N: " and what failed, and
-// later one with "reproduce it: " and a command.
+// readOutput reads the lines "soak: NAME NUMBER" and the failures that a part
+// prints: a line with "seed N: " and what failed, and later one with "reproduce
+// it: " and a command.
 func readOutput(part string, out []byte) (outcome, error) {
 	var o outcome
 	failure := ""
@@ -179,32 +195,40 @@ func readOutput(part string, out []byte) (outcome, error) {
 		if m := seedLine.FindStringSubmatch(line); m != nil {
 			failure = fmt.Sprintf("seed %s: %s", m[1], m[2])
 		}
+
 		if m := reproduced.FindStringSubmatch(line); m != nil && failure != "" {
 			o.findings = append(o.findings, finding{Part: part, What: failure, Command: m[1]})
 			failure = ""
 		}
+
 		rest, ok := strings.CutPrefix(line, "soak: ")
 		if !ok {
 			continue
 		}
+
 		name, number, ok := strings.Cut(rest, " ")
 		if !ok {
 			return outcome{}, fmt.Errorf("%s printed %q, which is not \"soak: NAME NUMBER\"", part, line)
 		}
+
 		if name == "next-seed" {
 			seed, err := strconv.ParseUint(number, 10, 64)
 			if err != nil {
 				return outcome{}, fmt.Errorf("%s printed %q: %w", part, line, err)
 			}
+
 			o.seed = seed
 			continue
 		}
+
 		n, err := strconv.ParseFloat(number, 64)
 		if err != nil {
 			return outcome{}, fmt.Errorf("%s printed %q: %w", part, line, err)
 		}
+
 		o.figures = append(o.figures, figure{name, n})
 	}
+
 	return o, lines.Err()
 }
 
@@ -216,5 +240,6 @@ func lastLine(out []byte) string {
 			return l
 		}
 	}
+
 	return lines[0]
 }

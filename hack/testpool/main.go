@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command testpool runs a command, such as go test, with a pool of control planes from which tests borrow:
+// Command testpool runs a command, such as go test, with a pool of control
+// planes from which tests borrow:
 //
 //	go run ./hack/testpool go test ./...
 //
@@ -28,6 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: testpool COMMAND [ARGUMENT...]")
 		os.Exit(2)
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	code, err := run(ctx, os.Args[1:])
@@ -35,10 +37,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "testpool:", err)
 		code = max(code, 1)
 	}
+
 	os.Exit(code)
 }
 
-// run runs the command and returns its exit code. The error is about the pool, or says why the command has no exit code.
+// run runs the command and returns its exit code. The error is about the pool,
+// or says why the command has no exit code.
 func run(ctx context.Context, argv []string) (code int, err error) {
 	defer must.Catch(&err)
 
@@ -46,6 +50,7 @@ func run(ctx context.Context, argv []string) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("make the pool's directory: %w", err)
 	}
+
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := filepath.Join(dir, "socket")
 	pool := must.Get(localcluster.NewPool(socket, localcluster.Options{}))
@@ -54,8 +59,9 @@ func run(ctx context.Context, argv []string) (code int, err error) {
 	go func() { served <- pool.Serve(serving) }()
 	defer func() { stop(); err = errors.Join(err, <-served) }()
 
-	// An interrupt stops the command first, and then the control planes that it uses. It goes to the whole process group, because go test
-	// does not pass it on to the tests.
+	// An interrupt stops the command first, and then the control planes that it
+	// uses. It goes to the whole process group, because go test does not pass
+	// it on to the tests.
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), localcluster.PoolEnv+"="+socket)
@@ -66,9 +72,11 @@ func run(ctx context.Context, argv []string) (code int, err error) {
 	if n := pool.Started(); n > 0 {
 		fmt.Fprintf(os.Stderr, "testpool: started %d control planes\n", n)
 	}
+
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.Exited() {
 		return ended.ExitCode(), nil // it has said why
 	}
+
 	return 0, err
 }

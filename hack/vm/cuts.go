@@ -37,8 +37,9 @@ const (
 // moments in the order of the run.
 var moments = []moment{installing, changing, trying, promoting, failing, upgrading, handing}
 
-// around is how many records of the disk's log before the report of a promotion or of a failure count as its moment: the agent
-// saves its decision, and reports it when the decision is durable.
+// around is how many records of the disk's log before the report of a promotion
+// or of a failure count as its moment: the agent saves its decision, and
+// reports it when the decision is durable.
 const around = 120
 
 // span is a part of the log.
@@ -47,7 +48,8 @@ type span struct {
 	begin, end blockdev.Position
 }
 
-// run is a node whose disk was recorded while it was installed, changed and upgraded.
+// run is a node whose disk was recorded while it was installed, changed and
+// upgraded.
 type run struct {
 	disk  *blockdev.Recorder
 	spans []span
@@ -57,15 +59,18 @@ type run struct {
 	found []string // by doctor, at the end
 }
 
-// perBoot is how many more disks are checked without a boot for each that is booted.
+// perBoot is how many more disks are checked without a boot for each that is
+// booted.
 const perBoot = 4
 
-// cutsPower records one run, cuts the power at random points of it, and boots from the disks.
+// cutsPower records one run, cuts the power at random points of it, and boots
+// from the disks.
 func cutsPower(ctx context.Context, l *lab) error {
 	l.discard()
 	if l.seed == 0 {
 		l.seed = uint64(time.Now().Unix())
 	}
+
 	fmt.Printf("  seed %d: go run ./hack/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
 	base := must.Get(blockdev.OpenFile(l.image.Disk))
 	defer base.Close()
@@ -77,9 +82,11 @@ func cutsPower(ctx context.Context, l *lab) error {
 		err = fmt.Errorf("the run to record: %w", err)
 		fmt.Printf("  FAILED: %v\n", err)
 	}
+
 	if len(r.spans) == 0 {
 		return err
 	}
+
 	dice := rand.New(rand.NewPCG(l.seed, 0))
 	booted, cuts, examined := map[moment]int{}, 0, 0
 	failures := []error{err} // what was recorded before it can be cut
@@ -99,6 +106,7 @@ cutting:
 				result = "FAILED: " + err.Error()
 				failures = append(failures, fmt.Errorf("%s: %w", c, err))
 			}
+
 			fmt.Printf("  %s, booted %t, after %s: %s\n", c, boot, time.Since(begin).Round(time.Second), result)
 			if ctx.Err() != nil {
 				break cutting // the others count
@@ -106,6 +114,7 @@ cutting:
 			if err != nil {
 				continue // it shows nothing for the totals
 			}
+
 			if examined++; boot {
 				cuts++
 				booted[s.moment]++
@@ -116,7 +125,9 @@ cutting:
 	for _, m := range moments {
 		fmt.Printf("soak: cuts-during-%s %d\n", m, booted[m])
 	}
+
 	fmt.Printf("soak: next-seed %d\n", l.seed+1)
+
 	return errors.Join(failures...)
 }
 
@@ -134,8 +145,9 @@ const (
 	flags     = "--config-trial-duration=15s --crash-loop-threshold=2 " + agentFlags
 )
 
-// record runs the node on a disk that is recorded: it installs the agent, assigns a good and a bad configuration, and upgrades
-// the agent. The run ends at the first error.
+// record runs the node on a disk that is recorded: it installs the agent,
+// assigns a good and a bad configuration, and upgrades the agent. The run ends
+// at the first error.
 func (l *lab) record(ctx context.Context, r *run) (err error) {
 	defer must.Catch(&err)
 
@@ -146,10 +158,12 @@ func (l *lab) record(ctx context.Context, r *run) (err error) {
 	if err = l.play(ctx, m, r); err != nil {
 		l.evidence(ctx, "run")
 	}
+
 	return err
 }
 
-// bootRecorded starts a machine whose disk is served from this process. stop ends the service.
+// bootRecorded starts a machine whose disk is served from this process. stop
+// ends the service.
 func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (_ *vm.Machine, _ func(), err error) {
 	defer must.Catch(&err)
 
@@ -168,10 +182,12 @@ func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir str
 		stop()
 		return nil, nil, err
 	}
+
 	return m, stop, nil
 }
 
-// play is the run. It notes what the agent reported, and where the disk's log was then.
+// play is the run. It notes what the agent reported, and where the disk's log
+// was then.
 func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 	defer must.Catch(&err)
 
@@ -180,6 +196,7 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: run make build", err)
 	}
+
 	must.OK(m.PutFile(ctx, agentPath, 0o755, agent))
 	must.OK(m.PutFile(ctx, newPath, 0o755, append(agent, 0)))
 	r.good = must.Get(l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods)))
@@ -193,8 +210,10 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 		if err := do(); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
+
 		r.spans = append(r.spans, span{what, begin, r.disk.Position()})
 		fmt.Printf("  recorded %s: %d records, %s\n", what, r.disk.Position()-begin, time.Since(begun).Round(time.Second))
+
 		return nil
 	}
 	install := func(program string) func() error {
@@ -213,6 +232,7 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 			if err != nil {
 				return err
 			}
+
 			return o.until(ctx, "runs "+c.name, func(f fact) bool { return f.active == c.uid || slices.Contains(f.bad, c.uid) })
 		}
 	}
@@ -232,10 +252,12 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 	o.note(func(f *fact) { f.agent = locked })
 	must.Get(m.Run(ctx, prepareHandOver))
 	must.OK(l.ready(ctx))
+
 	return during(handing, func() error {
 		if _, err := m.Run(ctx, "systemctl enable --now evenkeel-self"); err != nil {
 			return err
 		}
+
 		return bed.Eventually(ctx, patience, func(ctx context.Context) error {
 			_, err := m.Run(ctx, "pgrep -x kubelet -P $(systemctl show --property=MainPID --value evenkeel-self)")
 			return err
@@ -243,8 +265,8 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
 	})
 }
 
-// install runs evenkeel-agent install by hand. On a machine that is slow, the dry run may not end in time; then nothing was changed,
-// and it is run again.
+// install runs evenkeel-agent install by hand. On a machine that is slow, the
+// dry run may not end in time; then nothing was changed, and it is run again.
 func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -256,12 +278,14 @@ func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error 
 		if err == nil && !strings.Contains(out, "evenkeel-agent runs the kubelet of kubelet.service") {
 			err = fmt.Errorf("install says %q", out)
 		}
+
 		return err
 	}
 }
 
-// prepareHandOver makes the agent of kubelet.service one that gives the node to another agent. The other one is that of
-// evenkeel-self.service, which does not run yet.
+// prepareHandOver makes the agent of kubelet.service one that gives the node to
+// another agent. The other one is that of evenkeel-self.service, which does not
+// run yet.
 const prepareHandOver = `set -e
 line=$(grep '^ExecStart=/' /etc/systemd/system/kubelet.service.d/90-evenkeel.conf)
 /opt/bin/evenkeel-agent uninstall --timeout=25m

@@ -39,8 +39,10 @@ func (c *cut) String() string {
 		c.at, c.moment, c.at-c.loss.Flushed, c.loss.Kept, c.loss.Torn, c.loss.Lost, c.seed)
 }
 
-// superblock is the size in bytes of the block with the primary superblock of ext4. Unlike the journal, it has no protection against torn
-// sectors: neither e2fsck nor the kernel opens a file system whose superblock is torn, whatever runs on it.
+// superblock is the size in bytes of the block with the primary superblock of
+// ext4. Unlike the journal, it has no protection against torn sectors: neither
+// e2fsck nor the kernel opens a file system whose superblock is torn, whatever
+// runs on it.
 const superblock = 4096
 
 // cut makes the disk after the cut, checks it, and boots from it.
@@ -48,10 +50,12 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
+
 	layer, loss, err := c.run.disk.Cut(c.at, c.seed, superblock, filepath.Join(c.dir, "layer"))
 	if err != nil {
 		return err
 	}
+
 	c.loss = loss
 	defer func() {
 		if err = errors.Join(err, layer.Close()); err == nil {
@@ -62,13 +66,16 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 		l.evidence(ctx, filepath.Base(c.dir))
 		return err
 	}
+
 	if !boot {
 		return nil
 	}
+
 	disk, err := blockdev.Record(layer, filepath.Join(c.dir, "next"))
 	if err != nil {
 		return err
 	}
+
 	defer func() { err = errors.Join(err, disk.Close()) }()
 	known := c.run.known(c.at)
 	if known.agent != plain {
@@ -76,25 +83,31 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 	} else {
 		err = l.forgetConfig(ctx)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	m, stop, err := l.bootRecorded(ctx, disk, filepath.Join(c.dir, "vm"))
 	if err != nil {
 		return err
 	}
+
 	l.machine = m
 	defer func() {
 		if err != nil {
 			l.evidence(ctx, filepath.Base(c.dir))
 		}
+
 		l.discard()
 		stop()
 	}()
+
 	return l.comesBack(ctx, c, m, known)
 }
 
-// comesBack checks that the node comes up by itself, has forgotten nothing, and ends where it would have ended without the cut.
+// comesBack checks that the node comes up by itself, has forgotten nothing, and
+// ends where it would have ended without the cut.
 func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) (err error) {
 	defer must.Catch(&err)
 
@@ -104,6 +117,7 @@ func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) 
 		if err == nil && (n.Status.NodeInfo.BootID != boot || !fleet.IsReady(n)) {
 			err = fmt.Errorf("the node of boot %s reports boot %s, and the conditions %+v", boot, n.Status.NodeInfo.BootID, n.Status.Conditions)
 		}
+
 		return err
 	})
 	if err != nil {
@@ -112,6 +126,7 @@ func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) 
 	if known.agent != plain {
 		must.OK(l.rememberedIn(ctx, c, m, known))
 	}
+
 	if known.agent == plain || c.moment == upgrading {
 		program := agentPath
 		if c.moment == upgrading {
@@ -121,12 +136,15 @@ func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) 
 			return fmt.Errorf("the next install by hand: %w", err)
 		}
 	}
+
 	must.OK(l.settles(ctx, c, known))
 	must.OK(l.rememberedIn(ctx, c, m, known))
+
 	return l.leftNothing(ctx, c, m)
 }
 
-// rememberedIn compares what the agent's records in the machine say with what is known.
+// rememberedIn compares what the agent's records in the machine say with what
+// is known.
 func (l *lab) rememberedIn(ctx context.Context, c *cut, m *vm.Machine, known fact) error {
 	var s inspect.Summary
 	err := bed.Eventually(ctx, prompt, func(ctx context.Context) error {
@@ -137,15 +155,18 @@ func (l *lab) rememberedIn(ctx context.Context, c *cut, m *vm.Machine, known fac
 		if err == nil && len(s.Problems) > 0 { // until the agent has said what it runs
 			err = errors.New(strings.Join(s.Problems, "; "))
 		}
+
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("the agent's records: %w", err)
 	}
+
 	return remembers(c, s, known)
 }
 
-// remembers returns an error if records lack what is known, or run what they must not.
+// remembers returns an error if records lack what is known, or run what they
+// must not.
 func remembers(c *cut, s inspect.Summary, known fact) error {
 	allowed := []string{"", known.good, known.assigned.uid}
 	if !slices.Contains(allowed, string(s.Runs.UID)) {
@@ -154,6 +175,7 @@ func remembers(c *cut, s inspect.Summary, known fact) error {
 	if known.good != "" && string(s.LastKnownGood.UID) != known.good {
 		return fmt.Errorf("last-known-good is %q, and was %s", s.LastKnownGood.UID, known.good)
 	}
+
 	for _, uid := range known.bad {
 		if !slices.ContainsFunc(s.Bad, func(b trial.BadConfig) bool { return b.Revision == uid }) {
 			return fmt.Errorf("the rejected configuration %s is forgotten: %+v", uid, s.Bad)
@@ -162,9 +184,11 @@ func remembers(c *cut, s inspect.Summary, known fact) error {
 			return fmt.Errorf("the rejected configuration %s runs again", uid)
 		}
 	}
+
 	if slices.ContainsFunc(s.Bad, func(b trial.BadConfig) bool { return b.Revision == c.run.good.uid }) {
 		return fmt.Errorf("the good configuration is rejected: %+v", s.Bad)
 	}
+
 	return nil
 }
 
@@ -183,15 +207,18 @@ func (l *lab) settles(ctx context.Context, c *cut, known fact) error {
 		if now.active != good || now.good != good || rejected != (known.assigned == c.run.bad) || nc.Status.Trial != nil {
 			return fmt.Errorf("assigned is %q, the node reports %+v", known.assigned.name, now)
 		}
+
 		pods := localPods
 		if good != "" {
 			pods = goodPods
 		}
+
 		return l.runsWith(ctx, pods) // as the kubelet itself says
 	})
 }
 
-// leftNothing checks that no temporary files remain, and that doctor finds nothing about the node that it did not find before.
+// leftNothing checks that no temporary files remain, and that doctor finds
+// nothing about the node that it did not find before.
 func (l *lab) leftNothing(ctx context.Context, c *cut, m *vm.Machine) (err error) {
 	defer must.Catch(&err)
 
@@ -200,14 +227,17 @@ func (l *lab) leftNothing(ctx context.Context, c *cut, m *vm.Machine) (err error
 		if err == nil && strings.TrimSpace(out) != "" {
 			err = fmt.Errorf("left are %s", out)
 		}
+
 		return err
 	}))
+
 	return bed.Eventually(ctx, prompt, func(ctx context.Context) error {
 		found, err := l.doctor(ctx)
 		found = slices.DeleteFunc(found, func(check string) bool { return slices.Contains(c.run.found, check) })
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("doctor finds %q", found)
 		}
+
 		return err
 	})
 }
@@ -226,12 +256,14 @@ func (l *lab) doctor(ctx context.Context) (_ []string, err error) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		return nil, fmt.Errorf("%w: doctor says %s", err, out)
 	}
+
 	var found []string
 	for _, f := range report.Findings {
 		if f.Severity != "note" && slices.Contains(f.Names, nodeName) {
 			found = append(found, f.Check)
 		}
 	}
+
 	return found, nil
 }
 
@@ -254,6 +286,7 @@ func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) (err e
 			return fmt.Errorf("e2fsck %s: %w: %s", mode, err, out)
 		}
 	}
+
 	files := filepath.Join(c.dir, "files")
 	must.OK(os.MkdirAll(files, 0o755))
 	defer os.RemoveAll(files)
@@ -263,6 +296,7 @@ func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) (err e
 			return fmt.Errorf("debugfs: %w: %s", err, out)
 		}
 	}
+
 	known := c.run.known(c.at)
 	dropin, err := os.ReadFile(filepath.Join(files, "kubelet.service.d", "90-evenkeel.conf"))
 	first, rest, _ := strings.Cut(string(dropin), "\n")
@@ -274,9 +308,11 @@ func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) (err e
 	case err == nil && !strings.HasSuffix(first, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(rest)))):
 		return fmt.Errorf("the drop-in is torn: %q", dropin)
 	}
+
 	if _, err := os.Stat(filepath.Join(files, "evenkeel", "agent.lock")); errors.Is(err, os.ErrNotExist) && known.agent == plain {
 		return nil
 	}
+
 	s, err := inspect.Summarize(filepath.Join(files, "evenkeel"))
 	if err == nil && len(s.Problems) > 0 {
 		err = errors.New(strings.Join(s.Problems, "; "))
@@ -284,5 +320,6 @@ func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) (err e
 	if err != nil {
 		return fmt.Errorf("the agent's records on the disk: %w", err)
 	}
+
 	return remembers(c, s, known)
 }

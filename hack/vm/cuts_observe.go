@@ -24,7 +24,8 @@ import (
 // config is a ConfigMap with a configuration.
 type config struct{ name, uid string }
 
-// fact is what is known at a point of the log: what was assigned, and what the agent has reported. It reports what is durable.
+// fact is what is known at a point of the log: what was assigned, and what the
+// agent has reported. It reports what is durable.
 type fact struct {
 	at       blockdev.Position
 	agent    kindOfAgent
@@ -70,6 +71,7 @@ func (l *lab) observe(ctx context.Context, r *run) *observer {
 			if nc, err := l.config(ctx); err == nil {
 				o.note(func(f *fact) { f.read(nc) })
 			}
+
 			select {
 			case <-ctx.Done():
 				return
@@ -77,6 +79,7 @@ func (l *lab) observe(ctx context.Context, r *run) *observer {
 			}
 		}
 	})
+
 	return o
 }
 
@@ -88,6 +91,7 @@ func (f *fact) read(nc *v1alpha1.NodeConfig) {
 	if s := nc.Status.LastKnownGood; s != nil {
 		f.good = string(s.UID)
 	}
+
 	for _, b := range nc.Status.BadConfigs {
 		f.bad = append(f.bad, string(b.UID))
 	}
@@ -102,6 +106,7 @@ func (o *observer) note(change func(*fact)) {
 	if next.active == o.now.active && next.good == o.now.good && slices.Equal(next.bad, o.now.bad) && next.agent == o.now.agent && next.assigned == o.now.assigned {
 		return
 	}
+
 	next.at = o.run.disk.Position()
 	o.now = next
 	o.run.facts = append(o.run.facts, next)
@@ -115,6 +120,7 @@ func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) 
 		if fulfilled(o.now) {
 			return nil
 		}
+
 		return fmt.Errorf("waiting until the node %s; known: %+v", what, o.now)
 	})
 }
@@ -131,6 +137,7 @@ func (r *run) known(at blockdev.Position) fact {
 	if i < 0 {
 		return fact{}
 	}
+
 	return r.facts[i]
 }
 
@@ -146,7 +153,8 @@ func (l *lab) forgetConfig(ctx context.Context) error {
 	return err
 }
 
-// writeSpec writes what the node's NodeConfig assigns; an empty name means nothing.
+// writeSpec writes what the node's NodeConfig assigns; an empty name means
+// nothing.
 func (l *lab) writeSpec(ctx context.Context, uid, name string) (err error) {
 	defer must.Catch(&err)
 
@@ -154,7 +162,9 @@ func (l *lab) writeSpec(ctx context.Context, uid, name string) (err error) {
 	if name != "" {
 		spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name, UID: types.UID(uid)}}
 	}
+
 	patch := must.Get(json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}}))
+
 	return bed.Eventually(ctx, prompt, func(ctx context.Context) error {
 		_, err := l.kubectl(ctx, "patch", "nodeconfig", nodeName, "--type=json", "-p", string(patch))
 		return err

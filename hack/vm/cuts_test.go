@@ -52,6 +52,7 @@ func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
 		if err := remembers(c, tt.s, tt.known); err != nil {
 			got = err.Error()
 		}
+
 		assert.That(t, (tt.want != "" || got == "") && strings.HasPrefix(got, tt.want), "%s: %q, want %q", name, got, tt.want)
 	}
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
-// whole is a cluster that kubeadm makes of two machines. The node of the control plane is called nodeName, as that of the other steps.
+// whole is a cluster that kubeadm makes of two machines. The node of the
+// control plane is called nodeName, as that of the other steps.
 type whole struct {
 	*lab
 	old, new kubernetesRelease
@@ -36,7 +37,8 @@ type whole struct {
 	files, configs string // what the control plane had before kubeadm upgrade
 }
 
-// The machines are connected by an Ethernet of their own; each has a range of pod addresses.
+// The machines are connected by an Ethernet of their own; each has a range of
+// pod addresses.
 const (
 	workerName = "vm2"
 	controlIP  = "10.99.0.1"
@@ -65,7 +67,8 @@ var parts = []part{
 	{"reset", resets},
 }
 
-// wholeCluster runs the parts in their order. With -keep the machines of a failed part run until the program is interrupted.
+// wholeCluster runs the parts in their order. With -keep the machines of a
+// failed part run until the program is interrupted.
 func wholeCluster(ctx context.Context, l *lab) (err error) {
 	w := &whole{lab: l}
 	defer func() {
@@ -73,6 +76,7 @@ func wholeCluster(ctx context.Context, l *lab) (err error) {
 			fmt.Printf("  FAILED: %v\n  kept until you interrupt: KUBECONFIG=%s\n", err, l.admin)
 			<-ctx.Done()
 		}
+
 		if w.worker != nil {
 			err = errors.Join(err, w.worker.Kill())
 		}
@@ -84,46 +88,55 @@ func wholeCluster(ctx context.Context, l *lab) (err error) {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
+
 	for _, p := range parts {
 		fmt.Printf("  %s\n", p.what)
 		begin := time.Now()
 		if err := attempt(func() error { return p.run(ctx, w) }); err != nil {
 			return fmt.Errorf("%s: %w", p.what, err)
 		}
+
 		fmt.Printf("  done after %s\n", time.Since(begin).Round(time.Second))
 	}
+
 	return nil
 }
 
-// prepare makes the disk with the programs of both versions and the images of evenkeel's release.
+// prepare makes the disk with the programs of both versions and the images of
+// evenkeel's release.
 func (w *whole) prepare(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
 	if w.release == "" || w.from == "" || w.to == "" {
 		return errors.New("this step needs -release, -from and -to: run make vm, or see the Makefile")
 	}
+
 	w.old, w.new = must.Get(releaseIn(ctx, w.from)), must.Get(releaseIn(ctx, w.to))
 	w.server = must.Get(localcluster.FreeAddress())
 	for i := range w.wire {
 		_, port, _ := strings.Cut(must.Get(localcluster.FreeAddress()), ":")
 		w.wire[i] = must.Get(strconv.Atoi(port))
 	}
+
 	dir, tables := filepath.Join(w.dir, "data"), filepath.Join(w.dir, "tables.tar")
 	must.OK(tablesOf(ctx, filepath.Join(w.cache, "debian"), tables))
 	for _, r := range []kubernetesRelease{w.old, w.new} {
 		must.OK(r.pack(ctx, filepath.Join(dir, r.version), filepath.Join(w.cache, "sleep"), tables))
 		must.OK(w.kubeletImage(r, filepath.Join(dir, "kubelet-"+r.version+".tar")))
 	}
+
 	for _, name := range []string{"agent", "controller"} {
 		archive := fmt.Sprintf("evenkeel-%s-%s-amd64.tar", name, filepath.Base(w.release))
 		must.OK(os.Link(filepath.Join(w.release, archive), filepath.Join(dir, name+".tar")))
 	}
+
 	w.data, err = dataDisk(ctx, dir, filepath.Join(w.dir, "data.raw"))
+
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// kubeadmConfig is for kubeadm init. What an emulated machine needs: patience, and certificates that are cheap to use. Everything else
-// is kubeadm's default.
+// kubeadmConfig is for kubeadm init. What an emulated machine needs: patience,
+// and certificates that are cheap to use. Everything else is kubeadm's default.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: ` + controlIP + `}
@@ -158,7 +171,8 @@ discovery:
   bootstrapToken: {apiServerEndpoint: "` + controlIP + `:6443", token: %s, caCertHashes: ["%s"]}
 ` + timeouts
 
-// probes gives the probes of the control plane time: on an emulated machine, kubelets would kill it.
+// probes gives the probes of the control plane time: on an emulated machine,
+// kubelets would kill it.
 const probes = `mkdir -p /root/patches
 for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do
   ready=', readinessProbe: {periodSeconds: 20, timeoutSeconds: 60}'
@@ -167,7 +181,8 @@ for name in etcd kube-apiserver kube-controller-manager kube-scheduler; do
 done
 `
 
-// newNode boots a machine and makes it what a node is before kubeadm: programs, kernel settings, a network for pods, and images.
+// newNode boots a machine and makes it what a node is before kubeadm: programs,
+// kernel settings, a network for pods, and images.
 func (w *whole) newNode(ctx context.Context, name, ip string, number int, o vm.Options) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)
 
@@ -191,6 +206,7 @@ cp /data/%[6]s/kubeadm /data/%[6]s/kubelet /data/%[6]s/kubectl /usr/bin/
 for archive in /data/%[6]s/*.tar /data/*.tar; do ctr --namespace k8s.io images import $archive; done
 `+probes, name, ip, number, other, other+1, w.old.version)
 	_, err = w.run(ctx, m, script, patience)
+
 	return m, err
 }
 
@@ -206,11 +222,13 @@ func initializes(ctx context.Context, w *whole) (err error) {
 	if !strings.Contains(out, "initialized successfully") {
 		return fmt.Errorf("kubeadm init says %s", out)
 	}
+
 	admin := must.Get(w.run(ctx, w.machine, "cat /etc/kubernetes/admin.conf", prompt))
 	w.admin = filepath.Join(w.dir, "admin.conf")
 	must.OK(os.WriteFile(w.admin, []byte(strings.Replace(admin, controlIP+":6443", w.server, 1)), 0o600))
 	must.OK(w.ready(ctx))
 	checked("kubeadm init %s: the node of the control plane is Ready", w.old.version)
+
 	return nil
 }
 
@@ -221,6 +239,7 @@ func joins(ctx context.Context, w *whole) (err error) {
 	if found == nil {
 		return fmt.Errorf("kubeadm token create says %s", command)
 	}
+
 	must.OK(w.worker.PutFile(ctx, "/root/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, found[1], found[2])))
 	must.Get(w.run(ctx, w.worker, "systemctl enable kubelet && kubeadm join --config /root/join.yaml 2>&1", 2*patience))
 	must.OK(w.comesBack(ctx, workerName, w.old.version))
@@ -228,10 +247,12 @@ func joins(ctx context.Context, w *whole) (err error) {
 	must.OK(w.available(ctx, "kube-system", "coredns"))
 	must.Get(w.run(ctx, w.worker, "until iptables-save --table nat | grep -q 'kube-system/kube-dns:dns .*--mode random'; do sleep 1; done", patience))
 	checked("kube-proxy and CoreDNS run: the worker has rules for both pods of CoreDNS")
+
 	return nil
 }
 
-// eventually waits for a condition. An API server that does not answer in time is asked again.
+// eventually waits for a condition. An API server that does not answer in time
+// is asked again.
 func (w *whole) eventually(ctx context.Context, what string, check func(context.Context) error) error {
 	return bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
 		defer must.Catch(&err)
@@ -240,6 +261,7 @@ func (w *whole) eventually(ctx context.Context, what string, check func(context.
 		if err := check(ctx); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
+
 		return nil
 	})
 }
@@ -252,6 +274,7 @@ func (w *whole) available(ctx context.Context, namespace, name string) error {
 		if d.Status.ObservedGeneration < d.Generation || d.Status.AvailableReplicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas {
 			return fmt.Errorf("the status is %+v", d.Status)
 		}
+
 		return nil
 	})
 }
@@ -266,15 +289,18 @@ func (w *whole) containers(ctx context.Context) (ids map[string]string, err erro
 				ids[p.Name] = c.ContainerID
 			}
 		}
+
 		if len(ids) != 4 {
 			return fmt.Errorf("there are %d: %v", len(ids), ids)
 		}
+
 		return nil
 	})
 	return ids, err
 }
 
-// sameControlPlane requires that no container of the control plane was replaced.
+// sameControlPlane requires that no container of the control plane was
+// replaced.
 func (w *whole) sameControlPlane(ctx context.Context, before map[string]string) error {
 	after, err := w.containers(ctx)
 	if err == nil && !maps.Equal(before, after) {
@@ -283,6 +309,7 @@ func (w *whole) sameControlPlane(ctx context.Context, before map[string]string) 
 	if err == nil {
 		checked("every pod of the control plane has kept its container")
 	}
+
 	return err
 }
 
@@ -304,6 +331,7 @@ func installsOnBoth(ctx context.Context, w *whole) (err error) {
 			must.Get(w.run(ctx, m, script, prompt))
 		}
 	}
+
 	file := must.Get(w.file("install.yaml", patient(string(manifest))))
 	must.OK(w.applies(ctx, file))
 	must.OK(w.applies(ctx, filepath.Join(w.release, "evenkeel-startup-taint-"+version+".yaml")))
@@ -316,10 +344,12 @@ func installsOnBoth(ctx context.Context, w *whole) (err error) {
 		if n := must.Get(client.CoreV1().Nodes().Get(ctx, workerName, metav1.GetOptions{})); len(n.Spec.Taints) > 0 {
 			return fmt.Errorf("the taints are %+v", n.Spec.Taints)
 		}
+
 		return nil
 	}))
 	checked("the controller has removed the startup taint from the worker")
 	must.OK(w.findsNothing(ctx))
+
 	return w.sameControlPlane(ctx, before)
 }
 
@@ -329,10 +359,12 @@ func (w *whole) findsNothing(ctx context.Context) error {
 	if err == nil {
 		checked("kubectl evenkeel doctor finds nothing")
 	}
+
 	return err
 }
 
-// patient gives the controller, the installer and the agents of a manifest the time that an emulated control plane needs.
+// patient gives the controller, the installer and the agents of a manifest the
+// time that an emulated control plane needs.
 func patient(manifest string) string {
 	return strings.NewReplacer(
 		"        name: installer\n", "        name: installer\n        args: [--, "+strings.Join(strings.Fields(agentFlags), ", ")+"]\n",

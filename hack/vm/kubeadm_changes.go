@@ -62,6 +62,7 @@ func rollsOut(ctx context.Context, w *whole) (err error) {
 	must.OK(w.becomesHealthy(ctx, w.machine))
 	must.OK(w.runsWith(ctx, 120))
 	checked("a rollout of a change that crashes halts after one node, which has rolled back")
+
 	return w.sameControlPlane(ctx, before)
 }
 
@@ -69,7 +70,8 @@ func drains(ctx context.Context, w *whole) (err error) {
 	before := must.Get(w.containers(ctx))
 	must.Get(w.kubectl(ctx, "patch", "nodeconfigrollout", rolloutName, "--type=merge", `--patch={"spec": {"strategy": {"drain": "WhenBlocked"}}}`))
 	pods := must.Get(w.podsOn(ctx, nodeName))
-	// One less than there are pods, so that a running pod would be refused by the new kubelet.
+	// One less than there are pods, so that a running pod would be refused by
+	// the new kubelet.
 	must.OK(w.push(ctx, 0, fmt.Sprintf("maxPods: %d", len(pods)-1)))
 	must.OK(w.runsWith(ctx, len(pods)-1))
 	left := pods
@@ -78,15 +80,18 @@ func drains(ctx context.Context, w *whole) (err error) {
 		if slices.ContainsFunc(left, func(p string) bool { return strings.HasPrefix(p, "default/") && slices.Contains(pods, p) }) {
 			return fmt.Errorf("its pods were %s and are %s", pods, left)
 		}
+
 		return nil
 	}))
 	checked("a change for which the node has too many pods drains it first: %d pods, then %d", len(pods), len(left))
 	must.OK(w.push(ctx, 0, "maxPods: 121"))
 	must.OK(w.available(ctx, "default", "web"))
+
 	return w.sameControlPlane(ctx, before)
 }
 
-// push gives the rollout a drop-in, waits until it is complete or has stopped, and requires the exit code of rollout status.
+// push gives the rollout a drop-in, waits until it is complete or has stopped,
+// and requires the exit code of rollout status.
 func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...string) (err error) {
 	defer must.Catch(&err)
 
@@ -96,10 +101,12 @@ func (w *whole) push(ctx context.Context, code int, dropIn string, flags ...stri
 	if got != 0 && got != code && got != 3 { // 3: it has not seen the end
 		return fmt.Errorf("push of %q ended with %d: %s", dropIn, got, out)
 	}
+
 	out, got, err = w.evenkeel(ctx, "rollout", "status", rolloutName, "--watch", "--timeout=80m")
 	if err == nil && got != code {
 		err = fmt.Errorf("the rollout of %q ended with %d, want %d: %s", dropIn, got, code, out)
 	}
+
 	return err
 }
 
@@ -118,10 +125,12 @@ func (w *whole) podsOn(ctx context.Context, node string) (names []string, err er
 	for _, p := range must.Get(w.pods(ctx, "", metav1.ListOptions{FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"})) {
 		names = append(names, p.Namespace+"/"+p.Name)
 	}
+
 	return names, nil
 }
 
-// away returns the longest time between two answers of the API server while something is done.
+// away returns the longest time between two answers of the API server while
+// something is done.
 func (w *whole) away(ctx context.Context, do func() error) (longest time.Duration, err error) {
 	defer must.Catch(&err)
 
@@ -135,11 +144,13 @@ func (w *whole) away(ctx context.Context, do func() error) (longest time.Duratio
 			if client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil {
 				longest, last = max(longest, time.Since(last)), time.Now()
 			}
+
 			cancel()
 		}
 	})
 	err = attempt(do)
 	stop()
 	asking.Wait()
+
 	return longest.Round(100 * time.Millisecond), err
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
-// kubernetesRelease is a version of Kubernetes: a directory with its programs, and with the etcd and CoreDNS that its kubeadm wants.
+// kubernetesRelease is a version of Kubernetes: a directory with its programs,
+// and with the etcd and CoreDNS that its kubeadm wants.
 type kubernetesRelease struct {
 	dir     string
 	version string // such as v1.36.3
@@ -30,11 +31,13 @@ func releaseIn(ctx context.Context, dir string) (r kubernetesRelease, err error)
 	return kubernetesRelease{dir: dir, version: strings.TrimSpace(string(out))}, err
 }
 
-// onNode are the programs that a node has from packages; kubeadm's images contain the others.
+// onNode are the programs that a node has from packages; kubeadm's images
+// contain the others.
 var onNode = []string{"kubeadm", "kubelet", "kubectl"}
 
-// pack writes the programs of a node and images.tar, all images that kubeadm wants, into a directory. Pause is the program of the
-// sandboxes; tables is a tar archive with iptables, which kube-proxy runs.
+// pack writes the programs of a node and images.tar, all images that kubeadm
+// wants, into a directory. Pause is the program of the sandboxes; tables is a
+// tar archive with iptables, which kube-proxy runs.
 func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string) (err error) {
 	defer must.Catch(&err)
 
@@ -42,6 +45,7 @@ func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string)
 	for _, name := range onNode {
 		must.OK(os.Link(filepath.Join(r.dir, name), filepath.Join(into, name)))
 	}
+
 	list := must.Get(exec.CommandContext(ctx, filepath.Join(r.dir, "kubeadm"), "config", "images", "list", "--kubernetes-version", r.version).Output())
 	for reference := range strings.FieldsSeq(string(list)) {
 		repository, tag, _ := strings.Cut(reference, ":")
@@ -55,19 +59,23 @@ func (r kubernetesRelease) pack(ctx context.Context, into, pause, tables string)
 		case "coredns", "etcd":
 			must.OK(saysVersion(ctx, i.Programs[0].File, tag))
 		}
+
 		archive, _ := must.Get2(i.Archive())
 		must.OK(os.WriteFile(filepath.Join(into, name+".tar"), archive, 0o644))
 	}
+
 	return nil
 }
 
-// saysVersion requires that a program is of the version in an image's tag, such as v1.14.2 or 3.6.8-0.
+// saysVersion requires that a program is of the version in an image's tag, such
+// as v1.14.2 or 3.6.8-0.
 func saysVersion(ctx context.Context, program, tag string) error {
 	version, _, _ := strings.Cut(strings.TrimPrefix(tag, "v"), "-")
 	out, err := exec.CommandContext(ctx, program, "--version").CombinedOutput()
 	if err == nil && !strings.Contains(string(out), version) {
 		err = fmt.Errorf("%s is not the version %s that kubeadm wants: %s", program, version, out)
 	}
+
 	return err
 }
 
@@ -81,13 +89,16 @@ func tablesOf(ctx context.Context, debian, file string) error {
 		if err != nil || len(found) == 0 {
 			return errors.Join(fmt.Errorf("%s has no %s", debian, pattern), err)
 		}
+
 		for _, name := range found {
 			args = append(args, strings.TrimPrefix(name, debian+"/"))
 		}
 	}
+
 	if out, err := exec.CommandContext(ctx, "tar", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("archive iptables: %w: %s", err, out)
 	}
+
 	return nil
 }
 
@@ -97,5 +108,6 @@ func dataDisk(ctx context.Context, dir, file string) (vm.Disk, error) {
 	if err != nil {
 		err = fmt.Errorf("make the disk %s: %w: %s", file, err, out)
 	}
+
 	return vm.Disk{File: file}, err
 }

@@ -19,7 +19,8 @@ func (w *whole) agent() string {
 	return filepath.Join(w.release, fmt.Sprintf("evenkeel-agent-%s-linux-amd64", filepath.Base(w.release)))
 }
 
-// kubeletImage packs the agent of the release and a kubelet, as `make image IMAGES=kubelet` does.
+// kubeletImage packs the agent of the release and a kubelet, as `make image
+// IMAGES=kubelet` does.
 func (w *whole) kubeletImage(r kubernetesRelease, file string) error {
 	archive, _, err := image.Image{
 		References: []string{"evenkeel.dev/kubelet:" + r.version},
@@ -28,10 +29,12 @@ func (w *whole) kubeletImage(r kubernetesRelease, file string) error {
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(file, archive, 0o644)
 }
 
-// hostsItself gives the worker a kubelet in a pod, as docs/self-hosted.md describes, upgrades it, and goes back.
+// hostsItself gives the worker a kubelet in a pod, as docs/self-hosted.md
+// describes, upgrades it, and goes back.
 func hostsItself(ctx context.Context, w *whole) (err error) {
 	must.OK(w.plugin(ctx, "1 of 1 node uninstalled", "uninstall", workerName, "--retry", "--yes", "--timeout=60m"))
 	unit := string(must.Get(os.ReadFile("config/systemd/evenkeel-bootstrap.service")))
@@ -71,10 +74,12 @@ func hostsItself(ctx context.Context, w *whole) (err error) {
 	must.OK(w.plugin(ctx, "1 of 1 node installed", "install", workerName, "--yes", "--timeout=60m", "--agent-version="+filepath.Base(w.release)))
 	must.OK(w.activeSays(ctx, workerName, "True"))
 	checked("the way back: a plain kubelet, and then the agent in front of it again")
+
 	return nil
 }
 
-// hosting waits until the worker is Ready with a kubelet of this version, run as kubectl evenkeel nodes -o wide says.
+// hosting waits until the worker is Ready with a kubelet of this version, run
+// as kubectl evenkeel nodes -o wide says.
 func (w *whole) hosting(ctx context.Context, how, version string) (err error) {
 	must.OK(w.comesBack(ctx, workerName, version))
 	return w.eventually(ctx, "the kubelet is "+how, func(ctx context.Context) error {

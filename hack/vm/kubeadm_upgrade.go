@@ -34,7 +34,8 @@ apply: {kubernetesVersion: %s, forceUpgrade: true, ignorePreflightErrors: [Creat
 node: {patches: {directory: /root/patches}}
 ` + timeouts
 
-// plansUpgrade finds a feature gate that the new version does not have, before anything is upgraded.
+// plansUpgrade finds a feature gate that the new version does not have, before
+// anything is upgraded.
 func plansUpgrade(ctx context.Context, w *whole) (err error) {
 	plan := append([]string{"component", "plan", w.new.version}, w.binaries()...)
 	must.OK(w.plugin(ctx, "Nothing must be migrated by hand", plan...))
@@ -44,6 +45,7 @@ func plansUpgrade(ctx context.Context, w *whole) (err error) {
 	if code != 2 || !strings.Contains(out, "PodLifecycleSleepAction") {
 		return fmt.Errorf("component plan ended with %d: %s", code, out)
 	}
+
 	checked("component plan finds the gate in kubelet-config, which %s does not have", w.new.version)
 	must.OK(w.storeKubeletConfig(ctx, original))
 
@@ -52,7 +54,9 @@ func plansUpgrade(ctx context.Context, w *whole) (err error) {
 	if code != 2 || !strings.Contains(out, "2 would not: unrecognized feature gate: PodLifecycleSleepAction") {
 		return fmt.Errorf("survey ended with %d: %s", code, out)
 	}
+
 	checked("survey says that both nodes would not start with kubelet %s, because of the gate in their active configuration", w.new.version)
+
 	return nil
 }
 
@@ -80,11 +84,13 @@ func (w *whole) storeKubeletConfig(ctx context.Context, content string) error {
 	})
 }
 
-// written prints the digests of the files that kubeadm writes on a node, and the names of its backups.
+// written prints the digests of the files that kubeadm writes on a node, and
+// the names of its backups.
 const written = `cd /var/lib/kubelet && sha256sum config.yaml instance-config.yaml kubeadm-flags.env 2>/dev/null
 find /etc/kubernetes -type f ! -name '*.key' ! -path '*/tmp/*' | sort | xargs sha256sum; ls -d /etc/kubernetes/tmp/* /var/lib/kubelet/*backup* 2>/dev/null; true`
 
-// changedLines returns the last words of the lines of after that before does not have.
+// changedLines returns the last words of the lines of after that before does
+// not have.
 func changedLines(before, after string) (names []string) {
 	for line := range strings.Lines(after) {
 		if !strings.Contains(before, line) {
@@ -92,11 +98,12 @@ func changedLines(before, after string) (names []string) {
 			names = append(names, fields[len(fields)-1])
 		}
 	}
+
 	return names
 }
 
-// losesPower cuts the power of the control plane in the middle of kubeadm upgrade apply. The node's active configuration has the
-// removed gate.
+// losesPower cuts the power of the control plane in the middle of kubeadm
+// upgrade apply. The node's active configuration has the removed gate.
 func losesPower(ctx context.Context, w *whole) (err error) {
 	must.OK(w.newPrograms(ctx, w.machine))
 	w.files, w.configs = must.Get(w.run(ctx, w.machine, written, prompt)), must.Get(w.configMaps(ctx))
@@ -111,6 +118,7 @@ sync # kubeadm does not: it would lose the certificates that it has just renewed
 	must.OK(w.comesBack(ctx, nodeName, w.old.version))
 	must.OK(w.activeSays(ctx, nodeName, "True"))
 	checked("a power cut after kubeadm has replaced the API server: the node comes back on the configuration with the gate")
+
 	return nil
 }
 
@@ -121,10 +129,12 @@ func upgradesControlPlane(ctx context.Context, w *whole) (err error) {
 	checked("kubeadm upgrade apply to %s passes when it is repeated; on the node it has written %s", w.new.version, strings.Join(files, " "))
 	checked("in the API it has written %s", strings.Join(changedLines(w.configs, must.Get(w.configMaps(ctx))), " "))
 	must.OK(w.activeSays(ctx, nodeName, "True"))
+
 	return w.prints(ctx, nodeName, "after kubeadm upgrade apply")
 }
 
-// replacesKubelet gives the node of the control plane the new kubelet, which does not know the gate of its configuration.
+// replacesKubelet gives the node of the control plane the new kubelet, which
+// does not know the gate of its configuration.
 func replacesKubelet(ctx context.Context, w *whole) (err error) {
 	must.OK(w.replaceKubelet(ctx, w.machine, nodeName))
 	must.OK(w.activeSays(ctx, nodeName, "False"))
@@ -139,14 +149,17 @@ func replacesKubelet(ctx context.Context, w *whole) (err error) {
 	if now := must.Get(w.run(ctx, w.machine, processes, prompt)); now != processesBefore {
 		return fmt.Errorf("a refused preflight has changed the processes from %s to %s", processesBefore, now)
 	}
+
 	checked("a preflight finds the gate before anything stops")
 	must.OK(w.push(ctx, 0, "maxPods: 122"))
 	must.OK(w.runsWith(ctx, 122))
 	checked("a configuration without the gate is rolled out to the new kubelet and to the old one")
+
 	return nil
 }
 
-// upgradesWorker runs kubeadm upgrade node after an edit of kubelet-config. The active configuration suits the new kubelet.
+// upgradesWorker runs kubeadm upgrade node after an edit of kubelet-config. The
+// active configuration suits the new kubelet.
 func upgradesWorker(ctx context.Context, w *whole) (err error) {
 	must.OK(w.newPrograms(ctx, w.worker))
 	must.OK(w.storeKubeletConfig(ctx, must.Get(w.stored(ctx, "kubelet-config")).Data["kubelet"]+"containerLogMaxFiles: 6\n"))
@@ -161,14 +174,17 @@ func upgradesWorker(ctx context.Context, w *whole) (err error) {
 	checked("the active configuration has passed a new trial with kubelet %s", w.new.version)
 	must.OK(w.says(ctx, workerName, v1alpha1.ConditionDrifted, metav1.ConditionFalse))
 	must.OK(w.prints(ctx, workerName, "with the new kubelet"))
+
 	return w.findsNothing(ctx)
 }
 
-// readsConfigz waits until the kube-proxy of a machine says that it runs with the changed field.
+// readsConfigz waits until the kube-proxy of a machine says that it runs with
+// the changed field.
 const readsConfigz = `until timeout 20 bash -c 'exec 3<>/dev/tcp/127.0.0.1/10249 && printf "GET /configz HTTP/1.0\r\n\r\n" >&3 && grep -q "\"minSyncPeriod\":\"2s\"" <&3'
 do sleep 1; done`
 
-// storesComponents changes the stored configuration of kube-proxy, which its pods read when they start.
+// storesComponents changes the stored configuration of kube-proxy, which its
+// pods read when they start.
 func storesComponents(ctx context.Context, w *whole) (err error) {
 	apply := append([]string{"component", "apply", w.new.version, "--yes"}, w.binaries()...)
 	before, restarts := must.Get(w.configMaps(ctx)), must.Get(w.proxyRestarts(ctx))
@@ -176,6 +192,7 @@ func storesComponents(ctx context.Context, w *whole) (err error) {
 	if after := must.Get(w.configMaps(ctx)); after != before {
 		return fmt.Errorf("component apply has written %s", strings.Join(changedLines(before, after), " "))
 	}
+
 	checked("component apply writes nothing after kubeadm's upgrade")
 
 	changed := strings.Replace(must.Get(w.stored(ctx, "kube-proxy")).Data["config.conf"], "minSyncPeriod: 0s", "minSyncPeriod: 2s", 1)
@@ -185,20 +202,24 @@ func storesComponents(ctx context.Context, w *whole) (err error) {
 		must.Get(w.run(ctx, m, `until grep -q 'minSyncPeriod: 2s' /var/lib/kubelet/pods/*/volumes/kubernetes.io~configmap/kube-proxy/config.conf
 do sleep 1; done`, patience))
 	}
+
 	must.OK(bed.Pause(ctx, time.Minute)) // a restart would follow at once
 	if now := must.Get(w.proxyRestarts(ctx)); !maps.Equal(now, restarts) {
 		return fmt.Errorf("the restarts of kube-proxy were %v and are %v", restarts, now)
 	}
+
 	checked("component apply of kube-proxy's configuration: the nodes have it, and no kube-proxy restarts because of it")
 	must.Get(w.kubectl(ctx, "--namespace=kube-system", "rollout", "restart", "daemonset/kube-proxy"))
 	must.Get(w.kubectl(ctx, "--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=40m"))
 	must.Get(w.run(ctx, w.worker, readsConfigz, patience))
 	checked("a restart of the DaemonSet brings it to the kube-proxies")
 	must.OK(w.plugin(ctx, "", "component", "undo", "--yes"))
+
 	return nil
 }
 
-// proxyRestarts returns how often the kube-proxy of each node was restarted, as soon as all are Ready.
+// proxyRestarts returns how often the kube-proxy of each node was restarted, as
+// soon as all are Ready.
 func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, err error) {
 	err = w.eventually(ctx, "every kube-proxy is Ready", func(ctx context.Context) error {
 		pods := must.Get(w.pods(ctx, "kube-system", metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"}))
@@ -208,9 +229,11 @@ func (w *whole) proxyRestarts(ctx context.Context) (restarts map[string]int32, e
 				if !c.Ready {
 					return fmt.Errorf("pod %s is not Ready: %+v", p.Name, c)
 				}
+
 				restarts[p.Spec.NodeName] = c.RestartCount
 			}
 		}
+
 		return nil
 	})
 	return restarts, err
@@ -233,11 +256,13 @@ func (w *whole) prints(ctx context.Context, name, when string) (err error) {
 	for _, c := range nc.Status.Conditions {
 		fmt.Printf("  %s %s: %s=%s %s: %s\n", name, when, c.Type, c.Status, c.Reason, c.Message)
 	}
+
 	return nil
 }
 
-// kubeadmUpgrades runs kubeadm upgrade apply or node, as often as an administrator would: kubeadm has timeouts of its own, such as two
-// seconds for containerd, and may be run again.
+// kubeadmUpgrades runs kubeadm upgrade apply or node, as often as an
+// administrator would: kubeadm has timeouts of its own, such as two seconds for
+// containerd, and may be run again.
 func (w *whole) kubeadmUpgrades(ctx context.Context, m *vm.Machine, command string) error {
 	_, err := w.run(ctx, m, fmt.Sprintf(`for attempt in 1 2 3 4 5; do
   kubeadm upgrade %s --config=/root/upgrade.yaml >/root/upgrade.log 2>&1 && exit
@@ -247,7 +272,8 @@ tail -n 20 /root/upgrade.log; exit 1`, command), 2*patience)
 	return err
 }
 
-// newPrograms imports the images of the new version, and replaces kubeadm, as its documentation describes.
+// newPrograms imports the images of the new version, and replaces kubeadm, as
+// its documentation describes.
 func (w *whole) newPrograms(ctx context.Context, m *vm.Machine) (err error) {
 	defer must.Catch(&err)
 
@@ -255,15 +281,18 @@ func (w *whole) newPrograms(ctx context.Context, m *vm.Machine) (err error) {
 	_, err = w.run(ctx, m, fmt.Sprintf(`set -e
 for archive in /data/%[1]s/*.tar; do ctr --namespace k8s.io images import $archive; done
 install /data/%[1]s/kubeadm /data/%[1]s/kubectl /usr/bin/`, w.new.version), patience)
+
 	return err
 }
 
-// replaceKubelet does what a package does, and waits until the node is Ready with the new version.
+// replaceKubelet does what a package does, and waits until the node is Ready
+// with the new version.
 func (w *whole) replaceKubelet(ctx context.Context, m *vm.Machine, name string) (err error) {
 	defer must.Catch(&err)
 
 	must.Get(w.run(ctx, m, "install /data/"+w.new.version+"/kubelet /usr/bin/kubelet && systemctl daemon-reload && systemctl restart kubelet", patience))
 	must.OK(w.becomesHealthy(ctx, m))
+
 	return w.comesBack(ctx, name, w.new.version)
 }
 
@@ -275,6 +304,7 @@ func (w *whole) comesBack(ctx context.Context, name, version string) error {
 		if n.Status.NodeInfo.KubeletVersion != version || !fleet.IsReady(n) {
 			return fmt.Errorf("it has kubelet %s, want %s; its conditions are %+v", n.Status.NodeInfo.KubeletVersion, version, n.Status.Conditions)
 		}
+
 		return nil
 	})
 }
@@ -291,6 +321,7 @@ func (w *whole) says(ctx context.Context, name, condition string, status metav1.
 		if c := meta.FindStatusCondition(nc.Status.Conditions, condition); c == nil || c.Status != status || nc.Status.Trial != nil {
 			return fmt.Errorf("it is %+v; trial %+v", c, nc.Status.Trial)
 		}
+
 		return nil
 	})
 }
@@ -302,7 +333,8 @@ func (w *whole) cutPower(ctx context.Context) (err error) {
 	return err
 }
 
-// configMaps lists kubeadm's ConfigMaps with their annotations and versions, one in a line.
+// configMaps lists kubeadm's ConfigMaps with their annotations and versions,
+// one in a line.
 func (w *whole) configMaps(ctx context.Context) (lines string, err error) {
 	defer must.Catch(&err)
 
@@ -310,5 +342,6 @@ func (w *whole) configMaps(ctx context.Context) (lines string, err error) {
 		cm := must.Get(w.stored(ctx, name))
 		lines += fmt.Sprintf("%s %v %s\n", cm.ResourceVersion, cm.Annotations, name)
 	}
+
 	return lines, nil
 }

@@ -32,13 +32,15 @@ import (
 // nodeName is the name of the node in the API.
 const nodeName = "vm"
 
-// The deadlines. An emulated machine is several times slower than this one, and ten times slower again beside other work.
+// The deadlines. An emulated machine is several times slower than this one, and
+// ten times slower again beside other work.
 const (
 	patience = 40 * time.Minute // for a boot, a trial, a rollback
 	prompt   = 4 * time.Minute  // for a command
 )
 
-// lab is what the steps share: a cluster on the host, and a machine with a node of it.
+// lab is what the steps share: a cluster on the host, and a machine with a node
+// of it.
 type lab struct {
 	cache, kubelet    string
 	previous, release string
@@ -68,6 +70,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 	var reason string
 	l.accel, reason = vm.Accel(ctx, l.image)
 	fmt.Printf("accelerator: %s (%s)\n", l.accel, reason)
+
 	return nil
 }
 
@@ -79,10 +82,12 @@ func (l *lab) hostCluster(ctx context.Context) (err error) {
 	if err == nil {
 		l.admin = l.cluster.AdminKubeconfig()
 	}
+
 	return err
 }
 
-// close stops everything. The files stay if a machine was discarded after a failure.
+// close stops everything. The files stay if a machine was discarded after a
+// failure.
 func (l *lab) close() error {
 	var err error
 	if l.machine != nil {
@@ -94,10 +99,12 @@ func (l *lab) close() error {
 	if left, globErr := filepath.Glob(filepath.Join(l.dir, "failed-*")); globErr == nil && len(left) == 0 {
 		err = errors.Join(err, os.RemoveAll(l.dir))
 	}
+
 	return err
 }
 
-// node returns the machine whose kubelet is a Ready node; it makes a new one if there is none.
+// node returns the machine whose kubelet is a Ready node; it makes a new one if
+// there is none.
 func (l *lab) node(ctx context.Context) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)
 
@@ -105,8 +112,10 @@ func (l *lab) node(ctx context.Context) (_ *vm.Machine, err error) {
 	if l.machine != nil {
 		return l.machine, nil
 	}
+
 	m := must.Get(l.boot(ctx, vm.Options{}))
 	l.machine = m
+
 	return m, l.join(ctx, m)
 }
 
@@ -120,12 +129,14 @@ func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error)
 	if o.Root.File == "" {
 		o.Root = must.Get(l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")))
 	}
+
 	o.Image, o.Accel = l.image, l.accel
 	begin := time.Now()
 	m, err := vm.Start(ctx, o)
 	if err == nil {
 		fmt.Printf("  machine %d answers after %s\n", l.count, time.Since(begin).Round(time.Second))
 	}
+
 	return m, err
 }
 
@@ -137,7 +148,8 @@ func (l *lab) discard() {
 	}
 }
 
-// join makes the machine a node of the cluster, whose kubelet is configured like kubeadm's, and waits until it is Ready.
+// join makes the machine a node of the cluster, whose kubelet is configured
+// like kubeadm's, and waits until it is Ready.
 func (l *lab) join(ctx context.Context, m *vm.Machine) (err error) {
 	defer must.Catch(&err)
 
@@ -145,6 +157,7 @@ func (l *lab) join(ctx context.Context, m *vm.Machine) (err error) {
 	must.OK(Join(ctx, l.cluster, m, nodeName))
 	must.OK(l.ready(ctx))
 	fmt.Printf("  the node is Ready after %s\n", time.Since(begin).Round(time.Second))
+
 	return nil
 }
 
@@ -171,13 +184,15 @@ maxPods: 110
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
 `
 
-// Join writes what the kubelet of a node needs, enables its unit and starts it. It does not wait for it.
+// Join writes what the kubelet of a node needs, enables its unit and starts it.
+// It does not wait for it.
 func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) (err error) {
 	defer must.Catch(&err)
 
 	path := must.Get(c.NodeKubeconfig(name))
 	kubeconfig := must.Get(os.ReadFile(path))
-	// The machine reaches the API server under an address that its certificate does not have.
+	// The machine reaches the API server under an address that its certificate
+	// does not have.
 	server := regexp.MustCompile(`server: https://127\.0\.0\.1:(\d+)`)
 	kubeconfig = server.ReplaceAll(kubeconfig, []byte("server: https://"+vm.Host+":$1\n    tls-server-name: localhost"))
 	ca := must.Get(os.ReadFile(filepath.Join(c.Dir(), "pki", "ca.crt")))
@@ -191,7 +206,9 @@ func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name stri
 	} {
 		must.OK(m.PutFile(ctx, f.path, 0o600, []byte(f.content)))
 	}
+
 	_, err = m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync")
+
 	return err
 }
 
@@ -202,11 +219,13 @@ func (l *lab) ready(ctx context.Context) error {
 		if err == nil && !fleet.IsReady(n) {
 			err = fmt.Errorf("the node's conditions are %+v", n.Status.Conditions)
 		}
+
 		return err
 	})
 }
 
-// object reads the Node. What waits for a change reads often: a kubectl for each read would take processor time from the machine.
+// object reads the Node. What waits for a change reads often: a kubectl for
+// each read would take processor time from the machine.
 func (l *lab) object(ctx context.Context) (_ *corev1.Node, err error) {
 	defer must.Catch(&err)
 
@@ -226,15 +245,18 @@ func (l *lab) configOf(ctx context.Context, name string) (_ *v1alpha1.NodeConfig
 	client := must.Get(l.client())
 	raw := must.Get(client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", name).DoRaw(ctx))
 	nc := &v1alpha1.NodeConfig{}
+
 	return nc, json.Unmarshal(raw, nc)
 }
 
-// client returns a client with the administrator's rights. Connections are shared by all of them.
+// client returns a client with the administrator's rights. Connections are
+// shared by all of them.
 func (l *lab) client() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", l.admin)
 	if err != nil {
 		return nil, err
 	}
+
 	return kubernetes.NewForConfig(config)
 }
 
@@ -243,22 +265,26 @@ func (l *lab) kubectl(ctx context.Context, args ...string) (string, error) {
 	return l.program(ctx, "bin/tools/kubectl", args...)
 }
 
-// evenkeel runs kubectl evenkeel as the administrator. The exit code is 0 if the error is nil.
+// evenkeel runs kubectl evenkeel as the administrator. The exit code is 0 if
+// the error is nil.
 func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code int, err error) {
 	out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() && !passes.MatchString(out) {
 		return out, exit.ExitCode(), nil
 	}
+
 	return out, 0, err
 }
 
-// passes matches the errors of an API server that restarts, and of a machine that is too busy for a dry run of the kubelet. Until an
-// API server has read the roles, it refuses everybody.
+// passes matches the errors of an API server that restarts, and of a machine
+// that is too busy for a dry run of the kubelet. Until an API server has read
+// the roles, it refuses everybody.
 var passes = regexp.MustCompile(`(?mi)^error: .*(the API server cannot be reached|forbidden|not yet ready to handle request|etcdserver:)|` +
 	`^error from server( \((forbidden|timeout|serviceunavailable|toomanyrequests)\)|: etcdserver)|` +
 	`^unable to connect to the server|^the connection to the server .* was refused|it did not exit within \S+ and was killed`)
 
-// program runs a program as the administrator, again after errors that pass by themselves.
+// program runs a program as the administrator, again after errors that pass by
+// themselves.
 func (l *lab) program(ctx context.Context, path string, args ...string) (out string, err error) {
 	_ = bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		cmd := exec.CommandContext(ctx, path, args...)
@@ -268,11 +294,13 @@ func (l *lab) program(ctx context.Context, path string, args ...string) (out str
 		if err != nil && passes.MatchString(out) {
 			return err
 		}
+
 		return nil
 	})
 	if err != nil {
 		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(out))
 	}
+
 	return out, err
 }
 
@@ -283,6 +311,7 @@ func (l *lab) evidence(ctx context.Context, step string) {
 		fmt.Println("  no evidence:", err)
 		return
 	}
+
 	if l.machine != nil {
 		ctx, cancel := context.WithTimeout(ctx, prompt)
 		defer cancel()
@@ -294,5 +323,6 @@ func (l *lab) evidence(ctx context.Context, step string) {
 			fmt.Println("  no evidence:", err)
 		}
 	}
+
 	fmt.Printf("  evidence: %s, and the consoles in %s\n", dir, l.dir)
 }

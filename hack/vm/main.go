@@ -1,8 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vm tests evenkeel on a real machine: Debian in QEMU, with systemd as the first process, cgroup v2, the real kubelet and a
-// real API server on the host. Each step prints what it checked; the program ends with an error if a step fails.
+// Command vm tests evenkeel on a real machine: Debian in QEMU, with systemd as
+// the first process, cgroup v2, the real kubelet and a real API server on the
+// host. Each step prints what it checked; the program ends with an error if a
+// step fails.
 package main
 
 import (
@@ -21,7 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// step is one test. Steps share a machine until a step fails or asks for its own. run may use package must.
+// step is one test. Steps share a machine until a step fails or asks for its
+// own. run may use package must.
 type step struct {
 	name string
 	what string
@@ -47,8 +50,10 @@ func main() {
 		for _, s := range steps {
 			fmt.Printf("%-18s %s\n", s.name, s.what)
 		}
+
 		return
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := l.runSteps(ctx, *only)
 	stop()
@@ -68,17 +73,21 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 			if i < 0 {
 				return fmt.Errorf("unknown step %q: see -list", name)
 			}
+
 			chosen = append(chosen, steps[i])
 		}
 	}
+
 	if err := l.open(ctx); err != nil {
 		return errors.Join(err, l.close())
 	}
+
 	var failed []string
 	for _, s := range chosen {
 		if ctx.Err() != nil {
 			break
 		}
+
 		fmt.Printf("\n%s: %s\n", s.name, s.what)
 		begin := time.Now()
 		if err := attempt(func() error { return s.run(ctx, l) }); err != nil {
@@ -87,19 +96,24 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 			if !l.keep {
 				l.discard() // nothing is known about its state
 			}
+
 			failed = append(failed, s.name)
 			continue
 		}
+
 		fmt.Printf("  passed after %s\n", time.Since(begin).Round(time.Second))
 	}
+
 	err := errors.Join(ctx.Err(), l.close())
 	if len(failed) > 0 {
 		err = errors.Join(fmt.Errorf("%d of %s failed: %s", len(failed), printable.Count(len(chosen), "step"), strings.Join(failed, ", ")), err)
 	}
+
 	return err
 }
 
-// attempt runs a function that may use package must, and returns the error with which it failed.
+// attempt runs a function that may use package must, and returns the error with
+// which it failed.
 func attempt(run func() error) (err error) {
 	defer must.Catch(&err)
 	return run()

@@ -17,10 +17,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
-// agentFlags are for an emulated machine, on which a kubelet needs a minute to become healthy.
+// agentFlags are for an emulated machine, on which a kubelet needs a minute to
+// become healthy.
 const agentFlags = "--health-timeout=20m --ready-timeout=20m --sync-timeout=10s"
 
-// installed returns a machine whose kubelet runs under the agent of the previous release's package.
+// installed returns a machine whose kubelet runs under the agent of the
+// previous release's package.
 func (l *lab) installed(ctx context.Context) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)
 
@@ -28,9 +30,11 @@ func (l *lab) installed(ctx context.Context) (_ *vm.Machine, err error) {
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return m, err
 	}
+
 	must.OK(l.putPackage(ctx, m, l.previous))
 	script := "dpkg --install /root/evenkeel-agent.deb && evenkeel-agent install --timeout=25m -- " + agentFlags
 	must.Get(l.run(ctx, m, script, patience+prompt))
+
 	return m, l.ready(ctx)
 }
 
@@ -41,6 +45,7 @@ func (l *lab) putPackage(ctx context.Context, m *vm.Machine, release string) (er
 	if release == "" {
 		return errors.New("this step needs -previous and -release: run make vm, or see the Makefile")
 	}
+
 	files, err := filepath.Glob(filepath.Join(release, "evenkeel-agent_*_amd64.deb"))
 	if err == nil && len(files) != 1 {
 		err = fmt.Errorf("there are %d packages of the agent in %s, want 1", len(files), release)
@@ -48,7 +53,9 @@ func (l *lab) putPackage(ctx context.Context, m *vm.Machine, release string) (er
 	if err != nil {
 		return err
 	}
+
 	content := must.Get(os.ReadFile(files[0]))
+
 	return m.PutFile(ctx, "/root/evenkeel-agent.deb", 0o644, content)
 }
 
@@ -68,6 +75,7 @@ func (l *lab) runsAgent(ctx context.Context, m *vm.Machine) (_ bool, err error) 
 	if name != "kubelet" && !strings.HasPrefix(name, "evenkeel-agent") {
 		return false, fmt.Errorf("the kubelet's unit runs %q", name)
 	}
+
 	return name != "kubelet", nil
 }
 
@@ -100,16 +108,19 @@ func (l *lab) file(name, content string) (string, error) {
 	return path, os.WriteFile(path, []byte(content), 0o600)
 }
 
-// assign assigns a drop-in, of the upstream form if it has no apiVersion, waits for an outcome (proven, trial, assigned), and requires this exit code.
+// assign assigns a drop-in, of the upstream form if it has no apiVersion, waits
+// for an outcome (proven, trial, assigned), and requires this exit code.
 func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags ...string) error {
 	content := dropIn + "\n"
 	if !strings.HasPrefix(dropIn, "apiVersion: ") {
 		content = kubeletConfiguration(dropIn)
 	}
+
 	file, err := l.file("dropin.yaml", content)
 	if err != nil {
 		return err
 	}
+
 	args := []string{
 		"assign", nodeName, "--filename=" + file, "--drop-in", "--yes", "--wait-for=" + until,
 		"--agent-timeout=15m", "--timeout=60m", "--crash-loop-threshold=1",
@@ -118,24 +129,29 @@ func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags 
 	if err == nil && got != code {
 		err = fmt.Errorf("assign of %q ended with %d, want %d: %s", dropIn, got, code, out)
 	}
+
 	return err
 }
 
-// change assigns another number of pods with a short trial, and requires that it is promoted.
+// change assigns another number of pods with a short trial, and requires that
+// it is promoted.
 func (l *lab) change(ctx context.Context, pods int) error {
 	if err := l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods), "proven", "--trial-duration=15s"); err != nil {
 		return err
 	}
+
 	return l.promoted(ctx, pods)
 }
 
-// beginTrial assigns another number of pods with a trial of this length, and returns when it runs on trial.
+// beginTrial assigns another number of pods with a trial of this length, and
+// returns when it runs on trial.
 func (l *lab) beginTrial(ctx context.Context, pods int, length time.Duration) error {
 	return l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods), "trial", "--trial-duration="+length.String())
 }
 
-// proven returns a machine with the agent whose kubelet runs a last-known-good configuration, and its number of pods. A change is made
-// only if there was none.
+// proven returns a machine with the agent whose kubelet runs a last-known-good
+// configuration, and its number of pods. A change is made only if there was
+// none.
 func (l *lab) proven(ctx context.Context) (m *vm.Machine, pods int, err error) {
 	defer must.Catch(&err)
 
@@ -146,11 +162,14 @@ func (l *lab) proven(ctx context.Context) (m *vm.Machine, pods int, err error) {
 	if nc.Status.LastKnownGood != nil && nc.Status.Trial == nil && bed.ConfigOK(nc).Status == "True" {
 		return m, pods, nil
 	}
+
 	pods++
+
 	return m, pods, l.change(ctx, pods)
 }
 
-// promoted waits until the kubelet runs with this number of pods, and its configuration is last-known-good.
+// promoted waits until the kubelet runs with this number of pods, and its
+// configuration is last-known-good.
 func (l *lab) promoted(ctx context.Context, pods int) error {
 	return bed.Eventually(ctx, patience+patience, func(ctx context.Context) (err error) {
 		defer must.Catch(&err)
@@ -161,6 +180,7 @@ func (l *lab) promoted(ctx context.Context, pods int) error {
 		if s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID || s.Assigned == nil || s.Active.UID != s.Assigned.UID || ok.Status != "True" {
 			return fmt.Errorf("assigned %+v, active %+v, last-known-good %+v, trial %+v, ConfigOK is %s: %s", s.Assigned, s.Active, s.LastKnownGood, s.Trial, ok.Status, ok.Message)
 		}
+
 		return l.runsWith(ctx, pods)
 	})
 }
@@ -171,26 +191,30 @@ func (l *lab) runsWith(ctx context.Context, pods int) error {
 	if err == nil && n.Status.Capacity.Pods().Value() != int64(pods) {
 		err = fmt.Errorf("the node has room for %s pods, want %d", n.Status.Capacity.Pods(), pods)
 	}
+
 	return err
 }
 
-// noBad requires that no configuration was recorded as bad since the node had this many.
+// noBad requires that no configuration was recorded as bad since the node had
+// this many.
 func (l *lab) noBad(ctx context.Context, before int) error {
 	nc, err := l.config(ctx)
 	if err == nil && len(nc.Status.BadConfigs) > before {
 		err = fmt.Errorf("recorded as bad: %+v", nc.Status.BadConfigs[before:])
 	}
+
 	return err
 }
 
-// promotedOnly requires that the node promotes what it was assigned, with this many pods, and records nothing more as bad. It
-// reports that in these words.
+// promotedOnly requires that the node promotes what it was assigned, with this
+// many pods, and records nothing more as bad. It reports that in these words.
 func (l *lab) promotedOnly(ctx context.Context, pods, bad int, words string) (err error) {
 	defer must.Catch(&err)
 
 	must.OK(l.promoted(ctx, pods))
 	must.OK(l.noBad(ctx, bad))
 	checked("%s", words)
+
 	return nil
 }
 

@@ -48,6 +48,7 @@ func boots(ctx context.Context, l *lab) error {
 	if len(fields) != 5 || fields[0] != "systemd" || fields[1] != "cgroup2fs" || fields[3] != "active" || fields[4] != "active" {
 		return fmt.Errorf("the machine says %q", out)
 	}
+
 	checked("the first process is systemd, cgroups are of version 2, the kernel is %s, containerd and the kubelet are active", fields[2])
 	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		out, err := m.Run(ctx, "systemctl is-system-running")
@@ -57,9 +58,11 @@ func boots(ctx context.Context, l *lab) error {
 		if failed, _ := m.Run(ctx, "systemctl --failed --no-legend"); failed != "" {
 			return fmt.Errorf("failed units: %s", failed)
 		}
+
 		return err
 	}))
 	took := must.Get(m.Run(ctx, "systemd-analyze time | head -1"))
 	checked("no unit has failed: %s", strings.TrimSpace(took))
+
 	return nil
 }

@@ -47,13 +47,17 @@ func checks(ctx context.Context, l *lab) (err error) {
 		if code != c.code || !strings.Contains(out, c.words) {
 			return fmt.Errorf("%s: exit code %d, want %d and %q: %s", c.what, code, c.code, c.words, out)
 		}
+
 		checked("%s", c.what)
 	}
+
 	_, after := must.Get2(l.unit(ctx, m))
 	if before != after {
 		return fmt.Errorf("the kubelet's process was %s and is %s", before, after)
 	}
+
 	checked("the kubelet's process is still %s", after)
+
 	return nil
 }
 
@@ -62,7 +66,9 @@ func (l *lab) unit(ctx context.Context, m *vm.Machine) (files, pid string, err e
 	if files, err = l.run(ctx, m, "systemctl cat kubelet", prompt); err != nil {
 		return "", "", err
 	}
+
 	pid, err = l.run(ctx, m, "systemctl show --property=MainPID --value kubelet", prompt)
+
 	return files, strings.TrimSpace(pid), err
 }
 
@@ -73,6 +79,7 @@ func installs(ctx context.Context, l *lab) (err error) {
 	if runs, err := l.runsAgent(ctx, m); err != nil || !runs {
 		return errors.Join(errors.New("the kubelet's unit does not run the agent"), err)
 	}
+
 	must.Get(l.run(ctx, m, processes, prompt))
 	checked("evenkeel-agent install of the package: the kubelet is the agent's child, the node is Ready")
 	files, pid := must.Get2(l.unit(ctx, m))
@@ -81,12 +88,15 @@ func installs(ctx context.Context, l *lab) (err error) {
 	if strings.Contains(before, "trial") || strings.Contains(before, ".tmp") || !strings.Contains(before, "90-evenkeel.conf") {
 		return fmt.Errorf("after the install: %s", before)
 	}
+
 	out := must.Get(l.run(ctx, m, "evenkeel-agent install", patience))
 	after := must.Get(l.run(ctx, m, list, prompt))
 	if filesNow, pidNow, err := l.unit(ctx, m); err != nil || filesNow != files || pidNow != pid || after != before {
 		return errors.Join(fmt.Errorf("a second install changes the unit: process %s, then %s; files %s, then %s", pid, pidNow, before, after), err)
 	}
+
 	checked("only 90-evenkeel.conf is left, and a second install changes nothing: %s", lastLine(out))
+
 	return nil
 }
 
@@ -120,11 +130,14 @@ func resolvesRules(ctx context.Context, l *lab) (err error) {
 	if !slices.Equal(nc.Status.ResolvedValues, want.Values) {
 		return fmt.Errorf("the agent resolved %v, but the capacity of the Node gives %v", nc.Status.ResolvedValues, want.Values)
 	}
+
 	checked("the rules give what the Node's capacity gives: %v", want.Values)
+
 	return nil
 }
 
-// crashes is a configuration that passes the dry run: the kubelet compares it with the machine only when it starts.
+// crashes is a configuration that passes the dry run: the kubelet compares it
+// with the machine only when it starts.
 const crashes = "kubeReserved: {ephemeral-storage: 100Ti}"
 
 func rollsBack(ctx context.Context, l *lab) (err error) {
@@ -137,9 +150,11 @@ func rollsBack(ctx context.Context, l *lab) (err error) {
 	if len(s.BadConfigs) == 0 || s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID {
 		return fmt.Errorf("active %+v, last-known-good %+v, bad %+v", s.Active, s.LastKnownGood, s.BadConfigs)
 	}
+
 	must.OK(l.becomesHealthy(ctx, m))
 	must.OK(l.runsWith(ctx, pods))
 	checked("a kubelet that crashes with the change is rolled back, and runs with room for %d pods: %s", pods, s.BadConfigs[len(s.BadConfigs)-1].Reason)
+
 	return nil
 }
 
@@ -155,14 +170,18 @@ func journals(ctx context.Context, l *lab) error {
 			kubelet++
 		}
 	}
+
 	if own == 0 || kubelet == 0 {
 		return fmt.Errorf("journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
 	}
+
 	checked("journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
+
 	return nil
 }
 
-// hardening compares the unit as systemd runs it with the settings that docs/install.md lists.
+// hardening compares the unit as systemd runs it with the settings that
+// docs/install.md lists.
 func hardening(ctx context.Context, l *lab) error {
 	m := must.Get(l.installed(ctx))
 	out := must.Get(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); "+
@@ -178,16 +197,20 @@ func hardening(ctx context.Context, l *lab) error {
 			return fmt.Errorf("systemctl show kubelet does not have %s", want)
 		}
 	}
+
 	checked("systemd has the settings of docs/install.md, without a sandbox, and applies them")
 	out = must.Get(l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt))
 	if out != "" {
 		return fmt.Errorf("systemd-analyze verify says %s", out)
 	}
+
 	checked("systemd-analyze verify finds nothing about evenkeel's settings")
+
 	return nil
 }
 
-// duringTrial does something to the node in a trial and requires that the trial's configuration is promoted afterwards.
+// duringTrial does something to the node in a trial and requires that the
+// trial's configuration is promoted afterwards.
 func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine) error) (err error) {
 	defer must.Catch(&err)
 
@@ -198,9 +221,11 @@ func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine) error
 	if nc, err := l.config(ctx); err != nil || nc.Status.Trial == nil {
 		return errors.Join(errors.New("the trial has ended before it was disturbed"), err)
 	}
+
 	must.OK(disturb(m))
 	must.OK(l.becomesHealthy(ctx, m))
 	checked("the kubelet is healthy")
+
 	return l.promotedOnly(ctx, pods, bad, "the trial went on, and its configuration is last-known-good")
 }
 
@@ -217,6 +242,7 @@ func reloads(ctx context.Context, l *lab) error {
 		if err == nil {
 			checked("five times daemon-reload leave the agent's process as it is: %s", strings.TrimSpace(out))
 		}
+
 		return err
 	})
 }
@@ -225,7 +251,8 @@ func reboots(ctx context.Context, l *lab) error {
 	return l.duringTrial(ctx, func(m *vm.Machine) error { return l.again(ctx, m, "systemctl --no-block reboot") })
 }
 
-// again executes a script that makes the machine boot again, and waits for that.
+// again executes a script that makes the machine boot again, and waits for
+// that.
 func (l *lab) again(ctx context.Context, m *vm.Machine, script string) (err error) {
 	defer must.Catch(&err)
 
@@ -233,9 +260,11 @@ func (l *lab) again(ctx context.Context, m *vm.Machine, script string) (err erro
 	if _, err := l.run(ctx, m, script, 10*time.Second); err != nil {
 		fmt.Printf("  the machine's last words: %v\n", err) // a panic leaves no time for an answer
 	}
+
 	begin := time.Now()
 	must.Get(m.WaitBoot(ctx, before))
 	checked("the machine is back after %s", time.Since(begin).Round(time.Second))
+
 	return nil
 }
 
@@ -262,11 +291,13 @@ echo "agent $1 or kubelet $2 is still there"; exit 1`
 	if err != nil {
 		return fmt.Errorf("the journal does not say that it was the watchdog: %w", err)
 	}
+
 	must.Get(l.run(ctx, m,
 		"rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
 	must.OK(l.ready(ctx))
 	must.OK(l.promoted(ctx, pods))
 	checked("the kubelet is healthy again with last-known-good: %s", lastLine(out))
+
 	return nil
 }
 
@@ -281,12 +312,14 @@ func upgrades(ctx context.Context, l *lab) (err error) {
 	if before != after || !strings.Contains(out, "systemctl restart kubelet.service") {
 		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
 	}
+
 	checked("the newer package restarts nothing, and says what to do")
 	out = must.Get(l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt))
 	must.OK(l.ready(ctx))
 	must.OK(l.promoted(ctx, pods))
 	must.OK(l.runsRelease(ctx, filepath.Base(l.release)))
 	checked("the agent %s runs the kubelet with the same configuration: %s", filepath.Base(l.release), lastLine(out))
+
 	return nil
 }
 
@@ -296,6 +329,7 @@ func (l *lab) runsRelease(ctx context.Context, version string) error {
 	if err == nil && nc.Status.AgentVersion != version {
 		err = fmt.Errorf("the agent reports version %q, want %s", nc.Status.AgentVersion, version)
 	}
+
 	return err
 }
 
@@ -307,11 +341,14 @@ func uninstalls(ctx context.Context, l *lab) (err error) {
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return errors.Join(fmt.Errorf("the kubelet's unit still runs the agent: %s", out), err)
 	}
+
 	files, _ := must.Get2(l.unit(ctx, m))
 	if strings.Contains(files, "evenkeel") {
 		return fmt.Errorf("the unit's files are %s", files)
 	}
+
 	must.OK(l.ready(ctx))
 	checked("removing the package restores the plain kubelet, and the node is Ready")
+
 	return nil
 }

@@ -16,13 +16,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
-// applyRelease applies the installer of a release to the cluster, and imports its image into the machine, which has no registry.
+// applyRelease applies the installer of a release to the cluster, and imports
+// its image into the machine, which has no registry.
 func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (version string, err error) {
 	defer must.Catch(&err)
 
 	if release == "" {
 		return "", errors.New("this step needs -previous and -release: run make vm, or see the Makefile")
 	}
+
 	version = filepath.Base(release)
 	manifest := must.Get(os.ReadFile(filepath.Join(release, "evenkeel-installer-"+version+".yaml")))
 	tag := must.Get(tagScript(manifest, "agent", version))
@@ -31,26 +33,32 @@ func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (
 	if out, err := l.run(ctx, m, "set -e; ctr --namespace k8s.io images import /root/agent.tar; "+tag+"; rm /root/agent.tar", 4*prompt); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
+
 	file := must.Get(l.file("installer.yaml", patientInstaller(string(manifest))))
 	_, err = l.kubectl(ctx, "apply", "-f", file)
+
 	return version, err
 }
 
-// tagScript returns a script that gives an imported image the name that the manifests of a release use: its digest.
+// tagScript returns a script that gives an imported image the name that the
+// manifests of a release use: its digest.
 func tagScript(manifest []byte, name, version string) (string, error) {
 	digest := regexp.MustCompile(`evenkeel\.dev/` + name + `:\S+@(sha256:[0-9a-f]{64})`).FindSubmatch(manifest)
 	if digest == nil {
 		return "", fmt.Errorf("the manifests of %s name no image of the %s with a digest", version, name)
 	}
+
 	return fmt.Sprintf("ctr --namespace k8s.io images tag --force evenkeel.dev/%s:%s evenkeel.dev/%[1]s@%[3]s", name, version, digest[1]), nil
 }
 
-// patientInstaller gives the installer of a manifest more than its default of two minutes, which an emulated kubelet needs.
+// patientInstaller gives the installer of a manifest more than its default of
+// two minutes, which an emulated kubelet needs.
 func patientInstaller(manifest string) string {
 	return strings.ReplaceAll(manifest, "- --stay\n", "- --stay\n        - --timeout=25m\n")
 }
 
-// clusterInstalled returns a machine whose agent kubectl evenkeel has installed.
+// clusterInstalled returns a machine whose agent kubectl evenkeel has
+// installed.
 func (l *lab) clusterInstalled(ctx context.Context) (_ *vm.Machine, err error) {
 	defer must.Catch(&err)
 
@@ -61,11 +69,14 @@ func (l *lab) clusterInstalled(ctx context.Context) (_ *vm.Machine, err error) {
 		if err != nil || strings.Contains(out, "/var/lib/evenkeel-bin/") {
 			return m, err
 		}
+
 		must.Get(l.run(ctx, m, "dpkg --remove evenkeel-agent", patience))
 		must.OK(l.ready(ctx))
 	}
+
 	must.OK(l.cluster.StartControllers(ctx))
 	version := must.Get(l.applyRelease(ctx, m, l.previous))
+
 	return m, l.plugin(ctx, "1 of 1 node installed", "install", nodeName, "--yes", "--timeout=60m", "--agent-version="+version)
 }
 
@@ -75,6 +86,7 @@ func (l *lab) plugin(ctx context.Context, words string, args ...string) error {
 	if err == nil && (code != 0 || !strings.Contains(out, words)) {
 		err = fmt.Errorf("kubectl evenkeel %s ended with %d: %s", strings.Join(args, " "), code, out)
 	}
+
 	return err
 }
 
@@ -88,6 +100,7 @@ func clusterInstalls(ctx context.Context, l *lab) error {
 	must.OK(l.becomesHealthy(ctx, m))
 	must.OK(l.runsWith(ctx, 190))
 	checked("a change that crashes is rolled back")
+
 	return nil
 }
 
@@ -105,12 +118,14 @@ func clusterUpgrades(ctx context.Context, l *lab) (err error) {
 	if err != nil {
 		return err
 	}
+
 	checked("applying the manifests of %s restarts nothing", version)
 	must.OK(l.plugin(ctx, "1 of 1 node installed", "install", "--yes", "--timeout=60m", "--agent-version="+version))
 	must.OK(l.ready(ctx))
 	must.OK(l.promoted(ctx, pods))
 	must.OK(l.runsRelease(ctx, version))
 	checked("the node runs the agent %s, with the same configuration", version)
+
 	return nil
 }
 
@@ -120,6 +135,7 @@ func clusterUninstalls(ctx context.Context, l *lab) error {
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return errors.Join(errors.New("the kubelet's unit still runs the agent"), err)
 	}
+
 	files, _, err := l.unit(ctx, m)
 	if err == nil && strings.Contains(files, "evenkeel") {
 		err = fmt.Errorf("the unit's files are %s", files)
@@ -127,7 +143,9 @@ func clusterUninstalls(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
+
 	must.OK(l.ready(ctx))
 	checked("kubectl evenkeel uninstall restores the plain kubelet, and the node is Ready")
+
 	return nil
 }

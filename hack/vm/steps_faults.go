@@ -21,7 +21,8 @@ func panics(ctx context.Context, l *lab) error {
 	})
 }
 
-// fillsDisk fills the only file system. Nothing may stop, and nothing new may be adopted.
+// fillsDisk fills the only file system. Nothing may stop, and nothing new may
+// be adopted.
 func fillsDisk(ctx context.Context, l *lab) (err error) {
 	defer must.Catch(&err)
 
@@ -31,14 +32,15 @@ func fillsDisk(ctx context.Context, l *lab) (err error) {
 df --output=avail / | tail -1; ! echo x >/probe`
 	out := must.Get(l.run(ctx, m, script, 4*prompt))
 	checked("the disk is full: %s KiB are available", strings.Fields(out)[0])
+
 	return l.unrecorded(ctx, m, pods, bad, true, func() error {
 		_, err := l.run(ctx, m, "rm -f /ballast /ballast2 /probe; systemctl restart containerd", prompt)
 		return err
 	})
 }
 
-// unrecorded requires that a node whose agent cannot write keeps its kubelet and adopts nothing, and that it adopts the assignment
-// after the repair.
+// unrecorded requires that a node whose agent cannot write keeps its kubelet
+// and adopts nothing, and that it adopts the assignment after the repair.
 func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, restart bool, repair func() error) (err error) {
 	defer must.Catch(&err)
 
@@ -52,12 +54,14 @@ func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, rest
 		if err == nil {
 			checked("the status says why nothing is adopted: %s", nc.Status.Error)
 		}
+
 		return err
 	}))
 	after := must.Get(l.run(ctx, m, processes+"\n", prompt))
 	if before != after {
 		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 	}
+
 	must.OK(l.becomesHealthy(ctx, m))
 	must.OK(l.runsWith(ctx, pods))
 	checked("agent and kubelet run on, with room for %d pods", pods)
@@ -65,21 +69,26 @@ func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, rest
 		if out, err := l.run(ctx, m, "systemctl restart --no-block kubelet", patience); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
+
 		must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 			now, err := l.run(ctx, m, processes, prompt)
 			if err == nil && now == before {
 				err = errors.New("it was not restarted yet")
 			}
+
 			return err
 		}))
 		checked("after a restart of the unit, the agent starts the kubelet")
 	}
+
 	must.OK(repair())
 	must.OK(l.becomesHealthy(ctx, m))
+
 	return l.promotedOnly(ctx, pods+1, bad, "after the repair the assignment is adopted and promoted")
 }
 
-// failsIO puts the agent's directory on a device that begins to fail; ext4 then makes it read-only.
+// failsIO puts the agent's directory on a device that begins to fail; ext4 then
+// makes it read-only.
 func failsIO(ctx context.Context, l *lab) (err error) {
 	defer must.Catch(&err)
 
@@ -109,6 +118,7 @@ systemctl start --no-block kubelet`
 		if !strings.Contains(out, "Read-only file system") { // /proc/mounts may not say ro yet; the journal finds the error when it is written
 			return fmt.Errorf("the file system is not read-only: %s", out)
 		}
+
 		checked("the kernel has made the file system read-only after I/O errors")
 		script := `set -e
 systemctl stop kubelet
@@ -118,9 +128,11 @@ e2fsck -p /dev/mapper/state || [ $? = 1 ]
 mount /dev/mapper/state /var/lib/evenkeel
 systemctl start --no-block kubelet`
 		_, err = l.run(ctx, m, script, patience)
+
 		return err
 	}))
 	_, err = l.run(ctx, m, "systemctl stop kubelet; cp -a /var/lib/evenkeel /srv/evenkeel && umount /var/lib/evenkeel && cp -a /srv/evenkeel/. /var/lib/evenkeel/ && dmsetup remove state && systemctl start --no-block kubelet", patience)
+
 	return errors.Join(err, l.becomesHealthy(ctx, m))
 }
 
@@ -144,6 +156,7 @@ func clockBefore(ctx context.Context, l *lab) (err error) {
 	must.OK(l.becomesHealthy(ctx, m))
 	checked("two years back, and after a restart of the unit, the kubelet is healthy")
 	must.OK(l.clockRight(ctx, m, 0))
+
 	return l.promotedOnly(ctx, pods+1, bad, "with the right clock, what was assigned in between is promoted")
 }
 
@@ -155,12 +168,13 @@ func clockDuring(ctx context.Context, l *lab) error {
 		must.OK(l.becomesHealthy(ctx, m))
 		out := must.Get(l.run(ctx, m, "evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel", prompt))
 		checked("two years back, the node says: %s", strings.SplitN(strings.TrimSpace(out), "\n", 2)[0])
+
 		return l.clockRight(ctx, m, 0)
 	})
 }
 
-// pauses stops the machine in a trial. Its hardware clock follows the host's; its system clock does not until it is set, as a time
-// service does.
+// pauses stops the machine in a trial. Its hardware clock follows the host's;
+// its system clock does not until it is set, as a time service does.
 func pauses(ctx context.Context, l *lab) error {
 	return l.duringTrial(ctx, func(m *vm.Machine) (err error) {
 		defer must.Catch(&err)
@@ -174,7 +188,9 @@ func pauses(ctx context.Context, l *lab) error {
 		if before != after {
 			return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 		}
+
 		checked("after a pause of %s and a jump of the clock by ten minutes, agent and kubelet are the same processes", l.pause)
+
 		return l.clockRight(ctx, m, 0)
 	})
 }
@@ -185,21 +201,25 @@ func runsOut(ctx context.Context, l *lab) (err error) {
 
 	m, pods := must.Get2(l.proven(ctx))
 	before := must.Get(l.run(ctx, m, processes, prompt))
-	// In units of their own: systemd stops a service of which the OOM killer ends a process.
+	// In units of their own: systemd stops a service of which the OOM killer
+	// ends a process.
 	must.Get(l.run(ctx, m,
 		`dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience))
 	out := must.Get(l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt))
 	if strings.Contains(out, "kubelet") || strings.Contains(out, "evenkeel") {
 		return fmt.Errorf("the OOM killer has killed: %s", out)
 	}
+
 	after := must.Get(l.run(ctx, m, processes, prompt))
 	if before != after {
 		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 	}
+
 	checked("the OOM killer ended %d programs, and neither the agent nor the kubelet", strings.Count(out, "\n"))
 	must.OK(l.becomesHealthy(ctx, m))
 	must.OK(l.ready(ctx))
 	must.OK(l.change(ctx, pods+1))
 	checked("the kubelet is healthy, and a change is promoted")
+
 	return nil
 }

@@ -25,6 +25,7 @@ func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
 		got, err := atomicfile.OS{}.ReadFile(path)
 		assert.That(t, err == nil && string(got) == content, "read %q, %v, want %q", got, err, content)
 	}
+
 	entries, _ := os.ReadDir(dir)
 	assert.That(t, len(entries) == 1, "the directory holds %v, want the file alone", entries)
 }
@@ -68,6 +69,7 @@ func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 			if got, err := fsys.ReadFile("/d/file"); err != nil || string(got) != want {
 				t.Errorf("%s: the file holds %q, %v, want %q", step, got, err, want)
 			}
+
 			entries, _ := fsys.ReadDir("/d")
 			assert.That(t, len(entries) == 1, "%s: the directory holds %v", step, entries)
 		}
@@ -99,6 +101,7 @@ func TestAfterACrashTheContentIsOldOrNewAndNewAfterWriteReturned(t *testing.T) {
 			assert.That(t, readErr == nil && (string(got) == "new" || string(got) == "old" && err != nil),
 				"crash after %d operations, %s: the file holds %q, %v", after, name, got, readErr)
 		}
+
 		if err == nil {
 			t.Logf("%d states visited", visited)
 			return
@@ -115,6 +118,7 @@ func TestOSReadsOnlyRegularFiles(t *testing.T) {
 			t.Errorf("reading %s: %v, want %q", filepath.Base(path), err, want)
 		}
 	}
+
 	assert.Is(t, (atomicfile.OS{}).Chmod(link, 0o644), syscall.ELOOP, "chmod of a link")
 }
 
@@ -124,6 +128,7 @@ func TestOSErrorsNameTheMissingFile(t *testing.T) {
 	if f, err := (atomicfile.OS{}).Create(filepath.Join(missing, "x"), 0o600); f != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Create: %v, %v", f, err)
 	}
+
 	assert.Is(t, (atomicfile.OS{}).Chmod(missing, 0o600), fs.ErrNotExist, "Chmod")
 }
 
@@ -137,12 +142,14 @@ func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 			t.Errorf("Create of %s: %v, %v", filepath.Base(path), f, err)
 		}
 	}
+
 	got, _ := os.ReadFile(file)
 	assert.That(t, string(got) == "mine", "the file holds %q", got)
 	assert.Is(t, assert.Err(os.Lstat(filepath.Join(dir, "missing"))), fs.ErrNotExist, "what the link points to")
 }
 
-// A directory of /proc can be opened but not synced, so a missing sync is noticed.
+// A directory of /proc can be opened but not synced, so a missing sync is
+// noticed.
 func TestMakeDirAcceptsADirectoryAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -150,6 +157,7 @@ func TestMakeDirAcceptsADirectoryAndNothingElse(t *testing.T) {
 	for _, name := range []string{"dir", "link", "new/one", "new", "link/new"} {
 		assert.NoError(t, atomicfile.MakeDir(atomicfile.OS{}, at(name), 0o700))
 	}
+
 	assert.Is(t, atomicfile.MakeDir(atomicfile.OS{}, at("file"), 0o700), fs.ErrExist, "a file")
 }
 

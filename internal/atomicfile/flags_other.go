@@ -5,5 +5,6 @@
 
 package atomicfile
 
-// Other systems have no such flags. There, only kubectl-evenkeel is built, which keeps no durable state.
+// Other systems have no such flags. There, only kubectl-evenkeel is built,
+// which keeps no durable state.
 const noFollow, nonBlock, directory = 0, 0, 0

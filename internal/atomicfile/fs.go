@@ -12,9 +12,10 @@ import (
 	"os"
 )
 
-// FS is the file system interface for durable state. A change of a name is durable only after SyncDir of its
-// directory, and written data only after Sync of the file. Except for ReadDir, no method follows a symbolic link in
-// the last element of a name.
+// FS is the file system interface for durable state. A change of a name is
+// durable only after SyncDir of its directory, and written data only after Sync
+// of the file. Except for ReadDir, no method follows a symbolic link in the
+// last element of a name.
 type FS interface {
 	// ReadFile returns the content of a regular file.
 	ReadFile(name string) ([]byte, error)
@@ -46,11 +47,13 @@ type OS struct{}
 
 var _ FS = OS{}
 
-// ReadFile implements FS. It rejects files that are not regular, because opening a FIFO, for example, would block.
+// ReadFile implements FS. It rejects files that are not regular, because
+// opening a FIFO, for example, would block.
 func (OS) ReadFile(name string) ([]byte, error) { return read(name, noFollow, math.MaxInt64-1) }
 
-// ReadBounded returns the content of a regular file, or of the regular file that a link names. It returns an error for any other
-// kind of file, which could block its reader, and for a file of more than limit bytes.
+// ReadBounded returns the content of a regular file, or of the regular file
+// that a link names. It returns an error for any other kind of file, which
+// could block its reader, and for a file of more than limit bytes.
 func ReadBounded(name string, limit int64) ([]byte, error) { return read(name, 0, limit) }
 
 func read(name string, flags int, limit int64) ([]byte, error) {
@@ -58,6 +61,7 @@ func read(name string, flags int, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
@@ -66,10 +70,12 @@ func read(name string, flags int, limit int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
+
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		return nil, fmt.Errorf("%s is larger than the limit of %d bytes", name, limit)
 	}
+
 	return data, err
 }
 
@@ -85,6 +91,7 @@ func (OS) Create(name string, mode fs.FileMode) (File, error) {
 	if err != nil {
 		return nil, err // a nil *os.File in the interface would not be nil
 	}
+
 	return f, nil
 }
 
@@ -99,12 +106,15 @@ func (OS) Remove(name string) error { return os.Remove(name) }
 
 // Chmod implements FS.
 func (OS) Chmod(name string, mode fs.FileMode) error {
-	// os.Chmod follows symbolic links: whoever could write to a directory so far could redirect a change of its mode.
+	// os.Chmod follows symbolic links: whoever could write to a directory so
+	// far could redirect a change of its mode.
 	f, err := os.OpenFile(name, os.O_RDONLY|noFollow|nonBlock, 0)
 	if err != nil {
 		return err
 	}
+
 	defer f.Close()
+
 	return f.Chmod(mode)
 }
 
@@ -114,5 +124,6 @@ func (OS) SyncDir(name string) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(d.Sync(), d.Close())
 }

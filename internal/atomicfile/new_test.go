@@ -31,6 +31,7 @@ func names(t *testing.T, dir string) string {
 	for _, e := range entries {
 		out = append(out, e.Name())
 	}
+
 	return strings.Join(out, " ")
 }
 
@@ -55,6 +56,7 @@ func TestWriteNewReplacesNothing(t *testing.T) {
 		err := atomicfile.WriteNew(atomicfile.OS{}, taken, func(io.Writer) error { t.Error("it began to write"); return nil })
 		assert.That(t, errors.Is(err, fs.ErrExist) && strings.Contains(err.Error(), taken), "of %s: %v", taken, err)
 	}
+
 	// A file that appears while the new one is written.
 	late := filepath.Join(dir, "late")
 	err := atomicfile.WriteNew(atomicfile.OS{}, late, func(io.Writer) error { return os.WriteFile(late, []byte("mine"), 0o600) })
@@ -71,6 +73,7 @@ func TestWriteNewLeavesNothingBehindWhenItFails(t *testing.T) {
 	if !errors.Is(err, failed) || names(t, dir) != "" {
 		t.Errorf("%v; the directory has %q", err, names(t, dir))
 	}
+
 	err = atomicfile.WriteNew(atomicfile.OS{}, filepath.Join(dir, "missing", "bundle"), writes("x"))
 	assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "create a temporary file"),
 		"in a directory that does not exist: %v", err)

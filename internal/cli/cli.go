@@ -1,11 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli runs the command line of kubectl-evenkeel: it builds the root command from the packages below it, one for each
-// group of commands.
+// Package cli runs the command line of kubectl-evenkeel: it builds the root
+// command from the packages below it, one for each group of commands.
 //
-// It must not decide anything that the controller or an agent decides: commands write specs, and show what others have written
-// into status. Only main exits: Run returns the exit code.
+// It must not decide anything that the controller or an agent decides: commands
+// write specs, and show what others have written into status. Only main exits:
+// Run returns the exit code.
 package cli
 
 import (
@@ -98,6 +99,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 			command.NeedsRoles(cmd, role)
 		}
 	}
+
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -108,6 +110,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 			cmd.Run, cmd.RunE = nil, help
 		}
 	}
+
 	return root
 }
 
@@ -118,8 +121,11 @@ func help(cmd *cobra.Command, args []string) error {
 		if about != nil && len(rest) > 0 && about.HasSubCommands() {
 			return command.UnknownCommand(about, rest[0])
 		}
+
 		return fmt.Errorf("unknown command %q: see kubectl evenkeel --help", strings.Join(args, " "))
 	}
+
 	about.InitDefaultHelpFlag()
+
 	return about.Help()
 }

@@ -41,10 +41,12 @@ func status(s metav1.Status) http.HandlerFunc {
 	if err != nil {
 		panic(err)
 	}
+
 	return answer(int(s.Code), "application/json", string(text))
 }
 
-// discovered answers what an API server with evenkeel's API serves, and everything else as next does.
+// discovered answers what an API server with evenkeel's API serves, and
+// everything else as next does.
 func discovered(next http.HandlerFunc) http.HandlerFunc {
 	version := metav1.GroupVersionForDiscovery{GroupVersion: v1alpha1.GroupVersion.String(), Version: v1alpha1.GroupVersion.Version}
 	documents := map[string]any{
@@ -53,12 +55,14 @@ func discovered(next http.HandlerFunc) http.HandlerFunc {
 		"/apis/" + v1alpha1.GroupVersion.String(): metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: version.GroupVersion,
 			APIResources: []metav1.APIResource{{Name: "nodeconfigrollouts", SingularName: "nodeconfigrollout", Kind: "NodeConfigRollout", Verbs: metav1.Verbs{"get", "list", "watch"}}}},
 	}
+
 	return func(w http.ResponseWriter, r *http.Request) {
 		if document, ok := documents[r.URL.Path]; ok {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(document)
 			return
 		}
+
 		next(w, r)
 	}
 }
@@ -73,10 +77,12 @@ func kubeconfigOf(t *testing.T, server string, user *clientcmdapi.AuthInfo) stri
 	c.CurrentContext = "x"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	assert.NoError(t, clientcmd.WriteToFile(*c, path))
+
 	return path
 }
 
-// rawWords are words of libraries about answers and connections, which say nothing to users.
+// rawWords are words of libraries about answers and connections, which say
+// nothing to users.
 var rawWords = regexp.MustCompile(`unknown reason|invalid character|dial tcp|deadline exceeded|x509|serializer|<html|unexpected end|failed to get server groups|prevented the request|requested resource|json parse|EOF`)
 
 func TestGarbageFromAServerIsExplained(t *testing.T) {
@@ -134,17 +140,20 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 			} else {
 				s.Start()
 			}
+
 			t.Cleanup(s.Close)
 			t.Cleanup(s.CloseClientConnections)
 			scheme, address, _ := strings.Cut(s.URL, "://")
 			if tt.scheme != "" {
 				scheme = tt.scheme
 			}
+
 			kubeconfig := kubeconfigOf(t, scheme+"://"+address, &clientcmdapi.AuthInfo{Token: "sesame"})
 			timeout := "1m"
 			if strings.HasPrefix(tt.name, "no answer") || tt.name == "a closed connection" {
 				timeout = "2s" // they use it up
 			}
+
 			for _, args := range [][]string{{"rollout", "list"}, {"rollout", "status", "workers"}} {
 				got := evenkeelAs(t, kubeconfig, append(args, "--request-timeout="+timeout)...)
 				wants(t, got, strings.ReplaceAll(tt.what, "ADDRESS", address), tt.next)
@@ -153,7 +162,8 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 	}
 }
 
-// wants requires an error with what happened in its first line and what to do next after it, and no words of libraries.
+// wants requires an error with what happened in its first line and what to do
+// next after it, and no words of libraries.
 func wants(t *testing.T, got fakeapi.Result, what, next string) {
 	t.Helper()
 	first, rest, _ := strings.Cut(got.Err, "\n")

@@ -31,7 +31,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// hostile returns values of about 1 MiB, or that expand to far more. YAML values need a header before them.
+// hostile returns values of about 1 MiB, or that expand to far more. YAML
+// values need a header before them.
 func hostile() (asJSON, asYAML map[string]string) {
 	const size = payload.MaxSize - 4<<10
 	const deepest = 9_000 // decoders refuse 10,000 levels by themselves
@@ -60,6 +61,7 @@ func hostile() (asJSON, asYAML map[string]string) {
 	for c := 'b'; c <= 'i'; c++ {
 		laughs += fmt.Sprintf("y%c: &%[1]c [%s]\n", c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", c-1), 8), ","))
 	}
+
 	asYAML = map[string]string{
 		"aliases of aliases":     "&a " + laughs,
 		"a long text repeated":   "&a " + strings.Repeat("x", size/2) + "\ny: [" + strings.TrimSuffix(strings.Repeat("*a,", 60_000), ",") + "]\n",
@@ -69,6 +71,7 @@ func hostile() (asJSON, asYAML map[string]string) {
 		"a merge of many":        "&a {b: 1}\ny: {<<: [" + strings.TrimSuffix(strings.Repeat("*a,", 60_000), ",") + "]}\n",
 		"one line for each byte": "\n" + strings.Repeat("-\n", size/2),
 	}
+
 	return asJSON, asYAML
 }
 
@@ -77,12 +80,15 @@ func keys(n int) string {
 	for i := range n {
 		fmt.Fprintf(&b, `"%d":1,`, i)
 	}
+
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// TestMemoryOfHostileInputIsLimited feeds everything that decodes or prints input of other people.
+// TestMemoryOfHostileInputIsLimited feeds everything that decodes or prints
+// input of other people.
 func TestMemoryOfHostileInputIsLimited(t *testing.T) {
-	// Limits of all allocations in MiB. The controller's container has 256 MiB; printing happens on an operator's machine.
+	// Limits of all allocations in MiB. The controller's container has 256 MiB;
+	// printing happens on an operator's machine.
 	const decoded, printed = 224, 1024
 	asJSON, asYAML := hostile()
 	texts := map[string]string{}
@@ -90,9 +96,11 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 		texts["JSON, "+name] = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","x":` + value + `}`
 		texts["grouped, "+name] = `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","x":` + value + `}`
 	}
+
 	for name, value := range asYAML {
 		texts["YAML, "+name] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nx: " + value
 	}
+
 	rolloutOf := func(text string) *v1alpha1.NodeConfigRollout {
 		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 		r.Spec.Template.Kubelet = &apiruntime.RawExtension{Raw: []byte(text)}
@@ -140,6 +148,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 			if !isJSON {
 				return
 			}
+
 			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, `{"kubeletconfig":`+text+`}`)
 			}))
@@ -151,6 +160,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 		if strings.HasPrefix(what, "a rollout that is printed") {
 			most = printed
 		}
+
 		for name, text := range texts {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				var before, after runtime.MemStats
@@ -175,6 +185,7 @@ func TestADeeplyNestedRolloutIsPrintedOnOneLine(t *testing.T) {
 			t.Errorf("%s: %d lines: %.200s", f, lines, out.String())
 		}
 	}
+
 	line, err := printing.Document(r)
 	assert.That(t, err == nil && strings.Count(line, "\n") == 1 && strings.Contains(line, deep), "%v, %.200s", err, line)
 }

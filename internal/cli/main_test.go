@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// Tests of a command are beside it, and those of the program with an API server are in cmd/kubectl-evenkeel. Here are tests of all
-// commands together.
+// Tests of a command are beside it, and those of the program with an API server
+// are in cmd/kubectl-evenkeel. Here are tests of all commands together.
 
 func newAPI(t *testing.T) *fakeapi.API {
 	t.Helper()
@@ -28,5 +28,6 @@ func evenkeelAs(t *testing.T, kubeconfig string, args ...string) fakeapi.Result 
 	var out, errOut bytes.Buffer
 	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
 	code := Run(t.Context(), program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
+
 	return fakeapi.Result{Code: code, Out: out.String(), Err: errOut.String()}
 }

@@ -56,6 +56,7 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 		said := got.Out + got.Err
 		assert.That(t, printable.Clean([]byte(said)) && said != "", "%s: %q", command, said)
 	}
+
 	got := api.Run("rollout", "history", "reordered", "--revision", "1")
 	want := "# a\\u202eb\\u200bc\\u2066\nmaxPods: 7\n"
 	assert.That(t, strings.Contains(got.Out, want), "the content is %q, want in it %q; %s", got.Out, want, got.Err)

@@ -33,8 +33,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// TestEveryCommandThatAMessageNamesIsValid finds the commands in all texts of the programs, of the page and of the alerts, and parses
-// them with the real command tree. A remedy that does not work as printed is worse than none.
+// TestEveryCommandThatAMessageNamesIsValid finds the commands in all texts of
+// the programs, of the page and of the alerts, and parses them with the real
+// command tree. A remedy that does not work as printed is worse than none.
 func TestEveryCommandThatAMessageNamesIsValid(t *testing.T) {
 	found := 0
 	for _, dir := range []string{"../../internal", "../../cmd", "../../api", "../../config/monitoring"} {
@@ -45,6 +46,7 @@ func TestEveryCommandThatAMessageNamesIsValid(t *testing.T) {
 			case d.IsDir() && d.Name() == "testdata":
 				return fs.SkipDir
 			}
+
 			for _, text := range textsOf(t, path) {
 				for _, c := range commandsIn(text) {
 					found++
@@ -53,10 +55,12 @@ func TestEveryCommandThatAMessageNamesIsValid(t *testing.T) {
 					}
 				}
 			}
+
 			return nil
 		})
 		assert.NoError(t, err)
 	}
+
 	assert.That(t, found > 100, "only %d commands were found", found)
 }
 
@@ -76,8 +80,10 @@ func textsOf(t *testing.T, path string) []string {
 		if filepath.Ext(path) == ".yaml" {
 			text = strings.Join(strings.Fields(text), " ") // its sentences continue in the next line
 		}
+
 		return []string{text}
 	}
+
 	return nil
 }
 
@@ -86,7 +92,8 @@ var (
 	suffix = regexp.MustCompile(`(\w)%s`) // what is filled in here begins with a comma
 )
 
-// textsOfGo returns the string literals of a file, with a placeholder for what is joined to them.
+// textsOfGo returns the string literals of a file, with a placeholder for what
+// is joined to them.
 func textsOfGo(t *testing.T, path string) (texts []string) {
 	file := assert.Value(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 	joined := map[ast.Expr]bool{}
@@ -103,7 +110,9 @@ func textsOfGo(t *testing.T, path string) (texts []string) {
 				return flat(e.X) + flat(e.Y)
 			}
 		}
+
 		joined[e] = false // it can contain other texts
+
 		return placeholder
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -111,12 +120,15 @@ func textsOfGo(t *testing.T, path string) (texts []string) {
 		if !is || joined[e] {
 			return true
 		}
+
 		switch e.(type) {
 		case *ast.BasicLit, *ast.BinaryExpr:
 			texts = append(texts, flat(e))
 		}
+
 		return true
 	})
+
 	return texts
 }
 
@@ -128,7 +140,8 @@ var (
 	prose    = []string{"and", "that"} // follow the program's name
 )
 
-// commandsIn returns the commands in a text, each with the words after it up to the end of the clause.
+// commandsIn returns the commands in a text, each with the words after it up to
+// the end of the clause.
 func commandsIn(text string) (out [][]string) {
 	text = sentence.ReplaceAllString(quoted.ReplaceAllString(strings.ReplaceAll(text, "\\\n", " "), "$1 "+placeholder), ";$1")
 	for _, m := range commands.FindAllStringSubmatch(text, -1) {
@@ -139,17 +152,21 @@ func commandsIn(text string) (out [][]string) {
 		case c[0] == placeholder:
 			c[0] = "install" // or uninstall
 		}
+
 		for i := range c {
 			if c[i] == "N" { // a number
 				c[i] = "1"
 			}
 		}
+
 		out = append(out, c)
 	}
+
 	return out
 }
 
-// invalid says why no beginning of these words is a command. What follows a command is prose: neither a flag nor a name.
+// invalid says why no beginning of these words is a command. What follows a
+// command is prose: neither a flag nor a name.
 func invalid(c []string) string {
 	n, err := lengthOf(c)
 	switch {
@@ -158,10 +175,12 @@ func invalid(c []string) string {
 	case n < len(c) && (strings.HasPrefix(c[n], "-") || c[n] == strings.ToUpper(c[n])):
 		return fmt.Sprintf("%q: %v", c[n], err)
 	}
+
 	return ""
 }
 
-// lengthOf returns of how many words the command at the beginning consists; 0 if there is none. The error is about all words.
+// lengthOf returns of how many words the command at the beginning consists; 0
+// if there is none. The error is about all words.
 func lengthOf(c []string) (n int, err error) {
 	for n = len(c); n > 0; n-- {
 		why := parse(c[:n], n == len(c))
@@ -172,29 +191,35 @@ func lengthOf(c []string) (n int, err error) {
 			err = why
 		}
 	}
+
 	return 0, err
 }
 
-// parse parses a command with the real tree. The name of a group of commands is valid only alone.
+// parse parses a command with the real tree. The name of a group of commands is
+// valid only alone.
 func parse(args []string, alone bool) error {
 	root := rootCommand(command.NewEnv(program.Info{}, genericclioptions.IOStreams{}))
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err
 	}
+
 	cmd.InitDefaultHelpFlag()
 	if err := cmd.ParseFlags(rest); err != nil {
 		return err
 	}
+
 	args = cmd.Flags().Args()
 	if cmd == root || cmd.HasSubCommands() && len(args) == 0 && !alone {
 		return fmt.Errorf("%s has no such command", cmd.CommandPath())
 	}
+
 	for _, check := range []func() error{func() error { return cmd.ValidateArgs(args) }, cmd.ValidateRequiredFlags, cmd.ValidateFlagGroups} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -211,10 +236,12 @@ func TestAnInvalidCommandInAMessageIsFound(t *testing.T) {
 		assert.Must(t, len(c) == 1, "%q has commands %v", text, c)
 		assert.Equal(t, invalid(c[0]) == "", want, text)
 	}
+
 	assert.That(t, slices.Equal(commandsIn("a (kubectl evenkeel node X), b")[0], []string{"node", "X"}), "the end of a command is not found")
 }
 
-// TestDoctorsRemediesWorkAsPrinted runs the commands that doctor prints for a cluster with many problems.
+// TestDoctorsRemediesWorkAsPrinted runs the commands that doctor prints for a
+// cluster with many problems.
 func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 	api := newAPI(t)
 	for _, p := range assert.Value(doctor.Manifests())(t) {
@@ -222,6 +249,7 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 			assert.NoError(t, api.Create(t.Context(), p.Want))
 		}
 	}
+
 	fakeapi.Add(api, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}})
 	assert.NoError(t, (&fakeapi.Installers{Client: api}).Image(t.Context(), "evenkeel.dev/agent:v1.0.0"))
 	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) {
@@ -236,12 +264,15 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 		if name == "failed" {
 			n.Labels[v1alpha1.LabelAgent] = v1alpha1.AgentInstallFailed
 		}
+
 		n.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // its agent has had time
 		assert.NoError(t, api.Update(t.Context(), n))
 	}
+
 	for name, reason := range map[string]string{"bad": v1alpha1.ReasonCrashLooped, "dead": v1alpha1.ReasonDeadEnd} {
 		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { fakeapi.Failing(st, reason, "it does not work") })
 	}
+
 	ran := map[string]bool{}
 	for line := range strings.SplitSeq(api.Run("doctor", "-o", "wide").Out, "\n") {
 		for _, c := range commandsIn(line) {
@@ -252,10 +283,12 @@ func TestDoctorsRemediesWorkAsPrinted(t *testing.T) {
 			if c[0] == "install" {
 				run = append(run, "--dry-run")
 			}
+
 			r := api.Run(run...)
 			assert.That(t, r.Code != command.ExitError, "%s: kubectl evenkeel %s: %s%s", line, strings.Join(c, " "), r.Out, r.Err)
 		}
 	}
+
 	for _, want := range []string{"install bare-1 bare-2 failed", "install --retry failed", "node bad", "node dead", "rollout status workers"} {
 		assert.That(t, ran[want], "doctor does not propose %s, only %v", want, slices.Sorted(maps.Keys(ran)))
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// createUnready creates a Node with a kubelet of a version, whose agent reports the number of pods that a restart makes unready;
-// -1: an agent that does not report it.
+// createUnready creates a Node with a kubelet of a version, whose agent reports
+// the number of pods that a restart makes unready; -1: an agent that does not
+// report it.
 func createUnready(api *fakeapi.API, name, pool, version string, pods int64) {
 	api.AddNode(name, pool, "z1")
 	api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) {
@@ -48,6 +49,7 @@ spec:
 	if got := api.Run("push", "costs", "-f", config, "--selector", "pool=costs"); !strings.Contains(got.Out, "Note: a restart") || !strings.Contains(got.Err, "cannot ask for confirmation") {
 		t.Errorf("before its question push prints %q, %q", got.Out, got.Err)
 	}
+
 	got := api.Run("push", "free", "-f", config, "--selector", "pool=free", "--dry-run")
 	assert.That(t, !strings.Contains(got.Out, "unready"), "a restart that costs nothing has a note:\n%s", got.Out)
 
@@ -59,6 +61,7 @@ spec:
 	if c := v.RestartCost; c == nil || c.PodsUnready != 7 || c.Nodes != 1 || c.UnknownNodes != 1 || strings.Join(c.Kubelets, " ") != "1.33 1.34" {
 		t.Errorf("the cost is %+v", c)
 	}
+
 	// Only nodes that the plan restarts count.
 	got = api.Run("rollout", "plan", "-f", fakeapi.File(t, manifest+"  paused: true\n"))
 	assert.That(t, !strings.Contains(got.Out, "unready"), "a plan without restarts has a note:\n%s", got.Out)

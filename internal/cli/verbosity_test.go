@@ -24,6 +24,7 @@ func TestVerbosityShowsRequests(t *testing.T) {
 	if got := evenkeelAs(t, kubeconfig, "rollout", "list", "-o", "name"); got.Err != "" {
 		t.Errorf("without -v the command logs %q", got.Err)
 	}
+
 	for _, level := range []string{"-v=6", "-v6", "--v=6"} {
 		got := evenkeelAs(t, kubeconfig, "rollout", "list", "-o", "name", level)
 		if got.Code != 0 || !strings.Contains(got.Err, `verb="GET" url="`+s.URL) || !strings.Contains(got.Err, `/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts?limit=500" status="200 OK"`) {
@@ -48,9 +49,11 @@ func TestVerbosityMasksCredentials(t *testing.T) {
 			for _, secret := range []string{"sesame", "baba", "YWxpOmJhYmEtNDA", "swordfish"} {
 				assert.That(t, !strings.Contains(got.Err, secret), "-v %s shows the credential %s:\n%s", level, secret, got.Err)
 			}
+
 			assert.That(t, level != "10" || strings.Contains(got.Err, "masked"), "-v %s shows no headers:\n%s", level, got.Err)
 		}
 	}
+
 	if all := strings.Join(seen, " "); !strings.Contains(all, "Bearer open-sesame-1") || !strings.Contains(all, "Basic YWxpOmJhYmEtNDA=") {
 		t.Errorf("the credentials were not sent: %q", all)
 	}

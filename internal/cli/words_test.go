@@ -66,6 +66,7 @@ func TestAForbiddenCommandNamesTheRoleThatItNeeds(t *testing.T) {
 		got := api.Run(strings.Fields(line)...)
 		assert.That(t, strings.Contains(got.Err, "--clusterrole="+want+" --user=nobody"), "%s names another role than %s:\n%s", line, want, got.Err)
 	}
+
 	file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
 	api := newAPI(t)
 	api.Forbid("get", "NodeConfigRollout")

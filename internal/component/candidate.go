@@ -25,7 +25,8 @@ type Candidate struct {
 	Dropin bool   // merged over the local configuration through --config-dir
 }
 
-// RunConfig selects the configuration that a kubelet runs with. The zero value is the node's own --config and --config-dir.
+// RunConfig selects the configuration that a kubelet runs with. The zero value
+// is the node's own --config and --config-dir.
 type RunConfig struct {
 	InitFile string // local configuration, if not the node's own --config and --config-dir
 	Dir      string // directory with the rendered Files of a candidate; empty: the local configuration
@@ -39,17 +40,20 @@ const (
 	payloadDropin = "evenkeel.conf" // sorts after the copies of the node's own drop-ins, which start with a digit
 )
 
-// Limits of the node's own drop-in directory, which is copied for each check and each start.
+// Limits of the node's own drop-in directory, which is copied for each check
+// and each start.
 const (
 	maxDropins     = 1000
 	maxDropinBytes = 8 << 20 // total
 )
 
-// maxLocalBytes is the limit of the node's own configuration file. A larger file counts as unreadable.
+// maxLocalBytes is the limit of the node's own configuration file. A larger
+// file counts as unreadable.
 const maxLocalBytes = 8 << 20
 
-// Files returns the files to render for a candidate, for Argv: content by path, with slashes. For a drop-in they
-// include copies of the node's own drop-ins, in the order in which the kubelet merges them. The error names the node's
+// Files returns the files to render for a candidate, for Argv: content by path,
+// with slashes. For a drop-in they include copies of the node's own drop-ins,
+// in the order in which the kubelet merges them. The error names the node's
 // drop-in directory if it cannot be copied.
 func (k *Kubelet) Files(c Candidate, initFile string) (map[string][]byte, error) {
 	config, err := k.candidate(c, initFile)
@@ -62,6 +66,7 @@ func (k *Kubelet) sources(run RunConfig) (config, configDir string) {
 	if run.InitFile != "" {
 		config, configDir = run.InitFile, ""
 	}
+
 	switch {
 	case run.Dir == "":
 	case run.Dropin:
@@ -69,10 +74,12 @@ func (k *Kubelet) sources(run RunConfig) (config, configDir string) {
 	default:
 		config, configDir = filepath.Join(run.Dir, wholeFile), ""
 	}
+
 	return config, configDir
 }
 
-// configFlags returns the flags that select a configuration. The node's own flags of these names must be removed.
+// configFlags returns the flags that select a configuration. The node's own
+// flags of these names must be removed.
 func (k *Kubelet) configFlags(run RunConfig) []string {
 	var flags []string
 	config, configDir := k.sources(run)
@@ -82,6 +89,7 @@ func (k *Kubelet) configFlags(run RunConfig) []string {
 	if configDir != "" {
 		flags = append(flags, "--config-dir="+configDir)
 	}
+
 	return flags
 }
 
@@ -116,16 +124,20 @@ func (k *Kubelet) candidate(c Candidate, initFile string) (configuration, error)
 	if !c.Dropin {
 		return wholeConfig(c.Data), nil
 	}
+
 	local := k.local(initFile)
 	nodeFiles, err := k.nodeDropins(local.run)
 	if err != nil {
 		return configuration{}, err
 	}
+
 	files := map[string][]byte{dropinDir + "/" + payloadDropin: c.Data}
 	for i, d := range nodeFiles {
 		files[dropinDir+"/"+copyName(i, d.name)] = d.data
 	}
+
 	payload := sync.OnceValues(func() (layer, error) { return newLayer(c.Data, OriginDropin) })
+
 	return configuration{
 		run:     RunConfig{InitFile: initFile, Dropin: true},
 		files:   files,
@@ -135,7 +147,9 @@ func (k *Kubelet) candidate(c Candidate, initFile string) (configuration, error)
 			if err != nil {
 				return nil, err
 			}
+
 			l, err := payload()
+
 			return append(layers[:len(layers):len(layers)], l), err
 		}),
 	}, nil
@@ -147,14 +161,16 @@ type dropinFile struct {
 	data []byte
 }
 
-// nodeDropins reads the node's own drop-in directory, if the local configuration has one, like the kubelet: files and
-// links with the extension .conf, in the order of the walk, including subdirectories. It reports only errors of
-// reading; the kubelet checks the content.
+// nodeDropins reads the node's own drop-in directory, if the local
+// configuration has one, like the kubelet: files and links with the extension
+// .conf, in the order of the walk, including subdirectories. It reports only
+// errors of reading; the kubelet checks the content.
 func (k *Kubelet) nodeDropins(local RunConfig) ([]dropinFile, error) {
 	_, dir := k.sources(local)
 	if dir == "" {
 		return nil, nil
 	}
+
 	var files []dropinFile
 	room := int64(maxDropinBytes)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -164,33 +180,41 @@ func (k *Kubelet) nodeDropins(local RunConfig) ([]dropinFile, error) {
 		if len(files) == maxDropins {
 			return fmt.Errorf("it has more than %d files", maxDropins)
 		}
+
 		data, err := atomicfile.ReadBounded(path, room)
 		if err != nil {
 			return err
 		}
+
 		room -= int64(len(data))
 		name, err := filepath.Rel(dir, path)
 		files = append(files, dropinFile{filepath.ToSlash(name), data})
+
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the node's own drop-in directory %s: %w", dir, err)
 	}
+
 	return files, nil
 }
 
-// LocalDigest covers all files of the local configuration, and the errors of reading them. Different digests mean that
-// the local configuration changed or may have changed. It never waits for a file, such as a pipe without a writer.
+// LocalDigest covers all files of the local configuration, and the errors of
+// reading them. Different digests mean that the local configuration changed or
+// may have changed. It never waits for a file, such as a pipe without a writer.
 func (k *Kubelet) LocalDigest(initFile string) string {
 	files, h := k.LocalFiles(initFile), sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(h, "%q %s\n", path, files[path])
 	}
+
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// LocalFiles returns the digest of each file of the local configuration by its path, also if it cannot be read: then the digest is
-// that of the error. Files that are missing are not returned. An unreadable drop-in directory counts as one file.
+// LocalFiles returns the digest of each file of the local configuration by its
+// path, also if it cannot be read: then the digest is that of the error. Files
+// that are missing are not returned. An unreadable drop-in directory counts as
+// one file.
 func (k *Kubelet) LocalFiles(initFile string) map[string]string {
 	digests := map[string]string{}
 	digest := func(data []byte, err error) string {
@@ -204,19 +228,23 @@ func (k *Kubelet) LocalFiles(initFile string) map[string]string {
 			digests[file] = digest(data, err)
 		}
 	}
+
 	nodeFiles, err := k.nodeDropins(local)
 	if err != nil {
 		digests[dir] = digest(nil, err)
 	}
+
 	for _, d := range nodeFiles {
 		digests[filepath.Join(dir, filepath.FromSlash(d.name))] = digest(d.data, nil)
 	}
+
 	return digests
 }
 
 var unsafeChars = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
-// copyName returns a safe name that sorts by the number and shows which file was copied.
+// copyName returns a safe name that sorts by the number and shows which file
+// was copied.
 func copyName(number int, name string) string {
 	const most = 100 // bytes
 	name = unsafeChars.ReplaceAllString(strings.ReplaceAll(strings.TrimSuffix(name, ".conf"), "/", "-"), "_")

@@ -30,6 +30,7 @@ func tree(t testing.TB, files map[string]string) string {
 		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
+
 	return dir
 }
 
@@ -61,6 +62,7 @@ func TestADropInIsRenderedAfterTheNodesOwn(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		got = append(got, name+": "+string(files[name]))
 	}
+
 	want := []string{
 		"kubelet.conf.d/000-.conf: g",
 		"kubelet.conf.d/001-10-cgroup.conf: a",
@@ -105,6 +107,7 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 			for i := range 1001 {
 				errs = append(errs, os.WriteFile(fmt.Sprintf("%s/%d.conf", dir, i), nil, 0o600))
 			}
+
 			return errors.Join(errs...)
 		}, ": it has more than 1000 files"},
 		"too large": {func(dir string) error {
@@ -125,7 +128,8 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 
 func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 	const lenient = `log '"Using lenient decoding as strict decoding failed" err="unknown field x"'`
-	// Fields that are null must be removed before strict decoding. Names of subtests are in the configuration: none may contain null.
+	// Fields that are null must be removed before strict decoding. Names of
+	// subtests are in the configuration: none may contain null.
 	const nulls = "{a: null, b: {c: null, d: [1]}}"
 	const pruned = `case "$config" in *null*) end "failed to load kubelet config file, path: $file, error: no good";; '{"b":{"d":[1]}}') `
 	for _, tt := range []verdictTest{
@@ -157,6 +161,7 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 			if strings.HasPrefix(tt.name, "an unset field") {
 				data, k.Config, k.ConfigDir = nulls, "", ""
 			}
+
 			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte(data), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// component returns a component and checks that its scratch directory is empty when the test ends.
+// component returns a component and checks that its scratch directory is empty
+// when the test ends.
 func component(t *testing.T, name, path string) Component {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
@@ -30,10 +31,12 @@ func component(t *testing.T, name, path string) Component {
 	if c.Name() != name {
 		t.Errorf("its name is %s, not %s", c.Name(), name)
 	}
+
 	return c
 }
 
-// realComponent returns a component with the pinned binary, which `make tools` builds.
+// realComponent returns a component with the pinned binary, which `make tools`
+// builds.
 func realComponent(t *testing.T, name string) Component {
 	t.Helper()
 	return component(t, name, filepath.Join(filepath.Dir(realKubelet(t)), name))
@@ -46,6 +49,7 @@ func defaultsOf(t *testing.T, c Component) Effective {
 	assert.NoError(t, err)
 	v := c.Validate(t.Context(), emptyConfig(version, c.(*binary).kind))
 	checkVerdict(t, v, Accepted, 1, "")
+
 	return v.Effective
 }
 
@@ -104,9 +108,11 @@ func TestInputThatBinariesIgnoreSilentlyIsRejectedWithoutARun(t *testing.T) {
 			checkVerdict(t, c.Validate(context.Background(), []byte(tt.data)), Rejected, 0, tt.message)
 		})
 	}
+
 	if _, err := os.Stat(asked); err == nil {
 		t.Error("the kube-proxy was asked")
 	}
+
 	for name, data := range map[string]string{
 		"the end of a document":          "mode: ipvs\n---\n",
 		"a comment in a second document": "---\nmode: ipvs\n---\n# more\n",
@@ -158,6 +164,7 @@ func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 				got, ok := defaults.Field(path)
 				assert.That(t, ok && fmt.Sprint(got) == value, "%s is %v, want %s", path, got, value)
 			}
+
 			text, err := defaults.YAML()
 			assert.NoError(t, err)
 			v := c.Validate(context.Background(), text)
@@ -194,6 +201,7 @@ func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {
 				if text, _ := os.ReadFile(pids); len(text) > 0 {
 					return
 				}
+
 				<-time.After(10 * time.Millisecond) // poll interval
 			}
 		}()

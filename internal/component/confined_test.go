@@ -45,6 +45,7 @@ func must(s string, err error) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return s
 }
 
@@ -85,23 +86,27 @@ func TestCandidateOnlyMarksFailuresThatTheCandidateMayCause(t *testing.T) {
 		alone := stage > 0
 		assert.That(t, v.CandidateOnly == alone && (v.Outcome == CouldNotTell) == alone, "killed at stage %d: %s, candidate only: %t", stage, v.Outcome, v.CandidateOnly)
 	}
+
 	// SIGKILL comes from outside: a person, or the OOM killer.
 	h := dryRunner(t, fake(t, `case "$stage$config" in 1BAD) kill -9 $$;; esac; accept`))
 	if v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""); v.Outcome != CouldNotTell || v.CandidateOnly {
 		t.Errorf("killed by others: %s, candidate only: %t", v.Outcome, v.CandidateOnly)
 	}
+
 	h = dryRunner(t, fake(t, `case "$config" in *no-runtime*) accept;; esac; kill -SEGV $$`))
 	if v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, ""); v.Outcome != CouldNotTell || v.CandidateOnly {
 		t.Errorf("killed with local too: %s, candidate only: %t", v.Outcome, v.CandidateOnly)
 	}
 }
 
-// realKubelets returns the paths of the pinned kubelet and of all older ones that were built.
+// realKubelets returns the paths of the pinned kubelet and of all older ones
+// that were built.
 func realKubelets(t *testing.T) []string {
 	newest := realKubelet(t)
 	older, err := filepath.Glob(filepath.Join(filepath.Dir(newest), "kubelets", "v*", "kubelet"))
 	assert.Must(t, err == nil && len(older) != 0, "no older kubelet is built: run make kubelets (%v)", err)
 	slices.Sort(older)
+
 	return append([]string{newest}, older...)
 }
 
@@ -118,10 +123,12 @@ func listener(t *testing.T, network, address string) (net.Addr, *atomic.Int32) {
 			if err != nil {
 				return
 			}
+
 			count.Add(1)
 			_ = c.Close()
 		}
 	}()
+
 	return l.Addr(), &count
 }
 
@@ -139,6 +146,7 @@ func readers(t *testing.T, fifo string) *atomic.Int32 {
 				count.Add(1)
 				_ = unix.Close(fd)
 			}
+
 			select {
 			case <-done:
 				return
@@ -146,10 +154,12 @@ func readers(t *testing.T, fifo string) *atomic.Int32 {
 			}
 		}
 	}()
+
 	return &count
 }
 
-// Whether fields are protected or not, no kubelet's dry run uses the paths and endpoints of a hostile configuration.
+// Whether fields are protected or not, no kubelet's dry run uses the paths and
+// endpoints of a hostile configuration.
 func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 	endpoint := startContainerd(t)
 	for i, kubelet := range realKubelets(t) {
@@ -165,6 +175,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 				if protected {
 					h.Protected = payload.DefaultProtection()
 				}
+
 				socket, dialed := listener(t, "unix", filepath.Join(dir, "cri.sock"))
 				tracing, contacted := listener(t, "tcp", "127.0.0.1:0")
 				fifo := filepath.Join(dir, "fifo")
@@ -190,14 +201,17 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 						if protected && dropin == newest { // stage 1 alone runs: one form for each kubelet
 							continue
 						}
+
 						data := tt.data + "\n"
 						if !strings.Contains(data, "containerRuntimeEndpoint") && !dropin {
 							data += "containerRuntimeEndpoint: " + endpoint + "\n"
 						}
+
 						whole := config(data)
 						if strings.HasPrefix(tt.data, "{") {
 							whole = []byte(tt.data)
 						}
+
 						v := h.Check(context.Background(), Candidate{Data: whole, Dropin: dropin}, "")
 						message, _ := v.CheckProtected(h.Protected)
 						switch {
@@ -208,11 +222,14 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 						}
 					}
 				}
-				// The kubelet accepts other spellings in a drop-in, up to the strict decoding.
+
+				// The kubelet accepts other spellings in a drop-in, up to the
+				// strict decoding.
 				v := h.Check(context.Background(), Candidate{Data: config("Authentication: {X509: {ClientCAFile: \"" + fifo + "\"}}\n"), Dropin: true}, "")
 				if message, _ := v.CheckProtected(h.Protected); v.Outcome == Accepted && message == "" {
 					t.Errorf("names in another case: %s at stage %d", v.Outcome, v.Stage)
 				}
+
 				assert.Equal(t, [...]int32{dialed.Load(), contacted.Load(), opened.Load()}, [3]int32{}, "the socket was dialed, the endpoint contacted, the FIFO opened times")
 			})
 		}
@@ -227,6 +244,7 @@ func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 		if v := h.CheckLocal(context.Background(), ""); v.Outcome != Accepted {
 			t.Fatalf("local: %s: %s", v.Outcome, v.Message)
 		}
+
 		for _, deep := range []string{
 			"a: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
 			"allowedUnsafeSysctls: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
@@ -239,8 +257,8 @@ func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
 	}
 }
 
-// A payload quotes the kubelet's own dump, with another maxPods, wherever it can. The effective configuration must be
-// the kubelet's, or unknown.
+// A payload quotes the kubelet's own dump, with another maxPods, wherever it
+// can. The effective configuration must be the kubelet's, or unknown.
 func TestAPayloadThatQuotesADumpDoesNotChangeTheEffectiveConfiguration(t *testing.T) {
 	for i, kubelet := range realKubelets(t) {
 		k := kubeletWith(t, noRuntime(t))

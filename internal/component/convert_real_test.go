@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestRealKubeletsConvertTheirFlags asks each kubelet that was built for the tests.
+// TestRealKubeletsConvertTheirFlags asks each kubelet that was built for the
+// tests.
 func TestRealKubeletsConvertTheirFlags(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
 	assert.NoError(t, err)
@@ -32,6 +33,7 @@ func TestRealKubeletsConvertTheirFlags(t *testing.T) {
 			if want := []string{path, "--config=" + k.Config, "--node-ip=10.0.0.1", "--manifest-url-header=a:b", "--node-labels=a=b"}; !slices.Equal(got.Remaining, want) {
 				t.Errorf("remaining: %q", got.Remaining)
 			}
+
 			want := dropinText(`cgroupsPerQOS: false
 clusterDNS:
 - 10.0.0.10

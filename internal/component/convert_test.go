@@ -16,8 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// flaggedKubelet is the body of a fake kubelet that has flags, files with one field a line, and its own rules: --low must be
-// below --high, --strict is refused, and --fail-x must be false.
+// flaggedKubelet is the body of a fake kubelet that has flags, files with one
+// field a line, and its own rules: --low must be below --high, --strict is
+// refused, and --fail-x must be false.
 const flaggedKubelet = `
 value() { printf '%s\n' "$config" "$dropins" | sed -n "s/^ *$1: *//p" | tail -n 1; }
 max=$(value maxPods) high=$(value High) low=$(value Low) failX=$(value FailX) list=$(value allowedUnsafeSysctls)
@@ -45,6 +46,7 @@ func flagged(t *testing.T, body, local string, flags ...string) *Kubelet {
 	write(t, file, local, 0o600)
 	k, err := ParseKubelet(slices.Concat([]string{fake(t, body).Path, "--config=" + file}, flags))
 	assert.NoError(t, err)
+
 	return k
 }
 
@@ -113,6 +115,7 @@ func TestAConversionFailsWithTheWordsOfTheKubelet(t *testing.T) {
 			assert.That(t, err != nil && err.Error() == tt.want, "got %v, want %s", err, tt.want)
 		})
 	}
+
 	t.Run("unreadable drop-ins", func(t *testing.T) {
 		missing := filepath.Join(t.TempDir(), "none")
 		k := flagged(t, `m=110; for a in "$@"; do case "$a" in --max-pods=*) m=2;; esac; done; dump "{\"MaxPods\":$m}"; accept`, "", "--max-pods=2", "--config-dir="+missing)

@@ -19,17 +19,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// maxAnswer is how much the runtime may answer, in bytes: the kubelet's own limit.
+// maxAnswer is how much the runtime may answer, in bytes: the kubelet's own
+// limit.
 const maxAnswer = 16 << 20
 
-// CallRuntime makes a request of the CRI, such as RuntimeService/Version, and returns the answer. It speaks as much of gRPC as
-// evenkeel's few requests need: the library and the generated code of the whole CRI would cost each agent 2.5 MiB of memory. Like the
-// kubelet on Linux, it supports only unix sockets. The error is errors.ErrUnsupported if the runtime does not know the request.
+// CallRuntime makes a request of the CRI, such as RuntimeService/Version, and
+// returns the answer. It speaks as much of gRPC as evenkeel's few requests
+// need: the library and the generated code of the whole CRI would cost each
+// agent 2.5 MiB of memory. Like the kubelet on Linux, it supports only unix
+// sockets. The error is errors.ErrUnsupported if the runtime does not know the
+// request.
 func CallRuntime(ctx context.Context, endpoint, method string, message Message) (Message, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
+
 	transport := &http.Transport{DisableCompression: true, DisableKeepAlives: true, Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -42,6 +47,7 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 	if err != nil {
 		return nil, err
 	}
+
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	trailer := func(name string) string { return cmp.Or(response.Trailer.Get(name), response.Header.Get(name)) }
@@ -58,15 +64,18 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 	case code == "" || len(answer) < 5 || !bytes.Equal(answer, frame(answer[5:])):
 		return nil, fmt.Errorf("HTTP status %s with %d bytes is no answer of gRPC", response.Status, len(answer))
 	}
+
 	return answer[5:], nil
 }
 
-// frame returns a message as gRPC sends it: not compressed, and behind its size.
+// frame returns a message as gRPC sends it: not compressed, and behind its
+// size.
 func frame(m Message) []byte {
 	return append(be.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...)
 }
 
-// Message is an encoded message of the CRI, a string or, as protobuf encodes it, a number.
+// Message is an encoded message of the CRI, a string or, as protobuf encodes
+// it, a number.
 type Message []byte
 
 // All returns the values of a repeated field.
@@ -77,6 +86,7 @@ func (m Message) All(field protowire.Number) (values []Message) {
 		if header < 0 || size < 0 {
 			break // it is damaged
 		}
+
 		value := m[header : header+size]
 		if kind == protowire.BytesType {
 			value, _ = protowire.ConsumeBytes(value)
@@ -85,6 +95,7 @@ func (m Message) All(field protowire.Number) (values []Message) {
 			values = append(values, value)
 		}
 	}
+
 	return values
 }
 

@@ -49,8 +49,10 @@ func TestErrorsOfTheRuntimeAreReturned(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
+
 		assert.That(t, got == tt.want && errors.Is(err, errors.ErrUnsupported) == tt.unsupported, "got %q, want %q", got, tt.want)
 	}
+
 	_, err := CallRuntime(t.Context(), socket, "RuntimeService/NoSuchRequest", nil)
 	assert.Is(t, err, errors.ErrUnsupported, "a request that nobody knows")
 }
@@ -94,6 +96,7 @@ func TestAnAnswerThatIsNotOfGRPCIsAnError(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
+
 		assert.Equal(t, got, tt.err, what)
 	}
 }
@@ -109,6 +112,7 @@ func TestAHungRuntimeKeepsNoConnections(t *testing.T) {
 		if err == nil {
 			_, err = io.Copy(io.Discard, conn)
 		}
+
 		ended <- err
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

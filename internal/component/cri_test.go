@@ -21,8 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// cri is a container runtime that only answers the requests of a starting kubelet. Its fields are the errors that it
-// returns; set them before the first request.
+// cri is a container runtime that only answers the requests of a starting
+// kubelet. Its fields are the errors that it returns; set them before the first
+// request.
 type cri struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -39,7 +40,9 @@ func (c *cri) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequ
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err() // an answer could still reach the client before its own deadline
 	}
+
 	linux := &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}
+
 	return &runtimeapi.RuntimeConfigResponse{Linux: linux}, c.config
 }
 
@@ -70,10 +73,12 @@ func startCRI(t testing.TB, socket string) *cri {
 	runtimeapi.RegisterImageServiceServer(server, c)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
+
 	return c
 }
 
-// The errors in runtimeErrors are no API of the kubelet, so every supported version is tested.
+// The errors in runtimeErrors are no API of the kubelet, so every supported
+// version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 	localcluster.SkipShort(t)
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")

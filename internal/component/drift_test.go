@@ -69,6 +69,7 @@ func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
 	if got := k.LocalFiles(""); len(got) != 1 || got[drop] == "" { // the directory cannot be read
 		t.Errorf("without any file: %v", got)
 	}
+
 	write(config, "maxPods: 1")
 	first, nested := write(filepath.Join(drop, "10.conf"), "a"), write(filepath.Join(drop, "sub", "20.conf"), "a")
 	write(filepath.Join(drop, "ignored.yaml"), "a")
@@ -85,6 +86,7 @@ func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
 	if got := k.LocalFiles(""); got[config] == "" || got[config] == before[config] { // it does not wait for a writer
 		t.Errorf("with a pipe in place of the file: %v, was %v", got, before)
 	}
+
 	init := write(filepath.Join(dir, "init"), "maxPods: 2")
 	if got := k.LocalFiles(init); len(got) != 1 || got[init] == "" {
 		t.Errorf("with an init file: %v", got)

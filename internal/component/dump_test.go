@@ -47,6 +47,7 @@ func TestADumpIsFoundByItsStructure(t *testing.T) {
 			if e != nil {
 				got = fmt.Sprint(e["maxPods"], " ", e["readOnlyPort"])
 			}
+
 			assert.That(t, got == tt.want, "got %q, want %q: %v", got, tt.want, e)
 			assert.That(t, e["apiVersion"] == nil && e["kind"] == nil, "%v and %v are no fields", e["apiVersion"], e["kind"])
 		})
@@ -82,7 +83,8 @@ func TestFieldsThatABinaryOmitsAreNotRequiredInADump(t *testing.T) {
 	}
 }
 
-// A kubelet may log a payload that quotes a whole dump. A run must use the kubelet's own dump or none.
+// A kubelet may log a payload that quotes a whole dump. A run must use the
+// kubelet's own dump or none.
 func TestAQuotedDumpIsNeverUsed(t *testing.T) {
 	shape := shapeOf([]string{apiDump}, "unix:///none")
 	rapid.Check(t, func(t *rapid.T) {
@@ -105,9 +107,11 @@ func TestAQuotedDumpIsNeverUsed(t *testing.T) {
 			if rapid.Bool().Draw(t, "the quotation is last") {
 				first, second = second, first
 			}
+
 			line("a", first)
 			line("b", second)
 		}
+
 		out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 		_, _ = out.Write([]byte(log.String()))
 		out.flush()

@@ -15,16 +15,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Effective is the effective configuration of a component as the component printed it, with the API's JSON names.
-// Numbers are json.Number.
+// Effective is the effective configuration of a component as the component
+// printed it, with the API's JSON names. Numbers are json.Number.
 type Effective map[string]any
 
-// Field returns the value at a path of JSON field names, such as "authentication.x509.clientCAFile". A map key with a
-// dot is in brackets: "evictionHard[memory.available]". Names match in any case, except in brackets.
+// Field returns the value at a path of JSON field names, such as
+// "authentication.x509.clientCAFile". A map key with a dot is in brackets:
+// "evictionHard[memory.available]". Names match in any case, except in
+// brackets.
 func (e Effective) Field(path string) (any, bool) {
 	if path == "" {
 		return nil, false
 	}
+
 	return e.field(splitPath(path))
 }
 
@@ -42,7 +45,9 @@ func (e Effective) Int(path string) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
+
 	i, err := n.Int64()
+
 	return i, err == nil
 }
 
@@ -57,10 +62,12 @@ func (e Effective) field(path []segment) (any, bool) {
 			return nil, false
 		}
 	}
+
 	return value, true
 }
 
-// segment is one element of a path: the name of a field, or the exact key of a map.
+// segment is one element of a path: the name of a field, or the exact key of a
+// map.
 type segment struct {
 	name  string
 	exact bool
@@ -70,11 +77,13 @@ func (s segment) in(fields map[string]any) (any, bool) {
 	if v, ok := fields[s.name]; ok || s.exact {
 		return v, ok
 	}
+
 	for name, v := range fields {
 		if strings.EqualFold(name, s.name) {
 			return v, true
 		}
 	}
+
 	return nil, false
 }
 
@@ -87,13 +96,16 @@ func splitPath(path string) []segment {
 			path = strings.TrimPrefix(after, ".")
 			continue
 		}
+
 		end := strings.IndexAny(path, ".[")
 		if end < 0 {
 			end = len(path)
 		}
+
 		segments = append(segments, segment{name: path[:end]})
 		path = strings.TrimPrefix(path[end:], ".")
 	}
+
 	return segments
 }
 
@@ -101,21 +113,23 @@ func joinPath(path []segment) (joined string) {
 	for _, s := range path {
 		joined = payload.JoinPath(joined, s.name)
 	}
+
 	return joined
 }
 
-// decodeEffective decodes a printed configuration: dry runs print Go field names of the internal type, /configz prints
-// API names.
+// decodeEffective decodes a printed configuration: dry runs print Go field
+// names of the internal type, /configz prints API names.
 func decodeEffective(text []byte) (Effective, error) {
 	fields, err := payload.DecodeMapping(text)
 	if err != nil {
 		return nil, err
 	}
+
 	return payload.Canonical(fields), nil
 }
 
-// leaves calls visit with the path of every field that is set. A mapping is walked, a list is one value, and null is
-// not set.
+// leaves calls visit with the path of every field that is set. A mapping is
+// walked, a list is one value, and null is not set.
 func leaves(fields map[string]any, prefix []segment, visit func(path []segment, value any)) {
 	for name, value := range fields {
 		path := append(slices.Clip(prefix), segment{name: name})
@@ -137,8 +151,9 @@ var (
 		"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available"}
 )
 
-// textErrors returns what is wrong with the texts of a configuration that a kubelet parses only when it builds itself, which it does
-// not do away from a node. A test compares it with kubelets on a node.
+// textErrors returns what is wrong with the texts of a configuration that a
+// kubelet parses only when it builds itself, which it does not do away from a
+// node. A test compares it with kubelets on a node.
 func textErrors(e Effective) (errs []string) {
 	each := func(field string, keys []string, check func(value string) error) map[string]any {
 		values, _ := e[field].(map[string]any)
@@ -150,6 +165,7 @@ func textErrors(e Effective) (errs []string) {
 				errs = append(errs, fmt.Sprintf("%s[%s]: %q: %v", field, key, value, err))
 			}
 		}
+
 		return values
 	}
 	reservation := func(value string) error { return quantity(value, 0) }
@@ -162,6 +178,7 @@ func textErrors(e Effective) (errs []string) {
 		if err == nil && d < 0 {
 			return fmt.Errorf("it must not be negative")
 		}
+
 		return err
 	})
 	each("evictionMinimumReclaim", evictionSignals, func(value string) error {
@@ -169,8 +186,10 @@ func textErrors(e Effective) (errs []string) {
 			if n, err := strconv.ParseFloat(strings.TrimRight(percent, "%"), 32); err != nil || n <= 0 {
 				return fmt.Errorf("it must be a percentage above 0%%")
 			}
+
 			return nil
 		}
+
 		return quantity(value, 0)
 	})
 	for _, key := range slices.Sorted(maps.Keys(soft)) {
@@ -179,11 +198,13 @@ func textErrors(e Effective) (errs []string) {
 			errs = append(errs, fmt.Sprintf("evictionSoft[%s]: it has no evictionSoftGracePeriod", key))
 		}
 	}
+
 	if size := e.String("containerLogMaxSize"); size != "" {
 		if err := quantity(size, 0); err != nil {
 			errs = append(errs, fmt.Sprintf("containerLogMaxSize: %q: %v", size, err))
 		}
 	}
+
 	return errs
 }
 
@@ -193,6 +214,7 @@ func quantity(text string, least int) error {
 	if err == nil && q.Sign() < least {
 		return fmt.Errorf("it must be %d or more", least)
 	}
+
 	return err
 }
 
@@ -205,5 +227,6 @@ func threshold(text string) error {
 	if n, err := strconv.ParseFloat(strings.TrimRight(percent, "%"), 32); err != nil || n < 0 || n > 100 {
 		return fmt.Errorf("it must be a percentage from 0%% to 100%%")
 	}
+
 	return nil
 }

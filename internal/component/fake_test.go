@@ -19,10 +19,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// fake returns a fake kubelet, a shell script. Its configuration is in $config, read from the file $file, and its
-// drop-ins in $dropins. `end` prints the error that ends the process; `accept` ends the current stage successfully;
-// `dump` prints a configuration with the fields of every dump, and `accept` prints one that is always the same if there
-// was neither a dump nor `quiet`. With LENIENT=lenient it ignores unknown fields.
+// fake returns a fake kubelet, a shell script. Its configuration is in $config,
+// read from the file $file, and its drop-ins in $dropins. `end` prints the
+// error that ends the process; `accept` ends the current stage successfully;
+// `dump` prints a configuration with the fields of every dump, and `accept`
+// prints one that is always the same if there was neither a dump nor `quiet`.
+// With LENIENT=lenient it ignores unknown fields.
 func fake(t *testing.T, body string) *Kubelet {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -56,6 +58,7 @@ case "$config$LENIENT" in *evenkeelUnknownField*lenient) ;; *evenkeelUnknownFiel
 	write(t, path, prelude+body+"\n", 0o755)
 	k, err := ParseKubelet([]string{path})
 	assert.NoError(t, err)
+
 	return k
 }
 
@@ -67,10 +70,12 @@ func said(e Effective) Effective {
 			delete(e, name)
 		}
 	}
+
 	return e
 }
 
-// dryRunner returns a DryRunner and checks that its scratch directory is empty when the test ends.
+// dryRunner returns a DryRunner and checks that its scratch directory is empty
+// when the test ends.
 func dryRunner(t *testing.T, k *Kubelet) *DryRunner {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
@@ -78,6 +83,7 @@ func dryRunner(t *testing.T, k *Kubelet) *DryRunner {
 		left, _ := os.ReadDir(scratch)
 		assert.That(t, len(left) == 0, "a dry run left %v in its scratch directory", left)
 	})
+
 	return NewDryRunner(k, scratch, slogDiscard())
 }
 
@@ -147,7 +153,8 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 }
 
 func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
-	// The local configuration passed stage 2 once; from then on the switch file decides.
+	// The local configuration passed stage 2 once; from then on the switch file
+	// decides.
 	for _, tt := range []struct {
 		name, now string
 		outcome   Outcome
@@ -217,6 +224,7 @@ func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 	} {
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 1, want)
 	}
+
 	runs, _ := os.ReadFile(count)
 	assert.That(t, strings.Count(string(runs), "x") == 1, "stage 2 ran %d times", strings.Count(string(runs), "x"))
 	mustBeGone(t, pids)
@@ -268,7 +276,8 @@ func TestAMissingScratchDirectoryGivesNoVerdict(t *testing.T) {
 		"the dry run does not work with this kubelet: no scratch directory for the dry run: mkdir "+file+": not a directory")
 }
 
-// mustBeGone waits until the processes with the IDs in a file have exited; zombies count as exited.
+// mustBeGone waits until the processes with the IDs in a file have exited;
+// zombies count as exited.
 func mustBeGone(t *testing.T, pids string) {
 	t.Helper()
 	text, err := os.ReadFile(pids)
@@ -288,6 +297,7 @@ func TestMain(m *testing.M) {
 		_, _ = h.probe(context.Background())
 		return
 	}
+
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.cluster.Stop(); err != nil {
@@ -295,6 +305,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+
 	os.Exit(code)
 }
 
@@ -313,7 +324,8 @@ func TestADryRunDiesWithItsParent(t *testing.T) {
 
 func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// Only the local configuration can show that a binary continues: the candidate gets no verdict, and stage 2 stays in use.
+// Only the local configuration can show that a binary continues: the candidate
+// gets no verdict, and stage 2 stays in use.
 func TestACandidateThatSeemsToContinueChangesNothingForOthers(t *testing.T) {
 	const overrun = `log '"Started kubelet"'; exec sleep 600`
 	const killed = `the dry run of the kubelet: it continued past the end of the dry run ("Started kubelet") and was killed`
@@ -341,6 +353,7 @@ func TestACandidateThatSeemsToContinueChangesNothingForOthers(t *testing.T) {
 			if tt.next != "" {
 				want = 1
 			}
+
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, want, tt.next)
 		})
 	}

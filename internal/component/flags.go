@@ -18,8 +18,9 @@ type flag struct {
 	tokens []string // one or two arguments
 }
 
-// booleans are the flags of kubelets 1.32 to 1.37 that never take the next argument as their value. If one is missing
-// here, it is misread only before an argument that is not a flag, which the kubelet rejects anyway.
+// booleans are the flags of kubelets 1.32 to 1.37 that never take the next
+// argument as their value. If one is missing here, it is misread only before an
+// argument that is not a flag, which the kubelet rejects anyway.
 var booleans = sets.New(
 	"anonymous-auth", "authentication-token-webhook", "cgroups-per-qos", "contention-profiling", "cpu-cfs-quota",
 	"enable-controller-attach-detach", "enable-debugging-handlers", "enable-load-reader", "enable-server",
@@ -30,14 +31,16 @@ var booleans = sets.New(
 	"rotate-server-certificates", "runonce", "seccomp-default", "serialize-image-pulls", "storage-driver-secure",
 )
 
-// valued are the flags that this package reads or replaces and that always have a value.
+// valued are the flags that this package reads or replaces and that always have
+// a value.
 var valued = sets.New(
 	"bootstrap-kubeconfig", "cert-dir", "config", "config-dir", "hostname-override", "kubeconfig", "lock-file",
 	"node-ip", "root-dir", "v", "authorization-mode",
 )
 
-// notConfig are the flags that set no field of the KubeletConfiguration. -v does set logging.verbosity, but every dry
-// run has its own -v; see Kubelet.verbosity.
+// notConfig are the flags that set no field of the KubeletConfiguration. -v
+// does set logging.verbosity, but every dry run has its own -v; see
+// Kubelet.verbosity.
 var notConfig = sets.New(
 	"bootstrap-kubeconfig", "cert-dir", "cloud-provider", "config", "config-dir", "exit-on-lock-contention",
 	"experimental-allocatable-ignore-eviction", "experimental-mounter-path", "hostname-override",
@@ -46,8 +49,9 @@ var notConfig = sets.New(
 	"node-ip", "node-labels", "pod-infra-container-image", "root-dir", "runtime-cgroups", "v",
 )
 
-// parseFlags parses a command line like pflag. It rejects what the kubelet rejects and what would be ambiguous:
-// arguments that are not flags, and single dashes except for -v.
+// parseFlags parses a command line like pflag. It rejects what the kubelet
+// rejects and what would be ambiguous: arguments that are not flags, and single
+// dashes except for -v.
 func parseFlags(args []string) ([]flag, error) {
 	var flags []flag
 	for i := 0; i < len(args); i++ {
@@ -56,8 +60,10 @@ func parseFlags(args []string) ([]flag, error) {
 			if i+1 < len(args) {
 				return nil, fmt.Errorf("the kubelet takes only flags, but %q follows --", args[i+1])
 			}
+
 			break
 		}
+
 		f := flag{tokens: args[i : i+1 : i+1]}
 		hasValue := false
 		switch {
@@ -76,9 +82,11 @@ func parseFlags(args []string) ([]flag, error) {
 		default:
 			return nil, fmt.Errorf("the kubelet takes only flags, but %q is not a flag", arg)
 		}
+
 		if f.name == "help" || f.name == "version" {
 			return nil, fmt.Errorf("%q does not run a kubelet", arg)
 		}
+
 		if !hasValue && !booleans.Has(f.name) {
 			next := i+1 < len(args)
 			switch {
@@ -89,12 +97,15 @@ func parseFlags(args []string) ([]flag, error) {
 				return nil, fmt.Errorf("the flag %q needs a value", arg)
 			}
 		}
+
 		flags = append(flags, f)
 	}
+
 	return flags, nil
 }
 
-// isNumber reports whether an argument is a negative number, as in `--pod-max-pids -1`.
+// isNumber reports whether an argument is a negative number, as in
+// `--pod-max-pids -1`.
 func isNumber(s string) bool {
 	return len(s) > 1 && strings.Trim(s[1:], "0123456789.") == ""
 }
@@ -106,6 +117,7 @@ func last(flags []flag, name string) (value string, given bool) {
 			value, given = f.value, true
 		}
 	}
+
 	return value, given
 }
 
@@ -126,6 +138,7 @@ func arguments(flags []flag, selected func(flag) bool) []string {
 			args = append(args, f.tokens...)
 		}
 	}
+
 	return args
 }
 

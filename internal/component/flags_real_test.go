@@ -16,22 +16,26 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// The flag tables are compared with the help of each kubelet that was built for the tests.
+// The flag tables are compared with the help of each kubelet that was built for
+// the tests.
 
-// helpLine matches a flag in pflag's help: its name, the name of its value, and its description.
+// helpLine matches a flag in pflag's help: its name, the name of its value, and
+// its description.
 var helpLine = regexp.MustCompile(`^ +(?:-[a-zA-Z], )?--([a-z0-9-]+)( \S+)?   +(.*)$`)
 
-// inFile is the text in the help of a flag that sets a field of the configuration.
+// inFile is the text in the help of a flag that sets a field of the
+// configuration.
 const inFile = "This parameter should be set via the config file"
 
-// configFlags are the flags that set fields of the configuration although their help does not mention it.
+// configFlags are the flags that set fields of the configuration although their
+// help does not mention it.
 var configFlags = []string{
 	"fail-cgroupv1", "feature-gates", "log-flush-frequency", "log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size",
 	"log-text-split-stream", "logging-format", "provider-id", "seccomp-default", "tls-cipher-suites", "vmodule",
 }
 
-// goneFlags are flags of kubelets up to 1.36, most of them from libraries. They count as fields, which only costs a
-// dry run.
+// goneFlags are flags of kubelets up to 1.36, most of them from libraries. They
+// count as fields, which only costs a dry run.
 var goneFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "cloud-config", "container-hints", "containerd", "containerd-namespace",
 	"enable-load-reader", "event-storage-age-limit", "event-storage-event-limit", "global-housekeeping-interval",
@@ -55,25 +59,31 @@ func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 				if found == nil {
 					continue
 				}
+
 				name, takes, what := found[1], found[2] != "", found[3]
 				has[name] = true
 				if name == "help" || name == "version" {
 					continue // rejected
 				}
-				// In pflag's help, a word in backquotes in the text of a boolean flag looks like the name of a value.
+
+				// In pflag's help, a word in backquotes in the text of a
+				// boolean flag looks like the name of a value.
 				if takes && booleans.Has(name) {
 					said, _ := exec.Command(path, "--"+name+"=neither").CombinedOutput()
 					takes = !strings.Contains(string(said), "strconv.ParseBool")
 				}
+
 				if takes == booleans.Has(name) {
 					t.Errorf("--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans.Has(name), what)
 				}
+
 				assert.That(t, takes || !valued.Has(name), "--%s takes no value, but valued has it", name)
 				field := strings.Contains(what, inFile) || slices.Contains(configFlags, name) || slices.Contains(goneFlags, name)
 				if field == notConfig.Has(name) {
 					t.Errorf("--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig.Has(name), what)
 				}
 			}
+
 			assert.Must(t, len(has) >= 100, "only %d flags in:\n%s", len(has), out)
 			for name := range valued {
 				assert.That(t, has[name], "there is no --%s", name)

@@ -27,11 +27,13 @@ var kubeletLogs = []string{
 	"I0510 12:00:00.000000    4711 a.go:1] \"a\" b={\"c\":[1,2]} d=\"e\" f=<\n\tg\n > h=i\n", "\r\n\t\n >\n", "W0510 12:00:00.000000 1 a.go:1] \"\\u202e\" err=\"\x1b[2J\"",
 }
 
-// What a component prints is read in the same way in whatever pieces it arrives, and within limits.
+// What a component prints is read in the same way in whatever pieces it
+// arrives, and within limits.
 func FuzzOutput(f *testing.F) {
 	for i, text := range kubeletLogs {
 		f.Add([]byte(text+kubeletLogs[(i+1)%len(kubeletLogs)]), uint16(i*7))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte, at uint16) {
 		read := func(pieces ...[]byte) *outputReader {
 			r := &outputReader{overrunMarks: []string{"Starting client certificate rotation"}, onOverrun: func(string) {}, holdsDump: func(string) bool { return true }}
@@ -40,7 +42,9 @@ func FuzzOutput(f *testing.F) {
 					t.Fatalf("%d, %v", n, err)
 				}
 			}
+
 			r.flush()
+
 			return r
 		}
 		cut := min(int(at), len(data))
@@ -56,6 +60,7 @@ func FuzzLastErrors(f *testing.F) {
 	for _, text := range kubeletLogs {
 		f.Add([]byte(text), 300)
 	}
+
 	f.Fuzz(func(t *testing.T, log []byte, limit int) {
 		limit = 100 + max(0, min(limit, 4000))
 		got := LastErrors(log, limit)
@@ -65,11 +70,13 @@ func FuzzLastErrors(f *testing.F) {
 
 const emptyDump = `{"authentication":{},"authorization":{},"containerRuntimeEndpoint":"unix:///none","healthzPort":10248,"maxPods":110,"clusterDNS":null}`
 
-// A dump is recognized only if it is the only one, has all fields, and has the endpoint that identifies it.
+// A dump is recognized only if it is the only one, has all fields, and has the
+// endpoint that identifies it.
 func FuzzDump(f *testing.F) {
 	for _, text := range []string{emptyDump, "Authentication: {}\nAuthorization: {}\nContainerRuntimeEndpoint: unix:///none\nHealthzPort: 1\nMaxPods: 2\n", "{}", "null", "[1]", emptyDump + "\n---\na: 1"} {
 		f.Add(text, emptyDump)
 	}
+
 	f.Fuzz(func(t *testing.T, a, b string) {
 		mayBeDump(a)
 		values := []string{a, b}
@@ -83,9 +90,11 @@ func FuzzDump(f *testing.F) {
 				}
 			}
 		}
+
 		if shape == nil {
 			return
 		}
+
 		assert.That(t, len(shape.fields) != 0 && slices.IsSorted(shape.fields), "the fields of %q are %q", values, shape.fields)
 		empty, _ := findEmptyDump(values, "unix:///none")
 		shape.probeConfig(empty, emptyFields("kubelet.config.k8s.io/v1beta1", "unix:///none"))
@@ -94,6 +103,7 @@ func FuzzDump(f *testing.F) {
 		if _, ok := e["kind"]; ok {
 			t.Errorf("the type stays in %v", e)
 		}
+
 		leaves(e, nil, func(path []segment, _ any) { joinPath(path) })
 	})
 }
@@ -103,6 +113,7 @@ func FuzzEffective(f *testing.F) {
 	for _, text := range []string{emptyDump, `{"kubeletconfig":{"maxPods":110}}`, "MaxPods: 110\nEvictionHard: {memory.available: 100Mi}\n", "a: &a {b: *a}", "\"\": 1"} {
 		f.Add([]byte(text), "evictionHard[memory.available]")
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte, path string) {
 		got := splitPath(path)
 		assert.That(t, len(got) <= len(path), "%q has %d parts", path, len(got))
@@ -110,6 +121,7 @@ func FuzzEffective(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		e.Field(path)
 		e.Int(path)
 		again := payload.Canonical(maps.Clone(e))
@@ -127,6 +139,7 @@ func FuzzFlags(f *testing.F) {
 	} {
 		f.Add(strings.ReplaceAll(line, " ", "\n"))
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		args := strings.Split(text, "\n")
 		flags, err := parseFlags(args)
@@ -135,11 +148,13 @@ func FuzzFlags(f *testing.F) {
 			for _, x := range flags {
 				tokens = append(tokens, x.tokens...)
 			}
+
 			end := slices.Index(args, "--")
 			assert.That(t, slices.Equal(tokens, args) || end >= 0 && slices.Equal(tokens, args[:len(tokens)]), "%q became the tokens %q", args, tokens)
 			rest := without(flags, "config")
 			assert.That(t, len(only(flags, "config"))+len(rest) == len(tokens), "%q loses arguments without --config: %q", args, rest)
 		}
+
 		theirs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
 		theirs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 			return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
@@ -152,19 +167,24 @@ func FuzzFlags(f *testing.F) {
 				theirs.String(name, "", "")
 			}
 		}
+
 		for name := range booleans {
 			theirs.Bool(name, false, "")
 		}
+
 		errTheirs := theirs.Parse(args)
 		if v := theirs.Lookup("v"); errTheirs != nil || theirs.NArg() > 0 || v.Changed && strings.Trim(v.Value.String(), "0123456789") != "" {
 			return // the kubelet refuses it, or it has other flags than those here
 		}
+
 		if err != nil {
 			if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "--") }) {
 				return // it refuses single dashes, except of -v
 			}
+
 			t.Fatalf("the kubelet accepts %q: %v", args, err)
 		}
+
 		for name := range valued {
 			value, given := last(flags, name)
 			want := theirs.Lookup(name)

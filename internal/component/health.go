@@ -22,8 +22,8 @@ const (
 	defaultHealthzPort    = 10248
 )
 
-// HealthzURL returns the health endpoint of a kubelet with this configuration, or "" if it has none. For nil it
-// returns the kubelet's default.
+// HealthzURL returns the health endpoint of a kubelet with this configuration,
+// or "" if it has none. For nil it returns the kubelet's default.
 func (k *Kubelet) HealthzURL(effective Effective) string {
 	address, port := cmp.Or(effective.String("healthzBindAddress"), defaultHealthzAddress), int64(defaultHealthzPort)
 	if p, ok := effective.Int("healthzPort"); ok {
@@ -32,6 +32,7 @@ func (k *Kubelet) HealthzURL(effective Effective) string {
 	if port <= 0 {
 		return ""
 	}
+
 	// An unspecified address listens on all addresses.
 	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
 		address = "127.0.0.1"
@@ -39,6 +40,7 @@ func (k *Kubelet) HealthzURL(effective Effective) string {
 			address = "::1"
 		}
 	}
+
 	return "http://" + net.JoinHostPort(address, strconv.FormatInt(port, 10)) + "/healthz"
 }
 
@@ -68,6 +70,7 @@ func (h *Health) Healthz(ctx context.Context) error {
 	if strings.TrimSpace(string(body)) != "ok" {
 		return fmt.Errorf("healthz: %q", clip(string(body), 200))
 	}
+
 	return nil
 }
 
@@ -82,14 +85,16 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.message }
 
-// Configz reads the configuration of a running kubelet. base is its secure endpoint, such as https://127.0.0.1:10250,
-// and client needs credentials for it. The error is a *StatusError if the kubelet refuses the request, and a *url.Error if it
-// does not answer.
+// Configz reads the configuration of a running kubelet. base is its secure
+// endpoint, such as https://127.0.0.1:10250, and client needs credentials for
+// it. The error is a *StatusError if the kubelet refuses the request, and a *url.Error
+// if it does not answer.
 func Configz(ctx context.Context, client *http.Client, base string) (Effective, error) {
 	body, err := get(ctx, client, strings.TrimSuffix(base, "/")+"/configz", maxEntry)
 	if err != nil {
 		return nil, fmt.Errorf("configz: %w", err)
 	}
+
 	var answer struct {
 		KubeletConfig json.RawMessage `json:"kubeletconfig"`
 	}
@@ -99,23 +104,28 @@ func Configz(ctx context.Context, client *http.Client, base string) (Effective, 
 	if len(answer.KubeletConfig) == 0 {
 		return nil, fmt.Errorf("configz: no kubeletconfig in %q", clip(string(body), 200))
 	}
+
 	config, err := decodeEffective(answer.KubeletConfig)
 	if err != nil {
 		return nil, fmt.Errorf("configz: %w", err)
 	}
+
 	return config, nil
 }
 
-// get returns a response body of at most limit bytes. Any status but 200 is an error.
+// get returns a response body of at most limit bytes. Any status but 200 is an
+// error.
 func get(ctx context.Context, client *http.Client, url string, limit int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
+
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
 	if err != nil {
@@ -124,5 +134,6 @@ func get(ctx context.Context, client *http.Client, url string, limit int64) ([]b
 	if response.StatusCode != http.StatusOK {
 		return nil, &StatusError{response.StatusCode, fmt.Sprintf("%s: %s", response.Status, clip(strings.TrimSpace(string(body)), 200))}
 	}
+
 	return body, nil
 }

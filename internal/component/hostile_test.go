@@ -26,34 +26,41 @@ import (
 
 const logHeader = "1127 12:00:00.000000     123 server.go:1] "
 
-// kubeletWords are what a payload can quote from a kubelet's log to deceive whoever reads that log: the messages and errors
-// that evenkeel recognizes, alone, as whole records in both formats, and behind line breaks and quotes.
+// kubeletWords are what a payload can quote from a kubelet's log to deceive
+// whoever reads that log: the messages and errors that evenkeel recognizes,
+// alone, as whole records in both formats, and behind line breaks and quotes.
 func kubeletWords() []string {
 	accepted := []string{acceptedStage1, fmt.Sprintf(acceptedStage2, stopSysctl("/none"))}
 	words := slices.Concat(overrunStage1, runtimeErrors, accepted, []string{refusedOnCgroupV1})
 	for _, begin := range slices.Concat(runtimeErrors, accepted) {
 		words = append(words, strings.TrimPrefix(begin, "failed to run Kubelet: "))
 	}
+
 	var lines []string
 	for _, mark := range overrunStage1 {
 		lines = append(lines, "I"+logHeader+`"`+mark+`"`, `{"ts":1,"caller":"a.go:1","msg":"`+mark+`","v":0}`)
 	}
+
 	for _, end := range slices.Concat(runtimeErrors, accepted) {
 		lines = append(lines, "E"+logHeader+fmt.Sprintf(`"command failed" err=%q`, end), fmt.Sprintf(`{"ts":1,"msg":"command failed","err":%q}`, end))
 	}
+
 	lines = append(lines, "Error: x", "panic: x", "I"+logHeader+`"Using lenient decoding as strict decoding failed" err="x"`, "Flag --x has been deprecated, This parameter should be set via the config file", `Started kubelet","msg":"Started kubelet`)
 	for _, line := range lines {
 		words = append(words, line, "x\n"+line+"\n", "x\r\n"+line+"\r\n >\n"+line, `" `+line, "x\u2028"+line+"\r"+line, "x=<\n\t"+line+"\n >\n"+line, `\" err="`+line)
 	}
+
 	return append(words, "\" err=\""+emptyDump, "x\n"+emptyDump+"\n", strings.Repeat("&a *a ", 30), strings.Repeat("x", 1<<16)+"\n"+lines[0], "cgroup v1")
 }
 
-// A kubelet that logs in a format can quote any text. Whatever it is, it ends the run in no other way than harmless text, and the
-// kubelet's own dump is still found.
+// A kubelet that logs in a format can quote any text. Whatever it is, it ends
+// the run in no other way than harmless text, and the kubelet's own dump is
+// still found.
 func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
 	for i, text := range kubeletWords() {
 		f.Add(text, i%2 == 0, i%3 == 0)
 	}
+
 	h := NewDryRunner(&Kubelet{}, f.TempDir(), slogDiscard())
 	f.Fuzz(func(t *testing.T, text string, inJSON, multiLine bool) {
 		if !utf8.ValidString(text) {
@@ -62,12 +69,14 @@ func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
 		if multiLine {
 			text += "\n" + text
 		}
+
 		for stage, marks := range map[int][]string{1: overrunStage1, 2: overrunStage2} {
 			const words = "failed to run Kubelet: bad value: "
 			fields := emptyFields("x", "unix:///x")
 			for _, name := range anchorFields {
 				fields[name] = 110
 			}
+
 			fields["kubeReserved"] = map[string]any{text: text}
 			dump, err := yaml.Marshal(fields)
 			end := map[int]string{1: acceptedStage1, 2: fmt.Sprintf(acceptedStage2, stopSysctl("/none"))}[stage]
@@ -91,9 +100,11 @@ func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
 					assert.That(t, a.outcome == Rejected && a.message == want, "%s: %s\nwant %s\nin %s", a.outcome, a.message, want, &log)
 					continue
 				}
+
 				assert.That(t, a.outcome == Accepted, "%s: %s\nin %s", a.outcome, a.message, &log)
 				var read map[string]any
-				// The kubelet's encoder breaks some text, and with a second dump in a value there is none.
+				// The kubelet's encoder breaks some text, and with a second
+				// dump in a value there is none.
 				if err == nil && yaml.Unmarshal(dump, &read) == nil && !mayBeDump(text) {
 					assert.That(t, fmt.Sprint(a.effective["maxPods"]) == "110", "the dump is %v\nin %s", a.effective, &log)
 				}
@@ -138,10 +149,12 @@ func (w logWriter) object(pairs ...any) {
 		value, _ := json.Marshal(pairs[i+1])
 		fmt.Fprintf(w.log, ",%q:%s", pairs[i], value)
 	}
+
 	w.log.WriteString("}\n")
 }
 
-// Text that is not quoted, as of a program that the kubelet runs, can look like a record. It accepts nothing.
+// Text that is not quoted, as of a program that the kubelet runs, can look like
+// a record. It accepts nothing.
 func TestAForgedEndAcceptsNothing(t *testing.T) {
 	h := NewDryRunner(&Kubelet{}, t.TempDir(), slogDiscard())
 	genuine := "E" + logHeader + `"command failed" err="failed to run Kubelet: no good"` + "\n"
@@ -183,8 +196,9 @@ func TestAKubeletThatContinuesAfterStage1IsRecognizedInBothFormats(t *testing.T)
 	}
 }
 
-// Without the sysctl at which it stops, a kubelet continues past the end of stage 2. It is killed, and has not started its container
-// manager, because its runtime reports no status.
+// Without the sysctl at which it stops, a kubelet continues past the end of
+// stage 2. It is killed, and has not started its container manager, because its
+// runtime reports no status.
 func TestAKubeletThatContinuesAfterStage2IsRecognizedInBothFormats(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ek")
 	assert.NoError(t, err)
@@ -209,7 +223,8 @@ func TestAKubeletThatContinuesAfterStage2IsRecognizedInBothFormats(t *testing.T)
 	}
 }
 
-// Each payload that quotes what evenkeel recognizes is rejected, and the binary is trusted as before.
+// Each payload that quotes what evenkeel recognizes is rejected, and the binary
+// is trusted as before.
 func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ek")
 	assert.NoError(t, err)
@@ -264,6 +279,7 @@ func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 				assert.That(t, v.Outcome == Rejected || !comparable, "%d: %.40q %.100v: %s at stage %d: %s", i, tt.field, tt.value, v.Outcome, v.Stage, v.Message)
 				assert.That(t, h.stage2Safe == id && h.stage2Unsafe == Identity{} && h.probed.id == caps.id && h.probed.shape == caps.shape, "%d: %.40q %.100v changed what is believed of the binary", i, tt.field, tt.value)
 			}
+
 			for _, tt := range []struct {
 				field string
 				value any

@@ -21,10 +21,13 @@ import (
 	"time"
 )
 
-// NewImage returns a component whose binary is in a container image. containerd runs kube-proxy; a kubelet is copied to scratchDir. ctr
-// must be in PATH and uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by default "k8s.io", the namespace of the
-// kubelet's images). It never pulls an image: without the image or without containerd, kube-proxy's verdicts are CouldNotTell with a hint.
-// The error says that the component is unknown, that the reference is invalid, or why there is no kubelet.
+// NewImage returns a component whose binary is in a container image. containerd
+// runs kube-proxy; a kubelet is copied to scratchDir. ctr must be in PATH and
+// uses CONTAINERD_ADDRESS, CONTAINERD_SNAPSHOTTER and CONTAINERD_NAMESPACE (by
+// default "k8s.io", the namespace of the kubelet's images). It never pulls an
+// image: without the image or without containerd, kube-proxy's verdicts are
+// CouldNotTell with a hint. The error says that the component is unknown, that
+// the reference is invalid, or why there is no kubelet.
 func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, error) {
 	switch {
 	case components[name] == nil:
@@ -32,19 +35,24 @@ func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, 
 	case reference == "" || reference[0] == '-' || strings.ContainsFunc(reference, func(r rune) bool { return r <= ' ' }):
 		return nil, fmt.Errorf("%q is not an image reference such as registry.k8s.io/%s:v1.37.2", reference, name)
 	}
+
 	scratchDir, err := filepath.Abs(scratchDir) // containerd mounts a subdirectory
 	if err != nil {
 		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
+
 	i := &image{reference: reference, scratch: scratchDir, log: log}
 	if name == "kubelet" {
 		path, err := i.extract(name)
 		if err != nil {
 			return nil, err
 		}
+
 		return New(name, path, scratchDir, log)
 	}
+
 	i.path = "/usr/local/bin/kube-proxy" // as in kubeadm's DaemonSet
+
 	return newKubeProxyWith(i, scratchDir, log), nil
 }
 
@@ -53,14 +61,17 @@ func (i *image) extract(name string) (_ string, err error) {
 	if _, err := i.identify(context.Background()); err != nil {
 		return "", err
 	}
+
 	root, err := makeScratch(i.scratch)
 	if err != nil {
 		return "", fmt.Errorf("no scratch directory: %w", err)
 	}
+
 	defer removeScratch(root, i.log)
 	if _, err := i.ctr(context.Background(), "images", "mount", i.reference, root); err != nil {
 		return "", fmt.Errorf("mount the image %s: %w", i.reference, err)
 	}
+
 	defer func() {
 		if _, failed := i.ctr(context.Background(), "images", "unmount", "--rm", root); err == nil && failed != nil {
 			err = fmt.Errorf("unmount the image %s from %s: %w", i.reference, root, failed)
@@ -71,9 +82,12 @@ func (i *image) extract(name string) (_ string, err error) {
 		if openErr != nil {
 			continue
 		}
+
 		path := filepath.Join(i.scratch, name)
+
 		return path, errors.Join(copyProgram(file, path), file.Close())
 	}
+
 	return "", fmt.Errorf("there is no %s in /usr/bin, /usr/local/bin or / of the image %s", name, i.reference)
 }
 
@@ -82,12 +96,15 @@ func copyProgram(from io.Reader, path string) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(to, from)
+
 	return errors.Join(err, to.Close())
 }
 
-// image runs a program of a container image without network, without privileges and with a read-only root file system.
-// Only the directory of the process is shared with the host.
+// image runs a program of a container image without network, without privileges
+// and with a read-only root file system. Only the directory of the process is
+// shared with the host.
 type image struct {
 	reference string
 	path      string // of the program in the image
@@ -102,17 +119,21 @@ func (i *image) identify(ctx context.Context) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("cannot look up the image %s in containerd: %w", i.reference, err)
 	}
+
 	for line := range strings.Lines(listed) { // header, then name, type, digest and more
 		if f := strings.Fields(line); len(f) > 2 && f[0] == i.reference && strings.Contains(f[2], ":") {
 			return Identity{Path: f[2]}, nil
 		}
 	}
+
 	namespace := ctrNamespace()
+
 	return Identity{}, fmt.Errorf("image %s is not in containerd's namespace %s: pull it with ctr -n %s images pull %s",
 		i.reference, namespace, namespace, i.reference)
 }
 
-// inside returns a name that no configuration contains, because it is removed from error messages.
+// inside returns a name that no configuration contains, because it is removed
+// from error messages.
 func (i *image) inside(dir string) string { return "/" + filepath.Base(dir) }
 
 const (
@@ -126,6 +147,7 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *outputReade
 	if err != nil {
 		return exitStatus{err: fmt.Errorf("no scratch directory: %w", err)}
 	}
+
 	defer removeScratch(fifos, i.log)
 	i.tidy.Do(func() { i.removeLeftovers(ctx) })
 	container := fmt.Sprintf("%s%d-%08x", containerPrefix, time.Now().Unix(), rand.Uint32())
@@ -133,6 +155,7 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *outputReade
 	if p.dir != "" {
 		args = append(args, fmt.Sprintf("--mount=type=bind,src=%s,dst=%s,options=rbind:rw", p.dir, i.inside(p.dir)))
 	}
+
 	args = append(append(args, i.reference, container, i.path), p.args...)
 	end := execute(ctx, process{
 		path: "ctr", args: args, env: ctrEnv(), deadline: p.deadline,
@@ -142,6 +165,7 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *outputReade
 		i.remove(container)
 		return end
 	}
+
 	message, ctrFailed := strings.CutPrefix(out.last, "ctr: ")
 	switch {
 	case end.code != 0 && ctrFailed:
@@ -153,8 +177,8 @@ func (i *image) run(ctx context.Context, _ Identity, p process, out *outputReade
 	}
 }
 
-// kill ends the container's task, which may still be starting, so that the waiting ctr exits and removes its
-// resources.
+// kill ends the container's task, which may still be starting, so that the
+// waiting ctr exits and removes its resources.
 func (i *image) kill(container string, running func() bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 	defer cancel()
@@ -164,6 +188,7 @@ func (i *image) kill(container string, running func() bool) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -179,15 +204,18 @@ func (i *image) remove(container string) {
 			i.log.Warn("could not remove the container of a dry run", "container", container, "err", err)
 		}
 	}
+
 	_, _ = i.ctr(ctx, "snapshots", "rm", container) // what is made before the container
 }
 
-// removeLeftovers removes containers of killed processes. Younger ones may belong to a dry run of another process.
+// removeLeftovers removes containers of killed processes. Younger ones may
+// belong to a dry run of another process.
 func (i *image) removeLeftovers(ctx context.Context) {
 	listed, err := i.ctr(ctx, "containers", "ls", "-q", "id~=^"+containerPrefix)
 	if err != nil {
 		return // the next use reports the error
 	}
+
 	for container := range strings.FieldsSeq(listed) {
 		made, _, _ := strings.Cut(strings.TrimPrefix(container, containerPrefix), "-")
 		if unix, err := strconv.ParseInt(made, 10, 64); err == nil && time.Since(time.Unix(unix, 0)) > time.Hour {

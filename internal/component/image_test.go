@@ -25,13 +25,15 @@ import (
 
 const proxyImage = "registry.k8s.io/kube-proxy:v1.37.2"
 
-// startNode returns a node whose containerd has only its own images, and makes ctr use it.
+// startNode returns a node whose containerd has only its own images, and makes
+// ctr use it.
 func startNode(t *testing.T) *localcluster.Node {
 	t.Helper()
 	n := sharedNode(t)
 	t.Setenv("CONTAINERD_ADDRESS", strings.TrimPrefix(n.RuntimeEndpoint(), "unix://"))
 	t.Setenv("CONTAINERD_SNAPSHOTTER", "overlayfs")
 	t.Setenv("CONTAINERD_NAMESPACE", "")
+
 	return n
 }
 
@@ -41,7 +43,8 @@ func importProxy(t *testing.T, n *localcluster.Node, reference, program string) 
 	assert.NoError(t, n.ImportImage(t.Context(), reference, "/usr/local/bin/kube-proxy", program))
 }
 
-// imageComponent returns the kube-proxy of an image and checks at the end of the test that its runs left nothing.
+// imageComponent returns the kube-proxy of an image and checks at the end of
+// the test that its runs left nothing.
 func imageComponent(t *testing.T, reference string) Component {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
@@ -51,6 +54,7 @@ func imageComponent(t *testing.T, reference string) Component {
 	})
 	c, err := NewImage("kube-proxy", reference, scratch, slogDiscard())
 	assert.NoError(t, err)
+
 	return c
 }
 
@@ -61,22 +65,26 @@ func ctr(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// mustHaveNoContainers checks that dry runs left nothing in containerd or on the host.
+// mustHaveNoContainers checks that dry runs left nothing in containerd or on
+// the host.
 func mustHaveNoContainers(t *testing.T) {
 	t.Helper()
 	var left []string
 	for _, list := range []string{"containers ls -q", "tasks ls -q", "leases ls -q"} {
 		left = append(left, strings.Fields(ctr(t, strings.Fields(list)...))...)
 	}
+
 	for line := range strings.Lines(ctr(t, "snapshots", "ls")) {
 		if f := strings.Fields(line); strings.HasPrefix(line, containerPrefix) || f[len(f)-1] == "Active" {
 			left = append(left, "snapshot "+f[0])
 		}
 	}
+
 	for _, pattern := range []string{"/sys/fs/cgroup/" + containerPrefix + "*", "/sys/fs/cgroup/*/" + containerPrefix + "*"} {
 		paths, _ := filepath.Glob(pattern)
 		left = append(left, paths...)
 	}
+
 	assert.That(t, len(left) == 0, "left: %q", left)
 }
 
@@ -108,6 +116,7 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 	if _, err := exec.LookPath("ctr"); err != nil {
 		t.Skip("there is no ctr in PATH")
 	}
+
 	t.Run("no containerd at the address", func(t *testing.T) {
 		socket := filepath.Join(t.TempDir(), "none.sock")
 		t.Setenv("CONTAINERD_ADDRESS", socket)
@@ -140,12 +149,14 @@ func realKubeletOfAnImage(t *testing.T, n *localcluster.Node) {
 		left, _ := os.ReadDir(scratch)
 		assert.That(t, len(left) == 0, "%s left %v", reference, left)
 	}
+
 	mustHaveNoContainers(t)
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// All tests with a containerd share one node, because its start and the import of images take long.
+// All tests with a containerd share one node, because its start and the import
+// of images take long.
 func TestComponentsRunFromImages(t *testing.T) {
 	n := startNode(t)
 	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
@@ -182,10 +193,12 @@ func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
+
 			checkVerdict(t, v, Accepted, 1, "")
 			assert.That(t, v.Effective["mode"] == "nftables" && v.Effective["healthzBindAddress"] == "0.0.0.0:10256", "it means %v", v.Effective)
 		})
 	}
+
 	t.Run("its version", func(t *testing.T) {
 		assert.Returns(t, "v1.37.2")(c.Version(t.Context()))
 	})
@@ -248,6 +261,7 @@ func dryRunInAnImageEnds(t *testing.T) {
 			mustHaveNoContainers(t)
 		})
 	}
+
 	t.Run("at its deadline", func(t *testing.T) {
 		r := c.(*binary).runner
 		id, err := r.identify(t.Context())
@@ -270,7 +284,8 @@ func dryRunInAnImageEnds(t *testing.T) {
 	})
 }
 
-// mustBeConfined checks the restrictions of a container as containerd reports them.
+// mustBeConfined checks the restrictions of a container as containerd reports
+// them.
 func mustBeConfined(t *testing.T, info string) {
 	t.Helper()
 	var c struct {
@@ -291,20 +306,24 @@ func mustBeConfined(t *testing.T, info string) {
 	for _, n := range c.Spec.Linux.Namespaces {
 		namespaces = append(namespaces, n.Type+n.Path)
 	}
+
 	for _, m := range c.Spec.Mounts {
 		if strings.HasPrefix(m.Source, "/") {
 			mounts = append(mounts, filepath.Dir(m.Source)+" at "+filepath.Dir(m.Destination))
 		}
 	}
+
 	may := fmt.Sprint(c.Spec.Process.Capabilities)
 	assert.That(t, c.Spec.Root.Readonly && c.Spec.Process.NoNewPrivileges && !strings.Contains(may, "ADMIN") && !strings.Contains(may, "SYS_MODULE"), "a container may do too much: %s", info)
 	for _, own := range []string{"ipc", "mount", "network", "pid"} {
 		assert.That(t, slices.Contains(namespaces, own), "namespaces of its own are %q, without %s", namespaces, own)
 	}
+
 	assert.That(t, len(mounts) == 1 && strings.HasSuffix(mounts[0], "/scratch at /"), "what it sees of the host is %q", mounts)
 }
 
-// fakeCtr puts a fake ctr into PATH, a shell script that gets the command as its first argument.
+// fakeCtr puts a fake ctr into PATH, a shell script that gets the command as
+// its first argument.
 func fakeCtr(t *testing.T, body string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -364,6 +383,7 @@ func TestAProcessThatCannotBeStoppedIsKilled(t *testing.T) {
 			if running() {
 				asked++
 			}
+
 			return errors.New("no luck")
 		},
 	}, &outputReader{})
@@ -381,6 +401,7 @@ func containersOfKilledProcesses(t *testing.T) {
 	for _, container := range []string{old, young, "somebodys"} {
 		ctr(t, "containers", "create", proxyImage, container)
 	}
+
 	checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), Accepted, 1, "")
 	left := strings.Fields(ctr(t, "containers", "ls", "-q"))
 	assert.That(t, len(left) == 2 && left[0] == young && left[1] == "somebodys", "containers are %q", left)

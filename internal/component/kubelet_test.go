@@ -51,10 +51,12 @@ func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
 			if want.CertDir == "" {
 				want.CertDir = "/var/lib/kubelet/pki"
 			}
+
 			got.flags = nil
 			if len(want.Args) == 0 {
 				want.Args = []string{}
 			}
+
 			assert.NoDiff(t, cmp.Diff(want, *got, cmp.AllowUnexported(Kubelet{})))
 		})
 	}
@@ -143,6 +145,7 @@ func TestAnUnusableBinaryGivesAnErrorWithTheReason(t *testing.T) {
 		_, err := (&Kubelet{Path: path}).Identity()
 		assert.That(t, err != nil && err.Error() == want, "%s: got %v, want %s", path, err, want)
 	}
+
 	assert.Is(t, assert.Err((&Kubelet{Path: dir + "/none"}).Identity()), os.ErrNotExist, "a missing kubelet must be os.ErrNotExist")
 }
 
@@ -161,8 +164,10 @@ func TestAVersionIsASafePathElementOrAnError(t *testing.T) {
 		if err != nil {
 			got = "error: " + err.Error()
 		}
+
 		assert.That(t, got == want, "%s: got %s, want %s", script, got, want)
 	}
+
 	assert.Is(t, assert.Err((&Kubelet{Path: "/nowhere"}).Version(context.Background())), os.ErrNotExist, "version of a missing kubelet")
 }
 
@@ -183,11 +188,14 @@ func (s slowProgram) run(_ context.Context, _ Identity, p process, out *outputRe
 	if p.deadline < s.needs {
 		return exitStatus{err: context.DeadlineExceeded}
 	}
+
 	out.last = "Kubernetes v1.37.2"
+
 	return exitStatus{}
 }
 
-// On an emulated machine that boots, a kubelet needs more than ten seconds for this.
+// On an emulated machine that boots, a kubelet needs more than ten seconds for
+// this.
 func TestASlowProgramHasTimeToSayItsVersion(t *testing.T) {
 	assert.Returns(t, "v1.37.2")(queryVersion(t.Context(), "kubelet", slowProgram{needs: 25 * time.Second}))
 	assert.Is(t, assert.Err(queryVersion(t.Context(), "kubelet", slowProgram{needs: time.Hour})), context.DeadlineExceeded)

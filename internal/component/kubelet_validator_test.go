@@ -106,12 +106,14 @@ func TestTheRealKubeletWithoutANodeIgnoresTheHost(t *testing.T) {
 			assert.That(t, tt.outcome != Accepted || v.Effective["failCgroupV1"] == !tt.tolerates, "failCgroupV1 is %v", v.Effective["failCgroupV1"])
 		})
 	}
+
 	t.Run("what is wrong with cgroup v1 only", func(t *testing.T) {
 		v := c.Validate(context.Background(), bareConfig("singleProcessOOMKill: false\n"))
 		if !oldHost {
 			checkVerdict(t, v, Accepted, 1, "")
 			return
 		}
+
 		checkVerdict(t, v, CouldNotTell, 0, "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1 (this host uses cgroup v1; the node may not)")
 	})
 }
@@ -127,12 +129,14 @@ func TestTheEffectiveConfigurationContainsNothingOfTheDryRun(t *testing.T) {
 		got, _ := v.Effective.Field(path)
 		assert.That(t, fmt.Sprint(got) == want, "%s is %v, want %s", path, got, want)
 	}
+
 	var unknown []string
 	for name := range v.Effective {
 		if name[0] < 'a' {
 			unknown = append(unknown, name)
 		}
 	}
+
 	if slices.Sort(unknown); len(unknown) > 0 {
 		t.Errorf("these are no names of the API: %q", unknown)
 	}

@@ -19,8 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// kubeProxyValidator runs kube-proxy with --write-config-to: kube-proxy decodes and validates its --config, writes the
-// effective configuration and exits. Until then it changes nothing: no rules, sysctls, sockets or API objects.
+// kubeProxyValidator runs kube-proxy with --write-config-to: kube-proxy decodes
+// and validates its --config, writes the effective configuration and exits.
+// Until then it changes nothing: no rules, sysctls, sockets or API objects.
 type kubeProxyValidator struct {
 	runner
 	scratch string // directory for temporary files
@@ -49,6 +50,7 @@ func (p *kubeProxyValidator) validate(ctx context.Context, data []byte) (result,
 	if err != nil {
 		return result{message: err.Error()}, ""
 	}
+
 	return p.dryRun(ctx, id, data), ""
 }
 
@@ -57,24 +59,29 @@ func (p *kubeProxyValidator) probe(ctx context.Context) (string, error) {
 	return preferred, err
 }
 
-// probeBinary verifies that this binary exits after a dry run, without any configuration: a kube-proxy that continued
-// would fail because it has no kubeconfig. It writes its defaults in its preferred version.
+// probeBinary verifies that this binary exits after a dry run, without any
+// configuration: a kube-proxy that continued would fail because it has no
+// kubeconfig. It writes its defaults in its preferred version.
 func (p *kubeProxyValidator) probeBinary(ctx context.Context) (Identity, string, error) {
 	id, err := p.identify(ctx)
 	if err != nil {
 		return id, "", err
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.probed == id {
 		return id, p.preferred, nil
 	}
+
 	removeLeftovers(p.scratch, p.log)
 	a := p.dryRun(ctx, id, nil)
 	if a.outcome != Accepted {
 		return id, "", fmt.Errorf("the dry run does not work with this kube-proxy: %s", a.message)
 	}
+
 	p.probed, p.preferred = id, a.effective.String("apiVersion")
+
 	return id, p.preferred, nil
 }
 
@@ -84,14 +91,17 @@ func (p *kubeProxyValidator) dryRun(ctx context.Context, id Identity, data []byt
 	if err != nil {
 		return result{message: fmt.Sprintf("no scratch directory for the dry run: %v", err)}
 	}
+
 	defer removeScratch(dir, p.log)
 	args := []string{"--write-config-to=" + filepath.Join(p.inside(dir), resultFile)}
 	if data != nil {
 		if err := os.WriteFile(filepath.Join(dir, configFile), data, 0o600); err != nil {
 			return result{message: fmt.Sprintf("no scratch file for the dry run: %v", err)}
 		}
+
 		args = append(args, "--config="+filepath.Join(p.inside(dir), configFile))
 	}
+
 	out := &outputReader{}
 	began := time.Now()
 	end := p.run(ctx, id, process{
@@ -99,11 +109,13 @@ func (p *kubeProxyValidator) dryRun(ctx context.Context, id Identity, data []byt
 	}, out)
 	a := p.read(dir, out, end)
 	p.log.Debug("dry run of kube-proxy", "outcome", a.outcome, "words", a.message, "took", time.Since(began))
+
 	return a
 }
 
-// kubeProxyEnv removes what a kube-proxy that continued after the dry run would need: the programs that change rules,
-// and the address of the API server if this process runs in a pod.
+// kubeProxyEnv removes what a kube-proxy that continued after the dry run would
+// need: the programs that change rules, and the address of the API server if
+// this process runs in a pod.
 func kubeProxyEnv(tmp string) []string {
 	env := slices.DeleteFunc(dryRunEnv(tmp), func(kv string) bool { return strings.HasPrefix(kv, "KUBERNETES_SERVICE_") })
 	return append(env, "PATH="+tmp)
@@ -119,6 +131,7 @@ func (p *kubeProxyValidator) read(dir string, out *outputReader, end exitStatus)
 	if end.err != nil {
 		return result{message: "the dry run of the kube-proxy: " + end.err.Error()}
 	}
+
 	a := result{outcome: Rejected, strictError: oneLine(out.strictError)}
 	if end.code != 0 {
 		a.message = out.failureText()
@@ -128,26 +141,33 @@ func (p *kubeProxyValidator) read(dir string, out *outputReader, end exitStatus)
 		if a.message = oneLine(strings.ReplaceAll(a.message, p.inside(dir)+"/", "")); a.message == "" {
 			a.message = fmt.Sprintf("the kube-proxy ended with exit code %d and no message", end.code)
 		}
+
 		return a
 	}
+
 	text, err := atomicfile.ReadBounded(filepath.Join(dir, resultFile), maxDump)
 	if err != nil {
 		a.message = "the kube-proxy ended with exit code 0, but wrote no configuration"
 		return a
 	}
+
 	if a.effective, err = decodeWritten(text); err != nil {
 		return result{message: "the configuration that the kube-proxy wrote cannot be read: " + clip(err.Error(), maxMessage)}
 	}
+
 	a.outcome = Accepted
+
 	return a
 }
 
-// decodeWritten decodes the file written by kube-proxy, which already uses the API's names.
+// decodeWritten decodes the file written by kube-proxy, which already uses the
+// API's names.
 func decodeWritten(text []byte) (Effective, error) {
 	fields, err := payload.DecodeMapping(text)
 	if err != nil {
 		return nil, err
 	}
+
 	e := Effective(fields)
 	if e["kind"] != kubeProxyKind {
 		return nil, fmt.Errorf("its kind is %v", e["kind"])
@@ -155,5 +175,6 @@ func decodeWritten(text []byte) (Effective, error) {
 	if e.String("apiVersion") == "" {
 		return nil, errors.New("it has no apiVersion")
 	}
+
 	return e, nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// fakeProxy returns a fake kube-proxy, a shell script with its configuration in $config; see fake. Its PATH has no
-// programs.
+// fakeProxy returns a fake kube-proxy, a shell script with its configuration in
+// $config; see fake. Its PATH has no programs.
 func fakeProxy(t *testing.T, body string) string {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -34,6 +34,7 @@ oomScoreAdj: -999' >"$out"; exit 0; }
 `
 	path := filepath.Join(t.TempDir(), "kube-proxy")
 	write(t, path, prelude+body+"\n", 0o755)
+
 	return path
 }
 
@@ -101,13 +102,14 @@ func TestOldScratchDirectoriesAreRemoved(t *testing.T) {
 func TestAKubeProxyThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
-	// The path is short enough for the directory of a dry run and for the result file, but not for the longer name of
-	// the configuration file.
+	// The path is short enough for the directory of a dry run and for the
+	// result file, but not for the longer name of the configuration file.
 	const room = 4095 - len("/dryrun-0123456789/effective")
 	long := t.TempDir()
 	for len(long) < room-200 {
 		long += "/" + strings.Repeat("x", 99)
 	}
+
 	long += "/" + strings.Repeat("x", room-len(long)-1)
 	for scratch, want := range map[string]string{
 		filepath.Join(file, "scratch"): "the dry run does not work with this kube-proxy: no scratch directory for the dry run: mkdir " + file + ": not a directory",
@@ -159,10 +161,12 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
+
 			checkVerdict(t, v, Accepted, 1, "")
 			assert.Equal(t, v.Effective.String("healthzBindAddress"), "0.0.0.0:10256", "the defaults are not under it: healthzBindAddress =")
 		})
 	}
+
 	t.Run("another kind", func(t *testing.T) {
 		v := c.Validate(context.Background(), config(""))
 		assert.That(t, v.Outcome == Rejected && strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`), "got %+v", v)
@@ -178,7 +182,8 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	})
 }
 
-// With this configuration, a kube-proxy that continued would change the first sysctl and fail at the second.
+// With this configuration, a kube-proxy that continued would change the first
+// sysctl and fail at the second.
 func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
 	sysctls := func() string {
 		var all strings.Builder
@@ -186,6 +191,7 @@ func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
 			value, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
 			fmt.Fprintln(&all, name, string(value), err)
 		}
+
 		return all.String()
 	}
 	var data strings.Builder
@@ -196,6 +202,7 @@ func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
 		defer held.Close()
 		fmt.Fprintf(&data, "%s: %s\n", name, held.Addr())
 	}
+
 	before := sysctls()
 	checkVerdict(t, realComponent(t, "kube-proxy").Validate(context.Background(), proxyConfig(data.String())), Accepted, 1, "")
 	assert.Equal(t, sysctls(), before, "before after")
@@ -207,6 +214,7 @@ func TestTheRealKubeProxyValidatesOneMebibyte(t *testing.T) {
 	for i := 0; b.Len() < 1<<20-200; i++ {
 		fmt.Fprintf(&b, "- 10.%d.%d.0/24\n", i/256%256, i%256)
 	}
+
 	v := realComponent(t, "kube-proxy").Validate(context.Background(), proxyConfig(b.String()))
 	checkVerdict(t, v, Accepted, 1, "")
 	list, _ := v.Effective["nodePortAddresses"].([]any)

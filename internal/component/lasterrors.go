@@ -11,9 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// LastErrors returns the last errors in lines of a component's log, which are errors in one of klog's formats, "Error: ..."
-// or other text, as one line of at most limit bytes. What ended the process comes first, if a line says so, and then the
-// newest error. Errors are separated by "; ", and the oldest ones are left out. Credentials are masked.
+// LastErrors returns the last errors in lines of a component's log, which are
+// errors in one of klog's formats, "Error: ..." or other text, as one line of
+// at most limit bytes. What ended the process comes first, if a line says so,
+// and then the newest error. Errors are separated by "; ", and the oldest ones
+// are left out. Credentials are masked.
 func LastErrors(log []byte, limit int) string {
 	const separator, cut = "; ", "..."
 	var found []string // the newest one first
@@ -24,9 +26,11 @@ func LastErrors(log []byte, limit int) string {
 			end = e.text
 		}
 	}
+
 	if i := slices.Index(found, end); i > 0 {
 		found = slices.Insert(slices.Delete(found, i, i+1), 0, end)
 	}
+
 	out := ""
 	for _, text := range found {
 		switch {
@@ -40,10 +44,12 @@ func LastErrors(log []byte, limit int) string {
 			out += separator + text
 		}
 	}
+
 	return out
 }
 
-// errorsIn returns the errors in lines of a component's log, the oldest one first.
+// errorsIn returns the errors in lines of a component's log, the oldest one
+// first.
 func errorsIn(log []byte) (found []loggedError) {
 	lines := strings.Split(strings.ToValidUTF8(string(log), "?"), "\n")
 	for i := 0; i < len(lines); i++ {
@@ -51,18 +57,21 @@ func errorsIn(log []byte) (found []loggedError) {
 		if continues(line) { // the first line of the entry was left out
 			continue
 		}
+
 		var more []string // the value of `key=<`
 		for ; i+1 < len(lines) && continues(lines[i+1]); i++ {
 			if value, ok := strings.CutPrefix(lines[i+1], "\t"); ok {
 				more = append(more, value)
 			}
 		}
+
 		if strings.TrimSpace(line) != "" {
 			e := errorOf(line, strings.Join(more, "\n"))
 			e.text = printable.Line(payload.MaskText(e.text))
 			found = append(found, e)
 		}
 	}
+
 	return found
 }
 
@@ -84,12 +93,14 @@ func errorOf(line, more string) loggedError {
 		text, ends := strings.CutPrefix(line, "Error: ")
 		return loggedError{text: text, ends: ends || strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")}
 	}
+
 	e, err := loggedError{text: r.message, ends: line[0] == 'F'}, ""
 	for _, p := range append(r.pairs, pair{r.open, more}) {
 		if p.key == "err" || p.key == "panic" {
 			err = p.value
 		}
 	}
+
 	switch {
 	case err == "":
 		e.text = strings.TrimSuffix(r.text, "=<")
@@ -101,5 +112,6 @@ func errorOf(line, more string) loggedError {
 	default:
 		e.text += ": " + err
 	}
+
 	return e
 }

@@ -46,6 +46,7 @@ func TestTheOldestErrorsAreLeftOut(t *testing.T) {
 	for limit, want := range map[int]string{13: "ccc; bbb; aaa", 12: "ccc; bbb", 7: "ccc", 3: "ccc"} {
 		assert.Equal(t, LastErrors([]byte("Error: aaa\nError: bbb\nError: ccc\n"), limit), want, "in", limit, "bytes")
 	}
+
 	assert.Equal(t, LastErrors([]byte("Error: old\nError: begin "+strings.Repeat("é", 100)+" end"), 20), "...é"+strings.Repeat("é", 5)+" end", "a long error became")
 }
 

@@ -11,11 +11,13 @@ type Limit struct {
 
 // Reasons of limits.
 const (
-	// LimitNotComparable: the kubelet does not print its configuration in a known form.
+	// LimitNotComparable: the kubelet does not print its configuration in a
+	// known form.
 	LimitNotComparable = "NotComparable"
 	// LimitValidationOnly: stage 2 of the dry run is unavailable.
 	LimitValidationOnly = "ValidationOnly"
 )
 
-// noDump is the limit of a kubelet whose effective configuration is never known.
+// noDump is the limit of a kubelet whose effective configuration is never
+// known.
 var noDump = Limit{LimitNotComparable, "the kubelet does not print its configuration in a known form: every configuration is refused"}

@@ -36,11 +36,13 @@ func TestAnEmptyDropinFindsTheLimitsOfAKubelet(t *testing.T) {
 			if tt.name == "unknown fields pass" {
 				t.Setenv("LENIENT", "lenient")
 			}
+
 			v := checkEmptyDropin(t, fakeWithLocal(t, tt.body, "maxPods: 1 # LOCAL"))
 			limits := []string{}
 			for _, limit := range v.Limits {
 				limits = append(limits, limit.Reason)
 			}
+
 			assert.Equal(t, fmt.Sprintf("%s at stage %d: %s%v", v.Outcome, v.Stage, v.Message, limits), tt.want)
 		})
 	}

@@ -51,6 +51,7 @@ func TestAFieldIsFoundByItsJSONPath(t *testing.T) {
 		v, ok := e.Field(path)
 		assert.Equal(t, fmt.Sprintf("%v %v", v, ok), want, path)
 	}
+
 	if n, ok := e.Int("resolvConf"); ok {
 		t.Errorf("a string is no number, got %d", n)
 	}
@@ -70,6 +71,7 @@ func TestTheHealthEndpointComesFromTheEffectiveConfiguration(t *testing.T) {
 	} {
 		assert.Equal(t, (&Kubelet{}).HealthzURL(effectiveOf(t, text)), want, text)
 	}
+
 	assert.Equal(t, (&Kubelet{}).HealthzURL(nil), "http://127.0.0.1:10248/healthz", "unknown configuration")
 }
 
@@ -85,6 +87,7 @@ func TestOnlyTheResponseOkIsHealthy(t *testing.T) {
 	for range 3 {
 		assert.NoError(t, health.Healthz(context.Background()))
 	}
+
 	assert.That(t, len(connections) == 1, "three questions took %d connections", len(connections))
 	answer = "no"
 	assert.Error(t, health.Healthz(context.Background()), `healthz: "no"`)
@@ -101,6 +104,7 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 			fmt.Fprint(w, answer)
 			return
 		}
+
 		http.NotFound(w, r)
 	}))
 	defer server.Close()
@@ -116,6 +120,7 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 		answer = tt.answer
 		assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL)), tt.want, tt.answer)
 	}
+
 	assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL+"/x")), "configz: 404 Not Found: 404 page not found")
 	if _, err := Configz(context.Background(), server.Client(), "::"); err == nil {
 		t.Error("a URL that is none was asked")
@@ -127,6 +132,7 @@ func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
 	for _, d := range []string{"empty", "dots", "full", "full/sub", "link"} {
 		assert.NoError(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
 	}
+
 	write(t, filepath.Join(dir, "dots", ".x.yaml"), "", 0o600)
 	write(t, filepath.Join(dir, "full", "x.yaml"), "", 0o600)
 	write(t, filepath.Join(dir, "file"), "", 0o600)
@@ -140,6 +146,7 @@ func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
 		if name != "" {
 			path = filepath.Join(dir, name)
 		}
+
 		has, err := HasStaticPods(Effective{"StaticPodPath": path})
 		assert.Equal(t, fmt.Sprint(has, err), want, name)
 	}
@@ -165,8 +172,10 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 		if err := RuntimeReachable(t.Context(), endpoint); err != nil {
 			got = err.Error()
 		}
+
 		assert.That(t, got == want, "%q: got %s, want %s", endpoint, got, want)
 	}
+
 	runtime.version = status.Error(codes.Unavailable, "not yet")
 	assert.Error(t, RuntimeReachable(t.Context(), dir+"/s"), "the container runtime does not answer: not yet (gRPC code 14)", "a runtime that is starting")
 	assert.Equal(t, RuntimeEndpoint(Effective{"ContainerRuntimeEndpoint": "unix:///x"}), "unix:///x", "endpoint =")
@@ -185,6 +194,7 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 		text, _ := os.ReadFile(name)
 		assert.That(t, string(text) == fmt.Sprint(i), "%s holds %q", name, text)
 	}
+
 	assert.Is(t, assert.Err(os.Stat(file)), fs.ErrNotExist, "the file is still there")
 	write(t, file, "again", 0o600)
 	assert.Is(t, assert.Err(MoveAside([]string{file}, now)), fs.ErrExist, "at the same moment")
@@ -194,11 +204,13 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 		_, err := MoveAside([]string{file}, now.Add(3+time.Duration(hour%5-3)*time.Hour))
 		assert.NoError(t, err)
 	}
+
 	left, err := filepath.Glob(file + "*")
 	assert.NoError(t, err)
 	for i := range left {
 		left[i] = strings.TrimPrefix(left[i], file+".evenkeel")
 	}
+
 	want := []string{"", "-20260102T000405.000000003Z", "-20260102T030405.000000001Z", "-20260102T030405.000000002Z", "-20260102T030405.000000003Z",
 		"-20260102T040405.000000003Z"}
 	assert.That(t, slices.Equal(left, want), "left are %q, want %q", left, want)

@@ -31,11 +31,13 @@ const (
 	OriginLocal  Origin = "local"   // the node's own file or drop-in directory
 )
 
-// layer is one of the files that the kubelet merges, used to find the origin of a field.
+// layer is one of the files that the kubelet merges, used to find the origin of
+// a field.
 type layer struct {
 	fields map[string]any
 	origin Origin
-	// anyCase: names match in any case, as in every drop-in. Check rejects payloads with other spellings earlier.
+	// anyCase: names match in any case, as in every drop-in. Check rejects
+	// payloads with other spellings earlier.
 	anyCase bool
 }
 
@@ -45,17 +47,20 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 	if l.fields, err = payload.DecodeMapping(data); err == nil {
 		return l, nil
 	}
-	// A kubelet accepts more than evenkeel accepts as payload, such as duplicate keys.
+	// A kubelet accepts more than evenkeel accepts as payload, such as
+	// duplicate keys.
 	if refused := payload.CheckLimits(data); refused != nil {
 		return l, refused
 	}
 	if err := yaml.Unmarshal(data, &l.fields); err != nil {
 		return l, errors.New(oneLine(err.Error()))
 	}
+
 	return l, nil
 }
 
-// localLayers reads the files of the local configuration: the configuration file, then the node's own drop-ins.
+// localLayers reads the files of the local configuration: the configuration
+// file, then the node's own drop-ins.
 func (k *Kubelet) localLayers(run RunConfig) ([]layer, error) {
 	var layers []layer
 	if file, _ := k.sources(run); file != "" {
@@ -63,24 +68,30 @@ func (k *Kubelet) localLayers(run RunConfig) ([]layer, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		l, err := newLayer(data, OriginLocal)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
+
 		layers = append(layers, l)
 	}
+
 	nodeFiles, err := k.nodeDropins(run)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, d := range nodeFiles {
 		l, err := newLayer(d.data, OriginLocal)
 		if err != nil {
 			return nil, fmt.Errorf("the node's own drop-in %s: %w", d.name, err)
 		}
+
 		l.anyCase = true
 		layers = append(layers, l)
 	}
+
 	return layers, nil
 }
 
@@ -92,36 +103,44 @@ func (l layer) find(path []segment) (value any, said bool) {
 		if !ok {
 			return value, true // it also replaces everything below
 		}
+
 		s.exact = !l.anyCase
 		if value, ok = s.in(fields); !ok {
 			return nil, false
 		}
 	}
+
 	return value, true
 }
 
-// lookupLayers returns the value of a field in the topmost layer that sets it; nil if it is null or not set.
+// lookupLayers returns the value of a field in the topmost layer that sets it;
+// nil if it is null or not set.
 func lookupLayers(layers []layer, path []segment) (any, Origin) {
 	for _, l := range slices.Backward(layers) {
 		if value, said := l.find(path); said {
 			return value, l.origin
 		}
 	}
+
 	return nil, ""
 }
 
-// verbosity returns what logging.verbosity would be without the -v=5 of the dry run; nil if unknown.
+// verbosity returns what logging.verbosity would be without the -v=5 of the dry
+// run; nil if unknown.
 func (k *Kubelet) verbosity(config configuration, nodeFlags bool) any {
 	if v, given := last(k.flags, "v"); given && nodeFlags {
 		if _, err := strconv.ParseInt(v, 10, 32); err == nil {
 			return json.Number(v)
 		}
+
 		return nil
 	}
+
 	layers, err := config.layers()
 	if err != nil {
 		return nil
 	}
+
 	switch value, _ := lookupLayers(layers, splitPath("logging.verbosity")); v := value.(type) {
 	case nil:
 		return json.Number("0")
@@ -140,35 +159,43 @@ func (k *Kubelet) setVerbosity(e Effective, config configuration, nodeFlags bool
 	if !ok {
 		return e
 	}
+
 	e, logging = maps.Clone(e), maps.Clone(logging)
 	e["logging"] = logging
 	if logging["verbosity"] = k.verbosity(config, nodeFlags); logging["verbosity"] == nil {
 		delete(logging, "verbosity")
 	}
+
 	return e
 }
 
-// addOrigins sets the origins of fields and the overridden fields of a candidate, or what is assumed of a configuration that was not
-// printed. bare is the result of the run without the node's flags, which is empty if no flag sets a field.
+// addOrigins sets the origins of fields and the overridden fields of a
+// candidate, or what is assumed of a configuration that was not printed. bare
+// is the result of the run without the node's flags, which is empty if no flag
+// sets a field.
 func (h *DryRunner) addOrigins(v *Verdict, config configuration, bare result) {
 	if v.Effective == nil {
 		v.Assumed = h.k.assumed(config)
 	}
+
 	c := comparison{withFlags: v.Effective, withoutFlags: bare.effective, flaggedHeaders: h.k.flagsHeaders()}
 	if !h.k.setsConfig() {
 		c.withoutFlags = h.k.setVerbosity(v.Effective, config, false) // -v is the only flag of every dry run
 	}
+
 	if c.withFlags == nil || c.withoutFlags == nil {
 		why := cmp.Or(bare.message, "the kubelet did not print its configuration")
 		v.Warnings = append(v.Warnings, clip("cannot tell which fields are overridden by flags: "+why, maxMessage))
 		return
 	}
+
 	layers, err := config.layers()
 	if err != nil {
 		v.Warnings = append(v.Warnings, clip("cannot tell where fields come from: "+err.Error(), maxMessage))
 	} else {
 		v.Origins = c.origins(layers)
 	}
+
 	if config.payload == nil {
 		return
 	}
@@ -177,17 +204,20 @@ func (h *DryRunner) addOrigins(v *Verdict, config configuration, bare result) {
 	}
 }
 
-// addLocal sets the effective local configuration, which was printed at the same time.
+// addLocal sets the effective local configuration, which was printed at the
+// same time.
 func (c *check) addLocal(v *Verdict, local result) {
 	v.Local = local.effective
 	if v.Local == nil {
 		why := cmp.Or(local.message, "the kubelet did not print it")
 		v.Warnings = append(v.Warnings, clip("the effective local configuration is unknown: "+why, maxMessage))
 	}
+
 	v.Hidden = c.maskedDifferences(v.Effective, v.Local)
 }
 
-// comparison has one configuration as printed by the kubelet with the node's flags and without.
+// comparison has one configuration as printed by the kubelet with the node's
+// flags and without.
 type comparison struct {
 	withFlags, withoutFlags Effective
 	flaggedHeaders          bool // printed values are masked, so they look equal
@@ -198,7 +228,9 @@ func (c comparison) flagSets(path []segment, value any) bool {
 	if c.flaggedHeaders && path[0].name == headerField {
 		return true
 	}
+
 	bare, known := c.withoutFlags.field(path)
+
 	return !known || !reflect.DeepEqual(value, bare)
 }
 
@@ -212,6 +244,7 @@ func (c comparison) overridden(payload layer) []string {
 		}
 	})
 	slices.Sort(fields)
+
 	return fields
 }
 
@@ -224,6 +257,7 @@ func (c comparison) origins(layers []layer) map[string]Origin {
 			origins[joinPath(path)] = origin
 		}
 	})
+
 	return origins
 }
 
@@ -236,7 +270,8 @@ func (k *Kubelet) flagsHeaders() bool {
 	return given
 }
 
-// headers returns the merged static pod URL headers of layers; false if they cannot be determined.
+// headers returns the merged static pod URL headers of layers; false if they
+// cannot be determined.
 func headers(layers []layer) (map[string]any, bool) {
 	merged := map[string]any{}
 	for _, l := range layers {
@@ -255,11 +290,12 @@ func headers(layers []layer) (map[string]any, bool) {
 			}
 		}
 	}
+
 	return merged, true
 }
 
-// maskedDifferences returns the static pod URL headers that differ, or may differ, from the local configuration. Their
-// values never leave this package.
+// maskedDifferences returns the static pod URL headers that differ, or may
+// differ, from the local configuration. Their values never leave this package.
 func (c *check) maskedDifferences(printed, printedLocal Effective) []string {
 	if c.h.k.flagsHeaders() {
 		return nil // the flag sets them in both
@@ -267,12 +303,14 @@ func (c *check) maskedDifferences(printed, printedLocal Effective) []string {
 	if c.candidate.run.Dropin && !c.setsHeaders() {
 		return nil
 	}
+
 	is, known := knownHeaders(c.candidate)
 	was, wasKnown := knownHeaders(c.local)
 	known = known && wasKnown
 	if !known && (printed == nil || printedLocal == nil) {
 		return []string{headerField}
 	}
+
 	shown, _ := printed[headerField].(map[string]any)
 	shownLocal, _ := printedLocal[headerField].(map[string]any)
 	var fields []string
@@ -283,7 +321,9 @@ func (c *check) maskedDifferences(printed, printedLocal Effective) []string {
 			}
 		}
 	}
+
 	slices.Sort(fields)
+
 	return slices.Compact(fields)
 }
 
@@ -293,11 +333,13 @@ func (c *check) setsHeaders() bool {
 	return sets || err != nil
 }
 
-// knownHeaders returns the static pod URL headers of a configuration; false if they cannot be determined.
+// knownHeaders returns the static pod URL headers of a configuration; false if
+// they cannot be determined.
 func knownHeaders(s configuration) (map[string]any, bool) {
 	layers, err := s.layers()
 	if err != nil {
 		return nil, false
 	}
+
 	return headers(layers)
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// node returns a kubelet with a local file and drop-ins with these contents; "" for none.
+// node returns a kubelet with a local file and drop-ins with these contents; ""
+// for none.
 func node(t *testing.T, local string, dropins ...string) *Kubelet {
 	t.Helper()
 	files := map[string]string{}
@@ -27,6 +28,7 @@ func node(t *testing.T, local string, dropins ...string) *Kubelet {
 	if local != "" {
 		files["local"] = local
 	}
+
 	dir := tree(t, files)
 	k := &Kubelet{}
 	if local != "" {
@@ -35,6 +37,7 @@ func node(t *testing.T, local string, dropins ...string) *Kubelet {
 	if len(dropins) > 0 {
 		k.ConfigDir = filepath.Join(dir, "conf.d")
 	}
+
 	return k
 }
 
@@ -50,6 +53,7 @@ func TestLimitsApplyToFilesThatOnlyAKubeletAccepts(t *testing.T) {
 		_, err := newLayer([]byte("b: 1\nb: 2\n"+deep+"\n"), OriginLocal)
 		assert.That(t, err != nil && err.Error() == "nested more than 50 levels deep", "%.10s: %v", deep, err)
 	}
+
 	if l, err := newLayer([]byte("b: 1\nb: 2\n"), OriginLocal); err != nil || l.fields["b"] == nil {
 		t.Errorf("a key twice: %v, %v", l.fields, err)
 	}
@@ -138,8 +142,10 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 				for name := range strings.FieldsSeq(tt.shown) {
 					masked[name] = []any{"<masked>"}
 				}
+
 				printed = Effective{"staticPodURLHeader": masked}
 			}
+
 			c := &check{h: &DryRunner{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
 			assert.NoDiff(t, cmp.Diff(tt.want, c.maskedDifferences(printed, printed)))
 		})
@@ -184,7 +190,8 @@ func TestAnEffectiveConfigurationKeepsItsNumbers(t *testing.T) {
 	assert.That(t, err == nil && string(got) == want, "got %s, error %v, want %s", got, err, want)
 }
 
-// printing is a fake kubelet that prints maxPods 1 for the local configuration, which contains LOCAL, and 2 otherwise.
+// printing is a fake kubelet that prints maxPods 1 for the local configuration,
+// which contains LOCAL, and 2 otherwise.
 const printing = `case "$config" in *LOCAL*) dump '{"MaxPods": 1}';; *) dump '{"MaxPods": 2}';; esac; `
 
 func fakeWithLocal(t *testing.T, body, local string) *Kubelet {

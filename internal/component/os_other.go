@@ -11,8 +11,8 @@ import (
 	"os/exec"
 )
 
-// Components run on Linux. On other systems, kubectl-evenkeel is built for its cluster commands, and local dry runs
-// work as far as the system supports them.
+// Components run on Linux. On other systems, kubectl-evenkeel is built for its
+// cluster commands, and local dry runs work as far as the system supports them.
 
 func newProcessGroup(*exec.Cmd)                {}
 func dieWithParent(*exec.Cmd)                  {}

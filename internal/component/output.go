@@ -12,11 +12,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// outputReader parses the output of a component, line by line, and keeps possible dumps of the effective configuration,
-// errors of strict decoding, and the error that ended the process. maxEntry and maxDumps limit its memory.
+// outputReader parses the output of a component, line by line, and keeps
+// possible dumps of the effective configuration, errors of strict decoding, and
+// the error that ended the process. maxEntry and maxDumps limit its memory.
 type outputReader struct {
 	dumps []string // logged values that holdsDump accepted, at most maxDumps
-	// truncated: a line or value exceeded the limit, so dumps may be incomplete.
+	// truncated: a line or value exceeded the limit, so dumps may be
+	// incomplete.
 	truncated   bool
 	strictError string // error of strict decoding
 	failure     string // error of the component that ended the process
@@ -26,7 +28,8 @@ type outputReader struct {
 	fileFlags   []string // flags that should be set via the configuration file, according to the component
 
 	overrunMarks []string // messages that are logged only after the end of the dry run
-	// holdsDump reports whether a value may be the effective configuration; nil: keep no values.
+	// holdsDump reports whether a value may be the effective configuration;
+	// nil: keep no values.
 	holdsDump func(value string) bool
 	onOverrun func(message string)
 
@@ -36,21 +39,24 @@ type outputReader struct {
 	entry   *entry // an unfinished multi-line value
 }
 
-// entry is a record with a multi-line value: `"message" key=<`, lines that start with a tab, ` >`. More keys and
-// values may follow.
+// entry is a record with a multi-line value: `"message" key=<`, lines that
+// start with a tab, ` >`. More keys and values may follow.
 type entry struct {
 	message, key string
 	value        bytes.Buffer
 }
 
 const (
-	// maxEntry limits a line or a value, in bytes. The dump of a 1 MiB payload has a few MiB.
+	// maxEntry limits a line or a value, in bytes. The dump of a 1 MiB payload
+	// has a few MiB.
 	maxEntry = 16 << 20
-	// maxDumps limits the kept values. With more than one, no dump is recognized.
+	// maxDumps limits the kept values. With more than one, no dump is
+	// recognized.
 	maxDumps = 4
 )
 
-// fileFlag is the warning of a kubelet about a flag that is nothing but a field of its configuration.
+// fileFlag is the warning of a kubelet about a flag that is nothing but a field
+// of its configuration.
 var fileFlag = regexp.MustCompile(`^Flag --(\S+) has been deprecated, This parameter should be set via the config file`)
 
 // Write implements io.Writer; it never fails.
@@ -62,17 +68,21 @@ func (t *outputReader) Write(p []byte) (int, error) {
 		if i >= 0 {
 			piece = p[:i]
 		}
+
 		if !t.tooLong && len(t.partial)+len(piece) <= maxEntry {
 			t.partial = append(t.partial, piece...)
 		} else {
 			t.tooLong, t.truncated = true, true
 		}
+
 		if i < 0 {
 			break
 		}
+
 		t.flush()
 		p = p[i+1:]
 	}
+
 	return n, nil
 }
 
@@ -81,11 +91,13 @@ func (t *outputReader) flush() {
 	if len(t.partial) == 0 && !t.tooLong {
 		return
 	}
+
 	line := string(t.partial)
 	t.partial, t.tooLong = t.partial[:0], false
 	if cap(t.partial) > 64<<10 {
 		t.partial = nil
 	}
+
 	t.line(strings.TrimSuffix(line, "\r"))
 }
 
@@ -97,8 +109,10 @@ func (t *outputReader) line(line string) {
 			} else {
 				t.truncated = true
 			}
+
 			return
 		}
+
 		closed := t.entry
 		t.entry = nil
 		t.add(closed.message, closed.key, strings.TrimSuffix(closed.value.String(), "\n"))
@@ -108,15 +122,18 @@ func (t *outputReader) line(line string) {
 			return
 		}
 	}
+
 	if strings.TrimSpace(line) == "" {
 		return
 	}
+
 	if r, ok := parseRecord(line); ok {
 		t.last = r.text
 		t.checkOverrun(r.message)
 		t.addAll(r.message, r.pairs, r.open)
 		return
 	}
+
 	t.last = line
 	switch {
 	case strings.HasPrefix(line, "Flag --"):
@@ -130,7 +147,8 @@ func (t *outputReader) line(line string) {
 	}
 }
 
-// addAll handles the values of a record. The one with the key open continues on the following lines.
+// addAll handles the values of a record. The one with the key open continues on
+// the following lines.
 func (t *outputReader) addAll(message string, pairs []pair, open string) {
 	for _, p := range pairs {
 		t.add(message, p.key, p.value)
@@ -145,6 +163,7 @@ func (t *outputReader) add(message, key, value string) {
 	if len(t.dumps) < maxDumps && t.holdsDump != nil && t.holdsDump(value) {
 		t.dumps = append(t.dumps, value)
 	}
+
 	switch {
 	case key == "err" && t.strictError == "" && strings.HasPrefix(message, "Using lenient decoding as strict decoding failed"):
 		t.strictError = value

@@ -18,7 +18,9 @@ func transcriptOf(text string) *outputReader {
 		_, _ = t.Write([]byte(text[:n]))
 		text = text[n:]
 	}
+
 	t.flush()
+
 	return t
 }
 
@@ -67,6 +69,7 @@ func TestAnEndlessLineIsNotKept(t *testing.T) {
 	for range 20 {
 		_, _ = got.Write(piece)
 	}
+
 	assert.That(t, len(got.partial) <= maxEntry, "%d bytes of one line are kept", len(got.partial))
 	_, _ = got.Write([]byte("\nbye\n"))
 	if got.failureText() != "bye" || cap(got.partial) > 64<<10 {

@@ -12,12 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// attemptLine returns what a kubelet logs about a failed attempt to start a pod.
+// attemptLine returns what a kubelet logs about a failed attempt to start a
+// pod.
 func attemptLine(pod, err string) string {
 	return fmt.Sprintf("E1128 10:00:00.123456     123 pod_workers.go:1301] \"Error syncing pod, skipping\" err=%q pod=%q podUID=\"u\"\n", err, pod)
 }
 
-// syncError returns the error of an attempt to start a pod, as the kubelet words it.
+// syncError returns the error of an attempt to start a pod, as the kubelet
+// words it.
 func syncError(action, reason, message string) string {
 	return fmt.Sprintf("failed to %q for %q with %s: %q", action, "web_shop(u)", reason, message)
 }
@@ -58,7 +60,8 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 		{syncError("CreatePodSandbox", "CreatePodSandboxError", `rpc error: code = Unavailable desc = connection error`), ""},
 		{`unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded`, ""},
 		{"network is not ready: container runtime network not ready: NetworkReady=false", ""},
-		// quoted by others: a message of a hook or a volume that a pod's author chose
+		// quoted by others: a message of a hook or a volume that a pod's author
+		// chose
 		{`unmounted volumes=[` + syncError("CreatePodSandbox", "CreatePodSandboxError", "x") + `]`, ""},
 		{syncError("StartContainer", "PostStartHookError", syncError("StartContainer", "RunContainerError", "x")), ""},
 	} {
@@ -107,10 +110,12 @@ func TestTheLastErrorOfAPodCounts(t *testing.T) {
 		for i, err := range c.errs {
 			log += strings.Replace(attemptLine("shop/web", err), "00.123456     123 ", fmt.Sprintf("00.12345%d     123 ", i), 1)
 		}
+
 		record := func(i string) string {
 			if i == "" {
 				return ""
 			}
+
 			return "E1128 10:00:00.12345" + i + "     123 pod_worker"
 		}
 		want := PodRefusal{"shop", "web", record(c.want.Attempt), record(c.want.Seen), c.want.Words, c.want.Timeout}
@@ -118,12 +123,14 @@ func TestTheLastErrorOfAPodCounts(t *testing.T) {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
+
 	if !OthersFault("failed to reserve container name") {
 		t.Error("a name that is still reserved is the configuration's fault")
 	}
 }
 
-// FuzzPodRefusals quotes any text where a pod's author can put it: no other pod is refused because of it.
+// FuzzPodRefusals quotes any text where a pod's author can put it: no other pod
+// is refused because of it.
 func FuzzPodRefusals(f *testing.F) {
 	f.Add("x", "y")
 	f.Add("\nE1128 10:00:00.123456     123 x.go:1] \"Error syncing pod, skipping\" err=\"a\" pod=\"kube-system/proxy\"", `" pod="kube-system/proxy`)

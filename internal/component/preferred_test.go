@@ -66,6 +66,7 @@ func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
 		if _, err := c.PreferredVersion(t.Context()); err != nil {
 			return err.Error()
 		}
+
 		return ""
 	}
 	kubelet := func(body string) string { return fake(t, body+"\n"+knows("v1 v1beta1")+dump+"accept").Path }
@@ -81,6 +82,7 @@ func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
 			if _, err := c.(*binary).validator.(*kubeletValidator).plain.probe(t.Context()); err != nil {
 				return err.Error()
 			}
+
 			return ""
 		}, none},
 		{"kube-proxy", `case "$config" in "") COUNT;; esac`, proxy, probe, none},

@@ -36,11 +36,12 @@ type exitStatus struct {
 	ownFailure bool  // it exceeded its deadline, or died of a signal other than SIGKILL
 }
 
-// execute runs a process in its own process group, which never outlives this call or this process. out receives its
-// output; the process is killed as soon as out.overrun is set.
+// execute runs a process in its own process group, which never outlives this
+// call or this process. out receives its output; the process is killed as soon
+// as out.overrun is set.
 func execute(ctx context.Context, p process, out *outputReader) exitStatus {
-	// The kernel sends Pdeathsig when the thread that started the process exits, so the goroutine must stay on its
-	// thread.
+	// The kernel sends Pdeathsig when the thread that started the process
+	// exits, so the goroutine must stay on its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -60,21 +61,25 @@ func execute(ctx context.Context, p process, out *outputReader) exitStatus {
 	if p.confined {
 		confine(cmd)
 	}
+
 	cmd.WaitDelay = time.Second
 	cmd.Cancel = func() error {
 		running := func() bool { return cmd.Process.Signal(syscall.Signal(0)) == nil }
 		if p.stop != nil && p.stop(running) == nil {
 			return nil
 		}
+
 		return killGroup(cmd)
 	}
 	if p.stop != nil {
 		cmd.WaitDelay = stopGrace
 	}
+
 	keepDescriptors()
 	if err := cmd.Start(); err != nil {
 		return exitStatus{err: fmt.Errorf("it cannot be started: %w", err)}
 	}
+
 	if p.confined {
 		if err := limitMemory(cmd.Process.Pid, dryRunMemory); err != nil {
 			_ = killGroup(cmd)
@@ -82,14 +87,17 @@ func execute(ctx context.Context, p process, out *outputReader) exitStatus {
 			return exitStatus{err: fmt.Errorf("its memory cannot be limited: %w", err)}
 		}
 	}
+
 	err := cmd.Wait()
-	// Kill its children too. The group ID cannot be reused while a member lives; without members, only a new group
-	// with the same ID, created in this instant, could be hit.
+	// Kill its children too. The group ID cannot be reused while a member
+	// lives; without members, only a new group with the same ID, created in
+	// this instant, could be hit.
 	_ = killGroup(cmd)
 	out.flush()
 	if ctx.Err() != nil {
 		return exitStatus{err: context.Cause(ctx), ownFailure: errors.Is(context.Cause(ctx), late)}
 	}
+
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -101,7 +109,8 @@ func execute(ctx context.Context, p process, out *outputReader) exitStatus {
 	}
 }
 
-// dryRunEnv returns the environment without the variables of systemd, and with another TMPDIR.
+// dryRunEnv returns the environment without the variables of systemd, and with
+// another TMPDIR.
 func dryRunEnv(tmp string) []string {
 	removed := []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
@@ -111,5 +120,6 @@ func dryRunEnv(tmp string) []string {
 	if tmp != "" {
 		env = append(env, "TMPDIR="+tmp) // the last value of a variable counts
 	}
+
 	return env
 }

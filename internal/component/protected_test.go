@@ -81,6 +81,7 @@ func TestATruncatedDumpIsIgnored(t *testing.T) {
 	for range 17 {
 		_, _ = out.Write(line)
 	}
+
 	_, _ = out.Write([]byte("\n\treadOnlyPort: 10255\n >\n"))
 	assert.That(t, out.truncated, "it is not told that it was cut")
 	e, _ := findDump([]string{apiDump + "x: " + strings.Repeat("x", maxDump)}, anchorFields)

@@ -24,8 +24,9 @@ func dropinText(more string) string {
 	return "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + more
 }
 
-// started renders a candidate and returns the effective configuration of a kubelet with the resulting command line.
-// The kubelet stops at the end of stage 1.
+// started renders a candidate and returns the effective configuration of a
+// kubelet with the resulting command line. The kubelet stops at the end of
+// stage 1.
 func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	t.Helper()
 	files, err := k.Files(c, initFile)
@@ -42,11 +43,12 @@ func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	_, _ = out.Write(text)
 	out.flush()
 	assert.Must(t, out.failureText() == acceptedStage1, "%q ended with %s", argv, out.failureText())
+
 	return caps.shape.read(out.dumps)
 }
 
-// mustBeAsStarted compares the verdict's effective configuration with that of a started kubelet, except for the
-// effects of the dry run.
+// mustBeAsStarted compares the verdict's effective configuration with that of a
+// started kubelet, except for the effects of the dry run.
 func mustBeAsStarted(t *testing.T, validated, started Effective) {
 	t.Helper()
 	notOurs := cmp.FilterPath(func(p cmp.Path) bool {
@@ -64,11 +66,13 @@ func mustBeFields(t *testing.T, e Effective, want map[string]string) {
 		if !isString {
 			s = stringOf(v)
 		}
+
 		assert.That(t, s == value, "%s is %v, want %s", path, v, value)
 	}
 }
 
-// ownDir creates a drop-in directory with subdirectories, a link and other files.
+// ownDir creates a drop-in directory with subdirectories, a link and other
+// files.
 func ownDir(t *testing.T) string {
 	t.Helper()
 	dir := tree(t, map[string]string{
@@ -79,6 +83,7 @@ func ownDir(t *testing.T) string {
 		"README":        "not a drop-in",
 	})
 	assert.NoError(t, os.Symlink("other/of-link", filepath.Join(dir, "90.conf")))
+
 	return dir
 }
 
@@ -133,6 +138,7 @@ func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 			checkVerdict(t, h.Check(context.Background(), laidOver(tt.data), ""), Rejected, 1, tt.message)
 		})
 	}
+
 	for name, tt := range map[string]struct{ data, message string }{
 		"nothing":        {"", `kubelet config file "kubelet.conf.d/evenkeel.conf" was empty`},
 		"no kind":        {"maxPods: 1\n", "Object 'Kind' is missing"},
@@ -143,6 +149,7 @@ func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(tt.data), Dropin: true}, ""), Rejected, 1, tt.message)
 		})
 	}
+
 	t.Run("what would be invalid as a whole configuration", func(t *testing.T) {
 		const data = "imageGCHighThresholdPercent: 70\n"
 		over := h.Check(context.Background(), laidOver(data), "")
@@ -271,5 +278,6 @@ func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	if v := h.Check(context.Background(), laidOver("maxPods: 77\n"), ""); v.Outcome != CouldNotTell || v.Stage != 2 || !strings.HasPrefix(v.Message, "quantities must match the regular expression") {
 		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	}
+
 	checkVerdict(t, h.Check(context.Background(), laidOver("evictionHard: {memory.available: 4%}\n"), ""), Accepted, 2, "")
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// realKubelet returns the path of the pinned kubelet, which `make tools` builds.
+// realKubelet returns the path of the pinned kubelet, which `make tools`
+// builds.
 func realKubelet(t testing.TB) string {
 	t.Helper()
 	localcluster.SkipShort(t)
@@ -30,15 +31,18 @@ func realKubelet(t testing.TB) string {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			break
 		}
+
 		assert.Must(t, dir != "/", "no go.mod above the working directory")
 	}
+
 	path := filepath.Join(dir, "bin", "tools", "kubelet")
 	assert.NoError(t, assert.Err(os.Stat(path)), "run make tools")
+
 	return path
 }
 
-// config returns a KubeletConfiguration that the kubelet accepts on this host, which may use cgroup v1, with more
-// fields.
+// config returns a KubeletConfiguration that the kubelet accepts on this host,
+// which may use cgroup v1, with more fields.
 func config(more string) []byte {
 	return []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n" + more)
 }
@@ -49,11 +53,12 @@ func kubeletWith(t testing.TB, local string, flags ...string) *Kubelet {
 	assert.NoError(t, os.WriteFile(file, config(local), 0o600))
 	k, err := ParseKubelet(append([]string{realKubelet(t), "--config=" + file}, flags...))
 	assert.NoError(t, err)
+
 	return k
 }
 
-// noRuntime is a local configuration with a missing runtime, so that stage 2 is unavailable and only stage 1 is
-// tested.
+// noRuntime is a local configuration with a missing runtime, so that stage 2 is
+// unavailable and only stage 1 is tested.
 func noRuntime(t testing.TB) string {
 	return "containerRuntimeEndpoint: unix://" + filepath.Join(t.TempDir(), "none.sock") + "\n"
 }
@@ -98,10 +103,12 @@ func TestVerdictsOfTheRealKubeletAtStage1(t *testing.T) {
 				checkVerdict(t, v, Rejected, 1, tt.message)
 				return
 			}
+
 			assert.That(t, v.Outcome == Accepted && v.Stage == 1 && strings.HasPrefix(v.Message, "stage 2 of the dry run was not used: "), "got %+v", v)
 			assert.Equal(t, v.Effective.String("healthzBindAddress"), "127.0.0.1", "the dump was not read: healthzBindAddress =")
 		})
 	}
+
 	t.Run("the wrong kind", func(t *testing.T) {
 		v := h.Check(context.Background(), Candidate{Data: []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Nope\n")}, "")
 		assert.That(t, v.Outcome == Rejected && strings.Contains(v.Message, `no kind "Nope" is registered`), "got %+v", v)
@@ -134,6 +141,7 @@ func stringOf(v any) string {
 	if s, ok := v.(interface{ String() string }); ok {
 		return s.String()
 	}
+
 	return ""
 }
 
@@ -183,7 +191,8 @@ func TestUnknownOverridesAreAWarning(t *testing.T) {
 	assert.That(t, v.Outcome == Accepted && slices.Equal(v.Warnings, want), "%s, warnings %q, want %q", v.Outcome, v.Warnings, want)
 }
 
-// Every field of the API must be in the dump of the internal type. Otherwise overridden fields could be missed.
+// Every field of the API must be in the dump of the internal type. Otherwise
+// overridden fields could be missed.
 func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 	v := dryRunner(t, kubeletWith(t, "")).CheckLocal(context.Background(), "")
 	var missing []string
@@ -194,15 +203,18 @@ func TestEveryFieldOfTheAPIIsFoundInTheDump(t *testing.T) {
 			if name == "" || name == "-" || name == "vmodule" { // omitted when it is empty
 				continue
 			}
+
 			value, ok := v.Effective.Field(prefix + name)
 			switch f.Type.Kind() {
 			case reflect.Pointer, reflect.Slice, reflect.Map: // omitted when empty, by kubelets from 1.37
 				ok = true
 			}
+
 			if !ok {
 				missing = append(missing, prefix+name)
 				continue
 			}
+
 			inner := f.Type
 			if _, isMap := value.(map[string]any); isMap && inner.Kind() == reflect.Struct {
 				walk(prefix+name+".", inner)
@@ -219,6 +231,7 @@ func TestAPayloadOfOneMebibyteIsValidatedWithinTheDeadline(t *testing.T) {
 	for i := 0; b.Len() < 1<<20-300; i++ {
 		b.WriteString("  h" + strings.Repeat("x", 100) + string(rune('a'+i%26)) + time.Duration(i).String() + ": [v]\n")
 	}
+
 	began := time.Now()
 	v := dryRunner(t, kubeletWith(t, noRuntime(t))).Check(context.Background(), Candidate{Data: config(b.String())}, "")
 	assert.That(t, v.Outcome == Accepted && v.Effective.String("healthzBindAddress") != "", "%s: %.300s", v.Outcome, v.Message)

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// record is a log record of a component, in klog's text format or in JSON. Its values, such as err, can quote anything
-// from a configuration. Its message cannot, so only the message says what the component did.
+// record is a log record of a component, in klog's text format or in JSON. Its
+// values, such as err, can quote anything from a configuration. Its message
+// cannot, so only the message says what the component did.
 type record struct {
 	message string // unquoted; of a record that is not structured, the whole text
 	text    string // the record without its header; in JSON the message
@@ -28,27 +29,32 @@ func (r record) value(key string) string {
 			return p.value
 		}
 	}
+
 	return ""
 }
 
 var klogHeader = regexp.MustCompile(`^[IWEF][0-9]{4} [0-9:.]{15} +[0-9]+ [^ \]]+:[0-9]+\] `)
 
-// parseRecord parses the first line of a record. ok is false if the line is not one.
+// parseRecord parses the first line of a record. ok is false if the line is not
+// one.
 func parseRecord(line string) (r record, ok bool) {
 	header := klogHeader.FindString(line)
 	if header == "" {
 		return parseJSON(line)
 	}
+
 	r.text = line[len(header):]
 	r.message = r.text
 	if quoted, err := strconv.QuotedPrefix(r.text); err == nil && quoted[0] == '"' {
 		r.message, _ = strconv.Unquote(quoted)
 		r.pairs, r.open = parsePairs(r.text[len(quoted):])
 	}
+
 	return r, true
 }
 
-// parsePairs parses the values of a record in the text format: ` key="value" key=value`.
+// parsePairs parses the values of a record in the text format: ` key="value"
+// key=value`.
 func parsePairs(rest string) (pairs []pair, open string) {
 	for {
 		key, after, ok := strings.Cut(strings.TrimLeft(rest, " "), "=")
@@ -58,18 +64,21 @@ func parsePairs(rest string) (pairs []pair, open string) {
 		case after == "<":
 			return pairs, key
 		}
+
 		var value string
 		value, rest = firstValue(after)
 		pairs = append(pairs, pair{key, value})
 	}
 }
 
-// firstValue splits the text after `key=` into the first value (a quoted string, JSON, or a word) and the rest.
+// firstValue splits the text after `key=` into the first value (a quoted
+// string, JSON, or a word) and the rest.
 func firstValue(text string) (value, rest string) {
 	if quoted, err := strconv.QuotedPrefix(text); err == nil {
 		value, _ = strconv.Unquote(quoted)
 		return value, text[len(quoted):]
 	}
+
 	if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[") {
 		var raw json.RawMessage
 		dec := json.NewDecoder(strings.NewReader(text))
@@ -77,15 +86,19 @@ func firstValue(text string) (value, rest string) {
 			return string(raw), text[dec.InputOffset():]
 		}
 	}
+
 	value, rest, _ = strings.Cut(text, " ")
+
 	return value, rest
 }
 
-// parseJSON parses a record in the JSON format. The logger writes its own fields first, so the first "msg" is the message.
+// parseJSON parses a record in the JSON format. The logger writes its own
+// fields first, so the first "msg" is the message.
 func parseJSON(line string) (r record, ok bool) {
 	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) {
 		return record{}, false
 	}
+
 	dec := json.NewDecoder(strings.NewReader(line))
 	_, _ = dec.Token() // no call fails, because the line is valid
 	for dec.More() {
@@ -101,5 +114,6 @@ func parseJSON(line string) (r record, ok bool) {
 			r.pairs = append(r.pairs, pair{key.(string), value})
 		}
 	}
+
 	return r, ok
 }

@@ -23,6 +23,7 @@ func TestADropInReplacesExactlyTheFlagsThatItNames(t *testing.T) {
 	if want := `# Replaces the kubelet's flags: ["--max-pods","250","--feature-gates=A=true","--feature-gates=B=true"]` + "\nmaxPods: 250\n"; err != nil || string(data) != want {
 		t.Fatalf("got %q, %v; want %q", data, err, want)
 	}
+
 	dir := t.TempDir()
 	file := filepath.Join(dir, "flags.conf")
 	write(t, file, string(data), 0o600)
@@ -60,5 +61,6 @@ func TestAFileThatCannotReplaceFlagsIsAnError(t *testing.T) {
 		k := &Kubelet{Path: "/usr/bin/kubelet", ConfigDir: tt.configDir}
 		assert.Error(t, assert.Err(k.ReplaceFlags(file)), tt.want)
 	}
+
 	assert.Error(t, assert.Err((&Kubelet{}).ReplaceFlags(file+"x")), "open "+file+"x: no such file or directory", "a missing file")
 }

@@ -22,6 +22,7 @@ func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
+
 	h := dryRunner(t, fake(t, "accept"))
 	assert.NoError(t, os.MkdirAll(h.scratch, 0o700))
 	assert.NoError(t, unix.Mount("tmpfs", h.scratch, "tmpfs", 0, "nr_inodes=3"))
@@ -34,12 +35,14 @@ func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
 	assert.That(t, len(left) == 0, "left: %v", left)
 }
 
-// mountedScratch returns a scratch directory whose root directory a kubelet that continued has mounted on itself, twice.
+// mountedScratch returns a scratch directory whose root directory a kubelet
+// that continued has mounted on itself, twice.
 func mountedScratch(t *testing.T, h *DryRunner) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
+
 	dir, err := h.makeScratch()
 	assert.NoError(t, err)
 	root := filepath.Join(dir, "root")
@@ -47,6 +50,7 @@ func mountedScratch(t *testing.T, h *DryRunner) string {
 	for range 2 {
 		assert.NoError(t, unix.Mount(root, root, "", unix.MS_BIND, ""))
 	}
+
 	return dir
 }
 
@@ -71,6 +75,7 @@ func TestAMissingLocalFileNeedsNoDryRun(t *testing.T) {
 	if _, err := os.Stat(runs); err == nil {
 		t.Error("the kubelet was run")
 	}
+
 	write(t, k.Config, "x", 0o600)
 	checkVerdict(t, h.CheckLocal(context.Background(), ""), Accepted, 1, "")
 }

@@ -17,15 +17,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// stage2 describes a run of the configuration with this dump. It has the local configuration's runtime, so that an endpoint that only
-// the candidate names is never used.
+// stage2 describes a run of the configuration with this dump. It has the local
+// configuration's runtime, so that an endpoint that only the candidate names is
+// never used.
 func (c *check) stage2(config configuration, dump Effective) dryRun {
 	sysctls, _ := dump["allowedUnsafeSysctls"].([]any)
 	return dryRun{stage: 2, config: config, withFlags: true, runtime: c.runtime, sysctls: sysctls}
 }
 
-// stage2Usable reports whether the same binary stopped at the end of stage 2 with the local configuration. If not, the verdict
-// of stage 1 says why stage 2 is not used.
+// stage2Usable reports whether the same binary stopped at the end of stage 2
+// with the local configuration. If not, the verdict of stage 1 says why stage 2
+// is not used.
 func (c *check) stage2Usable(ctx context.Context, v *Verdict) bool {
 	notUsed := func(why string, never bool) bool {
 		v.Message = clip("stage 2 of the dry run was not used: "+why, maxMessage)
@@ -33,6 +35,7 @@ func (c *check) stage2Usable(ctx context.Context, v *Verdict) bool {
 			v.Limits = append(v.Limits, Limit{LimitValidationOnly, "the dry run only validates a configuration, because its second stage " +
 				"cannot be used with this kubelet; other errors appear only in the trial"})
 		}
+
 		return false
 	}
 	c.h.mu.Lock()
@@ -46,11 +49,13 @@ func (c *check) stage2Usable(ctx context.Context, v *Verdict) bool {
 	case safe:
 		return true
 	}
+
 	switch local := c.runLocal(ctx, v); {
 	case local.outcome == Accepted:
 		return true
 	case local.outcome == Rejected && !local.runtimeFailed:
-		// The candidate may fail in the same way, and the node cannot go back to the local configuration.
+		// The candidate may fail in the same way, and the node cannot go back
+		// to the local configuration.
 		v.Outcome = CouldNotTell
 		v.Message = clip("correct the node's local configuration, and this one is judged again: "+
 			"the kubelet would not start with the local one: "+local.message, maxMessage)
@@ -60,8 +65,9 @@ func (c *check) stage2Usable(ctx context.Context, v *Verdict) bool {
 	}
 }
 
-// runLocal runs the local configuration, and stores whether the binary stopped at the end of stage 2. A candidate's run is no
-// proof of that: its author may know how to make it look as if the kubelet continued.
+// runLocal runs the local configuration, and stores whether the binary stopped
+// at the end of stage 2. A candidate's run is no proof of that: its author may
+// know how to make it look as if the kubelet continued.
 func (c *check) runLocal(ctx context.Context, v *Verdict) result {
 	a := c.h.run(ctx, c.stage2(c.local, v.Local))
 	c.h.mu.Lock()
@@ -72,14 +78,17 @@ func (c *check) runLocal(ctx context.Context, v *Verdict) result {
 	case a.outcome == Accepted:
 		c.h.stage2Safe, c.localPassed = c.id, true
 	}
+
 	return a
 }
 
-// addStage2 runs the candidate up to the point before the kubelet starts, and adds the result to the verdict of stage 1.
+// addStage2 runs the candidate up to the point before the kubelet starts, and
+// adds the result to the verdict of stage 1.
 func (c *check) addStage2(ctx context.Context, v *Verdict) {
 	if !c.stage2Usable(ctx, v) {
 		return
 	}
+
 	a := c.h.run(ctx, c.stage2(c.candidate, v.Effective))
 	switch a.outcome {
 	case Accepted:
@@ -90,7 +99,9 @@ func (c *check) addStage2(ctx context.Context, v *Verdict) {
 		c.applyUndecided(ctx, v, a)
 		return
 	}
-	// The local configuration, tested now, shows whether the candidate or the node is the cause.
+
+	// The local configuration, tested now, shows whether the candidate or the
+	// node is the cause.
 	if !c.localPassed || a.runtimeFailed {
 		local := c.runLocal(ctx, v)
 		switch {
@@ -104,19 +115,23 @@ func (c *check) addStage2(ctx context.Context, v *Verdict) {
 			return
 		}
 	}
+
 	c.applySecondRun(ctx, v, a, c.h.run(ctx, c.stage2(c.candidate, v.Effective)))
 }
 
-// applyUndecided reports that a run of the candidate gave no answer. If it ended by itself, the local configuration is
-// tested again: the runtime may have hung, or the binary may have continued, with every configuration.
+// applyUndecided reports that a run of the candidate gave no answer. If it
+// ended by itself, the local configuration is tested again: the runtime may
+// have hung, or the binary may have continued, with every configuration.
 func (c *check) applyUndecided(ctx context.Context, v *Verdict, a result) {
 	v.Outcome, v.Stage, v.Message = CouldNotTell, 2, a.message
 	v.CandidateOnly = a.ownFailure && c.runLocal(ctx, v).outcome == Accepted
 }
 
-// applySecondRun decides with a second run on a candidate that stage 2 rejected while the local configuration passed:
-// the cause may have been temporary. A container runtime that failed only with the candidate, each time, is not a
-// rejection: both the candidate (runtimeRequestTimeout) and chance can cause it.
+// applySecondRun decides with a second run on a candidate that stage 2 rejected
+// while the local configuration passed: the cause may have been temporary. A
+// container runtime that failed only with the candidate, each time, is not a
+// rejection: both the candidate (runtimeRequestTimeout) and chance can cause
+// it.
 func (c *check) applySecondRun(ctx context.Context, v *Verdict, first, second result) {
 	v.Stage, v.Message = 2, second.message
 	switch {
@@ -131,33 +146,41 @@ func (c *check) applySecondRun(ctx context.Context, v *Verdict, first, second re
 	}
 }
 
-// standInMethods are the requests that a stand-in passes on: those with which a kubelet builds itself. They change nothing.
+// standInMethods are the requests that a stand-in passes on: those with which a
+// kubelet builds itself. They change nothing.
 var standInMethods = []string{"RuntimeService/Version", "RuntimeService/RuntimeConfig", "ImageService/ImageFsInfo"}
 
-// startStandIn starts a stand-in for a container runtime, for one dry run, and returns its endpoint. It knows only standInMethods, so
-// a kubelet that continues where it should have stopped reaches no container. It does not start its container manager either, because
-// the runtime never reports its status. stop ends the stand-in.
+// startStandIn starts a stand-in for a container runtime, for one dry run, and
+// returns its endpoint. It knows only standInMethods, so a kubelet that
+// continues where it should have stopped reaches no container. It does not
+// start its container manager either, because the runtime never reports its
+// status. stop ends the stand-in.
 func startStandIn(runtime, dir string) (endpoint string, stop func(), err error) {
 	handle, err := os.Open(dir)
 	if err != nil {
 		return "", nil, err
 	}
+
 	name := "runtime.sock"
 	if strings.HasSuffix(runtime, "crio.sock") { // the kubelet measures with another program if its runtime's socket has this name
 		name = "crio.sock"
 	}
-	// The path of a socket is limited to 107 bytes, and the directory's own can be longer.
+
+	// The path of a socket is limited to 107 bytes, and the directory's own can
+	// be longer.
 	path := fmt.Sprintf("/proc/%d/fd/%d/%s", os.Getpid(), handle.Fd(), name)
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return "", nil, errors.Join(atomicfile.WithStableName(err, path, name), handle.Close())
 	}
+
 	server := &http.Server{Protocols: &http.Protocols{}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		method := strings.TrimPrefix(r.URL.Path, "/runtime.v1.")
 		answer, err := Message(nil), errors.ErrUnsupported
 		if slices.Contains(standInMethods, method) {
 			answer, err = CallRuntime(r.Context(), runtime, method, nil)
 		}
+
 		w.Header().Set("Content-Type", "application/grpc")
 		status := func(code, message string) {
 			w.Header().Set(http.TrailerPrefix+"Grpc-Status", code)
@@ -175,5 +198,6 @@ func startStandIn(runtime, dir string) (endpoint string, stop func(), err error)
 	})}
 	server.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = server.Serve(listener) }() // until stop
+
 	return "unix://" + path, func() { _ = errors.Join(server.Close(), handle.Close()) }, nil
 }

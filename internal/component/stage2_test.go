@@ -45,7 +45,9 @@ func sharedNode(t *testing.T) *localcluster.Node {
 	if errors.Is(shared.err, localcluster.ErrNoNode) {
 		t.Skip(shared.err)
 	}
+
 	assert.NoError(t, shared.err)
+
 	return shared.node
 }
 
@@ -97,21 +99,25 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 				if !strings.Contains(data, "containerRuntimeEndpoint") {
 					data += endpoint
 				}
+
 				v := h.Check(context.Background(), Candidate{Data: config(data)}, "")
 				if tt.message == "" {
 					checkVerdict(t, v, Accepted, 2, "")
 				} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.Contains(v.Message, tt.message) || strings.HasPrefix(v.Message, "failCgroupV1") {
 					t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 				}
+
 				assert.That(t, v.Effective != nil || v.Stage <= 0, "no effective configuration")
 			})
 		}
 	}
+
 	assert.NoDiff(t, cmp.Diff(before, nodeState(t)), "the dry runs left something on the node")
 }
 
-// nodeState describes what a dry run must not change, as long as no other kubelet runs on this machine: mounts, and
-// files where a kubelet stores its state, except for an empty directory that stage 2 creates like every kubelet.
+// nodeState describes what a dry run must not change, as long as no other
+// kubelet runs on this machine: mounts, and files where a kubelet stores its
+// state, except for an empty directory that stage 2 creates like every kubelet.
 func nodeState(t *testing.T) map[string][]string {
 	t.Helper()
 	state := map[string][]string{}
@@ -119,6 +125,7 @@ func nodeState(t *testing.T) map[string][]string {
 		if err == nil && path != "/var/lib/kubelet" && !strings.HasPrefix(path, "/var/lib/kubelet/device-plugins") {
 			state["files"] = append(state["files"], path)
 		}
+
 		return nil
 	})
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -128,10 +135,12 @@ func nodeState(t *testing.T) map[string][]string {
 			state["mounts"] = append(state["mounts"], line)
 		}
 	}
+
 	return state
 }
 
-// The ports of the configuration are those of servers that must go on to answer.
+// The ports of the configuration are those of servers that must go on to
+// answer.
 func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 	var servers []*httptest.Server
 	local := "containerRuntimeEndpoint: " + startContainerd(t) + "\naddress: 127.0.0.1\n"
@@ -141,16 +150,19 @@ func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 		local += fmt.Sprintf("%s: %d\n", field, s.Listener.Addr().(*net.TCPAddr).Port)
 		servers = append(servers, s)
 	}
+
 	tools, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	plugins, mounter := filepath.Join(tools, "plugins"), filepath.Join(tools, "mounter")
 	for _, dir := range []string{filepath.Join(plugins, "evenkeel.test~driver"), filepath.Join(mounter, "rootfs", "etc")} {
 		assert.NoError(t, os.MkdirAll(dir, 0o700))
 	}
+
 	write(t, filepath.Join(plugins, "evenkeel.test~driver", "driver"), "#!/bin/sh\necho a volume plugin >>"+log+"\n", 0o755)
 	for _, tool := range []string{"mount", "umount", "iptables", "ip6tables", "iptables-save", "iptables-restore", "nft",
 		"ip", "sysctl", "modprobe", "systemd-run", "systemctl", "losetup", "mkfs.ext4", "du", "nsenter"} {
 		write(t, filepath.Join(tools, tool), "#!/bin/sh\necho "+tool+" \"$@\" >>"+log+"\nexit 1\n", 0o755)
 	}
+
 	h := dryRunner(t, kubeletWith(t, local, "--experimental-mounter-path="+mounter))
 	t.Setenv("PATH", tools)
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local + "volumePluginDir: " + plugins + "\npodCIDR: 192.0.2.0/24\nclusterDNS: [192.0.2.1]\n")}, ""),
@@ -161,10 +173,12 @@ func TestADryRunChangesNothingOnTheNode(t *testing.T) {
 		assert.NoError(t, health.Healthz(context.Background()), s.URL)
 		health.Close()
 	}
+
 	calls, err := os.ReadFile(log)
 	assert.NoError(t, err)
 	for call := range strings.Lines(string(calls)) {
-		// umount reports "not mounted" for an empty directory in TMPDIR, which belongs to the test.
+		// umount reports "not mounted" for an empty directory in TMPDIR, which
+		// belongs to the test.
 		assert.That(t, strings.HasPrefix(call, "umount "+h.scratch+"/dryrun-"), "the dry run called %s", call)
 	}
 }
@@ -177,20 +191,24 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err == nil {
 		hierarchies = []string{"/sys/fs/cgroup/cgroup.procs"}
 	}
+
 	var roots []string
 	for _, procs := range hierarchies {
 		root := filepath.Join(filepath.Dir(procs), name)
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Skipf("control groups cannot be made here: %v", err)
 		}
+
 		t.Cleanup(func() { _ = os.Remove(root) })
 		roots = append(roots, root)
 	}
+
 	h := dryRunner(t, kubeletWith(t, endpoint))
 	v := h.Check(context.Background(), Candidate{Data: config(endpoint + "cgroupRoot: /" + name + "\n")}, "")
 	if v.Outcome == Rejected && strings.Contains(v.Message, "controllers") {
 		t.Skipf("a new control group has not all controllers here: %s", v.Message)
 	}
+
 	checkVerdict(t, v, Accepted, 2, "")
 	for _, root := range roots {
 		entries, err := os.ReadDir(root)
@@ -204,7 +222,8 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 }
 
 func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
-	// The socket is a symbolic link, so that the runtime can disappear while containerd runs.
+	// The socket is a symbolic link, so that the runtime can disappear while
+	// containerd runs.
 	target := strings.TrimPrefix(startContainerd(t), "unix://")
 	dir, err := os.MkdirTemp("", "ek")
 	assert.NoError(t, err)
@@ -220,7 +239,8 @@ func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 		"got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 }
 
-// Whatever a kubelet asks a stand-in, the runtime hears only what a starting kubelet must know.
+// Whatever a kubelet asks a stand-in, the runtime hears only what a starting
+// kubelet must know.
 func TestAStandInPassesOnNothingThatChangesTheRuntime(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ek")
 	assert.NoError(t, err)
@@ -236,6 +256,7 @@ func TestAStandInPassesOnNothingThatChangesTheRuntime(t *testing.T) {
 		answer, err := CallRuntime(t.Context(), endpoint, method, nil)
 		assert.That(t, errors.Is(err, want) && (method != "RuntimeService/Version" || string(answer.Get(2)) == "test"), "%s: %q, %v", method, answer, err)
 	}
+
 	real.version = status.Error(codes.Internal, "50% broken")
 	_, err = CallRuntime(t.Context(), endpoint, "RuntimeService/Version", nil)
 	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "50% broken"), "got %v", err)

@@ -35,7 +35,8 @@ func TestWrongTextsAreNamedWithTheirValues(t *testing.T) {
 	}
 }
 
-// What is judged away from a node is compared with a kubelet that builds itself on one.
+// What is judged away from a node is compared with a kubelet that builds itself
+// on one.
 func TestTextsAreJudgedAsAKubeletJudgesThem(t *testing.T) {
 	const pairs = 12 // run with -count=30 for more
 	seed := rand.Uint64()
@@ -54,6 +55,7 @@ func TestTextsAreJudgedAsAKubeletJudgesThem(t *testing.T) {
 				text += fmt.Sprintf("\nevictionSoftGracePeriod: {%s: %q}", key, one("1m", "-1s", "0s", "1", "x"))
 			}
 		}
+
 		v := h.judge(t.Context(), laidOver(text+"\n"), "")
 		assert.Must(t, v.Outcome != CouldNotTell && v.Effective != nil, "%s: %s: %s", text, v.Outcome, v.Message)
 		errs := textErrors(v.Effective)
@@ -64,5 +66,6 @@ func TestTextsAreJudgedAsAKubeletJudgesThem(t *testing.T) {
 			t.Errorf("%s: the kubelet: %s: %s; evenkeel: %q", text, v.Outcome, v.Message, errs)
 		}
 	}
+
 	t.Logf("%d of %d were wrong", wrong, pairs)
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// scripted is a component that returns a list of verdicts and stores its inputs.
+// scripted is a component that returns a list of verdicts and stores its
+// inputs.
 type scripted struct {
 	Component
 	verdicts []Verdict
@@ -78,6 +79,7 @@ func TestAnErrorWithoutAFieldGetsItsName(t *testing.T) {
 			if wrong(decoded(data)) {
 				return rejected(message)
 			}
+
 			return Verdict{Outcome: Accepted, Stage: 1}
 		}
 	}
@@ -108,16 +110,19 @@ func TestAnErrorWithoutAFieldGetsItsName(t *testing.T) {
 			case "null":
 				data = `{"maxPods": 5, "syncFrequency": null}`
 			}
+
 			judge := validate(tt.message, tt.wrong)
 			got := objections(t.Context(), judge(t.Context(), []byte(data)), []byte(data), judge)
 			assert.NoDiff(t, cmp.Diff([]string{tt.want}, got))
 		})
 	}
+
 	got := objections(t.Context(), rejected(words), []byte(": :"), validate(words, of("a", "")))
 	assert.NoDiff(t, cmp.Diff([]string{words}, got), "it cannot be decoded")
 }
 
-// Without a protected field, stage 2 does not run, so that the error of another field does not occur either.
+// Without a protected field, stage 2 does not run, so that the error of another
+// field does not occur either.
 func TestOnlyACopyThatPassesTheSameStageNamesAField(t *testing.T) {
 	const words = "quantities must match"
 	data := []byte(`{"address": "192.0.2.1", "syncFrequency": "1s"}`)
@@ -147,6 +152,7 @@ func TestOnlyACopyThatPassesTheSameStageNamesAField(t *testing.T) {
 			case tt.passes != "" && fields[tt.passes] == nil:
 				return Verdict{Outcome: Accepted, Stage: 2}
 			}
+
 			return rejection
 		})
 		assert.NoDiff(t, cmp.Diff([]string{tt.want}, got), tt.name)
@@ -172,6 +178,7 @@ func TestTheNumberOfRepeatedValidationsIsLimited(t *testing.T) {
 		fmt.Fprintf(&data, "  Gate%02d: true\n", i)
 		c.verdicts = append(c.verdicts, rejected(fmt.Sprintf("unrecognized feature gate: Gate%02d", i)))
 	}
+
 	_, message := ValidationErrors(t.Context(), c, []byte(data.String()))
 	assert.That(t, len(message) == maxCopies+2 && len(c.asked) == maxCopies+1, "%d objections after %d rounds", len(message), len(c.asked))
 }

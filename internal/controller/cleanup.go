@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// orphanAge is the age at which a NodeConfig without a Node is deleted: agents may create it before the Node exists.
+	// orphanAge is the age at which a NodeConfig without a Node is deleted:
+	// agents may create it before the Node exists.
 	orphanAge = time.Hour
 	// maxNote is the maximum length of an Event's note, in characters.
 	maxNote = 1024
@@ -33,11 +34,13 @@ func (c *Controller) report(o *v1alpha1.NodeConfigRollout, e rollout.Event) {
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
+
 	c.recorder.Eventf(o, nil, kind, e.Reason, "Rollout", "%s", printable.Cut(e.Message, maxNote))
 	c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 }
 
-// reportDeleted reports what the nodes of deleted rollouts run. It reports whether a rollout was deleted.
+// reportDeleted reports what the nodes of deleted rollouts run. It reports
+// whether a rollout was deleted.
 func (c *Controller) reportDeleted() bool {
 	deleted, run := c.fleet.takeDeleted()
 	for i, o := range deleted {
@@ -49,23 +52,28 @@ func (c *Controller) reportDeleted() bool {
 		if run[i] != "" {
 			message = "the rollout was deleted; its nodes stay as they are: " + run[i]
 		}
+
 		c.report(o, rollout.Event{Reason: "RolloutDeleted", Message: message})
 	}
+
 	return len(deleted) > 0
 }
 
-// cleanUp deletes unused revisions, orphaned NodeConfigs and old start probes, and ends drains without a rollout.
+// cleanUp deletes unused revisions, orphaned NodeConfigs and old start probes,
+// and ends drains without a rollout.
 func (c *Controller) cleanUp(ctx context.Context, now time.Time) {
 	if !c.watches.complete() {
 		return
 	}
+
 	err := errors.Join(c.deleteUnusedRevisions(ctx), c.deleteOrphans(ctx, now), c.releaseOrphans(ctx), c.removeOldProbes(ctx, now))
 	if err != nil && ctx.Err() == nil {
 		c.log.Warn("cannot clean up; retrying", "err", err)
 	}
 }
 
-// deleteOrphans deletes NodeConfigs without a Node, unless a person wrote their source.
+// deleteOrphans deletes NodeConfigs without a Node, unless a person wrote their
+// source.
 func (c *Controller) deleteOrphans(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, nc := range c.fleet.orphans(now) {
@@ -73,8 +81,10 @@ func (c *Controller) deleteOrphans(ctx context.Context, now time.Time) error {
 			if err != nil {
 				errs = append(errs, fmt.Errorf("read Node %s: %w", nc.Name, err))
 			}
+
 			continue
 		}
+
 		err := c.client.Delete(ctx, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}},
 			client.Preconditions{UID: &nc.UID, ResourceVersion: &nc.ResourceVersion})
 		switch {
@@ -87,5 +97,6 @@ func (c *Controller) deleteOrphans(ctx context.Context, now time.Time) error {
 			errs = append(errs, advise("delete nodeconfigs.evenkeel.dev/v1alpha1", err))
 		}
 	}
+
 	return errors.Join(errs...)
 }

@@ -81,8 +81,9 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	assert.That(t, got == fleet.MaxAhead, "after an assignment in a minute it is %s ahead", got)
 }
 
-// TestForgedRecordsMoveNoClock gives one of two nodes records that no controller can have written. The clock of the rollout stays, the
-// other node still soaks, and the state of the first one says what was ignored.
+// TestForgedRecordsMoveNoClock gives one of two nodes records that no
+// controller can have written. The clock of the rollout stays, the other node
+// still soaks, and the state of the first one says what was ignored.
 func TestForgedRecordsMoveNoClock(t *testing.T) {
 	future := metav1.NewTime(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))
 	source := func(edit func(*v1alpha1.RolloutReference)) *v1alpha1.NodeConfigSource {
@@ -90,6 +91,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 		if edit != nil {
 			edit(ref)
 		}
+
 		return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}, RolloutRef: ref}
 	}
 	for name, tt := range map[string]struct {
@@ -122,6 +124,7 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 			for _, number := range l.fleet.objectsOf(l.fleet.rollouts["r"].object).Assigned {
 				assert.That(t, number == 1, "a node was assigned revision %d", number)
 			}
+
 			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
 			wants.Invalid, wants.Target = "", v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}}
 			wants.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: 1}, Attempt: 1}
@@ -148,24 +151,29 @@ func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	if got := see(corev1.ConditionTrue, then.Add(-time.Hour)); !got.IsZero() {
 		t.Errorf("a node that is Ready went NotReady at %s", got)
 	}
+
 	now = then.Add(time.Minute)
 	for _, at := range []time.Time{then.AddDate(-10, 0, 0), then.AddDate(1000, 0, 0)} {
 		got := see(corev1.ConditionFalse, at)
 		assert.That(t, got.Equal(then.Add(time.Minute)), "it went NotReady at %s", got)
 		now = now.Add(time.Minute)
 	}
+
 	if got := see(corev1.ConditionUnknown, now); !got.Equal(then.Add(time.Minute)) {
 		t.Errorf("NotReady in another way it went so at %s", got)
 	}
+
 	see(corev1.ConditionTrue, now)
 	if got := see(corev1.ConditionFalse, then); !got.Equal(now) {
 		t.Errorf("again, it went NotReady at %s, want %s", got, now)
 	}
+
 	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionFalse: now, corev1.ConditionUnknown: then} { // as it is first seen
 		f.deleteNode("n")
 		got := see(status, then)
 		assert.That(t, got.Equal(want), "%s as it is first seen: it went NotReady at %s, want %s", status, got, want)
 	}
+
 	f.deleteNode("n")
 	if got := see(corev1.ConditionUnknown, now.Add(time.Hour)); !got.Equal(now) {
 		t.Errorf("Unknown in the future: it went NotReady at %s", got)
@@ -190,13 +198,15 @@ type model struct {
 	mark       string
 }
 
-// objects are what the API has of the node, with the times that it writes by its own clock.
+// objects are what the API has of the node, with the times that it writes by
+// its own clock.
 func (m *model) objects(clock func(time.Time) time.Time) (*corev1.Node, *v1alpha1.NodeConfig) {
 	at := func(t time.Time) metav1.Time { return metav1.NewTime(clock(t).Truncate(time.Second)) }
 	status := corev1.ConditionFalse
 	if m.ready {
 		status = corev1.ConditionTrue
 	}
+
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: m.name, CreationTimestamp: metav1.NewTime(then.Add(-time.Hour))},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: at(m.readyAt)}}},
@@ -221,6 +231,7 @@ func (m *model) objects(clock func(time.Time) time.Time) (*corev1.Node, *v1alpha
 	if m.ok == metav1.ConditionFalse {
 		nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "bad", Time: new(at(m.okAt))}}
 	}
+
 	return node, nc
 }
 
@@ -242,17 +253,21 @@ func (m *model) act(now time.Time, fails bool) {
 				m.trialAt = now
 			}
 		}
+
 		m.say(now, metav1.ConditionTrue)
 	}
+
 	if m.trialAt.IsZero() || now.Before(m.trialAt.Add(time.Minute)) {
 		return
 	}
+
 	m.trialAt = time.Time{}
 	if fails {
 		m.active = m.good
 		m.say(now, metav1.ConditionFalse)
 		return
 	}
+
 	m.good, m.goodAt = m.active, now
 }
 
@@ -269,6 +284,7 @@ func lead(now *time.Time, o *v1alpha1.NodeConfigRollout, all []*model, clock fun
 	l.fleet.setRollout(o)
 	l.see(all)
 	l.fleet.endOutage(time.Time{})
+
 	return l
 }
 
@@ -287,8 +303,9 @@ func (l *leader) plan(in rollout.Input) rollout.Result {
 	return rollout.Plan(in, l.nodes)
 }
 
-// TestNodeClocksDoNotChangePlans plays histories twice: with nodes whose clocks are right, and with nodes whose clocks are
-// hours off, go back, or are in another century. What is decided is the same.
+// TestNodeClocksDoNotChangePlans plays histories twice: with nodes whose clocks
+// are right, and with nodes whose clocks are hours off, go back, or are in
+// another century. What is decided is the same.
 func TestNodeClocksDoNotChangePlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := then
@@ -304,12 +321,14 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			case 3:
 				return then.Add(then.Sub(at)) // it goes backwards
 			}
+
 			return at
 		}
 		var all []*model
 		for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
 			all = append(all, &model{name: fmt.Sprintf("n%d", i), ready: true, readyAt: then.Add(-time.Hour), generation: 1, answered: 1, ok: metav1.ConditionTrue, okAt: then.Add(-time.Hour)})
 		}
+
 		o := &v1alpha1.NodeConfigRollout{
 			ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", CreationTimestamp: metav1.NewTime(then)},
 			Spec:       v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: int32(rapid.IntRange(0, 300).Draw(t, "soak"))},
@@ -319,6 +338,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 		if rapid.Bool().Draw(t, "rollback") {
 			o.Spec.FailurePolicy.Action = v1alpha1.FailureActionRollback
 		}
+
 		a, b := lead(&now, o, all, right), lead(&now, o, all, wrong)
 		target := v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: "s", Name: "r-1", UID: "u1", SHA256: "s1"}}
 		var retry *v1alpha1.RolloutRetry
@@ -342,11 +362,13 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			case 6: // another leader, which knows what is recorded
 				a, b = lead(&now, o, all, right), lead(&now, o, all, wrong)
 			}
+
 			for _, m := range all {
 				if rapid.IntRange(0, 3).Draw(t, "acts") > 0 {
 					m.act(now, rapid.IntRange(0, 5).Draw(t, "fails") == 0)
 				}
 			}
+
 			a.see(all)
 			b.see(all)
 			wants := fleet.Build(fleet.Objects{Rollout: o, Settings: fleet.DefaultSettings, Now: now})
@@ -355,6 +377,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Observations, y.Observations) || !reflect.DeepEqual(x.States, y.States) {
 				t.Fatalf("with right clocks %v, %+v, %+v; with wrong ones %v, %+v, %+v", x.States, x.Moves, x.Next, y.States, y.Moves, y.Next)
 			}
+
 			was = x.Next
 			for i, o := range x.Observations {
 				m := all[i]
@@ -363,11 +386,13 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 					m.mark = assert.Value(fleet.ObservationText(o))(t)
 				}
 			}
+
 			for _, move := range x.Moves {
 				m, spec := all[move.Node], specOf(&rollout.Node{}, move)
 				m.source, m.revoked = spec.ConfigSource, spec.Revoked
 				m.generation++
 			}
+
 			a.see(all)
 			b.see(all)
 			now = now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
@@ -375,7 +400,8 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 	})
 }
 
-// TestPlansContainNoTimeThatANodeWrote holds fleet.NodeOf to it, for every field that a node can write.
+// TestPlansContainNoTimeThatANodeWrote holds fleet.NodeOf to it, for every
+// field that a node can write.
 func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	m := &model{name: "n", ready: true, readyAt: then, generation: 1, answered: 1, ok: metav1.ConditionFalse, okAt: then, trialAt: then, goodAt: then,
 		good: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}, active: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}}
@@ -388,7 +414,8 @@ func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	assert.That(t, string(text) != string(again), "the two are the same, and prove nothing")
 }
 
-// TestAMoveReplacesOnlyTheSpecOfItsPlan changes a spec between the plan and the write, as kubectl evenkeel assign does.
+// TestAMoveReplacesOnlyTheSpecOfItsPlan changes a spec between the plan and the
+// write, as kubectl evenkeel assign does.
 func TestAMoveReplacesOnlyTheSpecOfItsPlan(t *testing.T) {
 	m := &model{name: "n", ready: true, generation: 1}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })

@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 )
 
-// collector provides the metrics that are computed from the fleet at each scrape. On a controller that does not lead, the
-// fleet is empty.
+// collector provides the metrics that are computed from the fleet at each
+// scrape. On a controller that does not lead, the fleet is empty.
 type collector struct {
 	fleet                    *cache
 	startupDeadline          time.Duration
@@ -59,6 +59,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for ok, n := range counts {
 		gauge(c.nodes, float64(n), ok.status, ok.reason)
 	}
+
 	all, overdueNodes := c.fleet.countStartup(c.startupDeadline)
 	gauge(c.startup, float64(all))
 	gauge(c.startupOverdue, float64(overdueNodes))
@@ -75,9 +76,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			needed[a] += l.Count
 		}
 	}
+
 	for a, n := range needed {
 		gauge(c.attention, float64(n), a.level, a.reason, a.rollout)
 	}
+
 	gauge(c.problems, float64(c.watchErrors.count()), "cannot see")
 	gauge(c.problems, float64(c.writeErrors.count()), "cannot write")
 }
@@ -88,12 +91,13 @@ type configOK struct{ status, reason string }
 // noAgent counts nodes on which no agent has reported.
 var noAgent = configOK{"None", "NoAgent"}
 
-// configOKOf returns the ConfigOK of a node. Nodes write it themselves: an unknown reason becomes "other", so that no node
-// can create time series.
+// configOKOf returns the ConfigOK of a node. Nodes write it themselves: an
+// unknown reason becomes "other", so that no node can create time series.
 func configOKOf(nc *v1alpha1.NodeConfig) configOK {
 	if nc == nil {
 		return noAgent
 	}
+
 	c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 	switch {
 	case c == nil:
@@ -101,5 +105,6 @@ func configOKOf(nc *v1alpha1.NodeConfig) configOK {
 	case !slices.Contains(v1alpha1.ConfigOKReasons, c.Reason):
 		return configOK{string(c.Status), "other"}
 	}
+
 	return configOK{string(c.Status), c.Reason}
 }

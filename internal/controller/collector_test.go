@@ -36,13 +36,16 @@ func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
 			c.Type = v1alpha1.ConditionConfigOK
 			nc.Status.Conditions = []metav1.Condition{*c}
 		}
+
 		f.setConfig(nc)
 	}
+
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}})
 	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "left"}}) // its Node has gone
 	for name, due := range map[string]time.Duration{"late": -3 * time.Second, "later": -time.Second, "soon": time.Second} {
 		f.rollouts[name] = &rolloutEntry{name: name, dueAt: now.Add(due)}
 	}
+
 	f.rollouts["idle"] = &rolloutEntry{name: "idle"}
 
 	counts, due, overdue := f.countNodes()
@@ -70,12 +73,15 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
 			nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
 		}
+
 		if i == 9 { // healthy, and too late
 			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
 		}
+
 		f.setNode(n)
 		f.setConfig(nc)
 	}
+
 	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "gone"}})
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	r.Spec.AllNodes, r.Spec.Frozen, r.Status.Phase = true, true, v1alpha1.RolloutRollingBack
@@ -93,6 +99,7 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 			}
 		}
 	}
+
 	want := []string{"problem NodesFailed  1", "problem NodesNotReady  5", "problem RevisionSuspected workers 5", "problem RolloutsRollingBackFrozen  1"}
 	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
 }

@@ -46,10 +46,12 @@ type Options struct {
 	NodeName  string // of the node that the controller runs on: it is updated last
 	Version   string // of the program, for the Lease and a metric
 	Commit    string // of the program, for the metric
-	// AgentTimeout and NotReadyGrace are those of fleet.DefaultSettings if they are 0.
+	// AgentTimeout and NotReadyGrace are those of fleet.DefaultSettings if they
+	// are 0.
 	AgentTimeout, NotReadyGrace time.Duration
 	Writers                     int // parallel writes; 0: DefaultWriters
-	// Maintenance are keys of taints and types of Node conditions, besides the usual ones, that announce maintenance of a node.
+	// Maintenance are keys of taints and types of Node conditions, besides the
+	// usual ones, that announce maintenance of a node.
 	Maintenance []string
 	Startup     StartupTaint
 	Tick        time.Duration // from a change to the step; 0: DefaultTick
@@ -89,7 +91,8 @@ type Controller struct {
 	notifier *notify.Notifier
 	election *election   // nil: the controller does not wait for the Lease
 	silent   func() bool // reports whether the API server has not answered for a while
-	// formerRenewal returns when an earlier leader renewed the Lease last; zero: not known.
+	// formerRenewal returns when an earlier leader renewed the Lease last;
+	// zero: not known.
 	formerRenewal func() time.Time
 	term          int64 // of this leader; 0: without an election
 
@@ -118,8 +121,8 @@ type Controller struct {
 	preflightWritten time.Time // when the status of a NodeConfigPreflight was last written; of the loop
 }
 
-// New returns a controller and makes no request yet. It fails if the options are invalid, an address is in use, or no client
-// can be made from config.
+// New returns a controller and makes no request yet. It fails if the options
+// are invalid, an address is in use, or no client can be made from config.
 func New(config *rest.Config, o Options) (*Controller, error) {
 	o.Namespace = cmp.Or(o.Namespace, v1alpha1.SystemNamespace)
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
@@ -142,12 +145,14 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+
 	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {
 		return nil, err
 	}
 	if c.measurements.servers, err = gate.New(o.PrometheusServers, rollout.GateTimeout); err != nil {
 		return nil, err
 	}
+
 	c.settings.PrometheusServers = c.measurements.servers.Names()
 	c.metrics.expectEvaluations(c.settings.PrometheusServers)
 	c.measurements.metrics = c.metrics
@@ -156,18 +161,22 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		authorizationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
+
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // no limit: the number of writers and the API server limit the requests
-	// The election has its own connections, so that load does not lose the Lease.
+	// The election has its own connections, so that load does not lose the
+	// Lease.
 	election := rest.CopyConfig(config)
 	election.QPS, election.Burst = 5, 10
 	if election.Dial == nil {
 		election.Dial = (&net.Dialer{Timeout: renew / 2, KeepAlive: lease}).DialContext
 	}
+
 	lock, err := newElection(election, o.Namespace, o.Version, lease, renew)
 	if err != nil {
 		return nil, err
 	}
+
 	options := manager.Options{
 		Scheme: scheme, MapperProvider: mapper, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElectionID:              v1alpha1.ControllerLease, // the name of its metric
@@ -178,6 +187,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		options.Metrics.SecureServing, options.Metrics.FilterProvider = true, filters.WithAuthenticationAndAuthorization
 		options.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
+
 	lock.back = func(from time.Duration) {
 		c.fleet.endOutage(c.fleet.now().Add(-from))
 	}
@@ -186,9 +196,11 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		c.election = lock
 		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, lock
 	}
+
 	if c.manager, err = manager.New(config, options); err != nil {
 		return nil, fmt.Errorf("make a manager: %w", err)
 	}
+
 	//lint:ignore SA1019 the elector takes no other recorder yet
 	lock.lease.LockConfig.EventRecorder = c.manager.GetEventRecorderFor(lock.Identity()) //nolint:staticcheck // as above
 	if !o.LeaderElection {
@@ -199,15 +211,19 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 			return nil, fmt.Errorf("add the renewal of the Lease: %w", err)
 		}
 	}
+
 	c.recorder = c.manager.GetEventRecorder("evenkeel-controller")
 	if err := c.connect(config, scheme); err != nil {
 		return nil, err
 	}
+
 	c.sources = newTemplateSources(c.watching, c.fleet.scheduleAll)
+
 	return c, errors.Join(c.manager.Add(manager.RunnableFunc(c.lead)), c.serveProbes(o.ProbeAddress))
 }
 
-// connect makes the clients for writes, for drains, for the API server's time, and for watches.
+// connect makes the clients for writes, for drains, for the API server's time,
+// and for watches.
 func (c *Controller) connect(config *rest.Config, scheme *runtime.Scheme) error {
 	writing := rest.CopyConfig(config)
 	writing.Timeout = writeTimeout
@@ -215,6 +231,7 @@ func (c *Controller) connect(config *rest.Config, scheme *runtime.Scheme) error 
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
+
 	c.config = writing
 	if c.kubernetes, err = kubernetes.NewForConfig(writing); err != nil {
 		return fmt.Errorf("make a client for drains: %w", err)
@@ -222,23 +239,28 @@ func (c *Controller) connect(config *rest.Config, scheme *runtime.Scheme) error 
 	if c.http, err = rest.HTTPClientFor(writing); err != nil {
 		return fmt.Errorf("make a client for the time: %w", err)
 	}
+
 	c.client = client.WithFieldValidation(direct, metav1.FieldValidationStrict)
 	if c.watching, err = client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: c.manager.GetRESTMapper()}); err != nil {
 		return fmt.Errorf("make a watch client: %w", err)
 	}
+
 	return nil
 }
 
-// serveProbes serves /healthz, which says that the controller runs, and /readyz, which lists the problems that keep it from working.
-// The manager's own server withholds them.
+// serveProbes serves /healthz, which says that the controller runs, and
+// /readyz, which lists the problems that keep it from working. The manager's
+// own server withholds them.
 func (c *Controller) serveProbes(address string) error {
 	if address == "0" {
 		return nil
 	}
+
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
+
 	return c.manager.Add(&manager.Server{Name: "probes", Listener: listener,
 		Server: &http.Server{Handler: c.probes(), ReadHeaderTimeout: time.Minute}})
 }
@@ -252,18 +274,22 @@ func (c *Controller) probes() http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
+
 		fmt.Fprintln(w, "ok")
 	})
+
 	return mux
 }
 
-// newProblems returns an empty set of problems. Each change is logged: message with the subject as this attribute.
+// newProblems returns an empty set of problems. Each change is logged: message
+// with the subject as this attribute.
 func (c *Controller) newProblems(message, attribute string, solved func(subject string)) *problems {
 	return &problems{errs: map[string]error{}, changed: func(subject string, err error) {
 		if err != nil {
 			c.log.Error(message+"; retrying", attribute, subject, "err", err)
 			return
 		}
+
 		c.log.Info("problem solved", attribute, subject)
 		solved(subject)
 	}}
@@ -272,20 +298,23 @@ func (c *Controller) newProblems(message, attribute string, solved func(subject 
 // ready returns the problems that keep the controller from working.
 func (c *Controller) ready() error { return errors.Join(c.watchErrors.err(), c.writeErrors.err()) }
 
-// leaseLabels are the labels of the Lease. A version that is not a valid label value is left out: it must not prevent the
-// election.
+// leaseLabels are the labels of the Lease. A version that is not a valid label
+// value is left out: it must not prevent the election.
 func leaseLabels(version string) map[string]string {
 	if len(validation.IsValidLabelValue(version)) > 0 {
 		version = ""
 	}
+
 	return map[string]string{v1alpha1.LabelVersion: version}
 }
 
-// Run runs the controller until ctx ends. It returns an error if the controller loses its Lease.
+// Run runs the controller until ctx ends. It returns an error if the controller
+// loses its Lease.
 func (c *Controller) Run(ctx context.Context) error { return c.manager.Start(ctx) }
 
-// mapper maps the kinds that the controller reads without asking the API server: the controller also starts while the API
-// server does not answer or lacks a CRD. The watches report that.
+// mapper maps the kinds that the controller reads without asking the API
+// server: the controller also starts while the API server does not answer or
+// lacks a CRD. The watches report that.
 func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfig"), meta.RESTScopeRoot)
@@ -297,14 +326,17 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Event"), meta.RESTScopeNamespace)
 	m.Add(policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), meta.RESTScopeNamespace)
 	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
+
 	return m, nil
 }
 
-// lead runs the leader. Only the leader watches, so that what it sees is newer than everything that earlier leaders wrote.
+// lead runs the leader. Only the leader watches, so that what it sees is newer
+// than everything that earlier leaders wrote.
 func (c *Controller) lead(ctx context.Context) error {
 	if c.election == nil {
 		return c.work(ctx)
 	}
+
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	ended := make(chan error, 1)
@@ -325,10 +357,12 @@ func (c *Controller) work(ctx context.Context) error {
 	if !c.setClock(ctx) {
 		return nil // told to stop
 	}
+
 	var ok bool
 	if c.term, ok = c.claimTerm(ctx); !ok {
 		return nil // told to stop
 	}
+
 	watching, end := context.WithCancel(ctx)
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -345,8 +379,10 @@ func (c *Controller) work(ctx context.Context) error {
 		case <-c.watches.changed:
 		}
 	}
+
 	c.log.Info("all watches are synced")
 	c.fleet.firstView(c.formerRenewal())
 	c.loop(ctx)
+
 	return nil
 }

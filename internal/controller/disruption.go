@@ -25,10 +25,12 @@ import (
 )
 
 const (
-	// permissionInterval is the time between two questions about the controller's own permissions, deniedInterval if one is missing.
+	// permissionInterval is the time between two questions about the
+	// controller's own permissions, deniedInterval if one is missing.
 	permissionInterval = time.Minute
 	deniedInterval     = 10 * time.Second
-	// readPage and maxPages limit how many pods of one node, and how many PodDisruptionBudgets, are read.
+	// readPage and maxPages limit how many pods of one node, and how many
+	// PodDisruptionBudgets, are read.
 	readPage = 500
 	maxPages = 20
 	// readers is how many nodes are read at a time.
@@ -39,7 +41,8 @@ const (
 	disruptionsKept = time.Hour
 )
 
-// permission is an additional permission of the controller, as it was last asked for. Only the goroutine that runs loop uses it.
+// permission is an additional permission of the controller, as it was last
+// asked for. Only the goroutine that runs loop uses it.
 type permission struct {
 	may   bool
 	asked time.Time // zero: never
@@ -51,29 +54,35 @@ func (p *permission) check(now time.Time, ask func() (bool, error)) (bool, error
 	if p.may {
 		interval = permissionInterval
 	}
+
 	if p.asked.IsZero() || now.Sub(p.asked) >= interval {
 		may, err := ask()
 		if err != nil {
 			return false, err
 		}
+
 		*p = permission{may, now}
 	}
+
 	return p.may, nil
 }
 
-// disruptions is what was read for one rollout about pods and their PodDisruptionBudgets. Pods are not kept.
+// disruptions is what was read for one rollout about pods and their
+// PodDisruptionBudgets. Pods are not kept.
 type disruptions struct {
 	budgets rollout.Budgets
 	nodes   map[string]*rollout.Disruptions
 	static  map[string]*rollout.StaticPods
 }
 
-// mayReadPods reports whether the controller may list pods and PodDisruptionBudgets. It asks only while a rollout needs that.
+// mayReadPods reports whether the controller may list pods and
+// PodDisruptionBudgets. It asks only while a rollout needs that.
 func (c *Controller) mayReadPods(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (bool, error) {
 	asked := o.Spec.Strategy.RespectDisruptionBudgets
 	if asked != nil && !*asked || asked == nil && !c.fleet.disrupts(r) {
 		return false, nil
 	}
+
 	return c.readPods.check(c.fleet.now(), func() (bool, error) {
 		pods, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
 		budgets, err2 := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Group: policyv1.GroupName, Resource: "poddisruptionbudgets"})
@@ -89,6 +98,7 @@ func (c *Controller) may(ctx context.Context, what authorizationv1.ResourceAttri
 	} else if err != nil {
 		return false, fmt.Errorf("ask whether the controller may %s %s: %w", what.Verb, what.Resource, err)
 	}
+
 	return review.Status.Allowed, nil
 }
 
@@ -101,11 +111,12 @@ func (f *cache) disrupts(r *rolloutEntry) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
-// planWithBudgets plans, and reads what the plan asks for about static pods, pods and PodDisruptionBudgets. It reports whether the plan
-// asks for more.
+// planWithBudgets plans, and reads what the plan asks for about static pods,
+// pods and PodDisruptionBudgets. It reports whether the plan asks for more.
 func (c *Controller) planWithBudgets(ctx context.Context, r *rolloutEntry, in *planInput) (result *rollout.Result, more bool) {
 	c.addDisruptions(r, in)
 	result = c.plan(in)
@@ -115,9 +126,11 @@ func (c *Controller) planWithBudgets(ctx context.Context, r *rolloutEntry, in *p
 	if result.ReadBudgets {
 		c.readDisruptions(ctx, r, in, result.Inspect)
 	}
+
 	c.readStaticPods(ctx, r, in.Now, result.ReadStatic)
 	c.addDisruptions(r, in)
 	result = c.plan(in)
+
 	return result, result.ReadBudgets || len(result.ReadStatic) > 0
 }
 
@@ -131,12 +144,14 @@ func (c *Controller) addDisruptions(r *rolloutEntry, in *planInput) {
 			}
 		}
 	}
+
 	for i := range in.nodes {
 		in.nodes[i].Disruptions = r.disruptions.nodes[in.nodes[i].Name]
 	}
 }
 
-// readDisruptions reads the PodDisruptionBudgets, and the pods of some nodes of the plan.
+// readDisruptions reads the PodDisruptionBudgets, and the pods of some nodes of
+// the plan.
 func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *planInput, nodes []int) {
 	now, d := in.Now, &r.disruptions
 	budgets, err := c.readBudgets(ctx)
@@ -145,6 +160,7 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 		d.budgets = rollout.Budgets{Time: now, Error: printable.Cut(err.Error(), maxReadError)}
 		return
 	}
+
 	d.budgets = rollout.Budgets{Time: now, Allowed: fleet.AllowedBy(budgets)}
 	read := make([]*rollout.Disruptions, len(nodes))
 	workqueue.ParallelizeUntil(ctx, readers, len(nodes), func(k int) {
@@ -154,11 +170,13 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 			c.log.Warn("cannot read the pods of a node", "rollout", r.name, "node", name, "err", err)
 			found.Error = printable.Cut(err.Error(), maxReadError)
 		}
+
 		read[k] = found
 	})
 	if d.nodes == nil {
 		d.nodes = map[string]*rollout.Disruptions{}
 	}
+
 	maps.DeleteFunc(d.nodes, func(_ string, was *rollout.Disruptions) bool { return now.Sub(was.Time) > disruptionsKept })
 	for k, i := range nodes {
 		if read[k] != nil { // not told to stop
@@ -167,8 +185,8 @@ func (c *Controller) readDisruptions(ctx context.Context, r *rolloutEntry, in *p
 	}
 }
 
-// readStaticPods reads the static pods of control planes, which are in kube-system. Without the right to list pods there, they do not
-// matter.
+// readStaticPods reads the static pods of control planes, which are in
+// kube-system. Without the right to list pods there, they do not matter.
 func (c *Controller) readStaticPods(ctx context.Context, r *rolloutEntry, now time.Time, nodes []string) {
 	for _, name := range nodes {
 		pods, err := c.podsOf(ctx, name, metav1.NamespaceSystem)
@@ -177,9 +195,11 @@ func (c *Controller) readStaticPods(ctx context.Context, r *rolloutEntry, now ti
 			c.log.Warn("cannot read the static pods of a control plane", "rollout", r.name, "node", name, "err", err)
 			found.Error = printable.Cut(err.Error(), maxReadError)
 		}
+
 		if r.disruptions.static == nil {
 			r.disruptions.static = map[string]*rollout.StaticPods{}
 		}
+
 		r.disruptions.static[name] = found
 	}
 }
@@ -195,16 +215,19 @@ func (c *Controller) readBudgets(ctx context.Context) (budgets []policyv1.PodDis
 	return budgets, err
 }
 
-// podsAt reads the pods of a node, and counts those that a restart of the kubelet makes unready, by PodDisruptionBudget.
+// podsAt reads the pods of a node, and counts those that a restart of the
+// kubelet makes unready, by PodDisruptionBudget.
 func (c *Controller) podsAt(ctx context.Context, name string, budgets []policyv1.PodDisruptionBudget) (map[string]int, error) {
 	known := c.fleet.pair(name)
 	if known.Node == nil || known.Config == nil {
 		return nil, fmt.Errorf("node %s or its NodeConfig is gone", name)
 	}
+
 	pods, err := c.podsOf(ctx, name, metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
+
 	return fleet.DisruptedPods(known.Node, known.Config, pods, budgets), nil
 }
 
@@ -231,5 +254,6 @@ func (c *Controller) readPages(ctx context.Context, what string, read func(...cl
 			return nil
 		}
 	}
+
 	return fmt.Errorf("list %s: there are more than %d", what, readPage*maxPages)
 }

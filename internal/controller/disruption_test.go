@@ -57,10 +57,12 @@ func (a *podAPI) List(_ context.Context, list client.ObjectList, opts ...client.
 		list.Items = a.budgets
 		return a.refused["budgets"]
 	}
+
 	return errors.New("no such kind")
 }
 
-// disruptionWorld returns a controller that sees one old kubelet, a rollout that selects it, and the input of its plan.
+// disruptionWorld returns a controller that sees one old kubelet, a rollout
+// that selects it, and the input of its plan.
 func disruptionWorld(t *testing.T, api *podAPI) (*Controller, *rolloutEntry, *planInput) {
 	t.Helper()
 	c := &Controller{fleet: newCache("", time.Second), client: api, log: slog.New(slog.DiscardHandler)}
@@ -69,6 +71,7 @@ func disruptionWorld(t *testing.T, api *podAPI) (*Controller, *rolloutEntry, *pl
 	c.fleet.setNode(node)
 	c.fleet.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	r := &rolloutEntry{name: "r", nodes: c.fleet.nodes}
+
 	return c, r, &planInput{nodes: []rollout.Node{{Name: "n", Disrupts: true}}, Input: rollout.Input{Now: time.Now()}}
 }
 
@@ -80,6 +83,7 @@ func readyPods(n int) (pods []corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		pods = append(pods, p)
 	}
+
 	return pods
 }
 
@@ -99,6 +103,7 @@ func TestPodsOfANodeAreCountedOverAllPages(t *testing.T) {
 	if got := in.nodes[0].Disruptions; got == nil || got.Error != "" || !maps.Equal(got.Pods, map[string]int{"shop/web": 4}) {
 		t.Errorf("the node disrupts %+v", got)
 	}
+
 	assert.That(t, in.Budgets.Allowed["shop/web"] == 3 && in.Budgets.Error == "", "the budgets are %+v", in.Budgets)
 	want := []string{"budgets", "pods spec.nodeName=n ", "pods spec.nodeName=n 2nd"}
 	assert.That(t, slices.Equal(api.lists, want), "it read %q, want %q", api.lists, want)
@@ -114,19 +119,23 @@ func TestWhatCannotBeReadIsReportedToThePlan(t *testing.T) {
 		if d := in.nodes[0].Disruptions; d != nil {
 			node = d.Error
 		}
+
 		return node, in.Budgets.Error
 	}
 	if node, budgets := read(); node != "list pods: there are more than 10000" || budgets != "" {
 		t.Errorf("an endless list: %q, %q", node, budgets)
 	}
+
 	api.refused = map[string]error{"pods": forbidden}
 	if node, budgets := read(); !strings.HasPrefix(node, "list pods: pods is forbidden") || len(node) != maxReadError || budgets != "" {
 		t.Errorf("forbidden pods: %q, %q", node, budgets)
 	}
+
 	api.refused = map[string]error{"budgets": forbidden}
 	if _, budgets := read(); !strings.HasPrefix(budgets, "list PodDisruptionBudgets: ") {
 		t.Errorf("forbidden budgets: %q", budgets)
 	}
+
 	c.fleet.deleteConfig("n", "")
 	api.refused = nil
 	if node, _ := read(); node != "node n or its NodeConfig is gone" {
@@ -145,6 +154,7 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 		o := &v1alpha1.NodeConfigRollout{}
 		o.Spec.Strategy.RespectDisruptionBudgets = respect
 		may = assert.Value(c.mayReadPods(t.Context(), r, o))(t)
+
 		return may, len(api.lists)
 	}
 	say := func(may bool, questions int) string { return fmt.Sprint(may, questions) }
@@ -166,6 +176,7 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 		api.denied = tt.denied
 		assert.Equal(t, say(asked(tt.respect)), tt.want, tt.what)
 	}
+
 	now = now.Add(permissionInterval)
 	api.refused = map[string]error{"reviews": errors.New("down")}
 	assert.ErrorHas(t, assert.Err(c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{})),
@@ -174,6 +185,7 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 	if may, err := c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || may {
 		t.Errorf("without the right to ask: %v, %v", may, err)
 	}
+
 	r.nodes = nil // no node on which a restart makes pods unready
 	if may, err := c.mayReadPods(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || may {
 		t.Errorf("nothing to respect: %v, %v", may, err)

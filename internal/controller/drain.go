@@ -13,15 +13,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// A drain has no state in the controller: the Node's taint says that the node is being drained, by which rollout, and since when.
-// The status of the rollout is written before the taint, so no node has the taint without a status that says so. The next leader
-// reads the taints and continues.
+// A drain has no state in the controller: the Node's taint says that the node
+// is being drained, by which rollout, and since when. The status of the rollout
+// is written before the taint, so no node has the taint without a status that
+// says so. The next leader reads the taints and continues.
 
 // passTimeout is for one eviction pass.
 const passTimeout = 30 * time.Second
 
-// drain writes the taints that a plan decided, and begins the eviction passes that are due. An eviction pass runs beside the loop:
-// its result makes the rollout due.
+// drain writes the taints that a plan decided, and begins the eviction passes
+// that are due. An eviction pass runs beside the loop: its result makes the
+// rollout due.
 func (c *Controller) drain(ctx context.Context, in *planInput, result *rollout.Result) error {
 	err := c.forEachParallel(ctx, len(result.Taints), func(i int) error {
 		taint := &result.Taints[i]
@@ -30,16 +32,19 @@ func (c *Controller) drain(ctx context.Context, in *planInput, result *rollout.R
 	if err != nil {
 		return err
 	}
+
 	if result.HandOver != "" && c.election != nil {
 		c.log.Info("handing over to another controller: the node of this one is being drained", "node", result.HandOver)
 		return c.election.stop(fmt.Errorf("node %s, on which this controller runs, is being drained", result.HandOver))
 	}
+
 	options := *in.Spec.Strategy.DrainOptions
 	for _, i := range result.Evict {
 		name := in.nodes[i].Name
 		if !c.fleet.beginPass(name, func(*nodeEntry) bool { return true }) {
 			continue
 		}
+
 		began := c.fleet.now()
 		c.passes.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, passTimeout)
@@ -50,11 +55,13 @@ func (c *Controller) drain(ctx context.Context, in *planInput, result *rollout.R
 			} else {
 				report = drain.Pass(ctx, c.kubernetes, name, options)
 			}
+
 			report.Time = began
 			c.log.Debug("eviction pass", "node", name, "left", report.Left, "waiting", report.Waiting, "refused", report.Refused)
 			c.fleet.endPass(name, func(n *nodeEntry) { n.drainReport = &report })
 		})
 	}
+
 	return nil
 }
 
@@ -63,6 +70,7 @@ func (c *Controller) writeTaint(ctx context.Context, name string, d rollout.Drai
 	if err := c.stillLeads(); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // a write that has begun is finished
 	defer cancel()
 	node, err := drain.Write(ctx, c.kubernetes, name, d)
@@ -70,10 +78,12 @@ func (c *Controller) writeTaint(ctx context.Context, name string, d rollout.Drai
 		c.metrics.wrote("node", "error")
 		return advise("patch nodes/v1", err)
 	}
+
 	c.metrics.wrote("node", "ok")
 	if node != nil { // the next plan must know the taint, even if the watch is late
 		c.fleet.setNode(node)
 	}
+
 	return nil
 }
 
@@ -82,11 +92,14 @@ func (c *Controller) stillLeads() error {
 	if c.election == nil {
 		return nil
 	}
+
 	_, err := c.election.leads()
+
 	return err
 }
 
-// releaseOrphans removes the taints of drains whose rollout does not exist any more or does not select the node.
+// releaseOrphans removes the taints of drains whose rollout does not exist any
+// more or does not select the node.
 func (c *Controller) releaseOrphans(ctx context.Context) error {
 	var errs []error
 	for _, name := range c.fleet.orphanedDrains() {
@@ -94,7 +107,9 @@ func (c *Controller) releaseOrphans(ctx context.Context) error {
 		if err == nil {
 			c.log.Info("removed the taint of a drain whose rollout does not have the node any more", "node", name)
 		}
+
 		errs = append(errs, err)
 	}
+
 	return errors.Join(errs...)
 }

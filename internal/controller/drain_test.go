@@ -50,11 +50,13 @@ func (c *crash) wrap(next http.RoundTripper) http.RoundTripper {
 		if c.is.Load() {
 			return nil, errCrashed
 		}
+
 		write := r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases") &&
 			!strings.Contains(r.URL.Path, "accessreviews")
 		if !write || c.writes.Add(1) != c.at {
 			return next.RoundTrip(r)
 		}
+
 		if !c.before {
 			answer, err := next.RoundTrip(r)
 			if err == nil {
@@ -64,8 +66,10 @@ func (c *crash) wrap(next http.RoundTripper) http.RoundTripper {
 				return nil, err
 			}
 		}
+
 		c.is.Store(true)
 		close(c.dead)
+
 		return nil, errCrashed
 	})
 }
@@ -94,13 +98,16 @@ func TestAControllerThatEndsAtAnyWriteOfADrainLeavesNoTaintWithoutAStatus(t *tes
 					if len(st.DrainingNodes) > 0 {
 						return fmt.Errorf("the status lists %+v", st.DrainingNodes)
 					}
+
 					d := drainOf(t, name)
+
 					return assert.Unless(d == (rollout.Drain{}), "the node is drained: %+v", d)
 				}
 				eventually(t, func() error {
 					if k.is.Load() {
 						return nil
 					}
+
 					return done()
 				})
 				crashes = crashes || k.is.Load()
@@ -111,14 +118,17 @@ func TestAControllerThatEndsAtAnyWriteOfADrainLeavesNoTaintWithoutAStatus(t *tes
 						t.Errorf("the node has the taint, and the status lists %+v", st.DrainingNodes)
 					}
 				}
+
 				start(t, own())
 				eventually(t, done)
 			})
 		}
+
 		if t.Failed() || !crashes {
 			break // there are no more writes
 		}
 	}
+
 	if tainted < 4 { // at least before and after the assignment, and before the taint is removed
 		t.Errorf("only %d controllers ended while the node had the taint", tainted)
 	}
@@ -139,6 +149,7 @@ func TestALeaderHandsOverBeforeItsOwnNodeIsDrained(t *testing.T) {
 	case <-time.After(within):
 		t.Fatal("it continues to lead")
 	}
+
 	d := drainOf(t, "own")
 	assert.Must(t, d.HandedOver, "the Node records %+v", d)
 	st := rolloutNamed(t, "own").Status
@@ -167,6 +178,7 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 		n.Spec.Taints = append(n.Spec.Taints, taint)
 		assert.NoError(t, admin.Update(t.Context(), n))
 	}
+
 	eventually(t, func() error {
 		c.cleanUp(t.Context(), time.Now())
 		for _, name := range []string{"left", "unreadable"} {
@@ -174,6 +186,7 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 				return fmt.Errorf("%s records %+v", name, d)
 			}
 		}
+
 		return nil
 	})
 	n := &corev1.Node{}
@@ -183,10 +196,12 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 			return
 		}
 	}
+
 	t.Errorf("the taints of other are %+v", n.Spec.Taints)
 }
 
-// TestTheNextPlanKnowsATaintBeforeTheWatch prevents that another node is drained in addition.
+// TestTheNextPlanKnowsATaintBeforeTheWatch prevents that another node is
+// drained in addition.
 func TestTheNextPlanKnowsATaintBeforeTheWatch(t *testing.T) {
 	world(t)
 	grant(t, "drain")

@@ -23,11 +23,13 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// errNotLeader means that another controller leads, or may have led in the meantime.
+// errNotLeader means that another controller leads, or may have led in the
+// meantime.
 var errNotLeader = errors.New("this controller is no longer the leader")
 
-// election wraps the Lease lock of client-go's elector. It knows the term in which this controller leads, and ends it as soon
-// as the Lease names another holder: the elector itself continues until its renew deadline.
+// election wraps the Lease lock of client-go's elector. It knows the term in
+// which this controller leads, and ends it as soon as the Lease names another
+// holder: the elector itself continues until its renew deadline.
 type election struct {
 	resourcelock.Interface
 	lease    *resourcelock.LeaseLock // the wrapped lock
@@ -53,21 +55,25 @@ func newElection(config *rest.Config, namespace, version string, duration, renew
 	if err != nil {
 		return nil, fmt.Errorf("read the host name: %w", err)
 	}
+
 	config = rest.AddUserAgent(config, "leader-election")
 	config.Timeout = max(renew/2, time.Second) // one request that hangs must not lose the Lease
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Lease: %w", err)
 	}
+
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ControllerLease}, Client: client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, Labels: leaseLabels(version),
 	}
+
 	return &election{Interface: lock, lease: lock, duration: duration, lost: make(chan struct{})}, nil
 }
 
-// silence is how long the API server may be silent: a watch does not show that it hangs. Requests for the Lease are sent at intervals
-// of up to 4.4 fifteenths of its duration.
+// silence is how long the API server may be silent: a watch does not show that
+// it hangs. Requests for the Lease are sent at intervals of up to 4.4
+// fifteenths of its duration.
 func (e *election) silence() time.Duration { return max(5*time.Second, e.duration/3) }
 
 // silent reports whether the API server has answered before, and is silent now.
@@ -77,18 +83,21 @@ func (e *election) silent() bool {
 	return !e.answered.IsZero() && time.Since(e.answered) > e.silence()
 }
 
-// formerRenewal returns when another controller renewed the Lease last; zero: not known.
+// formerRenewal returns when another controller renewed the Lease last; zero:
+// not known.
 func (e *election) formerRenewal() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.former
 }
 
-// noteAnswer notes that the API server has answered a request for the Lease, unless the error says that it has not.
+// noteAnswer notes that the API server has answered a request for the Lease,
+// unless the error says that it has not.
 func (e *election) noteAnswer(err error) {
 	if s := apierrors.APIStatus(nil); err != nil && (!errors.As(err, &s) || s.Status().Code >= http.StatusTooManyRequests) {
 		return
 	}
+
 	e.mu.Lock()
 	was := e.answered
 	e.answered = time.Now()
@@ -113,6 +122,7 @@ func (e *election) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 			_ = e.end(fmt.Errorf("the Lease names %q", e.holder)) // read by leads
 		}
 	}
+
 	return r, raw, err
 }
 
@@ -129,6 +139,7 @@ func (e *election) Update(ctx context.Context, r resourcelock.LeaderElectionReco
 	if foreign { // the elector would release the Lease of another holder
 		return errNotLeader
 	}
+
 	return e.write(r, func(r resourcelock.LeaderElectionRecord) error { return e.Interface.Update(ctx, r) })
 }
 
@@ -140,6 +151,7 @@ func (e *election) write(r resourcelock.LeaderElectionRecord, do func(resourcelo
 	if err != nil {
 		return err
 	}
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.holder = r.HolderIdentity
@@ -151,6 +163,7 @@ func (e *election) write(r resourcelock.LeaderElectionRecord, do func(resourcelo
 	default:
 		e.term, e.renewed = term, began
 	}
+
 	return nil
 }
 
@@ -160,6 +173,7 @@ func (e *election) end(cause error) error {
 		e.cause = fmt.Errorf("%w: %w", errNotLeader, cause)
 		close(e.lost)
 	}
+
 	return e.cause
 }
 
@@ -170,8 +184,10 @@ func (e *election) stop(cause error) error {
 	return e.end(cause)
 }
 
-// leads returns the term in which this controller leads. It fails if the controller does not lead, or has not renewed the
-// Lease for its whole duration. The latter detects a process that was suspended, unless its whole machine was.
+// leads returns the term in which this controller leads. It fails if the
+// controller does not lead, or has not renewed the Lease for its whole
+// duration. The latter detects a process that was suspended, unless its whole
+// machine was.
 func (e *election) leads() (int64, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -183,11 +199,13 @@ func (e *election) leads() (int64, error) {
 	case time.Since(e.renewed) > e.duration:
 		return 0, fmt.Errorf("%w: the Lease was not renewed for %s", errNotLeader, time.Since(e.renewed).Round(time.Second))
 	}
+
 	return e.term, nil
 }
 
-// renewWhileFree holds the Lease while no other controller does, for a controller that does not wait for it: other
-// controllers then wait, and users see the controller. It returns when ctx ends.
+// renewWhileFree holds the Lease while no other controller does, for a
+// controller that does not wait for it: other controllers then wait, and users
+// see the controller. It returns when ctx ends.
 func (e *election) renewWhileFree(ctx context.Context, config leaderelection.LeaderElectionConfig) error {
 	config.Lock, config.Name, config.ReleaseOnCancel = e, v1alpha1.ControllerLease, true
 	config.Callbacks = leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
@@ -196,7 +214,9 @@ func (e *election) renewWhileFree(ctx context.Context, config leaderelection.Lea
 		if err != nil {
 			return fmt.Errorf("make an elector: %w", err)
 		}
+
 		elector.Run(ctx)
 	}
+
 	return nil
 }

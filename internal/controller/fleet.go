@@ -18,10 +18,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// cache is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
-// concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from
-// a watch or from the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped
-// when they are added. They are shared and never changed.
+// cache is the controller's memory of nodes, NodeConfigs, rollouts and
+// revisions. All its methods may be called concurrently; only this file,
+// fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest
+// version of each object, from a watch or from the answer to one of the
+// controller's own writes, so that a late watch does not undo a write. Objects
+// are stripped when they are added. They are shared and never changed.
 type cache struct {
 	mu   sync.Mutex
 	now  func() time.Time
@@ -50,9 +52,11 @@ type nodeEntry struct {
 	node     *corev1.Node         // nil: there is none
 	config   *v1alpha1.NodeConfig // nil: there is none
 	observed rollout.Node         // derived from both
-	// wentNotReady is when the Node was last seen to become NotReady; zero: never.
+	// wentNotReady is when the Node was last seen to become NotReady; zero:
+	// never.
 	wentNotReady time.Time
-	// maintenanceSince is when maintenance of the node was first seen; zero: there is none.
+	// maintenanceSince is when maintenance of the node was first seen; zero:
+	// there is none.
 	maintenanceSince time.Time
 	settledAt        time.Time            // when it was last seen to become settled, as a control plane
 	drainReport      *rollout.DrainReport // of the last eviction pass of this leader
@@ -61,14 +65,17 @@ type nodeEntry struct {
 	probed           time.Time            // when that pass ended
 	claims           []rollout.Claim      // of the rollouts that select the node
 	holder           string               // the one among them that has the node
-	// startup is what the last plan of the rollout startupOf has for the node, if the node has the startup taint.
+	// startup is what the last plan of the rollout startupOf has for the node,
+	// if the node has the startup taint.
 	startup   rollout.StartupState
 	startupOf string
-	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
+	// uncertainUntil is until when a write whose outcome is unknown may still
+	// take effect; zero: there is none.
 	uncertainUntil time.Time
 }
 
-// rolloutEntry is one rollout. Fields below "of the loop" are used only by the goroutine that runs Controller.loop.
+// rolloutEntry is one rollout. Fields below "of the loop" are used only by the
+// goroutine that runs Controller.loop.
 type rolloutEntry struct {
 	name      string
 	object    *v1alpha1.NodeConfigRollout
@@ -76,10 +83,12 @@ type rolloutEntry struct {
 	nodes     map[string]*nodeEntry // that the rollout selects
 	dueAt     time.Time             // of the next step; zero: none is due
 	notBefore time.Time             // no step before this time, after a failure
-	// clockOffset is how far the newest time recorded for the rollout was ahead of the clock when this leader started. It is
-	// added to the clock, so that the rollout's time never goes back.
+	// clockOffset is how far the newest time recorded for the rollout was ahead
+	// of the clock when this leader started. It is added to the clock, so that
+	// the rollout's time never goes back.
 	clockOffset time.Duration
-	// unwritten are the times in which this leader could not write what it had decided.
+	// unwritten are the times in which this leader could not write what it had
+	// decided.
 	unwritten rollout.Outages
 
 	// Of the loop:
@@ -118,12 +127,13 @@ func (f *cache) scheduleAt(r *rolloutEntry, t time.Time) {
 	if !r.dueAt.IsZero() && !t.Before(r.dueAt) {
 		return
 	}
+
 	r.dueAt = t
 	signal(f.changed)
 }
 
-// endOutage notes that the controller could not see everything since a time, or since the watches are not complete, and makes every
-// rollout due.
+// endOutage notes that the controller could not see everything since a time, or
+// since the watches are not complete, and makes every rollout due.
 func (f *cache) endOutage(from time.Time) {
 	f.mu.Lock()
 	f.outages = f.withOutage(f.outages, earliest(from, f.lostAt))
@@ -131,8 +141,9 @@ func (f *cache) endOutage(from time.Time) {
 	f.scheduleAll()
 }
 
-// firstView notes the outage that ends with the leader's first view. What a standby noted before it led, on a clock that was not set yet,
-// is forgotten: the first outage of the list is the leader's.
+// firstView notes the outage that ends with the leader's first view. What a
+// standby noted before it led, on a clock that was not set yet, is forgotten:
+// the first outage of the list is the leader's.
 func (f *cache) firstView(from time.Time) {
 	f.mu.Lock()
 	f.outages = nil
@@ -140,7 +151,8 @@ func (f *cache) firstView(from time.Time) {
 	f.endOutage(from)
 }
 
-// withOutage adds an outage that ends now, and forgets old ones. A time in the future is now.
+// withOutage adds an outage that ends now, and forgets old ones. A time in the
+// future is now.
 func (f *cache) withOutage(all rollout.Outages, from time.Time) rollout.Outages {
 	const most = 100
 	now := f.now()
@@ -158,7 +170,8 @@ func (f *cache) endUnwritten(name string) {
 	}
 }
 
-// setLost notes since when the controller does not see everything; zero: it does.
+// setLost notes since when the controller does not see everything; zero: it
+// does.
 func (f *cache) setLost(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,13 +195,15 @@ func (f *cache) scheduleEach() {
 	}
 }
 
-// entry returns the entry of a node, a new one if there is none. The caller holds mu.
+// entry returns the entry of a node, a new one if there is none. The caller
+// holds mu.
 func (f *cache) entry(name string) *nodeEntry {
 	n := f.nodes[name]
 	if n == nil {
 		n = &nodeEntry{}
 		f.nodes[name] = n
 	}
+
 	return n
 }
 
@@ -202,12 +217,14 @@ func (f *cache) setNode(node *corev1.Node) {
 	if was != nil && fleet.Older(node.ResourceVersion, was.ResourceVersion) {
 		return
 	}
+
 	n.node = node
 	if was == nil || !maps.Equal(was.Labels, node.Labels) {
 		for _, r := range f.rollouts {
 			f.selectNode(r, node.Name, n)
 		}
 	}
+
 	f.refresh(n)
 }
 
@@ -218,14 +235,17 @@ func (f *cache) deleteNode(name string) {
 	if n == nil {
 		return
 	}
+
 	n.node = nil
 	delete(f.startup, name)
 	if f.planes[name] != nil { // any rollout may wait for it
 		f.scheduleEach()
 	}
+
 	for _, r := range f.rollouts {
 		f.selectNode(r, name, n)
 	}
+
 	delete(f.planes, name)
 	n.observed, n.wentNotReady, n.maintenanceSince, n.drainReport, n.probe = rollout.Node{}, time.Time{}, time.Time{}, nil, nil
 	n.settledAt = time.Time{}
@@ -241,6 +261,7 @@ func (f *cache) setConfig(nc *v1alpha1.NodeConfig) {
 	if n.config != nil && fleet.Older(nc.ResourceVersion, n.config.ResourceVersion) {
 		return
 	}
+
 	n.config = nc
 	f.refresh(n)
 }
@@ -253,12 +274,14 @@ func (f *cache) deleteConfig(name string, uid types.UID) {
 	if n == nil || n.config == nil || n.config.UID != uid {
 		return
 	}
+
 	n.config = nil
 	f.refresh(n)
 	f.removeIfEmpty(name)
 }
 
-// beginPass notes that a pass over a node begins. It returns false if one is running, or none is due.
+// beginPass notes that a pass over a node begins. It returns false if one is
+// running, or none is due.
 func (f *cache) beginPass(name string, due func(*nodeEntry) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -266,7 +289,9 @@ func (f *cache) beginPass(name string, due func(*nodeEntry) bool) bool {
 	if n == nil || n.draining || !due(n) {
 		return false
 	}
+
 	n.draining = true
+
 	return true
 }
 
@@ -278,6 +303,7 @@ func (f *cache) endPass(name string, keep func(*nodeEntry)) {
 	if n == nil {
 		return
 	}
+
 	n.draining = false
 	keep(n)
 	f.refresh(n)
@@ -289,7 +315,8 @@ func (f *cache) removeIfEmpty(name string) {
 	}
 }
 
-// markUncertain notes that a write to a NodeConfig may still take effect until a time. A zero time removes the note.
+// markUncertain notes that a write to a NodeConfig may still take effect until
+// a time. A zero time removes the note.
 func (f *cache) markUncertain(name string, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -298,11 +325,13 @@ func (f *cache) markUncertain(name string, until time.Time) {
 	}
 }
 
-// refresh derives what is observed of a node, and makes its rollouts due if that has changed. The caller holds mu.
+// refresh derives what is observed of a node, and makes its rollouts due if
+// that has changed. The caller holds mu.
 func (f *cache) refresh(n *nodeEntry) {
 	if n.node == nil {
 		return
 	}
+
 	f.trackReady(n)
 	observed := fleet.NodeOf(n.node, n.config)
 	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
@@ -312,11 +341,13 @@ func (f *cache) refresh(n *nodeEntry) {
 	if observed.Drain.Rollout == "" {
 		n.drainReport = nil
 	}
+
 	observed.DrainReport, observed.ProbeReport = n.drainReport, n.probe
 	same := reflect.DeepEqual(&observed, &n.observed)
 	if !same {
 		f.schedulePreflights(f.now().Add(f.tick))
 	}
+
 	planes := observed.ControlPlane || n.observed.ControlPlane
 	n.observed = observed
 	if planes && !same { // any rollout may wait for it
@@ -327,14 +358,17 @@ func (f *cache) refresh(n *nodeEntry) {
 	}
 }
 
-// updateHolder finds out which rollout has a node, and reports whether that has changed.
+// updateHolder finds out which rollout has a node, and reports whether that has
+// changed.
 func (f *cache) updateHolder(n *nodeEntry) bool {
 	holder := rollout.Holder(n.claims, &n.observed)
 	if holder == n.holder {
 		return false
 	}
+
 	n.holder = holder
 	f.scheduleClaims(n)
+
 	return true
 }
 
@@ -345,9 +379,10 @@ func (f *cache) scheduleClaims(n *nodeEntry) {
 	}
 }
 
-// trackReady records when a Node became NotReady: when the controller saw it, not when the node says it was. For a Node
-// that is NotReady when the controller first sees it, the condition's time counts only if its status is Unknown: the control
-// plane writes that, not the node.
+// trackReady records when a Node became NotReady: when the controller saw it,
+// not when the node says it was. For a Node that is NotReady when the
+// controller first sees it, the condition's time counts only if its status is
+// Unknown: the control plane writes that, not the node.
 func (f *cache) trackReady(n *nodeEntry) {
 	first := n.observed.Name == ""
 	ready, since := false, f.now()
@@ -357,12 +392,14 @@ func (f *cache) trackReady(n *nodeEntry) {
 			since = at
 		}
 	}
+
 	if !ready && (first || n.observed.Ready) {
 		n.wentNotReady = since
 	}
 }
 
-// trackMaintenance records when maintenance of a node was first seen: the order of that and of NotReady matters.
+// trackMaintenance records when maintenance of a node was first seen: the order
+// of that and of NotReady matters.
 func (f *cache) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
 	observed.Maintenance = fleet.MaintenanceOf(n.node, f.maintenance)
 	switch {
@@ -371,6 +408,7 @@ func (f *cache) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
 	case n.maintenanceSince.IsZero():
 		n.maintenanceSince = f.now()
 	}
+
 	observed.MaintenanceSince = n.maintenanceSince
 }
 
@@ -383,6 +421,7 @@ func (f *cache) trackControlPlane(n *nodeEntry, observed *rollout.Node) {
 	if observed.ControlPlane && n.observed.Name != "" && n.observed.Unsettled() != "" && observed.Unsettled() == "" {
 		n.settledAt = f.now()
 	}
+
 	observed.SettledAt = n.settledAt
 }
 
@@ -397,18 +436,22 @@ func (f *cache) selectNode(r *rolloutEntry, name string, n *nodeEntry) {
 	} else {
 		delete(r.nodes, name)
 	}
+
 	if is || was {
 		f.schedule(r) // a changed label may be the topology key or select a canary
 	}
+
 	f.updateHolder(n)
 }
 
-// setRollout adds a rollout unless a newer version is known. A rollout that is being deleted is removed.
+// setRollout adds a rollout unless a newer version is known. A rollout that is
+// being deleted is removed.
 func (f *cache) setRollout(o *v1alpha1.NodeConfigRollout) {
 	if o.DeletionTimestamp != nil {
 		f.deleteRollout(o)
 		return
 	}
+
 	fleet.StripRollout(o)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -416,19 +459,23 @@ func (f *cache) setRollout(o *v1alpha1.NodeConfigRollout) {
 	if r != nil && fleet.Older(o.ResourceVersion, r.object.ResourceVersion) {
 		return
 	}
+
 	if r != nil && r.object.UID == o.UID && r.object.Generation == o.Generation {
 		r.object = o // only the status has changed, which the controller writes
 		return
 	}
+
 	if r == nil || r.object.UID != o.UID {
 		r = &rolloutEntry{name: o.Name, nodes: map[string]*nodeEntry{}}
 		f.rollouts[o.Name] = r
 	}
+
 	r.object = o
 	r.selection, _ = fleet.SelectionOf(o) // fleet.Build reports the error
 	for name, n := range f.nodes {
 		f.selectNode(r, name, n)
 	}
+
 	f.schedule(r)
 }
 
@@ -439,10 +486,12 @@ func (f *cache) deleteRollout(o *v1alpha1.NodeConfigRollout) {
 	if r == nil || r.object.UID != o.UID {
 		return
 	}
+
 	r.selection = fleet.Selection{}
 	for name, n := range f.nodes {
 		f.selectNode(r, name, n)
 	}
+
 	delete(f.rollouts, o.Name)
 	f.deleted = append(f.deleted, r.object)
 	signal(f.changed)
@@ -457,10 +506,12 @@ func (f *cache) setRevision(cm *corev1.ConfigMap) {
 	if f.revisions[owner] == nil {
 		f.revisions[owner] = map[string]*corev1.ConfigMap{}
 	}
+
 	if was := f.revisions[owner][cm.Name]; was != nil &&
 		(was.ResourceVersion == cm.ResourceVersion || fleet.Older(cm.ResourceVersion, was.ResourceVersion)) {
 		return
 	}
+
 	f.revisions[owner][cm.Name] = cm
 	f.scheduleName(owner)
 }
@@ -473,10 +524,12 @@ func (f *cache) deleteRevision(cm *corev1.ConfigMap) {
 	if was := f.revisions[owner][cm.Name]; was == nil || was.UID != cm.UID {
 		return
 	}
+
 	delete(f.revisions[owner], cm.Name)
 	if len(f.revisions[owner]) == 0 {
 		delete(f.revisions, owner)
 	}
+
 	f.scheduleName(owner)
 }
 

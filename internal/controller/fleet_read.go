@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// takeDue returns the rollouts that are due, by name, and the ConfigMaps that any rollout's template names.
+// takeDue returns the rollouts that are due, by name, and the ConfigMaps that
+// any rollout's template names.
 func (f *cache) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -30,11 +31,13 @@ func (f *cache) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName
 		if ref := r.object.Spec.Template.ConfigMapRef; ref != nil {
 			sources[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = true
 		}
+
 		if !r.dueAt.IsZero() && !now.Before(r.dueAt) {
 			r.dueAt = time.Time{}
 			due = append(due, r)
 		}
 	}
+
 	return due, sources
 }
 
@@ -46,6 +49,7 @@ func (f *cache) nextDue() time.Time {
 	for _, r := range f.rollouts {
 		next = earliest(next, r.dueAt)
 	}
+
 	return next
 }
 
@@ -54,11 +58,12 @@ func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
+
 	return a
 }
 
-// reschedule makes a rollout due at a time, if that is not zero, and not before another. It reports whether the rollout
-// still exists.
+// reschedule makes a rollout due at a time, if that is not zero, and not before
+// another. It reports whether the rollout still exists.
 func (f *cache) reschedule(r *rolloutEntry, at, notBefore time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,6 +72,7 @@ func (f *cache) reschedule(r *rolloutEntry, at, notBefore time.Time) bool {
 	if exists && !at.IsZero() {
 		f.scheduleAt(r, at)
 	}
+
 	return exists
 }
 
@@ -77,14 +83,16 @@ func (f *cache) object(r *rolloutEntry) *v1alpha1.NodeConfigRollout {
 	return r.object
 }
 
-// setClockOffset compares the clock with the newest time that is recorded for a rollout.
+// setClockOffset compares the clock with the newest time that is recorded for a
+// rollout.
 func (f *cache) setClockOffset(r *rolloutEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r.clockOffset = f.offsetOf(r)
 }
 
-// offsetOf returns how far the newest time that is recorded for a rollout is ahead of the clock.
+// offsetOf returns how far the newest time that is recorded for a rollout is
+// ahead of the clock.
 func (f *cache) offsetOf(r *rolloutEntry) time.Duration {
 	newest := fleet.RecordedInStatus(&r.object.Status)
 	latest := rollout.Latest(newest, f.now().Add(fleet.MaxAhead))
@@ -93,16 +101,19 @@ func (f *cache) offsetOf(r *rolloutEntry) time.Duration {
 		fleet.IgnoreLater(&n, latest)
 		newest = rollout.Latest(newest, fleet.RecordedOnNode(r.name, &n))
 	}
+
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }
 
 // timeOf returns the time of a rollout.
 func (f *cache) timeOf(r *rolloutEntry) time.Time {
-	// The API keeps whole seconds: times are then the same before and after a restart.
+	// The API keeps whole seconds: times are then the same before and after a
+	// restart.
 	return f.now().Add(r.clockOffset).Truncate(time.Second)
 }
 
-// setOutages sets the outages that concern a rollout, and why it cannot be written.
+// setOutages sets the outages that concern a rollout, and why it cannot be
+// written.
 func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,6 +123,7 @@ func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	case r.uncreated != nil:
 		in.Unwritten = r.uncreated.Error()
 	}
+
 	all := slices.Concat(f.outages, r.unwritten)
 	slices.SortFunc(all, func(a, b rollout.Outage) int { return a.To.Compare(b.To) })
 	for _, o := range all {
@@ -119,23 +131,26 @@ func (f *cache) setOutages(r *rolloutEntry, in *rollout.Input) {
 	}
 }
 
-// planNodes appends the nodes of a rollout as rollout.Plan takes them, by name. It returns false if the rollout's spec is no
-// longer of this generation.
+// planNodes appends the nodes of a rollout as rollout.Plan takes them, by name.
+// It returns false if the rollout's spec is no longer of this generation.
 func (f *cache) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Node) ([]rollout.Node, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.object.Generation != generation {
 		return nodes, false
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		n := f.onClockOf(r, r.nodes[name])
 		r.selection.Place(&n, r.nodes[name].node, r.nodes[name].holder)
 		nodes = append(nodes, n)
 	}
+
 	return nodes, true
 }
 
-// onClockOf returns what is observed about a node, with the times of a rollout. The caller holds mu.
+// onClockOf returns what is observed about a node, with the times of a rollout.
+// The caller holds mu.
 func (f *cache) onClockOf(r *rolloutEntry, entry *nodeEntry) rollout.Node {
 	n := entry.observed
 	fleet.IgnoreLater(&n, f.now().Add(r.clockOffset+fleet.MaxAhead))
@@ -144,36 +159,43 @@ func (f *cache) onClockOf(r *rolloutEntry, entry *nodeEntry) rollout.Node {
 			*t = t.Add(r.clockOffset)
 		}
 	}
+
 	if report := n.DrainReport; report != nil && r.clockOffset != 0 {
 		moved := *report
 		moved.Time = moved.Time.Add(r.clockOffset)
 		n.DrainReport = &moved
 	}
+
 	return n
 }
 
-// otherControlPlanes returns the control planes that a rollout does not select, by name, if it selects any.
+// otherControlPlanes returns the control planes that a rollout does not select,
+// by name, if it selects any.
 func (f *cache) otherControlPlanes(r *rolloutEntry) (others []rollout.Node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.hasControlPlane(r) {
 		return nil
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(f.planes)) {
 		if r.nodes[name] == nil {
 			others = append(others, f.onClockOf(r, f.planes[name]))
 		}
 	}
+
 	return others
 }
 
-// hasControlPlane reports whether a rollout selects a control plane. The caller holds mu.
+// hasControlPlane reports whether a rollout selects a control plane. The caller
+// holds mu.
 func (f *cache) hasControlPlane(r *rolloutEntry) bool {
 	for name := range f.planes {
 		if r.nodes[name] != nil {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -184,7 +206,8 @@ func (f *cache) revision(owner, name string) *corev1.ConfigMap {
 	return f.revisions[owner][name]
 }
 
-// objectsOf returns the objects that the plan of a rollout depends on, besides nodes.
+// objectsOf returns the objects that the plan of a rollout depends on, besides
+// nodes.
 func (f *cache) objectsOf(o *v1alpha1.NodeConfigRollout) fleet.Objects {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,12 +219,14 @@ func (f *cache) objectsOf(o *v1alpha1.NodeConfigRollout) fleet.Objects {
 			}
 		}
 	}
+
 	slices.Sort(all.StoppedElsewhere)
 	for _, n := range f.nodes {
 		if by := n.observed.Source.By(); by.Name == o.Name {
 			all.Assigned = append(all.Assigned, by.Revision)
 		}
 	}
+
 	return all
 }
 
@@ -212,6 +237,7 @@ func (f *cache) pair(name string) (p fleet.Pair) {
 	if n := f.nodes[name]; n != nil {
 		p.Node, p.Config = n.node, n.config
 	}
+
 	return p
 }
 
@@ -222,7 +248,8 @@ type uncertainWrite struct {
 	generation int64 // of the NodeConfig before the write
 }
 
-// uncertainWrites returns those to nodes of a rollout, and to all control planes if it selects one.
+// uncertainWrites returns those to nodes of a rollout, and to all control
+// planes if it selects one.
 func (f *cache) uncertainWrites(r *rolloutEntry) []uncertainWrite {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,20 +259,25 @@ func (f *cache) uncertainWrites(r *rolloutEntry) []uncertainWrite {
 		nodes = maps.Clone(nodes)
 		maps.Copy(nodes, f.planes)
 	}
+
 	for name, n := range nodes {
 		if n.uncertainUntil.IsZero() {
 			continue
 		}
+
 		w := uncertainWrite{node: name, until: n.uncertainUntil}
 		if n.config != nil {
 			w.generation = n.config.Generation
 		}
+
 		all = append(all, w)
 	}
+
 	return all
 }
 
-// nodesWithoutConfig returns the nodes that a rollout has and that lack a NodeConfig.
+// nodesWithoutConfig returns the nodes that a rollout has and that lack a
+// NodeConfig.
 func (f *cache) nodesWithoutConfig(r *rolloutEntry) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,12 +287,14 @@ func (f *cache) nodesWithoutConfig(r *rolloutEntry) []string {
 			names = append(names, name)
 		}
 	}
+
 	slices.Sort(names)
+
 	return names
 }
 
-// takeDeleted returns the rollouts that were deleted since the last call, and what the nodes run that they assigned, by count; empty if
-// there are none.
+// takeDeleted returns the rollouts that were deleted since the last call, and
+// what the nodes run that they assigned, by count; empty if there are none.
 func (f *cache) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,8 +306,10 @@ func (f *cache) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []stri
 				nodes = append(nodes, &n.observed)
 			}
 		}
+
 		run = append(run, (&rollout.Input{Claim: rollout.Claim{Name: o.Name}}).RunWords(nodes))
 	}
+
 	return deleted, run
 }
 
@@ -290,11 +326,12 @@ func (f *cache) orphans(now time.Time) []*v1alpha1.NodeConfig {
 			all = append(all, n.config)
 		}
 	}
+
 	return all
 }
 
-// orphanedDrains returns the nodes whose taint of a drain no rollout removes: the rollout does not exist any more, or does not
-// select the node.
+// orphanedDrains returns the nodes whose taint of a drain no rollout removes:
+// the rollout does not exist any more, or does not select the node.
 func (f *cache) orphanedDrains() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -303,13 +340,16 @@ func (f *cache) orphanedDrains() []string {
 		if n.node == nil || n.observed.Drain.Rollout == "" {
 			continue
 		}
+
 		if !slices.ContainsFunc(n.claims, func(c rollout.Claim) bool {
 			return fleet.DrainID(f.rollouts[c.Name].object.UID) == n.observed.Drain.Rollout
 		}) {
 			names = append(names, name)
 		}
 	}
+
 	slices.Sort(names)
+
 	return names
 }
 
@@ -346,11 +386,12 @@ func (f *cache) known(kind string) []client.Object {
 			}
 		}
 	}
+
 	return all
 }
 
-// countNodes counts nodes by their ConfigOK, and the rollouts that are due: how many, and for how many seconds the first one
-// has been.
+// countNodes counts nodes by their ConfigOK, and the rollouts that are due: how
+// many, and for how many seconds the first one has been.
 func (f *cache) countNodes() (counts map[configOK]int, due int, overdue float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -360,6 +401,7 @@ func (f *cache) countNodes() (counts map[configOK]int, due int, overdue float64)
 			counts[configOKOf(n.config)]++
 		}
 	}
+
 	now := f.now()
 	for _, r := range f.rollouts {
 		if !r.dueAt.IsZero() && !now.Before(r.dueAt) {
@@ -367,6 +409,7 @@ func (f *cache) countNodes() (counts map[configOK]int, due int, overdue float64)
 			overdue = max(overdue, now.Sub(r.dueAt).Seconds())
 		}
 	}
+
 	return counts, due, overdue
 }
 
@@ -381,16 +424,19 @@ func (f *cache) situation() describe.Situation {
 			s.Rollouts = append(s.Rollouts, *o)
 		}
 	}
+
 	failed := describe.FailedIn(s.Rollouts)
 	for _, n := range f.nodes {
 		pair := fleet.Pair{Node: n.node, Config: n.config}
 		s.Add(pair, describe.StandingOf(pair, failed(pair), f.agent, now), f.maintenance, now)
 	}
+
 	return s
 }
 
-// unusedRevisions returns the revisions that neither a node nor a rollout names, beyond the newest that a rollout
-// keeps. The newest are found by creation time, which cannot be forged.
+// unusedRevisions returns the revisions that neither a node nor a rollout
+// names, beyond the newest that a rollout keeps. The newest are found by
+// creation time, which cannot be forged.
 func (f *cache) unusedRevisions() []*corev1.ConfigMap {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -404,12 +450,14 @@ func (f *cache) unusedRevisions() []*corev1.ConfigMap {
 			if r.decided == nil || r.object.Status.UpdateRevision == nil {
 				continue // one of them may become the target
 			}
+
 			keep, pinned = fleet.HistoryLimit(&r.object.Spec), fleet.PinnedName(r.object)
 			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
 				if x != nil {
 					used[x.ConfigMapRef.UID] = true
 				}
 			}
+
 			for _, x := range fleet.RecordedIn(&r.object.Status) {
 				if ref := &x.ConfigMapRef; !used[ref.UID] && fleet.Holds(f.revisions[owner][ref.Name], ref) {
 					used[ref.UID] = true
@@ -417,6 +465,7 @@ func (f *cache) unusedRevisions() []*corev1.ConfigMap {
 				}
 			}
 		}
+
 		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
 			return used[cm.UID] || cm.Name == pinned || !fleet.IsRevision(cm)
 		})
@@ -425,6 +474,7 @@ func (f *cache) unusedRevisions() []*corev1.ConfigMap {
 		})
 		out = append(out, unused[min(len(unused), max(0, keep)):]...)
 	}
+
 	return out
 }
 
@@ -435,6 +485,7 @@ func (f *cache) revisionsInUse() map[types.UID]bool {
 		if n.config == nil {
 			continue
 		}
+
 		s, st := n.config.Spec.ConfigSource, &n.config.Status
 		out[s.Content().UID] = true
 		if p := s.By().Previous; p != nil {
@@ -443,11 +494,13 @@ func (f *cache) revisionsInUse() map[types.UID]bool {
 		if st.LastKnownGood != nil {
 			out[st.LastKnownGood.UID] = true
 		}
+
 		for _, r := range []*v1alpha1.ConfigRevision{st.Assigned, st.Active} {
 			if r != nil {
 				out[r.UID] = true
 			}
 		}
 	}
+
 	return out
 }

@@ -31,6 +31,7 @@ func config(version string, generation int64, uid string) *v1alpha1.NodeConfig {
 			RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1},
 		}
 	}
+
 	return nc
 }
 
@@ -83,6 +84,7 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 	for i := range 6 {
 		names = append(names, fmt.Sprintf("s%d", i))
 	}
+
 	addNodes(t, "pool=stale", names...)
 	agents(t, nil, names...)
 	two, all := intOrString("2"), intOrString("100%")
@@ -99,11 +101,13 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 		fleet.StripNodeConfig(nc)
 		old = append(old, nc)
 	}
+
 	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(often) {
 		for _, nc := range old {
 			c.fleet.setConfig(nc) // as a watch that lags behind would
 		}
+
 		c.fleet.scheduleAll()
 		given := 0
 		for _, name := range names {
@@ -111,8 +115,10 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 				given++
 			}
 		}
+
 		assert.Must(t, given <= 2, "%d nodes have it, of a budget of 2", given)
 	}
+
 	awaitRollout(t, "stale", func(st status) error {
 		return assert.Unless(st.Nodes.Soaking == 2 && st.Nodes.Unavailable == 2, "want two nodes that soak")
 	})
@@ -125,6 +131,7 @@ func answering(f func(r *http.Request, next http.RoundTripper) (*http.Response, 
 			if response, err := f(r, next); response != nil || err != nil {
 				return response, err
 			}
+
 			return next.RoundTrip(r)
 		})
 	}
@@ -147,6 +154,7 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 		if response, err := next.RoundTrip(r); err == nil {
 			response.Body.Close()
 		}
+
 		return nil, errors.New("the connection was lost") // after it took effect
 	}))
 	for _, name := range names {
@@ -154,6 +162,7 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 		assert.NoError(t, admin.Create(t.Context(), nc))
 		assert.NoError(t, answer(t.Context(), nc, false))
 	}
+
 	c := start(t, refuse)
 	one, all := intOrString("1"), intOrString("100%")
 	roll(t, "unknown", func(s *v1alpha1.NodeConfigRolloutSpec) {
@@ -168,9 +177,11 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 			given++
 		}
 	}
+
 	if given != 1 || lost.Load() != 1 {
 		t.Errorf("%d nodes have it after %d writes, of a budget of 1", given, lost.Load())
 	}
+
 	agents(t, nil, names...)
 	awaitRollout(t, "unknown", completeAt(1))
 }
@@ -189,6 +200,7 @@ func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
 			return nil, admin.Update(t.Context(), nc)
 		}
+
 		return nil, nil
 	}))
 	start(t, config)
@@ -211,6 +223,7 @@ func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 		if patchesSpec(r) && patches.Add(1) == 1 {
 			return nil, answer(t.Context(), nodeConfig(t, "y1"), false)
 		}
+
 		return nil, nil
 	}))
 	start(t, config)
@@ -236,7 +249,8 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 	}
 }
 
-// A node that went back to its local configuration has none of the rollout's revisions.
+// A node that went back to its local configuration has none of the rollout's
+// revisions.
 func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
 	f := newCache("", time.Second)
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
@@ -251,9 +265,11 @@ func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
 		case i < 5:
 			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 2}}
 		}
+
 		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}})
 		f.setConfig(nc)
 	}
+
 	f.deleteRollout(o)
 	deleted, run := f.takeDeleted()
 	assert.That(t, len(deleted) == 1 && len(run) == 1 && run[0] == "3 on revision 1, 2 on the local configuration", "it says %q about %d rollouts", run, len(deleted))

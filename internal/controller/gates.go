@@ -17,8 +17,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// measurements evaluates the gates of rollouts in the background, and keeps the last result of each. It may be used
-// concurrently. Its zero value has no servers and no results.
+// measurements evaluates the gates of rollouts in the background, and keeps the
+// last result of each. It may be used concurrently. Its zero value has no
+// servers and no results.
 type measurements struct {
 	servers *gate.Servers
 	metrics *meters
@@ -34,7 +35,8 @@ type evaluation struct {
 	pending bool
 }
 
-// results returns the results for a rollout, and forgets those of gates that it no longer has.
+// results returns the results for a rollout, and forgets those of gates that it
+// no longer has.
 func (m *measurements) results(uid types.UID, gates []v1alpha1.RolloutGate) []rollout.Measurement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,6 +49,7 @@ func (m *measurements) results(uid types.UID, gates []v1alpha1.RolloutGate) []ro
 			out = append(out, e.result)
 		}
 	}
+
 	return out
 }
 
@@ -57,7 +60,8 @@ func (m *measurements) forget(uid types.UID) {
 	delete(m.of, uid)
 }
 
-// start evaluates a gate unless it is being evaluated, and calls done with the result in place. now is the rollout's clock.
+// start evaluates a gate unless it is being evaluated, and calls done with the
+// result in place. now is the rollout's clock.
 func (m *measurements) start(ctx context.Context, uid types.UID, g *v1alpha1.RolloutGate, now func() time.Time, done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,6 +74,7 @@ func (m *measurements) start(ctx context.Context, uid types.UID, g *v1alpha1.Rol
 	if e := m.of[uid][g.Name]; e != nil && e.pending {
 		return
 	}
+
 	e := &evaluation{pending: true}
 	m.of[uid][g.Name] = e
 	m.running.Go(func() {
@@ -83,7 +88,8 @@ func (m *measurements) start(ctx context.Context, uid types.UID, g *v1alpha1.Rol
 	})
 }
 
-// evaluate evaluates a gate. Its time is when the query was sent: what happened before has an effect on the result.
+// evaluate evaluates a gate. Its time is when the query was sent: what happened
+// before has an effect on the result.
 func (m *measurements) evaluate(ctx context.Context, g *v1alpha1.RolloutGate, now func() time.Time) rollout.Measurement {
 	p := &g.Prometheus
 	out := rollout.Measurement{Gate: g.Name, Server: p.Server, Query: p.Query}
@@ -92,6 +98,7 @@ func (m *measurements) evaluate(ctx context.Context, g *v1alpha1.RolloutGate, no
 	if out.Time.IsZero() {
 		out.Time = now()
 	}
+
 	out.Time = out.Time.Truncate(time.Second)
 	outcome := evaluatedOK
 	switch {
@@ -102,11 +109,14 @@ func (m *measurements) evaluate(ctx context.Context, g *v1alpha1.RolloutGate, no
 	default:
 		out.Value = result.Value
 	}
+
 	m.metrics.evaluated(p.Server, outcome, time.Since(began))
+
 	return out
 }
 
-// measure starts the evaluation of gates that a plan asks for. The rollout is planned again with the results.
+// measure starts the evaluation of gates that a plan asks for. The rollout is
+// planned again with the results.
 func (c *Controller) measure(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) {
 	offset := r.clockOffset
 	now := func() time.Time { return c.fleet.now().Add(offset) }

@@ -24,7 +24,8 @@ import (
 
 var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// held is a ConfigMap of rollout "r" as the cache has it, with the name of what it holds.
+// held is a ConfigMap of rollout "r" as the cache has it, with the name of what
+// it holds.
 func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 	yes := true
 	cm := &corev1.ConfigMap{
@@ -35,6 +36,7 @@ func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 		Immutable: &yes, Data: map[string]string{"kubelet": text},
 	}
 	fleet.StripRevision(cm)
+
 	return cm
 }
 
@@ -50,6 +52,7 @@ func knowing(all ...*corev1.ConfigMap) *Controller {
 	for _, cm := range all {
 		c.fleet.setRevision(cm)
 	}
+
 	return c
 }
 
@@ -63,6 +66,7 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 		cm.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
 		all = append(all, cm)
 	}
+
 	foreign := held("foreign", "9", "f")
 	foreign.Name = "precious"
 	c := knowing(append(all, foreign)...)
@@ -78,6 +82,7 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	for _, cm := range c.fleet.unusedRevisions() {
 		collected = append(collected, string(cm.UID))
 	}
+
 	assert.That(t, len(collected) == 11 && !slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }),
 		"collected are %v, want 11 of those that were planted", collected)
 }

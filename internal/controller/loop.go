@@ -31,23 +31,28 @@ func (c *Controller) loop(ctx context.Context) {
 		case <-cleanUp.C:
 			c.cleanUp(ctx, c.fleet.now())
 		}
+
 		if c.reportDeleted() {
 			c.cleanUp(ctx, c.fleet.now())
 		}
+
 		if !c.watches.complete() || c.silent() {
 			c.releaseStartup(ctx, false)
 			continue // all rollouts become due when the watches are complete and the API server answers
 		}
+
 		due, sources := c.fleet.takeDue()
 		c.sources.watch(ctx, sources)
 		for _, r := range due {
 			if ctx.Err() != nil {
 				return
 			}
+
 			began := time.Now()
 			c.process(ctx, r)
 			c.metrics.pass.Observe(time.Since(began).Seconds())
 		}
+
 		c.stepPreflights(ctx)
 		startup := c.releaseStartup(ctx, true)
 		if next := earliest(c.fleet.nextDue(), startup); !next.IsZero() {
@@ -56,12 +61,14 @@ func (c *Controller) loop(ctx context.Context) {
 	}
 }
 
-// process runs one step of a rollout and schedules the next one. After a failure, it waits longer each time.
+// process runs one step of a rollout and schedules the next one. After a
+// failure, it waits longer each time.
 func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 	next, err := c.step(ctx, r)
 	if ctx.Err() != nil {
 		return
 	}
+
 	notBefore := r.notBefore
 	unread, unwritten := errors.Is(err, errUnread), r.failures >= lastingFailures
 	switch {
@@ -73,9 +80,11 @@ func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 		if r.failures++; r.failures == 1 {
 			r.failedAt = c.fleet.now()
 		}
+
 		next = c.fleet.now().Add(min(longestRetry, 250*time.Millisecond<<min(r.failures, 10)))
 		notBefore = next
 	}
+
 	exists := c.fleet.reschedule(r, next, notBefore)
 	switch {
 	case !exists || unread: // a watch makes the rollout due when the ConfigMap was read
@@ -86,6 +95,7 @@ func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 		if err = r.uncreated; err != nil {
 			err = fmt.Errorf("rollout %s: %w", r.name, err)
 		}
+
 		c.writeErrors.set(r.name, err)
 	default:
 		c.log.Warn("rollout step failed; retrying", "rollout", r.name, "err", err, "failures", r.failures)

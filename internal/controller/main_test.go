@@ -40,7 +40,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
-// What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
+// What the tests share: one cluster, agents that are played by hand, and a
+// controller that has no right but its own.
 
 const (
 	within = 30 * time.Second
@@ -60,15 +61,18 @@ func TestMain(m *testing.M) {
 		if err := cluster.Apply(ctx, "../../config/controller"); err != nil {
 			return 0, err
 		}
+
 		scheme := runtime.NewScheme()
 		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 			return 0, err
 		}
+
 		config := cluster.AdminConfig()
 		config.QPS = -1
 		if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 			return 0, err
 		}
+
 		return m.Run(), nil
 	}))
 }
@@ -80,6 +84,7 @@ func own() *rest.Config {
 		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
 	}
+
 	return config
 }
 
@@ -100,7 +105,9 @@ func newController(t *testing.T, config *rest.Config, change ...func(*Options)) 
 	for _, f := range change {
 		f(&o)
 	}
+
 	c := assert.Value(New(config, o))(t)
+
 	return c
 }
 
@@ -117,6 +124,7 @@ func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running
 		assert.OK(t, <-ended, "the controller ended with")
 	})
 	t.Cleanup(stop)
+
 	return &running{c, registry, stop}
 }
 
@@ -128,6 +136,7 @@ func testLog(t *testing.T) io.Writer {
 			t.Log("the controller's log:\n" + w.String())
 		}
 	})
+
 	return w
 }
 
@@ -140,6 +149,7 @@ func eventually(t *testing.T, check func() error) {
 		if err == nil {
 			return
 		}
+
 		assert.Must(t, !time.Now().After(deadline), "after %s: %v", within, err)
 		time.Sleep(often)
 	}
@@ -153,6 +163,7 @@ func world(t *testing.T) {
 		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
 			assert.OK(t, admin.DeleteAllOf(ctx, o))
 		}
+
 		assert.OK(t, admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace)))
 	}
 	t.Cleanup(clean)
@@ -166,6 +177,7 @@ func addNodes(t *testing.T, labels string, names ...string) {
 		key, value, _ := strings.Cut(pair, "=")
 		set[key] = value
 	}
+
 	for _, name := range names {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
 		assert.NoError(t, admin.Create(t.Context(), n))
@@ -183,7 +195,8 @@ func pool(t *testing.T, rollout string, nodes ...string) {
 	agents(t, nil, nodes...)
 }
 
-// grant gives the controller the permissions of a part of config until the test ends.
+// grant gives the controller the permissions of a part of config until the test
+// ends.
 func grant(t *testing.T, part string) {
 	t.Helper()
 	assert.NoError(t, cluster.Apply(t.Context(), "../../config/"+part))
@@ -199,7 +212,8 @@ func template(maxPods int) v1alpha1.RolloutTemplate {
 		`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, maxPods)}}
 }
 
-// roll makes a rollout for nodes with pool=NAME, all at once unless it is changed.
+// roll makes a rollout for nodes with pool=NAME, all at once unless it is
+// changed.
 func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutSpec)) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	all := intOrString("100%")
@@ -211,7 +225,9 @@ func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutS
 	for _, f := range change {
 		f(&r.Spec)
 	}
+
 	assert.NoError(t, admin.Create(t.Context(), r))
+
 	return r
 }
 
@@ -234,7 +250,8 @@ func rolloutNamed(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 
 type status = *v1alpha1.NodeConfigRolloutStatus
 
-// awaitRollout waits until a rollout's status answers its spec and is as the checks want it.
+// awaitRollout waits until a rollout's status answers its spec and is as the
+// checks want it.
 func awaitRollout(t *testing.T, name string, checks ...func(status) error) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	var r *v1alpha1.NodeConfigRollout
@@ -244,6 +261,7 @@ func awaitRollout(t *testing.T, name string, checks ...func(status) error) *v1al
 		if st.ObservedGeneration != r.Generation {
 			return fmt.Errorf("status of generation %d, not %d", st.ObservedGeneration, r.Generation)
 		}
+
 		var err error
 		for i := 0; err == nil && i < len(checks); i++ {
 			err = checks[i](st)
@@ -251,19 +269,24 @@ func awaitRollout(t *testing.T, name string, checks ...func(status) error) *v1al
 		if err == nil && st.Phase == v1alpha1.RolloutComplete {
 			err = allSelected(t, r)
 		}
+
 		return assert.Unless(err == nil, "%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
 	})
+
 	return r
 }
 
-// allSelected returns an error if a rollout does not count all nodes that its selector matches: it is complete, too, while the
-// controller has not seen the last ones.
+// allSelected returns an error if a rollout does not count all nodes that its
+// selector matches: it is complete, too, while the controller has not seen the
+// last ones.
 func allSelected(t *testing.T, r *v1alpha1.NodeConfigRollout) error {
 	nodes := &corev1.NodeList{}
 	if err := admin.List(t.Context(), nodes, client.MatchingLabels(r.Spec.NodeSelector.MatchLabels)); err != nil {
 		return err
 	}
+
 	want := len(nodes.Items)
+
 	return assert.Unless(int(r.Status.Nodes.Selected) == want, "%d nodes are selected, want %d", r.Status.Nodes.Selected, want)
 }
 
@@ -278,6 +301,7 @@ func completeAt(revision int64) func(status) error {
 		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision {
 			return fmt.Errorf("revision %+v, want %d", st.UpdateRevision, revision)
 		}
+
 		return phase(v1alpha1.RolloutComplete)(st)
 	}
 }
@@ -289,13 +313,15 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 	return nc
 }
 
-// generations are the generations of these nodes' NodeConfigs: another one means that a spec was written.
+// generations are the generations of these nodes' NodeConfigs: another one
+// means that a spec was written.
 func generations(t *testing.T, names ...string) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
 	for _, name := range names {
 		out[name] = nodeConfig(t, name).Generation
 	}
+
 	return out
 }
 
@@ -309,10 +335,12 @@ func revisions(t *testing.T, rollout string) map[string]corev1.ConfigMap {
 	for _, cm := range list.Items {
 		out[cm.Labels[v1alpha1.LabelRevision]] = cm
 	}
+
 	return out
 }
 
-// answer writes what an agent would that has taken its assignment up, and tried it.
+// answer writes what an agent would that has taken its assignment up, and tried
+// it.
 func answer(ctx context.Context, nc *v1alpha1.NodeConfig, bad bool) error {
 	now := metav1.Now()
 	st := v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, AgentVersion: "v0", Conditions: []metav1.Condition{{
@@ -328,14 +356,17 @@ func answer(ctx context.Context, nc *v1alpha1.NodeConfig, bad bool) error {
 			st.Active, st.LastKnownGood = &runs, &v1alpha1.LastKnownGoodConfig{ConfigRevision: runs, Since: &now}
 		}
 	}
+
 	data, err := json.Marshal([]operation{{"add", "/status", st}})
 	if err != nil {
 		return err
 	}
+
 	return admin.Status().Patch(ctx, nc, client.RawPatch(types.JSONPatchType, data))
 }
 
-// agents play nodes' agents until the test ends. What they find bad is named by its ConfigMap.
+// agents play nodes' agents until the test ends. What they find bad is named by
+// its ConfigMap.
 func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -348,16 +379,19 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 				t.Error(err)
 				return
 			}
+
 			for i := range list.Items {
 				nc := &list.Items[i]
 				if !slices.Contains(names, nc.Name) || nc.Status.ObservedGeneration == nc.Generation {
 					continue
 				}
+
 				s := nc.Spec.ConfigSource
 				isBad := bad != nil && s != nil && s.ConfigMapRef != nil && bad(s.ConfigMapRef.Name)
 				err := answer(ctx, nc, isBad)
 				assert.That(t, err == nil || ctx.Err() != nil || apierrors.IsNotFound(err), "%v", err)
 			}
+
 			time.Sleep(often)
 		}
 	}()
@@ -385,6 +419,7 @@ func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 			w.seen = append(w.seen, r.Method+" "+r.URL.Path)
 			w.mu.Unlock()
 		}
+
 		return next.RoundTrip(r)
 	})
 }
@@ -408,6 +443,7 @@ func quiet(t *testing.T, w *writes) {
 		if w.count.Load() != before {
 			return fmt.Errorf("the controller still writes: %v", w.paths())
 		}
+
 		return nil
 	})
 	w.mu.Lock()
@@ -425,6 +461,7 @@ func idle(c *running) error {
 			return fmt.Errorf("%s is due", name)
 		}
 	}
+
 	return nil
 }
 
@@ -445,8 +482,10 @@ func told(t *testing.T, rollout, want string) error {
 		if e.InvolvedObject.Name == rollout && strings.Contains(said, want) {
 			return nil
 		}
+
 		all = append(all, e.InvolvedObject.Name+" "+said)
 	}
+
 	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
 }
 
@@ -460,6 +499,8 @@ func holds(t *testing.T, version string) error {
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		return errors.New("nobody has the lease")
 	}
+
 	said, ok := lease.Labels[v1alpha1.LabelVersion]
+
 	return assert.Unless(ok && said == version, "the lease has the labels %q, want version %q", lease.Labels, version)
 }

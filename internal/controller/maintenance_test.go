@@ -23,6 +23,7 @@ func seenNode(ready, cordoned bool, conditions ...corev1.NodeConditionType) *cor
 	for _, c := range conditions {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(then.AddDate(-10, 0, 0))})
 	}
+
 	return n
 }
 
@@ -37,20 +38,24 @@ func TestMaintenanceBeginsWhenTheControllerSeesIt(t *testing.T) {
 	if n := see(seenNode(true, false)); n.Maintenance != "" || !n.MaintenanceSince.IsZero() {
 		t.Errorf("a node at rest is seen under maintenance %q since %s", n.Maintenance, n.MaintenanceSince)
 	}
+
 	now = then.Add(time.Minute)
 	if n := see(seenNode(true, true)); n.Maintenance != rollout.Cordoned || !n.MaintenanceSince.Equal(now) {
 		t.Errorf("it is seen under maintenance %q since %s", n.Maintenance, n.MaintenanceSince)
 	}
+
 	now = then.Add(time.Minute + 300*time.Millisecond)
 	if n := see(seenNode(false, false, corev1.NodeDrained)); n.Maintenance != "condition Drained" || !n.MaintenanceSince.Equal(then.Add(time.Minute)) || !n.MaintenanceSince.Before(n.WentNotReady) {
 		t.Errorf("after a cordon it is under maintenance %q since %s, and went NotReady at %s", n.Maintenance, n.MaintenanceSince, n.WentNotReady)
 	}
+
 	now = then.Add(2 * time.Minute)
 	see(seenNode(false, false))
 	now = then.Add(3 * time.Minute)
 	if n := see(seenNode(false, true)); n.MaintenanceSince.Before(n.WentNotReady) {
 		t.Errorf("cordoned again at %s, it counts from %s; it went NotReady at %s", now, n.MaintenanceSince, n.WentNotReady)
 	}
+
 	f.deleteNode("n")
 	now = then.Add(4 * time.Minute)
 	if n := see(seenNode(true, true)); !n.MaintenanceSince.Equal(now) {
@@ -58,7 +63,8 @@ func TestMaintenanceBeginsWhenTheControllerSeesIt(t *testing.T) {
 	}
 }
 
-// Within one second, too, the order counts: a health check may cordon a node as soon as it is NotReady.
+// Within one second, too, the order counts: a health check may cordon a node as
+// soon as it is NotReady.
 func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 	now := then
 	f := newCache("", time.Second)
@@ -68,12 +74,14 @@ func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 		f.setNode(n)
 		now = now.Add(200 * time.Millisecond)
 	}
+
 	nodes, _ := f.planNodes(f.rollouts["r"], 0, nil)
 	assert.That(t, !nodes[0].MaintenanceSince.Before(nodes[0].WentNotReady),
 		"maintenance began at %s, NotReady at %s", nodes[0].MaintenanceSince, nodes[0].WentNotReady)
 }
 
-// A leader that sees a node for the first time does not know what came first, unless the node's observation says so.
+// A leader that sees a node for the first time does not know what came first,
+// unless the node's observation says so.
 func TestANewLeaderDoesNotExcuseWhatItSeesFirst(t *testing.T) {
 	f := newCache("", time.Second)
 	f.now = func() time.Time { return then }

@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// A fleet is as large as what is kept of each node: it is thousands of times in memory.
+// A fleet is as large as what is kept of each node: it is thousands of times in
+// memory.
 func TestStrippedNodesAreSmall(t *testing.T) {
 	const nodes, most = 1000, 4400
 	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
@@ -56,6 +57,7 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 		runtime.GC() // frees what pools kept until the first one
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
+
 		return int64(m.HeapAlloc)
 	}
 	empty := size()
@@ -68,6 +70,7 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 		f.setNode(n)
 		f.setConfig(nc)
 	}
+
 	each := (size() - empty) / nodes
 	t.Logf("%d bytes for each node", each)
 	assert.That(t, each <= most, "%d bytes are kept of each node, want at most %d", each, most)
@@ -80,10 +83,12 @@ func read[T any](t *testing.T, from T) *T {
 	data := assert.Value(json.Marshal(from))(t)
 	into := new(T)
 	assert.NoError(t, json.Unmarshal(data, into))
+
 	return into
 }
 
-// While agents answer a preflight, a step is made five times a second, and each looks at every node.
+// While agents answer a preflight, a step is made five times a second, and each
+// looks at every node.
 func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 	const nodes = 1000
 	f := newCache("", time.Second)
@@ -94,6 +99,7 @@ func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 		f.setNode(&corev1.Node{ObjectMeta: meta})
 		f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: meta, Status: v1alpha1.NodeConfigStatus{AgentVersion: "v0.1.0"}})
 	}
+
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "asks", UID: "asks"}}
 	o.Spec.AllNodes, o.Spec.Template.KubeletDropIn = true, template(101).KubeletDropIn
 	o.Status.Phase, o.Status.ConfigMapRef = v1alpha1.PreflightAsking, &ref
@@ -106,6 +112,7 @@ func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 		assert.NoError(t, assert.Err(c.stepPreflight(t.Context(), o)))
 		runtime.ReadMemStats(&after)
 		assert.Must(t, len(c.nodes) == nodes, "%d nodes are looked at, want %d", len(c.nodes), nodes)
+
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	step()

@@ -74,9 +74,11 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 			m.writes.WithLabelValues(object, result)
 		}
 	}
+
 	for _, why := range rollout.StartupReleases {
 		m.released.WithLabelValues(string(why))
 	}
+
 	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	others = append(others, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -85,6 +87,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		m.evaluations, m.evaluation, build) {
 		errs = append(errs, registry.Register(c))
 	}
+
 	return m, errors.Join(errs...)
 }
 
@@ -103,17 +106,21 @@ func (m *meters) report(name string, result *rollout.Result) {
 	for _, s := range result.States {
 		counts[s]++
 	}
+
 	for s := rollout.Pending; s <= rollout.Draining; s++ {
 		m.nodes.WithLabelValues(name, s.String()).Set(float64(counts[s]))
 	}
+
 	for _, p := range phases {
 		m.phase.WithLabelValues(name, string(p)).Set(boolValue(p == result.Next.Phase))
 	}
+
 	m.halted.WithLabelValues(name).Set(boolValue(result.Next.Halt != nil))
 	window := 0.0
 	if t := result.Next.NextWindowTime; t != nil {
 		window = float64(t.Unix())
 	}
+
 	m.window.WithLabelValues(name).Set(window)
 	if r := result.Next.Preflight; r != nil {
 		for answer, n := range map[string]int32{
@@ -124,6 +131,7 @@ func (m *meters) report(name string, result *rollout.Result) {
 	} else {
 		m.preflight.DeletePartialMatch(prometheus.Labels{"rollout": name})
 	}
+
 	m.gates.DeletePartialMatch(prometheus.Labels{"rollout": name})
 	for _, g := range result.Next.Gates {
 		for _, state := range gateStates {
@@ -142,7 +150,8 @@ const (
 	evaluatedError  = "error"
 )
 
-// expectEvaluations sets the metrics of Prometheus servers to 0, so that the first evaluation is an increase.
+// expectEvaluations sets the metrics of Prometheus servers to 0, so that the
+// first evaluation is an increase.
 func (m *meters) expectEvaluations(servers []string) {
 	for _, server := range servers {
 		m.evaluation.WithLabelValues(server)
@@ -161,6 +170,7 @@ func boolValue(is bool) float64 {
 	if is {
 		return 1
 	}
+
 	return 0
 }
 
@@ -187,6 +197,7 @@ func (p *problems) set(subject string, err error) {
 	} else {
 		p.errs[subject] = err
 	}
+
 	p.mu.Unlock()
 	if (was == nil) != (err == nil) || err != nil && was.Error() != err.Error() {
 		p.changed(subject, err)
@@ -201,6 +212,7 @@ func (p *problems) err() error {
 	for _, subject := range slices.Sorted(maps.Keys(p.errs)) {
 		errs = append(errs, p.errs[subject])
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -211,16 +223,17 @@ func (p *problems) count() int {
 	return len(p.errs)
 }
 
-// unknownField reports whether the API server refuses a field that its CRD does not have. Writes use strict validation:
-// without it, the API server would silently drop a part of an assignment.
+// unknownField reports whether the API server refuses a field that its CRD does
+// not have. Writes use strict validation: without it, the API server would
+// silently drop a part of an assignment.
 func unknownField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), fieldUnknown)
 }
 
 const fieldUnknown = "unknown field"
 
-// advise adds to an error of the API server what to do about it, where that is known. what is the resource of the request,
-// with its version.
+// advise adds to an error of the API server what to do about it, where that is
+// known. what is the resource of the request, with its version.
 func advise(what string, err error) error {
 	switch {
 	case err == nil:
@@ -234,5 +247,6 @@ func advise(what string, err error) error {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot `): // not so an admission webhook or a quota
 		return fmt.Errorf("the controller lacks permission: %s: kubectl apply -f install.yaml grants it (%w)", what, err)
 	}
+
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -27,6 +27,7 @@ func TestTheMetricSaysWhenTheNextWindowOpens(t *testing.T) {
 				}
 			}
 		}
+
 		return out
 	}
 	opens := time.Date(2030, 1, 1, 21, 0, 0, 0, time.UTC)

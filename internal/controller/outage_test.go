@@ -32,6 +32,7 @@ func TestAnAPIServerThatHangsIsAnOutage(t *testing.T) {
 			e.noteAnswer(nil)
 			time.Sleep(2 * time.Second)
 		}
+
 		assert.That(t, !e.silent() && len(f.outages) == 1 && f.outages[0].To.Equal(began), "without a gap there are outages %v", f.outages)
 		last := time.Now().Add(-2 * time.Second)
 		time.Sleep(6 * time.Second)
@@ -101,15 +102,18 @@ func TestAWriteProblemConcernsItsRolloutOnly(t *testing.T) {
 			want := rollout.Outage{From: f.now().Add(-began), To: f.now()}
 			assert.That(t, len(p.Outages) == 2 && p.Outages[1] == want, "the outages are %v, want %v", p.Outages, want)
 		}
+
 		for range 300 {
 			time.Sleep(time.Minute)
 			f.endOutage(f.now())
 		}
+
 		assert.Equal(t, len(f.outages), 100, "the outages that are remembered")
 	})
 }
 
-// A standby's requests for the Lease fail and come back, too, and its clock is not set yet.
+// A standby's requests for the Lease fail and come back, too, and its clock is
+// not set yet.
 func TestALeaderForgetsWhatItNotedAsAStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCache("", time.Second)

@@ -34,6 +34,7 @@ func TestTheStatusOfAStoppedRolloutHasReasonRequestsAndSettings(t *testing.T) {
 		assert.NoError(t, assert.Err(c.recordStatus(t.Context(), r, &planInput{object: r.object, Input: in}, &result)))
 		written = append(written, rolloutNamed(t, "stopped").ResourceVersion)
 	}
+
 	assert.That(t, written[0] == written[1], "a recorded status was written again")
 	st := rolloutNamed(t, "stopped").Status
 	h := st.History

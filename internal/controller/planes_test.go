@@ -39,6 +39,7 @@ func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 	for _, name := range []string{"cpa", "cpb"} {
 		addNodes(t, "node-role.kubernetes.io/control-plane=,pool="+name, name+"1")
 	}
+
 	apiserver := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-cpa1", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
 		Spec:       corev1.PodSpec{NodeName: "cpa1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -80,6 +81,7 @@ func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 	if err := assigned("cpb1"); err == nil {
 		t.Error("both control planes were assigned")
 	}
+
 	setReady(corev1.ConditionTrue)
 	later(c, time.Minute)
 	eventually(t, func() error { return assigned("cpb1") })
@@ -87,7 +89,8 @@ func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 	awaitRollout(t, "cpb", completeAt(1))
 }
 
-// TestStaticPodsDoNotMatterWithoutTheRightToReadThem would wait for ever otherwise.
+// TestStaticPodsDoNotMatterWithoutTheRightToReadThem would wait for ever
+// otherwise.
 func TestStaticPodsDoNotMatterWithoutTheRightToReadThem(t *testing.T) {
 	world(t)
 	binding := object("rbac.authorization.k8s.io", "RoleBinding", "evenkeel-controller-static-pods")
@@ -130,12 +133,14 @@ func TestStaticPodsThatCannotBeReadAreReportedToThePlan(t *testing.T) {
 	}
 }
 
-// TestARolloutRereadsEveryControlPlaneThatMayHaveBeenWritten: the write can be another rollout's.
+// TestARolloutRereadsEveryControlPlaneThatMayHaveBeenWritten: the write can be
+// another rollout's.
 func TestARolloutRereadsEveryControlPlaneThatMayHaveBeenWritten(t *testing.T) {
 	f := newCache("", time.Second)
 	for _, name := range []string{"cp-1", "cp-2"} {
 		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{fleet.LabelControlPlane: ""}}})
 	}
+
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
 	r := &rolloutEntry{name: "r", nodes: map[string]*nodeEntry{"cp-1": f.nodes["cp-1"]}}
 	f.markUncertain("cp-2", time.Now())

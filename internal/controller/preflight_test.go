@@ -24,8 +24,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// answerPreflights plays agents that answer preflight requests until the test ends. judge returns the verdict, reason and message of a
-// node; an empty verdict is no answer. It counts the answers.
+// answerPreflights plays agents that answer preflight requests until the test
+// ends. judge returns the verdict, reason and message of a node; an empty
+// verdict is no answer. It counts the answers.
 func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...string) *atomic.Int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,22 +37,26 @@ func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...
 		if err := admin.List(ctx, list); err != nil {
 			return err
 		}
+
 		for i := range list.Items {
 			nc := &list.Items[i]
 			if !slices.Contains(names, nc.Name) {
 				continue
 			}
+
 			var request v1alpha1.PreflightRequest
 			if text := nc.Annotations[v1alpha1.AnnotationPreflight]; text != "" {
 				if err := json.Unmarshal([]byte(text), &request); err != nil {
 					return err
 				}
 			}
+
 			new := request.UID != "" && (nc.Status.Preflight == nil || nc.Status.Preflight.UID != request.UID)
 			said := judge(nc.Name)
 			if !new || said[0] == "" {
 				continue
 			}
+
 			answers.Add(1)
 			ops := []operation{
 				{"test", "/metadata/resourceVersion", nc.ResourceVersion},
@@ -65,6 +70,7 @@ func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...
 				return err
 			}
 		}
+
 		return nil
 	}
 	go func() {
@@ -74,10 +80,12 @@ func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...
 				t.Error(err)
 				return
 			}
+
 			time.Sleep(often)
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
+
 	return answers
 }
 
@@ -109,6 +117,7 @@ func metricOf(t *testing.T, c *running, name, label string) float64 {
 			}
 		}
 	}
+
 	return sum
 }
 
@@ -126,6 +135,7 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 		if node == "q2" {
 			return [3]string{"Refused", v1alpha1.ReasonValidationFailed, "maxPods is wrong"}
 		}
+
 		return accepts(node)
 	}, "q1", "q2") // the agent of q3 is silent
 	const timeout = 40 * time.Second // less than the default
@@ -138,6 +148,7 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	if p == nil || p.EndTime == nil || r.Status.Target() != 1 || p.Accepted != 1 || p.Refused != 1 || p.Unanswered != 1 {
 		t.Fatalf("status.preflight is %+v", p)
 	}
+
 	want := v1alpha1.PreflightGroup{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods is wrong", Nodes: 1, Examples: []string{"q2"}}
 	assert.That(t, len(p.Groups) == 1 && fmt.Sprint(p.Groups[0]) == fmt.Sprint(want) && slices.Equal(p.UnansweredNodes, []string{"q3"}),
 		"the groups are %+v, silent are %v", p.Groups, p.UnansweredNodes)
@@ -147,6 +158,7 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 		nc := nodeConfig(t, name)
 		assert.That(t, nc.Spec.ConfigSource == nil && nc.Generation == 1, "%s was changed: generation %d, %+v", name, nc.Generation, nc.Spec)
 	}
+
 	if n := answers.Load(); n != 2 {
 		t.Errorf("%d answers, want 2", n)
 	}
@@ -156,6 +168,7 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	if n := metricOf(t, c, "evenkeel_rollout_preflight_nodes", `"refused"`); n != 1 {
 		t.Errorf("the metric says %v refused", n)
 	}
+
 	eventually(t, func() error {
 		return told(t, "asked", "1 node accepts, 1 refused: 1 ValidationFailed (q2), 1 without an answer")
 	})
@@ -179,6 +192,7 @@ func TestANewLeaderContinuesAPreflight(t *testing.T) {
 		if node == "t2" && !open.Load() {
 			return [3]string{}
 		}
+
 		return accepts(node)
 	}, "t1", "t2")
 	first := start(t, own())
@@ -205,6 +219,7 @@ func TestASilentAgentDelaysAPreflightByTheAgentTimeout(t *testing.T) {
 		if node == "s2" {
 			return [3]string{}
 		}
+
 		return accepts(node)
 	}, "s1", "s2")
 	const timeout = 40 * time.Second // less than the default
@@ -231,6 +246,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 		if node == "p2" {
 			return [3]string{"Refused", v1alpha1.ReasonNeedsDrain, "cpu_manager_state"}
 		}
+
 		return accepts(node)
 	}, "p1", "p2")
 	start(t, own())
@@ -242,6 +258,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 		for _, f := range change {
 			f(o)
 		}
+
 		assert.NoError(t, admin.Create(t.Context(), o))
 	}
 	make("one", 50)
@@ -258,6 +275,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 		if o.Status.Phase != v1alpha1.PreflightComplete {
 			return nil, fmt.Errorf("%s is %s: %s", name, o.Status.Phase, o.Status.Message)
 		}
+
 		return o, nil
 	}
 	for _, name := range []string{"one", "two"} {
@@ -269,6 +287,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 			if r := o.Status.Result; r.Accepted != 1 || r.Blocked != 1 || len(r.Groups) != 1 || r.Groups[0].Reason != v1alpha1.ReasonNeedsDrain {
 				return fmt.Errorf("the result is %+v", r)
 			}
+
 			cm := &corev1.ConfigMap{}
 			ref := o.Status.ConfigMapRef
 			if err := admin.Get(t.Context(), types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, cm); err != nil {
@@ -277,9 +296,11 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 			if !fleet.Immutable(cm) || fleet.PayloadDigest(cm) != ref.SHA256 || len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].UID != o.UID {
 				return fmt.Errorf("the ConfigMap is %+v", cm)
 			}
+
 			return nil
 		})
 	}
+
 	eventually(t, func() error {
 		_, err := result("two")
 		return assert.Unless(apierrors.IsNotFound(err), "it does not expire: %w", err)
@@ -308,6 +329,7 @@ func TestAnEditedNodeConfigPreflightIsInvalid(t *testing.T) {
 		if o.Status.Phase != v1alpha1.PreflightInvalid || !strings.Contains(o.Status.Message, "the spec was changed after the preflight was created") {
 			return fmt.Errorf("it is %s: %s", o.Status.Phase, o.Status.Message)
 		}
+
 		return nil
 	})
 }

@@ -35,6 +35,7 @@ func TestAnErrorKeepsTheAnswerAboutStartProbes(t *testing.T) {
 			if lists != nil {
 				return lists
 			}
+
 			return c.List(ctx, list, options...)
 		},
 	}).Build()

@@ -97,6 +97,7 @@ func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 		edit(t, "many", use(200+i))
 		awaitRollout(t, "many", completeAt(int64(i+2)))
 	}
+
 	eventually(t, func() error {
 		c.cleanUp(t.Context(), time.Now())
 		got := revisions(t, "many")
@@ -105,6 +106,7 @@ func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 		if len(got) != 4 || !first || second { // 5 is the target, 4 is what c1 had before, 3 the one that is kept
 			return fmt.Errorf("the revisions are %v", got)
 		}
+
 		return nil
 	})
 	h := rolloutNamed(t, "many").Status.History
@@ -116,6 +118,7 @@ func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 		nc.Spec.ConfigSource = nil
 		assert.NoError(t, admin.Update(t.Context(), nc))
 	}
+
 	eventually(t, func() error {
 		c.cleanUp(t.Context(), time.Now())
 		got := revisions(t, "many")

@@ -36,11 +36,13 @@ func says(err error, want ...string) error {
 	if err == nil {
 		return fmt.Errorf("nothing is wrong, want: %s", want)
 	}
+
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {
 			return fmt.Errorf("it says %w, want: %s", err, w)
 		}
 	}
+
 	return nil
 }
 
@@ -56,6 +58,7 @@ func TestReadyzSaysWhatIsWrong(t *testing.T) {
 		code, body := get(path)
 		assert.That(t, code == http.StatusOK && body == "ok\n", "%s answers %d %q", path, code, body)
 	}
+
 	c.watchErrors.set(kindNodes, errors.New("the API server does not serve nodes"))
 	c.writeErrors.set("workers", errors.New("rollout workers: no"))
 	code, body := get("/readyz")
@@ -83,8 +86,10 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(rights, filepath.Base(file)), data, 0o600)
 		}
+
 		assert.NoError(t, err)
 	}
+
 	assert.NoError(t, bare.Apply(t.Context(), rights))
 	eventually(t, func() error {
 		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
@@ -195,7 +200,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	})
 }
 
-// mayOnlyRead takes the controller's rights to write objects of a resource away.
+// mayOnlyRead takes the controller's rights to write objects of a resource
+// away.
 func mayOnlyRead(t *testing.T, kind, namespace, resource string) {
 	t.Helper()
 	role := object("rbac.authorization.k8s.io", kind, "evenkeel-controller")
@@ -207,6 +213,7 @@ func mayOnlyRead(t *testing.T, kind, namespace, resource string) {
 				rule["verbs"] = []any{"get", "list", "watch"}
 			}
 		}
+
 		assert.NoError(t, unstructured.SetNestedSlice(o.Object, rules, "rules"))
 	})
 }
@@ -224,13 +231,16 @@ func change(t *testing.T, o *unstructured.Unstructured, f func(*unstructured.Uns
 		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
+
 		f(o)
+
 		return admin.Update(t.Context(), o)
 	})
 }
 
-// without removes a field from a CRD's schema, as in an older release, and waits until the API server refuses the field.
-// undo restores the CRD; the API server applies that with a short delay.
+// without removes a field from a CRD's schema, as in an older release, and
+// waits until the API server refuses the field. undo restores the CRD; the API
+// server applies that with a short delay.
 func without(t *testing.T, crd string, path ...string) (undo func()) {
 	t.Helper()
 	last := path[len(path)-1]
@@ -244,10 +254,12 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 		for _, key := range path[:len(path)-1] {
 			schema, properties = properties, properties[key].(map[string]any)
 		}
+
 		delete(properties, last)
 		if required, ok := schema["required"].([]any); ok {
 			schema["required"] = slices.DeleteFunc(required, func(name any) bool { return name == last })
 		}
+
 		assert.NoError(t, unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"))
 	})
 	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
@@ -261,6 +273,7 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 			value = map[string]any{key: value}
 		}
 	}
+
 	probe := &unstructured.Unstructured{Object: value.(map[string]any)}
 	probe.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	probe.SetName("probe")
@@ -268,6 +281,7 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 		err := admin.Create(t.Context(), probe.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 		return says(err, "unknown field", last+`"`)
 	})
+
 	return func() {
 		change(t, object("apiextensions.k8s.io", "CustomResourceDefinition", crd), func(o *unstructured.Unstructured) { o.Object["spec"] = was.Object["spec"] })
 	}

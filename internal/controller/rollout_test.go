@@ -42,6 +42,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	if st.Nodes.Updated != 3 || st.Nodes.Selected != 3 || st.Step != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
 		t.Errorf("the status says %+v", st)
 	}
+
 	assert.That(t, len(st.History) == 1 && st.History[0].Outcome == "Succeeded" && st.History[0].Revision == 1 && st.History[0].Updated == 3,
 		"the history says %+v", st.History)
 	cm, ok := revisions(t, "first")["1"]
@@ -51,6 +52,7 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	if ref.UID != cm.UID || ref.Name != cm.Name || cm.Name != fleet.RevisionName("first", ref.SHA256) || cm.Annotations[annotationSHA256] != ref.SHA256 {
 		t.Errorf("the status names %+v, the ConfigMap is %+v", ref, cm.ObjectMeta)
 	}
+
 	for _, name := range names {
 		nc := nodeConfig(t, name)
 		if s := nc.Spec.ConfigSource; s == nil || *s.ConfigMapRef != ref || s.RolloutRef.Name != "first" || s.RolloutRef.Revision != 1 {
@@ -172,12 +174,15 @@ func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
 		s := nodeConfig(t, name).Spec.ConfigSource
 		assert.That(t, s != nil && s.RolloutRef.Name == "deleted", "%s has %+v", name, s)
 	}
+
 	assert.NoDiff(t, cmp.Diff(before, generations(t, names...)), "the generations of NodeConfigs")
 	families := assert.Value(c.registry.Gather())(t)
 	for _, f := range families {
 		assert.That(t, !strings.HasPrefix(f.GetName(), "evenkeel_rollout_"), "a rollout that is gone is measured still: %s", f)
 	}
-	// A rollout of that name that is created later takes the nodes over, and continues the numbers.
+
+	// A rollout of that name that is created later takes the nodes over, and
+	// continues the numbers.
 	roll(t, "deleted", use(104))
 	awaitRollout(t, "deleted", completeAt(3))
 }

@@ -36,8 +36,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of query.Gather, which the command line
-// and the page show, with the plan that the controller makes of the same objects afterwards.
+// TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of
+// query.Gather, which the command line and the page show, with the plan that
+// the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	cases := []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
 		"missing ConfigMap", "template ConfigMap", "draining", "released", "evicted", "may not drain", "invalid spec", "invalid selector", "invalid with nodes", "new leader", "gates", "unknown server", "maintenance by flag"}
@@ -51,6 +52,7 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 			return
 		}
 	}
+
 	// A generator that never draws a case proves nothing about it.
 	t.Errorf("no plan that was compared has: %s; %v", strings.Join(missing(), ", "), seen)
 }
@@ -75,6 +77,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		n := &shown.Nodes[i]
 		n.MaintenanceSince = n.MaintenanceSince.Truncate(time.Second)
 	}
+
 	c := d.controller(api, shown.Input.Now)
 	c.startProbes.asked, c.startProbes.may, c.startProbes.agents = shown.Input.Now, d.chance(2, "may create pods"), true
 	r := c.fleet.rollouts["r"]
@@ -88,6 +91,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		assert.Must(t, wants.Target.ConfigMapRef.UID != fleet.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")
 		shown.Input.Target.ConfigMapRef.UID = wants.Target.ConfigMapRef.UID
 	}
+
 	same := func(what string, shown, is any) {
 		if diff := gocmp.Diff(shown, is, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(rollout.Result{}, "NodeState")); diff != "" {
 			t.Fatalf("%s: shown (-), by the controller (+):\n%s", what, diff)
@@ -120,7 +124,8 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	}
 }
 
-// drawnFleet is objects of the API that are drawn. The rollout that is planned has the name "r".
+// drawnFleet is objects of the API that are drawn. The rollout that is planned
+// has the name "r".
 type drawnFleet struct {
 	*rapid.T
 	now      time.Time
@@ -166,11 +171,14 @@ func (d *drawnFleet) draw() {
 		if name != "r" || o.Status.UpdateRevision != nil {
 			o.Status.Controller = &d.settings
 		}
+
 		d.rollouts = append(d.rollouts, o)
 	}
+
 	if len(d.rollouts) == 1 { // what was never published is not known
 		d.rollouts[0].Status.Controller = &d.settings
 	}
+
 	d.drawInvalid(&d.rollouts[0].Spec)
 	if d.rollouts[0].Status.UpdateRevision != nil && d.chance(4, "in the middle of drains") {
 		d.drawDrains(&d.rollouts[0])
@@ -178,6 +186,7 @@ func (d *drawnFleet) draw() {
 	if d.chance(3, "lease") {
 		d.since = d.ago("acquired").Time
 	}
+
 	for i := range d.number(0, 8, "nodes") {
 		d.drawNode(fmt.Sprintf("node-%d", i))
 	}
@@ -191,7 +200,8 @@ func (d *drawnFleet) drawDrains(o *v1alpha1.NodeConfigRollout) {
 	o.Status.Halt, d.invalid, d.source = nil, 0, nil
 }
 
-// drawInvalid draws mistakes in the spec of "r", and a template in a ConfigMap that may be missing.
+// drawInvalid draws mistakes in the spec of "r", and a template in a ConfigMap
+// that may be missing.
 func (d *drawnFleet) drawInvalid(s *v1alpha1.NodeConfigRolloutSpec) {
 	if d.chance(3, "template in a ConfigMap") {
 		content := assert.Value(fleet.ContentOf(contentNumber(d.number(0, contents-1, "content of the ConfigMap")), nil))(d)
@@ -200,6 +210,7 @@ func (d *drawnFleet) drawInvalid(s *v1alpha1.NodeConfigRolloutSpec) {
 			d.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "kubelet"}, Data: map[string]string{content.Key: string(content.Data)}}
 		}
 	}
+
 	switch d.invalid = max(0, d.number(-10, 2, "mistake in the spec")); d.invalid {
 	case 1:
 		s.Strategy.MaxUnavailable = new(intstr.FromString("many"))
@@ -245,6 +256,7 @@ func (d *drawnFleet) drawRevisions() {
 		case 6, 7, 8:
 			stored.Annotations = map[string]string{v1alpha1.AnnotationStopped: "TooManyFailures"}
 		}
+
 		d.configMaps = append(d.configMaps, stored)
 		if d.chance(4, "another rollout has it, too") {
 			other := cm.DeepCopy()
@@ -253,6 +265,7 @@ func (d *drawnFleet) drawRevisions() {
 			if d.chance(2, "stopped there") {
 				other.Annotations = map[string]string{v1alpha1.AnnotationStopped: "Aborted"}
 			}
+
 			d.configMaps = append(d.configMaps, other)
 		}
 	}
@@ -274,6 +287,7 @@ func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
 	} else {
 		s.NodeSelector.MatchLabels = map[string]string{"pool": rapid.SampledFrom([]string{"a", "b"}).Draw(d.T, "pool")}
 	}
+
 	if s.Template = contentNumber(d.number(0, contents-1, "content")); d.chance(8, "unusable") {
 		s.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":"many"}`)
 	}
@@ -283,17 +297,20 @@ func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
 	if d.chance(3, "domains") {
 		s.Strategy.TopologyKey, s.Strategy.MaxDomainsInFlight = "zone", new(int32(1))
 	}
+
 	s.Strategy.MaxUnavailable = new(intstr.FromInt32(int32(d.number(1, 4, "budget"))))
 	s.FailurePolicy.MaxFailures = new(intstr.FromInt32(int32(d.number(1, 3, "failures"))))
 	if d.chance(3, "rollback") {
 		s.FailurePolicy.Action = v1alpha1.FailureActionRollback
 	}
+
 	if d.chance(3, "gate") {
 		s.Strategy.Gates = []v1alpha1.RolloutGate{{
 			Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: rapid.SampledFrom([]string{"main", "other"}).Draw(d.T, "server"), Query: "up", Passes: "< 1"},
 			Every: rapid.SampledFrom([]v1alpha1.GateEvery{v1alpha1.GateEveryStep, v1alpha1.GateAlways}).Draw(d.T, "every"), Failures: 2,
 		}}
 	}
+
 	s.Strategy.Drain = rapid.SampledFrom([]v1alpha1.DrainMode{"", v1alpha1.DrainNever, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways, v1alpha1.DrainAlways}).Draw(d.T, "drain")
 	s.Paused, s.Frozen = d.chance(8, "paused"), d.chance(8, "frozen")
 	if d.chance(5, "aborted") {
@@ -311,13 +328,16 @@ func (d *drawnFleet) drawStatus(st *v1alpha1.NodeConfigRolloutStatus) {
 			State: rapid.SampledFrom([]v1alpha1.GateState{v1alpha1.GatePassing, v1alpha1.GateFailing, v1alpha1.GateEmpty, v1alpha1.GateError}).Draw(d.T, "state"),
 		}}
 	}
+
 	if d.chance(2, "current") {
 		st.CurrentRevision = d.revision(d.number(0, target, "current"))
 	}
+
 	if d.chance(4, "halted") {
 		st.Halt = &v1alpha1.RolloutHalt{Attempt: 1, Time: d.ago("halt"), Rollback: d.chance(2, "rollback"),
 			Reason: rapid.SampledFrom([]string{v1alpha1.HaltTooManyFailures, v1alpha1.HaltInconclusive, v1alpha1.HaltAborted}).Draw(d.T, "reason")}
 	}
+
 	for i := range slices.Backward(d.revisions[:target]) {
 		reason := rapid.SampledFrom([]string{v1alpha1.HaltTooManyFailures, v1alpha1.HaltInconclusive}).Draw(d.T, "reason")
 		h := v1alpha1.RolloutOutcome{Revision: int64(i + 1), ConfigMap: d.revisions[i].Name, UID: d.revisions[i].UID, SHA256: fleet.PayloadDigest(d.revisions[i]),
@@ -336,6 +356,7 @@ func (d *drawnFleet) drawNode(name string) {
 	if d.chance(4, "down") { // the controller dates False by when it saw that, which nobody else knows
 		ready.Status = corev1.ConditionUnknown
 	}
+
 	node.Status.Conditions = []corev1.NodeCondition{ready}
 	if target := d.rollouts[0].Status.UpdateRevision; target != nil && d.chance(3, "drained") {
 		since := d.ago("drained")
@@ -345,6 +366,7 @@ func (d *drawnFleet) drawNode(name string) {
 		st := &d.rollouts[0].Status
 		st.DrainingNodes = append(st.DrainingNodes, v1alpha1.DrainingNode{Name: name, Since: since, Message: "2 pods to evict"})
 	}
+
 	switch d.number(0, 8, "maintenance") {
 	case 0:
 		node.Spec.Unschedulable = true
@@ -353,10 +375,12 @@ func (d *drawnFleet) drawNode(name string) {
 	case 2: // only with the flag
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: "example.com/Repair", Status: corev1.ConditionTrue})
 	}
+
 	d.nodes = append(d.nodes, node)
 	if d.chance(8, "no NodeConfig") {
 		return
 	}
+
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("config-" + name), Generation: int64(d.number(1, 3, "generation"))}}
 	d.configs = append(d.configs, nc)
 	given := d.number(0, contents-1, "given")
@@ -371,16 +395,20 @@ func (d *drawnFleet) drawNode(name string) {
 		if before := d.number(0, contents-1, "before"); before != given {
 			assigned.Previous = &v1alpha1.PreviousSource{ConfigMapRef: d.reference(before), Rollout: by, Revision: int64(before + 1), Attempt: 1}
 		}
+
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: assigned}
 	}
+
 	if d.chance(6, "no agent") {
 		return
 	}
+
 	st := &nc.Status
 	st.AgentVersion, st.ObservedGeneration = "v1", nc.Generation
 	if d.chance(3, "silent") {
 		st.ObservedGeneration--
 	}
+
 	active := d.number(-1, contents-1, "active")
 	if active >= 0 {
 		st.Active = &v1alpha1.ConfigRevision{UID: d.reference(active).UID, SHA256: d.reference(active).SHA256}
@@ -391,42 +419,51 @@ func (d *drawnFleet) drawNode(name string) {
 	if d.chance(4, "trial") {
 		st.Trial = &v1alpha1.Trial{DurationSeconds: 60}
 	}
+
 	ok := metav1.Condition{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllChecksPassed}
 	if d.chance(3, "bad") {
 		ok.Status, ok.Reason = metav1.ConditionFalse, v1alpha1.ReasonCrashLooped
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: ref.UID}}
 	}
+
 	st.Conditions = []metav1.Condition{ok}
 }
 
-// api is an API server with the objects that were drawn. It lists in the order of names.
+// api is an API server with the objects that were drawn. It lists in the order
+// of names.
 func (d *drawnFleet) api() client.WithWatch {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
 		assert.NoError(d, add(scheme))
 	}
+
 	b := fake.NewClientBuilder().WithScheme(scheme)
 	for i := range d.rollouts {
 		b = b.WithObjects(d.rollouts[i].DeepCopy())
 	}
+
 	for _, cm := range d.configMaps {
 		b = b.WithObjects(cm.DeepCopy())
 	}
 	if d.source != nil {
 		b = b.WithObjects(d.source.DeepCopy())
 	}
+
 	if !d.since.IsZero() {
 		b = b.WithObjects(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: d.settings.Namespace, Name: v1alpha1.ControllerLease},
 			Spec:       coordinationv1.LeaseSpec{AcquireTime: new(metav1.NewMicroTime(d.since))},
 		})
 	}
+
 	for _, n := range d.nodes {
 		b = b.WithObjects(n.DeepCopy())
 	}
+
 	for _, nc := range d.configs {
 		b = b.WithObjects(nc.DeepCopy())
 	}
+
 	return b.WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			err := c.List(ctx, list, o...)
@@ -436,6 +473,7 @@ func (d *drawnFleet) api() client.WithWatch {
 			case *v1alpha1.NodeConfigList:
 				slices.SortFunc(l.Items, func(a, b v1alpha1.NodeConfig) int { return cmp.Compare(a.Name, b.Name) })
 			}
+
 			return err
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
@@ -455,6 +493,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 	if !d.since.IsZero() {
 		c.fleet.outages = rollout.Outages{{From: d.since, To: d.since}}
 	}
+
 	var err error
 	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, c.newProblems("", "", nil), c.newProblems("", "", nil)))
 	assert.NoError(d, err)
@@ -462,26 +501,31 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 	if d.source != nil {
 		d.read(api, d.source)
 	}
+
 	c.sources.all[types.NamespacedName{Namespace: "team", Name: "kubelet"}] = &templateSource{read: true, object: d.source}
 	for i := range d.rollouts {
 		o := d.read(api, &v1alpha1.NodeConfigRollout{ObjectMeta: d.rollouts[i].ObjectMeta}).(*v1alpha1.NodeConfigRollout)
 		fleet.StripRollout(o)
 		c.fleet.setRollout(o)
 	}
+
 	revisions := &corev1.ConfigMapList{}
 	assert.NoError(d, api.List(d.Context(), revisions, client.InNamespace(d.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}))
 	for i := range revisions.Items {
 		fleet.StripRevision(&revisions.Items[i])
 		c.fleet.setRevision(&revisions.Items[i])
 	}
+
 	for _, n := range d.nodes {
 		fleet.StripNode(n)
 		c.fleet.setNode(n)
 	}
+
 	for _, nc := range d.configs {
 		fleet.StripNodeConfig(nc)
 		c.fleet.setConfig(nc)
 	}
+
 	return c
 }
 

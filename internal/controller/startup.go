@@ -21,16 +21,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// The controller removes the startup taint and never sets it. It keeps no record: the taint, the creation time of the Node and the
-// plans of rollouts say everything, so the next leader continues.
+// The controller removes the startup taint and never sets it. It keeps no
+// record: the taint, the creation time of the Node and the plans of rollouts
+// say everything, so the next leader continues.
 
-// StartupTaint configures the removal of the startup taint. Zero: the controller ignores all taints.
+// StartupTaint configures the removal of the startup taint. Zero: the
+// controller ignores all taints.
 type StartupTaint struct {
 	Key   string // with the effect NoSchedule; empty: there is none
 	Times rollout.StartupTimes
 }
 
-// startupRights is what the controller knows about its permission to remove taints. Only the loop uses it.
+// startupRights is what the controller knows about its permission to remove
+// taints. Only the loop uses it.
 type startupRights struct {
 	permission
 	retry time.Time // no attempt before this time
@@ -56,7 +59,8 @@ func (f *cache) setStartup(name string, nodes []rollout.Node, states map[int]rol
 	}
 }
 
-// trackStartup keeps the set of nodes with the startup taint. The caller holds mu.
+// trackStartup keeps the set of nodes with the startup taint. The caller holds
+// mu.
 func (f *cache) trackStartup(n *nodeEntry, observed *rollout.Node) {
 	observed.Startup = fleet.HasStartupTaint(n.node, f.startupKey)
 	switch {
@@ -68,8 +72,9 @@ func (f *cache) trackStartup(n *nodeEntry, observed *rollout.Node) {
 	}
 }
 
-// dueStartup returns the nodes whose startup taint is to be removed, by name, and when to ask again if nothing changes; zero: not
-// needed. Unless everything is known, only the deadline counts.
+// dueStartup returns the nodes whose startup taint is to be removed, by name,
+// and when to ask again if nothing changes; zero: not needed. Unless everything
+// is known, only the deadline counts.
 func (f *cache) dueStartup(times rollout.StartupTimes, complete bool) (due []startupDue, next time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,23 +84,30 @@ func (f *cache) dueStartup(times rollout.StartupTimes, complete bool) (due []sta
 		if complete && n.startupOf == n.holder {
 			s.State = n.startup
 		}
+
 		why, again := s.Release(now, times)
-		// Nodes could not report in an outage: the deadline is not over before agents have come back.
+		// Nodes could not report in an outage: the deadline is not over before
+		// agents have come back.
 		if back := f.outages.End(s.Created.Add(times.Deadline), 1, f.agent).Add(-1); complete && why == rollout.ReleasedAtDeadline &&
 			now.Before(back) {
 			why, again = rollout.StartupKeep, back
 		}
+
 		if why == rollout.StartupKeep {
 			next = earliest(next, again)
 			continue
 		}
+
 		due = append(due, startupDue{name, n.node.UID, why, n.holder})
 	}
+
 	slices.SortFunc(due, func(a, b startupDue) int { return cmp.Compare(a.name, b.name) })
+
 	return due, next
 }
 
-// countStartup counts the nodes with the startup taint, and those that have it for longer than a time.
+// countStartup counts the nodes with the startup taint, and those that have it
+// for longer than a time.
 func (f *cache) countStartup(deadline time.Duration) (all, overdue int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,11 +116,13 @@ func (f *cache) countStartup(deadline time.Duration) (all, overdue int) {
 			overdue++
 		}
 	}
+
 	return len(f.startup), overdue
 }
 
-// releaseStartup removes the startup taint from nodes that are to lose it, and returns when to call it again if nothing changes;
-// zero: not needed. It reports a problem once, and tries again later.
+// releaseStartup removes the startup taint from nodes that are to lose it, and
+// returns when to call it again if nothing changes; zero: not needed. It
+// reports a problem once, and tries again later.
 func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Time {
 	due, next := c.fleet.dueStartup(c.startupTaint.Times, complete)
 	now, r := c.fleet.now(), &c.startupRights
@@ -116,8 +130,10 @@ func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Tim
 		if len(due) > 0 {
 			next = earliest(next, r.retry)
 		}
+
 		return next
 	}
+
 	may, err := r.check(now, func() (bool, error) {
 		return drain.May(ctx, c.kubernetes, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"})
 	})
@@ -126,6 +142,7 @@ func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Tim
 	} else if err == nil {
 		err = c.forEachParallel(ctx, len(due), func(i int) error { return c.removeStartupTaint(ctx, due[i]) })
 	}
+
 	switch {
 	case ctx.Err() != nil:
 		return next
@@ -137,21 +154,25 @@ func (c *Controller) releaseStartup(ctx context.Context, complete bool) time.Tim
 	default:
 		r.retry = now.Add(longestRetry)
 	}
+
 	if text := err.Error(); text != r.said {
 		r.said = text
 		c.log.Warn("cannot remove the startup taint; retrying", "taint", c.startupTaint.Key, "nodes", len(due), "err", err)
 	}
+
 	return earliest(next, r.retry)
 }
 
 var errNoStartupPermission = errors.New("the controller may not patch Nodes: grant it with kubectl apply -k config/startup-taint (or " +
 	"helm upgrade with --set startupTaint.enabled=true), or start nodes without the taint")
 
-// removeStartupTaint removes the startup taint from a Node, unless the Node was created again, and reports it.
+// removeStartupTaint removes the startup taint from a Node, unless the Node was
+// created again, and reports it.
 func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error {
 	if err := c.stillLeads(); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // a write that has begun is finished
 	defer cancel()
 	removed := false
@@ -160,7 +181,9 @@ func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error
 		if removed = i >= 0 && node.UID == d.uid; !removed {
 			return nil
 		}
+
 		path := fmt.Sprintf("/spec/taints/%d", i)
+
 		return []operation{{"test", "/metadata/uid", node.UID}, {"test", path, node.Spec.Taints[i]}, {Op: "remove", Path: path}}
 	})
 	switch {
@@ -174,11 +197,14 @@ func (c *Controller) removeStartupTaint(ctx context.Context, d startupDue) error
 		c.metrics.released.WithLabelValues(string(d.why)).Inc()
 		c.reportStartup(stored.DeepCopy(), d)
 	}
+
 	c.fleet.setNode(stored) // the next decision must know, even if the watch is late
+
 	return nil
 }
 
-// reportStartup reports on the Node, and in the log, that and why the startup taint was removed.
+// reportStartup reports on the Node, and in the log, that and why the startup
+// taint was removed.
 func (c *Controller) reportStartup(node *corev1.Node, d startupDue) {
 	kind, reason, message := corev1.EventTypeNormal, "StartupTaintRemoved", ""
 	switch key := c.startupTaint.Key; d.why {
@@ -193,6 +219,7 @@ func (c *Controller) reportStartup(node *corev1.Node, d startupDue) {
 		message = fmt.Sprintf("removed the taint %s after %s, although the node has not run the configuration of its rollout: run kubectl "+
 			"evenkeel node %s", key, c.startupTaint.Times.Deadline, d.name)
 	}
+
 	c.recorder.Eventf(node, nil, kind, reason, "StartupTaint", "%s", message)
 	c.log.Info(message, "node", d.name, "event", reason)
 }

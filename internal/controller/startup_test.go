@@ -58,7 +58,8 @@ func isTainted(t *testing.T, name string) bool {
 	return fleet.HasStartupTaint(nodeNamed(t, name), startupKey)
 }
 
-// awaitOpen waits until nodes have lost the startup taint and nothing else, and their Events say why.
+// awaitOpen waits until nodes have lost the startup taint and nothing else, and
+// their Events say why.
 func awaitOpen(t *testing.T, event string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -66,6 +67,7 @@ func awaitOpen(t *testing.T, event string, names ...string) {
 			if isTainted(t, name) {
 				return fmt.Errorf("%s has the taint", name)
 			}
+
 			return told(t, name, event)
 		})
 		if n := nodeNamed(t, name); len(n.Spec.Taints) != 2 || n.Spec.Taints[0] != theirs || n.Spec.Taints[1].Effect != corev1.TaintEffectPreferNoSchedule {
@@ -93,6 +95,7 @@ func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
 		if nc.Spec.ConfigSource != nil {
 			return nil
 		}
+
 		return errors.Join(answer(t.Context(), nc, false), errors.New("it is not assigned a revision"))
 	})
 	assert.Must(t, isTainted(t, "new"), "the taint is gone before the node runs its revision")
@@ -145,8 +148,10 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 			if strings.Contains(r.URL.Path, "selfsubjectaccessreviews") {
 				reviews.Add(1)
 			}
+
 			assert.That(t, r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/nodes/") || granted.Load(),
 				"it tried to patch %s", r.URL.Path)
+
 			return next.RoundTrip(r)
 		})
 	}
@@ -154,16 +159,19 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 	for _, name := range []string{"held", "held-too"} {
 		c.fleet.setNode(nodeNamed(t, name))
 	}
+
 	for range 3 {
 		next := c.releaseStartup(t.Context(), true)
 		wait := next.Sub(c.fleet.now())
 		assert.That(t, wait > 0 && wait <= permissionInterval, "it tries again after %s", wait)
 	}
+
 	assert.Equal(t, reviews.Load(), 1, "reviews of its permission")
 	assert.That(t, strings.Contains(c.startupRights.said, "kubectl apply -k config/startup-taint"), "it said %q", c.startupRights.said)
 	if all, overdue := c.fleet.countStartup(0); all != 2 || overdue != 2 {
 		t.Errorf("%d nodes have the taint, %d too long", all, overdue)
 	}
+
 	granted.Store(true)
 	grant(t, "startup-taint")
 	eventually(t, func() error {
@@ -172,6 +180,7 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 		if all, _ := c.fleet.countStartup(0); all != 0 {
 			return errors.New(c.startupRights.said)
 		}
+
 		return nil
 	})
 	assert.Equal(t, c.startupRights.said, "", "it still")
@@ -193,6 +202,7 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 			if what == r.Method && node || what == "review" && review {
 				return nil, errCrashed
 			}
+
 			if r.Method == http.MethodPatch && node {
 				if patches.Add(1); what == "moved" { // another taint is removed between read and write
 					n := nodeNamed(t, "torn")
@@ -202,6 +212,7 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 					}
 				}
 			}
+
 			return next.RoundTrip(r)
 		})
 	}
@@ -243,8 +254,10 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 			assert.NoError(t, admin.Update(t.Context(), n))
 			continue
 		}
+
 		assert.NoError(t, admin.Delete(t.Context(), nodeNamed(t, name), client.GracePeriodSeconds(0)))
 	}
+
 	addNodes(t, "pool=none", "again")
 	taint(t, "again")
 	for range 2 {
@@ -253,9 +266,11 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 		known := c.fleet.pair("again").Node.UID // what is known of the old Node's configuration is not about the new one
 		assert.That(t, known == old, "the controller knows the Node %s", known)
 	}
+
 	if all, _ := c.fleet.countStartup(0); all != 2 { // the watch tells of the deleted ones
 		t.Errorf("%d nodes have the taint", all)
 	}
+
 	c.fleet.deleteNode("gone")
 	all, _ := c.fleet.countStartup(0)
 	assert.That(t, all == 1, "%d nodes have the taint after a deletion", all)

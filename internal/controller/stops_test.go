@@ -60,10 +60,12 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 		edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
 			s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: attempt, Nodes: nodes}
 		})
+
 		return awaitRollout(t, "again", func(st status) error {
 			if st.Attempt != attempt || st.Nodes.Failed != failed || st.Nodes.Updated != 2-failed || st.Halt != nil {
 				return fmt.Errorf("attempt %d, stop %+v, want attempt %d with %d failed", st.Attempt, st.Halt, attempt, failed)
 			}
+
 			return completeAt(1)(st)
 		}).Status
 	}

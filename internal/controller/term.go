@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// A leader whose process was suspended continues until it learns that another one leads. Its earlier decisions must not take
-// effect any more:
+// A leader whose process was suspended continues until it learns that another
+// one leads. Its earlier decisions must not take effect any more:
 //
 //   - A new leader writes its term to the ConfigMaps of all revisions before it watches the fleet.
 //   - A batch of assignments begins with a write of the term to the ConfigMaps that it assigns. This write fails if another
@@ -31,12 +31,14 @@ import (
 // claimTimeout is how long one attempt to claim the term may take.
 const claimTimeout = 15 * time.Second
 
-// claimTerm finds the term of this leader, which is higher than all before, and writes it to the ConfigMaps of all
-// revisions. It returns false if ctx ends first. Without an election the term is 0.
+// claimTerm finds the term of this leader, which is higher than all before, and
+// writes it to the ConfigMaps of all revisions. It returns false if ctx ends
+// first. Without an election the term is 0.
 func (c *Controller) claimTerm(ctx context.Context) (term int64, ok bool) {
 	if c.election == nil {
 		return 0, true
 	}
+
 	delay := fleet.Backoff{}
 	for {
 		term, err := c.tryClaimTerm(ctx)
@@ -44,9 +46,11 @@ func (c *Controller) claimTerm(ctx context.Context) (term int64, ok bool) {
 			c.watchErrors.set(kindRevisions, nil)
 			return term, true
 		}
+
 		if ctx.Err() == nil {
 			c.watchErrors.set(kindRevisions, advise(kindRevisions, err))
 		}
+
 		select {
 		case <-ctx.Done():
 			return 0, false
@@ -60,37 +64,45 @@ func (c *Controller) tryClaimTerm(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	rollouts := &v1alpha1.NodeConfigRolloutList{}
 	if err := c.client.List(ctx, rollouts); err != nil {
 		return 0, err
 	}
+
 	live := map[string]bool{}
 	for i := range rollouts.Items {
 		live[rollouts.Items[i].Name] = true
 	}
+
 	list := &corev1.ConfigMapList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}); err != nil {
 		return 0, err
 	}
+
 	var marked []*corev1.ConfigMap
 	for i := range list.Items {
 		cm := &list.Items[i]
 		if known := v1alpha1.TermOf(cm.Annotations); known >= term {
 			term = known + 1 // a Lease that was deleted and created again counts from 1
 		}
+
 		fleet.StripRevision(cm)
-		// Assignments of a deleted rollout stay valid: no rollout would renew them.
+		// Assignments of a deleted rollout stay valid: no rollout would renew
+		// them.
 		if live[cm.Labels[v1alpha1.LabelRollout]] && fleet.IsRevision(cm) {
 			marked = append(marked, cm)
 		}
 	}
+
 	return term, c.forEachParallel(ctx, len(marked), func(i int) error {
 		_, err := c.patchRevision(ctx, marked[i], termPatch(term))
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
+
 		return err
 	})
 }
@@ -99,8 +111,9 @@ func termPatch(term int64) map[string]any {
 	return map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTerm: strconv.FormatInt(term, 10)}}
 }
 
-// confirmTerm writes the term to the ConfigMaps of a rollout's target and of the revisions that moves assign. It fails if one
-// of them has changed: another controller may lead.
+// confirmTerm writes the term to the ConfigMaps of a rollout's target and of
+// the revisions that moves assign. It fails if one of them has changed: another
+// controller may lead.
 func (c *Controller) confirmTerm(ctx context.Context, name string, target v1alpha1.RolloutRevision, moves []rollout.Move) error {
 	if c.election == nil {
 		return nil
@@ -108,16 +121,19 @@ func (c *Controller) confirmTerm(ctx context.Context, name string, target v1alph
 	if err := c.stillLeads(); err != nil {
 		return err
 	}
+
 	sources := []*v1alpha1.NodeConfigSource{{ConfigMapRef: &target.ConfigMapRef, RolloutRef: &v1alpha1.RolloutReference{Name: name}}}
 	for i := range moves {
 		sources = append(sources, moves[i].Source)
 	}
+
 	done := map[types.UID]bool{}
 	for _, s := range sources {
 		cm := c.fleet.revision(s.By().Name, s.Content().Name)
 		if cm == nil || cm.UID != s.Content().UID || done[cm.UID] {
 			continue
 		}
+
 		done[cm.UID] = true
 		if err := c.checkTerm(cm); err != nil {
 			return err
@@ -126,6 +142,7 @@ func (c *Controller) confirmTerm(ctx context.Context, name string, target v1alph
 			return c.termFailed(ctx, cm, err)
 		}
 	}
+
 	return nil
 }
 
@@ -135,9 +152,11 @@ func (c *Controller) termFailed(ctx context.Context, cm *corev1.ConfigMap, err e
 		c.fleet.deleteRevision(cm)
 		return fmt.Errorf("ConfigMap %s/%s is gone: %w", cm.Namespace, cm.Name, errConflict)
 	}
+
 	if !apierrors.IsConflict(err) {
 		return err
 	}
+
 	now := &corev1.ConfigMap{}
 	if err := c.client.Get(ctx, client.ObjectKeyFromObject(cm), now); err != nil {
 		return fmt.Errorf("read ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
@@ -145,7 +164,9 @@ func (c *Controller) termFailed(ctx context.Context, cm *corev1.ConfigMap, err e
 	if err := c.checkTerm(now); err != nil {
 		return err
 	}
+
 	c.fleet.setRevision(now)
+
 	return err
 }
 
@@ -155,5 +176,6 @@ func (c *Controller) checkTerm(cm *corev1.ConfigMap) error {
 	if newer <= c.term {
 		return nil
 	}
+
 	return c.election.stop(fmt.Errorf("ConfigMap %s/%s has term %d, this controller has term %d", cm.Namespace, cm.Name, newer, c.term))
 }

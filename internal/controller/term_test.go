@@ -53,6 +53,7 @@ func run(t *testing.T, c *Controller) (ended <-chan error) {
 		out <- c.Run(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
+
 	return out
 }
 
@@ -68,9 +69,11 @@ func TestALeaderStopsAndKeepsTheLeaseOfAnotherHolder(t *testing.T) {
 	case <-time.After(within):
 		t.Fatal("it goes on leading")
 	}
+
 	if l := lease(t); *l.Spec.HolderIdentity != "somebody else" {
 		t.Errorf("it gave up what another one has: %+v", l.Spec)
 	}
+
 	l := lease(t)
 	assert.NoError(t, admin.Delete(t.Context(), l))
 }
@@ -113,6 +116,7 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	for range 2 {
 		assert.NoError(t, e.Update(ctx, record("me", 0)))
 	}
+
 	_, _, err = e.Get(ctx)
 	assert.NoError(t, err)
 	term, err = e.leads()
@@ -152,7 +156,8 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 		t.Fatalf("term %d on the ConfigMap, %+v assigned", term, nodeConfig(t, "f1").Spec.ConfigSource.RolloutRef)
 	}
 
-	// Another one has taken over, and this one has not noticed: its lease looks as it did.
+	// Another one has taken over, and this one has not noticed: its lease looks
+	// as it did.
 	c.election.mu.Lock()
 	c.election.duration = time.Hour
 	c.election.mu.Unlock()
@@ -169,6 +174,7 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	case <-time.After(within):
 		t.Fatal("it goes on leading")
 	}
+
 	for _, name := range []string{"f1", "f2"} {
 		nc := nodeConfig(t, name)
 		assert.That(t, nc.Generation == 2, "%s was written to: %+v", name, nc.Spec)
@@ -192,6 +198,7 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	if err := admin.Delete(t.Context(), lease(t)); err != nil { // whoever comes counts from 0
 		t.Fatal(err)
 	}
+
 	server := &restarted{}
 	config := own()
 	config.WrapTransport = server.wrap
@@ -203,10 +210,12 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 		return assert.Unless(now > had, "term %d, was %d", now, had)
 	})
 	assert.That(t, !second.watches.complete(), "it has looked")
-	// A node that lost its disk adopts again what a rollout that is gone had assigned to it.
+	// A node that lost its disk adopts again what a rollout that is gone had
+	// assigned to it.
 	if now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations); now != left || left == 0 {
 		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
 	}
+
 	over()
 	edit(t, "terms", use(7))
 	awaitRollout(t, "terms", completeAt(2))
@@ -225,7 +234,8 @@ func TestAControllerWithoutElectionRenewsAFreeLease(t *testing.T) {
 	_ = client.IgnoreNotFound(admin.Delete(t.Context(), lease(t)))
 }
 
-// The next leader knows from the Lease how long nobody observed the fleet. Its clock is the API server's.
+// The next leader knows from the Lease how long nobody observed the fleet. Its
+// clock is the API server's.
 func TestANewLeaderKnowsWhenTheFormerOneWasThereLast(t *testing.T) {
 	m := &memory{record: resourcelock.LeaderElectionRecord{HolderIdentity: "other", RenewTime: metav1.NewTime(then)}}
 	now := then.Add(time.Hour)

@@ -32,7 +32,8 @@ func TestTakingBackToNoSourceSetsTakenBack(t *testing.T) {
 	}
 }
 
-// A plan's time has whole seconds, but what it waits for, such as the end of a grace period, can be within one.
+// A plan's time has whole seconds, but what it waits for, such as the end of a
+// grace period, can be within one.
 func TestAPlanIsNotRepeatedWithinTheSameSecond(t *testing.T) {
 	planned := time.Date(2026, 1, 1, 0, 0, 44, 0, time.UTC)
 	now := planned.Add(402 * time.Millisecond)

@@ -23,8 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
-// syncState records which watched kinds are synced: all their objects are known. The controller plans only while all kinds
-// are.
+// syncState records which watched kinds are synced: all their objects are
+// known. The controller plans only while all kinds are.
 type syncState struct {
 	mu       sync.Mutex
 	unsynced map[string]bool
@@ -37,6 +37,7 @@ func newSyncState(kinds ...string) *syncState {
 	for _, k := range kinds {
 		s.unsynced[k], s.retry[k] = true, make(chan struct{}, 1)
 	}
+
 	return s
 }
 
@@ -53,7 +54,8 @@ func (s *syncState) lost(kind string) {
 	s.unsynced[kind] = true
 }
 
-// synced records that a kind is synced. The feeds of the other kinds then try again at once: the API server answers.
+// synced records that a kind is synced. The feeds of the other kinds then try
+// again at once: the API server answers.
 func (s *syncState) synced(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,6 +63,7 @@ func (s *syncState) synced(kind string) {
 	for other := range s.unsynced {
 		signal(s.retry[other])
 	}
+
 	signal(s.changed)
 }
 
@@ -79,7 +82,8 @@ const (
 	kindRevisions = "configmaps/v1"
 )
 
-// runWatches watches all kinds, each with its own feed, and returns when ctx ends and the feeds have ended.
+// runWatches watches all kinds, each with its own feed, and returns when ctx
+// ends and the feeds have ended.
 func (c *Controller) runWatches(ctx context.Context) {
 	revisions, _ := labels.NewRequirement(v1alpha1.LabelRollout, selection.Exists, nil) // a constant, which is valid
 	f := c.fleet
@@ -100,6 +104,7 @@ func (c *Controller) runWatches(ctx context.Context) {
 			if c.watches.complete() {
 				f.setLost(time.Time{})
 			}
+
 			f.scheduleAll()
 		}
 		feed.Lost = func(err error) {
@@ -111,14 +116,17 @@ func (c *Controller) runWatches(ctx context.Context) {
 		}
 		all.Go(func() { feed.Run(ctx) })
 	}
+
 	all.Wait()
 }
 
-// errUnread means that a ConfigMap has not been read yet. All rollouts become due when it has.
+// errUnread means that a ConfigMap has not been read yet. All rollouts become
+// due when it has.
 var errUnread = errors.New("not read yet")
 
-// templateSources are the ConfigMaps that templates name. They may be in any namespace, so each has its own watch: the
-// controller needs permission for these objects only.
+// templateSources are the ConfigMaps that templates name. They may be in any
+// namespace, so each has its own watch: the controller needs permission for
+// these objects only.
 type templateSources struct {
 	api     client.WithWatch
 	changed func()
@@ -139,7 +147,8 @@ func newTemplateSources(api client.WithWatch, changed func()) *templateSources {
 	return &templateSources{api: api, changed: changed, all: map[types.NamespacedName]*templateSource{}}
 }
 
-// get returns a ConfigMap that is watched; nil if it does not exist. The error says why it cannot be read, and what to do.
+// get returns a ConfigMap that is watched; nil if it does not exist. The error
+// says why it cannot be read, and what to do.
 func (n *templateSources) get(namespace, name string) (*corev1.ConfigMap, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,6 +163,7 @@ func (n *templateSources) get(namespace, name string) (*corev1.ConfigMap, error)
 	case w == nil || !w.read:
 		return nil, fmt.Errorf("%s: %w", what, errUnread)
 	}
+
 	return w.object, nil
 }
 
@@ -167,6 +177,7 @@ func (n *templateSources) watch(ctx context.Context, all map[types.NamespacedNam
 			delete(n.all, key)
 		}
 	}
+
 	for key := range all {
 		if n.all[key] == nil {
 			n.start(ctx, key)

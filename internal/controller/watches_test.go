@@ -25,9 +25,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// restarted is an API server as one that has just started looks to who watches: it accepts a watch from a resource version
-// and says nothing, it has too much to do to tell what there is, and in the end that resource version is too old. All
-// else is answered.
+// restarted is an API server as one that has just started looks to who watches:
+// it accepts a watch from a resource version and says nothing, it has too much
+// to do to tell what there is, and in the end that resource version is too old.
+// All else is answered.
 type restarted struct {
 	mu    sync.Mutex
 	next  http.RoundTripper
@@ -50,6 +51,7 @@ func (r *restarted) RoundTrip(request *http.Request) (*http.Response, error) {
 	if over != nil && (watches || lists) {
 		r.asked++
 	}
+
 	r.mu.Unlock()
 	switch {
 	case over != nil && lists:
@@ -61,17 +63,21 @@ func (r *restarted) RoundTrip(request *http.Request) (*http.Response, error) {
 			case <-over:
 			case <-request.Context().Done():
 			}
+
 			fmt.Fprintln(in, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired","message":"too old resource version"}}`)
 			in.Close()
 		}()
+
 		return answered(request, http.StatusOK, out), nil
 	case watches:
 		ctx, cancel := context.WithCancel(request.Context())
 		r.mu.Lock()
 		r.cut = append(r.cut, cancel)
 		r.mu.Unlock()
+
 		return r.next.RoundTrip(request.WithContext(ctx))
 	}
+
 	return r.next.RoundTrip(request)
 }
 
@@ -88,7 +94,9 @@ func (r *restarted) restart() (over func()) {
 	for _, cut := range r.cut {
 		cut()
 	}
+
 	r.cut = nil
+
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -119,6 +127,7 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 		if err := admin.Get(t.Context(), types.NamespacedName{Name: "s2"}, nc); err != nil {
 			return err
 		}
+
 		return answer(t.Context(), nc, false)
 	})
 	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
@@ -136,6 +145,7 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 	if nc := nodeConfig(t, "s2"); nc.Generation != 2 {
 		t.Errorf("s2 was written to while it could not be seen: %+v", nc.Spec)
 	}
+
 	over()
 	r := awaitRollout(t, "stale", completeAt(1))
 	assert.That(t, r.Status.Halt == nil && r.Status.Nodes.Updated == 2, "the status says %+v", r.Status)
@@ -153,7 +163,9 @@ func ready(t *testing.T, node string, status corev1.ConditionStatus) {
 		if err := admin.Get(t.Context(), types.NamespacedName{Name: node}, n); err != nil {
 			return err
 		}
+
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = status, metav1.Now()
+
 		return admin.Status().Update(t.Context(), n)
 	})
 }
@@ -182,6 +194,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 		err := admin.Delete(ctx, o)
 		assert.Must(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	}
+
 	over()
 	eventually(t, func() error {
 		c.fleet.mu.Lock()
@@ -189,6 +202,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 		if c.fleet.nodes["g2"] != nil || c.fleet.rollouts["gonetoo"] != nil || len(c.fleet.revisions["gonetoo"]) != 0 || c.fleet.nodes["g1"] == nil {
 			return fmt.Errorf("known are nodes: %d, rollouts: %d, revisions: %d", len(c.fleet.nodes), len(c.fleet.rollouts), len(c.fleet.revisions))
 		}
+
 		return nil
 	})
 }
@@ -199,10 +213,12 @@ func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 	for i := range fleet.PageSize + 3 {
 		names = append(names, fmt.Sprintf("p%d", i))
 	}
+
 	var all sync.WaitGroup
 	for part := range slices.Chunk(names, 50) {
 		all.Go(func() { addNodes(t, "pool=listed", part...) })
 	}
+
 	all.Wait()
 	existing := len(names)
 	for name, stream := range map[string]func(next http.RoundTripper, r *http.Request) (*http.Response, error){
@@ -214,6 +230,7 @@ func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 			values := late.URL.Query()
 			values.Set("resourceVersion", "9999999999") // which its watch cache does not reach within 3 s
 			late.URL.RawQuery = values.Encode()
+
 			return next.RoundTrip(late)
 		},
 	} {
@@ -228,6 +245,7 @@ func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 					if r.URL.Query().Get("limit") != "" {
 						lists.count.Add(1)
 					}
+
 					return next.RoundTrip(r)
 				})
 			}

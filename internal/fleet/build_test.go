@@ -22,7 +22,8 @@ import (
 
 var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// held is the stripped ConfigMap of a revision of rollout "r" with this content.
+// held is the stripped ConfigMap of a revision of rollout "r" with this
+// content.
 func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
@@ -32,6 +33,7 @@ func held(text string, number string, uid types.UID) *corev1.ConfigMap {
 		Immutable: new(true), Data: map[string]string{"kubelet": text},
 	}
 	StripRevision(cm)
+
 	return cm
 }
 
@@ -46,6 +48,7 @@ func byName(all ...*corev1.ConfigMap) map[string]*corev1.ConfigMap {
 	for _, cm := range all {
 		out[cm.Name] = cm
 	}
+
 	return out
 }
 
@@ -58,6 +61,7 @@ func TestAStrippedRevisionKeepsTheDigestOfItsContent(t *testing.T) {
 		StripRevision(cm)
 		assert.That(t, cm.Annotations[AnnotationDigest] == digest("planted") && len(cm.Annotations) == 1 && cm.Data == nil, "the cache has %+v", cm)
 	}
+
 	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}}}
 	StripRevision(empty)
 	assert.That(t, empty.Annotations[AnnotationDigest] == "", "of what holds nothing the cache has %+v", empty)
@@ -82,11 +86,13 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 			if test.now != nil {
 				revisions = byName(test.now)
 			}
+
 			current := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 			current.Status.CurrentRevision = revisionNamed(1, good)
 			if got, gone := lastSucceeded(&current.Status, revisions, target); got.Number != 1 || got.ConfigMapRef.UID != "u1" || gone != test.gone {
 				t.Errorf("by status.currentRevision it is %+v, want gone %v", got, test.gone)
 			}
+
 			past := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 			past.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}}
 			if got, _ := lastSucceeded(&past.Status, revisions, target); (got.Number == 0) != test.gone || !test.gone && got.ConfigMapRef.UID != "u1" {
@@ -94,6 +100,7 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 			}
 		})
 	}
+
 	unproven := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
 	if got, _ := lastSucceeded(&unproven.Status, byName(good), target); got.Number != 0 {
@@ -177,6 +184,7 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 				assert.That(t, got.Err == nil && got.Content.SHA256 == digest(tt.want) && got.Pinned == (tt.pin.Instead == digest(template)), "%+v", got)
 				return
 			}
+
 			assert.Must(t, got.Err != nil && strings.Contains(got.Err.Error(), tt.err), "the error is %v, want %q", got.Err, tt.err)
 			p := Build(Objects{Rollout: r, Template: got, Now: then, Settings: DefaultSettings})
 			plan := rollout.Plan(p, nil)
@@ -184,6 +192,7 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 			for _, c := range plan.Next.Conditions {
 				gone = gone || c.Type == "Degraded" && c.Reason == "RevisionGone"
 			}
+
 			assert.That(t, gone && !p.PassPauses && strings.Contains(p.Invalid, "kubectl evenkeel rollout undo r --to-revision N"),
 				"it says %q, conditions %+v", p.Invalid, plan.Next.Conditions)
 		})

@@ -68,6 +68,7 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 		if change != nil {
 			change(&p)
 		}
+
 		return p
 	}
 	pods := []corev1.Pod{
@@ -108,6 +109,7 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 		got := DisruptedPods(node, nc, pods, budgets)
 		assert.That(t, maps.Equal(got, tt.want), "kubelet %s with %v: %v, want %v", tt.kubelet, tt.unready, got, tt.want)
 	}
+
 	if got := AllowedBy(budgets); got["shop/web"] != 1 || len(got) != 4 {
 		t.Errorf("allowed: %v", got)
 	}
@@ -126,7 +128,9 @@ func TestStaticPodsThatAreNotReady(t *testing.T) {
 		if mirror {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 		}
+
 		p.Status.Phase, p.Status.Conditions = phase, []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+
 		return p
 	}
 	pods := []corev1.Pod{
@@ -139,6 +143,7 @@ func TestStaticPodsThatAreNotReady(t *testing.T) {
 	for range 30 {
 		pods = append(pods, pods[0])
 	}
+
 	assert.Equal(t, len(StaticPodsNotReady(pods)), 20, "names")
 	assert.Equal(t, len(StaticPodsNotReady(nil)), 0, "without static pods") // as on k3s
 }

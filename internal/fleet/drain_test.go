@@ -25,6 +25,7 @@ func TestATaintRecordsADrain(t *testing.T) {
 		assert.That(t, len(taint.Value) <= 63 && !strings.ContainsAny(taint.Value, " :/"), "the value %q is invalid", taint.Value)
 		assert.Equal(t, DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, taint}}}), want, "read")
 	}
+
 	assert.Equal(t, DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}}}}), rollout.Drain{},
 		"a Node without the taint")
 }

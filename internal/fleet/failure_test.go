@@ -44,7 +44,8 @@ func TestTheLastOutcomeOfAContentSaysWhetherItFailed(t *testing.T) {
 	}
 }
 
-// An undo to a revision that nobody has seen succeed must wait for the approvals of the steps.
+// An undo to a revision that nobody has seen succeed must wait for the
+// approvals of the steps.
 func TestOnlyAnUndoToARevisionThatSucceededPassesThePauses(t *testing.T) {
 	content := held("kind: KubeletConfiguration", "3", "u1")
 	sha256 := PayloadDigest(content)

@@ -35,18 +35,21 @@ func TestBackoffGrowsToALimit(t *testing.T) {
 	for range 20 {
 		p.Next(refused)
 	}
+
 	within("nobody answers", refused, longestUnanswered, longestUnanswered)
 	within("it has just started", forbidden, 250*time.Millisecond, 250*time.Millisecond)
 	for range 20 {
 		p.Next(forbidden)
 	}
+
 	within("it goes on refusing", forbidden, longestRefused, longestRefused)
 	p = Backoff{}
 	within("it says when", apierrors.NewTooManyRequests("busy", 3), 3*time.Second, 3*time.Second)
 	within("it says in an hour", apierrors.NewTooManyRequests("busy", 3600), longestRefused, longestRefused)
 }
 
-// late is an API server whose watch cache is behind etcd: it streams no list, and answers the second page after a while.
+// late is an API server whose watch cache is behind etcd: it streams no list,
+// and answers the second page after a while.
 type late struct {
 	client.WithWatch
 	within time.Duration
@@ -59,6 +62,7 @@ func (l late) Watch(_ context.Context, _ client.ObjectList, options ...client.Li
 		refused.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 		w.Error(&refused)
 	}
+
 	return w, nil
 }
 
@@ -68,12 +72,15 @@ func (l late) List(ctx context.Context, list client.ObjectList, options ...clien
 		nodes.Items, nodes.Continue = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "first"}}}, "more"
 		return nil
 	}
+
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(l.within):
 	}
+
 	nodes.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "second"}}}
+
 	return nil
 }
 

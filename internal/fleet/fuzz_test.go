@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// Whatever is in the spec and the status of a rollout, it is refused with a reason, or gives amounts within their limits; requests
-// keep their times.
+// Whatever is in the spec and the status of a rollout, it is refused with a
+// reason, or gives amounts within their limits; requests keep their times.
 func FuzzRollout(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"spec":{"strategy":{"maxUnavailable":"10%","steps":[{"nodes":1},{"pause":{}},{"nodes":"50%"}],"windows":[{"schedule":"0 22 * * *","duration":"6h"}]},"paused":true,"pausedReason":"b"}}`,
@@ -29,12 +29,14 @@ func FuzzRollout(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
+
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r v1alpha1.NodeConfigRollout
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
+
 		s, _, err := Complete(&r)
 		assert.That(t, err == nil || err.Error() != "", "%s is refused without a reason", data)
 		n := rollout.RoundUp(s.Strategy.MaxUnavailable, 100)
@@ -46,6 +48,7 @@ func FuzzRollout(f *testing.F) {
 		if selection, err := SelectionOf(&r); err == nil {
 			ClaimsOn([]Selection{selection}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}})
 		}
+
 		at := RecordedInStatus(&r.Status)
 		assert.That(t, !at.After(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)), "%s was recorded at %s", data, at)
 	})

@@ -24,6 +24,7 @@ func gatedRollout(change func(*v1alpha1.RolloutGate)) *v1alpha1.NodeConfigRollou
 	change(&g)
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	r.Spec.Strategy.Gates = []v1alpha1.RolloutGate{g}
+
 	return r
 }
 
@@ -52,6 +53,7 @@ func TestInvalidGatesAreRefused(t *testing.T) {
 		_, _, err := Complete(gatedRollout(func(g *v1alpha1.RolloutGate) { g.Prometheus.Passes = passes }))
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "spec.strategy.gates[0].prometheus.passes: "), "%q: got %v", passes, err)
 	}
+
 	for _, interval := range []time.Duration{0, 9 * time.Second, 25 * time.Hour, -time.Minute} {
 		_, _, err := Complete(gatedRollout(func(g *v1alpha1.RolloutGate) { g.Interval = &metav1.Duration{Duration: interval} }))
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "spec.strategy.gates[0].interval must be from 10s to 24h0m0s"),

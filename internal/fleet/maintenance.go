@@ -15,8 +15,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// Taints and conditions with which others announce that they work on a node. KEP-5683 defines the conditions about drains and
-// maintenance: administrators and their tools set them, and nothing in Kubernetes 1.37 reads them.
+// Taints and conditions with which others announce that they work on a node.
+// KEP-5683 defines the conditions about drains and maintenance: administrators
+// and their tools set them, and nothing in Kubernetes 1.37 reads them.
 var (
 	maintenanceTaints = []string{
 		corev1.TaintNodeOutOfService, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted",
@@ -27,22 +28,26 @@ var (
 	}
 )
 
-// MaintenanceOf returns where a Node says that others work on it, such as "cordoned" or "taint karpenter.sh/disrupted"; empty if it does
-// not. more are the keys of additional taints and the types of additional conditions.
+// MaintenanceOf returns where a Node says that others work on it, such as
+// "cordoned" or "taint karpenter.sh/disrupted"; empty if it does not. more are
+// the keys of additional taints and the types of additional conditions.
 func MaintenanceOf(node *corev1.Node, more []string) string {
 	if node.Spec.Unschedulable {
 		return rollout.Cordoned
 	}
+
 	for i := range node.Spec.Taints {
 		if key := node.Spec.Taints[i].Key; isMaintenanceTaint(key, more) {
 			return "taint " + key
 		}
 	}
+
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; isMaintenanceCondition(c, more) {
 			return "condition " + string(c.Type)
 		}
 	}
+
 	return ""
 }
 
@@ -54,8 +59,9 @@ func isMaintenanceCondition(c *corev1.NodeCondition, more []string) bool {
 	return c.Status == corev1.ConditionTrue && (slices.Contains(maintenanceConditions, c.Type) || slices.Contains(more, string(c.Type)))
 }
 
-// CheckMaintenanceKey says why a key cannot be one of the additional keys of MaintenanceOf. Such keys appear with every drain of
-// evenkeel, or with every NotReady: a node that the configuration broke would be excused.
+// CheckMaintenanceKey says why a key cannot be one of the additional keys of
+// MaintenanceOf. Such keys appear with every drain of evenkeel, or with every
+// NotReady: a node that the configuration broke would be excused.
 func CheckMaintenanceKey(key string) error {
 	switch {
 	case len(validation.IsQualifiedName(key)) > 0:
@@ -65,10 +71,12 @@ func CheckMaintenanceKey(key string) error {
 	}, key):
 		return fmt.Errorf("must not be %s: evenkeel handles it in another way", key)
 	}
+
 	return nil
 }
 
-// IsStartupTaint reports whether a taint is the startup taint with this key. An empty key matches no taint.
+// IsStartupTaint reports whether a taint is the startup taint with this key. An
+// empty key matches no taint.
 func IsStartupTaint(t *corev1.Taint, key string) bool {
 	return key != "" && t.Key == key && t.Effect == corev1.TaintEffectNoSchedule
 }
@@ -78,7 +86,8 @@ func HasStartupTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return IsStartupTaint(&t, key) })
 }
 
-// CheckStartupTaint says why a key cannot be the key of the startup taint. Empty is valid: there is none.
+// CheckStartupTaint says why a key cannot be the key of the startup taint.
+// Empty is valid: there is none.
 func CheckStartupTaint(key string) error {
 	switch prefix, _, _ := strings.Cut(key, "/"); {
 	case key == "":
@@ -89,5 +98,6 @@ func CheckStartupTaint(key string) error {
 		prefix == "node.cloudprovider.kubernetes.io":
 		return fmt.Errorf("must not be %s: the taint has another meaning", key)
 	}
+
 	return nil
 }

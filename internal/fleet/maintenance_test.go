@@ -19,6 +19,7 @@ func TestMaintenanceIsRecognized(t *testing.T) {
 		for _, key := range keys {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
 		}
+
 		return n
 	}
 	condition := func(kind string, status corev1.ConditionStatus) *corev1.Node {
@@ -63,6 +64,7 @@ func TestAStrippedNodeKeepsFewUnknownConditions(t *testing.T) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeConditionType(fmt.Sprint("Planted", i)), Status: corev1.ConditionTrue})
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: fmt.Sprint("planted-", i)})
 	}
+
 	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Message: "long"})
 	if StripNode(n); len(n.Spec.Taints) != maxAnnouncements || len(n.Status.Conditions) != maxAnnouncements+1 ||
 		n.Status.Conditions[maxAnnouncements].Type != corev1.NodeDrained || n.Status.Conditions[maxAnnouncements].Message != "" {
@@ -74,6 +76,7 @@ func TestKeysOfMaintenanceAreChecked(t *testing.T) {
 	for _, key := range []string{"example.com/repair", "Rebooting"} {
 		assert.OK(t, CheckMaintenanceKey(key), key)
 	}
+
 	for _, key := range []string{"", "a b", "Ready", v1alpha1.TaintDraining, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"} {
 		assert.That(t, CheckMaintenanceKey(key) != nil, "%q is accepted", key)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// preflightOf returns what a NodeConfig says about preflight requests. Nodes cannot write the annotation.
+// preflightOf returns what a NodeConfig says about preflight requests. Nodes
+// cannot write the annotation.
 func preflightOf(nc *v1alpha1.NodeConfig) rollout.Preflight {
 	st := &nc.Status
 	var out rollout.Preflight
@@ -27,6 +28,7 @@ func preflightOf(nc *v1alpha1.NodeConfig) rollout.Preflight {
 	if a := st.Preflight; a != nil {
 		out.Answered, out.Verdict, out.Reason, out.Message = a.UID, a.Verdict, a.Reason, a.Message
 	}
+
 	return out
 }
 
@@ -39,31 +41,37 @@ func PreflightRequestText(uid string, ref v1alpha1.ConfigMapReference, attempt i
 	if err != nil {
 		return "", fmt.Errorf("encode a preflight request: %w", err)
 	}
+
 	return string(text), nil
 }
 
-// PreflightTemplate is the configuration of a NodeConfigPreflight, and the nodes that it selects. If Err is not nil, one of them
-// is invalid.
+// PreflightTemplate is the configuration of a NodeConfigPreflight, and the
+// nodes that it selects. If Err is not nil, one of them is invalid.
 type PreflightTemplate struct {
 	Content payload.Payload
 	Nodes   labels.Selector
 	Err     error
 }
 
-// PreflightTemplateOf returns the configuration of a NodeConfigPreflight, and the nodes that it selects.
+// PreflightTemplateOf returns the configuration of a NodeConfigPreflight, and
+// the nodes that it selects.
 func PreflightTemplateOf(o *v1alpha1.NodeConfigPreflight) (t PreflightTemplate) {
 	if o.Generation > 1 {
 		t.Err = fmt.Errorf("the spec was changed after the preflight was created: create another one")
 		return t
 	}
+
 	s := &o.Spec
 	if t.Nodes, _, t.Err = selectors(&v1alpha1.NodeConfigRolloutSpec{NodeSelection: s.NodeSelection}); t.Err != nil {
 		return t
 	}
+
 	if t.Content, t.Err = ContentOf(v1alpha1.RolloutTemplate{Kubelet: s.Template.Kubelet, KubeletDropIn: s.Template.KubeletDropIn},
 		nil); t.Err != nil {
 		return t
 	}
+
 	_, t.Err = payload.ResolveTrial(t.Content.Trial, s.Trial)
+
 	return t
 }

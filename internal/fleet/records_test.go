@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestForgedTaintsDrainNothingForEver gives a Node the taint of a drain with numbers and times that no controller writes.
+// TestForgedTaintsDrainNothingForEver gives a Node the taint of a drain with
+// numbers and times that no controller writes.
 func TestForgedTaintsDrainNothingForEver(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}

@@ -129,6 +129,7 @@ func TestAnObservationIsReadAsWritten(t *testing.T) {
 		got := ObservationOf(nc)
 		assert.That(t, got == m, "%s is read as %+v, was %+v", text, got, m)
 	}
+
 	for _, text := range []string{"", "x", "[]", `{"revision":"3"}`} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationObserved: text}}}
 		got := ObservationOf(nc)

@@ -18,11 +18,13 @@ func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 	for _, key := range kubelet.KubeletLabels() {
 		assert.That(t, nodeMaySet(key), "a node may set %s", key)
 	}
+
 	for _, namespace := range kubelet.KubeletLabelNamespaces() {
 		for _, key := range []string{namespace + "/x", "a." + namespace + "/x"} {
 			assert.That(t, nodeMaySet(key), "a node may set %s", key)
 		}
 	}
+
 	for key, want := range map[string]bool{
 		"pool": true, "example.com/pool": true, "notkubernetes.io/pool": true, "kubernetes.io": true,
 		"node-restriction.kubernetes.io/pool": false, "example.com.node-restriction.kubernetes.io/pool": false,
@@ -38,6 +40,7 @@ func TestSelfSelectableSelectorsGetAWarning(t *testing.T) {
 		for _, key := range keys {
 			all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpExists})
 		}
+
 		return all
 	}
 	const restricted = "node-restriction.kubernetes.io/pool"

@@ -39,6 +39,7 @@ func TestKeysOfStartupTaints(t *testing.T) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}
+
 	for key, want := range map[string]string{
 		"a b": "must be the key of a taint", "a/b/c": "must be the key of a taint", "a'b": "must be the key of a taint",
 		v1alpha1.TaintDraining: "another meaning", "node.kubernetes.io/not-ready": "another meaning",

@@ -22,14 +22,17 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	}
 }
 
-// maxAnnouncements is how many taints and how many conditions of a Node are kept that only a flag could make announcements of
-// maintenance. A node can set any number of conditions on itself.
+// maxAnnouncements is how many taints and how many conditions of a Node are
+// kept that only a flag could make announcements of maintenance. A node can set
+// any number of conditions on itself.
 const maxAnnouncements = 32
 
-// pressures are conditions of a Node that a configuration of its kubelet can cause.
+// pressures are conditions of a Node that a configuration of its kubelet can
+// cause.
 var pressures = []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
-// StripNode removes from a Node what NodeOf, MaintenanceOf, HasStartupTaint and selectors do not read.
+// StripNode removes from a Node what NodeOf, MaintenanceOf, HasStartupTaint and
+// selectors do not read.
 func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, internKeys(n.Labels, n.Name))
 	var taints []corev1.Taint
@@ -45,8 +48,10 @@ func StripNode(n *corev1.Node) {
 		default:
 			others++
 		}
+
 		taints = append(taints, kept)
 	}
+
 	n.Spec = corev1.NodeSpec{Taints: taints, Unschedulable: n.Spec.Unschedulable}
 	info := n.Status.NodeInfo
 	var conditions []corev1.NodeCondition
@@ -62,32 +67,39 @@ func StripNode(n *corev1.Node) {
 		default:
 			continue
 		}
+
 		conditions = append(conditions, kept)
 	}
+
 	n.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{
 		KubeletVersion: intern(info.KubeletVersion), Architecture: intern(info.Architecture), OperatingSystem: intern(info.OperatingSystem),
 	}}
 }
 
-// internKeys returns labels whose keys are shared with those of other nodes. A value that is the node's name shares its memory.
+// internKeys returns labels whose keys are shared with those of other nodes. A
+// value that is the node's name shares its memory.
 func internKeys(labels map[string]string, name string) map[string]string {
 	if labels == nil {
 		return nil
 	}
+
 	shared := make(map[string]string, len(labels))
 	for key, value := range labels {
 		if value == name {
 			value = name
 		}
+
 		shared[intern(key)] = value
 	}
+
 	return shared
 }
 
 // intern returns one shared copy of a string that many nodes have in common.
 func intern[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
 
-// StripNodeConfig removes from a NodeConfig what neither NodeOf nor a decision about revisions reads.
+// StripNodeConfig removes from a NodeConfig what neither NodeOf nor a decision
+// about revisions reads.
 func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	var kept map[string]string
 	for _, name := range []string{v1alpha1.AnnotationObserved, v1alpha1.AnnotationPreflight} {
@@ -95,21 +107,25 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 			if kept == nil {
 				kept = map[string]string{}
 			}
+
 			kept[name] = intern(value)
 		}
 	}
+
 	StripMeta(&nc.ObjectMeta, nil)
 	nc.Annotations = kept
 	if s := nc.Spec.ConfigSource; s != nil {
 		stripReference(s.ConfigMapRef)
 		stripRolloutRef(s.RolloutRef)
 	}
+
 	st := &nc.Status
 	stripRevisionOf(st.Assigned)
 	stripRevisionOf(st.Active)
 	if st.LastKnownGood != nil {
 		stripRevisionOf(&st.LastKnownGood.ConfigRevision)
 	}
+
 	st.AgentVersion, st.ComponentVersion = intern(st.AgentVersion), ""
 	st.OverriddenFields, st.ResolvedValues = nil, nil
 	st.Error = printable.Cut(st.Error, v1alpha1.MaxFailedMessage)
@@ -121,9 +137,11 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 		c := &st.Conditions[i]
 		c.Type, c.Reason, c.Message = intern(c.Type), intern(c.Reason), intern(printable.Cut(c.Message, v1alpha1.MaxFailedMessage))
 	}
+
 	if p := st.Preflight; p != nil {
 		p.UID, p.Reason, p.Message = intern(p.UID), intern(p.Reason), intern(printable.Cut(p.Message, v1alpha1.MaxFailedMessage))
 	}
+
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}
 	}
@@ -139,6 +157,7 @@ func stripRolloutRef(r *v1alpha1.RolloutReference) {
 	if r == nil {
 		return
 	}
+
 	r.Name = intern(r.Name)
 	if p := r.Previous; p != nil {
 		p.Rollout = intern(p.Rollout)
@@ -156,21 +175,24 @@ func stripRevisionOf(r *v1alpha1.ConfigRevision) {
 // StripRollout removes from a rollout the metadata that no plan needs.
 func StripRollout(r *v1alpha1.NodeConfigRollout) { StripMeta(&r.ObjectMeta, nil) }
 
-// AnnotationDigest is the annotation of a stripped ConfigMap with the digest of its payload. Its name is invalid in the
-// API, so no stored object can have it.
+// AnnotationDigest is the annotation of a stripped ConfigMap with the digest of
+// its payload. Its name is invalid in the API, so no stored object can have it.
 const AnnotationDigest = "digest of what it holds"
 
-// StripRevision replaces the content of a revision's ConfigMap by its digest. It may be called twice.
+// StripRevision replaces the content of a revision's ConfigMap by its digest.
+// It may be called twice.
 func StripRevision(cm *corev1.ConfigMap) {
 	if _, done := cm.Annotations[AnnotationDigest]; done {
 		return
 	}
+
 	kept := map[string]string{AnnotationDigest: PayloadDigest(cm)}
 	for _, name := range []string{v1alpha1.AnnotationStopped, v1alpha1.AnnotationTerm} {
 		if value, ok := cm.Annotations[name]; ok {
 			kept[name] = value
 		}
 	}
+
 	StripMeta(&cm.ObjectMeta, map[string]string{
 		v1alpha1.LabelRollout: cm.Labels[v1alpha1.LabelRollout], v1alpha1.LabelRevision: cm.Labels[v1alpha1.LabelRevision],
 	})

@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// showsTime reports whether a clock that shows this time shows a time of a schedule. It knows the fields *, 5, 1-5, 1,3 and */15.
+// showsTime reports whether a clock that shows this time shows a time of a
+// schedule. It knows the fields *, 5, 1-5, 1,3 and */15.
 func showsTime(t *testing.T, schedule string, clock time.Time) bool {
 	fields := strings.Fields(schedule)
 	shows := [5]bool{}
@@ -36,6 +37,7 @@ func showsTime(t *testing.T, schedule string, clock time.Time) bool {
 				if i == 2 || i == 3 {
 					base = 1
 				}
+
 				shows[i] = shows[i] || (value-base)%number(step) == 0
 			case ranged:
 				shows[i] = shows[i] || number(first) <= value && value <= number(last)
@@ -44,15 +46,18 @@ func showsTime(t *testing.T, schedule string, clock time.Time) bool {
 			}
 		}
 	}
+
 	day := shows[2] && shows[4]
 	if !strings.HasPrefix(fields[2], "*") && !strings.HasPrefix(fields[4], "*") { // cron: either of them
 		day = shows[2] || shows[4]
 	}
+
 	return shows[0] && shows[1] && shows[3] && day
 }
 
-// TestSchedulesOpenWhenTheClockShowsThem compares schedules with the clock of their zone, minute by minute, around changes of the
-// clock: by an hour, by half an hour, at midnight, by a whole day, and of zones with odd offsets.
+// TestSchedulesOpenWhenTheClockShowsThem compares schedules with the clock of
+// their zone, minute by minute, around changes of the clock: by an hour, by
+// half an hour, at midnight, by a whole day, and of zones with odd offsets.
 func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, tt := range []struct{ zone, from string }{
@@ -68,6 +73,7 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 		for range 5 {
 			schedules = append(schedules, strconv.Itoa(random.IntN(60))+" "+strconv.Itoa(random.IntN(4))+" * * *")
 		}
+
 		for _, schedule := range schedules {
 			times := assert.Value(parseSchedule(schedule))(t)
 			s := zoned{times, zone}
@@ -83,15 +89,18 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 					opens[m] = opens[m] || showsTime(t, schedule, before.UTC().Add(time.Duration(was)*time.Second+skipped*time.Minute))
 				}
 			}
+
 			for m := 1; m <= minutes; m++ {
 				if !opens[m] {
 					continue
 				}
+
 				next := s.Next(want)
 				if want = from.Add(time.Duration(m) * time.Minute); !next.Equal(want) {
 					t.Fatalf("%q in %s opens at %s, want %s", schedule, tt.zone, next.In(zone), want.In(zone))
 				}
 			}
+
 			if end := from.Add(minutes * time.Minute); !s.Next(want).After(end) {
 				t.Fatalf("%q in %s opens at %s, too", schedule, tt.zone, s.Next(want).In(zone))
 			}
@@ -108,6 +117,7 @@ func TestSchedulesBetweenMinutes(t *testing.T) {
 		got := s.Next(from)
 		assert.That(t, got.Equal(want), "after %s it opens at %s, want %s", from, got, want)
 	}
+
 	if got := s.Next(want); got.Year() != 2032 {
 		t.Errorf("after %s it opens at %s", want, got)
 	}
@@ -140,6 +150,7 @@ func TestInvalidWindowsNameTheFieldAndWhatToDo(t *testing.T) {
 		if tt.window.Duration.Duration == 0 {
 			tt.window.Duration = good.Duration
 		}
+
 		_, err := windowsOf([]v1alpha1.MaintenanceWindow{good, tt.window})
 		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want), "%+v: %v\nwant %s", tt.window, err, tt.want)
 	}
@@ -149,14 +160,17 @@ func FuzzSchedules(f *testing.F) {
 	for _, s := range []string{"0 22 * * 1-5", "*/5 1-3 1,2 jan SUN", "? ? ? ? ?", "1-5/0 * * * *", "TZ= 0 * * * *", "@every 1s", "0 0 31 2 *", "9223372036854775807/9223372036854775807 * * * *"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, s string) {
 		if len(s) > 128 {
 			return // the API refuses it
 		}
+
 		times, err := parseSchedule(s)
 		if err != nil {
 			return
 		}
+
 		berlin, err := zoneOf("Europe/Berlin")
 		assert.NoError(t, err)
 		for at := leapYear; at.Year() < 2029; {

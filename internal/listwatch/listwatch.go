@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listwatch watches objects over one connection, which begins with all existing objects. It has no client, does not connect
-// again, and must not know what the objects mean.
+// Package listwatch watches objects over one connection, which begins with all
+// existing objects. It has no client, does not connect again, and must not know
+// what the objects mean.
 package listwatch
 
 import (
@@ -30,12 +31,14 @@ type Object interface {
 	metav1.Object
 }
 
-// Connection is one connection of a watch. It calls Set, Remove and Synced one at a time.
+// Connection is one connection of a watch. It calls Set, Remove and Synced one
+// at a time.
 type Connection struct {
 	List  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 
-	// StreamTimeout and ListTimeout limit how long the API server may take to send all existing objects, as events and in lists.
+	// StreamTimeout and ListTimeout limit how long the API server may take to
+	// send all existing objects, as events and in lists.
 	StreamTimeout, ListTimeout time.Duration
 	Extend                     bool          // the timeouts begin again with each event and each page
 	PageSize                   int64         // objects of a list; 0: all
@@ -45,7 +48,8 @@ type Connection struct {
 	Synced      func(version string) // all existing objects, as of a resource version, were set
 }
 
-// Run watches until the connection ends, and returns when all existing objects were set; zero if they were not.
+// Run watches until the connection ends, and returns when all existing objects
+// were set; zero if they were not.
 func (c *Connection) Run(ctx context.Context) (synced time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -62,13 +66,16 @@ func (c *Connection) Run(ctx context.Context) (synced time.Time, err error) {
 			if synced.IsZero() && c.Extend {
 				deadline.Reset(c.StreamTimeout)
 			}
-			// Changes may arrive before the bookmark too, such as those that the cache of the API server did not have yet.
+
+			// Changes may arrive before the bookmark too, such as those that
+			// the cache of the API server did not have yet.
 			c.apply(e, o)
 			if synced.IsZero() && e == watch.Bookmark && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				finish(o.GetResourceVersion())
 			}
 		})
-	// The API server does not stream lists, or its watch cache is seconds behind etcd: list the objects instead.
+	// The API server does not stream lists, or its watch cache is seconds
+	// behind etcd: list the objects instead.
 	if synced.IsZero() && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
 		deadline.Reset(c.ListTimeout)
 		var version string
@@ -77,27 +84,33 @@ func (c *Connection) Run(ctx context.Context) (synced time.Time, err error) {
 			err = c.watch(ctx, metav1.ListOptions{ResourceVersion: version}, c.apply)
 		}
 	}
+
 	if synced.IsZero() && context.Cause(ctx) == ErrSilent {
 		err = ErrSilent
 	}
+
 	return synced, err
 }
 
-// list sets all objects, as of one resource version that is not older than the request, and returns that version.
+// list sets all objects, as of one resource version that is not older than the
+// request, and returns that version.
 func (c *Connection) list(ctx context.Context, deadline *time.Timer) (version string, err error) {
 	for options := (metav1.ListOptions{Limit: c.PageSize}); ; {
 		list, err := c.List(ctx, options)
 		if err != nil {
 			return "", err
 		}
+
 		page, err := meta.ListAccessor(list)
 		if err != nil {
 			return "", fmt.Errorf("decode the list: %w", err)
 		}
+
 		err = meta.EachListItem(list, func(item runtime.Object) error {
 			if c.Extend {
 				deadline.Reset(c.ListTimeout)
 			}
+
 			return handle(watch.Added, item, c.apply)
 		})
 		if options.Continue = page.GetContinue(); err != nil || options.Continue == "" {
@@ -113,6 +126,7 @@ func (c *Connection) watch(ctx context.Context, options metav1.ListOptions, to f
 	if err != nil {
 		return err
 	}
+
 	defer stream.Stop()
 	for {
 		select {
@@ -138,7 +152,9 @@ func handle(e watch.EventType, object runtime.Object, to func(watch.EventType, O
 	if !ok {
 		return fmt.Errorf("the API server sent a %T", object)
 	}
+
 	to(e, o)
+
 	return nil
 }
 

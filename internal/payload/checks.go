@@ -25,10 +25,12 @@ func checkKind(fields map[string]any) error {
 	if known && kind == KubeletKind {
 		return nil
 	}
+
 	want := fmt.Sprintf("%q or %q,", UpstreamAPIVersion, GroupedAPIVersion)
 	if known {
 		want = quote(apiVersion)
 	}
+
 	hint := ""
 	switch kind {
 	case "ConfigMap":
@@ -36,12 +38,14 @@ func checkKind(fields map[string]any) error {
 	case "NodeConfigRollout":
 		hint = "; this file is for kubectl apply -f FILE or kubectl evenkeel rollout plan -f FILE"
 	}
+
 	return newError(ProblemKind, "apiVersion is %s and kind is %s, but must be %s and %q%s", quote(apiVersion), quote(kind), want, KubeletKind,
 		hint)
 }
 
-// pathFields are the fields whose relative paths the kubelet resolves against the directory of its configuration file
-// (KubeletConfigurationPathRefs). The agent uses a different directory for each revision.
+// pathFields are the fields whose relative paths the kubelet resolves against
+// the directory of its configuration file (KubeletConfigurationPathRefs). The
+// agent uses a different directory for each revision.
 var pathFields = [][]string{
 	{"staticPodPath"},
 	{"authentication", "x509", "clientCAFile"},
@@ -62,17 +66,20 @@ func (p *Payload) checkFields() error {
 			}
 		}
 	}
+
 	for name, value := range Lookup(p.Fields, []string{"healthzPort"}) {
 		if value == int64(0) || value == float64(0) {
 			return newError(ProblemHealthDisabled, "%s is 0, which disables the health endpoint: the kubelet's health could not be checked",
 				p.Shown(name))
 		}
 	}
+
 	return nil
 }
 
-// Lookup yields the fields at a path of JSON names, in any case, with the path as written: the kubelet decodes
-// drop-ins with Go's JSON decoder, which ignores case.
+// Lookup yields the fields at a path of JSON names, in any case, with the path
+// as written: the kubelet decodes drop-ins with Go's JSON decoder, which
+// ignores case.
 func Lookup(fields map[string]any, path []string) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) { walk(fields, path, "", yield) }
 }
@@ -82,6 +89,7 @@ func walk(fields map[string]any, path []string, prefix string, yield func(string
 		if !strings.EqualFold(key, path[0]) {
 			continue
 		}
+
 		name, value := prefix+key, fields[key]
 		if len(path) == 1 {
 			if !yield(name, value) {
@@ -91,11 +99,13 @@ func walk(fields map[string]any, path []string, prefix string, yield func(string
 			return false
 		}
 	}
+
 	return true
 }
 
-// ZeroValues maps the fields that a kubelet omits if they are zero, when it prints its configuration in the API's form, to
-// their zero values. Lists, mappings and pointers are missing, because omitting them equals empty.
+// ZeroValues maps the fields that a kubelet omits if they are zero, when it
+// prints its configuration in the API's form, to their zero values. Lists,
+// mappings and pointers are missing, because omitting them equals empty.
 var ZeroValues = func() map[string]any {
 	values := map[string]any{}
 	for zero, fields := range map[any][]string{
@@ -121,5 +131,6 @@ var ZeroValues = func() map[string]any {
 			values[field] = zero
 		}
 	}
+
 	return values
 }()

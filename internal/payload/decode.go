@@ -19,14 +19,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// DecodeMapping decodes one JSON or YAML document within the limits of CheckLimits like the kubelet (text that starts with
-// "{" is JSON first, and YAML if that fails), but rejects duplicate keys and further documents, which the kubelet ignores or
-// only warns about. Numbers are json.Number. The error is an *Error.
+// DecodeMapping decodes one JSON or YAML document within the limits of
+// CheckLimits like the kubelet (text that starts with "{" is JSON first, and
+// YAML if that fails), but rejects duplicate keys and further documents, which
+// the kubelet ignores or only warns about. Numbers are json.Number. The error
+// is an *Error.
 func DecodeMapping(data []byte) (map[string]any, error) {
 	text, err := toJSON(data)
 	if err != nil {
 		return nil, err
 	}
+
 	value, err := decodeJSON(text)
 	if err != nil {
 		return nil, syntaxError(err)
@@ -34,6 +37,7 @@ func DecodeMapping(data []byte) (map[string]any, error) {
 	if err := tooMuch(value); err != nil {
 		return nil, err
 	}
+
 	switch v := value.(type) {
 	case map[string]any:
 		return v, nil
@@ -55,23 +59,28 @@ func toJSON(data []byte) ([]byte, error) {
 	if err := tooManyValues(data); err != nil {
 		return nil, err
 	}
+
 	if bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{")) {
 		var fields map[string]any
 		if strict, err := kjson.UnmarshalStrict(data, &fields); err == nil {
 			if len(strict) > 0 {
 				return nil, newError(ProblemDuplicate, "%s", singleLine(strict[0].Error()))
 			}
+
 			return data, nil
 		}
 	}
+
 	if err := CheckOneDocument(data); err != nil {
 		return nil, err
 	}
+
 	text, err := yaml.YAMLToJSONStrict(data)
 	switch {
 	case err == nil:
 		return text, nil
-	// CheckOneDocument parsed the text, so the error is a duplicate key or a key that JSON does not support.
+	// CheckOneDocument parsed the text, so the error is a duplicate key or a
+	// key that JSON does not support.
 	case strings.Contains(err.Error(), "already set in map"):
 		return nil, newError(ProblemDuplicate, "duplicate key: %s", singleLine(err.Error()))
 	default:
@@ -83,8 +92,9 @@ func syntaxError(err error) error {
 	return newError(ProblemSyntax, "neither JSON nor YAML: %s", singleLine(err.Error()))
 }
 
-// CheckOneDocument returns an error unless data is exactly one YAML document within the limits of CheckLimits. A kubelet or
-// kube-proxy would silently read only the first document.
+// CheckOneDocument returns an error unless data is exactly one YAML document
+// within the limits of CheckLimits. A kubelet or kube-proxy would silently read
+// only the first document.
 func CheckOneDocument(data []byte) error {
 	if err := tooManyValues(data); err != nil {
 		return err
@@ -92,6 +102,7 @@ func CheckOneDocument(data []byte) error {
 	if err := tooManyAliases(data); err != nil {
 		return err
 	}
+
 	dec := yamlv2.NewDecoder(bytes.NewReader(data))
 	for n := 1; ; n++ {
 		var doc any
@@ -119,7 +130,8 @@ func singleLine(text string) string {
 
 func quote(s string) string { return fmt.Sprintf("%q", singleLine(s)) }
 
-// fieldErrors are the errors in a grouped configuration, in the order of their paths.
+// fieldErrors are the errors in a grouped configuration, in the order of their
+// paths.
 type fieldErrors []fieldError
 
 type fieldError struct {
@@ -131,7 +143,8 @@ func (f *fieldErrors) add(problem Problem, path, words string) {
 	*f = append(*f, fieldError{problem, path + ": " + words})
 }
 
-// err combines the first errors, so that a hostile payload cannot fill a status.
+// err combines the first errors, so that a hostile payload cannot fill a
+// status.
 func (f fieldErrors) err() error {
 	const most = 3
 	var words []string
@@ -141,10 +154,12 @@ func (f fieldErrors) err() error {
 	if len(f) > most {
 		words = append(words, fmt.Sprintf("and %d more", len(f)-most))
 	}
+
 	return newError(f[0].problem, "%s", strings.Join(words, "; "))
 }
 
-// pathPart returns a key for a path: unchanged if it could be the name of a field, otherwise quoted.
+// pathPart returns a key for a path: unchanged if it could be the name of a
+// field, otherwise quoted.
 func pathPart(key string) string {
 	odd := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
@@ -152,6 +167,7 @@ func pathPart(key string) string {
 	if key == "" || len(key) > maxShown || strings.IndexFunc(key, odd) >= 0 {
 		return quoteShort(key)
 	}
+
 	return key
 }
 
@@ -171,7 +187,8 @@ func describe(value any) string {
 	}
 }
 
-// maxShown limits, in bytes, how much of a payload's text one part of a message quotes.
+// maxShown limits, in bytes, how much of a payload's text one part of a message
+// quotes.
 const maxShown = 100
 
 func quoteShort(s string) string { return quote(printable.Truncate(s, maxShown)) }

@@ -17,7 +17,8 @@ import (
 // Unset stands for the value of a field that is not set.
 const Unset = "unset"
 
-// Difference is a field whose effective value differs from the local configuration.
+// Difference is a field whose effective value differs from the local
+// configuration.
 type Difference struct {
 	Field string `json:"field"`     // JSON names joined by dots; a key with a dot is in brackets
 	Value string `json:"effective"` // effective value: truncated JSON, Unset or "masked"
@@ -30,6 +31,7 @@ func newDifference(path string, value, local any) Difference {
 	if d.Value == d.Local && covers(urlField, path) {
 		d.Value, d.Local = masked, masked // they differ in the masked part
 	}
+
 	return d
 }
 
@@ -38,29 +40,35 @@ func (v Difference) String() string {
 	if v.Value == masked && v.Local == masked {
 		return v.Field + " is masked and differs, or may differ, from the local configuration"
 	}
+
 	words := fmt.Sprintf("%s would be %s, but is %s locally", v.Field, v.Value, v.Local)
 	if v.Limit != "" {
 		words += " (" + v.Limit + ")"
 	}
+
 	return words
 }
 
-// Diff returns the fields that differ from the local configuration, sorted by path and compared like in Violations.
+// Diff returns the fields that differ from the local configuration, sorted by
+// path and compared like in Violations.
 func Diff(effective, local map[string]any) []Difference {
 	var all []Difference
 	compare("", effective, local, func(path string, value, local any) {
 		all = append(all, newDifference(path, value, local))
 	})
+
 	return all
 }
 
-// Changes returns the fields in which a configuration differs from the one before, as "changes maxPods: 110 -> 120", sorted by path,
-// in at most limit bytes; what does not fit is counted. Secrets are masked.
+// Changes returns the fields in which a configuration differs from the one
+// before, as "changes maxPods: 110 -> 120", sorted by path, in at most limit
+// bytes; what does not fit is counted. Secrets are masked.
 func Changes(after, before map[string]any, limit int) string {
 	all := Diff(after, before)
 	if len(all) == 0 {
 		return "changes nothing"
 	}
+
 	out := "changes"
 	for i, d := range all {
 		next := fmt.Sprintf(" %s: %s -> %s;", d.Field, d.Local, d.Value)
@@ -68,12 +76,15 @@ func Changes(after, before map[string]any, limit int) string {
 		if len(out)+len(next)+len(rest) > limit {
 			return out + rest
 		}
+
 		out += next
 	}
+
 	return strings.TrimSuffix(out, ";")
 }
 
-// compare calls differ for every different leaf of a and b, and reports whether there was one.
+// compare calls differ for every different leaf of a and b, and reports whether
+// there was one.
 func compare(path string, a, b any, differ func(path string, a, b any)) bool {
 	inA, mapA := mapping(a)
 	inB, mapB := mapping(b)
@@ -81,20 +92,25 @@ func compare(path string, a, b any, differ func(path string, a, b any)) bool {
 		if same(a, b) {
 			return false
 		}
+
 		differ(path, a, b)
+
 		return true
 	}
+
 	differs := false
 	for _, key := range eitherKeys(inA, inB) {
 		if compare(JoinPath(path, key), inA[key], inB[key], differ) {
 			differs = true
 		}
 	}
+
 	field := lookupField(path)
 	if !differs && (inA == nil) != (inB == nil) && (field == nil || field.inner != nil) {
 		differ(path, a, b)
 		return true
 	}
+
 	return differs
 }
 
@@ -108,7 +124,8 @@ func eitherKeys(a, b map[string]any) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(keys(a), keys(b)))))
 }
 
-// JoinPath returns the path of a key below a path, joined by a dot, or in brackets if the key could be read as a path.
+// JoinPath returns the path of a key below a path, joined by a dot, or in
+// brackets if the key could be read as a path.
 func JoinPath(path, key string) string {
 	switch {
 	case key == "" || strings.ContainsAny(key, ".[]"):
@@ -125,6 +142,7 @@ func same(a, b any) bool {
 	if empty(a) && empty(b) {
 		return true
 	}
+
 	switch a := a.(type) {
 	case map[string]any:
 		b, ok := b.(map[string]any)
@@ -134,8 +152,10 @@ func same(a, b any) bool {
 		b, ok := b.([]any)
 		return ok && slices.EqualFunc(a, b, same)
 	}
+
 	x, okX := number(a)
 	y, okY := number(b)
+
 	return okX && okY && x == y || reflect.DeepEqual(a, b)
 }
 
@@ -148,6 +168,7 @@ func empty(v any) bool {
 	case []any:
 		return len(v) == 0
 	}
+
 	return false
 }
 
@@ -158,10 +179,12 @@ func number(v any) (string, bool) {
 	default:
 		return "", false
 	}
+
 	text := fmt.Sprint(v)
 	if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1<<53 {
 		text = strconv.FormatFloat(f, 'g', -1, 64)
 	}
+
 	return text, true
 }
 
@@ -174,7 +197,9 @@ func integer(v any) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
 	}
+
 	f, err := strconv.ParseFloat(text, 64)
+
 	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53
 }
 
@@ -190,16 +215,19 @@ func render(path string, v any) string {
 			return masked
 		}
 	}
+
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return singleLine(fmt.Sprintf("%q", fmt.Sprint(v)))
 	}
+
 	return singleLine(b.String())
 }
 
-// shownPath formats a path, which can contain keys of the payload, for a status.
+// shownPath formats a path, which can contain keys of the payload, for a
+// status.
 func shownPath(path string) string {
 	return singleLine(strings.Trim(strconv.Quote(path), `"`))
 }

@@ -30,6 +30,7 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 		if !ok || i%2 == 0 {
 			continue
 		}
+
 		var cm corev1.ConfigMap
 		assert.NoError(t, yaml.UnmarshalStrict([]byte(text), &cm))
 		p, err := FromConfigMap(&cm)
@@ -37,6 +38,7 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 		assert.OK(t, assert.Err(p.Resolve(machine)))
 		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v, rules: %d", p.Key, string(p.Data) != string(p.upstream), p.Trial != (v1alpha1.TrialTerms{}), len(p.Rules())))
 	}
+
 	want := []string{"kubelet, grouped: false, trial: false, rules: 0", "kubelet-dropin, grouped: true, trial: true, rules: 0", "kubelet-dropin, grouped: true, trial: false, rules: 4"}
 	assert.That(t, slices.Equal(seen, want), "the examples are %q, want %q", seen, want)
 }

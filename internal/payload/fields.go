@@ -18,7 +18,8 @@ type Field struct {
 	Effect    string // what a new value acts on, if a restart of the kubelet is not enough; empty: it is
 }
 
-// What a new value of a field acts on, if a restart of the kubelet is not enough.
+// What a new value of a field acts on, if a restart of the kubelet is not
+// enough.
 const (
 	newPods       = "acts on new pods only"
 	newContainers = "acts on containers that start afterwards"
@@ -28,8 +29,8 @@ const (
 	notUsed       = "no kubelet since 1.33 uses it"
 )
 
-// Limit describes which values of a protected field are allowed. Allows gets decoded JSON values, nil if unset or
-// unknown, and allows only numbers.
+// Limit describes which values of a protected field are allowed. Allows gets
+// decoded JSON values, nil if unset or unknown, and allows only numbers.
 type Limit struct {
 	Description string                      // allowed values for a message: "free up to 7"
 	Allows      func(value, local any) bool // reports whether a payload may set value if the local value is local
@@ -49,8 +50,9 @@ var tighterPIDs = &Limit{"free up to the local value; -1 and 0 are no limit", fu
 	return ok && known && (l <= 0 || v > 0 && v <= l)
 }}
 
-// Fields are all fields of the upstream type, and of a preview of the next version, sorted by path. Structs are listed by their
-// fields; a mapping with free keys is one field.
+// Fields are all fields of the upstream type, and of a preview of the next
+// version, sorted by path. Structs are listed by their fields; a mapping with
+// free keys is one field.
 var Fields = []Field{
 	{Path: "address", Group: "server", Protected: "where the kubelet's API listens, with readOnlyPort too"},
 	{Path: "allowedUnsafeSysctls", Group: "security", Protected: "lets pods set kernel parameters of the node"},
@@ -215,7 +217,8 @@ var Fields = []Field{
 	{Path: "volumeStatsAggPeriod", Group: "storage"},
 }
 
-// name is a JSON name of the upstream type at one place. A leaf has no inner names.
+// name is a JSON name of the upstream type at one place. A leaf has no inner
+// names.
 type name struct {
 	path   string
 	effect string // of a new value; that of the first field of a struct
@@ -234,41 +237,50 @@ var names = func() *name {
 				if n.inner == nil {
 					n.inner = map[string]*name{}
 				}
+
 				n.inner[part] = next
 			}
+
 			n = next
 		}
 	}
+
 	return root
 }()
 
-// goNames are the Go names in the kubelet's internal type that differ from the JSON name not only in case.
+// goNames are the Go names in the kubelet's internal type that differ from the
+// JSON name not only in case.
 var goNames = map[string]string{"ResolverConfig": "resolvConf"}
 
-// IsStruct reports whether the field at a path of JSON names is a struct, and not a value or a mapping with free keys.
-// It is false for a field that is not in Fields.
+// IsStruct reports whether the field at a path of JSON names is a struct, and
+// not a value or a mapping with free keys. It is false for a field that is not
+// in Fields.
 func IsStruct(path string) bool {
 	field := lookupField(path)
 	return field != nil && field.inner != nil
 }
 
-// Effect returns what a new value of the field at a path acts on, if a restart of the kubelet is not enough; otherwise, and for a field
-// that is not in Fields, nothing.
+// Effect returns what a new value of the field at a path acts on, if a restart
+// of the kubelet is not enough; otherwise, and for a field that is not in
+// Fields, nothing.
 func Effect(path string) string {
 	if field := lookupField(path); field != nil {
 		return field.effect
 	}
+
 	return ""
 }
 
-// Canonical replaces the Go field names of a printed configuration with the API's JSON names. Unknown names stay, and
-// so does the second of two names for the same field.
+// Canonical replaces the Go field names of a printed configuration with the
+// API's JSON names. Unknown names stay, and so does the second of two names for
+// the same field.
 func Canonical(printed map[string]any) map[string]any { return names.canonical(printed) }
 
 func (n *name) canonical(printed map[string]any) map[string]any {
 	if printed == nil {
 		return nil
 	}
+
 	named := make(map[string]any, len(printed))
 	for _, key := range keys(printed) {
 		to, field := n.find(key)
@@ -276,12 +288,15 @@ func (n *name) canonical(printed map[string]any) map[string]any {
 			named[key] = printed[key]
 			continue
 		}
+
 		_, given := printed[to]
 		if _, done := named[to]; given || done {
 			to = key
 		}
+
 		named[to] = field.canonicalValue(printed[key])
 	}
+
 	return named
 }
 
@@ -297,13 +312,16 @@ func (n *name) canonicalValue(value any) any {
 			for i := range v {
 				list[i] = n.canonicalValue(v[i])
 			}
+
 			return list
 		}
 	}
+
 	return value
 }
 
-// find returns a field and its JSON name for a key in any case; nil if there is none.
+// find returns a field and its JSON name for a key in any case; nil if there is
+// none.
 func (n *name) find(key string) (string, *name) {
 	if field := n.inner[key]; field != nil {
 		return key, field
@@ -311,16 +329,19 @@ func (n *name) find(key string) (string, *name) {
 	if field := n.inner[goNames[key]]; field != nil {
 		return goNames[key], field
 	}
+
 	for to, field := range n.inner {
 		if strings.EqualFold(to, key) {
 			return to, field
 		}
 	}
+
 	return "", nil
 }
 
-// Merge returns a configuration with another one merged over it, as the kubelet merges drop-ins: mappings key by key, other
-// values are replaced. Null values stay.
+// Merge returns a configuration with another one merged over it, as the kubelet
+// merges drop-ins: mappings key by key, other values are replaced. Null values
+// stay.
 func Merge(under, over map[string]any) map[string]any {
 	merged := map[string]any{}
 	maps.Copy(merged, under)
@@ -329,7 +350,9 @@ func Merge(under, over map[string]any) map[string]any {
 			below, _ := under[name].(map[string]any)
 			value = Merge(below, fields)
 		}
+
 		merged[name] = value
 	}
+
 	return merged
 }

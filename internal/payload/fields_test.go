@@ -31,6 +31,7 @@ func upstreamLeaves(t reflect.Type, path string) []string {
 	if own() || t.Kind() != reflect.Struct {
 		return []string{path}
 	}
+
 	var leaves []string
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -44,6 +45,7 @@ func upstreamLeaves(t reflect.Type, path string) []string {
 			leaves = append(leaves, upstreamLeaves(f.Type, path+"."+name)...)
 		}
 	}
+
 	return leaves
 }
 
@@ -52,6 +54,7 @@ func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
 	for _, path := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "") {
 		upstream[path] = true
 	}
+
 	assert.Must(t, len(upstream) >= 140, "only %d fields were found upstream", len(upstream))
 	table := map[string]bool{}
 	for _, f := range Fields {
@@ -60,6 +63,7 @@ func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
 		assert.That(t, upstream[f.Path] == (f.Since == 0), "%s is upstream: %t, and the table says since 1.%d: take one out", f.Path, upstream[f.Path], f.Since)
 		assert.That(t, f.Group != "", "%s is in no group", f.Path)
 	}
+
 	for _, path := range slices.Sorted(maps.Keys(upstream)) {
 		assert.That(t, table[path], "%s is upstream but not in the table: give it a group", path)
 	}
@@ -79,6 +83,7 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 			if other, ok := seen[strings.ToLower(key)]; ok {
 				t.Errorf("%s and %s, in %q", key, other, n.path)
 			}
+
 			seen[strings.ToLower(key)] = key
 			visit(inner)
 		}
@@ -86,12 +91,14 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 	visit(names)
 }
 
-// readDump reads a dump of the pinned kubelet at -v=5: one with every field set, and one with only defaults.
+// readDump reads a dump of the pinned kubelet at -v=5: one with every field
+// set, and one with only defaults.
 func readDump(t *testing.T, file string) map[string]any {
 	t.Helper()
 	text := assert.Value(os.ReadFile(filepath.Join("testdata", file)))(t)
 	var fields map[string]any
 	assert.NoError(t, json.Unmarshal(text, &fields))
+
 	return fields
 }
 
@@ -146,8 +153,10 @@ func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: no %q in %v", path, part, slices.Sorted(maps.Keys(inner)))
 			}
+
 			got = value
 		}
+
 		assert.NoDiff(t, cmp.Diff(want, got), path)
 	}
 }
@@ -181,7 +190,8 @@ func TestCanonicalNamesStayAsTheyAre(t *testing.T) {
 	})
 }
 
-// anyFields draws mappings with names of the table in any case, and with other names.
+// anyFields draws mappings with names of the table in any case, and with other
+// names.
 func anyFields(n *name) *rapid.Generator[map[string]any] {
 	return rapid.Custom(func(t *rapid.T) map[string]any {
 		known := slices.Sorted(maps.Keys(n.inner))
@@ -191,6 +201,7 @@ func anyFields(n *name) *rapid.Generator[map[string]any] {
 			if len(known) > 0 && rapid.IntRange(0, 4).Draw(t, "kind of name") > 0 {
 				key = rapid.SampledFrom(known).Draw(t, "known")
 			}
+
 			inner := n.inner[key]
 			switch rapid.IntRange(0, 3).Draw(t, "case") {
 			case 0:
@@ -198,6 +209,7 @@ func anyFields(n *name) *rapid.Generator[map[string]any] {
 			case 1:
 				key = strings.ToUpper(key[:min(1, len(key))]) + key[min(1, len(key)):]
 			}
+
 			fields[key] = rapid.SampledFrom([]any{nil, 1, "x", true, []any{}, map[string]any{}}).Draw(t, "value")
 			if inner != nil && inner.inner != nil && rapid.Bool().Draw(t, "nested") {
 				fields[key] = anyFields(inner).Draw(t, "inner")
@@ -206,6 +218,7 @@ func anyFields(n *name) *rapid.Generator[map[string]any] {
 				}
 			}
 		}
+
 		return fields
 	})
 }
@@ -220,5 +233,6 @@ func TestChangesNameTheFieldsThatFit(t *testing.T) {
 	} {
 		assert.Equal(t, Changes(after, before, limit), want, limit)
 	}
+
 	assert.Equal(t, Changes(after, after, 1000), "changes nothing")
 }

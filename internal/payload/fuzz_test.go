@@ -25,11 +25,13 @@ var payloads = []string{
 	head + "registerWithTaints: [{key: a, effect: NoSchedule}, {key: b}]\nclusterDNS: [10.96.0.10]\n", head + "\"a\\u202eb\": 1",
 }
 
-// Errors say what is wrong in one line that fits a status, and the two ways to decode agree.
+// Errors say what is wrong in one line that fits a status, and the two ways to
+// decode agree.
 func FuzzDecode(f *testing.F) {
 	for _, text := range payloads {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Decode(KeyKubelet, data)
 		if err != nil {
@@ -38,17 +40,21 @@ func FuzzDecode(f *testing.F) {
 				"%q is refused with %#v", data, err)
 			words := err.Error()
 			assert.That(t, len(words) <= 2000 && !strings.ContainsAny(words, "\n\r"), "%q is refused with %d bytes: %q", data, len(words), words)
+
 			return
 		}
+
 		if p.HasRules() {
 			return
 		}
+
 		mapping := assert.Value(DecodeMapping(p.upstream))(t, string(data), "was accepted, but", string(p.upstream), "is not")
 		d := Diff(mapping, mapping)
 		assert.That(t, len(d) == 0, "%q differs from itself: %v", data, d)
 		if again := Canonical(Canonical(mapping)); !cmp.Equal(again, Canonical(mapping)) {
 			t.Errorf("the canonical names of %q change: %s", data, cmp.Diff(Canonical(mapping), again))
 		}
+
 		v := DefaultProtection().Violations(mapping, mapping, nil)
 		assert.That(t, len(v) == 0, "%q violates protected fields compared with itself: %v", data, v)
 	})
@@ -59,32 +65,39 @@ func FuzzGroup(f *testing.F) {
 	for _, text := range payloads {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Decode(KeyKubelet, data)
 		if err != nil {
 			return
 		}
+
 		group := Group(p.Fields)
 		text, err := json.Marshal(group)
 		if err != nil || len(text) > MaxSize/2 || group["ungrouped"] != nil { // those are for output only
 			return
 		}
+
 		again, err := Decode(KeyKubelet, text)
 		if err != nil {
 			var refused *Error
 			if errors.As(err, &refused) && (refused.Problem == ProblemTooDeep || refused.Problem == ProblemTooLarge || refused.Problem == ProblemGroup || refused.Problem == ProblemRule) {
 				return // groups are deeper, unknown names below a field are refused, and a mapping can be a rule
 			}
+
 			t.Fatalf("%q, grouped as %q, is refused: %v", data, text, err)
 		}
+
 		if again.HasRules() {
 			return
 		}
+
 		assert.NoDiff(t, cmp.Diff(p.Fields, again.Fields), string(data), "grouped as", string(text), "is another configuration")
 	})
 }
 
-// Masking keeps a text valid and ends; a masked text has nothing more to mask of the forms whose secret is known.
+// Masking keeps a text valid and ends; a masked text has nothing more to mask
+// of the forms whose secret is known.
 func FuzzMaskText(f *testing.F) {
 	for _, text := range []string{
 		"Authorization: Bearer %", "-----BEGIN RSA PRIVATE KEY-----\n%\n-----END RSA PRIVATE KEY-----", "https://user:%@host/path", "password=%",
@@ -92,11 +105,13 @@ func FuzzMaskText(f *testing.F) {
 	} {
 		f.Add(text, "before ", " after")
 	}
+
 	const secret = "hunter2Zq9xVw8"
 	f.Fuzz(func(t *testing.T, form, before, after string) {
 		if len(form)+len(before)+len(after) > 10_000 {
 			return
 		}
+
 		out := MaskText(before + strings.ReplaceAll(form, "%", secret) + after)
 		assert.That(t, len(out) <= 20*(len(form)+len(before)+len(after)+len(secret)*(1+strings.Count(form, "%"))),
 			"%d bytes became %d", len(form)+len(before)+len(after), len(out))
@@ -108,19 +123,23 @@ func FuzzMaskText(f *testing.F) {
 	})
 }
 
-// What a protection list accepts, it protects; what it refuses, the error names.
+// What a protection list accepts, it protects; what it refuses, the error
+// names.
 func FuzzProtection(f *testing.F) {
 	for _, value := range []string{"", "default", "none", "maxPods", "+maxPods,-clusterDNS", "-authentication.x509.clientCAFile", "evictionHard[memory.available]", "authentification", ",", "+", "--", "a b"} {
 		f.Add(value)
 	}
+
 	f.Fuzz(func(t *testing.T, value string) {
 		p, err := ParseProtection(value)
 		if err != nil {
 			if len(err.Error()) > 1000+5*len(value) {
 				t.Errorf("%q is refused with %d bytes", value, len(err.Error()))
 			}
+
 			return
 		}
+
 		var fields map[string]any
 		assert.NoError(t, yaml.Unmarshal([]byte("clusterDNS: [10.0.0.1]\nmaxPods: 5\n"), &fields))
 		v := p.Violations(fields, fields, nil)

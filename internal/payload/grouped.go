@@ -21,7 +21,8 @@ const (
 	keyUngrouped  = "ungrouped" // only in output
 )
 
-// group is a mapping of the grouped form, with fields of the upstream type and subgroups.
+// group is a mapping of the grouped form, with fields of the upstream type and
+// subgroups.
 type group struct {
 	path   string
 	groups map[string]*group
@@ -36,16 +37,19 @@ func (g *group) at(path string) *group {
 			next = &group{path: join(g.path, part), groups: map[string]*group{}, fields: map[string]*name{}}
 			g.groups[part] = next
 		}
+
 		g = next
 	}
+
 	return g
 }
 
-// merges reports whether a struct has the same name as the group, so that the struct's fields are in the group
-// directly.
+// merges reports whether a struct has the same name as the group, so that the
+// struct's fields are in the group directly.
 func (g *group) merges(field *name) bool { return field.inner != nil && last(g.path) == field.path }
 
-// topGroup is the grouped form. groupOf maps the top-level fields of the upstream type to their groups.
+// topGroup is the grouped form. groupOf maps the top-level fields of the
+// upstream type to their groups.
 var topGroup, groupOf = func() (*group, map[string]*group) {
 	top, homes := &group{groups: map[string]*group{}}, map[string]*group{}
 	for _, f := range Fields {
@@ -53,6 +57,7 @@ var topGroup, groupOf = func() (*group, map[string]*group) {
 		if homes[key] != nil {
 			continue
 		}
+
 		field, home := names.inner[key], top.at(f.Group)
 		homes[key] = home
 		if home.merges(field) {
@@ -61,10 +66,12 @@ var topGroup, groupOf = func() (*group, map[string]*group) {
 			home.fields[key] = field
 		}
 	}
+
 	return top, homes
 }()
 
-// groupedPaths are the full paths by name in the grouped form: groups, their fields, and the trial.
+// groupedPaths are the full paths by name in the grouped form: groups, their
+// fields, and the trial.
 var groupedPaths = func() map[string]string {
 	places := map[string]string{keyTrial: keyTrial}
 	var visit func(g *group)
@@ -72,12 +79,14 @@ var groupedPaths = func() map[string]string {
 		for key := range g.fields {
 			places[key] = join(g.path, key)
 		}
+
 		for key, inner := range g.groups {
 			places[key] = inner.path
 			visit(inner)
 		}
 	}
 	visit(topGroup)
+
 	return places
 }()
 
@@ -85,17 +94,19 @@ func join(path, name string) string { return strings.TrimPrefix(path+"."+name, "
 
 func last(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 
-// TopField returns the first name of a path: "evictionHard" of "evictionHard[memory.available]". A path that begins with a dot or a bracket
+// TopField returns the first name of a path: "evictionHard" of
+// "evictionHard[memory.available]". A path that begins with a dot or a bracket
 // is no field's, and stays whole.
 func TopField(path string) string {
 	if end := strings.IndexAny(path, ".["); end > 0 {
 		return path[:end]
 	}
+
 	return path
 }
 
-// GroupedPath returns the path in the grouped form for an upstream path, which may end in a mapping:
-// "resources.eviction.evictionHard[memory.available]".
+// GroupedPath returns the path in the grouped form for an upstream path, which
+// may end in a mapping: "resources.eviction.evictionHard[memory.available]".
 func GroupedPath(path string) string {
 	top := TopField(path)
 	rest := strings.TrimPrefix(path[len(top):], ".")
@@ -106,11 +117,13 @@ func GroupedPath(path string) string {
 	if group.merges(names.inner[top]) {
 		return join(group.path, rest)
 	}
+
 	return join(group.path, path)
 }
 
-// Group returns the grouped form of upstream fields and shares values with it. Fields that are not in the table are
-// under the key "ungrouped", which is not allowed in a payload.
+// Group returns the grouped form of upstream fields and shares values with it.
+// Fields that are not in the table are under the key "ungrouped", which is not
+// allowed in a payload.
 func Group(fields map[string]any) map[string]any {
 	grouped := map[string]any{keyAPIVersion: GroupedAPIVersion, keyKind: KubeletKind}
 	for key, value := range fields {
@@ -126,6 +139,7 @@ func Group(fields map[string]any) map[string]any {
 			if len(inner) == 0 {
 				put(grouped, keyUngrouped, key, value)
 			}
+
 			for k, v := range inner {
 				if names.inner[key].inner[k] != nil {
 					put(grouped, group.path, k, v)
@@ -135,6 +149,7 @@ func Group(fields map[string]any) map[string]any {
 			}
 		}
 	}
+
 	return grouped
 }
 
@@ -146,13 +161,16 @@ func put(fields map[string]any, path, key string, value any) {
 			inner = map[string]any{}
 			fields[part] = inner
 		}
+
 		fields = inner
 	}
+
 	fields[key] = value
 }
 
-// flatten returns the upstream fields of a grouped configuration, and sets the trial settings and the rules. It shares values with it, and
-// changes them. Names must match exactly.
+// flatten returns the upstream fields of a grouped configuration, and sets the
+// trial settings and the rules. It shares values with it, and changes them.
+// Names must match exactly.
 func (p *Payload) flatten(grouped map[string]any) (map[string]any, error) {
 	f := flattener{fields: map[string]any{keyAPIVersion: UpstreamAPIVersion, keyKind: KubeletKind}}
 	f.group(topGroup, grouped)
@@ -167,10 +185,13 @@ func (p *Payload) flatten(grouped map[string]any) (map[string]any, error) {
 			f.errs.add(ProblemRule, join(r.at, "perPod"), "needs "+GroupedPath(fieldMaxPods)+" above 0 in the same configuration")
 		}
 	}
+
 	if len(f.errs) > 0 {
 		return nil, f.errs.err()
 	}
+
 	p.Trial, p.rules = f.trial, f.found
+
 	return f.fields, nil
 }
 
@@ -187,6 +208,7 @@ func (f *flattener) group(g *group, value any) {
 		f.errs.add(ProblemGroup, g.path, "must be a mapping of fields, not "+describe(value))
 		return
 	}
+
 	for _, key := range keys(inner) {
 		below, field, value := g.groups[key], g.fields[key], inner[key]
 		path := join(g.path, pathPart(key))
@@ -213,11 +235,13 @@ func (f *flattener) group(g *group, value any) {
 	}
 }
 
-// names checks the names in a struct or in a list of structs. The kubelet checks the types of values.
+// names checks the names in a struct or in a list of structs. The kubelet
+// checks the types of values.
 func (f *flattener) names(n *name, path string, value any) {
 	if n.inner == nil {
 		return
 	}
+
 	switch v := value.(type) {
 	case map[string]any:
 		for _, key := range keys(v) {
@@ -243,12 +267,14 @@ func unknown(key string, known []string, at string) string {
 	case place != "":
 		return key + " belongs in " + strings.TrimSuffix(place, "."+key) + ": " + place
 	}
+
 	if name := Nearest(key, known); name != "" {
 		return "no such field; did you mean " + join(at, name) + "?"
 	}
 	if name := Nearest(key, keys(groupedPaths)); name != "" {
 		return "no such field; did you mean " + groupedPaths[name] + "?"
 	}
+
 	return "no such field"
 }
 

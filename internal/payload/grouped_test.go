@@ -138,6 +138,7 @@ func TestAnErrorAboutManyLongNamesIsTruncated(t *testing.T) {
 	for _, c := range "abcdefgh" {
 		data.WriteString(strings.Repeat(string(c), 1000) + ": 1\n")
 	}
+
 	_, err := Decode(KeyKubelet, []byte(grouped+data.String()))
 	assert.That(t, err != nil && len(err.Error()) <= 500 && strings.HasSuffix(err.Error(), "; and 5 more"), "got %v", err)
 }
@@ -188,14 +189,17 @@ func TestGroupedPathsAreUnique(t *testing.T) {
 		if top, rest, _ := strings.Cut(f.Path, "."); rest != "" && top == last(f.Group) {
 			want = f.Group + "." + rest
 		}
+
 		assert.Equal(t, path, want, f.Path, "is at")
 		for g := f.Group; g != ""; g = strings.TrimSuffix(strings.TrimSuffix(g, last(g)), ".") {
 			groups[g] = true
 		}
 	}
+
 	for _, own := range []string{"apiVersion", "kind", "trial", "ungrouped"} {
 		assert.That(t, !groups[own], "%q is a group", own)
 	}
+
 	names := map[string]bool{"trial": true}
 	once := func(name string) {
 		assert.That(t, !names[name], "two groups or fields of groups are called %s: the name is ambiguous", name)
@@ -206,6 +210,7 @@ func TestGroupedPathsAreUnique(t *testing.T) {
 		for key := range g.fields {
 			once(key)
 		}
+
 		for key, inner := range g.groups {
 			once(key)
 			visit(inner)
@@ -223,6 +228,7 @@ func TestAllOfAnUpstreamFieldIsInOneGroup(t *testing.T) {
 			groups[top] = append(groups[top], f.Group)
 		}
 	}
+
 	for top, in := range groups {
 		assert.That(t, len(in) == 1, "%s is in %v", top, in)
 	}

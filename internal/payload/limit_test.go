@@ -50,6 +50,7 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 			if tt.want != "" {
 				want = append(want, tt.want)
 			}
+
 			expect(t, DefaultProtection(), at(tt.path, tt.value), at(tt.path, tt.local), nil, want...)
 			// A named field, or a named parent, has no limit.
 			for _, list := range []string{"+" + tt.path, tt.path} {
@@ -57,8 +58,10 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 				if without == "" {
 					without = fmt.Sprintf("%s would be %v, but is %s locally", tt.path, tt.value, render("", tt.local))
 				}
+
 				expect(t, parse(t, list), at(tt.path, tt.value), at(tt.path, tt.local), nil, without)
 			}
+
 			expect(t, parse(t, "-"+tt.path), at(tt.path, tt.value), at(tt.path, tt.local), nil)
 		})
 	}

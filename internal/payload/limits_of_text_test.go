@@ -16,10 +16,12 @@ func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 		for range n {
 			text += open
 		}
+
 		text += "1"
 		for range n {
 			text += close
 		}
+
 		return text
 	}
 	for _, tt := range []struct{ name, text string }{
@@ -36,6 +38,7 @@ func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 			assert.That(t, ok && refused.Problem == ProblemTooDeep && refused.Message == "nested more than 50 levels deep", "got %v", err)
 		})
 	}
+
 	if _, err := Decode(KeyKubelet, []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":`+nest(`[`, `]`, maxDepth-1)+`}`)); err != nil {
 		t.Errorf("what is as deep as the limit: %v", err)
 	}
@@ -46,6 +49,7 @@ func TestAGroupedPayloadThatIsTooLargeInTheUpstreamFormIsRejected(t *testing.T) 
 	for range MaxSize/2 - len(text) { // each takes six bytes in JSON
 		text = append(text, '<')
 	}
+
 	_, err := Decode(KeyKubelet, append(text, "'}\n"...))
 	refused, ok := err.(*Error)
 	assert.That(t, ok && refused.Problem == ProblemTooLarge, "got %.200v", err)

@@ -46,6 +46,7 @@ func TestEverySingleFieldSurvivesGroupingAndFlattening(t *testing.T) {
 			for i := len(parts) - 1; i > 0; i-- {
 				value = map[string]any{parts[i]: value}
 			}
+
 			fields := map[string]any{top: value}
 			checkLossless(t, fields)
 
@@ -69,6 +70,7 @@ func TestEveryUpstreamConfigurationSurvivesGroupingAndFlattening(t *testing.T) {
 		if refused != nil {
 			t.Fatal(refused)
 		}
+
 		checkLossless(t, fields)
 	})
 }
@@ -94,9 +96,11 @@ func fill(t *rapid.T, v reflect.Value) {
 		v.Set(reflect.ValueOf(resource.MustParse(rapid.SampledFrom([]string{"0", "1", "1.5", "100m", "800Mi", "12E"}).Draw(t, "quantity"))))
 		return
 	}
+
 	if rapid.IntRange(0, 2).Draw(t, "left alone") == 0 {
 		return
 	}
+
 	switch v.Kind() {
 	case reflect.Struct:
 		for _, field := range v.Fields() {
@@ -139,6 +143,7 @@ func TestAnyFieldsWithAnyValuesSurviveGroupingAndFlattening(t *testing.T) {
 		if inner, ok := fields["logging"].(map[string]any); !ok || len(inner) == 0 {
 			delete(fields, "logging") // there is no group of this name
 		}
+
 		checkLossless(t, fields)
 	})
 }
@@ -152,6 +157,7 @@ func TestAnyGroupedConfigurationSurvivesFlatteningAndGrouping(t *testing.T) {
 				grouped[key] = inner
 			}
 		}
+
 		return grouped
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -163,7 +169,8 @@ func TestAnyGroupedConfigurationSurvivesFlatteningAndGrouping(t *testing.T) {
 	})
 }
 
-// exactFields draws mappings with names of the table in their place, with any values.
+// exactFields draws mappings with names of the table in their place, with any
+// values.
 func exactFields(t *rapid.T, n *name) map[string]any {
 	fields := map[string]any{}
 	for _, key := range keys(n.inner) {
@@ -185,5 +192,6 @@ func exactFields(t *rapid.T, n *name) map[string]any {
 			fields[key] = rapid.SampledFrom([]any{nil, 1, 1.5, "x", true, []any{}, []any{"a", nil}}).Draw(t, "value")
 		}
 	}
+
 	return fields
 }

@@ -21,8 +21,9 @@ const (
 	headerField = "staticPodURLHeader"
 )
 
-// Mask returns a copy of a configuration (with the API's names, see Canonical) for display: without the values of
-// staticPodURLHeader, and with only scheme and host of staticPodURL. The copy shares other values.
+// Mask returns a copy of a configuration (with the API's names, see Canonical)
+// for display: without the values of staticPodURLHeader, and with only scheme
+// and host of staticPodURL. The copy shares other values.
 func Mask(config map[string]any) map[string]any {
 	shown := maps.Clone(config)
 	for name, value := range shown {
@@ -33,24 +34,28 @@ func Mask(config map[string]any) map[string]any {
 			shown[name] = maskHeaders(value)
 		}
 	}
+
 	return shown
 }
 
-// maskURL keeps scheme and host and shows whether there was more. A token can be in any other part, including the
-// path.
+// maskURL keeps scheme and host and shows whether there was more. A token can
+// be in any other part, including the path.
 func maskURL(value any) any {
 	text, ok := value.(string)
 	if value == nil || ok && text == "" {
 		return value
 	}
+
 	u, err := url.Parse(text)
 	if !ok || err != nil || u.Scheme == "" || u.Host == "" {
 		return masked
 	}
+
 	bare := url.URL{Scheme: u.Scheme, Host: u.Host}
 	if text == bare.String() || text == bare.String()+"/" {
 		return text
 	}
+
 	return bare.String() + "/" + masked
 }
 
@@ -63,29 +68,34 @@ func maskHeaders(value any) any {
 	case !ok:
 		return masked
 	}
+
 	names := make(map[string]any, len(headers))
 	for name, values := range headers {
 		if names[name] = values; !empty(values) {
 			names[name] = []any{masked}
 		}
 	}
+
 	return names
 }
 
 var (
 	// headerNames are those in the value of a flag, such as a:x,b:y.
 	headerNames = regexp.MustCompile(`(^|,)[^:,]*:`)
-	// secretName matches the name of a field or a flag whose value is a credential, or can contain one.
+	// secretName matches the name of a field or a flag whose value is a
+	// credential, or can contain one.
 	secretName = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credentials?|headers?|(api|access|secret|private|account|encryption)[_-]?key)$`)
-	// urlPath matches a URL with a path or a query, where webhooks and servers of manifests have their credentials.
+	// urlPath matches a URL with a path or a query, where webhooks and servers
+	// of manifests have their credentials.
 	urlPath = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s,?#"'@]*@)?([^/\s,?#"']+)([/?#][^\s,"']+)`)
 )
 
-// SecretName reports whether a field or a flag of this name holds a credential, or can contain one.
+// SecretName reports whether a field or a flag of this name holds a credential,
+// or can contain one.
 func SecretName(name string) bool { return secretName.MatchString(name) }
 
-// MaskArguments returns a command line for display: without the values of flags that SecretName names, and with only scheme and host
-// of URLs.
+// MaskArguments returns a command line for display: without the values of flags
+// that SecretName names, and with only scheme and host of URLs.
 func MaskArguments(args []string) []string {
 	out := slices.Clone(args)
 	next := false // the value of a flag is the next argument
@@ -100,19 +110,24 @@ func MaskArguments(args []string) []string {
 		default:
 			out[i] = urlPath.ReplaceAllString(text, "${1}${2}/"+masked)
 		}
+
 		next = secret && !hasValue
 	}
+
 	return out
 }
 
-// SecretsOf returns a function that removes from a text what MaskArguments and Mask mask of a command line and of configurations, wherever
-// it stands, and what MaskText finds. Words of less than 6 bytes stay, because other words contain them.
+// SecretsOf returns a function that removes from a text what MaskArguments and
+// Mask mask of a command line and of configurations, wherever it stands, and
+// what MaskText finds. Words of less than 6 bytes stay, because other words
+// contain them.
 func SecretsOf(args []string, configs ...map[string]any) func(text string) string {
 	var secrets, pairs []string
 	for i, shown := range MaskArguments(args) {
 		if shown == args[i] {
 			continue
 		}
+
 		flag, value, hasValue := strings.Cut(args[i], "=")
 		if !hasValue && i > 0 {
 			flag, value = args[i-1], flag
@@ -120,8 +135,10 @@ func SecretsOf(args []string, configs ...map[string]any) func(text string) strin
 		if strings.HasSuffix(flag, "header") { // the names of headers are no secrets
 			value = headerNames.ReplaceAllString(value, "$1")
 		}
+
 		secrets = append(secrets, value)
 	}
+
 	for _, config := range configs {
 		for name, value := range config {
 			headers, _ := value.(map[string]any)
@@ -135,29 +152,36 @@ func SecretsOf(args []string, configs ...map[string]any) func(text string) strin
 			}
 		}
 	}
+
 	for _, secret := range secrets {
 		if u := urlPath.FindStringSubmatch(secret); u != nil {
 			pairs = append(pairs, u[2]+u[3], u[2]+"/"+masked)
 			continue
 		}
+
 		for _, word := range strings.FieldsFunc(secret, func(r rune) bool { return strings.ContainsRune(" ,:[]", r) }) {
 			if len(word) >= 6 {
 				pairs = append(pairs, word, masked)
 			}
 		}
 	}
+
 	known := strings.NewReplacer(pairs...)
+
 	return func(text string) string { return MaskText(known.Replace(text)) }
 }
 
-// maskers find credentials in a text. Each replacement keeps what says of which kind the credential was.
+// maskers find credentials in a text. Each replacement keeps what says of which
+// kind the credential was.
 var maskers = []struct {
 	find    *regexp.Regexp
 	replace string
 }{
-	// A private key, also one without its end, and with its line breaks as \n in a quoted string.
+	// A private key, also one without its end, and with its line breaks as \n
+	// in a quoted string.
 	{regexp.MustCompile(`(?s)-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), masked},
-	// A header in all usual spellings: "Authorization: Bearer x", Authorization=[Basic x], "Authorization":["x"].
+	// A header in all usual spellings: "Authorization: Bearer x",
+	// Authorization=[Basic x], "Authorization":["x"].
 	{regexp.MustCompile(`(?i)((?:proxy-)?authorization\\?"?\s*[:=]\s*[\["'\\]*)[^\]"'\\,;\n]+`), "${1}" + masked},
 	{regexp.MustCompile(`(?i)\b(bearer\s+["'\\]*)(?:[a-z\-./]*[0-9_~+=][a-z0-9\-._~+/=]*|[a-z\-./]{20,})`), "${1}" + masked},
 	// A JSON Web Token, such as that of a service account.
@@ -174,11 +198,13 @@ var maskers = []struct {
 	{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|token|secret|(?:api|access|secret|private|account)[_\-]?key)\\?["']\s*:\s*\\?["'])[^"'\\]+`), "${1}" + masked},
 }
 
-// MaskText returns a text without credentials, for display: private keys, bearer and bootstrap tokens, JSON Web Tokens,
-// passwords in URLs, and values that are named as passwords, tokens or keys.
+// MaskText returns a text without credentials, for display: private keys,
+// bearer and bootstrap tokens, JSON Web Tokens, passwords in URLs, and values
+// that are named as passwords, tokens or keys.
 func MaskText(text string) string {
 	for _, m := range maskers {
 		text = m.find.ReplaceAllString(text, m.replace)
 	}
+
 	return text
 }

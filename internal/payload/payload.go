@@ -1,12 +1,14 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package payload decodes, validates, compares and redacts the kubelet configuration (KubeletConfiguration) that a
-// ConfigMap or NodeConfig carries. It supports the upstream form and evenkeel's grouped form, knows the protected
-// fields, and rejects configurations that no kubelet may receive.
+// Package payload decodes, validates, compares and redacts the kubelet
+// configuration (KubeletConfiguration) that a ConfigMap or NodeConfig carries.
+// It supports the upstream form and evenkeel's grouped form, knows the
+// protected fields, and rejects configurations that no kubelet may receive.
 //
-// It must not know files, processes or the API server. Unknown upstream fields, values out of range and feature gates
-// are left to the kubelet's dry run (package component).
+// It must not know files, processes or the API server. Unknown upstream fields,
+// values out of range and feature gates are left to the kubelet's dry run
+// (package component).
 package payload
 
 import (
@@ -30,19 +32,23 @@ const (
 	KeyKubeletDropin = "kubelet-dropin" // a partial one, merged over the local configuration
 )
 
-// MaxSize is the maximum size of a payload in bytes, the size limit of a ConfigMap.
+// MaxSize is the maximum size of a payload in bytes, the size limit of a
+// ConfigMap.
 const MaxSize = 1 << 20
 
-// maxIndented is the size, in bytes, up to which text is indented. With maxDepth it grows to at most 6 MiB.
+// maxIndented is the size, in bytes, up to which text is indented. With
+// maxDepth it grows to at most 6 MiB.
 const maxIndented = 64 << 10
 
-// Payload is a configuration as assigned to a node. A kubelet can only receive what Resolve returns.
+// Payload is a configuration as assigned to a node. A kubelet can only receive
+// what Resolve returns.
 type Payload struct {
 	Key    string              // KeyKubelet or KeyKubeletDropin
 	Data   []byte              // exact bytes of the value
 	SHA256 string              // hex of sha256(Key + "\n" + Data)
 	Trial  v1alpha1.TrialTerms // settings in the payload; zero for an upstream KubeletConfiguration
-	// Fields are the fields of the upstream form, to be shown and compared: a rule is a text, in words. Numbers are int64 or float64.
+	// Fields are the fields of the upstream form, to be shown and compared: a
+	// rule is a text, in words. Numbers are int64 or float64.
 	Fields map[string]any
 
 	grouped  bool
@@ -55,6 +61,7 @@ func (p *Payload) Shown(path string) string {
 	if p.grouped {
 		return GroupedPath(path)
 	}
+
 	return path
 }
 
@@ -96,11 +103,12 @@ func ProblemOf(err error) Problem {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused.Problem
 	}
+
 	return ""
 }
 
-// FromConfigMap returns the payload of a ConfigMap. The error is an *Error with the names of the ConfigMap and the
-// key.
+// FromConfigMap returns the payload of a ConfigMap. The error is an *Error with
+// the names of the ConfigMap and the key.
 func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	object := "ConfigMap " + cm.Namespace + "/" + cm.Name
 	refuse := func(words string) (Payload, error) {
@@ -109,6 +117,7 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	if len(cm.BinaryData) > 0 {
 		return refuse("binaryData is not allowed (" + quoteAll(keys(cm.BinaryData)) + ")")
 	}
+
 	isKnown := func(key string) bool { return key == KeyKubelet || key == KeyKubeletDropin }
 	found := keys(cm.Data)
 	switch unknown := slices.DeleteFunc(slices.Clone(found), isKnown); {
@@ -119,19 +128,23 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	case len(found) > 1:
 		return refuse("it has both data keys \"kubelet\" and \"kubelet-dropin\"; exactly one is allowed")
 	}
+
 	p, err := Decode(found[0], []byte(cm.Data[found[0]]))
 	if refused, ok := errors.AsType[*Error](err); ok {
 		refused.Message = fmt.Sprintf("%s: key %q: %s", object, found[0], refused.Message)
 	}
+
 	return p, err
 }
 
-// Decode decodes the payload of a data key. The error is an *Error, which does not name the key: files have none.
+// Decode decodes the payload of a data key. The error is an *Error, which does
+// not name the key: files have none.
 func Decode(key string, data []byte) (Payload, error) {
 	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), upstream: data}
 	if err := p.decode(); err != nil {
 		return Payload{}, err
 	}
+
 	return p, nil
 }
 
@@ -142,6 +155,7 @@ func (p *Payload) decode() error {
 	if len(p.Data) > MaxSize {
 		return newError(ProblemTooLarge, "larger than 1 MiB")
 	}
+
 	fields, err := DecodeMapping(p.Data)
 	if err != nil {
 		return err
@@ -149,11 +163,13 @@ func (p *Payload) decode() error {
 	if err := checkKind(fields); err != nil {
 		return err
 	}
+
 	if p.grouped = fields[keyAPIVersion] == GroupedAPIVersion; p.grouped {
 		if fields, err = p.flatten(fields); err != nil {
 			return err
 		}
 	}
+
 	text, err := json.Marshal(fields)
 	if err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &p.Fields)
@@ -161,15 +177,18 @@ func (p *Payload) decode() error {
 	if err != nil {
 		return syntaxError(err)
 	}
+
 	if p.grouped {
 		if p.upstream, err = upstreamText(text); err != nil {
 			return err
 		}
 	}
+
 	return p.checkFields()
 }
 
-// Digest returns the hex SHA-256 digest of a data key and its value, which may be invalid.
+// Digest returns the hex SHA-256 digest of a data key and its value, which may
+// be invalid.
 func Digest(key string, data []byte) string {
 	h := sha256.New()
 	h.Write([]byte(key + "\n"))
@@ -177,11 +196,13 @@ func Digest(key string, data []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// quoteAll lists at most five names, so that a hostile ConfigMap cannot fill a status.
+// quoteAll lists at most five names, so that a hostile ConfigMap cannot fill a
+// status.
 func quoteAll(names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
 		quoted[i] = quote(n)
 	}
+
 	return printable.First(quoted, 5, ", ")
 }

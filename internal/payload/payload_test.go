@@ -39,6 +39,7 @@ func TestAPayloadKeepsItsBytesAndTheirDigest(t *testing.T) {
 	if p.Fields["maxPods"] != int64(120) {
 		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
 	}
+
 	assert.That(t, p.Trial == (v1alpha1.TrialTerms{}), "an upstream payload asks for no trial of its own, got %+v", p.Trial)
 }
 
@@ -207,10 +208,12 @@ func TestYAMLAliasesCannotExhaustMemory(t *testing.T) {
 	for c := 'b'; c < 'z'; c++ {
 		laughs += fmt.Sprintf("%c: &%[1]c [%s]\n", c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 8))
 	}
+
 	utf16 := []byte("\xff\xfe")
 	for _, c := range []byte("a: &a " + long + "\nb: [*a" + many + "]\n") {
 		utf16 = append(utf16, c, 0)
 	}
+
 	for name, data := range map[string]string{
 		"values":                        "a: &a " + long + "\nb: [*a" + many + "]\n",
 		"binary values":                 "a: &a !!binary " + long + "\nb: [*a" + many + "]\n",
@@ -264,6 +267,7 @@ func FuzzDecodeNeverPanics(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
 			p, err := Decode(key, data)
@@ -273,6 +277,7 @@ func FuzzDecodeNeverPanics(f *testing.F) {
 			if string(p.Data) != string(data) || p.Fields["kind"] != "KubeletConfiguration" || p.Fields["apiVersion"] != UpstreamAPIVersion {
 				t.Errorf("accepted %q as %v", data, p.Fields)
 			}
+
 			again, err := Decode(key, p.upstream)
 			diff := cmp.Diff(p.Fields, again.Fields)
 			assert.That(t, err == nil && diff == "", "%q became %q, which is read as something else: %v %s", data, p.upstream, err, diff)

@@ -34,7 +34,9 @@ func listed(p Protection) []string {
 			paths = append(paths, path)
 		}
 	}
+
 	slices.Sort(paths)
+
 	return paths
 }
 
@@ -44,6 +46,7 @@ func said(violations []Difference) []string {
 	for _, v := range violations {
 		words = append(words, v.String())
 	}
+
 	return words
 }
 
@@ -63,6 +66,7 @@ func TestEveryFieldIsListedAsProtectedOrFree(t *testing.T) {
 		assert.That(t, !twice && ok && (how == "protected" || how == "free"), "cannot read the line %q, or it is there twice", line)
 		decided[path] = how == "protected"
 	}
+
 	for _, f := range Fields {
 		protected, known := decided[f.Path]
 		if !known {
@@ -70,8 +74,10 @@ func TestEveryFieldIsListedAsProtectedOrFree(t *testing.T) {
 		} else if protected != (f.Protected != "") {
 			t.Errorf("%s: decided protected = %v, but Fields says %q", f.Path, protected, f.Protected)
 		}
+
 		delete(decided, f.Path)
 	}
+
 	for path := range decided {
 		t.Errorf("%s is in no table any more: take it out", path)
 	}
@@ -82,10 +88,12 @@ func TestDefaultProtectionProtectsExactlyTheListedFields(t *testing.T) {
 	for _, f := range Fields {
 		effective, local := at(f.Path, "a"), at(f.Path, "b")
 		want := 0
-		// Feature gates are protected one by one; a value that is not a mapping hides all of them.
+		// Feature gates are protected one by one; a value that is not a mapping
+		// hides all of them.
 		if f.Protected != "" || f.Path == gatesField {
 			want = 1
 		}
+
 		got := p.Violations(effective, local, nil)
 		assert.That(t, len(got) == want, "%s: %v", f.Path, got)
 	}
@@ -97,6 +105,7 @@ func at(path string, value any) object {
 	for _, part := range slices.Backward(parts) {
 		value = object{part: value}
 	}
+
 	return value.(object)
 }
 
@@ -104,18 +113,21 @@ func TestSecurityGatesAreSortedAndHaveReasons(t *testing.T) {
 	if !slices.IsSortedFunc(securityGates, func(a, b gate) int { return strings.Compare(a.name, b.name) }) {
 		t.Error("they are not sorted")
 	}
+
 	for _, g := range securityGates {
 		assert.That(t, g.why != "", "%s has no reason", g.name)
 	}
 }
 
-// readSections returns two parts of the page on protected fields: the table of free fields, and the rest.
+// readSections returns two parts of the page on protected fields: the table of
+// free fields, and the rest.
 func readSections(t *testing.T) (free, rest string) {
 	t.Helper()
 	doc := assert.Value(os.ReadFile(filepath.Join("..", "..", "docs", "protected-fields.md")))(t)
 	before, after, ok := strings.Cut(string(doc), "\n## What stays free, and why\n")
 	free, after, more := strings.Cut(after, "\n## ")
 	assert.Must(t, ok && more, "docs/protected-fields.md does not say what stays free, or says nothing after it")
+
 	return free, before + after
 }
 
@@ -127,21 +139,26 @@ func TestTheDocsHaveAReasonForEveryFreeField(t *testing.T) {
 		if !strings.HasPrefix(line, "| `") {
 			continue
 		}
+
 		assert.That(t, len(cells) == 2 && len(cells[1]) >= 10, "the row %q says no reason", line)
 		for i, name := range strings.Split(cells[0], "`") {
 			if i%2 == 0 {
 				continue
 			}
+
 			assert.That(t, !said[name], "%s is there twice", name)
 			said[name] = true
 		}
 	}
+
 	for _, f := range Fields {
 		if want := f.Protected == "" && f.Path != gatesField; said[f.Path] != want {
 			t.Errorf("%s: it is said to be free: %v, want %v", f.Path, said[f.Path], want)
 		}
+
 		delete(said, f.Path)
 	}
+
 	for name := range said {
 		t.Errorf("%s is no field", name)
 	}
@@ -156,12 +173,15 @@ func TestTheDocsListTheProtectedFieldsWithReasons(t *testing.T) {
 			if f.Limit != nil {
 				limit = " (" + f.Limit.Description + ")"
 			}
+
 			fmt.Fprintf(&want, "| `%s` | %s%s |\n", f.Path, f.Protected, limit)
 		}
 	}
+
 	for _, g := range securityGates {
 		fmt.Fprintf(&want, "| `%s.%s` | %s |\n", gatesField, g.name, g.why)
 	}
+
 	var got strings.Builder
 	for line := range strings.Lines(doc) {
 		if path, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); ok && strings.HasPrefix(line, "| `") {
@@ -170,6 +190,7 @@ func TestTheDocsListTheProtectedFieldsWithReasons(t *testing.T) {
 			}
 		}
 	}
+
 	assert.NoDiff(t, cmp.Diff(want.String(), got.String()), "docs/protected-fields.md")
 }
 
@@ -255,6 +276,7 @@ func TestAKeyIsNotReadAsAnUnprotectedPath(t *testing.T) {
 	for _, v := range p.Violations(effective, object{"authentication": object{}}, nil) {
 		got = append(got, v.Field)
 	}
+
 	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
@@ -267,6 +289,7 @@ func TestMaskedValuesThatMayDifferAreViolations(t *testing.T) {
 		expect(t, parse(t, "-staticPodURLHeader"), header, header, []string{hidden})
 		expect(t, parse(t, "maxPods"), header, header, []string{hidden})
 	}
+
 	expect(t, p, header, header, []string{"maxPods", "authentication"}, "authentication is masked and differs, or may differ, from the local configuration")
 	expect(t, p, header, object{}, []string{"staticPodURLHeader"}, "staticPodURLHeader[X.Y] would be masked, but is unset locally")
 }
@@ -279,8 +302,10 @@ func TestManyMaskedValuesAreAllFound(t *testing.T) {
 		if effective[name] = []any{"<masked>"}; i%2 == 0 {
 			local[name] = []any{"<masked>"}
 		}
+
 		hidden = append(hidden, "staticPodURLHeader."+name)
 	}
+
 	got := DefaultProtection().Violations(object{"staticPodURLHeader": effective}, object{"staticPodURLHeader": local}, hidden)
 	unset := 0
 	for _, v := range got {
@@ -288,6 +313,7 @@ func TestManyMaskedValuesAreAllFound(t *testing.T) {
 			unset++
 		}
 	}
+
 	assert.That(t, len(got) == many && unset == many/2, "%d violations, %d of them of headers that are not there locally", len(got), unset)
 }
 
@@ -318,6 +344,7 @@ func TestAViolationIsShortAndPrintable(t *testing.T) {
 		words := v.String()
 		assert.That(t, len(words) <= 1000 && !strings.ContainsAny(words, "\n\x1b"), "%d bytes: %q", len(words), words)
 	}
+
 	if v := violations[1]; v.Field != `[New\n\x1b[31m]` || v.Value != `"+Inf"` {
 		t.Errorf("%+v", v)
 	}
@@ -349,10 +376,12 @@ func TestProtectedFieldsCanBeAddedRemovedReplacedOrEmptied(t *testing.T) {
 			for _, path := range tt.protected {
 				assert.That(t, len(p.Violations(at(path, []any{1}), at(path, []any{2}), nil)) == 1, "%s is not protected", path)
 			}
+
 			for _, path := range tt.free {
 				got := p.Violations(at(path, []any{1}), at(path, []any{2}), []string{path})
 				assert.That(t, got == nil, "%s is protected: %v", path, got)
 			}
+
 			if p.Empty() != (tt.value == "") {
 				t.Errorf("empty: %v", p.Empty())
 			}
@@ -393,7 +422,8 @@ func TestAListProtectsExactlyTheNamedPaths(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff([]string{"featureGates", "maxPods", "port"}, listed(parse(t, "port,MaxPods,featureGates,port"))))
 	got := listed(Protection{})
 	assert.That(t, got == nil, "%v", got)
-	// Naming each path of the default list is equivalent to it, except for limits.
+	// Naming each path of the default list is equivalent to it, except for
+	// limits.
 	p := DefaultProtection()
 	named := parse(t, strings.Join(listed(p), ","))
 	assert.NoDiff(t, cmp.Diff(p.rules, named.rules))
@@ -411,6 +441,7 @@ func TestViolationsBetweenRealDumps(t *testing.T) {
 		assert.That(t, lookupField(v.Field) != nil, "%s is no field", v.Field)
 		got = append(got, v.Field)
 	}
+
 	for _, path := range []string{"tracing.endpoint", "staticPodURLHeader.X-Secret"} {
 		assert.That(t, slices.Contains(got, path), "%s is not among %v", path, got)
 	}
@@ -433,27 +464,32 @@ func anyConfiguration() *rapid.Generator[object] {
 	for _, f := range Fields {
 		paths = append(paths, f.Path)
 	}
+
 	return rapid.Custom(func(t *rapid.T) object {
 		all := object{}
 		for _, path := range rapid.SliceOfN(rapid.SampledFrom(paths), 0, 12).Draw(t, "paths") {
 			plant(all, path, anyValue().Draw(t, path))
 		}
+
 		return all
 	})
 }
 
-// plant sets the value at path and replaces values on the way that are not mappings.
+// plant sets the value at path and replaces values on the way that are not
+// mappings.
 func plant(to object, path string, value any) {
 	part, rest, below := strings.Cut(path, ".")
 	if !below {
 		to[part] = value
 		return
 	}
+
 	inner, _ := to[part].(object)
 	inner = maps.Clone(inner)
 	if inner == nil {
 		inner = object{}
 	}
+
 	plant(inner, rest, value)
 	to[part] = inner
 }
@@ -476,6 +512,7 @@ func TestViolationsAreSymmetric(t *testing.T) {
 		for i := range back {
 			back[i].Value, back[i].Local = back[i].Local, back[i].Value
 		}
+
 		assert.NoDiff(t, cmp.Diff(there, back))
 	})
 }
@@ -490,12 +527,14 @@ func TestEveryChangeOfAProtectedFieldIsFound(t *testing.T) {
 		for _, other := range []string{"maxPods", "evictionHard.x", "featureGates.Other"} {
 			plant(effective, other, "free")
 		}
+
 		plant(effective, path, rapid.SampledFrom([]any{"new", true, 20.0, []any{"x"}}).Draw(t, "new"))
 		for _, v := range p.Violations(effective, local, nil) {
 			if v.Field == path {
 				return
 			}
 		}
+
 		t.Fatalf("%s: %v", path, p.Violations(effective, local, nil))
 	})
 }

@@ -28,7 +28,8 @@ type Capacity struct {
 	PIDs             int64
 }
 
-// CapacityOf returns the capacity in the status of a Node, which has no PIDs unless "pid" is in the list.
+// CapacityOf returns the capacity in the status of a Node, which has no PIDs
+// unless "pid" is in the list.
 func CapacityOf(list corev1.ResourceList) Capacity {
 	return Capacity{
 		CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), EphemeralStorage: list.StorageEphemeral().Value(),
@@ -36,7 +37,8 @@ func CapacityOf(list corev1.ResourceList) Capacity {
 	}
 }
 
-// ParseCapacity parses text such as "cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768".
+// ParseCapacity parses text such as
+// "cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768".
 func ParseCapacity(text string) (Capacity, error) {
 	list := corev1.ResourceList{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -48,8 +50,10 @@ func ParseCapacity(text string) (Capacity, error) {
 			return Capacity{}, fmt.Errorf("%s: use resources and amounts, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768",
 				quoteShort(pair))
 		}
+
 		list[corev1.ResourceName(name)] = q
 	}
+
 	return CapacityOf(list), nil
 }
 
@@ -62,7 +66,8 @@ type Resolved struct {
 	Digest   string // hex SHA-256 of Values without their reasons; empty if the payload has no rules
 }
 
-// ValueWords describes a value that depends on the machine, as "kubeReserved.memory: 1843Mi, from 25% of the first 4Gi".
+// ValueWords describes a value that depends on the machine, as
+// "kubeReserved.memory: 1843Mi, from 25% of the first 4Gi".
 func ValueWords(v v1alpha1.ResolvedValue) string { return v.Path + ": " + v.Value + ", from " + v.From }
 
 // HasRules reports whether the payload has values that depend on the machine.
@@ -74,11 +79,13 @@ func (p *Payload) Rules() []string {
 	for _, r := range p.rules {
 		paths = append(paths, r.path())
 	}
+
 	return paths
 }
 
-// Resolve returns the payload for a machine. The error is an *Error: ProblemCapacity if the capacity that a rule needs is not known,
-// ProblemRule if the result is 0 or above the capacity.
+// Resolve returns the payload for a machine. The error is an *Error:
+// ProblemCapacity if the capacity that a rule needs is not known, ProblemRule
+// if the result is 0 or above the capacity.
 func (p *Payload) Resolve(c Capacity) (Resolved, error) {
 	values := make([]v1alpha1.ResolvedValue, 0, len(p.rules))
 	maxPods, _ := integer(p.Fields[fieldMaxPods])
@@ -90,26 +97,32 @@ func (p *Payload) Resolve(c Capacity) (Resolved, error) {
 		if r.of == pods {
 			maxPods, _ = strconv.ParseInt(value, 10, 64) // at most MaxInt32
 		}
+
 		values = append(values, v1alpha1.ResolvedValue{Path: r.path(), Value: value, From: r.words})
 	}
+
 	return p.resolved(values)
 }
 
-// NeedsCapacity reports whether an error of Resolve says that the machine's capacity is not known.
+// NeedsCapacity reports whether an error of Resolve says that the machine's
+// capacity is not known.
 func NeedsCapacity(err error) bool {
 	return ProblemOf(err) == ProblemCapacity
 }
 
-// ResolveRecorded returns the payload with values that were resolved earlier. The error says that they are not those of this payload.
+// ResolveRecorded returns the payload with values that were resolved earlier.
+// The error says that they are not those of this payload.
 func (p *Payload) ResolveRecorded(values []v1alpha1.ResolvedValue) (Resolved, error) {
 	if len(values) != len(p.rules) {
 		return Resolved{}, fmt.Errorf("%d values were recorded for %d rules", len(values), len(p.rules))
 	}
+
 	for i, r := range p.rules {
 		if values[i].Path != r.path() {
 			return Resolved{}, fmt.Errorf("a value was recorded for %s, not for %s", quoteShort(values[i].Path), r.path())
 		}
 	}
+
 	return p.resolved(values)
 }
 
@@ -118,6 +131,7 @@ func (p *Payload) resolved(values []v1alpha1.ResolvedValue) (Resolved, error) {
 	if len(p.rules) == 0 {
 		return out, nil
 	}
+
 	out.Values = values
 	fields, digest := maps.Clone(p.Fields), sha256.New()
 	for i, r := range p.rules {
@@ -128,13 +142,16 @@ func (p *Payload) resolved(values []v1alpha1.ResolvedValue) (Resolved, error) {
 			if err != nil || n <= 0 {
 				return Resolved{}, fmt.Errorf("%s: %s is not a number of pods", r.at, quoteShort(value))
 			}
+
 			fields[r.field] = n
 			continue
 		}
+
 		inner, _ := fields[r.field].(map[string]any)
 		inner = maps.Clone(inner)
 		inner[r.key], fields[r.field] = value, inner
 	}
+
 	text, err := json.Marshal(fields)
 	if err != nil {
 		return Resolved{}, syntaxError(err)
@@ -142,11 +159,14 @@ func (p *Payload) resolved(values []v1alpha1.ResolvedValue) (Resolved, error) {
 	if text, err = upstreamText(text); err != nil {
 		return Resolved{}, err
 	}
+
 	out.Upstream, out.Fields, out.Digest = text, fields, hex.EncodeToString(digest.Sum(nil))
+
 	return out, nil
 }
 
-// upstreamText returns the text of a converted configuration, which a person can read.
+// upstreamText returns the text of a converted configuration, which a person
+// can read.
 func upstreamText(text []byte) ([]byte, error) {
 	if len(text) > MaxSize {
 		return nil, newError(ProblemTooLarge, "larger than 1 MiB in the upstream form")
@@ -155,5 +175,6 @@ func upstreamText(text []byte) ([]byte, error) {
 	if indented := (bytes.Buffer{}); len(text) <= maxIndented && json.Indent(&indented, text, "", "  ") == nil {
 		text = indented.Bytes()
 	}
+
 	return text, nil
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// rule computes a value of the grouped form from the machine's capacity. Amounts are in the base of the unit; 0 or nil: not given.
+// rule computes a value of the grouped form from the machine's capacity.
+// Amounts are in the base of the unit; 0 or nil: not given.
 type rule struct {
 	field, key string // of the upstream form; key is empty if the rule is for maxPods
 	at         string // the path in the grouped form
@@ -31,7 +32,8 @@ type rule struct {
 	words      string
 }
 
-// tier is a percentage of the capacity between the upTo of the tier before, and its own. 0: it is the rest.
+// tier is a percentage of the capacity between the upTo of the tier before, and
+// its own. 0: it is the rest.
 type tier struct {
 	upTo    int64
 	percent *big.Rat
@@ -81,7 +83,8 @@ var ruleUnits = func() map[string]map[string]*unit {
 // maxTiers limits the tiers of a rule.
 const maxTiers = 16
 
-// rules decodes the rules in a field, and returns the field with their words in their place.
+// rules decodes the rules in a field, and returns the field with their words in
+// their place.
 func (f *flattener) rules(field string, value any) any {
 	units := ruleUnits[field]
 	values, ok := value.(map[string]any)
@@ -91,18 +94,22 @@ func (f *flattener) rules(field string, value any) any {
 	case field == fieldMaxPods:
 		return f.rule(&rule{field: field, of: pods}, values)
 	}
+
 	for _, key := range keys(values) {
 		terms, ok := values[key].(map[string]any)
 		if !ok {
 			continue
 		}
+
 		r := &rule{field: field, key: key, of: units[key]}
 		if r.of == nil {
 			f.errs.add(ProblemRule, GroupedPath(r.path()), "must be a constant: only "+strings.Join(keys(units), ", ")+" may be rules")
 			continue
 		}
+
 		values[key] = f.rule(r, terms)
 	}
+
 	return values
 }
 
@@ -111,6 +118,7 @@ func (r *rule) path() string {
 	if r.key == "" {
 		return r.field
 	}
+
 	return JoinPath(r.field, r.key)
 }
 
@@ -122,12 +130,14 @@ func (f *flattener) rule(r *rule, terms map[string]any) string {
 	if r.of == pods {
 		known = []string{"max", "min", "perCPU", "perGiB", "plus"}
 	}
+
 	for _, key := range keys(terms) {
 		at, value := join(r.at, pathPart(key)), terms[key]
 		if !slices.Contains(known, key) {
 			f.errs.add(ProblemRule, at, "no such part of a rule; a rule for "+r.path()+" has "+strings.Join(known, ", "))
 			continue
 		}
+
 		switch key {
 		case "max":
 			r.max = f.amount(r.of, at, value, r.of.step)
@@ -149,9 +159,11 @@ func (f *flattener) rule(r *rule, terms map[string]any) string {
 			if _, both := terms["percent"]; both {
 				f.errs.add(ProblemRule, at, "percent and tiers exclude each other")
 			}
+
 			r.tiers = f.tiers(r.of, at, value)
 		}
 	}
+
 	if len(f.errs) > before {
 		return ""
 	}
@@ -161,8 +173,10 @@ func (f *flattener) rule(r *rule, terms map[string]any) string {
 	if r.max > 0 && r.min > r.max {
 		f.errs.add(ProblemRule, join(r.at, "min"), fmt.Sprintf("%s is above max, which is %s", r.of.text(r.min), r.of.text(r.max)))
 	}
+
 	r.words = r.describe()
 	f.found = append(f.found, r)
+
 	return r.words
 }
 
@@ -172,6 +186,7 @@ func (f *flattener) tiers(of *unit, at string, value any) []tier {
 		f.errs.add(ProblemRule, at, fmt.Sprintf("must be a list of 1 to %d tiers", maxTiers))
 		return nil
 	}
+
 	var tiers []tier
 	for i, item := range list {
 		at := fmt.Sprintf("%s[%d]", at, i)
@@ -180,6 +195,7 @@ func (f *flattener) tiers(of *unit, at string, value any) []tier {
 			f.errs.add(ProblemRule, at, "must be a mapping of upTo and percent, not "+describe(item))
 			continue
 		}
+
 		t := tier{}
 		for _, key := range keys(given) {
 			switch in := join(at, pathPart(key)); key {
@@ -191,6 +207,7 @@ func (f *flattener) tiers(of *unit, at string, value any) []tier {
 				f.errs.add(ProblemRule, in, "no such part of a tier, which has upTo and percent")
 			}
 		}
+
 		_, bounded := given["upTo"]
 		switch last := i == len(list)-1; {
 		case given["percent"] == nil:
@@ -200,8 +217,10 @@ func (f *flattener) tiers(of *unit, at string, value any) []tier {
 		case bounded && i > 0 && t.upTo <= tiers[len(tiers)-1].upTo:
 			f.errs.add(ProblemRule, join(at, "upTo"), "must be above that of the tier before, because tiers must not overlap")
 		}
+
 		tiers = append(tiers, t)
 	}
+
 	return tiers
 }
 
@@ -215,8 +234,10 @@ func (f *flattener) number(at string, value any, most int64, zero bool) *big.Rat
 			return n
 		}
 	}
+
 	f.errs.add(ProblemRule, at, fmt.Sprintf("must be a number above 0 and up to %d, of at most %d characters and without an exponent, not %s",
 		most, maxDigits, describe(value)))
+
 	return new(big.Rat)
 }
 
@@ -232,8 +253,10 @@ func (f *flattener) amount(of *unit, at string, value any, least int64) int64 {
 			}
 		}
 	}
+
 	f.errs.add(ProblemRule, at, fmt.Sprintf("must be an amount of %s from %s to %s, such as %s, not %s", of.resource, of.text(least),
 		of.text(of.limit), of.example, describe(value)))
+
 	return least
 }
 
@@ -267,9 +290,11 @@ func (r *rule) describe() string {
 		case t.upTo > 0:
 			part = "the next " + r.of.text(t.upTo-from) + r.of.noun
 		}
+
 		from = t.upTo
 		parts = append(parts, percent(t.percent)+" of "+part)
 	}
+
 	var per []string
 	for _, rate := range r.rates {
 		per = append(per, strings.TrimSuffix(percent(rate.pods), "%")+" per "+rate.noun)
@@ -277,15 +302,18 @@ func (r *rule) describe() string {
 	if len(per) == 2 {
 		per = []string{"the smaller of " + per[0] + " and " + per[1]}
 	}
+
 	parts = append(parts, per...)
 	if r.perPod > 0 {
 		parts = append(parts, r.of.text(r.perPod)+" per pod of maxPods")
 	}
+
 	if r.plus > 0 && len(parts) == 0 {
 		parts = append(parts, r.of.text(r.plus))
 	} else if r.plus > 0 {
 		parts = append(parts, "plus "+r.of.text(r.plus))
 	}
+
 	if r.min > 0 {
 		parts = append(parts, "at least "+r.of.text(r.min))
 	}
@@ -295,6 +323,7 @@ func (r *rule) describe() string {
 	if r.maxPercent != nil {
 		parts = append(parts, "at most "+percent(r.maxPercent)+" of "+r.of.resource)
 	}
+
 	return printable.Truncate(strings.Join(parts, ", "), maxWords)
 }
 
@@ -303,7 +332,8 @@ const (
 	maxWords    = 250 // bytes of the words of a rule
 )
 
-// apply returns the value of the rule on a machine, rounded down to a step of the unit. maxPods is needed for perPod only.
+// apply returns the value of the rule on a machine, rounded down to a step of
+// the unit. maxPods is needed for perPod only.
 func (r *rule) apply(c Capacity, maxPods int64) (string, error) {
 	refuse := func(problem Problem, format string, args ...any) (string, error) {
 		return "", newError(problem, r.at+": "+format, args...)
@@ -316,22 +346,27 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, error) {
 		if unknown != "" {
 			return refuse(ProblemCapacity, noCapacity, unknown)
 		}
+
 		sum.Add(sum, n)
 	} else {
 		if whole = r.of.capacity(c); whole <= 0 {
 			return refuse(ProblemCapacity, noCapacity, r.of.resource)
 		}
+
 		from := int64(0)
 		for _, t := range r.tiers {
 			to := whole
 			if t.upTo > 0 {
 				to = min(to, t.upTo)
 			}
+
 			sum.Add(sum, percentOf(t.percent, to-from))
 			from = to
 		}
+
 		sum.Add(sum, new(big.Rat).Mul(big.NewRat(r.perPod, 1), big.NewRat(maxPods, 1)))
 	}
+
 	atMost := func(n *big.Rat) {
 		if sum.Cmp(n) > 0 {
 			sum = n
@@ -346,6 +381,7 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, error) {
 	if r.maxPercent != nil {
 		atMost(percentOf(r.maxPercent, whole))
 	}
+
 	steps := new(big.Int).Quo(sum.Num(), new(big.Int).Mul(sum.Denom(), big.NewInt(r.of.step)))
 	steps.Mul(steps, big.NewInt(r.of.step))
 	switch {
@@ -354,10 +390,12 @@ func (r *rule) apply(c Capacity, maxPods int64) (string, error) {
 	case steps.Cmp(big.NewInt(whole)) > 0:
 		return refuse(ProblemRule, "is above the machine's %s, which is %s: use max or maxPercent", r.of.resource, r.of.text(whole))
 	}
+
 	return r.of.text(steps.Int64()), nil
 }
 
-// perMachine returns the smallest of the rates on a machine, or the resource whose capacity is not known.
+// perMachine returns the smallest of the rates on a machine, or the resource
+// whose capacity is not known.
 func (r *rule) perMachine(c Capacity) (least *big.Rat, unknown string) {
 	for _, rate := range r.rates {
 		has := rate.of.capacity(c)
@@ -368,6 +406,7 @@ func (r *rule) perMachine(c Capacity) (least *big.Rat, unknown string) {
 			least = n
 		}
 	}
+
 	return cmp.Or(least, new(big.Rat)), ""
 }
 

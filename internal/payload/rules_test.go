@@ -37,6 +37,7 @@ func TestTheExamplesGiveWhatTheProvidersPublish(t *testing.T) {
 		if len(words) == 0 || words[0] == "#" {
 			continue
 		}
+
 		data := assert.Value(os.ReadFile(filepath.Join("../../config/examples/sizes", words[0]+".yaml")))(t)
 		p := assert.Value(Decode(KeyKubeletDropin, data))(t, words[0])
 		c := assert.Value(ParseCapacity(words[1]))(t, line)
@@ -51,6 +52,7 @@ func TestTheExamplesGiveWhatTheProvidersPublish(t *testing.T) {
 				if v.Path != path {
 					continue
 				}
+
 				got, most := resource.MustParse(v.Value), int64(0)
 				switch memory := strings.HasSuffix(path, "memory"); {
 				case memory && rounded:
@@ -60,18 +62,21 @@ func TestTheExamplesGiveWhatTheProvidersPublish(t *testing.T) {
 				case rounded:
 					most = 5
 				}
+
 				diff := n - got.MilliValue()
 				assert.That(t, diff <= most && (diff >= 0 || rounded && -diff <= most), "%s: %s is %s (%s), want %s", words[1], path, v.Value, v.From, text)
 				seen[words[0]]++
 			}
 		}
 	}
+
 	for provider, n := range map[string]int{"gke": 24, "eks": 14, "aks": 14, "openshift": 18} {
 		assert.That(t, seen[provider] == n, "%d values of %s were compared, want %d", seen[provider], provider, n)
 	}
 }
 
-// The examples are compared with sums over single cores and GiB, on machines of all sizes.
+// The examples are compared with sums over single cores and GiB, on machines of
+// all sizes.
 func TestTheExamplesGiveWhatASumOverAllPartsGives(t *testing.T) {
 	// upTo is the last core or GiB to which a share belongs, in 1/10,000.
 	type part struct{ upTo, share int }
@@ -84,6 +89,7 @@ func TestTheExamplesGiveWhatASumOverAllPartsGives(t *testing.T) {
 				}
 			}
 		}
+
 		return all
 	}
 	google := []part{{1, 600}, {2, 100}, {4, 50}, {999, 25}}
@@ -141,6 +147,7 @@ func TestARuleIsResolvedToAConstant(t *testing.T) {
 		for _, v := range r.Values {
 			got = append(got, v.Path+"="+v.Value+" from "+v.From)
 		}
+
 		assert.That(t, strings.Join(got, "; ") == want, "%s gives %q, want %q", config, got, want)
 		constants := assert.Value(Decode(KeyKubelet, r.Upstream))(t, string(r.Upstream))
 		assert.That(t, !constants.HasRules() && len(r.Digest) == 64, "%s, digest %q", r.Upstream, r.Digest)
@@ -196,6 +203,7 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 		var refused *Error
 		assert.That(t, errors.As(err, &refused) && refused.Problem == ProblemRule && strings.HasPrefix(refused.Message, want), "%.100s: %v, want %s", rule, err, want)
 	}
+
 	for config, want := range map[string]string{
 		"resources: {maxPods: {perCPU: 0}}":                                                      "resources.maxPods.perCPU: must be a number above 0 and up to 1048576, of at most 16 characters and without an exponent, not 0",
 		"resources: {maxPods: {perGiB: 0}}":                                                      "resources.maxPods.perGiB: must be a number above 0",
@@ -213,6 +221,7 @@ func TestABadRuleIsRefusedWithItsPath(t *testing.T) {
 		_, err := Decode(KeyKubelet, []byte(grouped+config))
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%s: %v, want %s", config, err, want)
 	}
+
 	_, err := Decode(KeyKubelet, []byte(`{"apiVersion": "evenkeel.dev/v1alpha1", "kind": "KubeletConfiguration", "resources": {"maxPods": {"perCPU": 1e-999999999}}}`))
 	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.maxPods.perCPU: must be a number"), "got %v", err)
 	_, err = Decode(KeyKubelet, []byte(head+"kubeReserved: {memory: {percent: 5}}"))
@@ -247,12 +256,14 @@ func TestANumberOfPodsThatTheMachineCannotHaveIsRefused(t *testing.T) {
 		_, err := p.Resolve(Capacity{})
 		assert.That(t, NeedsCapacity(err) && strings.HasSuffix(err.Error(), want), "%s: %v, want %s", rule, err, want)
 	}
+
 	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {plus: 2147483647, perCPU: 1}}")))(t)
 	_, err := p.Resolve(machine)
 	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "resources.maxPods: is above the machine's pods, which is 2147483647"), "got %v", err)
 }
 
-// Nodes keep values and digests over upgrades of the agent: another digest would be another configuration, tried on all nodes.
+// Nodes keep values and digests over upgrades of the agent: another digest
+// would be another configuration, tried on all nodes.
 func TestTheDigestOfValuesStays(t *testing.T) {
 	p := assert.Value(Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: {perCPU: 5}, eviction: {evictionHard: {memory.available: {percent: 1}}}}")))(t)
 	r := assert.Value(p.Resolve(machine))(t)
@@ -265,6 +276,7 @@ func TestLongWordsOfARuleAreTruncated(t *testing.T) {
 	for i := range 16 {
 		tiers = append(tiers, fmt.Sprintf("{upTo: %d000Mi, percent: 0.%014d}", 10+i, 11111111111111+i))
 	}
+
 	p := assert.Value(Decode(KeyKubelet, []byte(reserving("memory: {tiers: ["+strings.Join(tiers, ",")+"], min: 1Mi}"))))(t)
 	from := assert.Value(p.Resolve(machine))(t).Values[0].From
 	assert.That(t, len(from) <= 256 && strings.HasPrefix(from, "0.11111111111111% of the first 10000Mi"), "it has %d bytes: %s", len(from), from)
@@ -295,7 +307,8 @@ func TestAPayloadWithRulesIsShownInWords(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff("map[memory:409Mi] map[memory:5% of memory]", fmt.Sprint(c.Fields["kubeReserved"], p.Fields["kubeReserved"])))
 }
 
-// A rule is refused with its path, or resolved to a constant that is above 0 and at most the capacity.
+// A rule is refused with its path, or resolved to a constant that is above 0
+// and at most the capacity.
 func FuzzRules(f *testing.F) {
 	for _, rule := range []string{
 		"memory: {percent: 5, min: 500Mi, max: 4Gi}", "memory: {plus: 255Mi, perPod: 11Mi, maxPercent: 25}", "pid: {percent: 10, plus: 100}",
@@ -304,17 +317,20 @@ func FuzzRules(f *testing.F) {
 	} {
 		f.Add(rule, int64(8000), int64(8<<30), int64(110))
 	}
+
 	f.Fuzz(func(t *testing.T, rule string, cpu, memory, pods int64) {
 		p, err := Decode(KeyKubelet, fmt.Appendf(nil, "%sresources: {maxPods: %d, reservations: {kubeReserved: {%s}}}", grouped, pods, rule))
 		if err != nil {
 			assert.That(t, len(err.Error()) <= 2000 && !strings.ContainsAny(err.Error(), "\n\r"), "%q is refused with %q", rule, err)
 			return
 		}
+
 		r, err := p.Resolve(Capacity{CPU: cpu, Memory: memory, EphemeralStorage: memory, PIDs: cpu})
 		if err != nil {
 			assert.That(t, strings.HasPrefix(err.Error(), "resources.reservations.kubeReserved."), "%q: %v", rule, err)
 			return
 		}
+
 		for _, v := range r.Values {
 			q, err := resource.ParseQuantity(v.Value)
 			whole := memory
@@ -324,9 +340,11 @@ func FuzzRules(f *testing.F) {
 			} else if strings.HasSuffix(v.Path, ".pid") {
 				whole = cpu
 			}
+
 			assert.That(t, err == nil && q.Sign() > 0 && q.CmpInt64(whole) <= 0 && len(v.Value) <= 32 && len(v.From) <= 256 && len(v.Path) <= 128,
 				"%q gives %+v on a machine with %d", rule, v, whole)
 		}
+
 		again, err := Decode(KeyKubelet, r.Upstream)
 		assert.That(t, err == nil && !again.HasRules() && len(r.Values) <= v1alpha1.MaxResolvedValues, "%q became %s: %v", rule, r.Upstream, err)
 		if recorded, err := p.ResolveRecorded(r.Values); err != nil || recorded.Digest != r.Digest {

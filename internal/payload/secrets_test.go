@@ -19,7 +19,8 @@ func TestArgumentsAreMaskedByTheNamesOfTheirFlags(t *testing.T) {
 	assert.That(t, slices.Equal(got, want), "%q, want %q", got, want)
 }
 
-// TestSecretsAreHiddenWhereverTheyStand quotes the values of secret flags and fields as a kubelet does, without their names.
+// TestSecretsAreHiddenWhereverTheyStand quotes the values of secret flags and
+// fields as a kubelet does, without their names.
 func TestSecretsAreHiddenWhereverTheyStand(t *testing.T) {
 	hide := SecretsOf([]string{"--manifest-url-header=X-Vault-Token:s.abcdef1,Y:s.abcdef2", "--manifest-url-header", "X:s.abcdef3", "--manifest-url=https://me:pa55word@vault:8200/v1/s.abcdef4?x=1", "--short-token=ab"},
 		object{"staticPodURL": "https://pods/s.abcdef5", "staticPodURLHeader": object{"A": []any{"s.abcdef6"}, "B": "s.abcdef7"}},
@@ -29,5 +30,6 @@ func TestSecretsAreHiddenWhereverTheyStand(t *testing.T) {
 	for _, word := range []string{`Get "https://vault:8200/masked"`, "https://masked@pods/masked", "table and cabin at /v1/pods"} {
 		assert.That(t, strings.Contains(text, word), "%s, want in it %s", text, word)
 	}
+
 	assert.Equal(t, SecretsOf(nil)("password=abc"), "password=masked", "without secrets")
 }

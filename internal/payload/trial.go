@@ -29,6 +29,7 @@ func (f *fieldErrors) trial(value any) v1alpha1.TrialTerms {
 		f.add(ProblemTrial, keyTrial, "must be a mapping of fields, not "+describe(value))
 		return t
 	}
+
 	known := []string{"allowPodLoss", "configTrialDuration", "crashLoopThreshold"}
 	for _, key := range keys(settings) {
 		path, value := join(keyTrial, pathPart(key)), settings[key]
@@ -44,6 +45,7 @@ func (f *fieldErrors) trial(value any) v1alpha1.TrialTerms {
 			if err != nil || d <= 0 || d > MaxTrialDuration {
 				refuse(`must be a duration over 0 and up to 168h, such as "30m"`)
 			}
+
 			t.ConfigTrialDuration = &metav1.Duration{Duration: d}
 		case "crashLoopThreshold":
 			number, _ := value.(json.Number)
@@ -51,20 +53,24 @@ func (f *fieldErrors) trial(value any) v1alpha1.TrialTerms {
 			if err != nil || n < 0 || n > MaxCrashLoopThreshold {
 				refuse("must be a whole number from 0 to 10")
 			}
+
 			t.CrashLoopThreshold = new(int32(n))
 		default:
 			f.add(ProblemTrial, path, unknown(key, known, keyTrial))
 		}
 	}
+
 	return t
 }
 
-// ResolveTrial returns the trial settings of a payload, either from the payload itself or from spec.trial of the
-// NodeConfig, which may be nil. It returns an error if both are set or if a value in spec.trial is invalid.
+// ResolveTrial returns the trial settings of a payload, either from the payload
+// itself or from spec.trial of the NodeConfig, which may be nil. It returns an
+// error if both are set or if a value in spec.trial is invalid.
 func ResolveTrial(own v1alpha1.TrialTerms, spec *v1alpha1.TrialTerms) (v1alpha1.TrialTerms, error) {
 	if spec == nil || *spec == (v1alpha1.TrialTerms{}) {
 		return own, nil
 	}
+
 	refuse := func(format string, args ...any) (v1alpha1.TrialTerms, error) {
 		return v1alpha1.TrialTerms{}, fmt.Errorf(format, args...)
 	}
@@ -77,6 +83,7 @@ func ResolveTrial(own v1alpha1.TrialTerms, spec *v1alpha1.TrialTerms) (v1alpha1.
 	if n := spec.CrashLoopThreshold; n != nil && (*n < 0 || *n > MaxCrashLoopThreshold) {
 		return refuse("spec.trial.crashLoopThreshold must be a whole number from 0 to %d, not %d", MaxCrashLoopThreshold, *n)
 	}
+
 	return *spec, nil
 }
 
@@ -92,5 +99,6 @@ func given(t v1alpha1.TrialTerms) []string {
 	if t.CrashLoopThreshold != nil {
 		paths = append(paths, "trial.crashLoopThreshold")
 	}
+
 	return paths
 }

@@ -72,6 +72,7 @@ func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 				assert.Must(t, err != nil && strings.Contains(err.Error(), tt.err), "error %v, want %q", err, tt.err)
 				return
 			}
+
 			assert.NoError(t, err)
 			assert.NoDiff(t, cmp.Diff(tt.want, got))
 		})

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// upstreamZeros returns the fields of a Go type that encoding/json omits if they are zero, except for lists, mappings
-// and pointers.
+// upstreamZeros returns the fields of a Go type that encoding/json omits if
+// they are zero, except for lists, mappings and pointers.
 func upstreamZeros(t reflect.Type, path string) map[string]any {
 	zeros := map[string]any{}
 	for f := range t.Fields() {
@@ -26,6 +26,7 @@ func upstreamZeros(t reflect.Type, path string) map[string]any {
 		if name == "-" || f.Name == "TypeMeta" || f.Type.Implements(marshaler) || reflect.PointerTo(f.Type).Implements(marshaler) {
 			continue
 		}
+
 		at := strings.Trim(path+"."+name, ".")
 		omitted := slices.Contains(strings.Split(options, ","), "omitempty")
 		switch kind := f.Type.Kind(); {
@@ -40,6 +41,7 @@ func upstreamZeros(t reflect.Type, path string) map[string]any {
 			zeros[at] = json.Number("0")
 		}
 	}
+
 	return zeros
 }
 

@@ -25,15 +25,18 @@ func FuzzText(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text, 3)
 	}
+
 	f.Fuzz(func(t *testing.T, text string, at int) {
 		whole := Text(text)
 		assert.That(t, Clean([]byte(whole)) && Text(whole) == whole, "%q became %q, which is not clean", text, whole)
 		line := Line(text)
 		assert.That(t, !strings.ContainsAny(line, "\n\t") && Clean([]byte(line)), "%q became the line %q", text, line)
-		// In pieces, a carriage return at the end of one does not know the newline that follows.
+		// In pieces, a carriage return at the end of one does not know the
+		// newline that follows.
 		if text = strings.ReplaceAll(text, "\r", ""); !utf8.ValidString(text) {
 			return
 		}
+
 		var out bytes.Buffer
 		w := NewWriter(&out)
 		at = max(0, min(at, len(text)))
@@ -41,6 +44,7 @@ func FuzzText(f *testing.F) {
 			n, err := w.Write([]byte(piece))
 			assert.Must(t, n == len(piece) && err == nil, "%d, %v", n, err)
 		}
+
 		assert.Equal(t, out.String(), Text(text), text, "in pieces became")
 	})
 }
@@ -49,6 +53,7 @@ func FuzzTruncate(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text, 20)
 	}
+
 	f.Fuzz(func(t *testing.T, text string, n int) {
 		n = max(0, min(n, 1000))
 		if got := Truncate(text, n); len(got) > n || utf8.ValidString(text) && !utf8.ValidString(got) || len(text) <= n && got != text {
@@ -62,6 +67,7 @@ func FuzzEncoded(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		encoded, err := json.Marshal(map[string]any{"a" + text[:min(len(text), 100)]: []any{text}}) // YAML has no keys of more than 1,024 characters
 		assert.NoError(t, err)
@@ -73,6 +79,7 @@ func FuzzEncoded(f *testing.F) {
 		if err := json.Unmarshal(JSON(encoded), &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is %q, which is read as %q, %v", text, JSON(encoded), got, err)
 		}
+
 		got = nil
 		if err := yaml.Unmarshal(YAML(encoded), &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is %q, which is read as %q, %v", text, YAML(encoded), got, err)

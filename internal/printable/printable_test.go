@@ -44,6 +44,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 			assert.That(t, Clean([]byte(test.text)) == (test.text == test.want), "Clean says otherwise of %q", test.text)
 		})
 	}
+
 	if got, want := Line(" a\n\tb\u2028c\x1b[2J\r\n"), `a b c\x1b[2J`; got != want {
 		t.Errorf("a line is %q, want %q", got, want)
 	}
@@ -102,6 +103,7 @@ func TestAWriterEscapesLikeText(t *testing.T) {
 			assert.Must(t, written == n && err == nil, "wrote %d of %d: %v", written, n, err)
 			rest = rest[n:]
 		}
+
 		if got.String() != Text(text) {
 			t.Fatalf("%q was written as %q, want %q", text, got.String(), Text(text))
 		}
@@ -130,6 +132,7 @@ func TestTheFirstWordsShowWhetherThereAreMore(t *testing.T) {
 	for most, want := range map[int]string{0: "...", 2: "a; b; ...", 3: "a; b; c", 9: "a; b; c"} {
 		assert.Equal(t, First(words, most, "; "), want, "the first", most)
 	}
+
 	assert.Equal(t, words[2], "c", "the words are as before")
 	assert.Equal(t, First(nil, 3, "; "), "", "of none")
 }

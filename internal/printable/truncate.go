@@ -12,12 +12,14 @@ import (
 // ellipsis stands for what was cut out.
 const ellipsis = " … "
 
-// Truncate returns s if it has at most n bytes, and otherwise its beginning and its end in at most n bytes: the end of an error
-// or a path usually says most. It does not split characters, and removes invalid UTF-8 at the cut.
+// Truncate returns s if it has at most n bytes, and otherwise its beginning and
+// its end in at most n bytes: the end of an error or a path usually says most.
+// It does not split characters, and removes invalid UTF-8 at the cut.
 func Truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
+
 	return Shorten(s, n, utf8.RuneLen)
 }
 
@@ -26,10 +28,12 @@ func Shorten(s string, n int, size func(rune) int) string {
 	if Size(s, size) <= n {
 		return s
 	}
+
 	rest := n - Size(ellipsis, size)
 	if rest < 2 {
 		return ""
 	}
+
 	tail := rest - rest/3 // the end is more informative
 	head := rest - tail
 	from := 0
@@ -38,25 +42,31 @@ func Shorten(s string, n int, size func(rune) int) string {
 		if size(r) > head {
 			break
 		}
+
 		head -= size(r)
 		from += width
 	}
+
 	to := len(s)
 	for to > from {
 		r, width := utf8.DecodeLastRuneInString(s[:to])
 		if size(r) > tail {
 			break
 		}
+
 		tail -= size(r)
 		to -= width
 	}
+
 	for to < len(s) { // a mark belongs to the character before it
 		r, width := utf8.DecodeRuneInString(s[to:])
 		if !unicode.Is(unicode.M, r) {
 			break
 		}
+
 		to += width
 	}
+
 	return strings.ToValidUTF8(strings.TrimRight(s[:from], " ")+ellipsis+strings.TrimLeft(s[to:], " "), "")
 }
 
@@ -66,6 +76,7 @@ func Size(s string, size func(rune) int) int {
 	for _, r := range s {
 		n += size(r)
 	}
+
 	return n
 }
 
@@ -74,6 +85,7 @@ func Cut(s string, most int) string {
 	if utf8.RuneCountInString(s) <= most {
 		return s
 	}
+
 	return string([]rune(s)[:most])
 }
 
@@ -82,5 +94,6 @@ func Brief(s string, most int) string {
 	if short := Cut(s, most); short != s {
 		return short + "…"
 	}
+
 	return s
 }

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program has the common parts of evenkeel's command lines: the run loop with signals, exit codes, usage errors,
-// logging flags, and the version command.
+// Package program has the common parts of evenkeel's command lines: the run
+// loop with signals, exit codes, usage errors, logging flags, and the version
+// command.
 //
 // It must not know what a program does.
 package program
@@ -36,7 +37,8 @@ const (
 	ExitUsage = 3
 )
 
-// Exit is an error with an exit code. Without Err nothing more is to be printed: the command has shown what is wrong.
+// Exit is an error with an exit code. Without Err nothing more is to be
+// printed: the command has shown what is wrong.
 type Exit struct {
 	Code int
 	Err  error
@@ -46,6 +48,7 @@ func (e *Exit) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit %d", e.Code)
 	}
+
 	return e.Err.Error()
 }
 
@@ -64,22 +67,24 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage("%s takes no arguments, got %q; see %[1]s --help", cmd.CommandPath(), args)
 	}
+
 	return nil
 }
 
-// Root configures the root command of a program: Run prints an error as one line without the usage, and there is no
-// generated completion command.
+// Root configures the root command of a program: Run prints an error as one
+// line without the usage, and there is no generated completion command.
 func Root(c *cobra.Command) *cobra.Command {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usage("%w; see %s --help", err, cmd.CommandPath())
 	})
+
 	return c
 }
 
-// Run executes a program's command line, cancels its context on SIGTERM or SIGINT, prints the error to standard error, and
-// returns the exit code.
+// Run executes a program's command line, cancels its context on SIGTERM or
+// SIGINT, prints the error to standard error, and returns the exit code.
 func Run(root *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -90,10 +95,12 @@ func Run(root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
+
 	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 	if coded := (*Exit)(nil); errors.As(err, &coded) {
 		return coded.Code
 	}
+
 	return ExitError
 }
 
@@ -114,6 +121,7 @@ func (l *Log) Check() error {
 	if l.format != "text" && l.format != "json" {
 		return Usage("--log-format must be text or json, not %q", l.format)
 	}
+
 	return nil
 }
 
@@ -126,6 +134,7 @@ func (l *Log) Logger() *slog.Logger {
 	if l.format == "json" {
 		return slog.New(slog.NewJSONHandler(printable.NewJSONWriter(os.Stderr), o))
 	}
+
 	return slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), o))
 }
 
@@ -133,7 +142,8 @@ func (l *Log) Logger() *slog.Logger {
 type Info struct {
 	Program string `json:"program"`
 	Version string `json:"version"`
-	// Commit is the commit of the source, with "-dirty" if the source had other changes; "" if unknown.
+	// Commit is the commit of the source, with "-dirty" if the source had other
+	// changes; "" if unknown.
 	Commit   string   `json:"commit,omitempty"`
 	Go       string   `json:"go"`
 	Platform string   `json:"platform"` // linux/amd64
@@ -146,8 +156,9 @@ type Kubelets struct {
 	Newest string `json:"newest"`
 }
 
-// NewInfo describes the running program. Version and commit were set by the linker; the default commit is the one that the Go
-// command stored when it built from a repository.
+// NewInfo describes the running program. Version and commit were set by the
+// linker; the default commit is the one that the Go command stored when it
+// built from a repository.
 func NewInfo(program, version, commit string) Info {
 	build, _ := debug.ReadBuildInfo()
 	return Info{
@@ -162,6 +173,7 @@ func revision(build *debug.BuildInfo) string {
 	if build == nil {
 		return ""
 	}
+
 	settings := map[string]string{}
 	for _, s := range build.Settings {
 		settings[s.Key] = s.Value
@@ -169,10 +181,12 @@ func revision(build *debug.BuildInfo) string {
 	if settings["vcs.revision"] != "" && settings["vcs.modified"] == "true" {
 		return settings["vcs.revision"] + "-dirty"
 	}
+
 	return settings["vcs.revision"]
 }
 
-// String formats the information for people, with program and version in the first line.
+// String formats the information for people, with program and version in the
+// first line.
 func (i Info) String() string {
 	return fmt.Sprintf("%s %s\ncommit    %s\nbuilt     with %s for %s\nkubelets  %s to %s\n",
 		i.Program, i.Version, cmp.Or(i.Commit, "unknown"), i.Go, i.Platform, i.Kubelets.Oldest, i.Kubelets.Newest)
@@ -184,8 +198,10 @@ func (i Info) Print(w io.Writer, asJSON bool) error {
 		_, err := io.WriteString(w, i.String())
 		return err
 	}
+
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
+
 	return out.Encode(i)
 }
 
@@ -199,10 +215,12 @@ func (i Info) Command() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return i.Print(cmd.OutOrStdout(), output == "json") },
 	}
 	Choice(cmd, &output, "output", "o", "output format", "json")
+
 	return cmd
 }
 
-// Choice adds a flag that takes one of these values, whatever their case. Its usage and its completion have them in lower case.
+// Choice adds a flag that takes one of these values, whatever their case. Its
+// usage and its completion have them in lower case.
 func Choice[T ~string](cmd *cobra.Command, value *T, name, shorthand, usage string, all ...T) {
 	c := &choice[T]{value, all}
 	cmd.Flags().VarP(c, name, shorthand, usage+": "+strings.Join(c.words(), ", "))
@@ -218,6 +236,7 @@ func (c *choice[T]) words() (words []string) {
 	for _, one := range c.all {
 		words = append(words, strings.ToLower(string(one)))
 	}
+
 	return words
 }
 
@@ -231,6 +250,8 @@ func (c *choice[T]) Set(s string) error {
 	case i < 0:
 		return fmt.Errorf("must be one of %s", strings.Join(c.words(), ", "))
 	}
+
 	*c.value = c.all[i]
+
 	return nil
 }

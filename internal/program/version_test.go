@@ -24,6 +24,7 @@ func run(t *testing.T, i Info, args ...string) (string, error) {
 	cmd.SetArgs(args)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	err := cmd.Execute()
+
 	return out.String(), err
 }
 
@@ -37,6 +38,7 @@ func TestVersionOutput(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal([]byte(said), &got)); err != nil || got != i {
 		t.Errorf("as JSON it is %s, %v", said, err)
 	}
+
 	assert.That(t, strings.Contains(said, `"kubelets": {`) && strings.Contains(said, `"oldest": "1.33"`), "as JSON it is %s", said)
 	for _, args := range [][]string{{"-o", "yaml"}, {"--output="}} {
 		assert.ErrorHas(t, assert.Err(run(t, i, args...)), "must be json", args)
@@ -60,6 +62,7 @@ func TestTheCommitDefaultsToTheOneOfTheGoCommand(t *testing.T) {
 	} {
 		assert.Equal(t, revision(tt.build), tt.want, tt.name)
 	}
+
 	if got := (Info{Program: "x", Version: "v1"}).String(); !strings.HasPrefix(got, "x v1\ncommit    unknown\n") {
 		t.Errorf("without a commit it says %q", got)
 	}

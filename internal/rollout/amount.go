@@ -13,14 +13,17 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// RoundUp returns a number, or a percentage of all, rounded up. Nil and what is neither are 0.
+// RoundUp returns a number, or a percentage of all, rounded up. Nil and what is
+// neither are 0.
 func RoundUp(a *intstr.IntOrString, all int32) int32 { return scaled(a, all, true) }
 
-// roundDown is RoundUp with a percentage rounded down, but at least 1 unless it is 0%.
+// roundDown is RoundUp with a percentage rounded down, but at least 1 unless it
+// is 0%.
 func roundDown(a *intstr.IntOrString, all int32) int32 {
 	if n := scaled(a, all, false); n > 0 || a == nil || a.Type == intstr.Int || scaled(a, 100, true) == 0 {
 		return n
 	}
+
 	return 1
 }
 
@@ -39,6 +42,7 @@ func TimeOf(t *metav1.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
+
 	return t.Time
 }
 
@@ -50,5 +54,6 @@ func apiTime(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}
+
 	return new(metav1.NewTime(t))
 }

@@ -23,6 +23,7 @@ func (w *world) setBudget(name string, most int) {
 	if w.disruptable == nil {
 		w.disruptable = map[string]int{}
 	}
+
 	w.disruptable[name] = most
 }
 
@@ -34,18 +35,20 @@ func (w *world) setPods(node, budget string, pods int) {
 	if w.pods[node] == nil {
 		w.pods[node] = map[string]int{}
 	}
+
 	w.pods[node][budget] = pods
 	w.node(node).Disrupts = true
 }
 
-// unready counts the pods of a PodDisruptionBudget that are not Ready now: on nodes that are NotReady, or whose kubelet has just
-// been started.
+// unready counts the pods of a PodDisruptionBudget that are not Ready now: on
+// nodes that are NotReady, or whose kubelet has just been started.
 func (w *world) unready(budget string) (n int) {
 	for i := range w.nodes {
 		if w.podsUnready(&w.nodes[i]) {
 			n += w.pods[w.nodes[i].Name][budget]
 		}
 	}
+
 	return n
 }
 
@@ -54,7 +57,8 @@ func (w *world) podsUnready(n *Node) bool {
 	return !n.Ready || !a.started.IsZero() && w.now.Before(a.started.Add(unreadyFor))
 }
 
-// decide plans, and reads what the plan asks for until it asks for nothing more.
+// decide plans, and reads what the plan asks for until it asks for nothing
+// more.
 func (w *world) decide() Result {
 	w.settlePlanes()
 	for {
@@ -69,14 +73,17 @@ func (w *world) decide() Result {
 		if w.inspections++; len(r.Inspect) > maxInspected {
 			panic("it reads the pods of too many nodes")
 		}
+
 		if w.unserved {
 			w.in.Budgets = Budgets{Time: w.now, Error: "not served"}
 			continue
 		}
+
 		w.in.Budgets = Budgets{Time: w.now, Allowed: map[string]int{}}
 		for budget, most := range w.disruptable {
 			w.in.Budgets.Allowed[budget] = max(0, most-w.unready(budget))
 		}
+
 		for _, i := range r.Inspect {
 			n := &w.nodes[i]
 			n.Disruptions = &Disruptions{Time: w.now}
@@ -84,6 +91,7 @@ func (w *world) decide() Result {
 				n.Disruptions.Error = "forbidden"
 				continue
 			}
+
 			n.Disruptions.Pods = maps.Clone(w.pods[n.Name])
 		}
 	}
@@ -97,6 +105,7 @@ func (w *world) randomBudgets(t *rapid.T) {
 	if w.in.RespectBudgets = rapid.Bool().Draw(t, "respect budgets"); !w.in.RespectBudgets {
 		return
 	}
+
 	for _, budget := range []string{"web", "db"} {
 		w.setBudget(budget, rapid.IntRange(0, 4).Draw(t, "allowed"))
 		for i := range w.nodes {
@@ -107,17 +116,20 @@ func (w *world) randomBudgets(t *rapid.T) {
 	}
 }
 
-// keepsBudgets counts the pods that can be unready at a time after nodes were assigned the target: on nodes that are NotReady, that
-// have just restarted, or that may restart because they have not proven it.
+// keepsBudgets counts the pods that can be unready at a time after nodes were
+// assigned the target: on nodes that are NotReady, that have just restarted, or
+// that may restart because they have not proven it.
 func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 	p := &w.in
 	if !p.RespectBudgets {
 		return
 	}
+
 	for _, m := range r.Moves {
 		if n := &old[m.Node]; m.Kind != Assign || n.Drain.Rollout != "" || n.Source.Content().SHA256 == m.Source.Content().SHA256 && n.Source.By().Name == p.Name {
 			continue
 		}
+
 		for budget := range w.pods[w.nodes[m.Node].Name] {
 			pods := 0
 			for i := range w.nodes {
@@ -131,6 +143,7 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 					pods += w.pods[n.Name][budget]
 				}
 			}
+
 			if most := w.disruptable[budget]; pods > most {
 				t.Fatalf("%s gets the target: %d pods of %s may be unready then, %d are allowed", w.nodes[m.Node].Name, pods, budget, most)
 			}
@@ -162,6 +175,7 @@ func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 	for i := range w.nodes {
 		w.setPods(w.nodes[i].Name, "web", 1)
 	}
+
 	last := w.nodes[199].Name
 	delete(w.pods[last], "web")
 	w.pods[last]["db"] = 1
@@ -177,6 +191,7 @@ func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 		assert.Must(t, len(r.Inspect) == 0, "it reads the pods of %d nodes", len(r.Inspect))
 		w.plan()
 	}
+
 	assert.That(t, read <= 20 && w.inspections-read <= 30, "it read %d times, then %d times in 5 minutes", read, w.inspections-read)
 }
 
@@ -187,6 +202,7 @@ func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
 		if name == "refuses an earlier revision" {
 			w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
 		}
+
 		w.in.RespectBudgets = true
 		w.setBudget("web", 1)
 		w.setPods("n1", "web", 1)
@@ -196,6 +212,7 @@ func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
 		for range 3 { // it reads the pods first
 			moves = append(moves, w.plan().Moves...)
 		}
+
 		assert.That(t, len(moves) == 1 && moves[0].Node == 0, "a node %s: moves are %+v, want an assignment to it alone", name, moves)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// soaking is a world of one node that has proven the target just now, which is to soak for ten minutes.
+// soaking is a world of one node that has proven the target just now, which is
+// to soak for ten minutes.
 func soaking(t *testing.T) *world {
 	t.Helper()
 	w := newWorld()
@@ -26,9 +27,12 @@ func soaking(t *testing.T) *world {
 		if w.last.States[0] == Soaking {
 			return w
 		}
+
 		w.now = w.now.Add(10 * time.Second)
 	}
+
 	t.Fatalf("the node is %s", w.last.States[0])
+
 	return nil
 }
 
@@ -43,6 +47,7 @@ func TestASoakBeginsWhenTheNodeWasFirstSeenHealthy(t *testing.T) {
 	if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
 		t.Fatalf("the mark is %+v at %s", m, w.now)
 	}
+
 	assert.Equal(t, w.stateAfter(10*time.Minute-time.Second), Soaking, "a second before its end the node")
 	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
 }
@@ -97,8 +102,9 @@ func TestASoakRestartsWhenTheNodeWasUnhealthy(t *testing.T) {
 	}
 }
 
-// retried is a world of four nodes on which r1 was tried; n fails it in the first attempt, and the second one names only
-// that one. It has been planned since.
+// retried is a world of four nodes on which r1 was tried; n fails it in the
+// first attempt, and the second one names only that one. It has been planned
+// since.
 func retried(t *testing.T) (w *world, failed *Node) {
 	t.Helper()
 	w = newWorld()
@@ -113,10 +119,12 @@ func retried(t *testing.T) (w *world, failed *Node) {
 		w.plan()
 		w.now = w.now.Add(10 * time.Second)
 	}
+
 	assert.Must(t, w.in.Status.Halt != nil, "it was not stopped: %s", w.last.Next.Message)
 	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 	clear(w.agents["n1"].does)
 	w.plan()
+
 	return w, w.node("n2")
 }
 
@@ -149,6 +157,7 @@ func TestANodeThatRecoversAndFailsAfterARetryCounts(t *testing.T) {
 	if w.plan(); failed.Observation != (Observation{}) || w.in.Status.Halt != nil {
 		t.Fatalf("the mark is %+v, and it says %s", failed.Observation, w.last.Next.Message)
 	}
+
 	failed.OK, failed.Reason = "False", "CrashLooped"
 	w.plan()
 	assert.That(t, w.in.Status.Halt != nil, "it was not stopped: %s", w.last.Next.Message)
@@ -166,6 +175,7 @@ func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
 		w.plan()
 		w.now = w.now.Add(10 * time.Second)
 	}
+
 	assert.Must(t, w.last.Next.Phase == v1alpha1.RolloutComplete, "it is %s", w.last.Next.Phase)
 	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 	first := w.plan()

@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// A node that needs to be empty has been drained, and its agent adopts the target within the next moments.
+// A node that needs to be empty has been drained, and its agent adopts the
+// target within the next moments.
 func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason  string
@@ -72,7 +73,8 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 	}
 }
 
-// The ConfigMap of the target was deleted and created again: nodes are assigned the new one in any state, without a restart.
+// The ConfigMap of the target was deleted and created again: nodes are assigned
+// the new one in any state, without a restart.
 func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 	for want, happen := range map[State]func(w *world, n *Node){
 		Assigned: func(w *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, nil, false },
@@ -95,6 +97,7 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 		for _, m := range r.Moves {
 			uids = append(uids, m.Source.Content().UID)
 		}
+
 		assert.That(t, r.States[0] == want && slices.Equal(uids, []types.UID{w.in.Target.ConfigMapRef.UID}) == (want != Failed),
 			"%s (want %s): assigned are %q", r.States[0], want, uids)
 	}
@@ -128,6 +131,7 @@ func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
 		for i := range w.nodes {
 			w.nodes[i].Disrupts = true
 		}
+
 		w.in.RespectBudgets = true
 		c.happen(w)
 		w.in.Now = w.now
@@ -194,10 +198,12 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			if at {
 				age, expect = c.limit, c.after
 			}
+
 			c.set(w, age)
 			if isConfigMap(w.node("n2").Source) {
 				w.node("n2").Ready, w.node("n2").Source.By().AssignedAt.Time = true, w.now
 			}
+
 			w.in.Now = w.now
 			r := Plan(w.in, w.nodes)
 			got := (want{len(r.Moves), len(r.Inspect), r.ReadBudgets})
@@ -225,7 +231,8 @@ func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
 	}
 }
 
-// n1 failed before, and a retry names it: n2 waits until n1 has proven the revision and soaked.
+// n1 failed before, and a retry names it: n2 waits until n1 has proven the
+// revision and soaked.
 func TestOtherNodesWaitUntilARetriedNodeHasSoaked(t *testing.T) {
 	for soak, want := range map[time.Duration][]string{time.Hour: nil, 0: {"Assign n2"}} {
 		w := fleet(2)
@@ -257,10 +264,12 @@ func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
 	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
 		d.requeueAt(epoch.Add(at * time.Second))
 	}
+
 	assert.Equal(t, d.RequeueAfter, 3*time.Second, "the next plan is in")
 }
 
-// A canary stands for its kind: no other node of that kind is moved forward, out of the order of the domains.
+// A canary stands for its kind: no other node of that kind is moved forward,
+// out of the order of the domains.
 func TestACanaryStandsForItsKind(t *testing.T) {
 	for _, others := range []string{"a", "b"} {
 		w := fleet(20)
@@ -269,14 +278,17 @@ func TestACanaryStandsForItsKind(t *testing.T) {
 		if order[0] != 3 {
 			t.Fatalf("%s is first", w.nodes[order[0]].Name)
 		}
+
 		for i := range w.nodes {
 			w.nodes[i].Domain = others
 		}
+
 		w.nodes[order[1]].Domain = map[string]string{"a": "b", "b": "a"}[others]
 		var domains []string
 		for _, i := range w.orderOf()[1:] {
 			domains = append(domains, w.nodes[i].Domain)
 		}
+
 		d := &planner{in: w.in}
 		assert.That(t, slices.IsSortedFunc(domains, func(a, b string) int { return cmp.Compare(d.hash(a), d.hash(b)) }),
 			"behind the canary come the domains %v", domains)
@@ -300,6 +312,7 @@ func (w *world) orderOf() []int {
 	for i := range all {
 		all[i] = i
 	}
+
 	return d.order(all)
 }
 
@@ -322,7 +335,8 @@ func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
 	}
 }
 
-// Nodes that accept are grouped by what changes there, and leave room for those that refuse.
+// Nodes that accept are grouped by what changes there, and leave room for those
+// that refuse.
 func TestAPreflightGroupsWhatChanges(t *testing.T) {
 	var nodes []Node
 	for i := range 30 {
@@ -330,8 +344,10 @@ func TestAPreflightGroupsWhatChanges(t *testing.T) {
 		if i == 29 {
 			p.Verdict, p.Reason, p.Message = v1alpha1.PreflightRefused, "ValidationFailed", "no"
 		}
+
 		nodes = append(nodes, Node{Name: fmt.Sprint("n", i), Preflight: p})
 	}
+
 	everyone := func(*Node) bool { return true }
 	r, _, _ := Inquiry{UID: "u", Now: epoch, TakesPart: everyone}.Evaluate(epoch, nodes)
 	assert.Equal(t, len(r.Groups), MaxPreflightGroups)
@@ -351,7 +367,8 @@ func TestAPreflightWithRefusalsEndsWithAWarning(t *testing.T) {
 	}
 }
 
-// The node joined with revision 1, whose content is the target again: what was recorded then is no result.
+// The node joined with revision 1, whose content is the target again: what was
+// recorded then is no result.
 func TestANodeThatJoinedWithTheContentNeedNotSoakAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		observation Observation
@@ -429,7 +446,8 @@ func TestANodeIsNotDrainedTwice(t *testing.T) {
 	}
 }
 
-// A retry has begun, and nodes that the first attempt assigned the target are drained for the second one.
+// A retry has begun, and nodes that the first attempt assigned the target are
+// drained for the second one.
 func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(w *world)
@@ -502,6 +520,7 @@ func TestARolloutSaysThatItCannotBeWritten(t *testing.T) {
 			assert.That(t, c != nil && c.Reason == v1alpha1.HaltTooManyFailures, "%s: Degraded is %+v", phase, c)
 			continue
 		}
+
 		assert.That(t, c != nil && c.Status == "True" && c.Reason == "WriteFailed" && c.Message == want, "%s: Degraded is %+v", phase, c)
 	}
 }
@@ -521,6 +540,7 @@ func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
 				n.Ready = false
 			}
 		}
+
 		w.now = epoch.Add(20 * time.Minute)
 		h := w.plan().Next.Halt
 		assert.That(t, h != nil && h.Reason == want, "%s: %+v, want %s", reason, h, want)

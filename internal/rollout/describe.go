@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// DegradedTooMany is the reason of Degraded when the number of failed nodes has reached the limit.
+// DegradedTooMany is the reason of Degraded when the number of failed nodes has
+// reached the limit.
 const DegradedTooMany = v1alpha1.HaltTooManyFailures
 
 // result returns what was decided.
@@ -28,16 +29,20 @@ func (d *planner) result() Result {
 	if d.in.TargetFailed != "" && d.Next.Halt == nil && !d.succeeded {
 		message += "; the same content failed before: " + d.in.TargetFailed
 	}
+
 	message += d.planesNote()
 	if p := &d.probes; p.count > 0 {
 		message += fmt.Sprintf("; no result of the start probe of %s: %s", printable.Count(p.count, "node"), p.why)
 	}
+
 	d.completeStatus(phase, message)
 	d.NodeState = func(i int) NodeState { return d.nodeState(&d.nodes[i]) }
+
 	return d.Result
 }
 
-// describe returns the rollout's phase, and a message that says what a person can do.
+// describe returns the rollout's phase, and a message that says what a person
+// can do.
 func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 	revision, name, s := fmt.Sprintf("revision %d", d.in.Target.Number), d.in.Name, d.step()
 	h := d.Next.Halt
@@ -75,14 +80,17 @@ func (d *planner) describe() (phase v1alpha1.RolloutPhase, message string) {
 		return v1alpha1.RolloutStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, seconds(d.in.Spec.ProgressDeadlineSeconds),
 			d.summary(), clause("; ", d.waitReason))
 	}
+
 	return v1alpha1.RolloutProgressing, revision + ": " + d.summary() + clause("; ", d.waitReason)
 }
 
-// clause returns a text with what comes before it in a sentence; "" without a text.
+// clause returns a text with what comes before it in a sentence; "" without a
+// text.
 func clause(before, text string) string {
 	if text == "" {
 		return ""
 	}
+
 	return before + text
 }
 
@@ -91,10 +99,12 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 	if d.in.Spec.Frozen {
 		what += "; spec.frozen" + clause(": ", d.in.Spec.FrozenReason) + "; no node moves"
 	}
+
 	node := ""
 	if len(d.failed) > 0 {
 		node = d.nodes[d.failed[0]].Name
 	}
+
 	again := "; " + Remedies(d.in.Name, h.Reason, node, d.lastGood().Number != 0 && !d.in.LastSucceededGone)
 	switch {
 	case !h.Rollback:
@@ -106,24 +116,29 @@ func (d *planner) describeHalt(revision string, h *v1alpha1.RolloutHalt) (phase 
 		return v1alpha1.RolloutRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, printable.Count(d.back.leaving, "node"),
 			d.back.moving, d.back.goingTo.words("to"))
 	}
+
 	gone := "; its nodes were rolled back"
 	if n := len(d.back.remaining); n > 0 {
 		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s still %s it: %s", printable.Count(n, "node"),
 			printable.Verb(n, "runs", "run"), joinNames(d.back.remaining))
 	}
+
 	d.locate()
+
 	return v1alpha1.RolloutRolledBack, what + gone + clause("; ", d.back.where) + again
 }
 
 // counter counts nodes by what describes them.
 type counter map[string]int
 
-// words lists the counts, the largest first, with a preposition: 26 to revision 1, 23 to the local configuration.
+// words lists the counts, the largest first, with a preposition: 26 to revision
+// 1, 23 to the local configuration.
 func (c counter) words(preposition string) string {
 	var parts []string
 	for _, what := range printable.MostFirst(c) {
 		parts = append(parts, fmt.Sprintf("%d %s %s", c[what], preposition, what))
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -135,17 +150,20 @@ func (d *planner) locate() {
 			nodes = append(nodes, n)
 		}
 	}
+
 	if len(nodes) > 0 {
 		d.back.where = "now " + d.in.RunWords(nodes)
 	}
 }
 
-// RunWords says how many nodes run what: 26 on revision 1, 23 on the local configuration.
+// RunWords says how many nodes run what: 26 on revision 1, 23 on the local
+// configuration.
 func (in *Input) RunWords(nodes []*Node) string {
 	run := counter{}
 	for _, n := range nodes {
 		run[in.RunsName(n)]++
 	}
+
 	return run.words("on")
 }
 
@@ -154,12 +172,14 @@ func (in *Input) RunsName(n *Node) string {
 	if n.Active.Digest() == "" {
 		return localName
 	}
+
 	by, has := n.Source.By(), n.Source.Content()
 	if p := by.Previous; n.Active.Digest() != has.SHA256 && p != nil && n.Active.Digest() == p.ConfigMapRef.SHA256 {
 		return in.contentName(&p.ConfigMapRef, p.Rollout, p.Revision)
 	} else if n.Active.Digest() != has.SHA256 {
 		return in.contentName(&v1alpha1.ConfigMapReference{SHA256: n.Active.Digest()}, "", 0)
 	}
+
 	return in.contentName(has, by.Name, by.Revision)
 }
 
@@ -170,10 +190,12 @@ func (in *Input) sourceName(s *v1alpha1.NodeConfigSource) string {
 	if !isConfigMap(s) {
 		return localName
 	}
+
 	return in.contentName(s.Content(), s.By().Name, s.By().Revision)
 }
 
-// contentName names the content of a ConfigMap that a rollout assigned, or a person.
+// contentName names the content of a ConfigMap that a rollout assigned, or a
+// person.
 func (in *Input) contentName(ref *v1alpha1.ConfigMapReference, rollout string, revision int64) string {
 	c, known := in.Contents[ref.SHA256]
 	switch {
@@ -190,6 +212,7 @@ func (in *Input) contentName(ref *v1alpha1.ConfigMapReference, rollout string, r
 	case ref.Name == "":
 		return "another configuration"
 	}
+
 	return fmt.Sprintf("ConfigMap %s/%s", ref.Namespace, ref.Name)
 }
 
@@ -205,6 +228,7 @@ func (d *planner) noNodesMessage() string {
 	if c.Selected == 0 {
 		return "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
 	}
+
 	return fmt.Sprintf("none of the %d selected nodes is available to this rollout: %d belong to other rollouts, %d were configured by a "+
 		"person, %d do not use their NodeConfig: kubectl evenkeel nodes", c.Selected, c.Conflicted, c.Manual, c.Skipped)
 }
@@ -225,26 +249,32 @@ func (d *planner) summary() string {
 			out += fmt.Sprintf(", %d %s", x.n, x.what)
 		}
 	}
+
 	if n := d.withoutStart(); n > 0 {
 		out += fmt.Sprintf("; no pod was started in the trial of %s", printable.Count(n, "node"))
 	}
+
 	return out
 }
 
-// withoutStart returns how many nodes passed the trial of the target without starting a pod, also not a start probe.
+// withoutStart returns how many nodes passed the trial of the target without
+// starting a pod, also not a start probe.
 func (d *planner) withoutStart() (count int) {
 	for i := range d.nodes {
 		if n := &d.nodes[i]; d.assignedTarget(n) && d.proven(n) && n.PodStarts == v1alpha1.PodsStartUnknown {
 			if result, _ := d.probed(n); result == ProbePassed {
 				continue
 			}
+
 			count++
 		}
 	}
+
 	return count
 }
 
-// blockedRemedies say what a person can do about Blocked nodes, by their reasons.
+// blockedRemedies say what a person can do about Blocked nodes, by their
+// reasons.
 var blockedRemedies = []struct{ reason, todo string }{
 	{v1alpha1.ReasonWouldEvictPods, "change the configuration, set trial.allowPodLoss in it, or move the pods away"},
 	{v1alpha1.ReasonRestartWouldEvictPods, "correct the node or move the pods away: any restart would end them"},
@@ -254,7 +284,8 @@ var blockedRemedies = []struct{ reason, todo string }{
 	{drainIgnoredPods, "move the pod away, or change drainOptions.ignoredPods"},
 }
 
-// blocked names nodes that refuse the target because of their pods, and says what to do.
+// blocked names nodes that refuse the target because of their pods, and says
+// what to do.
 func (d *planner) blocked() string {
 	var names, todo []string
 	asks := map[string]bool{}
@@ -265,11 +296,13 @@ func (d *planner) blocked() string {
 			names = append(names, d.nodes[i].Name+" "+reason)
 		}
 	}
+
 	for _, x := range blockedRemedies {
 		if asks[x.reason] {
 			todo = append(todo, fmt.Sprintf("%s (%s)", x.todo, x.reason))
 		}
 	}
+
 	return fmt.Sprintf("%s blocked by pods: %s: %s", printable.Count(d.Counts.Blocked, "node"), printable.First(names, 3, ", "),
 		strings.Join(todo, "; "))
 }
@@ -280,11 +313,13 @@ func (d *planner) budgetMessage() string {
 	if c := d.Counts; c.Unavailable >= c.Budget {
 		words = fmt.Sprintf("maxUnavailable is used up: %d of %d", c.Unavailable, c.Budget)
 	}
+
 	return words + d.holders()
 }
 
-// holders says which nodes hold the places of the budgets; empty if all of them are in progress, as the summary says. The budget counts as
-// held if at least half of them do not answer or are not Ready.
+// holders says which nodes hold the places of the budgets; empty if all of them
+// are in progress, as the summary says. The budget counts as held if at least
+// half of them do not answer or are not Ready.
 func (d *planner) holders() string {
 	kinds := map[string][]string{}
 	all, gone := 0, 0
@@ -293,30 +328,36 @@ func (d *planner) holders() string {
 		if n.outside(s) || !d.countsUnavailable(n, s) {
 			continue
 		}
+
 		what, answers := d.holderOf(n, s)
 		kinds[what] = append(kinds[what], n.Name)
 		if all++; !answers {
 			gone++
 		}
 	}
+
 	d.budgetHeld = gone > 0 && 2*gone >= all
 	if len(kinds[inProgress]) == all {
 		return ""
 	}
+
 	var words []string
 	for _, what := range slices.Sorted(maps.Keys(kinds)) {
 		names := ""
 		if what != inProgress {
 			names = " (" + joinNames(kinds[what]) + ")"
 		}
+
 		words = append(words, fmt.Sprintf("%d %s%s", len(kinds[what]), what, names))
 	}
+
 	return ", held by nodes: " + strings.Join(words, ", ")
 }
 
 const inProgress = "in progress"
 
-// holderOf says what keeps a node from giving its place in the budgets back, and whether the node answers and is Ready.
+// holderOf says what keeps a node from giving its place in the budgets back,
+// and whether the node answers and is Ready.
 func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 	switch earlier := !d.hasTarget(n) && s != Draining; {
 	case earlier && n.Observed != n.Generation:
@@ -336,6 +377,7 @@ func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 	case s == Updated:
 		return "updated, but NotReady", false
 	}
+
 	return inProgress, true
 }
 
@@ -350,6 +392,7 @@ func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []meta
 		phase == v1alpha1.RolloutRollingBack && !d.in.Spec.Frozen
 	halt := cmp.Or(d.Next.Halt, &v1alpha1.RolloutHalt{})
 	problem, details := d.problem()
+
 	return append([]metav1.Condition{
 		condition(v1alpha1.ConditionProgressing, moving, reason, reason, message),
 		condition(v1alpha1.ConditionAvailable, within, "WithinBudget", "OverBudget",
@@ -361,16 +404,19 @@ func (d *planner) conditions(phase v1alpha1.RolloutPhase, message string) []meta
 	}, d.readiness(phase, message)...)
 }
 
-// condition returns a condition with a reason if it is True, and another one otherwise.
+// condition returns a condition with a reason if it is True, and another one
+// otherwise.
 func condition(kind string, is bool, reason, otherwise, message string) metav1.Condition {
 	if is {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 	}
+
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: otherwise, Message: message}
 }
 
-// readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
-// is True. While a rollout waits for a person who paused it or must approve it, neither is.
+// readiness returns the conditions for tools that wait for objects of any kind:
+// Ready, and Reconciling or Stalled where one of them is True. While a rollout
+// waits for a person who paused it or must approve it, neither is.
 func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav1.Condition {
 	ready := (phase == v1alpha1.RolloutComplete || phase == v1alpha1.RolloutNoNodes) && d.Counts.Failed+d.Counts.Blocked == 0
 	reason := string(phase)
@@ -383,10 +429,12 @@ func (d *planner) readiness(phase v1alpha1.RolloutPhase, message string) []metav
 			out = append(out, condition(v1alpha1.ConditionReconciling, true, reason, reason, message))
 		}
 	}
+
 	return out
 }
 
-// problem returns the most important problem, as reason and message of the condition Degraded; empty if there is none.
+// problem returns the most important problem, as reason and message of the
+// condition Degraded; empty if there is none.
 func (d *planner) problem() (reason, message string) {
 	c, l := d.Counts, &d.in.LastSucceeded
 	switch {
@@ -417,5 +465,6 @@ func (d *planner) problem() (reason, message string) {
 	case c.Stale > 0:
 		return "AgentsSilent", fmt.Sprintf("%s with a silent agent: kubectl evenkeel nodes --problems", printable.Count(c.Stale, "node"))
 	}
+
 	return "", ""
 }

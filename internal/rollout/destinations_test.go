@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// After a chain of commands, 60 nodes run four configurations, and the last rollback is over.
+// After a chain of commands, 60 nodes run four configurations, and the last
+// rollback is over.
 func TestAFinishedRollbackSaysHowManyNodesRunWhat(t *testing.T) {
 	source := func(number int64, sha256, rollout string) *v1alpha1.NodeConfigSource {
 		return given(rollout, revision(number, "cm-"+sha256, sha256, sha256), time.Time{})
@@ -32,6 +33,7 @@ func TestAFinishedRollbackSaysHowManyNodesRunWhat(t *testing.T) {
 		if isConfigMap(s) {
 			running = ref(string(s.Content().UID), s.Content().SHA256)
 		}
+
 		for range n {
 			nodes = append(nodes, Node{Name: fmt.Sprint("n", len(nodes)), Ready: true, HasConfig: true, Reported: true, OK: "True", Source: s, Active: running})
 		}
@@ -79,7 +81,8 @@ func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
 	}
 }
 
-// stoppedStatus is the status of a rollout whose target was stopped in its first attempt.
+// stoppedStatus is the status of a rollout whose target was stopped in its
+// first attempt.
 func stoppedStatus(target v1alpha1.RolloutRevision, reason, message string) v1alpha1.NodeConfigRolloutStatus {
 	return v1alpha1.NodeConfigRolloutStatus{
 		UpdateRevision: new(target), Attempt: 1, Phase: v1alpha1.RolloutHalted,

@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Drain is what a Node itself records about a drain: the taint that keeps new pods away, and its value. Zero: there is none.
+// Drain is what a Node itself records about a drain: the taint that keeps new
+// pods away, and its value. Zero: there is none.
 type Drain struct {
 	Rollout           string // Policy.ID of the rollout that drains the node
 	Revision, Attempt int64
@@ -30,7 +31,8 @@ type DrainReport struct {
 	Waiting string   // why pods are still there: the answer of the API server; empty: they are ending
 }
 
-// Taint is the record of a drain that a Node is to have. Zero: its record is to be removed.
+// Taint is the record of a drain that a Node is to have. Zero: its record is to
+// be removed.
 type Taint struct {
 	Node  int // index into the nodes of the plan
 	Drain Drain
@@ -54,21 +56,24 @@ func Drains(s *v1alpha1.NodeConfigRolloutSpec) bool {
 
 func (d *planner) drainsNodes() bool { return Drains(&d.in.Spec) }
 
-// drainingFor reports whether a node carries the record of a drain for the current attempt of the target. A record in the
-// future, or from before the Node was created, is not the controller's.
+// drainingFor reports whether a node carries the record of a drain for the
+// current attempt of the target. A record in the future, or from before the
+// Node was created, is not the controller's.
 func (d *planner) drainingFor(n *Node) bool {
 	r := n.Drain
 	return r.Rollout != "" && r.Rollout == d.in.DrainID && r.Revision == d.in.Target.Number && r.Attempt == d.Next.Attempt &&
 		!r.Since.After(d.in.Now) && !r.Since.Before(n.Created)
 }
 
-// isDraining reports whether a node that does not run the target is being drained for it.
+// isDraining reports whether a node that does not run the target is being
+// drained for it.
 func (d *planner) isDraining(n *Node) bool {
 	givenUp := d.wasBlocked(n) && !n.Observation.Blocked.Before(n.Drain.Since)
 	return d.drainsNodes() && d.drainingFor(n) && !givenUp && !d.stopped() && (n.refuses() || d.toAssign(n))
 }
 
-// toAssign reports whether a node that is being drained has yet to be assigned the target, for the first time or again.
+// toAssign reports whether a node that is being drained has yet to be assigned
+// the target, for the first time or again.
 func (d *planner) toAssign(n *Node) bool {
 	return !d.hasTarget(n) || !n.refuses() && !d.proven(n) && n.Source.By().Attempt < d.Next.Attempt
 }
@@ -99,13 +104,15 @@ func drainWaits(n *Node) string {
 	}
 }
 
-// drained reports whether a node's pods are gone, as far as an eviction pass since the drain began has seen.
+// drained reports whether a node's pods are gone, as far as an eviction pass
+// since the drain began has seen.
 func (n *Node) drained() bool {
 	r := n.DrainReport
 	return r != nil && !r.Time.Before(n.Drain.Since) && r.Left == 0 && r.Refused == "" && r.Waiting == ""
 }
 
-// canGiveUp reports whether the target can be taken back from a node. Otherwise a drain that is given up would begin again at once.
+// canGiveUp reports whether the target can be taken back from a node. Otherwise
+// a drain that is given up would begin again at once.
 func (d *planner) canGiveUp(n *Node) bool {
 	return !d.hasTarget(n) || d.previousSource(n).Content().SHA256 != d.in.Target.ConfigMapRef.SHA256
 }
@@ -118,11 +125,13 @@ func (d *planner) beginDrain(i int) {
 	d.planeBegins(i)
 }
 
-// drainRefusing begins to drain nodes that refuse the target because of their pods. They keep their places in the step.
+// drainRefusing begins to drain nodes that refuse the target because of their
+// pods. They keep their places in the step.
 func (d *planner) drainRefusing() {
 	if !d.drainsNodes() || d.stopped() || d.gates.held || d.closed() {
 		return
 	}
+
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		if d.hasTarget(n) && d.States[i] == Blocked && n.Drain.Rollout == "" && !d.moved[i] && d.canGiveUp(n) {
@@ -132,7 +141,8 @@ func (d *planner) drainRefusing() {
 	}
 }
 
-// drain continues drains, and ends those that are done, or for which there is no reason any more.
+// drain continues drains, and ends those that are done, or for which there is
+// no reason any more.
 func (d *planner) drain() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.States[i]
@@ -143,21 +153,25 @@ func (d *planner) drain() {
 				d.giveUp(i, reason, message)
 				continue
 			}
+
 			d.continueDrain(i)
 		case n.Drain.Rollout == d.in.DrainID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
 			d.Taints = append(d.Taints, Taint{Node: i})
 		}
 	}
+
 	if len(d.drains.done) > 0 {
 		d.Events = append(d.Events, d.in.NodesAssigned(d.Next.Step, d.drains.done))
 	}
+
 	if names := d.drains.begun; len(names) > 0 {
 		d.event(false, "DrainStarted", "%s %s being drained for revision %d: %s", printable.Count(len(names), "node"),
 			printable.Verb(len(names), "is", "are"), d.in.Target.Number, joinNames(names))
 	}
 }
 
-// continueDrain does the next step of a drain: hand over, evict, or assign the target to the drained node.
+// continueDrain does the next step of a drain: hand over, evict, or assign the
+// target to the drained node.
 func (d *planner) continueDrain(i int) {
 	n := &d.nodes[i]
 	switch {
@@ -166,6 +180,7 @@ func (d *planner) continueDrain(i int) {
 		r.HandedOver = true
 		d.Taints = append(d.Taints, Taint{i, r})
 		d.HandOver = n.Name
+
 		return
 	case !d.toAssign(n): // its agent adopts the target when its pods are gone
 	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i] && d.mayBegin(i):
@@ -173,9 +188,11 @@ func (d *planner) continueDrain(i int) {
 		d.drains.done = append(d.drains.done, n.Name)
 		return
 	}
+
 	if r := n.DrainReport; r != nil && d.before(r.Time.Add(evictionInterval)) {
 		return
 	}
+
 	d.Evict = append(d.Evict, i)
 	d.requeueAt(d.in.Now.Add(evictionInterval))
 }
@@ -192,6 +209,7 @@ func (d *planner) drainFails(i int) (reason, message string) {
 	if r != nil && r.Time.Before(n.Drain.Since) {
 		r = nil // of an earlier drain
 	}
+
 	switch {
 	case d.closed() && d.in.within():
 		return windowClosed, "the drain was given up: a trial cannot end within the maintenance windows any more"
@@ -206,12 +224,15 @@ func (d *planner) drainFails(i int) (reason, message string) {
 		if n.ControlPlane && d.planes.waits.why != "" {
 			why += "; it " + d.planes.waits.why
 		}
+
 		return drainTimedOut, fmt.Sprintf("the drain was given up after %s: %s", seconds(d.in.Spec.Strategy.DrainOptions.TimeoutSeconds), why)
 	}
+
 	return "", ""
 }
 
-// giveUp ends a drain that cannot succeed: the node is Blocked, and keeps what it runs.
+// giveUp ends a drain that cannot succeed: the node is Blocked, and keeps what
+// it runs.
 func (d *planner) giveUp(i int, reason, message string) {
 	n := &d.nodes[i]
 	d.event(true, "DrainGivenUp", "node %s: %s: %s", n.Name, reason, message)
@@ -220,10 +241,12 @@ func (d *planner) giveUp(i int, reason, message string) {
 		d.takeBackBlocked(i, reason, message)
 		return
 	}
+
 	d.observeBlocked(i, reason, message)
 }
 
-// holdsTaint reports whether a node that has accepted the target, or is to accept it, is not yet open to new pods.
+// holdsTaint reports whether a node that has accepted the target, or is to
+// accept it, is not yet open to new pods.
 func (d *planner) holdsTaint(n *Node, s State) bool {
 	switch {
 	case !d.hasTarget(n) || !d.drainsNodes():
@@ -233,5 +256,6 @@ func (d *planner) holdsTaint(n *Node, s State) bool {
 	case s == Trial:
 		return !(n.Observed == n.Generation && d.runsTarget(n) && n.healthy())
 	}
+
 	return false
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestARetryDrainsNoNodeThatRunsTheRevision retries it on a node that could start no pods: its drain would begin and end for ever, because
-// the node needs no restart.
+// TestARetryDrainsNoNodeThatRunsTheRevision retries it on a node that could
+// start no pods: its drain would begin and end for ever, because the node needs
+// no restart.
 func TestARetryDrainsNoNodeThatRunsTheRevision(t *testing.T) {
 	w := newWorld()
 	w.add(1, 1)

@@ -17,16 +17,19 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// fleet is a world with that many nodes in one zone, which may all be given revision 1 at once.
+// fleet is a world with that many nodes in one zone, which may all be given
+// revision 1 at once.
 func fleet(nodes int) *world {
 	w := newWorld()
 	w.add(nodes, 1)
 	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
 	w.target("r1")
+
 	return w
 }
 
-// given has nodes hold revision 1 since the beginning, answered and in their trials.
+// given has nodes hold revision 1 since the beginning, answered and in their
+// trials.
 func (w *world) assigned(names ...string) {
 	at := apiTime(epoch)
 	w.in.Status = v1alpha1.NodeConfigRolloutStatus{
@@ -39,7 +42,8 @@ func (w *world) assigned(names ...string) {
 	}
 }
 
-// judge has nodes report this of their assignments, while they run their local configurations.
+// judge has nodes report this of their assignments, while they run their local
+// configurations.
 func (w *world) judge(ok metav1.ConditionStatus, reason string, names ...string) {
 	for _, name := range names {
 		n := w.node(name)
@@ -61,6 +65,7 @@ func (w *world) wantMoves(t *testing.T, want ...string) {
 	for _, m := range w.plan().Moves {
 		got = append(got, fmt.Sprintf("%s %s", m.Kind, w.nodes[m.Node].Name))
 	}
+
 	slices.Sort(got)
 	assert.That(t, slices.Equal(got, want), "moves are %q, want %q", got, want)
 }
@@ -76,7 +81,8 @@ func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 	w.wantMoves(t, "TakeBack n1")
 }
 
-// Both nodes have an assignment of an earlier leader, for a revision that is no longer the target: it is not renewed.
+// Both nodes have an assignment of an earlier leader, for a revision that is no
+// longer the target: it is not renewed.
 func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
@@ -87,7 +93,8 @@ func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T)
 	assert.That(t, w.last.Counts.Unavailable == 1, "%d nodes are unavailable, want only the one that moves", w.last.Counts.Unavailable)
 }
 
-// An earlier leader, frozen in the middle of a write, assigned n2 when this one had already used the budget for n1.
+// An earlier leader, frozen in the middle of a write, assigned n2 when this one
+// had already used the budget for n1.
 func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
@@ -125,6 +132,7 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 	for i := range 10 {
 		list = append(list, types.UID(fmt.Sprint(i)))
 	}
+
 	got := revoked(list, "new", "")
 	assert.That(t, len(got) == 10 && got[0] == "1" && got[9] == "new", "%q", got)
 }
@@ -174,6 +182,7 @@ func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
 		if stopped {
 			w.in.Stopped, want = []string{"workers-r1"}, nil
 		}
+
 		w.wantMoves(t, want...)
 	}
 }
@@ -258,14 +267,17 @@ func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
 			} else {
 				n.Observed--
 			}
+
 			if c.stopped {
 				w.in.Stopped = []string{"zone-r1"}
 			}
+
 			w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
 			var got []string
 			for _, m := range w.plan().Moves {
 				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Content().Name))
 			}
+
 			assert.That(t, slices.Equal(got, []string{c.want}), "moves are %q, want %q", got, c.want)
 		})
 	}
@@ -365,6 +377,7 @@ func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 	if r := w.plan(); r.Next.Halt != nil {
 		t.Fatalf("stopped before anything failed: %s", r.Next.Halt.Message)
 	}
+
 	w.assigned("n1")
 	w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
 	assert.That(t, w.plan().Next.Halt != nil, "not stopped")
@@ -395,6 +408,7 @@ func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 				n.Ready, n.WentNotReady = false, at.Add(-c.before)
 			}
 		}
+
 		w.now = epoch.Add(20 * time.Minute)
 		h := w.plan().Next.Halt
 		assert.That(t, h != nil && h.Reason == c.want, "%d of four others %s before: %+v, want %s", c.alsoNotReady, c.before, h, c.want)
@@ -410,9 +424,11 @@ func TestACompleteRolloutMayMissATenthOfItsNodes(t *testing.T) {
 				w.nodes[i].Reported = false
 				continue
 			}
+
 			w.assigned(w.nodes[i].Name)
 			w.proves(w.nodes[i].Name)
 		}
+
 		r := w.plan()
 		assert.Equal(t, r.Succeeded(), want, "with", missing, "missing: complete")
 	}
@@ -494,7 +510,8 @@ func TestAnAbortCanAddARollback(t *testing.T) {
 	w.wantMoves(t, "GoBack n1")
 }
 
-// newcomers are nodes without workload pods that join a fleet in which revision 1 has succeeded.
+// newcomers are nodes without workload pods that join a fleet in which revision
+// 1 has succeeded.
 func newcomers(nodes int) *world {
 	w := fleet(1)
 	w.assigned("n1")
@@ -506,6 +523,7 @@ func newcomers(nodes int) *world {
 	for i := range w.nodes[1:] {
 		w.nodes[i+1].Created, w.nodes[i+1].Idle = w.now, true
 	}
+
 	return w
 }
 
@@ -526,10 +544,12 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 		w.act()
 		w.now = w.now.Add(time.Minute)
 	}
+
 	w.add(10, 1)
 	for i := range w.nodes[2:] {
 		w.nodes[i+2].Created, w.nodes[i+2].Idle = w.now, true
 	}
+
 	r := w.plan()
 	assert.Must(t, len(r.Moves) == 0 && r.Next.Conditions[len(r.Next.Conditions)-1].Status == "True", "%+v, %+v", r.Moves, r.Next.Conditions)
 	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
@@ -545,7 +565,8 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 	}
 }
 
-// takenBack has a node refuse revision 1, which is taken back, and its agent fall silent after that.
+// takenBack has a node refuse revision 1, which is taken back, and its agent
+// fall silent after that.
 func (w *world) takenBack(name string) {
 	w.assigned(name)
 	n := w.node(name)
@@ -629,6 +650,7 @@ func TestANodeGoesBackToWhatItRuns(t *testing.T) {
 		if len(moves) == 1 && moves[0].Source.By().Previous != nil {
 			got = moves[0].Source.By().Previous.ConfigMapRef.Name
 		}
+
 		assert.That(t, len(moves) == 1 && got == c.want,
 			"%s: moves are %+v, want an assignment with previous source %q", name, moves, c.want)
 	}

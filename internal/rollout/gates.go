@@ -31,10 +31,12 @@ func ComparisonOf(text string) (Comparison, error) {
 	if parts == nil {
 		return Comparison{}, fmt.Errorf("%q must be one of <, <=, >, >=, == and !=, and a number, such as \"< 0.01\"", text)
 	}
+
 	number, err := strconv.ParseFloat(parts[2], 64)
 	if err != nil || math.IsInf(number, 0) {
 		return Comparison{}, fmt.Errorf("%q has a number that is too large", text)
 	}
+
 	return Comparison{Operator: parts[1], Number: number}, nil
 }
 
@@ -52,6 +54,7 @@ func (c Comparison) Holds(value float64) bool {
 	case "==":
 		return value == c.Number
 	}
+
 	return value != c.Number
 }
 
@@ -63,6 +66,7 @@ func (c Comparison) example() float64 {
 	case ">", "!=":
 		return math.Nextafter(c.Number, math.Inf(1))
 	}
+
 	return c.Number
 }
 
@@ -83,32 +87,39 @@ type Measurement struct {
 const (
 	// GateTimeout limits how long an evaluation may take.
 	GateTimeout = 10 * time.Second
-	// gateGrace is how long the result of an evaluation holds beyond the gate's interval, so that the next evaluation can end.
+	// gateGrace is how long the result of an evaluation holds beyond the gate's
+	// interval, so that the next evaluation can end.
 	gateGrace = GateTimeout + 5*time.Second
-	// gateRetry is the longest time from an evaluation without a result to the next one.
+	// gateRetry is the longest time from an evaluation without a result to the
+	// next one.
 	gateRetry = time.Minute
-	// maxQueryShown and maxGateError limit a query and an error in messages, in characters.
+	// maxQueryShown and maxGateError limit a query and an error in messages, in
+	// characters.
 	maxQueryShown = 500
 	maxGateError  = 300
 )
 
-// gated reports whether gates matter now. They do in a preflight too: nodes can be in flight if it was turned on later.
+// gated reports whether gates matter now. They do in a preflight too: nodes can
+// be in flight if it was turned on later.
 func (d *planner) gated() bool {
 	return len(d.in.Spec.Strategy.Gates) > 0 && d.in.Target.Number != 0 && (d.asking || !d.stopped()) && d.Next.Halt == nil && !d.succeeded &&
 		d.Counts.Members > 0
 }
 
-// stepReached reports whether gates decide now: the current step is done or approved; after the last step, whether all nodes
-// are updated. An approval does not replace gates: it may have been given in advance.
+// stepReached reports whether gates decide now: the current step is done or
+// approved; after the last step, whether all nodes are updated. An approval
+// does not replace gates: it may have been given in advance.
 func (d *planner) stepReached() bool {
 	if s := d.step(); s != nil {
 		return d.stepDone(s)
 	}
+
 	return d.allUpdated()
 }
 
-// checkGates adds new measurements to what is known about the gates, and stops the revision if a gate has failed often
-// enough. A measurement is added once, whoever leads: a later plan knows its time from the status.
+// checkGates adds new measurements to what is known about the gates, and stops
+// the revision if a gate has failed often enough. A measurement is added once,
+// whoever leads: a later plan knows its time from the status.
 func (d *planner) checkGates() {
 	d.Next.Gates = d.currentGates()
 	if !d.gated() {
@@ -117,6 +128,7 @@ func (d *planner) checkGates() {
 	if !d.stepReached() {
 		d.GatesSince = time.Time{} // a node of the step is no longer healthy: gates are evaluated again
 	}
+
 	for i := range d.in.Spec.Strategy.Gates {
 		g, is := &d.in.Spec.Strategy.Gates[i], &d.Next.Gates[i]
 		for k := range d.in.Measurements {
@@ -124,17 +136,20 @@ func (d *planner) checkGates() {
 				d.addMeasurement(g, is, m)
 			}
 		}
+
 		if is.Failures >= g.Failures && d.Next.Halt == nil {
 			times := "once"
 			if is.Failures > 1 {
 				times = fmt.Sprintf("%d times in a row", is.Failures)
 			}
+
 			d.halt(v1alpha1.HaltGateFailed, fmt.Sprintf("gate %s failed %s: %s", g.Name, times, is.Message), d.rollsBack())
 		}
 	}
 }
 
-// currentGates returns what is remembered about the gates that there are, in their order.
+// currentGates returns what is remembered about the gates that there are, in
+// their order.
 func (d *planner) currentGates() []v1alpha1.GateStatus {
 	var out []v1alpha1.GateStatus
 	for _, g := range d.in.Spec.Strategy.Gates {
@@ -142,13 +157,16 @@ func (d *planner) currentGates() []v1alpha1.GateStatus {
 		if i := slices.IndexFunc(d.Next.Gates, func(known v1alpha1.GateStatus) bool { return known.Name == g.Name }); i >= 0 {
 			is = d.Next.Gates[i]
 		}
+
 		out = append(out, is)
 	}
+
 	return out
 }
 
-// applies reports whether a measurement is new, and about this attempt. A gate that is evaluated after steps ignores a
-// measurement from before the step was done.
+// applies reports whether a measurement is new, and about this attempt. A gate
+// that is evaluated after steps ignores a measurement from before the step was
+// done.
 func (d *planner) applies(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus, m *Measurement) bool {
 	switch {
 	case m.Gate != g.Name, m.Server != g.Prometheus.Server, m.Query != g.Prometheus.Query:
@@ -156,6 +174,7 @@ func (d *planner) applies(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus, m *M
 	case !m.Time.After(TimeOf(is.Time)), !m.Time.After(TimeOf(d.Next.AttemptTime)):
 		return false
 	}
+
 	return g.Every == v1alpha1.GateAlways || !d.GatesSince.IsZero() && !m.Time.Before(d.GatesSince)
 }
 
@@ -177,6 +196,7 @@ func (d *planner) addMeasurement(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatu
 			is.State = v1alpha1.GatePassing
 		}
 	}
+
 	switch {
 	case is.State == v1alpha1.GateFailing:
 		is.Failures++
@@ -199,7 +219,8 @@ func (d *planner) passes(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) bool 
 	return is.State == v1alpha1.GatePassing && d.in.Now.Before(TimeOf(is.Time).Add(g.Interval.Duration+gateGrace))
 }
 
-// gatesPass reports whether all gates have passed since the current step was done.
+// gatesPass reports whether all gates have passed since the current step was
+// done.
 func (d *planner) gatesPass() bool {
 	for i := range d.in.Spec.Strategy.Gates {
 		is := &d.Next.Gates[i]
@@ -207,6 +228,7 @@ func (d *planner) gatesPass() bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -215,11 +237,13 @@ func (d *planner) askGates() {
 	if !d.gated() || d.complete {
 		return
 	}
+
 	reached := !d.asking && d.stepReached()
 	d.gates.onlyGates = reached
 	if reached && d.GatesSince.IsZero() {
 		d.GatesSince = nextSecond(d.in.Now)
 	}
+
 	for i := range d.in.Spec.Strategy.Gates {
 		g, is := &d.in.Spec.Strategy.Gates[i], &d.Next.Gates[i]
 		if g.Every != v1alpha1.GateAlways && !reached {
@@ -228,6 +252,7 @@ func (d *planner) askGates() {
 		if !d.before(d.nextEvaluation(g, is)) {
 			d.Measure = append(d.Measure, g.Name)
 		}
+
 		if !d.passes(g, is) || reached && TimeOf(is.Time).Before(d.GatesSince) {
 			d.gates.reasons = append(d.gates.reasons, d.gateMessage(g, is))
 			d.gates.held = d.gates.held || g.Every == v1alpha1.GateAlways && !d.passes(g, is)
@@ -248,6 +273,7 @@ func (d *planner) nextEvaluation(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatu
 	case is.State == v1alpha1.GateError, is.State == v1alpha1.GateEmpty:
 		return TimeOf(is.Time).Add(min(g.Interval.Duration, gateRetry))
 	}
+
 	return TimeOf(is.Time).Add(g.Interval.Duration)
 }
 
@@ -259,10 +285,12 @@ func (d *planner) gateMessage(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus) 
 	case v1alpha1.GateEmpty, v1alpha1.GateError:
 		return fmt.Sprintf("gate %s %s: %s", g.Name, gateTrouble[is.State], is.Message)
 	}
+
 	return fmt.Sprintf("gate %s is being evaluated", g.Name)
 }
 
-// gatesWaited describes the gates that the rollout waits for, and what a person can do.
+// gatesWaited describes the gates that the rollout waits for, and what a person
+// can do.
 func (d *planner) gatesWaited() string {
 	out := strings.Join(d.gates.reasons, "; ")
 	if !d.gates.troubled {
@@ -271,6 +299,7 @@ func (d *planner) gatesWaited() string {
 	if slices.ContainsFunc(d.Next.Gates, func(g v1alpha1.GateStatus) bool { return g.State == v1alpha1.GateError }) {
 		return out + "; repair the Prometheus server, or correct or remove the gate in spec.strategy.gates"
 	}
+
 	return out + "; correct what the gate measures, or correct or remove the gate in spec.strategy.gates"
 }
 

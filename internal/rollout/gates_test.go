@@ -18,14 +18,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// gate returns a gate that is evaluated after steps, and that one failure stops.
+// gate returns a gate that is evaluated after steps, and that one failure
+// stops.
 func gate(name, passes string, interval time.Duration) v1alpha1.RolloutGate {
 	return v1alpha1.RolloutGate{
 		Name: name, Prometheus: v1alpha1.PrometheusGate{Server: "main", Query: name, Passes: passes}, Interval: &metav1.Duration{Duration: interval}, Failures: 1,
 	}
 }
 
-// setGate adds or changes a gate: always, failures=N, interval=D, no-data-fails, passes=COMPARISON, query=Q, none.
+// setGate adds or changes a gate: always, failures=N, interval=D,
+// no-data-fails, passes=COMPARISON, query=Q, none.
 func (w *world) setGate(name, value string) error {
 	p := &w.in
 	p.Spec.Strategy.Gates = slices.Clone(p.Spec.Strategy.Gates)
@@ -34,6 +36,7 @@ func (w *world) setGate(name, value string) error {
 		i = len(p.Spec.Strategy.Gates)
 		p.Spec.Strategy.Gates = append(p.Spec.Strategy.Gates, gate(name, "< 0.01", time.Minute))
 	}
+
 	g := &p.Spec.Strategy.Gates[i]
 	for setting := range strings.SplitSeq(value, ",") {
 		var err error
@@ -57,10 +60,12 @@ func (w *world) setGate(name, value string) error {
 		default:
 			err = errors.New("unknown")
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -71,13 +76,15 @@ func (w *world) randomGates(t *rapid.T) {
 		if rapid.Bool().Draw(t, "always") {
 			g.Every = v1alpha1.GateAlways
 		}
+
 		g.Failures = rapid.Int32Range(1, 3).Draw(t, "failures")
 		w.in.Spec.Strategy.Gates = append(w.in.Spec.Strategy.Gates, g)
 		w.metrics[name] = Measurement{}
 	}
 }
 
-// setMetric decides what the query of a gate returns from now on: a number, nothing, an error, or no answer at all.
+// setMetric decides what the query of a gate returns from now on: a number,
+// nothing, an error, or no answer at all.
 func (w *world) setMetric(name, value string) error {
 	switch value {
 	case "nothing":
@@ -91,6 +98,7 @@ func (w *world) setMetric(name, value string) error {
 		w.metrics[name] = Measurement{Value: v}
 		return err
 	}
+
 	return nil
 }
 
@@ -108,10 +116,12 @@ func (w *world) noteAnswer(m Measurement) {
 	for _, n := range spent.members {
 		members += n
 	}
+
 	w.answered = append(w.answered, answer{m, attempt{numberOf(&w.in.Status), w.in.Status.Attempt}, w.updatedNodes(), members, len(spent.inFlight) > 0})
 }
 
-// updatedNodes counts nodes that have proven the target, in another way than the planner does.
+// updatedNodes counts nodes that have proven the target, in another way than
+// the planner does.
 func (w *world) updatedNodes() (n int) {
 	p := &w.in
 	for i := range w.nodes {
@@ -121,10 +131,12 @@ func (w *world) updatedNodes() (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
-// failed reports whether an answer is a failed evaluation of a gate, and whether it is neither failed nor passed.
+// failed reports whether an answer is a failed evaluation of a gate, and
+// whether it is neither failed nor passed.
 func (a *answer) failed(g *v1alpha1.RolloutGate) (failed, none bool) {
 	switch {
 	case a.Error != "", a.NoData:
@@ -132,8 +144,10 @@ func (a *answer) failed(g *v1alpha1.RolloutGate) (failed, none bool) {
 	case math.IsNaN(a.Value):
 		return true, false
 	}
+
 	operator, limit, _ := strings.Cut(g.Prometheus.Passes, " ")
 	number, _ := strconv.ParseFloat(limit, 64)
+
 	return operator == "<" && a.Value >= number || operator == ">=" && a.Value < number, false
 }
 
@@ -151,6 +165,7 @@ func (w *world) ledgerOf(g *v1alpha1.RolloutGate, of attempt) (l ledger) {
 		if a.Gate != g.Name || a.of != of || a.Query != g.Prometheus.Query {
 			continue
 		}
+
 		l.last = a
 		switch failed, none := a.failed(g); {
 		case failed:
@@ -158,12 +173,15 @@ func (w *world) ledgerOf(g *v1alpha1.RolloutGate, of attempt) (l ledger) {
 		case !none:
 			l.row = 0
 		}
+
 		l.ever = l.ever || l.row >= g.Failures
 	}
+
 	return l
 }
 
-// judgeGates holds a plan against the gates: which answers it got is in the referee's own book.
+// judgeGates holds a plan against the gates: which answers it got is in the
+// referee's own book.
 func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r Result) {
 	p := &w.in
 	of := attempt{p.Target.Number, r.Next.Attempt}
@@ -183,6 +201,7 @@ func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r R
 			failed, none := l.last.failed(g)
 			passes = !failed && !none && w.now.Before(l.last.Time.Add(g.Interval.Duration+15*time.Second))
 		}
+
 		moved := slices.ContainsFunc(r.Moves, func(m Move) bool { // nodes that are being drained are in flight
 			n := &w.nodes[m.Node]
 			return m.Kind == Assign && n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 && n.Drain.Rollout != p.DrainID
@@ -191,6 +210,7 @@ func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r R
 		if !same || r.Next.Step <= was.Step && (hasSucceeded(&was) || !r.Succeeded()) || int(was.Step) >= len(p.Spec.Strategy.Steps) && hasSucceeded(&was) {
 			continue
 		}
+
 		assert.Must(t, passes, "step %d ended and gate %s does not pass: %+v", was.Step, g.Name, l.last)
 		if a := p.Spec.Approval; int(was.Step) < len(p.Spec.Strategy.Steps) && (a == nil || a.Revision != of.revision || a.Step < was.Step) {
 			s := &p.Spec.Strategy.Steps[was.Step]
@@ -202,6 +222,7 @@ func (w *world) judgeGates(t *rapid.T, was v1alpha1.NodeConfigRolloutStatus, r R
 			}
 		}
 	}
+
 	if stopped && !could {
 		t.Fatalf("a gate stopped the revision, but none failed often enough: %s; %+v", h.Message, w.answers)
 	}

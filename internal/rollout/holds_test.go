@@ -22,7 +22,8 @@ func (w *world) holdByGate() {
 	w.in.Status.Gates = []v1alpha1.GateStatus{{Name: "errors", State: v1alpha1.GateFailing, Value: "2", Time: apiTime(epoch), Failures: 1}}
 }
 
-// drains has a node be drained for revision 1 since the beginning, and its pods be gone.
+// drains has a node be drained for revision 1 since the beginning, and its pods
+// be gone.
 func (w *world) drains(name string, attempt int64) {
 	n := w.node(name)
 	n.Drain, n.DrainReport = Drain{Rollout: w.in.DrainID, Revision: 1, Attempt: attempt, Since: epoch}, &DrainReport{Time: epoch}
@@ -50,7 +51,8 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 	}
 }
 
-// The node got the content as revision 1, which became the target again as revision 2.
+// The node got the content as revision 1, which became the target again as
+// revision 2.
 func TestADrainThatIsGivenUpEndsForContentOfAnEarlierRevision(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
@@ -84,6 +86,7 @@ func TestAGateStopsTheRevisionDuringItsPreflight(t *testing.T) {
 	if r := w.plan(); len(r.Ask) == 0 || !slices.Equal(r.Measure, []string{"errors"}) {
 		t.Fatalf("asked are nodes %v, and gates %q are evaluated", r.Ask, r.Measure)
 	}
+
 	w.in.Measurements = []Measurement{{Gate: "errors", Server: "main", Query: "errors", Time: w.now, Value: 2}}
 	w.now = w.now.Add(time.Second)
 	if h := w.plan().Next.Halt; h == nil || h.Reason != v1alpha1.HaltGateFailed || h.Message != "gate errors failed 2 times in a row: value 2, must be < 1; query: errors" {
@@ -110,14 +113,16 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 			if held {
 				w.holdByGate()
 			}
+
 			r := w.plan()
 			assert.That(t, (len(r.Taints) > 0) != held, "taints are %+v", r.Taints)
 		})
 	}
 }
 
-// n1 was assigned the content as revision 1, before that became the target again as revision 2, and never accepted it. It must not use up
-// the budget for ever.
+// n1 was assigned the content as revision 1, before that became the target
+// again as revision 2, and never accepted it. It must not use up the budget for
+// ever.
 func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 	for name, c := range map[string]struct {
 		drain  v1alpha1.DrainMode
@@ -143,12 +148,14 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 					taints++
 				}
 			}
+
 			assert.That(t, taints == c.taints, "%d nodes are drained, want %d", taints, c.taints)
 		})
 	}
 }
 
-// The step was approved in advance, so that its gate is evaluated, and there is room for more nodes.
+// The step was approved in advance, so that its gate is evaluated, and there is
+// room for more nodes.
 func TestOnlyGatesThatAlwaysHoldKeepNodesFromBeingAssigned(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  func(g *v1alpha1.RolloutGate, is *v1alpha1.GateStatus)
@@ -193,20 +200,24 @@ func TestWhichMeasurementsCount(t *testing.T) {
 		if c.always {
 			g.Every = v1alpha1.GateAlways
 		}
+
 		is := v1alpha1.GateStatus{Name: "errors", Time: apiTime(epoch.Add(10 * time.Second))}
 		d := newPlanner(Input{Status: v1alpha1.NodeConfigRolloutStatus{AttemptTime: apiTime(epoch)}}, nil)
 		if c.since > 0 {
 			d.GatesSince = epoch.Add(c.since)
 		}
+
 		m := Measurement{Gate: "errors", Server: "main", Query: "errors", Time: epoch.Add(c.at)}
 		if c.change != nil {
 			c.change(&m)
 		}
+
 		assert.Equal(t, d.applies(&g, &is, &m), c.want, name)
 	}
 }
 
-// Nodes that joined with another rollout, or do not use their NodeConfig any more, take no place of those that join with this one.
+// Nodes that joined with another rollout, or do not use their NodeConfig any
+// more, take no place of those that join with this one.
 func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(n *Node)
@@ -224,6 +235,7 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 		for i := range w.nodes {
 			w.nodes[i].Idle = false
 		}
+
 		w.assigned("n2")
 		n := w.node("n2")
 		w.succeed()
@@ -236,6 +248,7 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 				joins++
 			}
 		}
+
 		assert.That(t, joins == c.want, "%s: %d nodes join, want %d", name, joins, c.want)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// Lists of names in messages and results are cut at their limit, and a complete one does not look cut.
+// Lists of names in messages and results are cut at their limit, and a complete
+// one does not look cut.
 func TestListsAreCutAtTheirLimit(t *testing.T) {
 	fail := func(w *world, n int) {
 		for i := range n {
@@ -30,6 +31,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 			for i := range n {
 				names = append(names, fmt.Sprint(i))
 			}
+
 			return joinNames(names), "0, 1, 2, 3, 4, ..."
 		}},
 		"failed nodes of a stop": {3, func(n int) (string, string) {
@@ -37,6 +39,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 			w.in.Spec.FailurePolicy.MaxFailures = number(0)
 			fail(w, n)
 			_, examples, _ := strings.Cut(w.plan().Next.Halt.Message, "): ")
+
 			return examples, "n1 CrashLooped, n2 CrashLooped, n3 CrashLooped, ..."
 		}},
 		"blocked nodes": {3, func(n int) (string, string) {
@@ -45,8 +48,10 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 				w.assigned(w.nodes[i].Name)
 				w.judge("False", v1alpha1.ReasonWouldEvictPods, w.nodes[i].Name)
 			}
+
 			_, names, _ := strings.Cut(w.plan().Next.Message, "blocked by pods: ")
 			names, _, _ = strings.Cut(names, ":")
+
 			return names, "n1 WouldEvictPods, n2 WouldEvictPods, n3 WouldEvictPods, ..."
 		}},
 		"nodes that failed after they joined": {3, func(n int) (string, string) {
@@ -57,8 +62,10 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 				n := &w.nodes[i+1]
 				n.Observed, n.OK, n.Reason = n.Generation, "False", v1alpha1.ReasonCrashLooped
 			}
+
 			_, names, _ := strings.Cut(w.plan().Next.Message, "(limit 1): ")
 			names, _, _ = strings.Cut(names, ";")
+
 			return names, "n2 CrashLooped, n3 CrashLooped, n4 CrashLooped, ..."
 		}},
 		"failed nodes of a result": {v1alpha1.MaxFailedNodes, func(n int) (string, string) {
@@ -74,7 +81,9 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 				w.drains(w.nodes[i].Name, 1)
 				w.nodes[i].DrainReport = nil
 			}
+
 			w.in.Spec.Strategy.MaxUnavailable = number(0) // no other drain begins
+
 			return fmt.Sprint(len(w.plan().Next.DrainingNodes)), "10"
 		}},
 		"nodes whose drain begins": {v1alpha1.MaxFailedNodes, func(n int) (string, string) {

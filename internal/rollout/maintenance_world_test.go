@@ -11,14 +11,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// pauseRecord is the maintenance of a node since it was assigned something: the test keeps it.
+// pauseRecord is the maintenance of a node since it was assigned something: the
+// test keeps it.
 type pauseRecord struct {
 	of           attempt
 	since, ended time.Time // since is zero without maintenance that counts
 	total        time.Duration
 }
 
-// watchMaintenance sees on which nodes others work, in another way than the planner does.
+// watchMaintenance sees on which nodes others work, in another way than the
+// planner does.
 func (w *world) watchMaintenance() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
@@ -27,12 +29,14 @@ func (w *world) watchMaintenance() {
 		if is.of != of {
 			is = pauseRecord{of: of}
 		}
+
 		switch {
 		case n.Maintenance == "" && !is.since.IsZero():
 			is.total, is.ended, is.since = is.total+w.now.Sub(is.since), w.now, time.Time{}
 		case n.Maintenance != "" && is.since.IsZero() && (n.Ready || n.MaintenanceSince.Before(n.WentNotReady)):
 			is.since = later(n.MaintenanceSince, n.Source.By().AssignedAt.Time)
 		}
+
 		w.pauses[n.Name] = is
 	}
 }
@@ -41,11 +45,12 @@ func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
+
 	return a
 }
 
-// refereeMaintenance holds the states of nodes under maintenance, and the steps that are done, against the rules. It runs before the
-// moves are written.
+// refereeMaintenance holds the states of nodes under maintenance, and the steps
+// that are done, against the rules. It runs before the moves are written.
 func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 	p := &w.in
 	members, good, failed := 0, 0, 0
@@ -54,6 +59,7 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
 			continue
 		}
+
 		members++
 		has := isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
 		fresh := has && n.Source.By().Revision == p.Target.Number && !n.Created.After(n.Source.By().AssignedAt.Time)
@@ -81,10 +87,12 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 			failed++ // by a timeout
 		}
 	}
+
 	was, now := &w.in.Status, &r.Next
 	if a := p.Spec.Approval; numberOf(was) != p.Target.Number || hasSucceeded(was) || a != nil && a.Revision == p.Target.Number && a.Step >= was.Step {
 		return
 	}
+
 	least := good // the most that the steps that are done now demand
 	for i := was.Step; i < min(now.Step, int32(len(p.Spec.Strategy.Steps))); i++ {
 		least = max(least, int(RoundUp(p.Spec.Strategy.Steps[i].Nodes, int32(members))))

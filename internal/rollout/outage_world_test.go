@@ -15,10 +15,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// seenSince are the outages of a leader that has seen the fleet since a time, without a gap.
+// seenSince are the outages of a leader that has seen the fleet since a time,
+// without a gap.
 func seenSince(t time.Time) Outages { return Outages{{t, t}} }
 
-// hasty is a world of healthy nodes that have hardly more time than their trial.
+// hasty is a world of healthy nodes that have hardly more time than their
+// trial.
 func hasty(nodes int) *world {
 	w := newWorld()
 	w.add(nodes, 1)
@@ -43,6 +45,7 @@ func TestAnOutageInTheMiddleOfATrialFailsNoNode(t *testing.T) {
 						out = true
 						w.outage(length, func(*Node) time.Duration { return late })
 					}
+
 					assert.Must(t, w.now.Before(epoch.Add(time.Hour)), "it does not complete: %s", w.last.Next.Message)
 				}
 			}
@@ -50,8 +53,8 @@ func TestAnOutageInTheMiddleOfATrialFailsNoNode(t *testing.T) {
 	}
 }
 
-// TestRandomOutagesFailNoNode holds if agents come back in the time that they may take, and no trial has more outages than that they may
-// come back from.
+// TestRandomOutagesFailNoNode holds if agents come back in the time that they
+// may take, and no trial has more outages than that they may come back from.
 func TestRandomOutagesFailNoNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := hasty(rapid.IntRange(1, 12).Draw(t, "nodes"))
@@ -87,6 +90,7 @@ func TestAHungNodeStillFailsAfterAnOutage(t *testing.T) {
 		w.plan()
 		w.now = w.now.Add(5 * time.Second)
 	}
+
 	w.outage(time.Minute, func(*Node) time.Duration { return 0 })
 	most := w.now.Add(w.in.Controller.AgentTimeout.Duration + seconds(w.in.Spec.NodeTimeoutSeconds) + trialLength)
 	assert.That(t, w.stateAfter(most.Sub(w.now)-time.Second) == Trial, "it failed too early")
@@ -105,7 +109,8 @@ func TestASoakDoesNotCountTheTimeOfOutages(t *testing.T) {
 	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
 }
 
-// often is a world whose API server goes away for six seconds, every so often. Agents are back at once.
+// often is a world whose API server goes away for six seconds, every so often.
+// Agents are back at once.
 func (w *world) often(every time.Duration) {
 	w.outage(6*time.Second, func(*Node) time.Duration { return 0 })
 	w.now = w.now.Add(every - 6*time.Second)
@@ -131,15 +136,18 @@ func TestAnAPIServerThatOftenFailsEndsNoDeadlineForEver(t *testing.T) {
 				if c.down {
 					w.setNotReady(w.node("n1"), true)
 				}
+
 				is := w.plan().States[0]
 				for is != c.want && w.now.Before(epoch.Add(2*c.most)) {
 					w.often(30 * time.Second)
 					if last := len(w.in.Outages) - 1; forgets {
 						w.in.Outages = w.in.Outages[last:]
 					}
+
 					w.act()
 					is = w.plan().States[0]
 				}
+
 				assert.That(t, is == c.want && w.now.Before(epoch.Add(2*c.most)), "after %s it is %s", w.now.Sub(epoch), is)
 			})
 		}
@@ -154,6 +162,7 @@ func TestAStuckRolloutIsReportedAlthoughTheAPIServerFailsOnceAnHour(t *testing.T
 		w.plan()
 		w.often(50 * time.Minute)
 	}
+
 	assert.Equal(t, w.plan().Next.Phase, v1alpha1.RolloutStuck, "the phase")
 }
 
@@ -167,6 +176,7 @@ func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing
 			w.act()
 		}
 	}
+
 	w.agents["n1"].silent, w.agents["n2"].silent = true, true
 	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
 	began := w.now
@@ -174,6 +184,7 @@ func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing
 		w.often(30 * time.Second)
 		w.act()
 	}
+
 	assert.That(t, w.now.Before(began.Add(20*time.Minute)), "it took %s: %s", w.now.Sub(began), w.last.Next.Message)
 }
 
@@ -191,6 +202,7 @@ func TestOutagesEndAtTheirTime(t *testing.T) {
 		for i := 0; i < len(seconds); i += 2 {
 			all = append(all, Outage{epoch.Add(time.Duration(seconds[i]) * time.Second), epoch.Add(time.Duration(seconds[i+1]) * time.Second)})
 		}
+
 		return all
 	}
 	for name, c := range map[string]struct {
@@ -213,10 +225,12 @@ func TestOutagesEndAtTheirTime(t *testing.T) {
 		assert.Equal(t, c.outages.End(start, length, time.Minute).Sub(epoch), time.Duration(c.want)*time.Second, name+": the end")
 		assert.Equal(t, c.outages.Deadline(start, length, time.Minute).Sub(epoch), time.Duration(c.deadline)*time.Second, name+": the deadline")
 	}
+
 	merged := Outages(nil)
 	for _, o := range at(0, 10, 20, 30, 15, 40, 40, 40, 50, 60) {
 		merged = merged.Add(o)
 	}
+
 	assert.That(t, slices.Equal(merged, at(0, 10, 15, 40, 50, 60)), "merged they are %v", merged)
 }
 

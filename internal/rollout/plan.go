@@ -11,8 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Plan decides what one rollout does next. It is called after every change and after Result.RequeueAfter. It converges: when
-// its moves were made and nothing else changes, it decides to do nothing.
+// Plan decides what one rollout does next. It is called after every change and
+// after Result.RequeueAfter. It converges: when its moves were made and nothing
+// else changes, it decides to do nothing.
 func Plan(in Input, nodes []Node) Result {
 	d := newPlanner(in, nodes)
 	d.startRevision()      // a new target starts with empty progress
@@ -36,10 +37,12 @@ func Plan(in Input, nodes []Node) Result {
 	d.startProbes()        // start and stop a pod on nodes that run the target
 	d.startup()            // what new nodes with the startup taint can expect
 	d.checkDeadline()      // is the rollout stuck?
+
 	return d.result()
 }
 
-// planner is the state of one call of Plan. Each group of fields names the step that writes it; later steps read it.
+// planner is the state of one call of Plan. Each group of fields names the step
+// that writes it; later steps read it.
 type planner struct {
 	in         Input   // newPlanner; checkWindows sets Trial
 	nodes      []Node  // newPlanner
@@ -136,6 +139,7 @@ func newPlanner(in Input, nodes []Node) *planner {
 	d.Next.Step = max(0, d.Next.Step)
 	d.States, d.moved, d.Observations = make([]State, len(nodes)), make([]bool, len(nodes)), map[int]Observation{}
 	d.domains, d.back.goingTo = map[string]*domain{}, counter{}
+
 	return d
 }
 
@@ -163,7 +167,8 @@ func (d *planner) requeueAt(t time.Time) {
 	}
 }
 
-// before reports whether a time is in the future, and requests another plan then.
+// before reports whether a time is in the future, and requests another plan
+// then.
 func (d *planner) before(t time.Time) bool {
 	d.requeueAt(t)
 	return d.in.Now.Before(t)
@@ -176,6 +181,7 @@ func (d *planner) startRevision() {
 		d.GatesSince = d.in.GatesSince
 		return
 	}
+
 	d.recordSuperseded()
 	now := apiTime(d.in.Now)
 	next.Attempt, next.AttemptTime, next.StartTime, next.Step, next.StepTime, next.ProgressTime = 1, now, now, 0, now, now
@@ -188,6 +194,7 @@ func (d *planner) startAttempt() {
 	if r == nil || r.Revision != d.in.Target.Number || r.Attempt <= d.Next.Attempt {
 		return
 	}
+
 	now := apiTime(d.in.Now)
 	d.Next.Attempt, d.Next.AttemptTime, d.Next.ProgressTime, d.Next.Preflight = r.Attempt, now, now, nil
 	d.Next.Gates, d.GatesSince = nil, time.Time{}
@@ -210,10 +217,12 @@ func (d *planner) step() *v1alpha1.RolloutStep {
 	if d.Next.Step >= d.lastStep() {
 		return nil
 	}
+
 	return &d.in.Spec.Strategy.Steps[d.Next.Step]
 }
 
-// advance moves to the current step, and checks whether the rollout is complete.
+// advance moves to the current step, and checks whether the rollout is
+// complete.
 func (d *planner) advance() {
 	if d.in.Target.Number == 0 || d.stopped() {
 		return
@@ -221,11 +230,13 @@ func (d *planner) advance() {
 	if d.succeeded || d.Next.Step > d.lastStep() {
 		d.Next.Step = d.lastStep() // editing the steps of a completed rollout does not reopen it
 	}
+
 	passed := false // the gates, just now
 	for s := d.step(); s != nil && d.stepDone(s); s = d.step() {
 		if passed = d.gatesPass(); !passed {
 			break
 		}
+
 		d.Next.Step++
 		d.Next.StepTime, d.Next.ProgressTime = apiTime(d.in.Now), apiTime(d.in.Now)
 		d.GatesSince = time.Time{}
@@ -233,6 +244,7 @@ func (d *planner) advance() {
 			d.Next.Gates[i].Step = d.Next.Step
 		}
 	}
+
 	d.complete = d.step() == nil && d.allUpdated() && (d.succeeded || passed || d.gatesPass())
 	if d.complete && !d.succeeded {
 		d.succeeded = true
@@ -264,6 +276,7 @@ func (d *planner) stepDone(s *v1alpha1.RolloutStep) bool {
 	case c.Updated >= RoundUp(s.Nodes, c.Members):
 		return c.Updated > 0
 	}
+
 	return c.Updated > 0 && c.left() == 0 && d.fewMissing()
 }
 
@@ -271,25 +284,30 @@ func (d *planner) pauseEnds(s *v1alpha1.RolloutStep) time.Time {
 	return TimeOf(d.Next.StepTime).Add(s.Pause.Duration.Duration)
 }
 
-// fewMissing reports whether so few nodes are missing that the rollout can continue or complete without them: in any fleet,
-// some nodes are down or have a silent agent. Many missing nodes are an outage or a mistake.
+// fewMissing reports whether so few nodes are missing that the rollout can
+// continue or complete without them: in any fleet, some nodes are down or have
+// a silent agent. Many missing nodes are an outage or a mistake.
 func (d *planner) fewMissing() bool {
 	return d.missing <= max(1, d.Counts.Members/10)
 }
 
-// allowed is how many nodes may have the target at this step, not counting nodes that failed or refuse it.
+// allowed is how many nodes may have the target at this step, not counting
+// nodes that failed or refuse it.
 func (d *planner) allowed() int32 {
 	if d.step() == nil {
 		return int32(len(d.nodes))
 	}
+
 	most := int32(0)
 	for _, s := range d.in.Spec.Strategy.Steps[:d.Next.Step+1] {
 		most = max(most, RoundUp(s.Nodes, d.Counts.Members))
 	}
+
 	return most
 }
 
-// waits reports whether a rollout in this phase makes no progress by itself: it is complete, or waits for a person or a time.
+// waits reports whether a rollout in this phase makes no progress by itself: it
+// is complete, or waits for a person or a time.
 func waits(p v1alpha1.RolloutPhase) bool {
 	return p != "" && p != v1alpha1.RolloutProgressing && p != v1alpha1.RolloutStuck
 }
@@ -305,10 +323,12 @@ func (d *planner) checkDeadline() {
 		d.Counts.Updated != was.Nodes.Updated && d.in.Target.Number == d.in.Status.Target() {
 		d.Next.ProgressTime = apiTime(d.in.Now)
 	}
+
 	length := seconds(d.in.Spec.ProgressDeadlineSeconds)
 	if waiting || length == 0 {
 		return
 	}
+
 	d.stuck = !d.before(d.deadline(TimeOf(d.Next.ProgressTime), length))
 }
 

@@ -19,8 +19,9 @@ type StaticPods struct {
 	NotReady []string // names
 }
 
-// controlPlanes are the control planes of the cluster in one call of Plan. Whatever the budgets are, none begins while another one may be
-// away: the restart of a second one could cost a quorum.
+// controlPlanes are the control planes of the cluster in one call of Plan.
+// Whatever the budgets are, none begins while another one may be away: the
+// restart of a second one could cost a quorum.
 type controlPlanes struct {
 	looked, lookedAtPods bool
 	busy                 []busyPlane // for which the others wait
@@ -33,7 +34,8 @@ type busyPlane struct {
 	pods      []string // nil: why is not about static pods; else those, without the name of their node
 }
 
-// Unsettled says why no other control plane may begin while this one is like this; empty: another one may.
+// Unsettled says why no other control plane may begin while this one is like
+// this; empty: another one may.
 func (n *Node) Unsettled() string {
 	switch {
 	case !n.Ready:
@@ -49,11 +51,13 @@ func (n *Node) Unsettled() string {
 	case n.runsAnother() && !n.judged() && n.Reason != v1alpha1.ReasonAssignmentEnded:
 		return "which has not adopted its assignment (" + n.Reason + ")"
 	}
+
 	return ""
 }
 
-// unsettled is Unsettled, but a node that rejects an earlier leader's assignment is settled, because it never adopts it. A node that was
-// unsettled a moment ago is not: neither the Node nor its pods may show a restart yet.
+// unsettled is Unsettled, but a node that rejects an earlier leader's
+// assignment is settled, because it never adopts it. A node that was unsettled
+// a moment ago is not: neither the Node nor its pods may show a restart yet.
 func (d *planner) unsettled(n *Node) string {
 	if n.stale() && n.Ready && !n.InTrial && n.Source.By().Term != d.in.Term {
 		return ""
@@ -61,6 +65,7 @@ func (d *planner) unsettled(n *Node) string {
 	if why := n.Unsettled(); why != "" {
 		return why
 	}
+
 	at := n.SettledAt
 	if at.IsZero() && len(d.in.Outages) > 0 {
 		at = d.in.Outages[0].To
@@ -68,34 +73,40 @@ func (d *planner) unsettled(n *Node) string {
 	if !at.IsZero() && d.before(at.Add(showsInBudgets)) {
 		return "which may have been in flight a moment ago"
 	}
+
 	return ""
 }
 
-// eachControlPlane calls visit for the control planes of the cluster. i is the index into the nodes of the plan; -1: it has none.
+// eachControlPlane calls visit for the control planes of the cluster. i is the
+// index into the nodes of the plan; -1: it has none.
 func (d *planner) eachControlPlane(visit func(i int, n *Node)) {
 	for i := range d.nodes {
 		if d.nodes[i].ControlPlane {
 			visit(i, &d.nodes[i])
 		}
 	}
+
 	for i := range d.in.ControlPlanes {
 		visit(-1, &d.in.ControlPlanes[i])
 	}
 }
 
-// mayBeAway reports whether a node is unsettled because it is away, or may be at any moment.
+// mayBeAway reports whether a node is unsettled because it is away, or may be
+// at any moment.
 func (d *planner) mayBeAway(n *Node) bool {
 	adopts := n.runsAnother() && (n.Observed != n.Generation || !n.judged())
 	return (!n.Ready || n.InTrial || adopts) && d.unsettled(n) != ""
 }
 
-// mayBegin reports whether a node may begin with another configuration as far as control planes are concerned. A node that may be away
-// anyway may begin: the number of those does not grow.
+// mayBegin reports whether a node may begin with another configuration as far
+// as control planes are concerned. A node that may be away anyway may begin:
+// the number of those does not grow.
 func (d *planner) mayBegin(i int) bool {
 	n, p := &d.nodes[i], &d.planes
 	if !n.ControlPlane || d.mayBeAway(n) {
 		return true
 	}
+
 	if !p.looked {
 		p.looked = true
 		d.eachControlPlane(func(i int, n *Node) {
@@ -105,11 +116,13 @@ func (d *planner) mayBegin(i int) bool {
 			}
 		})
 	}
+
 	first := d.busyBeside(n)
 	if first == nil && d.in.ReadsPods {
 		d.lookAtStaticPods()
 		first = d.busyBeside(n)
 	}
+
 	switch {
 	case first == nil && len(d.ReadStatic) > 0:
 		p.waits.add("the static pods of control planes are being read")
@@ -117,13 +130,17 @@ func (d *planner) mayBegin(i int) bool {
 	case first == nil, d.in.Spec.Strategy.ParallelControlPlanes != nil:
 		return true
 	}
+
 	p.waits.add("waits for control plane " + first.name + ", " + first.why)
+
 	return false
 }
 
-// busyBeside returns the first other control plane for which a node waits; nil: there is none. It does not wait for static pods that are
-// not Ready on itself either: its restart costs no more of them. Otherwise, after a revision broke several control planes, each would wait
-// for the other ones before it goes back.
+// busyBeside returns the first other control plane for which a node waits; nil:
+// there is none. It does not wait for static pods that are not Ready on itself
+// either: its restart costs no more of them. Otherwise, after a revision broke
+// several control planes, each would wait for the other ones before it goes
+// back.
 func (d *planner) busyBeside(n *Node) *busyPlane {
 	var own []string
 	for _, b := range d.planes.busy {
@@ -131,21 +148,25 @@ func (d *planner) busyBeside(n *Node) *busyPlane {
 			own = append(own, b.pods...)
 		}
 	}
+
 	lacks := func(pod string) bool { return !slices.Contains(own, pod) }
 	for k := range d.planes.busy {
 		if b := &d.planes.busy[k]; b.name != n.Name && (b.pods == nil || slices.ContainsFunc(b.pods, lacks)) {
 			return b
 		}
 	}
+
 	return nil
 }
 
-// lookAtStaticPods adds the control planes whose static pods are not Ready again since an assignment, and asks for those to be read.
+// lookAtStaticPods adds the control planes whose static pods are not Ready
+// again since an assignment, and asks for those to be read.
 func (d *planner) lookAtStaticPods() {
 	p := &d.planes
 	if p.lookedAtPods {
 		return
 	}
+
 	p.lookedAtPods = true
 	d.eachControlPlane(func(_ int, n *Node) {
 		s := n.StaticPods
@@ -153,29 +174,36 @@ func (d *planner) lookAtStaticPods() {
 			if len(d.ReadStatic) < maxInspected {
 				d.ReadStatic = append(d.ReadStatic, n.Name)
 			}
+
 			return
 		}
+
 		b := busyPlane{n.Name, "whose static pods cannot be read: " + s.Error, nil}
 		if missing := n.notReadyAgain(); s.Error == "" {
 			if len(missing) == 0 {
 				return
 			}
+
 			b.why = "which is not Ready again (not Ready: " + printable.First(missing, 3, ", ") + ")"
 			for _, pod := range missing {
 				b.pods = append(b.pods, strings.TrimSuffix(pod, "-"+n.Name))
 			}
 		}
+
 		d.requeueAt(s.Time.Add(budgetsValid))
 		p.busy = append(p.busy, b)
 	})
 }
 
-// notReadyAgain returns the static pods of a node that are not Ready, although they were when it was assigned a source.
+// notReadyAgain returns the static pods of a node that are not Ready, although
+// they were when it was assigned a source.
 func (n *Node) notReadyAgain() []string {
 	if n.Source == nil {
 		return nil
 	}
+
 	before := strings.Split(n.Observation.NotReadyBefore, ",")
+
 	return slices.DeleteFunc(slices.Clone(n.StaticPods.NotReady), func(pod string) bool { return slices.Contains(before, pod) })
 }
 
@@ -185,15 +213,18 @@ func (d *planner) planeBegins(i int) {
 	if !n.ControlPlane {
 		return
 	}
+
 	if other := d.busyBeside(n); other != nil && parallel != nil && !d.mayBeAway(n) {
 		d.event(true, "ControlPlanesParallel", "control plane %s does not wait for %s, %s: spec.strategy.parallelControlPlanes: %s", n.Name,
 			other.name, other.why, parallel.Reason)
 	}
+
 	d.planes.busy = append(d.planes.busy, busyPlane{n.Name, "which begins now", nil})
 }
 
-// recordNotReady records which static pods of a control plane are not Ready before an assignment of the target: nobody waits for them after
-// it. Pods that an earlier assignment may have broken are not recorded.
+// recordNotReady records which static pods of a control plane are not Ready
+// before an assignment of the target: nobody waits for them after it. Pods that
+// an earlier assignment may have broken are not recorded.
 func (d *planner) recordNotReady(i int) {
 	n := &d.nodes[i]
 	before := n.Observation.NotReadyBefore
@@ -203,11 +234,13 @@ func (d *planner) recordNotReady(i int) {
 	if before == "" && n.Observation.NotReadyBefore == "" {
 		return
 	}
+
 	o := d.observationOf(i)
 	if key := (Observation{Rollout: d.in.Name, Revision: d.in.Target.Number, Attempt: d.Next.Attempt}); o.Rollout != key.Rollout ||
 		o.Revision != key.Revision || o.Attempt != key.Attempt {
 		o = key
 	}
+
 	o.NotReadyBefore = before
 	d.observe(i, o)
 }
@@ -217,9 +250,11 @@ func (d *planner) planesNote() string {
 	if d.planes.waits.why != "" {
 		return "; " + d.planes.waits.why
 	}
+
 	parallel := d.in.Spec.Strategy.ParallelControlPlanes
 	if parallel == nil || !slices.ContainsFunc(d.nodes, func(n Node) bool { return n.ControlPlane }) {
 		return ""
 	}
+
 	return "; spec.strategy.parallelControlPlanes: several control planes may be in flight: " + parallel.Reason
 }

@@ -23,6 +23,7 @@ func (w *world) settlePlanes() {
 		if !n.ControlPlane {
 			continue
 		}
+
 		a, was := w.agents[n.Name], w.agents[n.Name].away
 		if a.away = n.Unsettled() != ""; was && !a.away {
 			n.SettledAt = w.now
@@ -38,6 +39,7 @@ func (w *world) readStatic(names []string) {
 			if !slices.Contains(names, n.Name) {
 				continue
 			}
+
 			n.StaticPods = &StaticPods{Time: w.now}
 			if a := w.agents[n.Name]; a != nil {
 				n.StaticPods.NotReady = a.broken
@@ -49,7 +51,8 @@ func (w *world) readStatic(names []string) {
 	}
 }
 
-// away counts the control planes that are away, or may restart at any moment, in another way than the planner does.
+// away counts the control planes that are away, or may restart at any moment,
+// in another way than the planner does.
 func (w *world) away() (count int) {
 	for _, nodes := range [][]Node{w.nodes, w.in.ControlPlanes} {
 		for i := range nodes {
@@ -58,6 +61,7 @@ func (w *world) away() (count int) {
 			}
 		}
 	}
+
 	return count
 }
 
@@ -68,13 +72,16 @@ func isAway(n *Node, term int64) bool {
 	if n.Source == nil || n.OtherSource != "" || !n.Reported || n.Active.Digest() == n.Source.Content().SHA256 {
 		return false
 	}
+
 	gaveUp := n.OK == "False" && slices.Contains([]string{"ValidationFailed", "CrashLooped", "Revoked"}, n.Reason)
 	former := n.Reason == "StaleAssignment" && n.Source.By().Term != term
+
 	return n.Observed != n.Generation || !gaveUp && !former
 }
 
-// TestOneControlPlaneIsAwayOverAllRollouts lets two rollouts and their operators do what they like. No plan begins on a control plane while
-// another one of either rollout is away.
+// TestOneControlPlaneIsAwayOverAllRollouts lets two rollouts and their
+// operators do what they like. No plan begins on a control plane while another
+// one of either rollout is away.
 func TestOneControlPlaneIsAwayOverAllRollouts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := randomWorld(t), randomWorld(t)
@@ -85,6 +92,7 @@ func TestOneControlPlaneIsAwayOverAllRollouts(t *testing.T) {
 				for range rapid.IntRange(0, 2).Draw(t, "happenings") {
 					w.happen(t)
 				}
+
 				w.act()
 				w.in.ControlPlanes = nil
 				other := worlds[1-k]
@@ -94,10 +102,12 @@ func TestOneControlPlaneIsAwayOverAllRollouts(t *testing.T) {
 						w.in.ControlPlanes = append(w.in.ControlPlanes, n)
 					}
 				}
+
 				before := w.away()
 				r := w.plan()
 				assert.Must(t, w.away() <= max(1, before), "rollout %s: %d control planes may be away, %d before: moves %+v", w.in.Name, w.away(), before, r.Moves)
 			}
+
 			step := time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second
 			a.now = a.now.Add(step)
 			b.now = a.now
@@ -152,6 +162,7 @@ func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
 		if tt.in != nil {
 			tt.in(&w.in)
 		}
+
 		w.target("good")
 		r := w.plan()
 		assert.Equal(t, fmt.Sprint(len(r.Moves)), map[bool]string{true: "1", false: "0"}[tt.want == ""], name)
@@ -161,7 +172,8 @@ func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAStaticPodThatWasNotReadyBefore keeps the record of it over retries, leaders and successes.
+// TestNobodyWaitsForAStaticPodThatWasNotReadyBefore keeps the record of it over
+// retries, leaders and successes.
 func TestNobodyWaitsForAStaticPodThatWasNotReadyBefore(t *testing.T) {
 	w := newWorld()
 	w.add(2, 1)
@@ -169,6 +181,7 @@ func TestNobodyWaitsForAStaticPodThatWasNotReadyBefore(t *testing.T) {
 		w.nodes[i].ControlPlane = true
 		w.agents[w.nodes[i].Name].broken = []string{"old-" + w.nodes[i].Name, "logs"}
 	}
+
 	w.in.ReadsPods, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
 	for _, content := range []string{"one", "two"} {
 		w.target(content)
@@ -176,12 +189,15 @@ func TestNobodyWaitsForAStaticPodThatWasNotReadyBefore(t *testing.T) {
 			w.act()
 			w.plan()
 		}
+
 		assert.Equal(t, w.last.Next.Phase, v1alpha1.RolloutComplete, w.last.Next.Message)
 	}
+
 	for _, n := range w.nodes {
 		assert.Equal(t, n.Observation.NotReadyBefore, "old-"+n.Name+",logs", n.Name)
 		assert.Equal(t, n.Observation.Revision, 2, n.Name)
 	}
+
 	// What breaks later is waited for.
 	w.agents["n1"].broken = append(w.agents["n1"].broken, "etcd")
 	w.agents["n2"].broken = append(w.agents["n2"].broken, "kube-scheduler")
@@ -201,12 +217,14 @@ func TestANewControlPlaneJoinsInItsTurn(t *testing.T) {
 	for i := range w.nodes {
 		w.nodes[i].ControlPlane = true
 	}
+
 	r := w.plan()
 	assert.Equal(t, len(r.Moves), 1, "joining")
 	assert.That(t, strings.HasSuffix(r.Next.Message, "; waits for control plane "+w.nodes[r.Moves[0].Node].Name+", which begins now"), "%s", r.Next.Message)
 }
 
-// broken returns two control planes that run the same revision, and on which these static pods broke later.
+// broken returns two control planes that run the same revision, and on which
+// these static pods broke later.
 func broken(pods ...[]string) *world {
 	w := newWorld()
 	w.add(len(pods), 1)
@@ -215,12 +233,15 @@ func broken(pods ...[]string) *world {
 	for i := range w.nodes {
 		w.nodes[i].ControlPlane = true
 	}
+
 	w.target("one")
 	w.runFor(20 * time.Minute)
 	for i, names := range pods {
 		w.agents[w.nodes[i].Name].broken = names
 	}
+
 	w.now = w.now.Add(time.Minute)
+
 	return w
 }
 
@@ -232,7 +253,8 @@ func (w *world) runFor(span time.Duration) {
 	}
 }
 
-// TestControlPlanesDoNotWaitForWhatIsBrokenOnThemToo would hold every rollback of what broke them for ever.
+// TestControlPlanesDoNotWaitForWhatIsBrokenOnThemToo would hold every rollback
+// of what broke them for ever.
 func TestControlPlanesDoNotWaitForWhatIsBrokenOnThemToo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pods []([]string)
@@ -249,20 +271,24 @@ func TestControlPlanesDoNotWaitForWhatIsBrokenOnThemToo(t *testing.T) {
 		for _, m := range r.Moves {
 			assert.That(t, len(w.agents[w.nodes[m.Node].Name].broken) > 0, "%s: %s begins", name, w.nodes[m.Node].Name)
 		}
+
 		assert.Equal(t, len(r.Moves), map[bool]int{true: 1}[tt.want == ""], name, r.Next.Message)
 		if tt.want != "" {
 			assert.That(t, strings.Contains(r.Next.Message, tt.want), "%s: %s", name, r.Next.Message)
 			continue
 		}
+
 		for i := range w.nodes { // the revision repairs them
 			w.agents[w.nodes[i].Name].broken = nil
 		}
+
 		w.runFor(20 * time.Minute)
 		assert.Equal(t, w.last.Next.Phase, v1alpha1.RolloutComplete, name, w.last.Next.Message)
 	}
 }
 
-// TestARefusedRevisionKeepsWhatWasNotReadyBefore takes a second revision back from a control plane that refuses it.
+// TestARefusedRevisionKeepsWhatWasNotReadyBefore takes a second revision back
+// from a control plane that refuses it.
 func TestARefusedRevisionKeepsWhatWasNotReadyBefore(t *testing.T) {
 	w := newWorld()
 	w.add(2, 1)
@@ -270,6 +296,7 @@ func TestARefusedRevisionKeepsWhatWasNotReadyBefore(t *testing.T) {
 		w.nodes[i].ControlPlane = true
 		w.agents[w.nodes[i].Name].broken = []string{"old"}
 	}
+
 	w.in.ReadsPods, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), nil
 	w.target("one")
 	w.runFor(20 * time.Minute)
@@ -283,7 +310,8 @@ func TestARefusedRevisionKeepsWhatWasNotReadyBefore(t *testing.T) {
 	assert.Equal(t, w.nodes[first].Observation.NotReadyBefore, "old")
 }
 
-// TestAControlPlaneThatWaitsToJoinTakesNoPlaceFromWorkers lets a worker that refuses the revision make room.
+// TestAControlPlaneThatWaitsToJoinTakesNoPlaceFromWorkers lets a worker that
+// refuses the revision make room.
 func TestAControlPlaneThatWaitsToJoinTakesNoPlaceFromWorkers(t *testing.T) {
 	w := newWorld()
 	w.add(2, 1)
@@ -299,7 +327,8 @@ func TestAControlPlaneThatWaitsToJoinTakesNoPlaceFromWorkers(t *testing.T) {
 	assert.Equal(t, w.last.States[2], Pending)
 }
 
-// TestADrainedControlPlaneWaitsBeforeItBegins: another one can break while the pods are evicted.
+// TestADrainedControlPlaneWaitsBeforeItBegins: another one can break while the
+// pods are evicted.
 func TestADrainedControlPlaneWaitsBeforeItBegins(t *testing.T) {
 	w := newWorld()
 	w.add(1, 1)
@@ -319,7 +348,8 @@ func TestADrainedControlPlaneWaitsBeforeItBegins(t *testing.T) {
 	assert.That(t, w.nodes[0].Source != nil, "%s", w.last.Next.Message)
 }
 
-// TestAControlPlaneThatMayBeAwayAnywayBegins beside another one that is NotReady.
+// TestAControlPlaneThatMayBeAwayAnywayBegins beside another one that is
+// NotReady.
 func TestAControlPlaneThatMayBeAwayAnywayBegins(t *testing.T) {
 	assigned := func(n *Node, term int64) {
 		n.Source = given("other", revision(7, "other-x", "uid-x", "x"), epoch.Add(-time.Hour))

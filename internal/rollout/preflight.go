@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// MaxUnanswered is how many preflight requests may be unanswered in the fleet at the same time.
+// MaxUnanswered is how many preflight requests may be unanswered in the fleet
+// at the same time.
 const MaxUnanswered = 500
 
 // MaxPreflightGroups is how many groups a result has at most, as in the API.
@@ -29,8 +30,9 @@ const (
 	maxRefusalMessage = 1024
 )
 
-// PreflightUID returns the UID of the requests about an attempt at a revision. It is the same for all nodes, and for every
-// controller, so that asking twice has no effect.
+// PreflightUID returns the UID of the requests about an attempt at a revision.
+// It is the same for all nodes, and for every controller, so that asking twice
+// has no effect.
 func PreflightUID(rollout types.UID, revision, attempt int64) string {
 	return fmt.Sprintf("%s-%d-%d", rollout, revision, attempt)
 }
@@ -61,8 +63,10 @@ type Inquiry struct {
 // busyInterval is how long an inquiry waits for other requests to be answered.
 const busyInterval = 2 * time.Second
 
-// Evaluate counts the answers, and returns the nodes to ask now and after which time to call it again, even without a change.
-// No node is asked twice. A node that was created after the start does not take part, so that a preflight ends.
+// Evaluate counts the answers, and returns the nodes to ask now and after which
+// time to call it again, even without a change. No node is asked twice. A node
+// that was created after the start does not take part, so that a preflight
+// ends.
 func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.PreflightResult, ask []int, again time.Duration) {
 	r.StartTime = metav1.NewTime(started)
 	wait := func(d time.Duration) {
@@ -85,6 +89,7 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 			r.Accepted++
 			continue
 		}
+
 		r.Unanswered++
 		addName(&r.UnansweredNodes, n.Name)
 		switch {
@@ -93,6 +98,7 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 			if asked.After(q.Now.Add(q.Timeout)) { // the controller writes no such time
 				asked = started
 			}
+
 			if left := q.Outages.Deadline(asked, q.Timeout, q.Timeout).Sub(q.Now); left > 0 {
 				pending++
 				wait(left)
@@ -102,11 +108,13 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 			candidates = append(candidates, i)
 		}
 	}
+
 	for _, i := range candidates {
 		if pending+len(ask) < q.Room && !q.Busy(&nodes[i]) {
 			ask = append(ask, i)
 		}
 	}
+
 	switch {
 	case pending+len(candidates) == 0:
 		r.EndTime = apiTime(q.Now)
@@ -115,15 +123,18 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r v1alpha1.Preflight
 	case pending == 0:
 		wait(busyInterval)
 	}
+
 	for _, g := range groups {
 		r.Groups = append(r.Groups, *g)
 	}
+
 	last := map[v1alpha1.PreflightVerdict]int{v1alpha1.PreflightAccepted: 1} // no refusal is left out for what nodes accept
 	slices.SortFunc(r.Groups, func(a, b v1alpha1.PreflightGroup) int {
 		return cmp.Or(cmp.Compare(last[a.Verdict], last[b.Verdict]), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Verdict, b.Verdict),
 			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
 	r.Groups = slices.Clip(r.Groups[:min(len(r.Groups), MaxPreflightGroups)])
+
 	return r, ask, again
 }
 
@@ -145,6 +156,7 @@ func countAnswer(r *v1alpha1.PreflightResult, groups map[[3]string]*v1alpha1.Pre
 		verdict = v1alpha1.PreflightUnknown
 		r.Unknown++
 	}
+
 	key := [3]string{string(verdict), p.Reason, effects}
 	g := groups[key]
 	if g == nil {
@@ -153,6 +165,7 @@ func countAnswer(r *v1alpha1.PreflightResult, groups map[[3]string]*v1alpha1.Pre
 		}
 		groups[key] = g
 	}
+
 	g.Nodes++
 	addName(&g.Examples, n.Name)
 }
@@ -168,33 +181,40 @@ func aboutPods(reason string) bool {
 	return reason == v1alpha1.ReasonWouldEvictPods || reason == v1alpha1.ReasonRestartWouldEvictPods || reason == v1alpha1.ReasonNeedsDrain
 }
 
-// PreflightWaits reports whether the agent of a node still has to answer its newest request, and whether it is not too late.
+// PreflightWaits reports whether the agent of a node still has to answer its
+// newest request, and whether it is not too late.
 func (n *Node) PreflightWaits(now time.Time, timeout time.Duration) bool {
 	p := &n.Preflight
 	return p.Asked != "" && p.Asked != p.Answered && now.Before(p.AskedAt.Add(timeout)) && p.AskedAt.Before(now.Add(timeout))
 }
 
-// preflight asks the agents of all members whether they accept the target, before any node is assigned it in this attempt. A
-// rollout that enables preflight later asks then. Nodes that join later are not asked.
+// preflight asks the agents of all members whether they accept the target,
+// before any node is assigned it in this attempt. A rollout that enables
+// preflight later asks then. Nodes that join later are not asked.
 func (d *planner) preflight() {
 	was, revision := d.Next.Preflight, d.in.Target.Number
 	if was != nil && was.EndTime != nil {
 		if !d.succeeded && !d.stopped() && !d.begunAttempt() {
 			d.checkPreflight(was) // Require may be newer than the result
 		}
+
 		return
 	}
+
 	if mode := d.in.Spec.Strategy.Preflight; mode != v1alpha1.PreflightReport && mode != v1alpha1.PreflightRequire {
 		d.Next.Preflight = nil
 		return
 	}
+
 	if revision == 0 || d.succeeded || d.stopped() || was == nil && d.Counts.Members == 0 {
 		return
 	}
+
 	started := d.in.Now
 	if was != nil {
 		started = was.StartTime.Time
 	}
+
 	q := Inquiry{
 		UID: PreflightUID(d.in.UID, revision, d.Next.Attempt), Now: d.in.Now, Outages: d.in.Outages,
 		Timeout: d.in.Controller.AgentTimeout.Duration, Room: d.in.PreflightRoom,
@@ -210,10 +230,12 @@ func (d *planner) preflight() {
 	if was == nil {
 		d.event(false, "PreflightStarted", "revision %d: all agents are asked whether they accept it", revision)
 	}
+
 	if r.EndTime == nil {
 		d.asking = true
 		return
 	}
+
 	d.event(r.Refused > 0, "PreflightComplete", "revision %d: %s", revision, PreflightSummary(&r))
 	d.checkPreflight(&r)
 }
@@ -238,7 +260,8 @@ func isConfigMap(s *v1alpha1.NodeConfigSource) bool { return s != nil && s.Confi
 // manual reports whether a person set the node's configuration.
 func (n *Node) manual() bool { return n.Source != nil && n.Source.By().Name == "" }
 
-// outside reports whether a selected node in this state is no member: the rollout does not decide what it runs.
+// outside reports whether a selected node in this state is no member: the
+// rollout does not decide what it runs.
 func (n *Node) outside(s State) bool { return s == Conflicted || s == Manual || n.OtherSource != "" }
 
 // preflightMessage says how far a preflight is, and until when it lasts.
@@ -255,6 +278,7 @@ func PreflightSummary(r *v1alpha1.PreflightResult) string {
 	if r.Refused > 0 {
 		out += fmt.Sprintf(", %d refused: %s", r.Refused, refusalReasons(r))
 	}
+
 	for _, x := range []struct {
 		n    int32
 		what string
@@ -265,10 +289,12 @@ func PreflightSummary(r *v1alpha1.PreflightResult) string {
 			out += fmt.Sprintf(", %d %s", x.n, x.what)
 		}
 	}
+
 	return out
 }
 
-// refusalReasons counts the refusals for other reasons than pods, and names the first nodes of each.
+// refusalReasons counts the refusals for other reasons than pods, and names the
+// first nodes of each.
 func refusalReasons(r *v1alpha1.PreflightResult) string {
 	var out []string
 	for _, g := range r.Groups {
@@ -276,5 +302,6 @@ func refusalReasons(r *v1alpha1.PreflightResult) string {
 			out = append(out, fmt.Sprintf("%d %s (%s)", g.Nodes, g.Reason, joinNames(g.Examples)))
 		}
 	}
+
 	return strings.Join(out, ", ")
 }

@@ -35,6 +35,7 @@ func (a *agent) judge(n *Node, r request) {
 	if p.Asked == p.Answered {
 		return
 	}
+
 	*p = Preflight{Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: v1alpha1.PreflightRefused}
 	switch does := a.does[r.content]; {
 	case a.bad[r.content] >= r.attempt:
@@ -56,7 +57,8 @@ func (a *agent) judge(n *Node, r request) {
 	}
 }
 
-// asked is the referee's own record of a preflight: it never calls the planner's functions.
+// asked is the referee's own record of a preflight: it never calls the
+// planner's functions.
 type asked struct {
 	began   time.Time
 	members map[string]bool      // that could answer when it began, or were asked since
@@ -64,7 +66,8 @@ type asked struct {
 	left    int                  // nodes that could still answer when it ended
 }
 
-// refereePreflight holds requests and assignments of one plan against the rules. old are the nodes before the plan.
+// refereePreflight holds requests and assignments of one plan against the
+// rules. old are the nodes before the plan.
 func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	p := &w.in
 	key := attempt{w.in.Target.Number, r.Next.Attempt}
@@ -75,29 +78,35 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	if is == nil {
 		is = &asked{began: w.now, members: map[string]bool{}, at: map[string]time.Time{}}
 	}
+
 	for _, i := range r.Ask {
 		n := &old[i]
 		if w.asked[key] == nil {
 			w.asked[key] = is
 		}
+
 		switch {
 		case !is.at[n.Name].IsZero():
 			t.Fatalf("%s is asked twice about %+v", n.Name, key)
 		case n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" || !n.Ready:
 			t.Fatalf("%s is asked, but is not the rollout's or cannot answer: %+v", n.Name, n)
 		}
+
 		is.at[n.Name] = w.now
 	}
+
 	unanswered, refused, members := 0, 0, 0
 	for i := range old {
 		n := &old[i]
 		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
 			continue
 		}
+
 		members++
 		if n.Created.After(is.began) { // a new machine
 			continue
 		}
+
 		at, was := is.at[n.Name]
 		answered := n.Preflight.Answered == uid
 		if was && !answered && w.now.Before(at.Add(p.Controller.AgentTimeout.Duration)) {
@@ -107,31 +116,37 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 			refused++
 		}
 	}
+
 	assert.Must(t, len(r.Ask) == 0 || unanswered <= p.PreflightRoom, "%d requests are unanswered, %d may be", unanswered, p.PreflightRoom)
 	if was := w.in.Status.Preflight; was == nil || was.EndTime == nil {
 		is.left = unanswered // a node that another rollout has returned since then is not waited for
 	}
+
 	for _, m := range r.Moves {
 		n := &old[m.Node]
 		given := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 // its ConfigMap was created again
 		if m.Kind != Assign || given || p.Spec.Strategy.Preflight == v1alpha1.PreflightOff || r.Succeeded() || r.Next.Preflight == nil {
 			continue
 		}
+
 		assert.Must(t, w.asked[key] == nil || is.left <= 0 || unanswered <= 0,
 			"%s is assigned the revision while %d agents may still answer", n.Name, unanswered)
 	}
+
 	// Answers after the end come too late.
 	ends := r.Next.Preflight != nil && TimeOf(r.Next.Preflight.EndTime).Equal(w.now) && (w.in.Status.Preflight == nil || w.in.Status.Preflight.EndTime == nil)
 	if most := max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, int32(members)))); ends && p.Spec.Strategy.Preflight == v1alpha1.PreflightRequire && (refused >= most) != (r.Next.Halt != nil && r.Next.Halt.Reason == v1alpha1.HaltPreflightRefused) {
 		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
 	}
+
 	if s := r.Next.Preflight; s != nil {
 		sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered
 		assert.Must(t, int(sum) <= len(w.agents), "the answers of %d nodes add up to %d", len(w.nodes), sum)
 	}
 }
 
-// TestPreflightsEnd whatever agents do: the time is bounded by the number of nodes and the room for requests.
+// TestPreflightsEnd whatever agents do: the time is bounded by the number of
+// nodes and the room for requests.
 func TestPreflightsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := randomWorld(t)
@@ -140,6 +155,7 @@ func TestPreflightsEnd(t *testing.T) {
 		for _, a := range w.agents {
 			a.silent = rapid.Bool().Draw(t, "silent")
 		}
+
 		w.target("r1")
 		most := time.Duration(len(w.nodes)/w.in.PreflightRoom+1) * (w.in.Controller.AgentTimeout.Duration + 10*time.Second)
 		for w.now = epoch; ; w.now = w.now.Add(10 * time.Second) {
@@ -154,6 +170,7 @@ func TestPreflightsEnd(t *testing.T) {
 			if s.EndTime != nil {
 				break
 			}
+
 			assert.Must(t, len(r.Moves) == 0, "nodes move before the preflight is over: %+v", r.Moves)
 			assert.Must(t, w.now.Sub(epoch) <= most, "it does not end within %s: %s", most, r.Next.Message)
 			assert.Must(t, r.RequeueAfter != 0, "nothing ends it")

@@ -10,13 +10,15 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// joinedNode is a node that joined with revision 1 at epoch, and a plan an hour later.
+// joinedNode is a node that joined with revision 1 at epoch, and a plan an hour
+// later.
 func joinedNode() (*planner, *Node) {
 	w := fleet(1)
 	w.assigned("n1")
 	w.in.Now = epoch.Add(time.Hour)
 	n := w.node("n1")
 	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
+
 	return newPlanner(w.in, w.nodes), n
 }
 

@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestRandomFleetsKeepTheInvariants lets fleets and operators do what they like, and has a referee look at every plan.
+// TestRandomFleetsKeepTheInvariants lets fleets and operators do what they
+// like, and has a referee look at every plan.
 func TestRandomFleetsKeepTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := randomWorld(t)
@@ -27,6 +28,7 @@ func TestRandomFleetsKeepTheInvariants(t *testing.T) {
 			for range rapid.IntRange(0, 2).Draw(t, "happenings") {
 				w.happen(t)
 			}
+
 			w.act()
 			w.settle(t)
 			w.evaluate(w.last.Measure)
@@ -42,6 +44,7 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 		for _, a := range w.agents {
 			clear(a.does)
 		}
+
 		s := &w.in.Spec.Strategy
 		s.DrainOptions.TimeoutSeconds += 60
 		for _, a := range []**intstr.IntOrString{&s.MaxUnavailable, &s.MaxUnavailablePerDomain} {
@@ -49,12 +52,15 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 				*a = number(1)
 			}
 		}
+
 		if len(w.in.Windows) > 0 { // at least one that a trial fits in
 			w.in.Windows = append(w.in.Windows, Window{repeating{0, time.Hour}, 10 * time.Minute, true})
 		}
+
 		for budget := range w.disruptable { // each node's pods fit
 			w.disruptable[budget] = max(w.disruptable[budget], 3)
 		}
+
 		w.target("r1")
 		w.in.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 1, Step: rapid.Int32Range(0, 9).Draw(t, "approved")}
 		for pass := 0; ; pass++ {
@@ -66,10 +72,12 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 			if r.Next.Phase == v1alpha1.RolloutAwaitingApproval {
 				w.in.Spec.Approval.Step = r.Next.Step
 			}
+
 			assert.Must(t, pass != 5000*(1+5*len(w.in.Windows)), "it does not complete: %s: %s", r.Next.Phase, r.Next.Message)
 			assert.Must(t, r.Next.Halt == nil, "it was stopped: %s", r.Next.Message)
 			w.now = w.now.Add(10 * time.Second)
 		}
+
 		for _, n := range w.nodes {
 			assert.Must(t, n.LastKnownGood.Digest() == "r1", "%s was left behind", n.Name)
 		}
@@ -84,6 +92,7 @@ func randomWorld(t *rapid.T) *world {
 		if percentage {
 			return percent(max(least, n))
 		}
+
 		return number(max(least, n/divisor))
 	}
 	w.add(rapid.IntRange(1, 25).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "zones"))
@@ -97,6 +106,7 @@ func randomWorld(t *rapid.T) *world {
 	if n := rapid.IntRange(0, 3).Draw(t, "maxDomainsInFlight"); n > 0 {
 		p.Spec.Strategy.MaxDomainsInFlight = new(int32(n))
 	}
+
 	p.Spec.FailurePolicy.MaxFailures = number(rapid.IntRange(1, 4).Draw(t, "maxFailures"))
 	p.Spec.FailurePolicy.Action = map[bool]v1alpha1.FailureAction{true: v1alpha1.FailureActionRollback}[rapid.Bool().Draw(t, "rollback")]
 	p.Spec.Strategy.Drain = rapid.SampledFrom([]v1alpha1.DrainMode{v1alpha1.DrainNever, v1alpha1.DrainNever, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways}).Draw(t, "drain")
@@ -113,6 +123,7 @@ func randomWorld(t *rapid.T) *world {
 			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, v1alpha1.RolloutStep{Nodes: amount("nodes of step", 1, 1)})
 		}
 	}
+
 	p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
 	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
 	w.randomGates(t)
@@ -128,6 +139,7 @@ func randomWorld(t *rapid.T) *world {
 			}
 		}
 	}
+
 	return w
 }
 
@@ -135,6 +147,7 @@ func randomPause(minutes int) v1alpha1.RolloutStep {
 	if minutes == 0 {
 		return v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{}}
 	}
+
 	return v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Duration(minutes) * time.Minute}}}
 }
 
@@ -147,6 +160,7 @@ func (w *world) happen(t *rapid.T) {
 	if len(w.nodes) > 0 {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
+
 	yes := rapid.Bool().Draw(t, "yes")
 	switch what := rapid.IntRange(0, 30).Draw(t, "what"); what {
 	case 23, 24:
@@ -191,6 +205,7 @@ func (w *world) happen(t *rapid.T) {
 		for range rapid.IntRange(0, 3).Draw(t, "more") {
 			w.add(1, 2)
 		}
+
 		for i := range w.nodes {
 			if n := &w.nodes[i]; len(w.agents)-i <= 4 && n.Created.Equal(w.now.Add(-time.Hour)) && n.Source == nil {
 				n.Created, n.Idle = w.now, rapid.Bool().Draw(t, "idle")
@@ -246,33 +261,40 @@ func (w *world) happen(t *rapid.T) {
 	}
 }
 
-// settle plans until nothing more is to be done now: what is taken back makes room for others, but that ends.
+// settle plans until nothing more is to be done now: what is taken back makes
+// room for others, but that ends.
 func (w *world) settle(t *rapid.T) {
 	for pass := 0; w.referee(t) > 0; pass++ {
 		if pass == 3+3*len(w.nodes) { // drains that are refused at once make room for others
 			t.Fatalf("deciding again changes something again and again: moves %+v, taints %+v, evictions %v", w.last.Moves, w.last.Taints, w.last.Evict)
 		}
 	}
+
 	again, was := Plan(w.in, w.nodes), w.in.Status
 	if again.Next.Nodes.Updated != was.Nodes.Updated { // what was written may show at once
 		again.Next.ProgressTime = was.ProgressTime
 	}
+
 	assert.Must(t, len(again.Events) == 0 && len(again.Observations) == 0 && again.GatesSince.Equal(w.in.GatesSince) && reflect.DeepEqual(decided(again.Next), decided(was)),
 		"deciding again says %+v, observes %+v, and remembers %+v, not %+v", again.Events, again.Observations, again.Next, was)
 }
 
-// decided returns a status without what it only tells: the nodes may show at once what was written.
+// decided returns a status without what it only tells: the nodes may show at
+// once what was written.
 func decided(st v1alpha1.NodeConfigRolloutStatus) v1alpha1.NodeConfigRolloutStatus {
 	if !waits(st.Phase) {
 		st.Phase = ""
 	} else {
 		st.Phase = v1alpha1.RolloutWaiting
 	}
+
 	st.Message, st.Nodes, st.FailedNodes, st.DrainingNodes, st.Conditions = "", v1alpha1.RolloutCounts{}, nil, nil, nil
+
 	return st
 }
 
-// referee plans once, holds what was decided against the rules, and returns how many nodes move.
+// referee plans once, holds what was decided against the rules, and returns how
+// many nodes move.
 func (w *world) referee(t *rapid.T) int {
 	p := &w.in
 	p.Now = w.now
@@ -280,6 +302,7 @@ func (w *world) referee(t *rapid.T) int {
 	if !p.Spec.Paused && !p.Spec.Frozen {
 		w.answers, w.answered = append(w.answers, w.answered...), nil
 	}
+
 	r := w.decide()
 	away := w.away()
 	w.judgeGates(t, w.in.Status, r)
@@ -290,9 +313,11 @@ func (w *world) referee(t *rapid.T) int {
 			t.Fatalf("%s %s to %q: %s\n%+v", m.Kind, w.nodes[m.Node].Name, m.Source.Content().SHA256, wrong, w.nodes[m.Node])
 		}
 	}
+
 	if h := r.Next.Halt; h != nil && r.Succeeded() && h.Reason != v1alpha1.HaltAborted {
 		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
 	}
+
 	w.record(r)
 	w.refereePreflight(t, r, old)
 	w.refereeMaintenance(t, r)
@@ -307,6 +332,7 @@ func (w *world) referee(t *rapid.T) int {
 			w.refused[o.Name] = refusal{attempt{p.Target.Number, r.Next.Attempt}, w.now, o.Generation + 1}
 		}
 	}
+
 	w.carryObservation(r.Moves, old)
 	w.joinsInTurn(t, r, old)
 	after := w.spent()
@@ -319,29 +345,36 @@ func (w *world) referee(t *rapid.T) int {
 				before.inFlight[n.Domain] = true
 			}
 		}
+
 		w.withinBudgets(t, before, after, old)
 	}
+
 	if room := max(1, roundDown(p.Spec.Rollback.MaxUnavailable, r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
+
 	w.keepsWindows(t)
 	w.keepsBudgets(t, r, old)
 	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != int32(len(w.nodes)) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
+
 	w.readinessRight(t, r)
 	w.remember(r)
 	w.last = r
+
 	return len(r.Moves) + len(r.Taints) + len(r.Evict) + len(r.Ask)
 }
 
-// readinessRight holds the conditions for other tools against the nodes: Ready only if every node that can run the target does, and
-// never two of them at once.
+// readinessRight holds the conditions for other tools against the nodes: Ready
+// only if every node that can run the target does, and never two of them at
+// once.
 func (w *world) readinessRight(t *rapid.T, r Result) {
 	is := map[string]bool{}
 	for _, c := range r.Next.Conditions {
 		is[c.Type] = c.Status == metav1.ConditionTrue
 	}
+
 	assert.Must(t, (!is["Ready"] || !is["Reconciling"]) && (!is["Ready"] || !is["Stalled"]) && (!is["Reconciling"] || !is["Stalled"]),
 		"ready %t, reconciling %t, stalled %t: %s", is["Ready"], is["Reconciling"], is["Stalled"], r.Next.Message)
 	left := 0
@@ -350,13 +383,15 @@ func (w *world) readinessRight(t *rapid.T, r Result) {
 			left++
 		}
 	}
+
 	h := r.Next.Halt
 	assert.Must(t, !is["Ready"] || left <= 0 && h == nil && w.in.Invalid == "" && !w.in.Spec.Frozen,
 		"ready with %d nodes left, halt %+v: %s", left, h, r.Next.Message)
 	assert.Must(t, h == nil || is["Stalled"] || r.Next.Phase == v1alpha1.RolloutRollingBack, "halted, and not stalled: %s", r.Next.Message)
 }
 
-// drainsRight holds drains against the rules, by the records on the nodes alone.
+// drainsRight holds drains against the rules, by the records on the nodes
+// alone.
 func (w *world) drainsRight(t *rapid.T, r Result) {
 	p := &w.in
 	stopped := p.Spec.Paused || p.Spec.Frozen || p.Invalid != "" || r.Next.Halt != nil
@@ -365,12 +400,15 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		if _, twice := writes[taint.Node]; twice {
 			t.Fatalf("the record of %s is written twice", w.nodes[taint.Node].Name)
 		}
+
 		writes[taint.Node] = taint
 	}
+
 	evicts := map[int]bool{}
 	for _, i := range r.Evict {
 		evicts[i] = true
 	}
+
 	for i := range w.nodes {
 		n, was := &w.nodes[i], w.nodes[i].Drain
 		write, written := writes[i]
@@ -382,6 +420,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		if begins { // it no longer joins with an earlier revision: its turn for the target has come
 			delete(w.joinInProgress, n.Name)
 		}
+
 		switch {
 		case (begins || evicts[i]) && (stopped || p.Spec.Strategy.Drain == v1alpha1.DrainNever || foreign):
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %s, foreign %v", n.Name, stopped, p.Spec.Strategy.Drain, foreign)
@@ -397,6 +436,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 			t.Fatalf("the drain of %s does not end", n.Name)
 		}
 	}
+
 	for _, m := range r.Moves {
 		n, a := &w.nodes[m.Node], w.agents[w.nodes[m.Node].Name]
 		again := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == m.Source.Content().SHA256 // a retry, or its ConfigMap was created again
@@ -414,6 +454,7 @@ func (w *world) wrong(m Move, r Result) string {
 			return fmt.Sprintf("%s is revoked, which it did not have", uid)
 		}
 	}
+
 	switch {
 	case p.Spec.Frozen:
 		return "the rollout is frozen"
@@ -447,10 +488,12 @@ func (w *world) wrong(m Move, r Result) string {
 	case m.Kind == GoBack && (r.Next.Halt == nil || !r.Next.Halt.Rollback):
 		return "nobody asked for it"
 	}
+
 	return ""
 }
 
-// spending is what the budgets are spent on, counted in another way than the planner does.
+// spending is what the budgets are spent on, counted in another way than the
+// planner does.
 type spending struct {
 	all      int
 	domain   map[string]int
@@ -466,6 +509,7 @@ func (w *world) spent() spending {
 		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
 			continue
 		}
+
 		s.members[n.Domain]++
 		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
 			s.all++ // it may not know that the revision was taken back, and adopt it
@@ -473,6 +517,7 @@ func (w *world) spent() spending {
 			s.inFlight[n.Domain] = true
 			continue
 		}
+
 		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.in.Status.Attempt &&
 			(n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 || n.Source.By().Attempt < w.in.Status.Attempt) {
 			s.all++
@@ -480,22 +525,28 @@ func (w *world) spent() spending {
 			s.inFlight[n.Domain] = true
 			continue
 		}
+
 		if n.Source.By().Name != p.Name || !isConfigMap(n.Source) || n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 {
-			// In flight for an earlier revision, at most, or its pods prevent that.
+			// In flight for an earlier revision, at most, or its pods prevent
+			// that.
 			if n.Ready && n.Source.By().Name == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.By().AssignedAt.Time.Add(p.Controller.AgentTimeout.Duration))) {
 				s.all++
 				s.domain[n.Domain]++
 				s.inFlight[n.Domain] = true
 			}
+
 			continue
 		}
+
 		if !n.Ready && (n.Source.By().AssignedAt.Time.Before(w.in.Status.StartTime.Time) || n.Created.After(n.Source.By().AssignedAt.Time)) && (n.OK != "False" || n.Observed != n.Generation) {
 			continue // it was NotReady before, as far as this revision goes
 		}
+
 		passed := n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial
 		if passed && n.Ready && n.OK != "False" && (hasSucceeded(&w.in.Status) || w.soaked(n)) {
 			continue
 		}
+
 		s.all++
 		s.domain[n.Domain]++
 		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.Controller.NotReadyGrace.Duration))
@@ -508,16 +559,19 @@ func (w *world) spent() spending {
 		if down && pause.ended.After(n.WentNotReady) {
 			down = !w.now.Before(pause.ended.Add(p.Controller.NotReadyGrace.Duration))
 		}
+
 		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength+pause.total))
 		if blocked || !failed {
 			s.inFlight[n.Domain] = true
 		}
 	}
+
 	return s
 }
 
-// joinsInTurn holds what joins against its budget, and against how those fared that joined before: by the referee's own
-// memory of who was given what for having joined.
+// joinsInTurn holds what joins against its budget, and against how those fared
+// that joined before: by the referee's own memory of who was given what for
+// having joined.
 func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	p := &w.in
 	busy, failed, members := 0, 0, r.Counts.Members
@@ -526,12 +580,15 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 		if m.Kind != Join {
 			continue
 		}
+
 		to = m.Source
 		w.joinInProgress[w.nodes[m.Node].Name] = w.nodes[m.Node].Generation
 	}
+
 	if to == nil {
 		return
 	}
+
 	doubt := slices.ContainsFunc(w.nodes, func(n Node) bool { // it fails on a node that joined, or is tried again
 		return n.Owner == "" && n.OtherSource == "" && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == to.Content().SHA256 && n.LastKnownGood.Digest() != to.Content().SHA256 && !n.Created.After(n.Source.By().AssignedAt.Time) &&
 			(n.Source.By().Attempt > 1 && n.Observed == n.Generation || w.joinInProgress[n.Name] == n.Generation && n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods")
@@ -543,6 +600,7 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 		if w.joinInProgress[n.Name] != n.Generation || n.Owner != "" || n.OtherSource != "" || n.Source.By().Name != p.Name || n.LastKnownGood.Digest() == n.Source.Content().SHA256 || n.Created.After(n.Source.By().AssignedAt.Time) {
 			continue
 		}
+
 		fresh := old[i].Generation != n.Generation
 		asked = asked || fresh && !idle
 		answered := n.Observed == n.Generation
@@ -559,16 +617,19 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 			busy++
 		}
 	}
+
 	budget := p.Spec.Strategy.MaxUnavailable
 	if p.Spec.Strategy.MaxJoining != nil {
 		budget = p.Spec.Strategy.MaxJoining
 	}
+
 	most := int(roundDown(budget, members))
 	assert.Must(t, !asked || busy <= most, "%d nodes join at a time, %d may", busy, most)
 	assert.Must(t, failed < max(1, int(RoundUp(p.Spec.FailurePolicy.MaxFailures, members))), "nodes join although it failed on %d that joined", failed)
 }
 
-// refusal is when a revision was taken back from a node that refused it: the test keeps it.
+// refusal is when a revision was taken back from a node that refused it: the
+// test keeps it.
 type refusal struct {
 	of         attempt
 	at         time.Time
@@ -581,10 +642,12 @@ func (w *world) soaked(n *Node) bool {
 	if seconds(w.in.Spec.SoakSeconds) == 0 {
 		return true
 	}
+
 	is, watched := w.healthy[n.Name]
 	if !watched {
 		return n.Source.By().Revision != w.in.Target.Number // it had the content before
 	}
+
 	return n.OK == "True" && !w.now.Before(is.since.Add(seconds(w.in.Spec.SoakSeconds)))
 }
 
@@ -594,22 +657,26 @@ type healthRecord struct {
 	since             time.Time
 }
 
-// carryObservation keeps when nodes were healthy that had the content before and are assigned it again.
+// carryObservation keeps when nodes were healthy that had the content before
+// and are assigned it again.
 func (w *world) carryObservation(moves []Move, old []Node) {
 	for _, m := range moves {
 		o, n := &old[m.Node], &w.nodes[m.Node]
 		if o.Source.Content().SHA256 != n.Source.Content().SHA256 || o.Source.By().Revision == n.Source.By().Revision || o.LastKnownGood.Digest() != n.Source.Content().SHA256 || !o.Ready || o.OK != "True" || o.InTrial {
 			continue
 		}
+
 		is := healthRecord{n.Source.By().Revision, n.Source.By().Attempt, w.now.Add(-seconds(w.in.Spec.SoakSeconds))}
 		if was, watched := w.healthy[n.Name]; watched && was.revision == o.Source.By().Revision && was.attempt == o.Source.By().Attempt {
 			is.since = was.since
 		}
+
 		w.healthy[n.Name] = is
 	}
 }
 
-// watch sees which nodes are fine now, in another way than the planner does: the test keeps it.
+// watch sees which nodes are fine now, in another way than the planner does:
+// the test keeps it.
 func (w *world) watch() {
 	w.watchMaintenance()
 	p := &w.in
@@ -636,7 +703,8 @@ func (w *world) isHealthy(n *Node) bool {
 	return n.Ready && n.OK == "True"
 }
 
-// withinBudgets compares what is spent after an assignment with what may be, and with what was spent before.
+// withinBudgets compares what is spent after an assignment with what may be,
+// and with what was spent before.
 func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	p := &w.in
 	members := 0
@@ -646,26 +714,31 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 	if most := max(int(roundDown(p.Spec.Strategy.MaxUnavailable, int32(members))), before.all+w.superseded(old, "")); after.all > most {
 		t.Fatalf("%d nodes are unavailable, %d may be (%+v of %d, %d before)", after.all, most, p.Spec.Strategy.MaxUnavailable, members, before.all)
 	}
+
 	fresh := 0 // domains in which something begins to move now
 	for domain := range after.inFlight {
 		if !before.inFlight[domain] {
 			fresh++
 		}
 	}
+
 	if most := p.Spec.Strategy.MaxDomainsInFlight; fresh > 0 && most != nil && len(after.inFlight) > int(*most) {
 		t.Fatalf("nodes of %d domains are in flight, of %d before; of %d they may be", len(after.inFlight), len(before.inFlight), *most)
 	}
+
 	for domain, n := range after.domain {
 		if p.Spec.Strategy.MaxUnavailablePerDomain == nil {
 			break
 		}
+
 		most := max(int(roundDown(p.Spec.Strategy.MaxUnavailablePerDomain, int32(after.members[domain]))), before.domain[domain]+w.superseded(old, domain))
 		assert.Must(t, n <= most, "%d nodes of %s are unavailable, %d may be", n, domain, most)
 	}
 }
 
-// superseded counts nodes that were in flight for an earlier revision, or free of cost because they run the payload
-// already: giving them the new one costs nothing more.
+// superseded counts nodes that were in flight for an earlier revision, or free
+// of cost because they run the payload already: giving them the new one costs
+// nothing more.
 func (w *world) superseded(old []Node, domain string) int {
 	n := 0
 	for i := range old {
@@ -677,5 +750,6 @@ func (w *world) superseded(old []Node, domain string) int {
 			n++
 		}
 	}
+
 	return n
 }

@@ -10,12 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// failedFleet is a fleet of three nodes on which the target failed, and of which only one may be unavailable now.
+// failedFleet is a fleet of three nodes on which the target failed, and of
+// which only one may be unavailable now.
 func failedFleet() *world {
 	w := fleet(3)
 	w.assigned("n1", "n2", "n3")
 	w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.MaxUnavailable = number(100), number(1)
 	w.judge("False", v1alpha1.ReasonCrashLooped, "n1", "n2", "n3")
+
 	return w
 }
 
@@ -32,6 +34,7 @@ func TestARetryWithMoreFailedNodesThanTheBudgetBeginsOnOneAfterTheOther(t *testi
 		n.Observed, n.OK, n.Reason, n.Active = n.Generation, "True", "AllChecksPassed", ref("uid-r1", "r1")
 		w.proves(n.Name)
 	}
+
 	if r := w.plan(); r.Next.Phase != v1alpha1.RolloutComplete {
 		t.Errorf("the rollout is %s in the end: %s", r.Next.Phase, r.Next.Message)
 	}
@@ -62,8 +65,9 @@ func TestARetryStaysWithinTheBudgetOfADomain(t *testing.T) {
 	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign, "moves %+v", r.Moves)
 }
 
-// crowdedFleet is a fleet of five nodes, of which two may be unavailable. Three refuse revision 1 because of their pods, and revision 2,
-// the target, has failed on some of the others.
+// crowdedFleet is a fleet of five nodes, of which two may be unavailable. Three
+// refuse revision 1 because of their pods, and revision 2, the target, has
+// failed on some of the others.
 func crowdedFleet(failed int) *world {
 	w := fleet(5)
 	w.assigned("n1", "n2", "n3", "n4", "n5")
@@ -77,11 +81,13 @@ func crowdedFleet(failed int) *world {
 			n.OK, n.Reason, n.Active = "True", v1alpha1.ReasonAllChecksPassed, ref("uid-r1", "r1")
 			n.LastKnownGood = n.Active
 		}
+
 		if i >= 5-failed {
 			n.OK, n.Reason = "False", v1alpha1.ReasonCrashLooped
 			n.Source.Content().UID, n.Source.Content().SHA256, n.Source.By().Revision = "uid-r2", "r2", 2
 		}
 	}
+
 	return w
 }
 
@@ -94,12 +100,14 @@ func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
 			for range 3 {
 				r.Moves = append(r.Moves, w.plan().Moves...)
 			}
+
 			begun := 0
 			for i := range w.nodes {
 				if n := &w.nodes[i]; n.Drain.Rollout != "" || n.Source.Content().SHA256 == "r2" {
 					begun++
 				}
 			}
+
 			if begun-failed != want {
 				t.Errorf("drain %v: the target begins on %d nodes after %d have failed, want %d; moves %+v", drain, begun-failed, failed, want, r.Moves)
 			}

@@ -16,8 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Model describes how simulated nodes behave. The behaviour of a node is drawn from Seed and its name: silent, broken,
-// failing or healthy, with these probabilities from 0 to 1.
+// Model describes how simulated nodes behave. The behaviour of a node is drawn
+// from Seed and its name: silent, broken, failing or healthy, with these
+// probabilities from 0 to 1.
 type Model struct {
 	Seed   uint64
 	TakeUp time.Duration // from a write of the NodeConfig to the agent's answer
@@ -34,7 +35,8 @@ type Model struct {
 
 	Approve bool          // approve each step that waits for approval
 	Limit   time.Duration // of simulated time; 0: none
-	// Interrupted, if not nil, reports whether to end the simulation. It is called before each plan.
+	// Interrupted, if not nil, reports whether to end the simulation. It is
+	// called before each plan.
 	Interrupted func() bool
 }
 
@@ -73,10 +75,12 @@ type Batch struct {
 // maxIdlePlans limits plans in a row without a change.
 const maxIdlePlans = 100
 
-// Simulate plays a rollout with simulated nodes and gates that pass, from in.Now until it is complete, is stopped and rolled
-// back, waits for a person, or nothing changes any more. It is deterministic, and does not change nodes.
+// Simulate plays a rollout with simulated nodes and gates that pass, from
+// in.Now until it is complete, is stopped and rolled back, waits for a person,
+// or nothing changes any more. It is deterministic, and does not change nodes.
 //
-// An agent that has never reported is silent. Nodes on trial start the trial again, and so do nodes that are being drained.
+// An agent that has never reported is silent. Nodes on trial start the trial
+// again, and so do nodes that are being drained.
 func Simulate(in Input, nodes []Node, m Model) Run {
 	s := simulation{
 		model: m, in: in,
@@ -89,6 +93,7 @@ func Simulate(in Input, nodes []Node, m Model) Run {
 	for i := range s.in.Spec.Strategy.Gates {
 		s.in.Spec.Strategy.Gates[i].Interval = &metav1.Duration{Duration: 24 * time.Hour} // gates pass: only those at the end of a step matter
 	}
+
 	for i := range s.run.Nodes {
 		n := &s.run.Nodes[i]
 		s.agents[i] = agentModel{fate: m.fateOf(n), proven: []string{n.LastKnownGood.Digest()}}
@@ -97,6 +102,7 @@ func Simulate(in Input, nodes []Node, m Model) Run {
 		} else {
 			s.schedule(i, accepts, m.TakeUp)
 		}
+
 		if n.InTrial {
 			s.beginTrial(i)
 		}
@@ -104,9 +110,11 @@ func Simulate(in Input, nodes []Node, m Model) Run {
 			s.beginDrain(i)
 		}
 	}
+
 	for s.step() {
 	}
 	s.run.End = s.in.Now
+
 	return s.run
 }
 
@@ -130,6 +138,7 @@ func (m Model) draw(name string) float64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	x ^= x >> 33
+
 	return float64(x>>11) / (1 << 53)
 }
 
@@ -144,6 +153,7 @@ func (m Model) fateOf(n *Node) fate {
 	case drawn < m.Silent+m.Breaks+m.Failing:
 		return fails
 	}
+
 	return healthy
 }
 
@@ -177,7 +187,8 @@ type event struct {
 	at   time.Time
 	node int
 	kind eventKind
-	// of is the generation that is adopted, the trial that ends, or the start of the drain that ends.
+	// of is the generation that is adopted, the trial that ends, or the start
+	// of the drain that ends.
 	of int64
 }
 
@@ -191,22 +202,26 @@ type simulation struct {
 	idle     int
 }
 
-// step plans once, makes the moves, and advances to the next event. It reports whether there is one.
+// step plans once, makes the moves, and advances to the next event. It reports
+// whether there is one.
 func (s *simulation) step() bool {
 	if s.model.Interrupted != nil && s.model.Interrupted() {
 		s.run.Limited = true
 		return false
 	}
+
 	r := Plan(s.in, s.run.Nodes)
 	for i, o := range r.Observations {
 		s.run.Nodes[i].Observation = o
 	}
+
 	s.run.Asked += len(r.Ask)
 	for _, i := range r.Ask {
 		p := &s.run.Nodes[i].Preflight
 		p.Asked, p.AskedAt = PreflightUID(s.in.UID, s.in.Target.Number, r.Next.Attempt), s.in.Now
 		s.schedule(i, answersPreflight, s.model.TakeUp)
 	}
+
 	changed := s.addSample(r)
 	s.in.Status, s.in.GatesSince, s.run.Final = r.Next, r.GatesSince, r
 	s.evict(r)
@@ -216,9 +231,11 @@ func (s *simulation) step() bool {
 		s.taint(r)
 		return true
 	}
+
 	if len(r.Measure) > 0 {
 		return true
 	}
+
 	if r.Next.Phase == v1alpha1.RolloutAwaitingApproval && s.model.Approve {
 		approval := v1alpha1.RolloutApproval{Revision: s.in.Target.Number, Step: r.Next.Step}
 		if a := s.in.Spec.Approval; a == nil || *a != approval {
@@ -227,12 +244,14 @@ func (s *simulation) step() bool {
 			return true
 		}
 	}
+
 	if len(s.events) == 0 && settled(r) {
 		return false
 	}
 	if s.idle++; changed || len(s.events) > 0 {
 		s.idle = 0
 	}
+
 	return s.advance(r.RequeueAfter)
 }
 
@@ -242,6 +261,7 @@ func (s *simulation) measure(gates []string) {
 		if !slices.Contains(gates, g.Name) {
 			continue
 		}
+
 		passes, _ := ComparisonOf(g.Prometheus.Passes)
 		others := slices.DeleteFunc(slices.Clone(s.in.Measurements), func(m Measurement) bool { return m.Gate == g.Name })
 		s.in.Measurements = append(others, Measurement{
@@ -250,7 +270,8 @@ func (s *simulation) measure(gates []string) {
 	}
 }
 
-// settled reports whether a rollout makes no more progress by itself when all nodes are idle.
+// settled reports whether a rollout makes no more progress by itself when all
+// nodes are idle.
 func settled(r Result) bool {
 	c := r.Counts
 	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Draining == 0 ||
@@ -265,26 +286,31 @@ func (s *simulation) advance(wake time.Duration) bool {
 	if len(s.events) > 0 && (wake == 0 || s.events[0].at.Before(next)) {
 		next = s.events[0].at
 	}
+
 	if s.idle == maxIdlePlans || s.model.Limit > 0 && next.Sub(s.run.Start) > s.model.Limit {
 		s.run.Limited = true
 		return false
 	}
+
 	s.in.Now = next
 	for len(s.events) > 0 && !s.events[0].at.After(next) {
 		e := s.events[0]
 		s.events = s.events[1:]
 		s.handle(e)
 	}
+
 	return true
 }
 
-// addSample takes a sample if something has changed since the last one, and reports whether more than the phase has: the phase
-// changes whenever a window opens or closes.
+// addSample takes a sample if something has changed since the last one, and
+// reports whether more than the phase has: the phase changes whenever a window
+// opens or closes.
 func (s *simulation) addSample(r Result) (changed bool) {
 	sample := Sample{At: s.in.Now, Phase: r.Next.Phase, Step: r.Next.Step, Counts: r.Counts}
 	if s.run.Stopped == nil && r.Next.Halt != nil {
 		s.run.Stopped = new(sample)
 	}
+
 	all := &s.run.Samples
 	if len(*all) > 0 {
 		last := &(*all)[len(*all)-1]
@@ -292,12 +318,15 @@ func (s *simulation) addSample(r Result) (changed bool) {
 		if !changed && last.Phase == sample.Phase {
 			return false
 		}
+
 		if last.At.Equal(sample.At) {
 			*last = sample
 			return changed
 		}
 	}
+
 	*all = append(*all, sample)
+
 	return changed || len(*all) == 1
 }
 
@@ -312,12 +341,14 @@ func (s *simulation) move(r Result) {
 			s.assigned[move.Node] = true
 			s.run.Touched++
 		}
+
 		batch := len(s.run.Batches) - 1
 		if batch < 0 || !s.run.Batches[batch].At.Equal(s.in.Now) || s.run.Batches[batch].Kind != move.Kind ||
 			s.run.Batches[batch].Step != r.Next.Step {
 			s.run.Batches = append(s.run.Batches, Batch{At: s.in.Now, Step: r.Next.Step, Kind: move.Kind})
 			batch++
 		}
+
 		s.run.Batches[batch].Nodes = append(s.run.Batches[batch].Nodes, move.Node)
 	}
 }
@@ -334,6 +365,7 @@ func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
 	case endsDrain:
 		e.of = s.run.Nodes[i].Drain.Since.UnixNano()
 	}
+
 	if s.agents[i].fate != silent || kind == endsDrain {
 		behind := sort.Search(len(s.events), func(k int) bool { return s.events[k].at.After(e.at) }) // what happens at the same time
 		s.events = slices.Insert(s.events, behind, e)
@@ -353,6 +385,7 @@ func (s *simulation) handle(e event) {
 	case e.kind == endsDrain && e.of == n.Drain.Since.UnixNano():
 		s.endDrain(e.node)
 	}
+
 	if was != "" && n.Unsettled() == "" {
 		n.SettledAt = s.in.Now
 	}
@@ -365,30 +398,36 @@ func (s *simulation) accept(i int) {
 	if a.accepted == keyOf(n.Source) {
 		return
 	}
+
 	a.accepted = keyOf(n.Source)
 	if s.hasTarget(n) && a.fate == blocks && !a.drained && n.Active.Digest() != n.Source.Content().SHA256 {
 		n.OK, n.Reason, n.Error = "False", v1alpha1.ReasonWouldEvictPods, "the simulated node has too many pods for the target"
 		return
 	}
+
 	var active *v1alpha1.ConfigRevision
 	if has := n.Source.Content(); isConfigMap(n.Source) {
 		active = &v1alpha1.ConfigRevision{UID: has.UID, SHA256: has.SHA256}
 	}
+
 	a.trial++
 	n.InTrial, n.Provisional, n.Error = false, false, ""
 	if !n.Ready && a.fate == breaks && !s.hasTarget(n) {
 		n.Ready = true
 	}
+
 	n.Active = active
 	n.OK, n.Reason = "True", v1alpha1.ReasonAllChecksPassed
 	if active == nil || slices.Contains(a.proven, active.SHA256) {
 		s.promote(i)
 		return
 	}
+
 	s.beginTrial(i)
 }
 
-// answerPreflight is an agent's answer to a preflight request. Failures of the model happen only in trials.
+// answerPreflight is an agent's answer to a preflight request. Failures of the
+// model happen only in trials.
 func (s *simulation) answerPreflight(n *Node, a *agentModel) {
 	p := &n.Preflight
 	p.Answered, p.Verdict, p.Reason, p.Message = p.Asked, v1alpha1.PreflightAccepted, "", ""
@@ -405,6 +444,7 @@ func (s *simulation) beginTrial(i int) {
 	if s.hasTarget(n) && (a.fate == fails || a.fate == breaks) {
 		after = min(after, s.model.Fail)
 	}
+
 	s.schedule(i, endsTrial, after)
 }
 
@@ -454,8 +494,9 @@ func (s *simulation) beginDrain(i int) {
 	}
 }
 
-// evict reports pods on the nodes that are being drained. The reports have times in the future, so that a plan asks for no other
-// eviction pass before the drain ends or is given up.
+// evict reports pods on the nodes that are being drained. The reports have
+// times in the future, so that a plan asks for no other eviction pass before
+// the drain ends or is given up.
 func (s *simulation) evict(r Result) {
 	for _, i := range r.Evict {
 		n := &s.run.Nodes[i]
@@ -463,11 +504,13 @@ func (s *simulation) evict(r Result) {
 		if !s.agents[i].drained {
 			report.Left, report.Waiting = 1, "the simulated node's last pod does not end"
 		}
+
 		n.DrainReport = &report
 	}
 }
 
-// endDrain removes the last pod of a node. An agent that refused the target because of its pods adopts it.
+// endDrain removes the last pod of a node. An agent that refused the target
+// because of its pods adopts it.
 func (s *simulation) endDrain(i int) {
 	n, a := &s.run.Nodes[i], &s.agents[i]
 	a.drained, n.DrainReport = true, &DrainReport{Time: s.in.Now}

@@ -19,7 +19,8 @@ import (
 
 var simulationStart = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
-// simulatedFleet returns a rollout of revision 1 for n nodes in three zones that run their local configuration.
+// simulatedFleet returns a rollout of revision 1 for n nodes in three zones
+// that run their local configuration.
 func simulatedFleet(n int, change func(*Input)) (Input, []Node) {
 	p := Input{
 		Claim: Claim{Name: "workers", Created: simulationStart}, Now: simulationStart,
@@ -38,6 +39,7 @@ func simulatedFleet(n int, change func(*Input)) (Input, []Node) {
 	if change != nil {
 		change(&p)
 	}
+
 	nodes := make([]Node, n)
 	for i := range nodes {
 		nodes[i] = Node{
@@ -46,6 +48,7 @@ func simulatedFleet(n int, change func(*Input)) (Input, []Node) {
 			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Reason: "LocalInit",
 		}
 	}
+
 	return p, nodes
 }
 
@@ -60,7 +63,9 @@ func told(r Run) []string {
 	if s := r.Stopped; s != nil {
 		out = append(out, fmt.Sprintf("%s stopped: %d failed, %d updated", s.At.Sub(r.Start), s.Counts.Failed, s.Counts.Updated))
 	}
+
 	c := r.Final.Counts
+
 	return append(out, fmt.Sprintf("%s %s: %d touched, %d updated, %d failed, %d stale", r.End.Sub(r.Start), r.Final.Next.Phase, r.Touched, c.Updated, c.Failed, c.Stale))
 }
 
@@ -151,6 +156,7 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 			if tt.model != nil {
 				tt.model(&m)
 			}
+
 			r := Simulate(p, nodes, m)
 			got := told(r)
 			assert.That(t, slices.Equal(got, tt.want), "got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
@@ -186,6 +192,7 @@ func TestASimulationStartsFromTheNodesState(t *testing.T) {
 				c = s.Counts
 			}
 		}
+
 		return c
 	}
 	if c := at(6 * time.Second); c.Updated != 1 || c.Trial != 3 || c.Stale != 1 {
@@ -211,6 +218,7 @@ func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
 	if got, want := told(r), []string{"0s step 0 TakeBack 1", "0s stopped: 0 failed, 0 updated", "5s Halted: 0 touched, 0 updated, 0 failed, 0 stale"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+
 	assert.That(t, uidOf(r.Nodes[0].Active) == uidOf(n.Active) && !r.Nodes[0].InTrial && r.Nodes[0].Observed == 3 && r.Nodes[0].Source.Content().UID == "u1",
 		"in the end %+v", r.Nodes[0])
 }
@@ -222,6 +230,7 @@ func TestASimulationKeepsTheSharesOfTheModel(t *testing.T) {
 	for i := range nodes {
 		counts[m.fateOf(&nodes[i])]++
 	}
+
 	for f, want := range map[fate]int{healthy: 4000, silent: 1000, breaks: 2000, fails: 3000} {
 		assert.That(t, counts[f] >= want-150 && counts[f] <= want+150, "fate %d: %d nodes of 10000, want about %d", f, counts[f], want)
 	}
@@ -242,16 +251,19 @@ func TestSimulatedGatesPass(t *testing.T) {
 		if late := run.End.Sub(plain.End); run.Final.Next.Phase != v1alpha1.RolloutComplete || late <= 0 || late > time.Minute {
 			t.Errorf("%s: it ends %s later, as %s: %s", operator, late, run.Final.Next.Phase, run.Final.Next.Message)
 		}
+
 		assert.That(t, p.Spec.Strategy.Gates[0].Interval.Duration == 10*time.Second && len(p.Measurements) == 0, "the policy was changed: %+v", p.Spec.Strategy.Gates)
 	}
 }
 
-// TestSimulatedControlPlanesBeginOneByOne leaves the time after each in which a controller does not begin another one.
+// TestSimulatedControlPlanesBeginOneByOne leaves the time after each in which a
+// controller does not begin another one.
 func TestSimulatedControlPlanesBeginOneByOne(t *testing.T) {
 	in, nodes := simulatedFleet(4, func(p *Input) { p.Spec.Strategy.Steps, p.Spec.Strategy.MaxUnavailable = nil, percent(100) })
 	for i := range nodes {
 		nodes[i].ControlPlane = true
 	}
+
 	nodes[3].Ready = false
 	r := Simulate(in, nodes, simulatedModel)
 	assert.That(t, len(r.Batches) == 0 && strings.Contains(r.Final.Next.Message, "waits for control plane node-00003, which is not Ready"), "%v %s", r.Batches, r.Final.Next.Message)
@@ -259,5 +271,6 @@ func TestSimulatedControlPlanesBeginOneByOne(t *testing.T) {
 	for _, b := range Simulate(in, nodes[:3], simulatedModel).Batches {
 		at = append(at, b.At.Sub(r.Start).String())
 	}
+
 	assert.Equal(t, strings.Join(at, " "), "0s 10m35s 21m10s")
 }

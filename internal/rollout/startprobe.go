@@ -43,7 +43,8 @@ func (in *Input) ProbeKey(n *Node) string {
 	return fmt.Sprintf("%s/%d/%d", in.UID, n.Source.By().Revision, n.Source.By().Attempt)
 }
 
-// hasProbe reports whether a node must pass a start probe before it counts as updated.
+// hasProbe reports whether a node must pass a start probe before it counts as
+// updated.
 func (d *planner) hasProbe(n *Node) bool {
 	strategy := &d.in.Spec.Strategy
 	return isTrue(d.in.Controller.StartProbe) && strategy.StartProbe != v1alpha1.StartProbeNever && !d.succeeded && d.assignedTarget(n) &&
@@ -60,10 +61,12 @@ func (d *planner) inFirstStep() bool {
 			return false
 		}
 	}
+
 	return true
 }
 
-// probed returns the result of a node's start probe, and why it has this result; without a result, what the probe waits for.
+// probed returns the result of a node's start probe, and why it has this
+// result; without a result, what the probe waits for.
 func (d *planner) probed(n *Node) (ProbeResult, string) {
 	o, r := &n.Observation, n.ProbeReport
 	known := r != nil && r.Key == d.in.ProbeKey(n)
@@ -83,6 +86,7 @@ func (d *planner) probed(n *Node) (ProbeResult, string) {
 	case known:
 		return "", r.Message
 	}
+
 	return "", "its pod is about to be created"
 }
 
@@ -92,7 +96,8 @@ func (d *planner) probesBegin() bool {
 	return was != nil && !isTrue(was.StartProbe)
 }
 
-// afterProbe is the state of a node without a failure, with what its start probe says.
+// afterProbe is the state of a node without a failure, with what its start
+// probe says.
 func (d *planner) afterProbe(n *Node, s NodeState) NodeState {
 	result, message := d.probed(n)
 	switch {
@@ -104,16 +109,19 @@ func (d *planner) afterProbe(n *Node, s NodeState) NodeState {
 	case s.State == Soaking || d.probeCanRun(n):
 		s.Message = strings.TrimPrefix(s.Message+"; waits for its start probe: "+message, "; ")
 	}
+
 	return s
 }
 
-// probeCanRun reports whether a node's kubelet runs the target healthily, so that a pod that is created now shows what it can do.
+// probeCanRun reports whether a node's kubelet runs the target healthily, so
+// that a pod that is created now shows what it can do.
 func (d *planner) probeCanRun(n *Node) bool {
 	inTrial := n.InTrial && n.TrialHealthy && n.Observed == n.Generation && d.runsTarget(n)
 	return n.Ready && n.OK != "False" && (inTrial || d.proven(n)) && n.Drain.Rollout == ""
 }
 
-// withProbe adds the result of a node's start probe to the node's next observation.
+// withProbe adds the result of a node's start probe to the node's next
+// observation.
 func (d *planner) withProbe(n *Node, want Observation) Observation {
 	result, message := d.probed(n)
 	if result == "" || d.returning(n) || !want.Blocked.IsZero() {
@@ -122,11 +130,14 @@ func (d *planner) withProbe(n *Node, want Observation) Observation {
 	if fresh := d.newObservation(n); want.Rollout != fresh.Rollout || want.Revision != fresh.Revision || want.Attempt != fresh.Attempt {
 		want = fresh
 	}
+
 	want.Probe, want.ProbeMessage = result, printable.Cut(message, maxBlockedMessage)
+
 	return want
 }
 
-// startProbes asks for passes over the start probes that have no result yet, and counts those that ended without one.
+// startProbes asks for passes over the start probes that have no result yet,
+// and counts those that ended without one.
 func (d *planner) startProbes() {
 	var begins []int
 	for i := range d.nodes {
@@ -135,6 +146,7 @@ func (d *planner) startProbes() {
 		if result == ProbeUnknown {
 			d.probes.add(n.Name + ": " + message)
 		}
+
 		r, wanted := n.ProbeReport, result == "" && d.hasProbe(n) && !d.stopped()
 		current := r != nil && r.Key == d.in.ProbeKey(n)
 		switch due := wanted && d.probeCanRun(n) && !d.moved[i]; {
@@ -147,6 +159,7 @@ func (d *planner) startProbes() {
 			begins = append(begins, i)
 		}
 	}
+
 	d.Probe = append(d.Probe, begins[:min(len(begins), max(0, maxProbes-len(d.Probe)))]...)
 	if len(d.Probe)+len(d.DropProbe) > 0 {
 		d.requeueAt(d.in.Now.Add(probeInterval))

@@ -24,6 +24,7 @@ func TestOnlyAFewStartProbesRunAtATime(t *testing.T) {
 		most = max(most, len(w.last.Probe))
 		w.now = w.now.Add(10 * time.Second)
 	}
+
 	assert.Equal(t, most, maxProbes, "start probes at a time")
 	assert.Equal(t, w.last.Counts.Updated, 2*maxProbes+1, "nodes that passed")
 }

@@ -9,8 +9,10 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// A node can register with a taint that keeps pods away until the node runs its configuration: the startup taint. The plan of the
-// rollout that has the node says what the node can expect (startupState), and StartupNode.Release decides about the taint.
+// A node can register with a taint that keeps pods away until the node runs its
+// configuration: the startup taint. The plan of the rollout that has the node
+// says what the node can expect (startupState), and StartupNode.Release decides
+// about the taint.
 
 // StartupState is what a rollout has for a node with the startup taint.
 type StartupState uint8
@@ -29,13 +31,15 @@ type StartupNode struct {
 	State    StartupState
 }
 
-// StartupTimes limit how long a node has the startup taint, from the creation of its Node on.
+// StartupTimes limit how long a node has the startup taint, from the creation
+// of its Node on.
 type StartupTimes struct {
 	Grace    time.Duration // while no rollout selects the node
 	Deadline time.Duration // in any case
 }
 
-// StartupRelease is the reason to remove the startup taint from a node; empty: the node keeps it.
+// StartupRelease is the reason to remove the startup taint from a node; empty:
+// the node keeps it.
 type StartupRelease string
 
 // The reasons to remove the startup taint.
@@ -50,7 +54,8 @@ const (
 // StartupReleases are all reasons to remove the startup taint.
 var StartupReleases = []StartupRelease{ReleasedConfigured, ReleasedNothing, ReleasedNotSelected, ReleasedAtDeadline}
 
-// Release decides whether a node loses the startup taint now. If it does not, next is when to decide again if nothing changes.
+// Release decides whether a node loses the startup taint now. If it does not,
+// next is when to decide again if nothing changes.
 func (n StartupNode) Release(now time.Time, t StartupTimes) (why StartupRelease, next time.Time) {
 	deadline, grace := n.Created.Add(t.Deadline), n.Created.Add(t.Grace)
 	switch {
@@ -65,6 +70,7 @@ func (n StartupNode) Release(now time.Time, t StartupTimes) (why StartupRelease,
 	case !n.Selected && grace.Before(deadline):
 		return StartupKeep, grace
 	}
+
 	return StartupKeep, deadline
 }
 
@@ -78,7 +84,8 @@ func (d *planner) startup() {
 	}
 }
 
-// startupState returns what a node with the startup taint can expect, after all moves were decided.
+// startupState returns what a node with the startup taint can expect, after all
+// moves were decided.
 func (d *planner) startupState(i int) StartupState {
 	n, s := &d.nodes[i], d.States[i]
 	_, newcomer := d.joins.newcomers[i]
@@ -94,10 +101,12 @@ func (d *planner) startupState(i int) StartupState {
 	case n.Source == nil && n.Created.After(d.in.Created) && d.willJoin(): // when it is Ready and its agent answers
 		return StartupWaits
 	}
+
 	return StartupNothing
 }
 
-// willJoin reports whether new nodes get a revision, now or when all agents have been asked about it.
+// willJoin reports whether new nodes get a revision, now or when all agents
+// have been asked about it.
 func (d *planner) willJoin() bool {
 	return d.joins.possible && !d.joins.stopped || d.asking && d.in.Spec.NewNodes == v1alpha1.NewNodesTarget && !d.in.Spec.Frozen
 }
@@ -117,5 +126,6 @@ func (d *planner) startupAssigned(n *Node) StartupState {
 	case n.OK == "False" && !n.Provisional && !n.refuses(): // the node does not try it again
 		return StartupNothing
 	}
+
 	return StartupWaits
 }

@@ -43,12 +43,14 @@ func TestTheStartupTaintIsRemovedForAReason(t *testing.T) {
 			if !next.IsZero() {
 				after = next.Sub(epoch)
 			}
+
 			assert.That(t, why == tt.want && after == tt.next, "%q, again after %s; want %q and %s", why, after, tt.want, tt.next)
 		})
 	}
 }
 
-// startupWorld is a rollout that has succeeded with r1 on 9 nodes. A new node with the startup taint comes.
+// startupWorld is a rollout that has succeeded with r1 on 9 nodes. A new node
+// with the startup taint comes.
 func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, Result) {
 	t.Helper()
 	w := newWorld()
@@ -60,8 +62,10 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 		if w.plan().Next.Phase == v1alpha1.RolloutComplete {
 			break
 		}
+
 		w.now = w.now.Add(10 * time.Second)
 	}
+
 	w.in.LastSucceeded = v1alpha1.RolloutRevision{}
 	w.add(1, 1)
 	n := &w.nodes[9]
@@ -70,6 +74,7 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 	r := w.plan()
 	state, is := r.Startup[9]
 	assert.Must(t, len(r.Startup) == 1 && is, "the plan is about %+v", r.Startup)
+
 	return state, r
 }
 
@@ -153,8 +158,9 @@ func TestANodeOfAnotherRolloutKeepsItsStartupTaint(t *testing.T) {
 	assert.That(t, len(r.Startup) == 0, "%+v", r.Startup)
 }
 
-// TestStartupTaintsInRandomFleets lets fleets and operators do what they like. Before the deadline, no node loses the taint while a
-// configuration is about to run there; after the deadline, no node has it.
+// TestStartupTaintsInRandomFleets lets fleets and operators do what they like.
+// Before the deadline, no node loses the taint while a configuration is about
+// to run there; after the deadline, no node has it.
 func TestStartupTaintsInRandomFleets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := randomWorld(t)
@@ -167,6 +173,7 @@ func TestStartupTaintsInRandomFleets(t *testing.T) {
 				n.Startup = n.Created.After(w.in.Created) && !released[n.Name]
 				n.TrialHealthy = n.InTrial && rapid.Bool().Draw(t, "healthy in the trial")
 			}
+
 			w.in.Now = w.now
 			r := w.decide()
 			for i := range w.nodes {
@@ -174,6 +181,7 @@ func TestStartupTaintsInRandomFleets(t *testing.T) {
 				if !n.Startup {
 					continue
 				}
+
 				state, planned := r.Startup[i]
 				assert.Must(t, planned != (n.Owner != ""), "%s of %q: the plan has %v", n.Name, n.Owner, planned)
 				why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
@@ -181,31 +189,37 @@ func TestStartupTaintsInRandomFleets(t *testing.T) {
 				if late && why == StartupKeep || why == StartupKeep && !next.After(w.now) {
 					t.Fatalf("%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
 				}
+
 				broken := startupBroken(n, r, i, why)
 				assert.Must(t, broken == "" || late, "%s loses the taint (%s): %s", n.Name, why, broken)
 				released[n.Name] = why != StartupKeep
 			}
+
 			w.settle(t)
 			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "seconds")) * time.Second)
 		}
 	})
 }
 
-// startupBroken returns what is wrong with the removal of a node's taint before the deadline.
+// startupBroken returns what is wrong with the removal of a node's taint before
+// the deadline.
 func startupBroken(n *Node, r Result, i int, why StartupRelease) string {
 	if why == StartupKeep {
 		return ""
 	}
+
 	for _, m := range r.Moves {
 		if m.Node == i {
 			return fmt.Sprintf("it is about to get %+v", m)
 		}
 	}
+
 	if n.Observed != n.Generation && n.Source.By().Name == "workers" && n.OtherSource == "" {
 		return "its agent has not answered"
 	}
 	if why == ReleasedConfigured && !(n.Ready && n.OK == "True" && n.Active.Digest() == n.Source.Content().SHA256 && (n.TrialHealthy || !n.InTrial)) {
 		return fmt.Sprintf("it does not run its configuration: %+v", n)
 	}
+
 	return ""
 }

@@ -27,6 +27,7 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 			st.CurrentRevision = new(in.Target)
 		}
 	}
+
 	st.Nodes, st.NextWindowTime = d.Counts.RolloutCounts, apiTime(d.nextWindow())
 	d.listFailed()
 	d.listDraining()
@@ -39,6 +40,7 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 			v1alpha1.MaxRolloutMessage), in.Generation, metav1.NewTime(in.Now)
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
+
 	d.recordOutcome()
 	d.updateTargetUID()
 	limit := v1alpha1.MaxHistory
@@ -50,7 +52,8 @@ func (d *planner) completeStatus(phase v1alpha1.RolloutPhase, message string) {
 	}
 }
 
-// listFailed names the first failed nodes. After a rollback it keeps the cause of the stop.
+// listFailed names the first failed nodes. After a rollback it keeps the cause
+// of the stop.
 func (d *planner) listFailed() {
 	var failed []v1alpha1.FailedNode
 	for _, i := range d.failed {
@@ -58,12 +61,14 @@ func (d *planner) listFailed() {
 		failed = append(failed, v1alpha1.FailedNode{Name: d.nodes[i].Name, Reason: s.Reason,
 			Message: printable.Cut(s.Message, v1alpha1.MaxFailedMessage)})
 	}
+
 	if d.Next.Halt == nil || d.in.Status.Halt == nil || len(failed) >= len(d.Next.FailedNodes) {
 		d.Next.FailedNodes = failed
 	}
 }
 
-// listDraining names the first nodes with the record of a drain of this rollout, and those that are about to get it.
+// listDraining names the first nodes with the record of a drain of this
+// rollout, and those that are about to get it.
 func (d *planner) listDraining() {
 	var all []v1alpha1.DrainingNode
 	for i := range d.nodes {
@@ -72,16 +77,18 @@ func (d *planner) listDraining() {
 				Message: printable.Cut(d.nodeState(n).Message, v1alpha1.MaxOutcomeMessage)})
 		}
 	}
+
 	for _, t := range d.Taints { // what begins is shown before it begins
 		if n := &d.nodes[t.Node]; n.Drain.Rollout == "" && len(all) < v1alpha1.MaxFailedNodes {
 			all = append(all, v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(d.in.Now), Message: "the drain begins"})
 		}
 	}
+
 	d.Next.DrainingNodes = all
 }
 
-// updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
-// the same content.
+// updateTargetUID writes the UID of the target's ConfigMap, which may have been
+// created again, into the other places that name the same content.
 func (d *planner) updateTargetUID() {
 	st, t := &d.Next, &d.in.Target.ConfigMapRef
 	same := func(name, sha256 string) bool { return name == t.Name && sha256 != "" && sha256 == t.SHA256 }
@@ -90,6 +97,7 @@ func (d *planner) updateTargetUID() {
 			h.UID = t.UID
 		}
 	}
+
 	if v := st.CurrentRevision; v != nil && same(v.ConfigMapRef.Name, v.ConfigMapRef.SHA256) {
 		v.ConfigMapRef.UID = t.UID
 	}
@@ -104,13 +112,14 @@ func (d *planner) outcome(r *v1alpha1.RolloutRevision, what string) v1alpha1.Rol
 	}
 }
 
-// recordSuperseded adds the outcome of a revision that another one replaces before it succeeded or was stopped. A stop stays, also after
-// a retry.
+// recordSuperseded adds the outcome of a revision that another one replaces
+// before it succeeded or was stopped. A stop stays, also after a retry.
 func (d *planner) recordSuperseded() {
 	st, was := &d.Next, d.Next.UpdateRevision
 	if was == nil || slices.ContainsFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number }) {
 		return
 	}
+
 	out := d.outcome(was, v1alpha1.OutcomeSuperseded)
 	out.Message = fmt.Sprintf("replaced by revision %d", d.in.Target.Number)
 	var failed []string
@@ -120,23 +129,28 @@ func (d *planner) recordSuperseded() {
 	if len(failed) > 0 {
 		out.Message += "; failed: " + joinNames(failed)
 	}
+
 	d.addOutcome(out)
 }
 
-// StopMessage returns the message of the outcome of a stopped revision, which begins with the reason.
+// StopMessage returns the message of the outcome of a stopped revision, which
+// begins with the reason.
 func StopMessage(reason, message string) string { return reason + ": " + message }
 
-// recordOutcome adds the outcome of the target once it has succeeded or was stopped.
+// recordOutcome adds the outcome of the target once it has succeeded or was
+// stopped.
 func (d *planner) recordOutcome() {
 	if d.in.Target.Number == 0 {
 		return
 	}
+
 	out := d.outcome(d.Next.UpdateRevision, v1alpha1.OutcomeSucceeded)
 	if h := d.Next.Halt; h != nil {
 		message := h.Message
 		if h.Attempt > 1 {
 			message = fmt.Sprintf("attempt %d: %s", h.Attempt, message)
 		}
+
 		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, StopMessage(h.Reason, message)
 		if d.Next.Phase == v1alpha1.RolloutRolledBack {
 			out.Outcome = v1alpha1.OutcomeRolledBack
@@ -144,11 +158,14 @@ func (d *planner) recordOutcome() {
 	} else if !d.succeeded {
 		return
 	}
+
 	d.addOutcome(out)
 }
 
-// addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome
-// does, and keeps what is said about the stops of earlier attempts. After a rollback it says what the nodes run.
+// addOutcome adds an outcome to the history, newest first, one for each
+// revision. An existing entry changes only if the outcome does, and keeps what
+// is said about the stops of earlier attempts. After a rollback it says what
+// the nodes run.
 func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
 	st := &d.Next
 	add := func(words string) {
@@ -160,6 +177,7 @@ func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
 		i = len(st.History)
 		st.History = append(st.History, v1alpha1.RolloutOutcome{})
 	}
+
 	h := st.History[i]
 	same := strings.HasPrefix(h.Message, out.Message) // the same stop, or a success
 	switch {
@@ -170,9 +188,11 @@ func (d *planner) addOutcome(out v1alpha1.RolloutOutcome) {
 	case h.Message != "":
 		add("earlier: " + strings.TrimPrefix(h.Message, "earlier: "))
 	}
+
 	if d.back.where != "" {
 		add(d.back.where)
 	}
+
 	st.History[i] = out
 	slices.SortStableFunc(st.History, func(a, b v1alpha1.RolloutOutcome) int { return cmp.Compare(b.Revision, a.Revision) })
 }

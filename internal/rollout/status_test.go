@@ -23,7 +23,8 @@ func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
 		"the status says %+v and %+v", st.History, st.CurrentRevision)
 }
 
-// A revision that failed stays so in the history, whatever becomes of it: a retry that succeeds, one that fails again, or is replaced.
+// A revision that failed stays so in the history, whatever becomes of it: a
+// retry that succeeds, one that fails again, or is replaced.
 func TestTheHistoryKeepsTheFailuresOfEarlierAttempts(t *testing.T) {
 	const first = "TooManyFailures: 1 node failed (limit 1): n1 CrashLooped"
 	const where = "now 26 on revision 1, 23 on the local configuration"
@@ -63,9 +64,11 @@ func TestTheHistoryKeepsTheFailuresOfEarlierAttempts(t *testing.T) {
 				if s.stop != "" {
 					d.halt(v1alpha1.HaltTooManyFailures, s.stop, s.where != "")
 				}
+
 				d.completeStatus(s.phase, "")
 				in.Status = d.Next
 			}
+
 			got := in.Status.History[len(in.Status.History)-1]
 			assert.Equal(t, got.Outcome, tt.outcome, "the outcome")
 			assert.Equal(t, got.Message, tt.want, "the message")

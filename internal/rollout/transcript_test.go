@@ -19,8 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
-// TestTranscripts runs the transcripts of rollouts: commands change the world, and `run` prints what the rollout does.
-// Rewrite them with: go test ./internal/rollout -run Transcripts -rewrite
+// TestTranscripts runs the transcripts of rollouts: commands change the world,
+// and `run` prints what the rollout does. Rewrite them with: go test
+// ./internal/rollout -run Transcripts -rewrite
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, func(*testing.T) transcript.Command { return newWorld().command })
 }
@@ -32,6 +33,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 			return fmt.Errorf("%s %s: %w", td.Cmd, arg.Key, err)
 		}
 	}
+
 	switch td.Cmd {
 	case "run":
 		most, until := 2*time.Hour, ""
@@ -43,6 +45,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 				until = arg.Vals[0]
 			}
 		}
+
 		w.run(out, most, until)
 	case "fleet":
 		n, zones := 0, 1
@@ -50,6 +53,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		if td.HasArg("zones") {
 			td.ScanArgs(t, "zones", &zones)
 		}
+
 		w.add(n, zones)
 	case "gates":
 		for _, g := range w.in.Status.Gates {
@@ -65,6 +69,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 			fmt.Fprintf(out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
+
 	return nil
 }
 
@@ -83,6 +88,7 @@ func (w *world) set(cmd, key, value string) error {
 		for uid := range w.terms {
 			w.terms[uid] = p.Term
 		}
+
 		if key == "forgets" { // it sees all nodes for the first time
 			p.Outages = seenSince(w.now)
 			w.forgetObservations()
@@ -139,6 +145,7 @@ func (w *world) set(cmd, key, value string) error {
 		if err != nil {
 			number = 1
 		}
+
 		for range number {
 			w.add(1, 1)
 			w.nodes[len(w.nodes)-1].Created = w.now
@@ -146,6 +153,7 @@ func (w *world) set(cmd, key, value string) error {
 	default:
 		return fmt.Errorf("unknown")
 	}
+
 	return nil
 }
 
@@ -201,6 +209,7 @@ func (w *world) setPolicy(key, value string) error {
 			if err != nil {
 				return err
 			}
+
 			p.Windows = append(p.Windows, window)
 		}
 	case "deadline":
@@ -217,11 +226,13 @@ func (w *world) setPolicy(key, value string) error {
 			} else if step.Pause = (&v1alpha1.RolloutPause{}); pause != "" {
 				step.Pause.Duration = &metav1.Duration{Duration: seconds(parseSeconds(pause[1:]))}
 			}
+
 			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, step)
 		}
 	default:
 		return fmt.Errorf("unknown")
 	}
+
 	return nil
 }
 
@@ -277,6 +288,7 @@ func (w *world) setNode(name, value string) error {
 	default:
 		return fmt.Errorf("unknown %q", value)
 	}
+
 	return nil
 }
 
@@ -287,5 +299,6 @@ func parseSeconds(s string) int32 {
 	if err != nil {
 		panic(err)
 	}
+
 	return int32(d / time.Second)
 }

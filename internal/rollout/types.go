@@ -27,7 +27,8 @@ type Content struct {
 	Stopped bool // it failed or was aborted the last time
 }
 
-// Input is a rollout as Plan takes it: what the API says, and what only the caller knows.
+// Input is a rollout as Plan takes it: what the API says, and what only the
+// caller knows.
 type Input struct {
 	Claim
 	UID        types.UID
@@ -35,7 +36,8 @@ type Input struct {
 	Spec       v1alpha1.NodeConfigRolloutSpec   // with all defaults
 	Status     v1alpha1.NodeConfigRolloutStatus // Result.Next of the last plan; in a new process, the stored one
 	Controller v1alpha1.RolloutController       // the settings for every rollout
-	// Now never goes back, and is not before any time that was recorded for this rollout.
+	// Now never goes back, and is not before any time that was recorded for
+	// this rollout.
 	Now time.Time
 
 	Target        v1alpha1.RolloutRevision // of the last valid template; zero: there is none
@@ -45,20 +47,26 @@ type Input struct {
 	PinGone       bool                     // Invalid, because the revision that spec.pin names is gone
 	TargetFailed  string                   // how the content of Target failed as an earlier revision; empty: it did not
 	LastSucceeded v1alpha1.RolloutRevision // the newest that succeeded, other than the target; zero: there is none
-	// LastSucceededGone: its ConfigMap does not exist, so that rollback to it is impossible.
+	// LastSucceededGone: its ConfigMap does not exist, so that rollback to it
+	// is impossible.
 	LastSucceededGone bool
-	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted, of this rollout and of others. A node must
-	// never fall back to them.
+	// Stopped are the names of the ConfigMaps of revisions that failed or were
+	// aborted, of this rollout and of others. A node must never fall back to
+	// them.
 	Stopped []string
-	// Contents are the contents of the revisions that the status names, by the sha256 of the payload, with the newest number of each.
+	// Contents are the contents of the revisions that the status names, by the
+	// sha256 of the payload, with the newest number of each.
 	Contents map[string]Content
-	// Revisions are the UIDs of the ConfigMaps of this rollout's revisions; nil: not known.
+	// Revisions are the UIDs of the ConfigMaps of this rollout's revisions;
+	// nil: not known.
 	Revisions []types.UID
-	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
+	// Term is the number of the controller's leadership, higher for each
+	// leader. 0: there is no election.
 	Term    int64
 	Outages Outages // that this leader knows
 	DrainID string  // of this rollout, in the records of drains
-	// Unwritten is why the controller cannot write what it decides, since several attempts; empty: it can.
+	// Unwritten is why the controller cannot write what it decides, since
+	// several attempts; empty: it can.
 	Unwritten string
 
 	ControlPlanes []Node // those of the cluster that the rollout does not select
@@ -72,14 +80,15 @@ type Input struct {
 	AnyTrial bool          // nothing sets that length: Trial counts only if no node says which length it uses
 
 	Measurements []Measurement // at most one for each gate; none where this process does not evaluate gates
-	// GatesSince is that of the last Result. It is not in the status: after a restart, gates are evaluated again.
+	// GatesSince is that of the last Result. It is not in the status: after a
+	// restart, gates are evaluated again.
 	GatesSince time.Time
 
 	PreflightRoom int // how many preflight requests of this rollout may be unanswered at the same time
 }
 
-// Node is all that is observed about one node. It contains no time that a node wrote: a node's clock does not affect any
-// decision.
+// Node is all that is observed about one node. It contains no time that a node
+// wrote: a node's clock does not affect any decision.
 type Node struct {
 	Name        string
 	Created     time.Time // of the Node, by the API server's clock
@@ -90,18 +99,20 @@ type Node struct {
 	Owner       string // another rollout that has the node; empty: this one has it
 
 	ControlPlane bool // has the label of control planes
-	// SettledAt is when the caller last saw that Unsettled became empty; zero: never.
+	// SettledAt is when the caller last saw that Unsettled became empty; zero:
+	// never.
 	SettledAt  time.Time
 	StaticPods *StaticPods // nil: not known
 
 	Ready bool
-	// WentNotReady is when the caller last saw the node become NotReady, or first saw it NotReady; zero: never. It stays when
-	// the node is Ready again.
+	// WentNotReady is when the caller last saw the node become NotReady, or
+	// first saw it NotReady; zero: never. It stays when the node is Ready
+	// again.
 	WentNotReady time.Time
 	Observation  Observation
 	Ignored      string // records of the controller that it cannot have written; empty: none
-	// Maintenance says that others work on the node, and where they say so; empty: nobody does. MaintenanceSince is when the
-	// caller first saw it.
+	// Maintenance says that others work on the node, and where they say so;
+	// empty: nobody does. MaintenanceSince is when the caller first saw it.
 	Maintenance      string
 	MaintenanceSince time.Time
 	Drain            Drain
@@ -193,8 +204,9 @@ type Move struct {
 	Revoked []types.UID
 }
 
-// Counts are numbers of nodes. Members are those that this rollout may update: percentages refer to them. Unavailable nodes use up the
-// Budget, which is maxUnavailable as a number.
+// Counts are numbers of nodes. Members are those that this rollout may update:
+// percentages refer to them. Unavailable nodes use up the Budget, which is
+// maxUnavailable as a number.
 type Counts struct {
 	v1alpha1.RolloutCounts
 	Budget int32
@@ -204,12 +216,14 @@ type Counts struct {
 type Event struct {
 	Warning         bool
 	Reason, Message string
-	// Assigned are the nodes that were assigned the target, if the Event is about that: it is true only after the Moves. All
-	// other Events are true at once.
+	// Assigned are the nodes that were assigned the target, if the Event is
+	// about that: it is true only after the Moves. All other Events are true at
+	// once.
 	Assigned []string
 }
 
-// NodesAssigned returns the Event that nodes were assigned the target in a step.
+// NodesAssigned returns the Event that nodes were assigned the target in a
+// step.
 func (in *Input) NodesAssigned(step int32, nodes []string) Event {
 	return Event{
 		Reason: "NodesAssigned", Assigned: nodes,
@@ -218,13 +232,15 @@ func (in *Input) NodesAssigned(step int32, nodes []string) Event {
 	}
 }
 
-// Observation is what a plan remembers about one node and its assignment. A node cannot change it. It is valid only for the
-// source with the same Rollout, Revision and Attempt. It is stored as JSON.
+// Observation is what a plan remembers about one node and its assignment. A
+// node cannot change it. It is valid only for the source with the same Rollout,
+// Revision and Attempt. It is stored as JSON.
 type Observation struct {
 	Rollout  string `json:"rollout"`
 	Revision int64  `json:"revision"`
 	Attempt  int64  `json:"attempt"`
-	// when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
+	// when the node was first seen with the revision proven, Ready and ConfigOK
+	// True; zero: it is not
 	HealthySince time.Time `json:"fineSince,omitzero"`
 	Failed       int64     `json:"failedInAttempt,omitempty"` // the attempt in which the node failed; 0: it has not
 	Joined       bool      `json:"joined,omitempty"`          // the node got the source as a new node
@@ -234,25 +250,30 @@ type Observation struct {
 	Probe        ProbeResult `json:"startProbe,omitempty"`
 	ProbeMessage string      `json:"startProbeMessage,omitempty"` // why; empty if it passed
 
-	// RefusedBefore is the assignment, as revision/attempt, before which the node already reported that it cannot start pods.
+	// RefusedBefore is the assignment, as revision/attempt, before which the
+	// node already reported that it cannot start pods.
 	RefusedBefore string `json:"podsRefusedBefore,omitempty"`
-	// NotReadyBefore are the static pods of a control plane that were not Ready when it was assigned the source, joined with commas.
+	// NotReadyBefore are the static pods of a control plane that were not Ready
+	// when it was assigned the source, joined with commas.
 	NotReadyBefore string `json:"staticPodsNotReadyBefore,omitempty"`
 
-	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
-	// of the rollout, whatever the node's source is.
+	// If the target was taken back from the node because the node refused it
+	// for its pods. Revision and Attempt are then those of the rollout,
+	// whatever the node's source is.
 	Blocked time.Time `json:"blockedAt,omitzero"` // when it was taken back; zero: it was not
 	Offers  int       `json:"offers,omitempty"`   // how often the target was offered
 	Reason  string    `json:"reason,omitempty"`   // of the refusal, in CamelCase
 	Message string    `json:"message,omitempty"`  // from the node
 }
 
-// Result is what Plan decides. First record Observations, then Next, then make the Moves in their order, then write the
-// Taints, then evict. It is safe to do any of it twice.
+// Result is what Plan decides. First record Observations, then Next, then make
+// the Moves in their order, then write the Taints, then evict. It is safe to do
+// any of it twice.
 type Result struct {
 	Observations map[int]Observation // by index of the node; one without a Rollout removes the existing one
 	Next         v1alpha1.NodeConfigRolloutStatus
-	// since when the step has been done, in whole seconds: older measurements do not let the rollout continue; zero: it is not
+	// since when the step has been done, in whole seconds: older measurements
+	// do not let the rollout continue; zero: it is not
 	GatesSince   time.Time
 	Moves        []Move
 	Taints       []Taint
@@ -273,7 +294,8 @@ type Result struct {
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 
-// Stopped reports whether the target was stopped because it is bad: an inconclusive stop does not blame it.
+// Stopped reports whether the target was stopped because it is bad: an
+// inconclusive stop does not blame it.
 func (r *Result) Stopped() bool {
 	return r.Next.Halt != nil && r.Next.Halt.Reason != v1alpha1.HaltInconclusive
 }

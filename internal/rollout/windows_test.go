@@ -24,10 +24,12 @@ func (d daily) Next(t time.Time) time.Time {
 	if !opens.After(t) {
 		opens = opens.Add(24 * time.Hour)
 	}
+
 	return opens
 }
 
-// repeating is a schedule that opens at a time after epoch and every period from then on, and did so before.
+// repeating is a schedule that opens at a time after epoch and every period
+// from then on, and did so before.
 type repeating struct{ first, period time.Duration }
 
 func (r repeating) Next(t time.Time) time.Time {
@@ -35,8 +37,8 @@ func (r repeating) Next(t time.Time) time.Time {
 	return t.Add(r.period - since%r.period)
 }
 
-// mayAssign reports whether the windows of a random world allow an assignment, by looking at each second until the end of
-// the trial.
+// mayAssign reports whether the windows of a random world allow an assignment,
+// by looking at each second until the end of the trial.
 func (w *world) mayAssign() bool {
 	p := &w.in
 	openFor := func(w Window, t time.Time) bool {
@@ -54,9 +56,11 @@ func (w *world) mayAssign() bool {
 			within = true
 		}
 	}
+
 	for t := w.now; within && !t.After(w.now.Add(p.Controller.AgentTimeout.Duration+p.Trial)); t = t.Add(time.Second) {
 		within = anyOpen(t)
 	}
+
 	return within || len(p.Windows) == 0
 }
 
@@ -77,6 +81,7 @@ func (w *world) keepsWindows(t *rapid.T) {
 	if w.mayAssign() || p.Spec.Frozen || w.in.Status.Halt != nil {
 		return
 	}
+
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if n.Owner != "" || n.OtherSource != "" || !isConfigMap(n.Source) || n.Source.By().Name != p.Name || !n.Ready || w.joinInProgress[n.Name] == n.Generation {
@@ -105,6 +110,7 @@ func (l listed) Next(t time.Time) time.Time {
 	if i == len(l) {
 		return time.Time{}
 	}
+
 	return l[i]
 }
 
@@ -116,10 +122,12 @@ func parseWindow(s string) (Window, error) {
 	if err != nil {
 		return Window{}, err
 	}
+
 	d, err := time.ParseDuration(duration)
 	if err != nil {
 		return Window{}, err
 	}
+
 	return Window{daily{time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute}, d, within}, nil
 }
 
@@ -141,34 +149,42 @@ func calendarOf(p *Input, start time.Time, minutes int) *calendar {
 			if !w.Schedule.Next(at.Add(-time.Second)).Equal(at) {
 				continue
 			}
+
 			for k := m; k < minutes && start.Add(time.Duration(k)*time.Minute).Before(at.Add(w.Duration)); k++ {
 				opened[k], c.open[k] = true, true
 			}
 		}
+
 		c.opened = append(c.opened, opened)
 	}
+
 	for m := range minutes {
 		end := m
 		for end < minutes && c.open[end] {
 			end++
 		}
+
 		for i, w := range p.Windows {
 			lasts := time.Duration(end-m)*time.Minute > p.Controller.AgentTimeout.Duration+p.Trial
 			c.may[m] = c.may[m] || c.opened[i][m] && (!w.Within || lasts)
 		}
 	}
+
 	return c
 }
 
-// next returns the first minute from one on in which assignments are allowed, or are not; the number of minutes if there is none.
+// next returns the first minute from one on in which assignments are allowed,
+// or are not; the number of minutes if there is none.
 func (c *calendar) next(from int, allowed bool) int {
 	for from < len(c.may) && c.may[from] != allowed {
 		from++
 	}
+
 	return from
 }
 
-// TestWindowsAreWhatTheMinutesSay compares windowsAt with a calendar that knows every minute.
+// TestWindowsAreWhatTheMinutesSay compares windowsAt with a calendar that knows
+// every minute.
 func TestWindowsAreWhatTheMinutesSay(t *testing.T) {
 	const minutes = 2000
 	rapid.Check(t, func(t *rapid.T) {
@@ -179,10 +195,12 @@ func TestWindowsAreWhatTheMinutesSay(t *testing.T) {
 			for _, m := range rapid.SliceOfNDistinct(rapid.IntRange(0, 1000), 0, rapid.SampledFrom([]int{1, 5, 300}).Draw(t, "most"), rapid.ID[int]).Draw(t, "opens") {
 				opens = append(opens, epoch.Add(time.Duration(m)*time.Minute))
 			}
+
 			slices.SortFunc(opens, time.Time.Compare)
 			w.Schedule = opens
 			p.Windows = append(p.Windows, w)
 		}
+
 		c := calendarOf(&p, epoch, minutes)
 		m := rapid.IntRange(0, 1400).Draw(t, "now")
 		now := epoch.Add(time.Duration(m) * time.Minute)
@@ -193,19 +211,24 @@ func TestWindowsAreWhatTheMinutesSay(t *testing.T) {
 			if end := c.next(m, false); got.ends.After(epoch.Add(time.Duration(end) * time.Minute)) {
 				t.Fatalf("assignments until %s, the calendar has %d minutes", got.ends, end)
 			}
+
 			assert.Must(t, got.ends.After(now), "until %s, which is not later", got.ends)
+
 			return
 		}
+
 		var want time.Time
 		if k := c.next(m, true); k < minutes {
 			want = epoch.Add(time.Duration(k) * time.Minute)
 		}
+
 		assert.Must(t, (!got.tried.IsZero() || got.next.Equal(want)) && (got.tried.IsZero() || want.IsZero() || !want.Before(got.tried)),
 			"next %s (tried until %s), the calendar has %s", got.next, got.tried, want)
 	})
 }
 
-// TestTheEndOfAWindowIsNotMissed plays every minute by asking again only when windowsAt says so.
+// TestTheEndOfAWindowIsNotMissed plays every minute by asking again only when
+// windowsAt says so.
 func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
 	for _, windows := range [][]string{
 		{"22:00+6h"}, {"22:00+6h/within"}, {"22:00+6h", "03:00+2h/within"}, {"22:00+2h/within", "00:00+5m/within"}, {"00:00+24h"}, {"00:00+24h/within"},
@@ -217,6 +240,7 @@ func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
 				window := assert.Value(parseWindow(w))(t)
 				p.Windows = append(p.Windows, window)
 			}
+
 			const minutes = 3 * 24 * 60
 			start := epoch.Add(-24 * time.Hour) // windows of the day before may be open
 			c := calendarOf(&p, start, minutes+2*24*60)
@@ -231,12 +255,15 @@ func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
 						due = state.tried
 					}
 				}
+
 				if !now.Before(due) {
 					state = p.windowsAt(now)
 					asked++
 				}
+
 				assert.Must(t, state.closed != c.may[m], "at %s closed is %v", now, state.closed)
 			}
+
 			assert.That(t, asked <= 20, "asked %d times in two days", asked)
 		})
 	}
@@ -253,6 +280,7 @@ func TestWindowsThatOpenEachMinuteCostLittle(t *testing.T) {
 	for range 10 {
 		p.Windows = append(p.Windows, Window{counted{minutely{}, &calls}, 168 * time.Hour, true})
 	}
+
 	s := p.windowsAt(epoch)
 	assert.That(t, !s.closed && s.ends.Sub(epoch) == 24*time.Hour, "%+v", s)
 	assert.That(t, calls <= 20_000, "%d calls of Next", calls)
@@ -285,6 +313,7 @@ func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
 		for i, d := range tt.nodes {
 			w.nodes[i].DefaultTrial = d
 		}
+
 		w.target("r1")
 		w.in.Windows = []Window{{daily{0}, tt.trial + time.Minute - time.Second, true}} // too short by a second
 		w.in.Trial, w.in.AnyTrial = 10*time.Minute, !tt.set
@@ -293,6 +322,7 @@ func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
 		if len(r.Moves) > 0 || !strings.Contains(r.Next.Message, want) && !strings.Contains(r.Next.Message, fmt.Sprintf("long enough for a trial of %s ", tt.trial)) {
 			t.Errorf("%s: %d moves, %q, want %q", tt.name, len(r.Moves), r.Next.Message, want)
 		}
+
 		w.in.Windows[0].Duration += 2 * time.Second
 		if r := w.plan(); len(r.Moves) == 0 {
 			t.Errorf("%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Next.Message)

@@ -91,6 +91,7 @@ func newWorld() *world {
 		},
 		Controller: v1alpha1.RolloutController{AgentTimeout: metav1.Duration{Duration: time.Minute}, NotReadyGrace: metav1.Duration{Duration: 30 * time.Second}},
 	}
+
 	return w
 }
 
@@ -107,17 +108,20 @@ func (w *world) add(n, zones int) {
 	}
 }
 
-// target makes a content the target; one that there was takes the next number, as the controller has it.
+// target makes a content the target; one that there was takes the next number,
+// as the controller has it.
 func (w *world) target(content string) {
 	w.objects++
 	uid := "uid-" + content
 	if w.in.Target.ConfigMapRef.SHA256 == content {
 		uid = fmt.Sprintf("%s-%d", uid, w.objects)
 	}
+
 	number := w.in.Target.Number + 1
 	if w.in.Target.ConfigMapRef.SHA256 == content {
 		number--
 	}
+
 	w.in.Target = revision(number, "workers-"+content, uid, content)
 	w.in.LastSucceeded = v1alpha1.RolloutRevision{}
 	for _, r := range w.succeeded {
@@ -145,10 +149,12 @@ func (w *world) plan() Result {
 	w.probe(r)
 	w.evaluate(r.Measure)
 	w.last = r
+
 	return r
 }
 
-// drain writes taints and evicts pods. The pods of a node end before the next pass, and others come when the node is open again.
+// drain writes taints and evicts pods. The pods of a node end before the next
+// pass, and others come when the node is open again.
 func (w *world) drain(r Result) {
 	for _, taint := range r.Taints {
 		n := &w.nodes[taint.Node]
@@ -157,6 +163,7 @@ func (w *world) drain(r Result) {
 			n.DrainReport, w.agents[n.Name].pods = nil, 2
 		}
 	}
+
 	for _, i := range r.Evict {
 		n := &w.nodes[i]
 		a := w.agents[n.Name]
@@ -170,12 +177,15 @@ func (w *world) drain(r Result) {
 		if a.refused == "" && a.stays == "" {
 			a.pods = 0
 		}
+
 		n.DrainReport = report
 	}
+
 	if r.HandOver != "" {
 		for i := range w.nodes {
 			w.nodes[i].DrainReport = nil // the next leader has made no pass
 		}
+
 		w.in.Term++
 		for uid := range w.terms {
 			w.terms[uid] = w.in.Term
@@ -183,7 +193,8 @@ func (w *world) drain(r Result) {
 	}
 }
 
-// probe makes passes over start probes: the pod is Ready after one, and gone after the next.
+// probe makes passes over start probes: the pod is Ready after one, and gone
+// after the next.
 func (w *world) probe(r Result) {
 	for _, i := range r.Probe {
 		n := &w.nodes[i]
@@ -196,8 +207,10 @@ func (w *world) probe(r Result) {
 		case n.ProbeReport != nil && n.ProbeReport.Stopping && n.ProbeReport.Key == report.Key:
 			report = ProbeReport{Key: report.Key, Result: ProbePassed}
 		}
+
 		n.ProbeReport = &report
 	}
+
 	for _, i := range r.DropProbe {
 		w.nodes[i].ProbeReport = nil
 	}
@@ -215,10 +228,12 @@ func (w *world) setNotReady(n *Node, is bool) {
 	if n.Ready && is {
 		n.WentNotReady = w.now
 	}
+
 	n.Ready = !is
 }
 
-// setMaintenance lets others begin to work on a node, or end, as the controller sees it now.
+// setMaintenance lets others begin to work on a node, or end, as the controller
+// sees it now.
 func (w *world) setMaintenance(n *Node, what string) {
 	switch {
 	case what == "":
@@ -226,6 +241,7 @@ func (w *world) setMaintenance(n *Node, what string) {
 	case n.Maintenance == "":
 		n.MaintenanceSince = w.now
 	}
+
 	n.Maintenance = what
 }
 
@@ -250,15 +266,18 @@ func (w *world) remember(r Result) {
 		w.succeeded = slices.DeleteFunc(w.succeeded, func(r v1alpha1.RolloutRevision) bool { return r.ConfigMapRef.SHA256 == p.Target.ConfigMapRef.SHA256 })
 		w.succeeded = append(w.succeeded, p.Target)
 	}
+
 	p.Stopped = slices.DeleteFunc(p.Stopped, func(name string) bool { return name == p.Target.ConfigMapRef.Name })
 	stopped := r.Stopped()
 	if stopped {
 		p.Stopped = append(p.Stopped, p.Target.ConfigMapRef.Name)
 	}
+
 	p.Contents = maps.Clone(p.Contents)
 	if p.Contents == nil {
 		p.Contents = map[string]Content{}
 	}
+
 	p.Contents[p.Target.ConfigMapRef.SHA256] = Content{p.Target.Number, stopped}
 }
 
@@ -267,6 +286,7 @@ func (w *world) write(moves []Move) {
 		if m.Source.Content().UID != "" {
 			w.terms[m.Source.Content().UID] = w.in.Term
 		}
+
 		n := &w.nodes[m.Node]
 		n.Source, n.Revoked = m.Source, m.Revoked
 		n.Generation++
@@ -281,6 +301,7 @@ func (w *world) evaluate(gates []string) {
 		if !answers {
 			continue
 		}
+
 		g := &p.Spec.Strategy.Gates[slices.IndexFunc(p.Spec.Strategy.Gates, func(g v1alpha1.RolloutGate) bool { return g.Name == name })]
 		m.Gate, m.Server, m.Query, m.Time = name, g.Prometheus.Server, g.Prometheus.Query, w.now.Truncate(time.Second)
 		p.Measurements = append(slices.DeleteFunc(slices.Clone(p.Measurements), func(m Measurement) bool { return m.Gate == name }), m)
@@ -288,7 +309,8 @@ func (w *world) evaluate(gates []string) {
 	}
 }
 
-// restart lets another controller lead: it knows the status only, in which times are whole seconds.
+// restart lets another controller lead: it knows the status only, in which
+// times are whole seconds.
 func (w *world) restart() {
 	st := &w.in.Status
 	w.in.Measurements, w.answered, w.in.GatesSince = nil, nil, time.Time{}
@@ -301,7 +323,8 @@ func (w *world) restart() {
 	}
 }
 
-// outage takes the API server away for a time. Each agent is back some time after that, and its trial pauses until then.
+// outage takes the API server away for a time. Each agent is back some time
+// after that, and its trial pauses until then.
 func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 	from := w.now
 	w.now = w.now.Add(length)
@@ -316,6 +339,7 @@ func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 			a.adopted = a.adopted.Add(a.back.Sub(away))
 		}
 	}
+
 	w.in.Outages = w.in.Outages.Add(Outage{from, w.now})
 }
 
@@ -329,6 +353,7 @@ func (w *world) act() {
 				a.setConfigOK(n, w.now, "Unknown", "StaleAssignment", "a former leader's")
 				continue
 			}
+
 			a.act(n, w.now)
 			a.judge(n, w.requests[n.Preflight.Asked])
 		}
@@ -342,10 +367,12 @@ func (a *agent) act(n *Node, now time.Time) {
 	} else if n.refuses() || n.Reason == "CouldNotValidate" { // it tries again and again
 		a.accept(n, now)
 	}
+
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
 		n.TrialHealthy = n.InTrial
 		return
 	}
+
 	switch content := n.Active.Digest(); a.does[content] {
 	case "hang":
 	case "crash":
@@ -364,6 +391,7 @@ func (a *agent) accept(n *Node, now time.Time) {
 		if n.Active != nil {
 			a.started = now
 		}
+
 		n.Active, n.LastKnownGood, n.InTrial = nil, nil, false
 	case slices.Contains(n.Revoked, s.UID):
 		a.setConfigOK(n, now, "False", "Revoked", "revoked")
@@ -398,11 +426,13 @@ func (a *agent) accept(n *Node, now time.Time) {
 			n.Ready, n.WentNotReady = false, now
 		}
 	}
+
 	a.setPodStarts(n)
 	a.setConfigOK(n, now, "True", "AllChecksPassed", "")
 }
 
-// setPodStarts reports what the last trial of the active configuration showed: another assignment of the same content changes nothing.
+// setPodStarts reports what the last trial of the active configuration showed:
+// another assignment of the same content changes nothing.
 func (a *agent) setPodStarts(n *Node) {
 	if n.PodStarts = ""; n.Active != nil && !n.InTrial {
 		n.PodStarts = map[string]string{"starts-none": v1alpha1.PodsStartUnknown, "starts-fail": v1alpha1.PodsStartFailed}[a.does[n.Active.Digest()]]
@@ -419,7 +449,8 @@ func (a *agent) setConfigOK(n *Node, now time.Time, status metav1.ConditionStatu
 	n.OK, n.Reason, n.Error = status, reason, words
 }
 
-// run plans and acts until a condition holds, or for that long, and writes down what happened.
+// run plans and acts until a condition holds, or for that long, and writes down
+// what happened.
 func (w *world) run(out *strings.Builder, most time.Duration, until string) {
 	const tick = 10 * time.Second
 	said := ""
@@ -434,6 +465,7 @@ func (w *world) run(out *strings.Builder, most time.Duration, until string) {
 				said = line
 			}
 		}
+
 		if until != "" && string(r.Next.Phase) == until || !w.now.Before(end) {
 			return
 		}
@@ -446,26 +478,32 @@ func (w *world) describe(r Result) []string {
 	for _, e := range r.Events {
 		out = append(out, "! "+e.Reason+": "+e.Message)
 	}
+
 	moves := map[MoveKind][]string{}
 	for _, m := range r.Moves {
 		to := cmp.Or(m.Source.Content().SHA256, "nothing")
 		if len(m.Revoked) > 0 {
 			to += " revoked=" + strings.Trim(strings.ReplaceAll(fmt.Sprint(m.Revoked), " ", ","), "[]")
 		}
+
 		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
 	}
+
 	if len(r.Ask) > 0 {
 		var names []string
 		for _, i := range r.Ask {
 			names = append(names, w.nodes[i].Name)
 		}
+
 		out = append(out, "? "+strings.Join(names, " "))
 	}
+
 	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign, Renew} {
 		if len(moves[k]) > 0 {
 			out = append(out, fmt.Sprintf("> %s %s", k, strings.Join(moves[k], " ")))
 		}
 	}
+
 	taints := map[string][]string{}
 	for _, taint := range r.Taints {
 		verb := "Release"
@@ -474,22 +512,28 @@ func (w *world) describe(r Result) []string {
 		} else if taint.Drain.Rollout != "" {
 			verb = "Drain"
 		}
+
 		taints[verb] = append(taints[verb], w.nodes[taint.Node].Name)
 	}
+
 	for _, i := range r.Evict {
 		taints["Evict"] = append(taints["Evict"], w.nodes[i].Name)
 	}
+
 	for _, i := range r.Probe {
 		taints["Probe"] = append(taints["Probe"], w.nodes[i].Name)
 	}
+
 	for _, i := range r.DropProbe {
 		taints["DropProbe"] = append(taints["DropProbe"], w.nodes[i].Name)
 	}
+
 	for _, verb := range []string{"Drain", "HandOver", "Evict", "Probe", "DropProbe", "Release"} {
 		if len(taints[verb]) > 0 {
 			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(taints[verb], " ")))
 		}
 	}
+
 	return append(out, fmt.Sprintf("%s step %d/%d: %s", r.Next.Phase, r.Next.Step, len(w.in.Spec.Strategy.Steps), r.Next.Message))
 }
 
@@ -509,6 +553,7 @@ func numberOf(st *v1alpha1.NodeConfigRolloutStatus) int64 {
 	if st.UpdateRevision == nil {
 		return 0
 	}
+
 	return st.UpdateRevision.Number
 }
 
@@ -546,5 +591,6 @@ func uidOf(r *v1alpha1.ConfigRevision) types.UID {
 	if r == nil {
 		return ""
 	}
+
 	return r.UID
 }

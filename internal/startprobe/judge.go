@@ -24,25 +24,30 @@ const (
 	patience   = 3 * time.Minute  // with a pod without a result, and with one that does not stop
 )
 
-// Reasons of Events with which the kubelet says that it or the runtime cannot start or stop a pod. Failed is about a container.
+// Reasons of Events with which the kubelet says that it or the runtime cannot
+// start or stop a pod. Failed is about a container.
 var (
 	startReasons = []string{"FailedCreatePodSandBox", "FailedCreatePodContainer", "Failed"}
 	stopReasons  = []string{"FailedKillPod"}
 )
 
-// images are words of errors about images and their users, which the kubelet does not keep apart from those of the runtime.
+// images are words of errors about images and their users, which the kubelet
+// does not keep apart from those of the runtime.
 var images = regexp.MustCompile(`(?i)image|runAsNonRoot`)
 
-// goCrash is the exit code of a Go program whose runtime cannot continue, such as without another thread.
+// goCrash is the exit code of a Go program whose runtime cannot continue, such
+// as without another thread.
 const goCrash = 2
 
-// isInjected reports whether the field that an Event is about is a container that a webhook added to the pod.
+// isInjected reports whether the field that an Event is about is a container
+// that a webhook added to the pod.
 func isInjected(field string) bool {
 	return strings.HasSuffix(field, "}") && field != "spec.containers{"+containerName+"}"
 }
 
-// judge returns what a pod that is not Ready, or does not stop, and its Events show. own reports whether the pod's image is that of the
-// agent. waited is how long the pod was created, or deleted.
+// judge returns what a pod that is not Ready, or does not stop, and its Events
+// show. own reports whether the pod's image is that of the agent. waited is how
+// long the pod was created, or deleted.
 func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duration) rollout.ProbeReport {
 	report := func(result rollout.ProbeResult, message string) rollout.ProbeReport {
 		return rollout.ProbeReport{Result: result, Message: printable.Line(message)}
@@ -54,6 +59,7 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	case pod.Status.Phase == corev1.PodFailed:
 		return report(rollout.ProbeUnknown, strings.TrimSuffix("the node refused the pod: "+pod.Status.Reason+": "+pod.Status.Message, ": "))
 	}
+
 	refused, said := 0, ""
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	for i := range events {
@@ -66,6 +72,7 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 			said = e.Reason + ": " + e.Message
 		}
 	}
+
 	for _, c := range statuses {
 		t := cmp.Or(c.LastTerminationState.Terminated, c.State.Terminated)
 		switch w := c.State.Waiting; {
@@ -82,6 +89,7 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 			waits = fmt.Sprintf("its program ended with exit code %d: %s", t.ExitCode, t.Message)
 		}
 	}
+
 	last := cmp.Or(said, waits)
 	switch {
 	case refused >= refusals && waited >= judgedFrom:
@@ -89,5 +97,6 @@ func judge(pod *corev1.Pod, events []corev1.Event, own bool, waited time.Duratio
 	case waited >= patience:
 		return report(rollout.ProbeUnknown, fmt.Sprintf("pod %s has no result after %s: %s", pod.Name, patience, last))
 	}
+
 	return report("", last)
 }

@@ -99,6 +99,7 @@ func TestAPodIsJudgedByWhoRefusedIt(t *testing.T) {
 			if c.change != nil {
 				c.change(pod)
 			}
+
 			got := judge(pod, c.events, !c.users, c.waited)
 			assert.Equal(t, got.Result, c.want, "the result, with the message %q", got.Message)
 			assert.That(t, strings.Contains(got.Message, c.words), "message %q, want in it %q", got.Message, c.words)

@@ -25,21 +25,26 @@ var agents = []client.ObjectKey{
 	{Namespace: metav1.NamespaceSystem, Name: "evenkeel-kubelet"},
 }
 
-// Interval returns the least time between two passes over a probe: a pod that is late, and its Events, are read seldom.
+// Interval returns the least time between two passes over a probe: a pod that
+// is late, and its Events, are read seldom.
 func Interval(before rollout.ProbeReport, now time.Time) time.Duration {
 	if !before.Began.IsZero() && now.Sub(before.Began) >= judgedFrom {
 		return 10 * time.Second
 	}
+
 	return time.Second
 }
 
-// Pass does what is due for a probe: it creates the pod, deletes it when it is Ready, and judges it. before is the report of the pass
-// before; zero: there is none, or it is not known any more, and a pod that is gone is created again. Only differences of now count. A pod
-// that failed stays, so that the node's agent and people see it; RemoveOld deletes it.
+// Pass does what is due for a probe: it creates the pod, deletes it when it is
+// Ready, and judges it. before is the report of the pass before; zero: there is
+// none, or it is not known any more, and a pod that is gone is created again.
+// Only differences of now count. A pod that failed stays, so that the node's
+// agent and people see it; RemoveOld deletes it.
 func Pass(ctx context.Context, c client.Client, p Probe, before rollout.ProbeReport, now time.Time) rollout.ProbeReport {
 	if before.Began.IsZero() {
 		before.Began = now
 	}
+
 	report, err := pass(ctx, c, &p, before, now.Sub(before.Began))
 	switch {
 	case err == nil:
@@ -48,10 +53,12 @@ func Pass(ctx context.Context, c client.Client, p Probe, before rollout.ProbeRep
 	default:
 		report = rollout.ProbeReport{Result: rollout.ProbeUnknown, Message: printable.Line(err.Error())}
 	}
+
 	report.Key, report.Message, report.Began = p.Key, printable.Cut(report.Message, v1alpha1.MaxOutcomeMessage), before.Began
 	if report.Stopping && !before.Stopping {
 		report.Began = now
 	}
+
 	return report
 }
 
@@ -74,6 +81,7 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 	case pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == "DeadlineExceeded":
 		return rollout.ProbeReport{Message: "its pod had reached its deadline, and is created again"}, remove(ctx, c, pod)
 	}
+
 	events := &corev1.EventList{}
 	if waited >= judgedFrom {
 		if err := c.List(ctx, events, client.InNamespace(p.Namespace), client.Limit(maxEvents),
@@ -81,8 +89,10 @@ func pass(ctx context.Context, c client.Client, p *Probe, before rollout.ProbeRe
 			return rollout.ProbeReport{}, fmt.Errorf("list the Events of the pod: %w", err)
 		}
 	}
+
 	report := judge(pod, events.Items, p.Image == "", waited)
 	report.Stopping = before.Stopping
+
 	return report, nil
 }
 
@@ -91,7 +101,8 @@ func Remove(ctx context.Context, c client.Client, p Probe) error {
 	return remove(ctx, c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.name()}})
 }
 
-// remove deletes a pod that was read, and no later one of its name; of a pod without a UID, the one that has the name.
+// remove deletes a pod that was read, and no later one of its name; of a pod
+// without a UID, the one that has the name.
 func remove(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	var same client.Preconditions
 	if pod.UID != "" {
@@ -100,6 +111,7 @@ func remove(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	if err := c.Delete(ctx, pod, same); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete start probe %s: %w", pod.Name, err)
 	}
+
 	return nil
 }
 
@@ -115,14 +127,17 @@ func create(ctx context.Context, c client.Client, p *Probe) (rollout.ProbeReport
 				"set startProbeImage, or --start-probe=IMAGE, to an image that the node has", p.Node)
 		}
 	}
+
 	if err := c.Create(ctx, p.Pod(image)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return rollout.ProbeReport{}, fmt.Errorf("create the pod: %w", err)
 	}
+
 	return rollout.ProbeReport{Message: "its pod was created"}, nil
 }
 
-// AgentImage returns the image of the agent's pod on a node, or on any node if that is empty. It returns an empty image if there is no such
-// pod, or if the client may not list the pods.
+// AgentImage returns the image of the agent's pod on a node, or on any node if
+// that is empty. It returns an empty image if there is no such pod, or if the
+// client may not list the pods.
 func AgentImage(ctx context.Context, c client.Reader, node string) (string, error) {
 	for _, agent := range agents {
 		pods := &corev1.PodList{}
@@ -132,6 +147,7 @@ func AgentImage(ctx context.Context, c client.Reader, node string) (string, erro
 			options = append(options, client.MatchingFields{"spec.nodeName": node},
 				&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 		}
+
 		err := c.List(ctx, pods, options...)
 		switch {
 		case apierrors.IsForbidden(err):
@@ -141,6 +157,7 @@ func AgentImage(ctx context.Context, c client.Reader, node string) (string, erro
 			return pods.Items[0].Spec.Containers[0].Image, nil
 		}
 	}
+
 	return "", nil
 }
 
@@ -149,12 +166,14 @@ const (
 	maxAge    = 10 * time.Minute // of a pod: no probe takes longer
 )
 
-// RemoveOld deletes the pods of probes that were left behind, such as by a rollout that was stopped.
+// RemoveOld deletes the pods of probes that were left behind, such as by a
+// rollout that was stopped.
 func RemoveOld(ctx context.Context, c client.Client, namespace string, now time.Time) error {
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelStartProbe}); err != nil {
 		return fmt.Errorf("list start probes: %w", err)
 	}
+
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.DeletionTimestamp != nil || now.Sub(pod.CreationTimestamp.Time) < maxAge {
@@ -164,5 +183,6 @@ func RemoveOld(ctx context.Context, c client.Client, namespace string, now time.
 			return err
 		}
 	}
+
 	return nil
 }

@@ -38,7 +38,8 @@ func TestAPodThatReachedItsDeadlineUnseenIsCreatedAgain(t *testing.T) {
 	assert.Equal(t, Pass(t.Context(), c, worker, report, began.Add(time.Second)).Message, "its pod was created", "the second pass")
 }
 
-// TestTheReadsOfAStartProbeAreBounded has the requests of a pod that does not start, of which only the Events say why.
+// TestTheReadsOfAStartProbeAreBounded has the requests of a pod that does not
+// start, of which only the Events say why.
 func TestTheReadsOfAStartProbeAreBounded(t *testing.T) {
 	lists, gets := 0, 0
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
@@ -56,6 +57,7 @@ func TestTheReadsOfAStartProbeAreBounded(t *testing.T) {
 		report = Pass(t.Context(), c, worker, report, now)
 		assert.That(t, lists == 0 || now.Sub(began) >= judgedFrom, "the Events of a young pod are read")
 	}
+
 	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
 	assert.Equal(t, gets, 15+16, "reads of the pod")
 	assert.Equal(t, lists, 16, "reads of its Events")
@@ -74,7 +76,8 @@ func TestAnAPIThatDoesNotAnswerEndsAStartProbe(t *testing.T) {
 	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
 }
 
-// TestAPodThatIsDeletedAgainAndAgainEndsAStartProbe has a cluster that does not keep pods without a workload.
+// TestAPodThatIsDeletedAgainAndAgainEndsAStartProbe has a cluster that does not
+// keep pods without a workload.
 func TestAPodThatIsDeletedAgainAndAgainEndsAStartProbe(t *testing.T) {
 	created := 0
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
@@ -87,6 +90,7 @@ func TestAPodThatIsDeletedAgainAndAgainEndsAStartProbe(t *testing.T) {
 	for ; report.Result == "" && now.Sub(began) < time.Hour; now = now.Add(max(2*time.Second, Interval(report, now))) {
 		report = Pass(t.Context(), c, worker, report, now)
 	}
+
 	assert.Equal(t, report.Result, rollout.ProbeUnknown, report.Message)
 	assert.Equal(t, report.Message, "its pod is deleted again and again")
 	assert.Equal(t, created, 15+15, "pods that were created")
@@ -117,7 +121,9 @@ func TestOnlyThePodThatWasReadIsDeleted(t *testing.T) {
 			if o.Preconditions != nil && o.Preconditions.UID != nil {
 				uid = string(*o.Preconditions.UID)
 			}
+
 			asked = append(asked, uid)
+
 			return nil
 		},
 	}).WithObjects(worker.Pod("pause")).Build()

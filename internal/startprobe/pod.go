@@ -1,10 +1,11 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package startprobe starts and stops one small pod on a node, which shows whether the node's kubelet can start pods with its present
-// configuration.
+// Package startprobe starts and stops one small pod on a node, which shows
+// whether the node's kubelet can start pods with its present configuration.
 //
-// It knows of rollouts only how they take a result (rollout.ProbeReport), and must not know why the pod is started.
+// It knows of rollouts only how they take a result (rollout.ProbeReport), and
+// must not know why the pod is started.
 package startprobe
 
 import (
@@ -45,8 +46,9 @@ func (p *Probe) name() string {
 	return "evenkeel-start-probe-" + hex.EncodeToString(sum[:8])
 }
 
-// Pod returns the pod with an image that the node has. It has no volume, no token and no rights, and the restricted profile of the Pod
-// Security Standards. The command of the agent's image waits for SIGTERM.
+// Pod returns the pod with an image that the node has. It has no volume, no
+// token and no rights, and the restricted profile of the Pod Security
+// Standards. The command of the agent's image waits for SIGTERM.
 func (p *Probe) Pod(image string) *corev1.Pod {
 	no, yes := false, true
 	container := corev1.Container{
@@ -61,6 +63,7 @@ func (p *Probe) Pod(image string) *corev1.Pod {
 	if p.Image == "" {
 		container.Command = []string{"/evenkeel-agent", "start-probe"}
 	}
+
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.name(),

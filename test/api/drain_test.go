@@ -30,7 +30,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// theController returns a client with the rights of the controller, which may drain nodes until the test ends.
+// theController returns a client with the rights of the controller, which may
+// drain nodes until the test ends.
 func theController(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	config := cluster.AdminConfig()
@@ -43,6 +44,7 @@ func theController(t *testing.T) kubernetes.Interface {
 	if may, err := drain.MayDrain(t.Context(), client); err != nil || may {
 		t.Fatalf("before config/drain is applied, the controller may drain: %v, %v", may, err)
 	}
+
 	manifests := filepath.Join(root, "config/drain")
 	mustKubectl(t, "apply", "-k", manifests)
 	t.Cleanup(func() {
@@ -53,6 +55,7 @@ func theController(t *testing.T) kubernetes.Interface {
 		return drain.MayDrain(ctx, client)
 	})
 	assert.NoError(t, err, "config/drain does not let the controller drain nodes")
+
 	return client
 }
 
@@ -91,6 +94,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	} {
 		wantRefused(t, patch(text), http.StatusForbidden, "tried to change "+what+" of Node tainted", "it may only change taints and annotations of evenkeel.dev/")
 	}
+
 	assert.OK(t, patch(`{"metadata":{"annotations":{"evenkeel.dev/note":"y"}}}`), "its own annotation")
 	taints := func(operations string) error {
 		return errorOf(nodes.Patch(ctx, "tainted", types.JSONPatchType, []byte(operations), metav1.PatchOptions{}))
@@ -102,6 +106,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 		err := taints(operations)
 		assert.That(t, apierrors.IsForbidden(err), "%s: %v, want a refusal", what, err)
 	}
+
 	assert.OK(t, taints(`[{"op":"remove","path":"/spec/taints/1"}]`), "the startup taint")
 	if err := taints(`[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/unconfigured","effect":"NoSchedule"}}]`); !apierrors.IsForbidden(err) {
 		t.Errorf("setting the startup taint: %v, want a refusal", err)
@@ -115,6 +120,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 		assert.That(t, slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.com/theirs" }),
 			"another taint is gone: %+v", node.Spec.Taints)
 	}
+
 	gone, err := drain.Write(ctx, controller, "no-such-node", d)
 	assert.That(t, gone == nil && err == nil, "a Node that is gone: %+v, %v", gone, err)
 }
@@ -134,8 +140,10 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 		if name == "none" {
 			budget.Spec.Selector.MatchLabels["budget"] = "one"
 		}
+
 		assert.NoError(t, assert.Err(admin.PolicyV1().PodDisruptionBudgets("default").Create(ctx, budget, metav1.CreateOptions{})))
 	}
+
 	t.Cleanup(func() {
 		all := metav1.ListOptions{}
 		assert.OK(t, admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(context.Background(), metav1.DeleteOptions{}, all))
@@ -192,11 +200,13 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 				if p.change != nil {
 					p.change(made)
 				}
+
 				assert.NoError(t, assert.Err(admin.CoreV1().Pods("default").Create(ctx, made, metav1.CreateOptions{})))
 				phase := corev1.PodRunning
 				if p.name == c.done {
 					phase = corev1.PodSucceeded
 				}
+
 				status := fmt.Appendf(nil, `{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase)
 				assert.NoError(t,
 					assert.Err(admin.CoreV1().Pods("default").Patch(ctx, made.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")))
@@ -205,6 +215,7 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 					assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 				})
 			}
+
 			short, cancel := context.WithTimeout(ctx, 8*time.Second) // the API server asks clients to try again after 10 s
 			defer cancel()
 			got := drain.Pass(short, controller, node, c.options)
@@ -212,22 +223,26 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 				for _, n := range names {
 					out = append(out, "default/"+name(n))
 				}
+
 				return out
 			}
 			waiting := c.want.Waiting
 			if strings.Contains(waiting, "%s") {
 				waiting = fmt.Sprintf(waiting, node)
 			}
+
 			refused := strings.ReplaceAll(c.want.Refused, "default/", "default/"+node+"-")
 			if c.want.Refused == "" && got.Left != c.want.Left || !slices.Equal(got.Ignored, prefixed(c.want.Ignored)) || got.Refused == "" && !slices.Equal(got.Pods, prefixed(c.want.Pods)) ||
 				(waiting == "") != (got.Waiting == "") || !strings.Contains(got.Waiting, waiting) || (refused == "") != (got.Refused == "") || !strings.Contains(got.Refused, refused) {
 				t.Errorf("the pass reports %+v, want %+v", got, c.want)
 			}
+
 			left := assert.Value(admin.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}))(t)
 			var names []string
 			for _, p := range left.Items {
 				names = append(names, strings.TrimPrefix(p.Name, node+"-"))
 			}
+
 			slices.Sort(names)
 			assert.That(t, slices.Equal(names, c.stay), "left are %v, want %v", names, c.stay)
 		})

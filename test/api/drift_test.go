@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// mayGet asks, as a kubelet does, whether a user may get a subresource of a Node.
+// mayGet asks, as a kubelet does, whether a user may get a subresource of a
+// Node.
 func mayGet(ctx context.Context, user, group, node, subresource string) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user, Groups: []string{group, "system:authenticated"},
@@ -26,6 +27,7 @@ func mayGet(ctx context.Context, user, group, node, subresource string) (bool, e
 	if err != nil {
 		return false, err
 	}
+
 	return answer.Status.Allowed, nil
 }
 
@@ -34,6 +36,7 @@ func TestOnlyConfigDriftLetsNodesReadTheConfigzOfKubelets(t *testing.T) {
 	if may, err := mayGet(t.Context(), node, nodes, "drift", "configz"); err != nil || may {
 		t.Fatalf("without config/drift, a node may read /configz: %v, error %v", may, err)
 	}
+
 	manifests := filepath.Join(root, "config/drift")
 	mustKubectl(t, "apply", "-k", manifests)
 	t.Cleanup(func() {

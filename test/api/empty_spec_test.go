@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// addSource is the JSON patch that assigns a ConfigMap, as the documentation has it.
+// addSource is the JSON patch that assigns a ConfigMap, as the documentation
+// has it.
 const addSource = `[{"op": "add", "path": "/spec/configSource", "value": {"configMapRef": {"namespace": "evenkeel-system", "name": "m", "uid": "u"}}}]`
 
 // hasEmptySpec reports whether an object has a spec, and nothing in it.
@@ -23,7 +24,8 @@ func hasEmptySpec(o *unstructured.Unstructured) bool {
 	return err == nil && found && len(spec) == 0
 }
 
-// assignable fails unless a JSON patch can assign a ConfigMap to a NodeConfig, which then has the generation.
+// assignable fails unless a JSON patch can assign a ConfigMap to a NodeConfig,
+// which then has the generation.
 func assignable(t *testing.T, name string, generation int64) {
 	t.Helper()
 	o := assert.Value(asAdmin(t).Patch(t.Context(), name, types.JSONPatchType, []byte(addSource), metav1.PatchOptions{FieldValidation: "Strict"}))(t)
@@ -43,6 +45,7 @@ func TestANodeConfigWithoutASpecGetsAnEmptyOne(t *testing.T) {
 			if !hasEmptySpec(o) || o.GetGeneration() != 1 {
 				t.Errorf("it is stored with generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
 			}
+
 			assignable(t, "bare", 2)
 		})
 	}
@@ -63,6 +66,7 @@ func TestAJSONPatchCanAddToEveryPartOfADefaultedRollout(t *testing.T) {
 			if path == "/spec/strategy/maxDomainsInFlight" {
 				patch = `[{"op": "add", "path": "/spec/strategy/topologyKey", "value": "zone"}, ` + patch[1:]
 			}
+
 			mustKubectl(t, "patch", "ncr", "patched", "--type=json", "-p", patch)
 		})
 	}

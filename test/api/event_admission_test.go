@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestNodesWriteEventsAboutThemselvesOnly writes Events as a node and as the controller, in both groups, and changes one of each.
+// TestNodesWriteEventsAboutThemselvesOnly writes Events as a node and as the
+// controller, in both groups, and changes one of each.
 func TestNodesWriteEventsAboutThemselvesOnly(t *testing.T) {
 	client := func(user string, groups ...string) kubernetes.Interface {
 		return kubernetes.NewForConfigOrDie(assert.Value(configFor(user, groups...))(t))
@@ -48,6 +49,7 @@ func TestNodesWriteEventsAboutThemselvesOnly(t *testing.T) {
 			wantRefused(t, err, http.StatusForbidden, "ValidatingAdmissionPolicy 'evenkeel-event'", "system:node:one tried to write an Event of evenkeel about ", "but a node may only report about itself")
 		})
 	}
+
 	assert.OK(t, errorOf(old(node, "Node", "one", "evenkeel-agent")), "about itself")
 	assert.OK(t, errorOf(old(node, "Pod", "p", "kubelet")), "of another program")
 	assert.OK(t, errorOf(old(node, "Node", "two", "kubelet")), "of another program about another node")

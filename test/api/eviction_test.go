@@ -25,7 +25,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// replicatedPod creates a running pod of a ReplicaSet on a node, until the test ends.
+// replicatedPod creates a running pod of a ReplicaSet on a node, until the test
+// ends.
 func replicatedPod(t *testing.T, node, name string, change func(*corev1.Pod)) *corev1.Pod {
 	t.Helper()
 	pods := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Pods(metav1.NamespaceDefault)
@@ -36,11 +37,13 @@ func replicatedPod(t *testing.T, node, name string, change func(*corev1.Pod)) *c
 	if change != nil {
 		change(pod)
 	}
+
 	pod = assert.Value(pods.Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	t.Cleanup(func() {
 		err := pods.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	})
+
 	return pod
 }
 
@@ -56,12 +59,15 @@ func (a *afterList) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/pods") {
 		return response, err
 	}
+
 	raw, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
 	}
+
 	response.Body = io.NopCloser(bytes.NewReader(raw))
 	a.once.Do(a.call)
+
 	return response, nil
 }
 
@@ -149,6 +155,7 @@ func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
 	} {
 		wantRefused(t, all(patch), http.StatusForbidden, "tried to change ", changed, " of Node limited")
 	}
+
 	noExecute := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoExecute"}}]`
 	wantRefused(t, all(noExecute), http.StatusForbidden, "tried to change taints of Node limited")
 	mixed := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}},{"op":"add","path":"/spec/unschedulable","value":true}]`

@@ -31,6 +31,7 @@ func yamlBlocks(t *testing.T, page string) []*unstructured.Unstructured {
 		assert.NoError(t, yaml.Unmarshal([]byte(block), &o.Object), block)
 		all = append(all, o)
 	}
+
 	return all
 }
 
@@ -54,18 +55,21 @@ func TestAGitOpsControllerMayApplyEveryBlockOfItsPage(t *testing.T) {
 			})
 			continue
 		}
+
 		o := rollout("fluxed", "strategy: {steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}")
 		spec := block.Object["spec"].(map[string]any)
 		for name, value := range spec {
 			assert.NoError(t, unstructured.SetNestedField(o.Object, value, "spec", name))
 			applied = append(applied, name)
 		}
+
 		write(o)
 		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 			_, err := kubectl(ctx, flux...) // a role counts after a short delay
 			if err != nil && strings.Contains(err.Error(), "(Forbidden)") && strings.Contains(err.Error(), "cannot ") {
 				return false, nil
 			}
+
 			return true, err
 		})
 		assert.Must(t, err == nil, "%v is refused: %v", spec, err)
@@ -74,6 +78,7 @@ func TestAGitOpsControllerMayApplyEveryBlockOfItsPage(t *testing.T) {
 			assert.Equal(t, fmt.Sprint(got.Object["spec"].(map[string]any)[name]), fmt.Sprint(value), name)
 		}
 	}
+
 	slices.Sort(applied)
 	assert.Equal(t, strings.Join(applied, " "), "abort approval frozen frozenReason paused pausedReason pin retry")
 }

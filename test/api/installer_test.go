@@ -30,7 +30,9 @@ func installers(t *testing.T) map[string]appsv1.DaemonSet {
 	for _, d := range list.Items {
 		all[strings.TrimPrefix(d.Name, "evenkeel-")] = d
 	}
+
 	assert.Must(t, len(all) == 2, "there are %d DaemonSets in %s, want 2", len(all), v1alpha1.InstallNamespace)
+
 	return all
 }
 
@@ -42,6 +44,7 @@ func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 		if want := map[string]string{"kubernetes.io/os": "linux", v1alpha1.LabelAgent: verb}; !cmp.Equal(pod.NodeSelector, want) {
 			t.Errorf("%s goes to %v, want %v", verb, pod.NodeSelector, want)
 		}
+
 		assert.That(t, d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType,
 			"%s has the update strategy %s: a new image would restart kubelets by itself", verb, d.Spec.UpdateStrategy.Type)
 		if !slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool {
@@ -49,6 +52,7 @@ func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 		}) {
 			t.Errorf("%s does not tolerate every taint", verb)
 		}
+
 		assert.That(t, c.LivenessProbe == nil && c.StartupProbe == nil && c.Resources.Limits == nil && pod.PriorityClassName == "",
 			"%s can be ended in the middle of it, or displace others: %+v", verb, c)
 		assert.That(t, !*pod.AutomountServiceAccountToken && pod.ServiceAccountName == "evenkeel-installer",
@@ -58,16 +62,19 @@ func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 		if verb == "install" {
 			want = append(want, "--turn=$(POD_REVISION)")
 		}
+
 		assert.NoDiff(t, cmp.Diff(want, c.Command), verb)
 		for _, volume := range pod.Volumes {
 			at := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
 			assert.That(t, at >= 0 && c.VolumeMounts[at].MountPath == volume.HostPath.Path,
 				"%s: volume %s is not mounted under its path on the host", verb, volume.Name)
 		}
+
 		for _, path := range []string{c.ReadinessProbe.Exec.Command[0], c.Env[len(c.Env)-1].Value} {
 			assert.That(t, slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.HostPath.Path == filepath.Dir(path) }),
 				"%s: the directory of %s is not mounted", verb, path)
 		}
+
 		other := map[string]string{"install": "evenkeel-uninstaller", "uninstall": "evenkeel-installer"}[verb]
 		anti := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		assert.That(t, len(anti) == 1 && anti[0].LabelSelector.MatchLabels["app.kubernetes.io/name"] == other, "%s may run beside %s", verb, other)
@@ -82,13 +89,15 @@ func TestPodSecurityAdmitsInstallersAndTheRestrictedController(t *testing.T) {
 		_, err := core.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	// No controller runs here that creates the default ServiceAccount of a namespace.
+	// No controller runs here that creates the default ServiceAccount of a
+	// namespace.
 	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace} {
 		mustKubectl(t, "create", "serviceaccount", "default", "-n", namespace)
 		t.Cleanup(func() {
 			assert.OK(t, core.CoreV1().ServiceAccounts(namespace).Delete(context.Background(), "default", metav1.DeleteOptions{}))
 		})
 	}
+
 	installer := installers(t)["installer"].Spec.Template.Spec
 	assert.OK(t, create(v1alpha1.InstallNamespace, installer))
 	namespaces := core.CoreV1().Namespaces()

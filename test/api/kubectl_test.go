@@ -31,7 +31,8 @@ func TestApplyingConfigBaseAgainChangesNothing(t *testing.T) {
 	want := strings.Count("\n"+rendered, "\napiVersion:")
 	assert.That(t, len(lines) == want && want >= 14, "got %d objects, want %d, and at least the 14 of config/api", len(lines), want)
 	for _, line := range lines {
-		// kubectl always sends the selector of a PodDisruptionBudget again, changed or not.
+		// kubectl always sends the selector of a PodDisruptionBudget again,
+		// changed or not.
 		assert.That(t, strings.HasSuffix(line, " unchanged") || line == "poddisruptionbudget.policy/evenkeel-controller configured",
 			"got %q, want it unchanged", line)
 	}
@@ -73,7 +74,8 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 		"shown workers-3 workers-2 workers-1 False 100m (age) ValidationFailed 6d1e v1.36.3")
 }
 
-// wantTable runs kubectl, which must print a header and one row, whose seventh column is an age.
+// wantTable runs kubectl, which must print a header and one row, whose seventh
+// column is an age.
 func wantTable(t *testing.T, args, header, row string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(mustKubectl(t, strings.Fields(args)...)), "\n")
@@ -82,6 +84,7 @@ func wantTable(t *testing.T, args, header, row string) {
 	if age := slices.Index(strings.Fields(lines[0]), "AGE"); age >= 0 && age < len(got) {
 		got[age] = "(age)"
 	}
+
 	assert.Equal(t, strings.Join(strings.Fields(lines[0]), " "), header, "kubectl", args)
 	assert.Equal(t, strings.Join(got, " "), row, "kubectl", args)
 }

@@ -1,8 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api_test tests evenkeel's API on a real API server: what the manifests in config make the server accept, reject and show,
-// and what each identity may do. It must not know the agent: the tests make its requests themselves.
+// Package api_test tests evenkeel's API on a real API server: what the
+// manifests in config make the server accept, reject and show, and what each
+// identity may do. It must not know the agent: the tests make its requests
+// themselves.
 package api_test
 
 import (
@@ -46,7 +48,8 @@ var (
 	cluster     *localcluster.Cluster
 )
 
-// TestMain starts a cluster that has nothing of evenkeel yet, and applies config/base to it as a user does.
+// TestMain starts a cluster that has nothing of evenkeel yet, and applies
+// config/base to it as a user does.
 func TestMain(m *testing.M) {
 	os.Exit(localcluster.RunTests(localcluster.Options{Manifests: localcluster.NoManifests}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
 		cluster = c
@@ -56,11 +59,13 @@ func TestMain(m *testing.M) {
 		if err := awaitEnforcement(ctx); err != nil {
 			return 0, err
 		}
+
 		return m.Run(), nil
 	}))
 }
 
-// awaitEnforcement waits until the CRDs are served and the admission policies refuse: the API has no other sign for that.
+// awaitEnforcement waits until the CRDs are served and the admission policies
+// refuse: the API has no other sign for that.
 func awaitEnforcement(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 
@@ -71,11 +76,13 @@ func awaitEnforcement(ctx context.Context) (err error) {
 	} {
 		must.Get(kubectl(ctx, append([]string{"create", "-n", v1alpha1.SystemNamespace}, args...)...))
 	}
+
 	for _, args := range [][]string{
 		{"clusterrole", configMapWriter, "--verb=create", "--resource=nodeconfigs.evenkeel.dev"}, {"clusterrolebinding", configMapWriter, "--clusterrole=" + configMapWriter, "--user=" + configMapWriter},
 	} {
 		must.Get(kubectl(ctx, append([]string{"create"}, args...)...))
 	}
+
 	writer := must.Get(configFor(configMapWriter))
 	for policy, create := range map[string]func(context.Context) error{
 		"evenkeel-node": func(ctx context.Context) error {
@@ -111,6 +118,7 @@ func awaitEnforcement(ctx context.Context) (err error) {
 			return fmt.Errorf("the admission policy %s is not enforced: %w", policy, err)
 		}
 	}
+
 	return nil
 }
 
@@ -123,15 +131,18 @@ func kubectl(ctx context.Context, args ...string) (string, error) {
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
+
 	return stdout.String(), nil
 }
 
-// clientFor is a client for NodeConfigs, with a certificate of this user in these groups.
+// clientFor is a client for NodeConfigs, with a certificate of this user in
+// these groups.
 func clientFor(user string, groups ...string) (_ dynamic.ResourceInterface, err error) {
 	defer must.Catch(&err)
 
 	config := must.Get(configFor(user, groups...))
 	client := must.Get(dynamic.NewForConfig(config))
+
 	return client.Resource(nodeConfigs), nil
 }
 
@@ -140,6 +151,7 @@ func configFor(user string, groups ...string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
 
@@ -159,7 +171,8 @@ func asNode(t *testing.T, name string) dynamic.ResourceInterface {
 	return as(t, "system:node:"+name, "system:nodes")
 }
 
-// parse makes a NodeConfig of what a manifest says below apiVersion and kind. It panics if that is no YAML.
+// parse makes a NodeConfig of what a manifest says below apiVersion and kind.
+// It panics if that is no YAML.
 func parse(text string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	data, err := yaml.YAMLToJSON([]byte(text))
@@ -169,11 +182,14 @@ func parse(text string) *unstructured.Unstructured {
 	if err != nil {
 		panic(err)
 	}
+
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfig"))
+
 	return o
 }
 
-// given creates a NodeConfig as administrator and removes it when the test ends.
+// given creates a NodeConfig as administrator and removes it when the test
+// ends.
 func given(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	o := assert.Value(asAdmin(t).Create(t.Context(), parse(text), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
@@ -196,7 +212,8 @@ func get(t *testing.T, name string) *unstructured.Unstructured {
 	return o
 }
 
-// answer is what the API server said to a request that it must refuse with these words, or must not refuse.
+// answer is what the API server said to a request that it must refuse with
+// these words, or must not refuse.
 type answer struct {
 	request string
 	err     error
@@ -216,17 +233,20 @@ func wantAnswers(t *testing.T, answers []answer) {
 	}
 }
 
-// wantInvalid checks that the API server refused an object, or did not know one of its fields.
+// wantInvalid checks that the API server refused an object, or did not know one
+// of its fields.
 func wantInvalid(t *testing.T, err error, words ...string) {
 	t.Helper()
 	code := int32(http.StatusUnprocessableEntity)
 	if strings.HasPrefix(words[0], "unknown field") {
 		code = http.StatusBadRequest
 	}
+
 	wantRefused(t, err, code, words...)
 }
 
-// wantRefused fails unless the error is a refusal, with this status code, that says all of these words.
+// wantRefused fails unless the error is a refusal, with this status code, that
+// says all of these words.
 func wantRefused(t *testing.T, err error, code int32, words ...string) {
 	t.Helper()
 	var refused apierrors.APIStatus
@@ -234,9 +254,11 @@ func wantRefused(t *testing.T, err error, code int32, words ...string) {
 		t.Errorf("got error %v, want a refusal with %q", err, words)
 		return
 	}
+
 	if refused.Status().Code != code {
 		t.Errorf("got status %d, want %d: %v", refused.Status().Code, code, err)
 	}
+
 	for _, w := range words {
 		assert.That(t, strings.Contains(err.Error(), w), "got error %q, want in it %q", err, w)
 	}

@@ -128,11 +128,13 @@ func TestANodesReportChangesOnlyTheStatus(t *testing.T) {
 		after.GetFinalizers() != nil || after.GetOwnerReferences() != nil {
 		t.Errorf("the report changed more than the status: %v", after.Object)
 	}
+
 	_, local, _ := unstructured.NestedMap(after.Object, "spec", "configSource", "local")
 	assert.That(t, local, "the report changed the spec: %v", after.Object["spec"])
 }
 
-// Who reads all NodeConfigs, as the controller does, reads none if one cannot be decoded.
+// Who reads all NodeConfigs, as the controller does, reads none if one cannot
+// be decoded.
 func TestANodeCannotReportInvalidTimes(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	const refused = `system:node:self reported a time that is not written as 2006-01-02T15:04:05Z in the status of NodeConfig self`
@@ -149,16 +151,19 @@ func TestANodeCannotReportInvalidTimes(t *testing.T) {
 		for _, at := range []string{"2026-01-02t03:04:05z", "2026-01-02T03:04:05x1Z", "2026-01-02T03:04:05+99:99", "2026-01-02T03:04:05.123456789+01:00"} {
 			wantRefused(t, report(fmt.Sprintf(status, at)), http.StatusUnprocessableEntity, refused)
 		}
+
 		for _, at := range []string{"2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789Z"} {
 			assert.OK(t, report(fmt.Sprintf(status, at)), status, "at", at)
 		}
 	}
+
 	for _, status := range []string{
 		`{"observedGeneration":1e30}`, `{"observedGeneration":92233720368547758070}`, `{"observedGeneration":1.5}`,
 		`{"trial":{"healthySeconds":1e30,"restarts":0}}`,
 	} {
 		wantRefused(t, report(status), http.StatusUnprocessableEntity, `must be of type integer`)
 	}
+
 	var read v1alpha1.NodeConfig
 	assert.OK(t, runtime.DefaultUnstructuredConverter.FromUnstructured(get(t, "self").Object, &read))
 }
@@ -185,15 +190,18 @@ func TestTheAdmissionPolicyHoldsWhateverRBACGrants(t *testing.T) {
 				if name == "delete all" {
 					words = "system:node:self tried to DELETE NodeConfig *, but a node may only"
 				}
+
 				wantRefused(t, write(t), http.StatusForbidden, words)
 			})
 		}
 	}
+
 	get(t, "self")
 	get(t, "other")
 }
 
-// mainResourceWrites are all ways for a node to change a NodeConfig that exists, other than its status.
+// mainResourceWrites are all ways for a node to change a NodeConfig that
+// exists, other than its status.
 func mainResourceWrites(node, target string) map[string]func(*testing.T) error {
 	patch := func(kind types.PatchType, body string) func(*testing.T) error {
 		return func(t *testing.T) error {
@@ -201,7 +209,9 @@ func mainResourceWrites(node, target string) map[string]func(*testing.T) error {
 			if kind == types.ApplyPatchType {
 				options.FieldManager = "test"
 			}
+
 			_, err := asNode(t, node).Patch(t.Context(), target, kind, []byte(body), options)
+
 			return err
 		}
 	}
@@ -226,7 +236,8 @@ func mainResourceWrites(node, target string) map[string]func(*testing.T) error {
 	}
 }
 
-// grantNodesEverything makes every node a cluster administrator until the test ends.
+// grantNodesEverything makes every node a cluster administrator until the test
+// ends.
 func grantNodesEverything(t *testing.T) {
 	t.Helper()
 	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
@@ -236,7 +247,8 @@ func grantNodesEverything(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
 	}, metav1.CreateOptions{}))(t)
-	// RBAC reads from an informer: wait until it has seen the binding, and in the end that it is gone.
+	// RBAC reads from an informer: wait until it has seen the binding, and in
+	// the end that it is gone.
 	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "self"))
 	awaitGrant := func(ctx context.Context, granted bool) {
 		err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
@@ -300,7 +312,9 @@ func TestAnAdministratorWritesSpecsAndMayWriteStatus(t *testing.T) {
 	if o.GetGeneration() != 2 {
 		t.Errorf("got generation %d, want 2", o.GetGeneration())
 	}
-	// Nothing but RBAC keeps others than nodes from the status: it is theirs to leave to the agent.
+
+	// Nothing but RBAC keeps others than nodes from the status: it is theirs to
+	// leave to the agent.
 	o.Object["status"] = map[string]any{"error": "by an administrator"}
 	assert.OK(t, assert.Err(asAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})))
 }

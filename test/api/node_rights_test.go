@@ -15,8 +15,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// The Node authorizer and the NodeRestriction admission plugin of Kubernetes decide these rights. The agent needs them, so
-// these tests detect a Kubernetes release that changes them.
+// The Node authorizer and the NodeRestriction admission plugin of Kubernetes
+// decide these rights. The agent needs them, so these tests detect a Kubernetes
+// release that changes them.
 
 func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testing.T) {
 	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "rights"))
@@ -32,6 +33,7 @@ func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testi
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		assert.NoError(t, assert.Err(admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})))
 	}
+
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: "rights.1"},
 		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "rights", UID: "rights"},
@@ -77,5 +79,6 @@ func stop(w interface{ Stop() }, err error) error {
 	if err == nil {
 		w.Stop()
 	}
+
 	return err
 }

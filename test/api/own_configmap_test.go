@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// inKubeSystem are the ConfigMaps that the tests use, besides those that every kube-system has.
+// inKubeSystem are the ConfigMaps that the tests use, besides those that every
+// kube-system has.
 var inKubeSystem = []string{"kubelet-one", "kubelet-two", "coredns"}
 
 // givenConfigMaps creates them until the test ends.
@@ -36,8 +37,8 @@ func givenConfigMaps(t *testing.T) {
 	}
 }
 
-// granted applies manifests until the test ends, and waits until the nodes may read their own ConfigMaps. At the end it
-// waits until they no longer may.
+// granted applies manifests until the test ends, and waits until the nodes may
+// read their own ConfigMaps. At the end it waits until they no longer may.
 func granted(t *testing.T, how, manifests string, nodes ...string) {
 	t.Helper()
 	awaitGrant := func(ctx context.Context, granted bool) {
@@ -48,6 +49,7 @@ func granted(t *testing.T, how, manifests string, nodes ...string) {
 					return false, nil
 				}
 			}
+
 			return true, nil
 		})
 		assert.That(t, err == nil, "waiting for what %s grants %q (%t): %v", manifests, nodes, granted, err)
@@ -119,9 +121,11 @@ func TestTheSharedRoleLetsEveryNodeReadAllConfigMapsOfKubeSystem(t *testing.T) {
 		for _, name := range inKubeSystem {
 			wantReads(t, node, name)
 		}
+
 		all, err := configMapsAs(t, node).List(t.Context(), metav1.ListOptions{})
 		assert.That(t, err == nil && len(all.Items) >= len(inKubeSystem), "%s sees %d ConfigMaps, error %v", node, len(all.Items), err)
 	}
+
 	_, err := kubernetes.NewForConfigOrDie(nodeConfig(t, "one")).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	wantRefused(t, err, http.StatusForbidden, `in the namespace "default"`)
 	err = configMapsAs(t, "one").Delete(t.Context(), "kubelet-one", metav1.DeleteOptions{})
@@ -141,6 +145,7 @@ func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 			rules.WriteString("---\n" + mustKubectl(t, append(create, "--namespace=kube-system", "--dry-run=client", "--output=yaml")...))
 		}
 	}
+
 	assert.NoError(t, os.WriteFile(manifest, []byte(rules.String()), 0o600))
 	granted(t, "-f", manifest, "one", "two", "none")
 	wantReads(t, "one", "kubelet-one")
@@ -151,6 +156,7 @@ func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	for _, name := range []string{"kubelet-two", "coredns", "kubelet-none"} {
 		wantNoReads(t, "one", name)
 	}
+
 	for what, err := range map[string]error{
 		"list all":       errorOf(configMapsAs(t, "one").List(t.Context(), metav1.ListOptions{})),
 		"watch all":      stop(configMapsAs(t, "one").Watch(t.Context(), metav1.ListOptions{})),

@@ -21,8 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// bound gives a user a role in the whole cluster until the test ends, and waits until it has it. The commands are those
-// of the role's own comment.
+// bound gives a user a role in the whole cluster until the test ends, and waits
+// until it has it. The commands are those of the role's own comment.
 func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dynamic.DynamicClient) {
 	t.Helper()
 	mustKubectl(t, "create", "clusterrolebinding", user, "--clusterrole="+clusterRole, "--user="+user)
@@ -36,6 +36,7 @@ func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dyna
 		return !apierrors.IsForbidden(err), nil
 	})
 	assert.NoError(t, err, "waiting for", user, "to have", clusterRole)
+
 	return kubernetes.NewForConfigOrDie(config), client
 }
 
@@ -126,13 +127,15 @@ func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {
 	} {
 		assert.OK(t, err, what)
 	}
+
 	err := client.Resource(rollouts).Delete(ctx, "seen", metav1.DeleteOptions{})
 	wantRefused(t, err, http.StatusForbidden, `cannot delete resource "nodeconfigrollouts"`)
 	_, err = core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	wantRefused(t, err, http.StatusForbidden, `cannot list resource "nodes"`)
 }
 
-// The label is Kubernetes' contract: a controller of it, which does not run here, adds the rules to the built-in role.
+// The label is Kubernetes' contract: a controller of it, which does not run
+// here, adds the rules to the built-in role.
 func TestTheViewerRoleIsAggregatedAndTheOperatorRoleIsNot(t *testing.T) {
 	roles := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1().ClusterRoles()
 	viewed := assert.Value(roles.List(t.Context(), metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-view=true"}))(t)
@@ -140,6 +143,7 @@ func TestTheViewerRoleIsAggregatedAndTheOperatorRoleIsNot(t *testing.T) {
 	for _, r := range viewed.Items {
 		found = found || r.Name == "evenkeel-view"
 	}
+
 	assert.That(t, found, "evenkeel-view is not aggregated to view")
 	operator := assert.Value(roles.Get(t.Context(), "evenkeel-operator", metav1.GetOptions{}))(t)
 	view := assert.Value(roles.Get(t.Context(), "view", metav1.GetOptions{}))(t)

@@ -21,13 +21,15 @@ import (
 
 var preflights = v1alpha1.GroupVersion.WithResource("nodeconfigpreflights")
 
-// preflight is a valid one, but for the fields of the spec that the text sets; null leaves one out.
+// preflight is a valid one, but for the fields of the spec that the text sets;
+// null leaves one out.
 func preflight(name, spec string) *unstructured.Unstructured {
 	o := rollout(name, "")
 	o.SetKind("NodeConfigPreflight")
 	into := o.Object["spec"].(map[string]any)
 	maps.Copy(into, parse("spec: {" + spec + "}").Object["spec"].(map[string]any))
 	maps.DeleteFunc(into, func(_ string, v any) bool { return v == nil })
+
 	return o
 }
 
@@ -49,6 +51,7 @@ func TestInvalidPreflightsAreRejectedWithAMessage(t *testing.T) {
 			if apierrors.IsBadRequest(err) {
 				code = http.StatusBadRequest
 			}
+
 			wantRefused(t, err, code, tt.want)
 		})
 	}
@@ -80,6 +83,7 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 	} {
 		assert.OK(t, err, what)
 	}
+
 	_, err = asked.Patch(ctx, "granted", types.MergePatchType, []byte(`{"status":{"phase":"Complete"}}`), metav1.PatchOptions{}, "status")
 	wantRefused(t, err, http.StatusForbidden, `cannot patch resource "nodeconfigpreflights/status"`)
 	_, err = asker.Resource(rollouts).Create(ctx, rollout("refused", ""), metav1.CreateOptions{})
@@ -96,6 +100,7 @@ func TestOnlyTheControllerWritesPreflightRequests(t *testing.T) {
 		if err == nil && o.GetGeneration() != 1 {
 			t.Errorf("a request changes the generation to %d", o.GetGeneration())
 		}
+
 		return err
 	}
 	by := operator.Resource(nodeConfigs)
@@ -111,6 +116,7 @@ func TestOnlyTheControllerWritesPreflightRequests(t *testing.T) {
 	} {
 		assert.OK(t, step.err, step.what)
 	}
+
 	wantRefused(t, patch(by, `{"evenkeel.dev/preflight":"{ }"}`), http.StatusForbidden, "'evenkeel-preflight'")
 	assert.OK(t, patch(by, `{"evenkeel.dev/preflight":null}`), "the request cannot be removed")
 }

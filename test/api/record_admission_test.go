@@ -14,8 +14,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestOnlyTheControllerWritesItsRecords patches each field that the controller reads back as its own record, as an operator, who may
-// patch NodeConfigs, and as the controller.
+// TestOnlyTheControllerWritesItsRecords patches each field that the controller
+// reads back as its own record, as an operator, who may patch NodeConfigs, and
+// as the controller.
 func TestOnlyTheControllerWritesItsRecords(t *testing.T) {
 	const (
 		at     = `"assignedAt":"2200-01-01T00:00:00Z"`
@@ -65,6 +66,7 @@ func TestNumbersThatNobodyCountsToAreRejected(t *testing.T) {
 		_, err := asAdmin(t).Patch(t.Context(), "self", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		wantRefused(t, err, http.StatusUnprocessableEntity, "1000000000")
 	}
+
 	client := dynamic.NewForConfigOrDie(cluster.AdminConfig()).Resource(rollouts)
 	for _, spec := range []string{"retry: {revision: 1, attempt: 1000000001}", "retry: {revision: 1000000001, attempt: 2}", "approval: {revision: 1000000001, step: 0}", "abort: {revision: 1000000001}"} {
 		_, err := client.Create(t.Context(), rollout("refused", spec), dryRun)
@@ -85,6 +87,7 @@ func TestOddTimesAreRejected(t *testing.T) {
 			[]byte(`{"spec":{"takenBack":{"rollout":"r","revision":1,"attempt":1,"assignedAt":"`+at+`"}}}`), metav1.PatchOptions{})
 		wantRefused(t, err, http.StatusUnprocessableEntity, "spec.takenBack.assignedAt")
 	}
+
 	assert.OK(t, errorOf(asNode(t, "self").Patch(t.Context(), "self", types.MergePatchType,
 		[]byte(`{"status":{"conditions":[{"type":"ConfigOK","status":"True","reason":"R","message":"","lastTransitionTime":"1970-01-01T00:00:07Z"}]}}`), metav1.PatchOptions{}, "status")), "a node without a clock")
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// configMapWriter may do with the ConfigMaps of evenkeel-system what it likes, as far as RBAC goes.
+// configMapWriter may do with the ConfigMaps of evenkeel-system what it likes,
+// as far as RBAC goes.
 const configMapWriter = "wilma"
 
 var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
@@ -42,7 +43,8 @@ func revisionsAs(t *testing.T, config *rest.Config) dynamic.ResourceInterface {
 	return client.Resource(configMaps).Namespace(v1alpha1.SystemNamespace)
 }
 
-// revisionsOf is for a service account, in what an administrator may impersonate.
+// revisionsOf is for a service account, in what an administrator may
+// impersonate.
 func revisionsOf(t *testing.T, namespace, account string) dynamic.ResourceInterface {
 	t.Helper()
 	config := cluster.AdminConfig()
@@ -50,6 +52,7 @@ func revisionsOf(t *testing.T, namespace, account string) dynamic.ResourceInterf
 		UserName: "system:serviceaccount:" + namespace + ":" + account,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
 	}
+
 	return revisionsAs(t, config)
 }
 
@@ -85,6 +88,7 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 			wantRefused(t, send(), http.StatusForbidden, "ValidatingAdmissionPolicy 'evenkeel-revision'", configMapWriter+" tried to ", "hold the revisions of rollouts, which the controller writes", "on nodeconfigrollouts/revisions in evenkeel.dev")
 		})
 	}
+
 	assert.OK(t, assert.Err(admin.Get(ctx, "revision-1", metav1.GetOptions{})), "the revision is gone")
 	// The policy accepts every write to ConfigMaps that are not revisions.
 	for what, send := range map[string]func() error{
@@ -95,6 +99,7 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	} {
 		assert.OK(t, send(), what)
 	}
+
 	assert.OK(t, writer.Delete(ctx, "mine", metav1.DeleteOptions{}), "delete one's own")
 	// Who cleans up after others may go on doing so.
 	for _, account := range []string{"generic-garbage-collector", "namespace-controller"} {
@@ -102,6 +107,7 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 		assert.OK(t, revisionsOf(t, "kube-system", account).Delete(ctx, "to-clean-up", metav1.DeleteOptions{}),
 			"the", account, "cannot delete a revision")
 	}
+
 	assert.OK(t, controller.Delete(ctx, "revision-1", metav1.DeleteOptions{}), "the controller cannot collect a revision")
 }
 
@@ -114,6 +120,7 @@ func TestATrialDurationOfCenturiesIsRejected(t *testing.T) {
 	for _, seconds := range []string{"9000000000", "31536001", "-1"} {
 		wantRefused(t, report(seconds), http.StatusUnprocessableEntity, "trial.durationSeconds in body should be")
 	}
+
 	for _, seconds := range []string{"0", "600", "604800", "31536000"} {
 		assert.OK(t, report(seconds), seconds)
 	}

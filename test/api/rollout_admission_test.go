@@ -43,6 +43,7 @@ func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 				"the policy says %v, the controller %v", err, own)
 		})
 	}
+
 	for name, spec := range map[string]string{
 		"labels as nodes have them": `nodeSelector: {matchLabels: {topology.kubernetes.io/zone: a.B_c-1, node-role.kubernetes.io/worker: ""},
 			matchExpressions: [{key: A_b, operator: NotIn, values: [x, ""]}]}`,
@@ -94,6 +95,7 @@ func TestANodeCannotReadOrWriteRollouts(t *testing.T) {
 	for _, err := range writes() {
 		wantRefused(t, err, http.StatusForbidden, `User "system:node:self" cannot `)
 	}
+
 	_, err := node.List(ctx, metav1.ListOptions{})
 	wantRefused(t, err, http.StatusForbidden, `User "system:node:self" cannot list resource "nodeconfigrollouts"`)
 
@@ -105,9 +107,11 @@ func TestANodeCannotReadOrWriteRollouts(t *testing.T) {
 		if words == "" {
 			words = operation + " NodeConfigRollout guarded"
 		}
+
 		wantRefused(t, err, http.StatusForbidden, `ValidatingAdmissionPolicy 'evenkeel-rollout'`,
 			"system:node:self tried to "+words+", but a node never writes a rollout: a person or the controller does")
 	}
+
 	if o, err := rolloutsAsAdmin(t).Get(ctx, "guarded", metav1.GetOptions{}); err != nil || o.GetGeneration() != 1 {
 		t.Errorf("got %v, error %v, want it as it was", o, err)
 	}

@@ -39,10 +39,12 @@ func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutSta
 	o := assert.Value(rolloutsAsAdmin(t).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status"))(t)
 	got := &v1alpha1.NodeConfigRollout{}
 	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got))
+
 	return got
 }
 
-// fullRolloutStatus has every field set, and every list and text as long as it may be.
+// fullRolloutStatus has every field set, and every list and text as long as it
+// may be.
 func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	long := func(n int) string { return strings.Repeat("ä", n) }
@@ -66,12 +68,14 @@ func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
 			Name: "node-" + string(rune('a'+i)), Reason: v1alpha1.ReasonCrashLooped, Message: long(v1alpha1.MaxFailedMessage),
 		})
 	}
+
 	for range v1alpha1.MaxHistory {
 		s.History = append(s.History, v1alpha1.RolloutOutcome{
 			Revision: 3, ConfigMap: "shown-1", Outcome: v1alpha1.OutcomeRolledBack, Reason: v1alpha1.HaltTooManyFailures, Message: long(v1alpha1.MaxOutcomeMessage), StartTime: &at, EndTime: &at,
 			Updated: 1, Failed: 2,
 		})
 	}
+
 	for _, c := range []string{
 		v1alpha1.ConditionProgressing, v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionHalted, v1alpha1.ConditionComplete,
 	} {
@@ -79,6 +83,7 @@ func fullRolloutStatus() v1alpha1.NodeConfigRolloutStatus {
 			Type: c, Status: metav1.ConditionTrue, Reason: "Halted", Message: "said", ObservedGeneration: 7, LastTransitionTime: at,
 		})
 	}
+
 	return s
 }
 
@@ -136,8 +141,10 @@ func TestTheExamplesAreValid(t *testing.T) {
 		if raw == nil {
 			key, raw = payload.KeyKubeletDropin, template.KubeletDropIn
 		}
+
 		assert.OK(t, assert.Err(payload.Decode(key, raw.Raw)), file)
-		// The server stores exactly the content of the file: no field is misspelt or has another meaning.
+		// The server stores exactly the content of the file: no field is
+		// misspelt or has another meaning.
 		data := assert.Value(os.ReadFile(file))(t)
 		var written v1alpha1.NodeConfigRollout
 		assert.OK(t, yaml.UnmarshalStrict(data, &written), file)

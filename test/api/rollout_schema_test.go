@@ -37,7 +37,8 @@ func rolloutsAsAdmin(t *testing.T) dynamic.ResourceInterface {
 	return rolloutsAs(t, "admin", "system:masters")
 }
 
-// rollout is a valid one, but for the fields of the spec that the text sets; null leaves one out.
+// rollout is a valid one, but for the fields of the spec that the text sets;
+// null leaves one out.
 func rollout(name, spec string) *unstructured.Unstructured {
 	o := parse(`metadata: {name: ` + name + `}
 spec:
@@ -47,10 +48,12 @@ spec:
 	into := o.Object["spec"].(map[string]any)
 	maps.Copy(into, parse("spec: {" + spec + "}").Object["spec"].(map[string]any))
 	maps.DeleteFunc(into, func(_ string, v any) bool { return v == nil })
+
 	return o
 }
 
-// givenRollout creates a rollout as administrator and removes it when the test ends.
+// givenRollout creates a rollout as administrator and removes it when the test
+// ends.
 func givenRollout(t *testing.T, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	admin := rolloutsAsAdmin(t)
@@ -59,6 +62,7 @@ func givenRollout(t *testing.T, name, spec string) *unstructured.Unstructured {
 		err := admin.Delete(context.Background(), name, metav1.DeleteOptions{})
 		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	})
+
 	return o
 }
 
@@ -134,7 +138,8 @@ func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 		"a threshold that is never over": {`trial: {crashLoopThreshold: 11}`, []string{`spec.trial.crashLoopThreshold in body should be less than or equal to 10`}},
 		"an unknown trial term":          {`trial: {duration: 30m}`, []string{`unknown field "spec.trial.duration"`}},
 
-		// A value that no client can decode would make every list of rollouts fail in the controller.
+		// A value that no client can decode would make every list of rollouts
+		// fail in the controller.
 		"more nodes than are counted":   {`strategy: {maxUnavailable: 3000000000}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},
 		"more of a step than counted":   {`strategy: {steps: [{nodes: 3000000000}]}`, []string{`spec.strategy.steps[0].nodes: `, fromOne}},
 		"a priority beyond its number":  {`priority: 3000000000`, []string{`spec.priority`}},

@@ -121,10 +121,12 @@ func TestAValidSpecIsStoredUnchanged(t *testing.T) {
 			if source, said := want["configSource"]; said && source == nil {
 				delete(want, "configSource")
 			}
+
 			got, _, _ := unstructured.NestedMap(o.Object, "spec")
 			assert.NoDiff(t, cmp.Diff(want, got), "spec (- want, + got)")
 		})
 	}
+
 	t.Run("no spec at all", func(t *testing.T) {
 		if o := given(t, "metadata: {name: valid}"); o.GetGeneration() != 1 {
 			t.Errorf("got generation %d, want 1", o.GetGeneration())
@@ -154,8 +156,8 @@ func TestTheMainResourceDropsAStatus(t *testing.T) {
 	}
 }
 
-// wantUnreported expects the status of an object that nobody has reported on: tools that read observedGeneration do not take the
-// object for a current one.
+// wantUnreported expects the status of an object that nobody has reported on:
+// tools that read observedGeneration do not take the object for a current one.
 func wantUnreported(t *testing.T, what string, o *unstructured.Unstructured) {
 	t.Helper()
 	if diff := cmp.Diff(map[string]any{"observedGeneration": int64(-1)}, o.Object["status"]); diff != "" {
@@ -168,6 +170,7 @@ func update(t *testing.T, name string, change func(*unstructured.Unstructured)) 
 	o := get(t, name)
 	change(o)
 	o = assert.Value(asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}))(t)
+
 	return o
 }
 
@@ -183,7 +186,8 @@ func TestEveryFieldOfAStatusSurvives(t *testing.T) {
 	assert.NoDiff(t, cmp.Diff(want, &got.Status), "status")
 }
 
-// fullStatus has every field set, every list as long as it may be, and some text of two bytes a character.
+// fullStatus has every field set, every list as long as it may be, and some
+// text of two bytes a character.
 func fullStatus() *v1alpha1.NodeConfigStatus {
 	at := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.Local))
 	revision := v1alpha1.ConfigRevision{
@@ -219,20 +223,25 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 			Reason: strings.Repeat("ä", v1alpha1.MaxBadReasonLength/4), Provisional: true,
 		})
 	}
+
 	for range v1alpha1.MaxOverriddenFields {
 		status.OverriddenFields = append(status.OverriddenFields, strings.Repeat("a", 200))
 	}
+
 	for range v1alpha1.MaxResolvedValues {
 		status.ResolvedValues = append(status.ResolvedValues, v1alpha1.ResolvedValue{
 			Path: "kubeReserved.ephemeral-storage", Value: "1843Mi", From: strings.Repeat("a", 250),
 		})
 	}
+
 	for range v1alpha1.MaxDriftFiles {
 		status.Drift.Files = append(status.Drift.Files, "/var/lib/kubelet/config.yaml")
 	}
+
 	for range v1alpha1.MaxDriftFields {
 		status.Drift.Fields = append(status.Drift.Fields, "evictionHard[memory.available]")
 	}
+
 	return status
 }
 

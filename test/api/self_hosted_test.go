@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// selfHosted is the DaemonSet that the API server makes of a kustomization; it is not kept.
+// selfHosted is the DaemonSet that the API server makes of a kustomization; it
+// is not kept.
 func selfHosted(t *testing.T, dir string) *appsv1.DaemonSet {
 	t.Helper()
 	out := mustKubectl(t, "apply", "--dry-run=server", "--validate=strict", "-o", "json", "-k", filepath.Join(root, dir))
@@ -37,7 +38,9 @@ func selfHosted(t *testing.T, dir string) *appsv1.DaemonSet {
 			return d
 		}
 	}
+
 	t.Fatalf("%s has no DaemonSet:\n%s", dir, out)
+
 	return nil
 }
 
@@ -48,11 +51,13 @@ func TestTheAPIServerAcceptsTheSelfHostedKubelet(t *testing.T) {
 	if u := d.Spec.UpdateStrategy.RollingUpdate; u == nil || u.MaxSurge.IntValue() != 1 || u.MaxUnavailable.IntValue() != 0 {
 		t.Errorf("the update strategy is %+v, want a pod more, and none less", u)
 	}
+
 	assert.That(t, pod.HostPID && pod.HostNetwork && pod.HostIPC && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged,
 		"it lacks what on-host needs: the host's processes, network and IPC, and privileges")
 	if pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
 		t.Errorf("priority %q, token %v", pod.PriorityClassName, *pod.AutomountServiceAccountToken)
 	}
+
 	assert.That(t, len(c.Ports) == 0 && c.Resources.Limits == nil,
 		"ports %v, which keep a second pod from the node; limits %v, which take the node's kubelet away", c.Ports, c.Resources.Limits)
 	for _, taint := range []corev1.Taint{
@@ -64,6 +69,7 @@ func TestTheAPIServerAcceptsTheSelfHostedKubelet(t *testing.T) {
 			t.Errorf("%s is not tolerated", taint.ToString())
 		}
 	}
+
 	if want := map[string]string{"kubernetes.io/os": "linux", "evenkeel.dev/kubelet": "self-hosted"}; !cmp.Equal(pod.NodeSelector, want) {
 		t.Errorf("it runs on %v, want %v: not where the host's kubelet does not give way", pod.NodeSelector, want)
 	}
@@ -91,6 +97,7 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 		if name == "pivots" {
 			labels["evenkeel.dev/kubelet"] = "self-hosted"
 		}
+
 		// As a bootstrap kubelet registers it.
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
@@ -102,11 +109,13 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 		status := fmt.Appendf(nil, `{"status":{"capacity":%[1]s,"allocatable":%[1]s}}`, room)
 		assert.NoError(t, assert.Err(client.CoreV1().Nodes().PatchStatus(t.Context(), name, status)))
 	}
+
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		d, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
+
 		pods, err := client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
 		if err != nil || len(pods.Items) == 0 || pods.Items[0].Spec.NodeName == "" || d.Status.CurrentNumberScheduled == 0 {
 			return false, err
@@ -114,6 +123,7 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 		if at := pods.Items[0].Spec.NodeName; len(pods.Items) != 1 || at != "pivots" || d.Status.DesiredNumberScheduled != 1 {
 			t.Errorf("%d pods, the first on %s, %d are wanted; want one on pivots", len(pods.Items), at, d.Status.DesiredNumberScheduled)
 		}
+
 		return true, nil
 	})
 	assert.OK(t, err)

@@ -37,6 +37,7 @@ func asController() *rest.Config {
 		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
 	}
+
 	return config
 }
 
@@ -71,7 +72,8 @@ func TestTheControllerMakesAStartProbeWithItsOwnRights(t *testing.T) {
 	report = startprobe.Pass(ctx, c, probe, report, now)
 	assert.Equal(t, report, decision.ProbeReport{Key: "a/1/1", Began: now, Result: decision.ProbePassed}, "a pod that is gone")
 
-	// One that is left behind is removed by its age, whatever rollout it was for.
+	// One that is left behind is removed by its age, whatever rollout it was
+	// for.
 	startprobe.Pass(ctx, c, probe, decision.ProbeReport{}, now)
 	assert.NoError(t, startprobe.RemoveOld(ctx, c, "evenkeel-system", now))
 	get := func() (*corev1.Pod, error) {
@@ -113,7 +115,9 @@ func TestTheControllerCreatesNoOtherPods(t *testing.T) {
 		if change != nil {
 			change(pod)
 		}
+
 		_, err := controller.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+
 		return err
 	}
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) {
@@ -168,6 +172,7 @@ func TestTheControllerCreatesNoOtherPods(t *testing.T) {
 	} {
 		wantRefused(t, create("evenkeel-system", change), http.StatusForbidden, "another shape than that of a start probe", what)
 	}
+
 	only := "it may only create and delete start probes in evenkeel-system"
 	wantRefused(t, create("evenkeel-system", func(p *corev1.Pod) { p.Labels = maps.Clone(p.Labels); delete(p.Labels, v1alpha1.LabelStartProbe) }), http.StatusForbidden, only)
 	wantRefused(t, create("default", nil), http.StatusForbidden, only)

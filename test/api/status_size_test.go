@@ -31,6 +31,7 @@ func conditions(n int, message string) []metav1.Condition {
 			LastTransitionTime: metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
 		}
 	}
+
 	return all
 }
 
@@ -64,13 +65,16 @@ func tooLarge(t *testing.T, err error) int {
 	if err == nil {
 		return 0
 	}
+
 	match := countedSize.FindStringSubmatch(err.Error())
 	assert.Must(t, match != nil, "%v names no size", err)
 	size, _ := strconv.Atoi(match[1])
+
 	return size
 }
 
-// largestStatus has every field set and every list full, and is as large as a status may be.
+// largestStatus has every field set and every list full, and is as large as a
+// status may be.
 func largestStatus(t *testing.T) *v1alpha1.NodeConfigStatus {
 	t.Helper()
 	status := fullStatus()
@@ -79,6 +83,7 @@ func largestStatus(t *testing.T) *v1alpha1.NodeConfigStatus {
 	for i := range status.BadConfigs {
 		status.BadConfigs[i].Reason = strings.Repeat("r", 3500)
 	}
+
 	status.Conditions[0].Message = ""
 	_, err := reportAs(t, "largest", status)
 	excess := tooLarge(t, err) - v1alpha1.MaxStatusBytes
@@ -87,6 +92,7 @@ func largestStatus(t *testing.T) *v1alpha1.NodeConfigStatus {
 		status.BadConfigs[i].Reason = status.BadConfigs[i].Reason[less:]
 		excess -= less
 	}
+
 	return status
 }
 
@@ -98,7 +104,8 @@ func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
 		t.Errorf("%d bytes are stored, want at most %d and not much less", size, v1alpha1.MaxStatusBytes)
 	}
 
-	// One byte more is refused in each of its strings, whether its own bound or the whole's forbids it.
+	// One byte more is refused in each of its strings, whether its own bound or
+	// the whole's forbids it.
 	paths := 0
 	eachString(content(t, status), "status", func(path string, longer func() map[string]any) {
 		paths++
@@ -124,7 +131,8 @@ func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
 	}
 }
 
-// eachString calls visit for each string in an object, with a function that returns the object with that string one byte longer.
+// eachString calls visit for each string in an object, with a function that
+// returns the object with that string one byte longer.
 func eachString(object map[string]any, path string, visit func(path string, longer func() map[string]any)) {
 	var walk func(value any, path string, set func(any))
 	walk = func(value any, path string, set func(any)) {
@@ -193,7 +201,8 @@ func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A character may take more bytes in JSON than in the string: a status of them must not be larger than another.
+// A character may take more bytes in JSON than in the string: a status of them
+// must not be larger than another.
 func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 	given(t, "metadata: {name: largest}")
 	for name, char := range map[string]string{
@@ -207,17 +216,22 @@ func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 				for range v1alpha1.MaxBadConfigs {
 					status.BadConfigs = append(status.BadConfigs, v1alpha1.BadConfig{Reason: strings.Repeat(char, n)})
 				}
+
 				status.Error = strings.Repeat(char, min(2*n, v1alpha1.MaxErrorLength/len(char)))
 				o, err := reportAs(t, "largest", status)
 				if err != nil {
 					if n*len(char) > v1alpha1.MaxBadReasonLength {
 						return false
 					}
+
 					tooLarge(t, err)
+
 					return false
 				}
+
 				size := stored(t, o)
 				assert.That(t, size <= v1alpha1.MaxStatusBytes, "%d characters are stored in %d bytes", n, size)
+
 				return true
 			}
 			low, high := 0, v1alpha1.MaxBadReasonLength+1 // fits(low), !fits(high)
@@ -228,19 +242,22 @@ func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 					high = middle
 				}
 			}
+
 			assert.That(t, low >= 400, "no more than %d characters fit", low)
 		})
 	}
 }
 
-// metadata.managedFields is the one thing besides the status that a write to nodeconfigs/status changes: it has an entry for
-// each field manager, whose name the node chooses.
+// metadata.managedFields is the one thing besides the status that a write to
+// nodeconfigs/status changes: it has an entry for each field manager, whose
+// name the node chooses.
 func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	const refused = "bytes of metadata.managedFields for NodeConfig fields, but a node may write at most 16384"
 	fields := map[string]any{}
 	for i := range 2000 {
 		fields[fmt.Sprintf("f:made-up-%d", i)] = map[string]any{}
 	}
+
 	raw, err := json.Marshal(map[string]any{"f:status": fields})
 	assert.NoError(t, err)
 	forge := func(o *unstructured.Unstructured, subresource string) {
@@ -284,23 +301,27 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	assert.OK(t, assert.Err(reportAs(t, "fields", &v1alpha1.NodeConfigStatus{Error: "reported"})))
 }
 
-// Content that other clients wrote into a NodeConfig does not count against the node's limit.
+// Content that other clients wrote into a NodeConfig does not count against the
+// node's limit.
 func TestANodeReportsDespiteLargeMetadata(t *testing.T) {
 	given(t, "metadata: {name: beside}\nspec: {configSource: {local: {}}}")
 	labels := map[string]string{}
 	for i := range 500 {
 		labels[fmt.Sprintf("label-of-somebody-else-%d", i)] = "a"
 	}
+
 	o := get(t, "beside")
 	o.SetLabels(labels)
 	o = assert.Value(asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}))(t)
 	if raw, err := json.Marshal(o.GetManagedFields()); err != nil || len(raw) < v1alpha1.MaxStatusFieldsBytes {
 		t.Fatalf("the labels make %d bytes of managedFields, error %v", len(raw), err)
 	}
+
 	assert.OK(t, assert.Err(reportAs(t, "beside", largestStatusOfTexts())))
 }
 
-// largestStatusOfTexts has eight conditions of the longest types, which make the most managedFields.
+// largestStatusOfTexts has eight conditions of the longest types, which make
+// the most managedFields.
 func largestStatusOfTexts() *v1alpha1.NodeConfigStatus {
 	s := fullStatus()
 	s.Conditions = conditions(v1alpha1.MaxConditions, "m")
@@ -308,6 +329,8 @@ func largestStatusOfTexts() *v1alpha1.NodeConfigStatus {
 		s.Conditions[i].Type = strings.Repeat("a", 62) + fmt.Sprint(i) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) +
 			"." + strings.Repeat("d", 61) + "/" + strings.Repeat("e", 62)
 	}
+
 	s.BadConfigs, s.OverriddenFields = nil, nil
+
 	return s
 }

@@ -1,9 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package arch tests rules for the source code that golangci-lint cannot express: what a package depends on indirectly, and
-// constants that must agree across packages. Rules for direct imports, log attributes and the
-// like are in .golangci.yaml.
+// Package arch tests rules for the source code that golangci-lint cannot
+// express: what a package depends on indirectly, and constants that must agree
+// across packages. Rules for direct imports, log attributes and the like are in
+// .golangci.yaml.
 package arch
 
 import (
@@ -26,7 +27,8 @@ const withoutTheFleet = "a node must work without the fleet's code, and with any
 
 const pure = "a decision reads nothing: no I/O, no clock, no client"
 
-// forbidden are packages that a program must not depend on, also indirectly, with the reason. depguard sees direct imports only.
+// forbidden are packages that a program must not depend on, also indirectly,
+// with the reason. depguard sees direct imports only.
 var forbidden = []struct{ from, to, reason string }{
 	{"cmd/evenkeel-agent", module + "internal/rollout", withoutTheFleet},
 	{"cmd/evenkeel-agent", module + "internal/fleet", withoutTheFleet},
@@ -64,29 +66,34 @@ func TestProgramsDependOnNothingForbidden(t *testing.T) {
 			if !within(path, f.from) {
 				continue
 			}
+
 			seen = true
 			for _, dep := range p.Deps {
 				assert.That(t, !within(dep, f.to), "%s depends on %s: %s", path, strings.TrimPrefix(dep, module), f.reason)
 			}
 		}
+
 		assert.That(t, seen, "there is no package %s", f.from)
 	}
 }
 
-// The controller's image has no database of time zones, nor does every machine on which people run the CLI.
+// The controller's image has no database of time zones, nor does every machine
+// on which people run the CLI.
 func TestProgramsThatPlanContainTheTimeZones(t *testing.T) {
 	for _, p := range list(t, "./cmd/evenkeel-controller", "./cmd/kubectl-evenkeel") {
 		assert.That(t, slices.Contains(p.Deps, "time/tzdata"), "%s does not contain time/tzdata", p.ImportPath)
 	}
 }
 
-// html/template calls methods by name, so that the linker keeps all exported methods of a program: nearly all of them are resident.
+// html/template calls methods by name, so that the linker keeps all exported
+// methods of a program: nearly all of them are resident.
 func TestTheAgentIsBuiltWithoutTemplatesOfHTML(t *testing.T) {
 	makefile := assert.Value(os.ReadFile("../../Makefile"))(t)
 	flags := regexp.MustCompile(`(?m)^BUILD_FLAGS = .*-tags (\S+)`).FindSubmatch(makefile)
 	if flags == nil {
 		t.Fatal("the Makefile's BUILD_FLAGS have no -tags")
 	}
+
 	for _, p := range list(t, "-tags", string(flags[1]), "./cmd/evenkeel-agent") {
 		if slices.Contains(p.Deps, "html/template") {
 			t.Errorf("%s contains html/template", p.ImportPath)
@@ -108,6 +115,7 @@ func list(t *testing.T, args ...string) (packages []pack) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		packages = append(packages, p)
 	}
 }

@@ -19,25 +19,29 @@ var (
 	text    = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`")
 )
 
-// forEachLine calls f for the lines of all non-test Go files below a directory, except comments.
+// forEachLine calls f for the lines of all non-test Go files below a directory,
+// except comments.
 func forEachLine(t *testing.T, dir string, f func(line string)) {
 	t.Helper()
 	err := filepath.WalkDir("../../"+dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
+
 		source, err := os.ReadFile(path)
 		for line := range strings.Lines(string(source)) {
 			if !strings.HasPrefix(strings.TrimSpace(line), "//") {
 				f(line)
 			}
 		}
+
 		return err
 	})
 	assert.NoError(t, err)
 }
 
-// People search logs by the attributes that the documentation lists. sloglint forbids their synonyms, but reads no documentation.
+// People search logs by the attributes that the documentation lists. sloglint
+// forbids their synonyms, but reads no documentation.
 func TestDocumentedLogAttributesExist(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "internal/component", "internal/controller", "internal/node"} {
@@ -49,6 +53,7 @@ func TestDocumentedLogAttributesExist(t *testing.T) {
 			}
 		})
 	}
+
 	page := assert.Value(os.ReadFile("../../docs/operating.md"))(t)
 	_, section, _ := strings.Cut(string(page), "\n## Logs\n")
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// The agent and the controller share only the API, so they cannot share this number.
+// The agent and the controller share only the API, so they cannot share this
+// number.
 func TestTheControllerWaitsForAgentsThatComeBackAfterAnOutage(t *testing.T) {
 	agent := fleet.DefaultSettings.AgentTimeout.Duration
 	assert.That(t, source.LongestReturn <= agent && agent < source.LongestReturn+30*time.Second,

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// The supported versions of the kubelet are constants of internal/component, which `version` prints. No generator writes them into
-// the other files.
+// The supported versions of the kubelet are constants of internal/component,
+// which `version` prints. No generator writes them into the other files.
 func TestTheSupportedKubeletsAreTheSameEverywhere(t *testing.T) {
 	oldest, newest := fmt.Sprintf("1.%d", component.OldestMinor), fmt.Sprintf("1.%d", component.NewestMinor)
 	for file, texts := range map[string][]string{

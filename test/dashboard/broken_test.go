@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// through serves the dashboard, but answers a request itself where instead returns true. It returns the address.
+// through serves the dashboard, but answers a request itself where instead
+// returns true. It returns the address.
 func through(t *testing.T, instead func(w http.ResponseWriter, r *http.Request) bool) string {
 	t.Helper()
 	address, _ := serve(t, cluster.AdminKubeconfig())
@@ -38,6 +39,7 @@ func through(t *testing.T, instead func(w http.ResponseWriter, r *http.Request) 
 		}
 	}))
 	t.Cleanup(server.CloseClientConnections)
+
 	return server.URL + "/#" + token
 }
 
@@ -51,7 +53,9 @@ func TestAPageWithAMissingPartIsLoadedAgain(t *testing.T) {
 				if !missing.Load() || path.Base(r.URL.Path) != part {
 					return false
 				}
+
 				w.WriteHeader(http.StatusBadGateway)
+
 				return true
 			}))
 			b.shows("#broken", "A part of this page could not be loaded. The page is loaded again.")
@@ -68,6 +72,7 @@ func TestAPageThatIsStillLoadingSaysSo(t *testing.T) {
 		if path.Base(r.URL.Path) == "table.js" {
 			<-answer
 		}
+
 		return false
 	})
 	b := open(t, "about:blank")
@@ -87,9 +92,11 @@ func TestAPageThatFailsSaysSo(t *testing.T) {
 		if path.Base(r.URL.Path) != "feed" {
 			return false
 		}
+
 		fmt.Fprint(w, "data: {\"version\": 1, \"all\": true, \"rest\": {}}\n\n")
 		assert.NoError(t, http.NewResponseController(w).Flush())
 		<-r.Context().Done()
+
 		return true
 	})
 	b := open(t, "about:blank")

@@ -37,6 +37,7 @@ func open(t *testing.T, address string) *browser {
 	if chromium == "" {
 		t.Skip("there is no chromium")
 	}
+
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.WindowSize(1600, 1000), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.UserDataDir(t.TempDir()))
@@ -52,6 +53,7 @@ func open(t *testing.T, address string) *browser {
 			defer mu.Unlock()
 			t.Logf("the page is %s (%v), and its console has:\n%s", state, err, strings.Join(said[max(0, len(said)-50):], "\n"))
 		}
+
 		_ = chromedp.Cancel(ctx) // it may have died: the test reports that already
 		cancel()
 		stop()
@@ -75,6 +77,7 @@ func open(t *testing.T, address string) *browser {
 		}
 	}))
 	b.load(chromedp.Navigate(address))
+
 	return b
 }
 
@@ -82,8 +85,9 @@ func open(t *testing.T, address string) *browser {
 const state = `JSON.stringify({ address: location.href, visibility: document.visibilityState, ready: document.readyState,
   ...Object.fromEntries(["link", "broken", "troubles", "token-why", "first", "summary", "fleet-words", "rollouts"].map((id) => [id, document.getElementById(id)?.innerText.slice(0, 300)])) })`
 
-// load loads a page, again if that fails: a network that another test adds to this machine aborts the requests of a browser. The page
-// itself does the same if a part of it is missing.
+// load loads a page, again if that fails: a network that another test adds to
+// this machine aborts the requests of a browser. The page itself does the same
+// if a part of it is missing.
 func (b *browser) load(action chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	eventually(b.t, func() error {
@@ -115,7 +119,8 @@ func value[T any](b *browser, script string) T {
 	return v
 }
 
-// evaluate evaluates JavaScript in the page. It returns an error if the page is left in the meantime.
+// evaluate evaluates JavaScript in the page. It returns an error if the page is
+// left in the meantime.
 func evaluate[T any](b *browser, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, within)
 	defer cancel()
@@ -123,6 +128,7 @@ func evaluate[T any](b *browser, script string) (T, error) {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", script, err)
 	}
+
 	return v, err
 }
 
@@ -145,11 +151,13 @@ func (b *browser) shows(selector string, words ...string) {
 		if err != nil {
 			return err
 		}
+
 		for _, w := range words {
 			if !strings.Contains(text, w) {
 				return fmt.Errorf("no %q in %s: %q", w, selector, text)
 			}
 		}
+
 		return nil
 	})
 }
@@ -162,11 +170,13 @@ func (b *browser) waits(script string) {
 		if err == nil && !is {
 			err = errors.New("not true: " + script)
 		}
+
 		return err
 	})
 }
 
-// click clicks on an element, and again if the page moved it away from under the mouse.
+// click clicks on an element, and again if the page moved it away from under
+// the mouse.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	const listen = `(window.arrived = false, document.addEventListener("click", (e) => { window.arrived = Boolean(e.target.closest(%q)); }, { capture: true, once: true }), true)`
@@ -176,6 +186,7 @@ func (b *browser) click(selector string) {
 		if missed, err := evaluate[bool](b, `window.arrived === false`); err == nil && missed {
 			return fmt.Errorf("a click missed %s", selector)
 		}
+
 		return nil
 	})
 }
@@ -188,7 +199,8 @@ func (b *browser) press(keys ...string) {
 	}
 }
 
-// scheme sets the preferred color scheme. Animations are off, so that the next measurement is the final state.
+// scheme sets the preferred color scheme. Animations are off, so that the next
+// measurement is the final state.
 func (b *browser) scheme(name string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -203,7 +215,8 @@ func call[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	return r
 }
 
-// drawn waits until the map is drawn: a large one in several frames, and again if the window gets a scroll bar.
+// drawn waits until the map is drawn: a large one in several frames, and again
+// if the window gets a scroll bar.
 func (b *browser) drawn() {
 	b.t.Helper()
 	b.waits(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(document.getElementById("map").ariaBusy === "false"))))`)
@@ -215,6 +228,7 @@ func (b *browser) picture(name string) {
 	if *pictures == "" {
 		return
 	}
+
 	b.drawn()
 	shot := assert.Value(chromedp.Run(b.ctx, chromedp.CaptureScreenshot()))(b.t)
 	assert.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o644))

@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// visions simulate color blindness in linear RGB (Machado, Oliveira and Fernandes, 2009, severity 1).
+// visions simulate color blindness in linear RGB (Machado, Oliveira and
+// Fernandes, 2009, severity 1).
 var visions = map[string][3][3]float64{
 	"full color vision": {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
 	"protanopia":        {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
@@ -34,6 +35,7 @@ func parseColor(t *testing.T, text string) (c color) {
 			c[i] = math.Pow((c[i]+0.055)/1.055, 2.4)
 		}
 	}
+
 	return c
 }
 
@@ -41,18 +43,22 @@ func (c color) seenWith(m [3][3]float64) (out color) {
 	for i := range out {
 		out[i] = min(1, max(0, m[i][0]*c[0]+m[i][1]*c[1]+m[i][2]*c[2]))
 	}
+
 	return out
 }
 
-// lab converts a color to CIE L*a*b*, in which distances are about as large as they look.
+// lab converts a color to CIE L*a*b*, in which distances are about as large as
+// they look.
 func (c color) lab() [3]float64 {
 	f := func(v float64) float64 {
 		if v > 0.008856 {
 			return math.Cbrt(v)
 		}
+
 		return 7.787*v + 16.0/116
 	}
 	x, y, z := f((0.4124*c[0]+0.3576*c[1]+0.1805*c[2])/0.95047), f(0.2126*c[0]+0.7152*c[1]+0.0722*c[2]), f((0.0193*c[0]+0.1192*c[1]+0.9505*c[2])/1.08883)
+
 	return [3]float64{116*y - 16, 500 * (x - y), 200 * (y - z)}
 }
 
@@ -69,6 +75,7 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 				colors[m[1]] = parseColor(t, m[2])
 			}
 		}
+
 		assert.Must(t, len(colors) == 5, "%s: %d colors of healths", scheme, len(colors))
 		for vision, matrix := range visions {
 			for a, ca := range colors {
@@ -76,6 +83,7 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 					if a >= b {
 						continue
 					}
+
 					x, y := ca.seenWith(matrix).lab(), cb.seenWith(matrix).lab()
 					d := math.Sqrt(math.Pow(x[0]-y[0], 2) + math.Pow(x[1]-y[1], 2) + math.Pow(x[2]-y[2], 2))
 					assert.That(t, d >= least, "%s, with %s: %s and %s differ by %.1f, less than %d", scheme, vision, a, b, d, least)

@@ -46,9 +46,11 @@ func seed(t *testing.T, c client.Client, nodes []seeded) {
 			}
 		})
 	}
+
 	for _, n := range nodes {
 		work <- n
 	}
+
 	close(work)
 	all.Wait()
 	select {
@@ -66,10 +68,12 @@ func plant(ctx context.Context, c client.Client, n seeded) (err error) {
 	if n.ready {
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
+
 	must.OK(c.Create(ctx, node))
 	if n.report == nil {
 		return nil
 	}
+
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
 	must.OK(c.Create(ctx, nc))
 	nc.Status = v1alpha1.NodeConfigStatus{
@@ -81,6 +85,7 @@ func plant(ctx context.Context, c client.Client, n seeded) (err error) {
 		}},
 	}
 	n.report(&nc.Status)
+
 	return c.Status().Update(ctx, nc)
 }
 
@@ -122,12 +127,14 @@ func rolloutNow(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	return r
 }
 
-// cleared removes all nodes and rollouts when the test ends. Without a browser the test is skipped.
+// cleared removes all nodes and rollouts when the test ends. Without a browser
+// the test is skipped.
 func cleared(t *testing.T) {
 	t.Helper()
 	if chromium == "" {
 		t.Skip("there is no chromium")
 	}
+
 	t.Cleanup(func() {
 		ctx := context.Background()
 		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
@@ -136,7 +143,8 @@ func cleared(t *testing.T) {
 	})
 }
 
-// some is a small fleet with nodes that are fine, failed, in trial, without an agent, and not Ready.
+// some is a small fleet with nodes that are fine, failed, in trial, without an
+// agent, and not Ready.
 func some(prefix string, n int) []seeded {
 	var nodes []seeded
 	for i := range n {
@@ -149,12 +157,15 @@ func some(prefix string, n int) []seeded {
 		case 9:
 			s.report = nil
 		}
+
 		nodes = append(nodes, s)
 	}
+
 	return nodes
 }
 
-// givenRollout creates a rollout that waits at its pause, as a controller would have left it.
+// givenRollout creates a rollout that waits at its pause, as a controller would
+// have left it.
 func givenRollout(t *testing.T, name, pool string) {
 	t.Helper()
 	one, all := intstr.FromInt32(1), intstr.FromString("100%")
@@ -181,7 +192,8 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 	return nc
 }
 
-// flip lets a node fail, or be healthy again. Nodes without an agent stay as they are.
+// flip lets a node fail, or be healthy again. Nodes without an agent stay as
+// they are.
 func flip(ctx context.Context, name string) error {
 	nc := &v1alpha1.NodeConfig{}
 	if err := admin.Get(ctx, client.ObjectKey{Name: name}, nc); err != nil {
@@ -190,10 +202,12 @@ func flip(ctx context.Context, name string) error {
 	if len(nc.Status.Conditions) == 0 {
 		return nil
 	}
+
 	if nc.Status.Conditions[0].Status == metav1.ConditionTrue {
 		crashed(&nc.Status)
 	} else {
 		nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, ""
 	}
+
 	return admin.Status().Update(ctx, nc)
 }

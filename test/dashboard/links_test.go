@@ -31,7 +31,8 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 		b.waits(fmt.Sprintf(`location.hash === %q`, hash))
 	}
 	at("#/localcluster")
-	// The page opens the first rollout itself. A click on an open one would close it.
+	// The page opens the first rollout itself. A click on an open one would
+	// close it.
 	b.waits(`document.getElementById("rollout-another")?.getAttribute("aria-expanded") === "true"`)
 	b.click("#rollout-waiting")
 	at("#/localcluster/rollouts/waiting")
@@ -61,7 +62,8 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	at("#/localcluster?health=NotReady")
 	b.shows("#nodes tbody", "seen-011", "Not ready")
 
-	// No address of the page ever has the token. Whoever opens a shared one is asked for the address of the own dashboard.
+	// No address of the page ever has the token. Whoever opens a shared one is
+	// asked for the address of the own dashboard.
 	assert.That(t, !strings.Contains(shared, token), "the link %s has the token", shared)
 	other := open(t, shared)
 	other.shows("#token", "This link needs the address of your own dashboard", "the token is missing or wrong")
@@ -78,6 +80,7 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	for _, from := range value[[]string](other, `performance.getEntriesByType("resource").map((e) => new URL(e.name).origin)`) {
 		assert.That(t, from+"/" == base, "the page has asked %s", from)
 	}
+
 	// An address with another token, in an open tab, is followed.
 	value[bool](other, `(location.hash = "AAAAAAAAAAAAAAAAAAAAAAAAAA", true)`)
 	other.shows("#token", "the token is missing or wrong")
@@ -102,6 +105,7 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	for _, violation := range axe(b) {
 		t.Error(violation)
 	}
+
 	b.click("#clusters a:nth-child(2)")
 	b.waits(`location.hash === "#/away%2F1" && document.querySelector("#clusters [aria-current]").textContent.startsWith("away/1")`)
 	b.shows("#troubles", "The API server has not answered since")

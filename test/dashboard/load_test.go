@@ -31,6 +31,7 @@ func underLoad(t *testing.T, address string) {
 			}
 		}()
 	}
+
 	b := open(t, address)
 	b.shows("#fleet-words", allShown())
 	shown := value[float64](b, `performance.now()`)

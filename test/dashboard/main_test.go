@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dashboard_test opens the page of `kubectl evenkeel dashboard` in a real browser, headless Chromium, in front of a
-// real API server, the real controller, and hollow nodes with real agents.
+// Package dashboard_test opens the page of `kubectl evenkeel dashboard` in a
+// real browser, headless Chromium, in front of a real API server, the real
+// controller, and hollow nodes with real agents.
 package dashboard_test
 
 import (
@@ -57,6 +58,7 @@ func TestMain(m *testing.M) {
 		if admin, err = clientOf(cluster); err != nil {
 			return 0, err
 		}
+
 		return m.Run(), nil
 	}))
 }
@@ -66,8 +68,10 @@ func clientOf(c *localcluster.Cluster) (client.Client, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
+
 	config := c.AdminConfig()
 	config.QPS = -1
+
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
@@ -80,8 +84,10 @@ func spawn(t *testing.T, name string, args ...string) *child {
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
+
 	c := &child{assert.Value(localcluster.StartProcess(name, filepath.Join(t.TempDir(), name+".log"), exec.Command(path, args...)))(t)}
 	t.Cleanup(func() { c.stop(t) })
+
 	return c
 }
 
@@ -91,7 +97,8 @@ func (c *child) stop(t *testing.T) {
 	assert.OK(t, c.Stop(within))
 }
 
-// serve starts `kubectl evenkeel dashboard` and returns the address that it prints.
+// serve starts `kubectl evenkeel dashboard` and returns the address that it
+// prints.
 func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
 	t.Helper()
 	c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard", "--port=0", "--kubeconfig=" + kubeconfig}, args...)...)
@@ -104,13 +111,16 @@ func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
 				return nil
 			}
 		}
+
 		select {
 		case <-c.Done:
 			t.Fatalf("the dashboard has ended:\n%s", c.Said())
 		default:
 		}
+
 		return errors.New("it has printed no address")
 	})
+
 	return address, c
 }
 

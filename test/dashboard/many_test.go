@@ -26,8 +26,8 @@ var (
 // allShown is what the page says when it has all nodes.
 func allShown() string { return fmt.Sprintf("%d,%03d nodes in 3 zones", *many/1000, *many%1000) }
 
-// fleetOf returns n nodes, some of them with problems. The first ones have an agent, which
-// costs two more requests each.
+// fleetOf returns n nodes, some of them with problems. The first ones have an
+// agent, which costs two more requests each.
 func fleetOf(n, agents int) []seeded {
 	zones := []string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}
 	nodes := make([]seeded, n)
@@ -43,6 +43,7 @@ func fleetOf(n, agents int) []seeded {
 			nodes[i].report = fine
 		}
 	}
+
 	return nodes
 }
 
@@ -52,6 +53,7 @@ func TestThousandsOfNodesAreShownAndFollowed(t *testing.T) {
 	if *measured {
 		agents = *many
 	}
+
 	begin := time.Now()
 	seed(t, admin, fleetOf(*many, agents))
 	t.Logf("%d nodes after %s", *many, time.Since(begin).Round(time.Millisecond))
@@ -60,7 +62,8 @@ func TestThousandsOfNodesAreShownAndFollowed(t *testing.T) {
 	b.shows("#fleet-words", allShown())
 	b.waits(`document.querySelector("#map canvas").width > 0 && document.querySelectorAll("#nodes tbody tr").length === 50`)
 	b.drawn()
-	// Every stripe of the map has cells over its whole width, above and below the fold.
+	// Every stripe of the map has cells over its whole width, above and below
+	// the fold.
 	b.waits(`(() => {
 	  const c = document.querySelector("#map canvas"), painted = (x, y, w, h) => c.getContext("2d").getImageData(x, y, w, h).data.some((v, i) => i % 4 === 3 && v > 0);
 	  for (let y = 0; y + 80 <= c.height; y += 80) if (!painted(0, y, 100, 80) || !painted(c.width - 100, y, 100, 80)) return false;
@@ -111,11 +114,13 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 		} else {
 			nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error, want = "True", v1alpha1.ReasonAllChecksPassed, "", "Healthy"
 		}
+
 		begin := time.Now()
 		assert.NoError(t, admin.Status().Update(t.Context(), nc))
 		b.shows("#nodes tbody", want)
 		delays = append(delays, time.UnixMilli(value[int64](b, "window.changedAt")).Sub(begin))
 	}
+
 	delay := figures.Median(delays)
 	row("from a patch to the cell's change", delay.Round(time.Millisecond).String(), "1s", delay < time.Second)
 
@@ -132,6 +137,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 			break
 		}
 	}
+
 	response.Body.Close()
 	row("the snapshot", fmt.Sprintf("%d kB", bytes/1000), "512 kB", bytes < 512_000)
 

@@ -20,7 +20,8 @@ import (
 // axeScript is made by `make deps`.
 var axeScript = filepath.Join(root, "bin/page/node_modules/axe-core/axe.min.js")
 
-// sizes are the windows in which the page is looked at: screens and a phone. Without a name, no picture is kept.
+// sizes are the windows in which the page is looked at: screens and a phone.
+// Without a name, no picture is kept.
 var sizes = []struct {
 	name          string
 	width, height int64
@@ -33,8 +34,9 @@ func (b *browser) size(width, height int64) {
 	b.waits(fmt.Sprintf(`innerWidth === %d`, width))
 }
 
-// review looks at the page in both color schemes and sizes: nothing is wider than the window, axe-core finds nothing, and a
-// picture is kept if the state has a name, and pictures are wanted.
+// review looks at the page in both color schemes and sizes: nothing is wider
+// than the window, axe-core finds nothing, and a picture is kept if the state
+// has a name, and pictures are wanted.
 func (b *browser) review(state string) {
 	b.t.Helper()
 	for _, size := range sizes {
@@ -50,6 +52,7 @@ func (b *browser) review(state string) {
 			}
 		}
 	}
+
 	b.size(1600, 900)
 	b.scheme("light")
 }
@@ -62,10 +65,12 @@ func axe(b *browser) []string {
 		b.t.Logf("SKIPPED, for lack of axe-core: the check of accessibility: %v", err)
 		return nil
 	}
+
 	call(b, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: true})
 	if !value[bool](b, `"axe" in window`) {
 		b.do(chromedp.Evaluate[chromedp.Void](string(script) + "\n;void 0"))
 	}
+
 	answer := value[string](b, `axe.run(document, { resultTypes: ["violations"] }).then((r) => JSON.stringify([r.passes.length, r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 5).map((n) => n.html.slice(0, 160) + " " + n.failureSummary.split("\n").slice(1, 2)).join("; "))]))`)
 	var result []json.RawMessage
 	var passes int
@@ -73,6 +78,7 @@ func axe(b *browser) []string {
 	assert.NoError(b.t, json.Unmarshal([]byte(answer), &result))
 	assert.That(b.t, json.Unmarshal(result[0], &passes) == nil && json.Unmarshal(result[1], &violations) == nil && passes >= 20,
 		"axe-core has checked too little: %s", answer)
+
 	return violations
 }
 
@@ -126,6 +132,7 @@ func TestAnEmptyClusterSaysTheFirstStep(t *testing.T) {
 	for i := range bare {
 		bare[i].report = nil
 	}
+
 	seed(t, admin, bare)
 	b.shows("#first", "No node has an agent yet.")
 	b.waits(`document.getElementById("map").offsetHeight > 0`)
@@ -139,5 +146,6 @@ func healthyNodes(prefix string, n int) []seeded {
 	for i := range n {
 		nodes = append(nodes, seeded{fmt.Sprintf("%s-%d", prefix, i), fmt.Sprintf("zone-%d", i%3), true, fine})
 	}
+
 	return nodes
 }

@@ -27,6 +27,7 @@ func small(t *testing.T) *browser {
 	b := open(t, address)
 	b.shows("#fleet-words", "30 nodes in 3 zones")
 	b.shows("[data-rollout=waiting]", "Approve", "History")
+
 	return b
 }
 
@@ -38,7 +39,8 @@ func (b *browser) focused() string {
 
 func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	b := small(t)
-	// Everything that can be clicked is come to, each with a focus that is seen.
+	// Everything that can be clicked is come to, each with a focus that is
+	// seen.
 	var stops []string
 	for range 120 {
 		b.press(kb.Tab)
@@ -46,13 +48,16 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 		if len(stops) > 0 && at == stops[0] {
 			break
 		}
+
 		stops = append(stops, at)
 		assert.That(t, value[bool](b, `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`),
 			"the focus on %s is not seen", at)
 	}
+
 	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-approve", "menu-waiting", "health-Healthy", "health-NotReady", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
 		assert.That(t, slices.Contains(stops, want), "%s is not come to: %q", want, stops)
 	}
+
 	// The map: arrows, zones, the next that is not fine.
 	b.do(focus("#map"))
 	cell := func(want string) {
@@ -83,7 +88,8 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	b.press(kb.Escape)
 	b.waits(`document.activeElement.id === "row-seen-017"`)
 
-	// The primary action: ask, cancel. Escape closes the menu of the others, and one of them is confirmed.
+	// The primary action: ask, cancel. Escape closes the menu of the others,
+	// and one of them is confirmed.
 	b.do(focus("[id='do-waiting-approve']"))
 	b.press(kb.Enter)
 	b.waits(`document.getElementById("confirm").open && document.activeElement.id === "confirm-no"`)
@@ -105,6 +111,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 		if !rolloutNow(t, "waiting").Spec.Paused {
 			return fmt.Errorf("it is not paused")
 		}
+
 		return nil
 	})
 	b.waits(`document.activeElement.id === "menu-waiting"`)
@@ -124,7 +131,8 @@ func TestARepeatedConfirmationIsAnsweredOnce(t *testing.T) {
 	b := small(t)
 	b.click("#menu-waiting")
 	b.waits(`document.getElementById("do-waiting-pause") !== null`)
-	// All within one task of the page, so that the event of the first closing comes after the second question.
+	// All within one task of the page, so that the event of the first closing
+	// comes after the second question.
 	value[bool](b, `(() => {
 		window.posts = 0;
 		const send = window.fetch;
@@ -178,6 +186,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 		if v != nil {
 			_ = json.Unmarshal(v.Value, &s) // not all are texts
 		}
+
 		return s
 	}
 	var all []string
@@ -185,6 +194,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 		if n.Ignored {
 			continue
 		}
+
 		role, name := text(n.Role), text(n.Name)
 		all = append(all, role+" "+name)
 		switch role {
@@ -192,6 +202,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 			assert.That(t, strings.TrimSpace(name) != "" || role == "group", "a %s has no name", role)
 		}
 	}
+
 	for _, want := range []string{
 		"heading evenkeel", "heading Rollouts", "heading Fleet", "heading Nodes", "heading seen-007", "listbox Map of the nodes", "searchbox Name",
 		"button Approve", "button More actions", "table Nodes", "progressbar Trial", "columnheader Health", "region Rollouts", "region Summary", "region Fleet", "main", "article waiting",
@@ -199,7 +210,9 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 		assert.That(t, slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }),
 			"there is no %q in:\n%s", want, strings.Join(all, "\n"))
 	}
-	// Text from a node is shown as text: no character is hidden or changes the order of its neighbours.
+
+	// Text from a node is shown as text: no character is hidden or changes the
+	// order of its neighbours.
 	const hostile = `<img src=x onerror="document.title='taken'">`
 	seed(t, admin, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile + "\u202e\u200b\U000e0041" }}})
 	b.shows("#fleet-words", "31 nodes")
@@ -209,6 +222,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	if n := value[int](b, `document.querySelectorAll("img:not(h1 img)").length`); n > 0 || value[string](b, "document.title") == "taken" {
 		t.Errorf("text from a node became %d elements", n)
 	}
+
 	// Changes are announced.
 	nc := nodeConfig(t, "seen-000")
 	crashed(&nc.Status)
@@ -227,11 +241,13 @@ func TestTheMapIsLegibleInBothColorSchemes(t *testing.T) {
 			t.Errorf("%s: %s", scheme, complaint)
 		}
 	}
+
 	moving := value[int](b, `[...document.querySelectorAll("*")].filter((e) => getComputedStyle(e).transitionDuration.split(", ").some((d) => d !== "0s") || getComputedStyle(e).animationName !== "none").length`)
 	assert.That(t, moving <= 0, "%d elements are animated although reduced motion is set", moving)
 }
 
-// contrast returns the cells of the map with a contrast below 3:1 to their background (WCAG 2, AA). Axe-core judges texts.
+// contrast returns the cells of the map with a contrast below 3:1 to their
+// background (WCAG 2, AA). Axe-core judges texts.
 const contrast = `(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };

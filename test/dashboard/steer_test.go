@@ -72,7 +72,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Complete", "18 updated")
 
-	// A bad one fails on one node: the page says why, in the words of the command line.
+	// A bad one fails on one node: the page says why, in the words of the
+	// command line.
 	push(t, "workers", 7)
 	b.shows("[data-rollout=workers]", "revision 2", "Awaiting approval", "1/5 steps done")
 	b.take("approve-full")
@@ -89,10 +90,12 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 		case "Assigned", "Runs", "Last-known-good", "ConfigOK", "Bad", "note", "Node": // they tell how long ago, or are told elsewhere
 			continue
 		}
+
 		if words = strings.Join(strings.Fields(strings.TrimPrefix(words, "  - ")), " "); !strings.Contains(page, words) {
 			t.Errorf("the command line says %q, and the page does not:\n%s", line, page)
 		}
 	}
+
 	b.shows("#node", "kubectl evenkeel config diff node/hollow-3 rollout/workers")
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
@@ -118,6 +121,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
 		t.Errorf("the abort is %+v", a)
 	}
+
 	b.take("undo")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "revision 3")
@@ -145,8 +149,9 @@ func (b *browser) take(verb string) {
 	b.takeOf("workers", verb)
 }
 
-// takeOf begins an action on a rollout, once it is offered: the primary one, or one of the menu. It clicks in the same task of the
-// page that finds the button: a change of the fleet moves the buttons, and a mouse could miss them.
+// takeOf begins an action on a rollout, once it is offered: the primary one, or
+// one of the menu. It clicks in the same task of the page that finds the
+// button: a change of the fleet moves the buttons, and a mouse could miss them.
 func (b *browser) takeOf(rollout, verb string) {
 	b.t.Helper()
 	b.waits(fmt.Sprintf(`(() => {
@@ -168,7 +173,8 @@ func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	b.shows("[data-rollout=readonly]", "Awaiting approval", "History")
 	b.shows("#rights", "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes.")
 	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
-	// One quiet line says it: there is no banner, and no button that does nothing.
+	// One quiet line says it: there is no banner, and no button that does
+	// nothing.
 	b.waits(`document.querySelectorAll(".actions, .banner").length === 0 && document.getElementById("rights").getClientRects().length === 1`)
 	// Who asks all the same is refused by the API server.
 	refused := value[string](b, `fetch("api/clusters/0/rollouts/readonly/pause", {method: "POST", body: "{}", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")}}).then(async (r) => r.status + " " + await r.text())`)
@@ -192,7 +198,9 @@ func userWith(t *testing.T, name string, roles ...string) string {
 		err := admin.Create(t.Context(), binding)
 		assert.Must(t, client.IgnoreAlreadyExists(err) == nil, "%v", err)
 	}
+
 	kubeconfig := assert.Value(cluster.ClientKubeconfig(name))(t)
+
 	return kubeconfig
 }
 

@@ -29,6 +29,7 @@ func mixed() []seeded {
 			st.Conditions[0].Reason, st.Error = "ValidationFailed", common+field
 		}
 	}
+
 	return []seeded{
 		{"node-10", "zone-10", true, runs("v1.36.10", fine)}, {"node-2", "zone-2", true, runs("v1.36.3", refused("maxPods"))},
 		{"node-1", "zone-2", true, runs("v1.36.3", fine)}, {"node-3", "zone-10", true, runs("v1.36.10", inTrial)},
@@ -75,7 +76,8 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 	const reasonsSorted = `import("/table.js").then((m) => ["exited 10 times", "", "exited 9 times"].map((reason, rank) => ({ reason, rank })).sort(m.orderOf("reason")).map((n) => n.reason).join())`
 	assert.Equal(t, value[string](b, reasonsSorted), "exited 9 times,exited 10 times,", "sorted by reason")
 
-	// What the reasons have in common is left out: the column starts with the part that differs.
+	// What the reasons have in common is left out: the column starts with the
+	// part that differs.
 	reasons := value[[]string](b, `[...document.querySelectorAll("#nodes td.why")].map((c) => c.textContent)`)
 	for _, want := range []string{"ValidationFailed: … podPidsLimit", "ValidationFailed: … maxPods", "CrashLooped: current crash-looped: 4 starts in its trial, last: exit status 1"} {
 		assert.That(t, slices.Contains(reasons, want), "no reason %q in %q", want, reasons)
@@ -136,6 +138,7 @@ func TestAbortIsNeverThePrimaryAction(t *testing.T) {
 		where := value[string](b, fmt.Sprintf(`((e) => e.className + " in " + e.closest("ul").id)(document.getElementById("do-waiting-%s"))`, verb))
 		assert.That(t, where == "grave in others-waiting", "%s is %s", verb, where)
 	}
+
 	n := value[int](b, `document.querySelectorAll("[data-rollout=waiting] button.primary").length`)
 	assert.That(t, n == 1, "%d primary actions", n)
 	// The equivalent command can be copied.

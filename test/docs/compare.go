@@ -28,6 +28,7 @@ func masked(line string) string {
 	for _, m := range mask {
 		line = m.what.ReplaceAllString(line, m.as)
 	}
+
 	return strings.TrimSpace(line)
 }
 
@@ -36,11 +37,13 @@ var (
 	question = regexp.MustCompile(`\[y/N\] `)
 )
 
-// Compare returns an error that shows both unless a command printed what the page says, as Package docs describes.
+// Compare returns an error that shows both unless a command printed what the
+// page says, as Package docs describes.
 func Compare(page []string, printed string) error {
 	if len(page) == 0 {
 		return nil
 	}
+
 	// The answer comes from the reader: no line ends after the question.
 	printed = question.ReplaceAllString(printed, "[y/N]\n")
 	got := strings.Split(strings.TrimRight(printed, "\n"), "\n")
@@ -51,6 +54,7 @@ func Compare(page []string, printed string) error {
 	if !match(want, got) {
 		return fmt.Errorf("the page says that it prints\n\t%s\nand it prints\n\t%s", strings.Join(page, "\n\t"), strings.Join(got, "\n\t"))
 	}
+
 	return nil
 }
 
@@ -65,14 +69,17 @@ func match(want, got []string) bool {
 				return true
 			}
 		}
+
 		return false
 	case len(got) == 0:
 		return false
 	}
+
 	same := masked(want[0]) == masked(got[0])
 	// A UID may be written as its first digits and "...": that is no open end.
 	if line := masked(want[0]); !same && strings.HasSuffix(line, "...") {
 		same = strings.HasPrefix(masked(got[0]), strings.TrimSpace(strings.TrimSuffix(line, "...")))
 	}
+
 	return same && match(want[1:], got[1:])
 }

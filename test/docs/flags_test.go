@@ -16,8 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// flagTables maps the sections that have a table of flags to the command. A section with a "partial" table shows selected flags;
-// the others show all flags of their command.
+// flagTables maps the sections that have a table of flags to the command. A
+// section with a "partial" table shows selected flags; the others show all
+// flags of their command.
 var flagTables = map[string]struct {
 	command string
 	partial bool
@@ -34,7 +35,8 @@ var flagTables = map[string]struct {
 	"docs/rehearsal.md#plan --simulate": {command: "kubectl-evenkeel rollout plan", partial: true},
 }
 
-// flagRow is a flag in a table of flags; value is empty if the table has no column for defaults.
+// flagRow is a flag in a table of flags; value is empty if the table has no
+// column for defaults.
 type flagRow struct{ name, value string }
 
 var documentedFlag = regexp.MustCompile("`(--?[a-z][a-z-]*)")
@@ -48,10 +50,12 @@ func readFlagTables(page, text string) map[string][]flagRow {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "##") {
 			section = title
 		}
+
 		if !strings.HasPrefix(line, "|") {
 			header = nil
 			continue
 		}
+
 		cells := strings.Split(strings.ReplaceAll(strings.Trim(line, "|"), `\|`, "/"), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
@@ -62,10 +66,12 @@ func readFlagTables(page, text string) map[string][]flagRow {
 		if header[0] != "flag" {
 			continue
 		}
+
 		var values []string
 		if header[1] == "default" {
 			values = strings.Split(strings.ReplaceAll(cells[1], "`", ""), ", ")
 		}
+
 		for i, m := range documentedFlag.FindAllStringSubmatch(cells[0], -1) {
 			f := flagRow{name: m[1]}
 			if values != nil {
@@ -76,10 +82,12 @@ func readFlagTables(page, text string) map[string][]flagRow {
 			}
 		}
 	}
+
 	return tables
 }
 
-// helpFlag matches a flag in a command's help: its short and long names, and its text.
+// helpFlag matches a flag in a command's help: its short and long names, and
+// its text.
 var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?:\[=true\|false\])?(?: [a-zA-Z=]+(?:\[="[a-z]+"\])?)? {2,}(.*)$`)
 
 var helpDefault = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
@@ -96,10 +104,12 @@ func TestTablesOfFlagsAgreeWithTheHelpOfTheirCommands(t *testing.T) {
 				t.Errorf("%s has a table of flags: add its command to flagTables", section)
 				continue
 			}
+
 			found++
 			assert.OK(t, compareFlags(table.command, table.partial, rows), section)
 		}
 	}
+
 	assert.That(t, found == len(flagTables), "%d tables of flags, want %d", found, len(flagTables))
 }
 
@@ -110,6 +120,7 @@ func compareFlags(command string, partial bool, rows []flagRow) error {
 	if err != nil {
 		return fmt.Errorf("%s --help: %w", command, err)
 	}
+
 	own, _, _ := strings.Cut(string(help), "\nGlobal Flags:\n")
 	for _, m := range helpFlag.FindAllStringSubmatch(string(help), -1) {
 		short, long, text := m[1], m[2], m[3]
@@ -121,21 +132,26 @@ func compareFlags(command string, partial bool, rows []flagRow) error {
 		case !hasDefault(text, rows[i].value):
 			return fmt.Errorf("%s has the default %q, but the help says: %s", long, rows[i].value, text)
 		}
+
 		if i >= 0 {
 			rows = slices.Delete(rows, i, i+1)
 		}
 	}
+
 	if len(rows) > 0 {
 		return fmt.Errorf("%s --help does not have %v", command, rows)
 	}
+
 	return nil
 }
 
-// hasDefault reports whether the help of a flag gives this default: in parentheses, or in words if it depends on the environment.
-// Help texts omit the default 0.
+// hasDefault reports whether the help of a flag gives this default: in
+// parentheses, or in words if it depends on the environment. Help texts omit
+// the default 0.
 func hasDefault(help, value string) bool {
 	if m := helpDefault.FindStringSubmatch(help); m != nil && value != "" {
 		return value == m[1] || value+"0s" == m[1]
 	}
+
 	return value == "0" || strings.Contains(help, value)
 }

@@ -100,6 +100,7 @@ func TestWhatIsPrintedIsComparedButForWhatDiffersEachTime(t *testing.T) {
 			if tt.page != "" {
 				lines = strings.Split(tt.page, "\n")
 			}
+
 			err := Compare(lines, tt.printed)
 			assert.That(t, (err == nil) == tt.same, "%q is compared with %q: %v", tt.page, tt.printed, err)
 		})

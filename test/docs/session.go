@@ -24,18 +24,20 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Session is a shell at which the commands of a page are typed, one after another: variables, exports and the working
-// directory last. Standard input is a terminal on which every question is answered with y. Close ends it.
+// Session is a shell at which the commands of a page are typed, one after
+// another: variables, exports and the working directory last. Standard input is
+// a terminal on which every question is answered with y. Close ends it.
 type Session struct {
-	// Mounts are shell commands that are run before each command, in a mount namespace of its own; empty: there is none.
+	// Mounts are shell commands that are run before each command, in a mount
+	// namespace of its own; empty: there is none.
 	Mounts string
 
 	state string // file with the variables
 	kept  []*keptRunning
 }
 
-// NewSession begins a session in a working directory with these variables, each NAME=VALUE, and no others. Files of its own
-// are in state, a directory.
+// NewSession begins a session in a working directory with these variables, each
+// NAME=VALUE, and no others. Files of its own are in state, a directory.
 func NewSession(workdir, state string, env ...string) (*Session, error) {
 	s := &Session{state: filepath.Join(state, "variables")}
 	var b strings.Builder
@@ -44,28 +46,35 @@ func NewSession(workdir, state string, env ...string) (*Session, error) {
 		if !ok {
 			return nil, fmt.Errorf("%q is no NAME=VALUE", v)
 		}
+
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
+
 	return s, os.WriteFile(s.state, []byte(b.String()), 0o600)
 }
 
-// patience is how long a command that keeps running may take to print what the page says, before it is ended.
+// patience is how long a command that keeps running may take to print what the
+// page says, before it is ended.
 const patience = 10 * time.Second
 
-// typed runs a command in the state that the commands before it have left, and leaves it to the next one.
+// typed runs a command in the state that the commands before it have left, and
+// leaves it to the next one.
 const typed = `eval "$3" || exit; set -a; . "$1"; cd "$PWD" || exit; trap 'export -p >"$1"' EXIT; eval "$2"`
 
-// Run types a command and returns what it prints and its exit code. The error says that it did not end.
+// Run types a command and returns what it prints and its exit code. The error
+// says that it did not end.
 func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
 	terminal, keyboard, err := openTerminal()
 	if err != nil {
 		return "", 0, err
 	}
+
 	defer keyboard.Close()
 	defer terminal.Close()
 	if _, err := keyboard.WriteString("y\ny\ny\n"); err != nil {
 		return "", 0, fmt.Errorf("type the answers: %w", err)
 	}
+
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "bash", "-c", typed, "bash", s.state, text, s.Mounts)
 	cmd.Env = []string{"TERM=dumb", "PATH=" + os.Getenv("PATH")}
@@ -74,6 +83,7 @@ func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
 	if s.Mounts != "" {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
+
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	runtime.LockOSThread() // the parent-death signal is about the thread
@@ -85,6 +95,7 @@ func (s *Session) Run(ctx context.Context, text string) (string, int, error) {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return out.String(), 0, err
 	}
+
 	return out.String(), cmd.ProcessState.ExitCode(), nil
 }
 
@@ -93,6 +104,7 @@ func openTerminal() (terminal, keyboard *os.File, err error) {
 	if keyboard, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, fmt.Errorf("open a terminal: %w", err)
 	}
+
 	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0)
@@ -103,6 +115,7 @@ func openTerminal() (terminal, keyboard *os.File, err error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open a terminal: %w", err), keyboard.Close())
 	}
+
 	return terminal, keyboard, nil
 }
 
@@ -128,6 +141,7 @@ func (s *spoken) Write(p []byte) (int, error) {
 	if s.text.Len() == 0 && len(p) > 0 {
 		close(s.some)
 	}
+
 	return s.text.Write(p)
 }
 
@@ -137,9 +151,10 @@ func (s *spoken) String() string {
 	return s.text.String()
 }
 
-// Keep types a command that keeps running, and returns when it has printed something. One of the same program that was
-// started before is ended first. The error says that it has ended, or that it prints nothing. What it has printed is
-// compared with what the page says when it is ended.
+// Keep types a command that keeps running, and returns when it has printed
+// something. One of the same program that was started before is ended first.
+// The error says that it has ended, or that it prints nothing. What it has
+// printed is compared with what the page says when it is ended.
 func (s *Session) Keep(ctx context.Context, text string, page []string) (err error) {
 	defer must.Catch(&err)
 
@@ -151,6 +166,7 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) (err err
 			break
 		}
 	}
+
 	k := &keptRunning{program: program, page: page, out: &spoken{some: make(chan struct{})}}
 	k.cmd = exec.Command("bash", "-c", `. "$1"; cd "$PWD" || exit; eval "exec $2"`, "bash", s.state, text)
 	k.cmd.Env = []string{"TERM=dumb"}
@@ -167,7 +183,8 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) (err err
 	}
 }
 
-// end asks a command to end when it has printed what the page says, or after this long, and waits until it has ended.
+// end asks a command to end when it has printed what the page says, or after
+// this long, and waits until it has ended.
 func (k *keptRunning) end(limit time.Duration) error {
 	for deadline, ended := time.Now().Add(limit), false; !ended && time.Now().Before(deadline) && Compare(k.page, k.out.String()) != nil; {
 		select {
@@ -176,29 +193,35 @@ func (k *keptRunning) end(limit time.Duration) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+
 	if err := k.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
 		<-k.done
 		return fmt.Errorf("%s should have kept running, and has ended: %s", k.program, k.out)
 	} else if err != nil {
 		return fmt.Errorf("end %s: %w", k.program, err)
 	}
+
 	select {
 	case <-k.done:
 		if err := Compare(k.page, k.out.String()); err != nil {
 			return fmt.Errorf("%s: %w", k.program, err)
 		}
+
 		return nil
 	case <-time.After(time.Minute):
 		return errors.Join(fmt.Errorf("%s does not end: %s", k.program, k.out), k.cmd.Process.Kill())
 	}
 }
 
-// Close ends all commands that keep running. The error says which have ended before.
+// Close ends all commands that keep running. The error says which have ended
+// before.
 func (s *Session) Close() error {
 	var errs []error
 	for _, k := range s.kept {
 		errs = append(errs, k.end(patience))
 	}
+
 	s.kept = nil
+
 	return errors.Join(errs...)
 }

@@ -30,7 +30,8 @@ import (
 
 const (
 	root = "../.."
-	// most is how long a command may take. Commands that wait for nodes wait for trials of a few seconds.
+	// most is how long a command may take. Commands that wait for nodes wait
+	// for trials of a few seconds.
 	most = 2 * time.Minute
 	// version is the version of evenkeel on the pages.
 	version = "v0.1.0"
@@ -44,17 +45,20 @@ var names = []string{"kubectl-evenkeel", "evenkeel-controller", "evenkeel-hollow
 
 // programs builds evenkeel's programs as a release of that version, once.
 var programs = sync.OnceValue(func() error {
-	// make build makes these from the same source. go test notes that the test has looked at them, and so does not take a
-	// result from its cache when a program has changed.
+	// make build makes these from the same source. go test notes that the test
+	// has looked at them, and so does not take a result from its cache when a
+	// program has changed.
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(root, "bin", name)); err != nil {
 			return fmt.Errorf("%w: run make build", err)
 		}
 	}
+
 	dir, err := os.MkdirTemp("", "evkdocs-")
 	if err != nil {
 		return err
 	}
+
 	built = dir
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version+
 		" -X main.commit="+strings.Repeat("0", 40), "-o", dir+"/", "./cmd/...", "./hack/evenkeel-hollow")
@@ -62,6 +66,7 @@ var programs = sync.OnceValue(func() error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w: %s", err, out)
 	}
+
 	return nil
 })
 
@@ -71,11 +76,13 @@ func TestMain(m *testing.M) {
 	if built != "" {
 		_ = os.RemoveAll(built)
 	}
+
 	os.Exit(code)
 }
 
-// world is the reader's environment: the repository as the working directory, with its programs in bin, and these and the
-// upstream tools on the PATH. A page's setup adds the rest.
+// world is the reader's environment: the repository as the working directory,
+// with its programs in bin, and these and the upstream tools on the PATH. A
+// page's setup adds the rest.
 type world struct {
 	t       *testing.T
 	cluster *localcluster.Cluster
@@ -83,7 +90,8 @@ type world struct {
 	workdir string
 	fleets  []*hollow.Fleet
 	session *Session // in which the page is read
-	// instead has, by the beginning of a skipped command, a function that leaves what the command would have left.
+	// instead has, by the beginning of a skipped command, a function that
+	// leaves what the command would have left.
 	instead map[string]func(context.Context) error
 }
 
@@ -94,10 +102,12 @@ func newWorld(t *testing.T) *world {
 	tools := assert.Value(filepath.Abs(filepath.Join(root, "bin", "tools")))(t)
 	w.session = assert.Value(NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
 		"PATH="+strings.Join([]string{filepath.Join(w.workdir, "bin"), tools, os.Getenv("PATH")}, ":")))(t)
+
 	return w
 }
 
-// furnish makes the working directory: the repository, without what is built or written there.
+// furnish makes the working directory: the repository, without what is built or
+// written there.
 func (w *world) furnish() (err error) {
 	defer must.Catch(&err)
 
@@ -115,14 +125,17 @@ func (w *world) furnish() (err error) {
 			errs = append(errs, os.Symlink(from, to))
 		}
 	}
+
 	must.OK(programs())
 	for _, name := range names {
 		if name != "evenkeel-controller" {
 			errs = append(errs, os.Symlink(filepath.Join(built, name), filepath.Join(bin, name)))
 		}
 	}
+
 	// Another program of this machine may have the ports that it listens on.
 	controller := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\" --metrics-bind-address=0 --health-probe-bind-address=0\n", filepath.Join(built, "evenkeel-controller"))
+
 	return errors.Join(append(errs, w.writeScript("bin/evenkeel-controller", controller))...)
 }
 
@@ -136,13 +149,15 @@ func (w *world) writeScript(name, content string) error {
 	return os.WriteFile(filepath.Join(w.workdir, name), []byte(content), 0o700)
 }
 
-// linkTool links an upstream program into the working directory under another name.
+// linkTool links an upstream program into the working directory under another
+// name.
 func (w *world) linkTool(path, name string) error {
 	path, err := filepath.Abs(filepath.Join(root, "bin", "tools", path))
 	return errors.Join(err, os.Symlink(path, filepath.Join(w.workdir, name)))
 }
 
-// startCluster starts a cluster that has nothing of evenkeel yet, with an administrator's kubeconfig in ~/.kube/config.
+// startCluster starts a cluster that has nothing of evenkeel yet, with an
+// administrator's kubeconfig in ~/.kube/config.
 func (w *world) startCluster() error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), most)
 	defer cancel()
@@ -150,28 +165,34 @@ func (w *world) startCluster() error {
 	if w.cluster, err = localcluster.Borrow(ctx, localcluster.Options{Manifests: localcluster.NoManifests}); err != nil {
 		w.t.Fatal(errors.Join(err, w.session.Close())) // the other steps of a setup need the cluster
 	}
+
 	cluster := w.cluster
 	w.t.Cleanup(func() {
 		var errs []error
 		for _, f := range w.fleets {
 			errs = append(errs, f.Stop())
 		}
+
 		assert.OK(w.t, errors.Join(append(errs, cluster.Stop())...))
 	})
 	if w.kube, err = kubernetes.NewForConfig(w.cluster.AdminConfig()); err != nil {
 		return err
 	}
+
 	kubeconfig, err := os.ReadFile(w.cluster.AdminKubeconfig())
+
 	return errors.Join(err, os.MkdirAll(filepath.Join(w.workdir, ".kube"), 0o700), w.write(".kube/config", string(kubeconfig)))
 }
 
-// hollowNodes starts nodes that exist in the API alone, with real agents: PREFIX-0 and so on. They crash with maxPods 7, as pages about
-// rehearsals set it, and like real ones if they reserve more than they have.
+// hollowNodes starts nodes that exist in the API alone, with real agents:
+// PREFIX-0 and so on. They crash with maxPods 7, as pages about rehearsals set
+// it, and like real ones if they reserve more than they have.
 func (w *world) hollowNodes(o hollow.Options) error {
 	o.Config = w.cluster.AdminConfig()
 	if o.Version == "" {
 		o.Version = version
 	}
+
 	o.Limits.CrashLoopThreshold = 3
 	o.Faults = []hollow.Fault{
 		{Kind: hollow.CrashLoop, Field: "maxPods", Value: "7"},
@@ -180,12 +201,15 @@ func (w *world) hollowNodes(o hollow.Options) error {
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		var f *hollow.Fleet
-		// The API server serves a CRD, and knows a right, a moment after they were applied.
+		// The API server serves a CRD, and knows a right, a moment after they
+		// were applied.
 		if f, last = hollow.Start(w.t.Context(), o); last == nil {
 			w.fleets = append(w.fleets, f)
 		}
+
 		return last == nil || !strings.Contains(last.Error(), "apply install.yaml first"), nil
 	})
+
 	return errors.Join(err, last)
 }
 
@@ -202,11 +226,13 @@ func (w *world) hollowNode(prefix string) (err error) {
 	// A page shows its trial: it must be long enough to be reported.
 	must.OK(w.hollowNodes(hollow.Options{Prefix: prefix + "-", Nodes: 2, Limits: trialOf(3 * time.Second)}))
 	must.OK(w.fleets[len(w.fleets)-1].Remove(w.t.Context(), prefix+"-0"))
+
 	return w.kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/" + prefix + "-0").Do(w.t.Context()).Error()
 }
 
-// realNode makes node-1 of a real containerd and a real kubelet, and gives the session its paths. It returns the agent to run
-// the kubelet with, not yet started. Without root, or without containerd, the test is skipped.
+// realNode makes node-1 of a real containerd and a real kubelet, and gives the
+// session its paths. It returns the agent to run the kubelet with, not yet
+// started. Without root, or without containerd, the test is skipped.
 func (w *world) realNode() (*bed.Agent, error) {
 	b, err := bed.On(w.t.Context(), w.cluster, "node-1")
 	if errors.Is(err, localcluster.ErrNoNode) {
@@ -215,31 +241,38 @@ func (w *world) realNode() (*bed.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	b.Binary = filepath.Join(w.workdir, "bin", "evenkeel-agent")
 	a, err := b.Agent()
 	if err != nil {
 		return nil, err
 	}
+
 	a.Dir = filepath.Join(b.Node.Dir(), "evenkeel")
 	own, err := os.ReadFile(b.Node.KubeletConfig())
+
 	return a, errors.Join(err, w.mountNode(a.Dir, string(own)))
 }
 
-// mountNode gives the session a node's paths, in a mount namespace of its own: a kubelet in /usr/bin, its configuration in
-// /var/lib/kubelet, and the agent's directory dir as /var/lib/evenkeel. Without root the test is skipped.
+// mountNode gives the session a node's paths, in a mount namespace of its own:
+// a kubelet in /usr/bin, its configuration in /var/lib/kubelet, and the agent's
+// directory dir as /var/lib/evenkeel. Without root the test is skipped.
 func (w *world) mountNode(dir, own string) error {
 	if os.Geteuid() != 0 {
 		w.t.Skip("only root can make a mount namespace")
 	}
+
 	node := w.t.TempDir()
 	kubelet, err := filepath.Abs(filepath.Join(root, "bin", "tools", "kubelet"))
 	w.session.Mounts = fmt.Sprintf("mount -t overlay overlay -o 'lowerdir=%[1]s/bin:/usr/bin' /usr/bin && mount --bind '%[1]s/lib' /var/lib", node)
+
 	return errors.Join(err, os.MkdirAll(filepath.Join(node, "bin"), 0o755), os.MkdirAll(filepath.Join(node, "lib", "kubelet"), 0o755),
 		os.Symlink(kubelet, filepath.Join(node, "bin", "kubelet")), os.Symlink(dir, filepath.Join(node, "lib", "evenkeel")),
 		os.WriteFile(filepath.Join(node, "lib", "kubelet", "config.yaml"), []byte(own), 0o600))
 }
 
-// startAgent starts the agent of node-1 and waits for its NodeConfig. curl reaches the agent at the address of the page.
+// startAgent starts the agent of node-1 and waits for its NodeConfig. curl
+// reaches the agent at the address of the page.
 func (w *world) startAgent(a *bed.Agent) (err error) {
 	defer must.Catch(&err)
 
@@ -251,16 +284,19 @@ func (w *world) startAgent(a *bed.Agent) (err error) {
 		}
 	})
 	must.OK(w.write(".curlrc", "connect-to = \"127.0.0.1:10269:"+a.Listen+"\"\n"))
+
 	return bed.Eventually(w.t.Context(), most, func(ctx context.Context) error {
 		return w.kube.CoreV1().RESTClient().Get().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigs/node-1").Do(ctx).Error()
 	})
 }
 
-// controller starts evenkeel-controller and waits until it leads. It ends with the page.
+// controller starts evenkeel-controller and waits until it leads. It ends with
+// the page.
 func (w *world) controller() error {
 	if err := w.session.Keep(w.t.Context(), "evenkeel-controller --kubeconfig=$HOME/.kube/config", nil); err != nil {
 		return err
 	}
+
 	return w.run("kubectl wait -n evenkeel-system --for=create lease/evenkeel-controller && " +
 		"kubectl wait -n evenkeel-system --for=jsonpath='{.spec.holderIdentity}' lease/evenkeel-controller")
 }
@@ -273,10 +309,12 @@ func (w *world) run(text string) error {
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s: exit code %d: %s", text, code, out)
 	}
+
 	return err
 }
 
-// executePage executes the commands of a page, and fails the test for each that does not do what the page says.
+// executePage executes the commands of a page, and fails the test for each that
+// does not do what the page says.
 func (w *world) executePage(file string, commands []Command) {
 	t := w.t
 	t.Helper()
@@ -285,14 +323,17 @@ func (w *world) executePage(file string, commands []Command) {
 		if c.NewCluster {
 			assert.NoError(t, w.startCluster())
 		}
+
 		if c.Skip != "" {
 			w.standIn(file, c)
 			continue
 		}
+
 		if !w.execute(file, c) {
 			break // the commands after it build on it
 		}
 	}
+
 	for prefix := range w.instead {
 		t.Errorf("%s has no command any more that begins with %q and is skipped", file, prefix)
 	}
@@ -305,15 +346,18 @@ func (w *world) standIn(file string, c Command) {
 		if !strings.HasPrefix(c.Text, prefix) {
 			continue
 		}
+
 		ctx, cancel := context.WithTimeout(w.t.Context(), most)
 		defer cancel()
 		assert.NoError(w.t, make(ctx), file, c.Line, "instead of", c.Text)
 		delete(w.instead, prefix)
+
 		return
 	}
 }
 
-// execute executes one command of a page, and reports whether it did what the page says.
+// execute executes one command of a page, and reports whether it did what the
+// page says.
 func (w *world) execute(file string, c Command) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), most)
@@ -324,8 +368,10 @@ func (w *world) execute(file string, c Command) bool {
 			w.t.Errorf("%s:%d: %s: %v", file, c.Line, c.Text, err)
 			return false
 		}
+
 		return true
 	}
+
 	out, code, err := w.session.Run(ctx, c.Text)
 	switch {
 	case err != nil:
@@ -335,7 +381,9 @@ func (w *world) execute(file string, c Command) bool {
 		w.t.Errorf("%s:%d: %s: exit code %d, want %d:\n%s", file, c.Line, c.Text, code, c.Exit, out)
 		return false
 	}
+
 	assert.OK(w.t, Compare(c.Output, out), file, c.Line, c.Text)
 	w.t.Logf("%s:%d: %s (%s)\n%s", file, c.Line, c.Text, time.Since(begun).Round(10*time.Millisecond), out)
+
 	return true
 }

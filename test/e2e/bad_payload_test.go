@@ -42,6 +42,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	for i := 0; fields.Len() < aMebibyte-len(whole)-64; i++ {
 		fmt.Fprintf(&fields, "unknownField%06d: 1\n", i)
 	}
+
 	one := func(data string) map[string]string { return map[string]string{"kubelet": data} }
 	var last *corev1.ConfigMap
 	var first *corev1.ConfigMap
@@ -68,6 +69,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 				t.Errorf("assigned is %+v, active %+v, last-known-good %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.LastKnownGood)
 			}
+
 			assert.That(t, len(nc.Status.Error) <= 3000, "status.error has %d bytes", len(nc.Status.Error))
 			bad := nc.Status.BadConfigs
 			assert.That(t, len(bad) == i+1 && bad[0].UID == cm.UID && shortOf(bad[0].Reason, nc.Status.Error), "badConfigs are %+v", bad)
@@ -79,13 +81,16 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			}) {
 				t.Errorf("bad-configs on disk are %+v", disk.Bad)
 			}
+
 			kubelet.Check(t)
 			if first == nil {
 				first = cm
 			}
+
 			last = cm
 		})
 	}
+
 	n.Event("Warning", "ConfigRejected", fmt.Sprintf("failed to validate current (UID: %s): ", last.UID))
 	n.AssignMap(first)
 	n.is(rejected(first, "using last-known-good (init)", ""))
@@ -108,6 +113,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		if err == nil && (config["maxPods"] != 50.0 || config["podPidsLimit"] != 4096.0) {
 			err = fmt.Errorf("maxPods is %v, podPidsLimit %v", config["maxPods"], config["podPidsLimit"])
 		}
+
 		return err
 	})
 	page := n.page("")
@@ -118,8 +124,8 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 // exit as soon as it has started.
 var crashesAtItsStart = map[string]any{"kubeReserved": map[string]string{"ephemeral-storage": "100Ti"}}
 
-// TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial: these pass both stages of the
-// dry run.
+// TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial: these pass both
+// stages of the dry run.
 func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=10s", "--ready-timeout=6s",
 		"--protected-fields=-healthzPort")
@@ -147,15 +153,18 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 			if nc.Status.Active == nil || nc.Status.Active.UID != good.UID || nc.Status.Trial != nil || nc.Status.BadConfigs[0].UID != cm.UID {
 				t.Errorf("active is %+v, trial %+v, badConfigs %+v", nc.Status.Active, nc.Status.Trial, nc.Status.BadConfigs)
 			}
+
 			n.recorded(string(cm.UID), string(good.UID))
 			n.Event("Warning", "ConfigRolledBack", cause+fmt.Sprintf("; going back to last-known-good (UID: %s)", good.UID))
 			if c.why != "" {
 				n.showsWhy(nc, c.why)
 			}
+
 			n.Eventually("the kubelet is healthy, and its node Ready", func(ctx context.Context) error {
 				if err := n.Healthy(ctx); err != nil {
 					return err
 				}
+
 				return n.Ready(ctx)
 			})
 			kubelet := n.Steady()
@@ -170,7 +179,8 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 	}
 }
 
-// showsWhy requires that everything that shows the bad configuration contains the kubelet's own reason.
+// showsWhy requires that everything that shows the bad configuration contains
+// the kubelet's own reason.
 func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
 	n.t.Helper()
 	n.Event("Warning", "ConfigRolledBack", why)
@@ -185,7 +195,8 @@ func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
 	}
 }
 
-// shortOf reports whether a text is another, or begins as that does and is shortened because it is long.
+// shortOf reports whether a text is another, or begins as that does and is
+// shortened because it is long.
 func shortOf(text, long string) bool {
 	const begin = 300
 	return text == long || len(text) > begin && len(text) < len(long) && strings.HasPrefix(long, text[:begin])

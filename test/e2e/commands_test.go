@@ -40,6 +40,7 @@ func (n *node) runs(code int, stdin string, args []string, words ...string) stri
 	for _, w := range words {
 		assert.That(n.t, strings.Contains(out, w), "%q does not say %q but:\n%s", args, w, out)
 	}
+
 	return out
 }
 
@@ -56,8 +57,10 @@ func (n *node) status(lines ...string) agentStatus {
 			n.t.Errorf("status does not say %q but:\n%s", line, text)
 		}
 	}
+
 	var out agentStatus
 	assert.NoError(n.t, json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out))
+
 	return out
 }
 
@@ -106,6 +109,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
 		assert.NoError(t, os.Link(filepath.Join(n.Node.Dir(), "pki", from), to))
 	}
+
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
 	n.is(allChecksPassed(bad))
 	n.LastKnownGood(bad)

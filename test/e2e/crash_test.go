@@ -37,6 +37,7 @@ func (n *node) verdictIsFinal(bad *corev1.ConfigMap) {
 		if !final || s.Trial != nil || s.Current.Revision != string(bad.UID) {
 			return fmt.Errorf("on disk: current %q, bad %+v, trial %+v", s.Current.Revision, s.Bad, s.Trial)
 		}
+
 		return nil
 	})
 }
@@ -48,11 +49,13 @@ func (n *node) started(cm *corev1.ConfigMap, times int) {
 		if got := n.starts(cm); got != times {
 			return fmt.Errorf("%d times", got)
 		}
+
 		return nil
 	})
 }
 
-// TestAKubeletThatMisbehavesInItsTrialIsReplaced has one node, whose kubelet misbehaves with some values of maxPods.
+// TestAKubeletThatMisbehavesInItsTrialIsReplaced has one node, whose kubelet
+// misbehaves with some values of maxPods.
 func TestAKubeletThatMisbehavesInItsTrialIsReplaced(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "misbehaves", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=10s", "--stop-grace=1s") // a busy machine's kubelet takes some seconds
@@ -79,6 +82,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			if nc.Status.Active != nil || nc.Status.LastKnownGood != nil || nc.Status.Trial != nil || nc.Status.BadConfigs[0].UID != bad.UID || nc.Status.BadConfigs[0].Reason != w.err {
 				t.Errorf("active %+v, last-known-good %+v, trial %+v, bad %+v", nc.Status.Active, nc.Status.LastKnownGood, nc.Status.Trial, nc.Status.BadConfigs)
 			}
+
 			n.Event("Warning", "ConfigRolledBack", w.cause+"; going back to last-known-good (init)")
 			n.verdictIsFinal(bad)
 			out, code := n.Run(t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
@@ -87,6 +91,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			assert.Equal(t, n.starts(bad), c.starts, "the kubelet was started")
 		})
 	}
+
 	n.wantSample(`evenkeel_rollbacks_total{reason="CrashLooped"}`, 2)
 	n.wantSample(`evenkeel_rollbacks_total{reason="NotHealthy"}`, 1)
 	t.Run("it ignores SIGTERM", func(t *testing.T) {
@@ -107,6 +112,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			if children, err = n.Children(); err == nil && len(children) != 1 {
 				err = fmt.Errorf("the children are %v", children)
 			}
+
 			return err
 		})
 		kubelet := n.watchProcess(children[0])
@@ -128,6 +134,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 		if nc.Status.Active != nil || nc.Status.BadConfigs[0].UID == hangs.UID || n.starts(hangs) != 0 {
 			t.Errorf("active %+v, bad %+v, %d starts", nc.Status.Active, nc.Status.BadConfigs, n.starts(hangs))
 		}
+
 		undisturbed.End(t)
 		left, err := filepath.Glob(filepath.Join(n.Node.Dir(), "run-evenkeel", "dry-run", "dryrun-*"))
 		assert.That(t, err == nil && len(left) == 0, "the dry run left %v, %v", left, err)
@@ -166,6 +173,7 @@ func TestIfLastKnownGoodCrashesTooTheVerdictIsWithdrawnAndForgetRepairsADeadEnd(
 	if s := n.onDisk(); len(s.Bad) != 0 || s.Trial == nil || s.Trial.Fallback != trial.Inconclusive {
 		t.Errorf("on disk bad are %+v, trial %+v", s.Bad, s.Trial)
 	}
+
 	n.crashing("maxPods: 123")
 	n.is(allChecksPassed(good))
 	n.Event("Normal", "TrialResumed", fmt.Sprintf("last-known-good (init) is healthy: the trial of current (UID: %s) continues", good.UID))
@@ -185,6 +193,7 @@ func TestIfLastKnownGoodCrashesTooTheVerdictIsWithdrawnAndForgetRepairsADeadEnd(
 		if now := n.starts(good); now < before+2 {
 			return fmt.Errorf("%d starts, then %d", before, now)
 		}
+
 		return nil
 	})
 	out, code := n.Run(t.Context(), "", "forget", string(bad.UID), "--dynamic-config-dir="+n.Dir)

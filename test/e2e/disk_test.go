@@ -25,8 +25,9 @@ func (n *node) onDiskOfItsOwn() {
 	assert.NoError(n.t, unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"))
 }
 
-// fill fills the disk, and returns a function that frees it. It deletes the file for the status
-// command first: the agent would delete that file itself, which would free space.
+// fill fills the disk, and returns a function that frees it. It deletes the
+// file for the status command first: the agent would delete that file itself,
+// which would free space.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()
 	assert.NoError(n.t, os.Remove(filepath.Join(n.Dir, "running")))
@@ -36,7 +37,9 @@ func (n *node) fill() (empty func()) {
 	for piece := make([]byte, 4096); err == nil; {
 		_, err = f.Write(piece)
 	}
+
 	assert.NoError(n.t, errors.Join(f.Close(), unless(err, unix.ENOSPC)))
+
 	return func() {
 		n.t.Helper()
 		assert.NoError(n.t, os.Remove(ballast))
@@ -47,6 +50,7 @@ func unless(err, expected error) error {
 	if errors.Is(err, expected) {
 		return nil
 	}
+
 	return fmt.Errorf("expected %w, got %w", expected, err)
 }
 
@@ -55,13 +59,15 @@ func notRecorded(active *corev1.ConfigMap) (status, reason, words string) {
 	return "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: cannot ", active.UID)
 }
 
-// assignUnrecorded assigns a configuration that the node cannot record for this cause.
+// assignUnrecorded assigns a configuration that the node cannot record for this
+// cause.
 func (n *node) assignUnrecorded(active *corev1.ConfigMap, name, cause string) (next *corev1.ConfigMap) {
 	n.t.Helper()
 	next = n.ConfigMap(name, map[string]any{"maxPods": 121 + len(cause)})
 	n.AssignMap(next)
 	nc := n.Says(notRecorded(active))
 	assert.That(n.t, strings.Contains(nc.Status.Error, cause), "error is %q, want %q in it", nc.Status.Error, cause)
+
 	return next
 }
 
@@ -77,7 +83,8 @@ func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	undisturbed.End(t)
 	n.recorded(string(good.UID), string(good.UID))
 
-	// A crash of the kubelet and a restart of the agent do not change the configuration.
+	// A crash of the kubelet and a restart of the agent do not change the
+	// configuration.
 	n.kill(n.RunningPID())
 	n.healthyWith(good)
 	n.stop()
@@ -89,7 +96,8 @@ func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	n.LastKnownGood(next)
 	n.recorded(string(next.UID), string(next.UID))
 
-	// The kubelet holds its lock file open for writing, so that the file system cannot be made read-only as a whole; for the agent it is.
+	// The kubelet holds its lock file open for writing, so that the file system
+	// cannot be made read-only as a whole; for the agent it is.
 	undisturbed = n.Steady()
 	assert.NoError(t, unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""))
 	assert.NoError(t, unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))

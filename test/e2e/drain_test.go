@@ -27,12 +27,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// The Deployment of the test has this many pods, and its PodDisruptionBudget allows the disruption of one at a time.
+// The Deployment of the test has this many pods, and its PodDisruptionBudget
+// allows the disruption of one at a time.
 const webPods, webBudget = 3, 2
 
 var webLabels = map[string]string{"app": "web"}
 
-// pair is two nodes, and a rollout for them that a person steers with `kubectl evenkeel`.
+// pair is two nodes, and a rollout for them that a person steers with `kubectl
+// evenkeel`.
 type pair struct {
 	t     *testing.T
 	nodes [2]*node
@@ -44,8 +46,9 @@ func (p *pair) push(fields map[string]any, flags ...string) {
 	p.nodes[0].RolloutEnds("pair", 0, "2 of 2 nodes updated")
 }
 
-// TestARolloutDrainsNodesWithinThePodDisruptionBudget has a scheduler and a controller manager of its own: pods that are evicted
-// from one node run on the other.
+// TestARolloutDrainsNodesWithinThePodDisruptionBudget has a scheduler and a
+// controller manager of its own: pods that are evicted from one node run on the
+// other.
 func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	a := newCluster(t, "drain-a", "--config-trial-duration=2s")
@@ -55,6 +58,7 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
 		n.Up()
 	}
+
 	a.Controlled()
 	assert.NoError(t, a.ApplyConfig(t.Context(), "drain"))
 	p.runWeb()
@@ -84,7 +88,8 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	}
 }
 
-// runWeb starts a Deployment and its PodDisruptionBudget, with pods on both nodes.
+// runWeb starts a Deployment and its PodDisruptionBudget, with pods on both
+// nodes.
 func (p *pair) runWeb() {
 	p.t.Helper()
 	ctx, kube := p.t.Context(), p.nodes[0].Kube
@@ -105,20 +110,24 @@ func (p *pair) runWeb() {
 		if err != nil {
 			return err
 		}
+
 		on := map[string]int{}
 		for i := range list.Items {
 			if isReady(&list.Items[i]) {
 				on[list.Items[i].Spec.NodeName]++
 			}
 		}
+
 		if len(on) != len(p.nodes) || on[p.nodes[0].Node.Name()]+on[p.nodes[1].Node.Name()] != webPods {
 			return fmt.Errorf("of %s ready are %v", printable.Count(len(list.Items), "pod"), on)
 		}
+
 		return nil
 	})
 }
 
-// drains sets whether and when the rollout drains nodes, and waits until the controller knows.
+// drains sets whether and when the rollout drains nodes, and waits until the
+// controller knows.
 func (p *pair) drains(mode v1alpha1.DrainMode) {
 	p.t.Helper()
 	const path = "/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/pair"
@@ -130,6 +139,7 @@ func (p *pair) drains(mode v1alpha1.DrainMode) {
 		if err != nil {
 			return err
 		}
+
 		var r v1alpha1.NodeConfigRollout
 		if err := json.Unmarshal(raw, &r); err != nil {
 			return err
@@ -137,6 +147,7 @@ func (p *pair) drains(mode v1alpha1.DrainMode) {
 		if r.Status.ObservedGeneration != r.Generation || r.Status.Phase != v1alpha1.RolloutComplete {
 			return fmt.Errorf("generation %d of %d, %s: %s", r.Status.ObservedGeneration, r.Generation, r.Status.Phase, r.Status.Message)
 		}
+
 		return nil
 	})
 }
@@ -148,8 +159,9 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// watchPods watches the pods of the Deployment, all of which are ready now. The function that it returns ends the watch, and
-// returns the smallest number of ready pods at a time, and how many pods were evicted.
+// watchPods watches the pods of the Deployment, all of which are ready now. The
+// function that it returns ends the watch, and returns the smallest number of
+// ready pods at a time, and how many pods were evicted.
 func (p *pair) watchPods() func() (fewest, evicted int) {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Pods(metav1.NamespaceDefault)
@@ -158,31 +170,36 @@ func (p *pair) watchPods() func() (fewest, evicted int) {
 	for i := range list.Items {
 		ready[list.Items[i].Name] = isReady(&list.Items[i])
 	}
+
 	fewest, evicted := webPods, 0
 	end := p.follow(kube.Watch, list.ResourceVersion, func(e watch.Event) {
 		pod, ok := e.Object.(*corev1.Pod)
 		if !ok {
 			return
 		}
+
 		if e.Type == watch.Deleted {
 			delete(ready, pod.Name)
 			evicted++
 		} else {
 			ready[pod.Name] = isReady(pod)
 		}
+
 		now := 0
 		for _, is := range ready {
 			if is {
 				now++
 			}
 		}
+
 		fewest = min(fewest, now)
 	})
+
 	return func() (int, int) { end(); return fewest, evicted }
 }
 
-// watchNodes watches the nodes, none of which may be cordoned. The function that it returns ends the watch, and returns which
-// nodes were drained.
+// watchNodes watches the nodes, none of which may be cordoned. The function
+// that it returns ends the watch, and returns which nodes were drained.
 func (p *pair) watchNodes() func() []string {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Nodes()
@@ -193,11 +210,13 @@ func (p *pair) watchNodes() func() []string {
 		if !ok {
 			return
 		}
+
 		assert.That(p.t, !node.Spec.Unschedulable, "node %s was cordoned", node.Name)
 		if isDraining(node) && !slices.Contains(drained, node.Name) {
 			drained = append(drained, node.Name)
 		}
 	})
+
 	return func() []string { end(); slices.Sort(drained); return drained }
 }
 
@@ -205,7 +224,8 @@ func isDraining(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintDraining })
 }
 
-// follow calls on with each event of a watch. The function that it returns ends the watch, and requires that no event was missed.
+// follow calls on with each event of a watch. The function that it returns ends
+// the watch, and requires that no event was missed.
 func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Interface, error), version string, on func(watch.Event)) (end func()) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
@@ -221,8 +241,10 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 				p.t.Errorf("the watch failed: %+v", e.Object)
 			}
 		}
+
 		assert.That(p.t, ctx.Err() != nil, "the watch ended")
 	}()
+
 	return func() { cancel(); <-done }
 }
 
@@ -235,9 +257,11 @@ func (p *pair) drained(nodes func() []string) {
 			if err == nil && isDraining(node) {
 				err = errors.New("it is not")
 			}
+
 			return err
 		})
 	}
+
 	if got, want := nodes(), []string{"drain-a", "drain-b"}; !slices.Equal(got, want) {
 		p.t.Errorf("the drained nodes are %q, want %q", got, want)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// drifts waits until Drifted has the status and the reason, and its message contains words. It returns status.drift.
+// drifts waits until Drifted has the status and the reason, and its message
+// contains words. It returns status.drift.
 func (n *node) drifts(status, reason, words string) v1alpha1.Drift {
 	n.t.Helper()
 	var drift v1alpha1.Drift
@@ -26,13 +27,17 @@ func (n *node) drifts(status, reason, words string) v1alpha1.Drift {
 		if err != nil {
 			return err
 		}
+
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionDrifted)
 		if c == nil || nc.Status.Drift == nil || string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message, words) {
 			return fmt.Errorf("it is %+v, drift %+v", c, nc.Status.Drift)
 		}
+
 		drift = *nc.Status.Drift
+
 		return nil
 	})
+
 	return drift
 }
 
@@ -50,13 +55,15 @@ func (n *node) place(name string, there bool) {
 	if there {
 		err = os.WriteFile(n.beside(name), nil, 0o600)
 	}
+
 	assert.NoError(n.t, err)
 }
 
 func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "drift", "--config-trial-duration=1s")
-	// The program of the node edits its file, and adds a flag, when it is not a dry run.
+	// The program of the node edits its file, and adds a flag, when it is not a
+	// dry run.
 	n.wrap(`[ $mode = run ] && [ -e "$dir/edits" ] && echo "# edited" >>"$config"
 [ $mode = run ] && [ -e "$dir/adds" ] && set -- "$@" --max-pods=77`)
 	n.place("edits", true)
@@ -83,7 +90,8 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.again()
 	wantNone()
 
-	// A kubelet that runs with something else than the agent started it with is neither restarted nor blamed.
+	// A kubelet that runs with something else than the agent started it with is
+	// neither restarted nor blamed.
 	n.place("adds", true)
 	n.again()
 	undisturbed := n.Steady()

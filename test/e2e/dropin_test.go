@@ -26,8 +26,8 @@ func (n *node) dropin(name, fields string) *corev1.ConfigMap {
 	return n.CreateMap(name, dropin(fields))
 }
 
-// own writes one of the drop-ins that the node itself has, and gives the kubelet
-// their directory.
+// own writes one of the drop-ins that the node itself has, and gives the
+// kubelet their directory.
 func (n *node) own(name, fields string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "kubelet.conf.d")
@@ -47,13 +47,16 @@ func (n *node) kubeletHas(want map[string]any) component.Effective {
 		if all, err = n.KubeletConfigz(ctx); err != nil {
 			return err
 		}
+
 		for field, value := range want {
 			if is, _ := all.Field(field); fmt.Sprint(is) != fmt.Sprint(value) {
 				return fmt.Errorf("%s is %v", field, is)
 			}
 		}
+
 		return nil
 	})
+
 	return all
 }
 
@@ -92,6 +95,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	if a := nc.Status.Active; a == nil || a.UID != over.UID || a.SHA256 != payload.Digest("kubelet-dropin", []byte(over.Data["kubelet-dropin"])) {
 		t.Errorf("active is %+v", a)
 	}
+
 	n.healthyWith(over)
 	laidOver := map[string]any{"maxPods": 77, "registryBurst": 21, "evictionHard[imagefs.available]": "2%", "evictionHard[memory.available]": "50Mi", "clusterDomain": "cluster.local"}
 	n.differ(n.kubeletHas(laidOver), local, "evictionHard[imagefs.available]", "maxPods")
@@ -107,6 +111,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	if d := page.Differs; len(d) != 2 || d[0].String() != `evictionHard[imagefs.available] would be "2%", but is "1%" locally` || d[1].String() != "maxPods would be 77, but is 90 locally" {
 		t.Errorf("/configz says that these differ from local: %v", d)
 	}
+
 	for _, d := range payload.Diff(n.kubeletHas(laidOver), page.Effective) { // the judged configuration is the running one
 		if d.Value != "unset" && d.Field != "apiVersion" && d.Field != "kind" { // the kubelet omits empty values
 			t.Errorf("the kubelet's configuration differs from the agent's /configz: %s", d)
@@ -140,6 +145,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("there are %q", left)
 		}
+
 		return err
 	})
 }

@@ -39,8 +39,9 @@ var localInit = want{
 	cause: "current is set to the local default, and an init config was provided",
 }
 
-// withoutInAll removes words that depend on when the agent looks: whether it saw the kubelet unhealthy before it became healthy. The
-// transcripts of trial have both.
+// withoutInAll removes words that depend on when the agent looks: whether it
+// saw the kubelet unhealthy before it became healthy. The transcripts of trial
+// have both.
 func withoutInAll(message string) string { return strings.TrimSuffix(message, " in all") }
 
 // is waits until ConfigOK is exactly that, in the NodeConfig and on the Node,
@@ -52,6 +53,7 @@ func (n *node) is(w want) *v1alpha1.NodeConfig {
 		if nc, err = n.Get(ctx); err != nil {
 			return err
 		}
+
 		c := bed.ConfigOK(nc)
 		if string(c.Status) != w.status || c.Reason != w.reason || withoutInAll(c.Message) != w.message+": "+w.cause || c.ObservedGeneration != nc.Generation {
 			return fmt.Errorf("NodeConfig of generation %d: %s, %s, %q at %d; error %q", nc.Generation, c.Status, c.Reason, c.Message, c.ObservedGeneration, nc.Status.Error)
@@ -59,8 +61,10 @@ func (n *node) is(w want) *v1alpha1.NodeConfig {
 		if w.err == "" && nc.Status.Error != "" || !strings.HasPrefix(nc.Status.Error, w.err) {
 			return fmt.Errorf("status.error is %q", nc.Status.Error)
 		}
+
 		return n.nodeSays(ctx, w)
 	})
+
 	return nc
 }
 
@@ -73,6 +77,7 @@ func (n *node) nodeSays(ctx context.Context, w want) error {
 	if string(c.Status) != w.status || withoutInAll(c.Reason) != w.cause || c.Message != w.message {
 		return fmt.Errorf("the Node: %s, %q, %q", c.Status, c.Message, c.Reason)
 	}
+
 	return nil
 }
 
@@ -81,10 +86,12 @@ func (n *node) nodeCondition(ctx context.Context) (corev1.NodeCondition, error) 
 	if err != nil {
 		return corev1.NodeCondition{}, err
 	}
+
 	i := slices.IndexFunc(obj.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionConfigOK })
 	if i < 0 {
 		return corev1.NodeCondition{}, errors.New("the Node has no condition ConfigOK")
 	}
+
 	return obj.Status.Conditions[i], nil
 }
 
@@ -95,6 +102,7 @@ func (n *node) onDisk() trial.State {
 	for _, p := range view.Problems {
 		n.t.Errorf("on disk: %s", p)
 	}
+
 	return view.State
 }
 
@@ -107,11 +115,13 @@ func (n *node) recorded(current, lastKnownGood string) {
 		if err == nil && (view.State.Current.Revision != current || view.State.LastKnownGood.Revision != lastKnownGood) {
 			err = fmt.Errorf("current is %q, last-known-good %q, want %q and %q", view.State.Current.Revision, view.State.LastKnownGood.Revision, current, lastKnownGood)
 		}
+
 		return err
 	})
 }
 
-// assignNew creates a ConfigMap with the node's configuration and changes, and assigns it.
+// assignNew creates a ConfigMap with the node's configuration and changes, and
+// assigns it.
 func (n *node) assignNew(name string, changes map[string]any) *corev1.ConfigMap {
 	n.t.Helper()
 	cm := n.ConfigMap(name, changes)

@@ -27,8 +27,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// TestFieldsActAsTheTableSays changes many fields at once, and compares what the table of fields says about each with what the node, its
-// kubelet, a pod that ran before, and a new pod do.
+// TestFieldsActAsTheTableSays changes many fields at once, and compares what
+// the table of fields says about each with what the node, its kubelet, a pod
+// that ran before, and a new pod do.
 func TestFieldsActAsTheTableSays(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "fields", "--config-trial-duration=5s", "--protected-fields=")
@@ -80,6 +81,7 @@ func TestFieldsActAsTheTableSays(t *testing.T) {
 		if field == "authentication" {
 			name = "authentication.anonymous.enabled"
 		}
+
 		effect, onNode, onPods := payload.Effect(name), before[field] != after[field], old[field] != fresh[field]
 		assert.That(t, old[field] == kept[field], "%s: the pod that ran before has %q, and had %q", field, kept[field], old[field])
 		switch {
@@ -95,7 +97,8 @@ func TestFieldsActAsTheTableSays(t *testing.T) {
 	}
 }
 
-// fieldPods starts a pod with the DNS settings of the cluster and one with those of the node. Both have limits of CPU.
+// fieldPods starts a pod with the DNS settings of the cluster and one with
+// those of the node. Both have limits of CPU.
 func (n *node) fieldPods(name string) {
 	n.t.Helper()
 	for suffix, policy := range map[string]corev1.DNSPolicy{"": corev1.DNSClusterFirst, "-default": corev1.DNSDefault} {
@@ -107,7 +110,8 @@ func (n *node) fieldPods(name string) {
 	}
 }
 
-// fieldFacts returns what node and kubelet show of fields, by the name of the field.
+// fieldFacts returns what node and kubelet show of fields, by the name of the
+// field.
 func (n *node) fieldFacts() map[string]string {
 	n.t.Helper()
 	ctx := n.t.Context()
@@ -131,9 +135,12 @@ func (n *node) fieldFacts() map[string]string {
 		if err != nil {
 			return "no answer"
 		}
+
 		defer resp.Body.Close()
+
 		return resp.Status
 	}
+
 	return map[string]string{
 		"maxPods":                      obj.Status.Capacity.Pods().String(),
 		"kubeReserved":                 obj.Status.Allocatable.Cpu().String(),
@@ -166,7 +173,9 @@ func (n *node) fieldPodFacts(name string) map[string]string {
 				return string(pod.UID), filepath.Base(filepath.Dir(path))
 			}
 		}
+
 		n.t.Fatalf("no process has the container %s of pod %s", id, pod.Name)
+
 		return "", ""
 	}
 	read := func(path string) string { return string(assert.Value(os.ReadFile(path))(n.t)) }
@@ -180,7 +189,9 @@ func (n *node) fieldPodFacts(name string) map[string]string {
 				return read(filepath.Join("/sys/fs/cgroup", controller, filepath.Dir(fields[2]), v1))
 			}
 		}
+
 		_, path, _ := strings.Cut(strings.TrimSpace(read("/proc/"+pid+"/cgroup")), "::")
+
 		return read(filepath.Join("/sys/fs/cgroup", filepath.Dir(path), v2))
 	}
 	_, seccomp, _ := strings.Cut(read("/proc/"+pid+"/status"), "Seccomp:")
@@ -194,6 +205,7 @@ func (n *node) fieldPodFacts(name string) map[string]string {
 			domain = rest
 		}
 	}
+
 	config := assert.Value(n.KubeletConfigz(n.t.Context()))(n.t)
 	logs := "other directory"
 	if m, _ := filepath.Glob(filepath.Join(fmt.Sprint(config["podLogsDir"]), "*_"+uid)); len(m) > 0 {
@@ -202,6 +214,7 @@ func (n *node) fieldPodFacts(name string) map[string]string {
 	if name == "old" {
 		logs = "" // its directory does not move
 	}
+
 	return map[string]string{
 		"podPidsLimit": limit("pids", "pids.max", "pids.max"), "cpuCFSQuota": limit("cpu", "cpu.cfs_quota_us", "cpu.max"),
 		"seccompDefault": strings.Fields(seccomp)[0], "clusterDNS": server, "clusterDomain": domain,

@@ -25,7 +25,9 @@ func (n *node) groupedConfig(trial, changes map[string]any) string {
 	if trial != nil {
 		fields["trial"] = trial
 	}
+
 	out := assert.Value(yaml.Marshal(fields))(n.t)
+
 	return string(out)
 }
 
@@ -35,8 +37,8 @@ func (n *node) groupedConfigMap(name string, trial, changes map[string]any) *cor
 	return n.CreateMap(name, map[string]string{payload.KeyKubelet: n.groupedConfig(trial, changes)})
 }
 
-// onTrial waits until the status shows the trial of a ConfigMap, and requires its
-// terms.
+// onTrial waits until the status shows the trial of a ConfigMap, and requires
+// its terms.
 func (n *node) onTrial(cm *corev1.ConfigMap, duration time.Duration, threshold int64) {
 	n.t.Helper()
 	var p *v1alpha1.Trial
@@ -48,6 +50,7 @@ func (n *node) onTrial(cm *corev1.ConfigMap, duration time.Duration, threshold i
 		if p = nc.Status.Trial; p == nil || nc.Status.Active == nil || nc.Status.Active.UID != cm.UID {
 			return errors.New("it is not")
 		}
+
 		return nil
 	})
 	if p.DurationSeconds != int64(duration/time.Second) || p.CrashLoopThreshold != threshold {

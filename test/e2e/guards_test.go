@@ -58,11 +58,13 @@ func (n *node) policies(static bool, aside int) []string {
 		if static {
 			policy = m.static
 		}
+
 		n.policyOf(m.file, policy)
 		found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "kubelet", m.file+".evenkeel-*"))
 		assert.That(n.t, err == nil && len(found) == aside, "%s was set aside %d times, not %d: %q, %v", m.file, len(found), aside, found, err)
 		moved = append(moved, found...)
 	}
+
 	return moved
 }
 
@@ -74,6 +76,7 @@ func (n *node) policyOf(file, policy string) {
 		if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
 			err = errors.New(string(raw))
 		}
+
 		return err
 	})
 }
@@ -87,8 +90,8 @@ func TestAManagersStateNeedsADrainAndPressureIsPredicted(t *testing.T) {
 	n.putsUnderPressure()
 }
 
-// needsDrain changes the policies of the CPU and memory managers, on a node with
-// pods.
+// needsDrain changes the policies of the CPU and memory managers, on a node
+// with pods.
 func (n *node) needsDrain() {
 	n.t.Helper()
 	n.policies(false, 0)
@@ -98,6 +101,7 @@ func (n *node) needsDrain() {
 	for _, m := range managers {
 		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, m.file, m.none))
 	}
+
 	w := refused(cm, "NeedsDrain", "using last-known-good (init)", strings.Join(words, "; ")+"; cordon and drain the node first")
 	n.is(w)
 	n.cordon(true)
@@ -111,6 +115,7 @@ func (n *node) needsDrain() {
 	for _, file := range n.policies(true, 1) {
 		n.Event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
 	}
+
 	n.AssignMap(nil)
 	n.is(localInit)
 	n.policies(false, 2)
@@ -118,7 +123,8 @@ func (n *node) needsDrain() {
 	n.cordon(false)
 }
 
-// putsUnderPressure assigns a threshold that the usage of the machine's memory crosses already.
+// putsUnderPressure assigns a threshold that the usage of the machine's memory
+// crosses already.
 func (n *node) putsUnderPressure() {
 	n.t.Helper()
 	n.RunPods("victim")

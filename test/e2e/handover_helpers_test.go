@@ -34,7 +34,8 @@ func (n *node) contends(flags ...string) {
 	n.Flags = append(n.Flags, append(flags, "--lock-file="+n.lockFile(), "--probe-socket="+n.socket())...)
 }
 
-// rival is another agent of the same node, with the same directory and kubelet; it is not started yet.
+// rival is another agent of the same node, with the same directory and kubelet;
+// it is not started yet.
 func (n *node) rival(name string, flags ...string) *node {
 	n.t.Helper()
 	a := assert.Value(n.Bed.Agent(flags...))(n.t)
@@ -52,10 +53,12 @@ func (n *node) rival(name string, flags ...string) *node {
 			r.ShowLog()
 		}
 	})
+
 	return r
 }
 
-// handover is a node whose init system runs a bootstrap agent, and a self-hosted agent for it.
+// handover is a node whose init system runs a bootstrap agent, and a
+// self-hosted agent for it.
 func handover(t *testing.T, n *node, flags ...string) (boot, self *node) {
 	t.Helper()
 	n.contends("--bootstrap")
@@ -63,8 +66,8 @@ func handover(t *testing.T, n *node, flags ...string) (boot, self *node) {
 	return n, n.rival("self-hosted", flags...)
 }
 
-// strict makes each kubelet hold a second lock for its whole life, without waiting for it, and record its start and
-// every failure to get the lock.
+// strict makes each kubelet hold a second lock for its whole life, without
+// waiting for it, and record its start and every failure to get the lock.
 const strict = `if [ $mode = run ]; then
 	date +%s%N >>"$dir/begun"
 	exec 9>>"$dir/strict"
@@ -78,10 +81,12 @@ func (n *node) neverTwo() {
 	if two, err := os.ReadFile(n.beside("two")); !errors.Is(err, os.ErrNotExist) {
 		n.t.Errorf("these kubelets were started beside another one, %v: %s", err, two)
 	}
+
 	assert.OK(n.t, assert.Err(os.Stat(n.beside("strict"))), "no kubelet took the second lock")
 }
 
-// takesOver waits until the agent's kubelet is healthy, and the API says which kind of agent runs it.
+// takesOver waits until the agent's kubelet is healthy, and the API says which
+// kind of agent runs it.
 func (n *node) takesOver(mode v1alpha1.RunMode) {
 	n.t.Helper()
 	n.Eventually("the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
@@ -91,15 +96,18 @@ func (n *node) takesOver(mode v1alpha1.RunMode) {
 		if err := n.Healthy(ctx); err != nil {
 			return err
 		}
+
 		nc, err := n.Get(ctx)
 		if err == nil && nc.Status.RunMode != mode {
 			err = fmt.Errorf("the run mode is %s", nc.Status.RunMode)
 		}
+
 		return err
 	})
 }
 
-// waits waits until the agent waits for its turn, behind a process, and requires that it does nothing else.
+// waits waits until the agent waits for its turn, behind a process, and
+// requires that it does nothing else.
 func (n *node) waits(behind int, name string) {
 	n.t.Helper()
 	want := fmt.Sprintf("waiting for the lock %s, held by process %d (%s)\n", n.lockFile(), behind, name)
@@ -107,10 +115,12 @@ func (n *node) waits(behind int, name string) {
 		if out, code := n.Run(ctx, "", "probe", "--ready", "--socket="+n.socket()); code != 0 || out != want {
 			return fmt.Errorf("it says %q, exit code %d, want %q", out, code, want)
 		}
+
 		return nil
 	})
 	if children, err := n.Children(); err != nil || len(children) > 0 {
 		n.t.Errorf("it has the children %v, %v", children, err)
 	}
+
 	assert.That(n.t, assert.Err(n.AskAgent(n.t.Context(), "/healthz")) != nil, "it has bound its port")
 }

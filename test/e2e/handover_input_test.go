@@ -28,6 +28,7 @@ func (n *node) run(name string, argv ...string) *exec.Cmd {
 	cmd.Stdout, cmd.Stderr = log, log
 	assert.NoError(n.t, cmd.Start())
 	n.t.Cleanup(func() { n.end(cmd) })
+
 	return cmd
 }
 
@@ -47,6 +48,7 @@ func (n *node) holds(pid int) {
 		if got := lockfile.WhoHolds(n.lockFile()); got != pid {
 			return fmt.Errorf("it is process %d, want %d", got, pid)
 		}
+
 		return nil
 	})
 }
@@ -72,13 +74,15 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.end(first)
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 
-	// The agent has it: the kubelet waits. It leaves when another one comes, as its own flag says.
+	// The agent has it: the kubelet waits. It leaves when another one comes, as
+	// its own flag says.
 	steady := n.SteadyFromNow()
 	second := n.run("second", append(stock, "--exit-on-lock-contention")...)
 	n.Eventually("the stock kubelet waits", func(context.Context) error {
 		if !lockfile.Waiting(second.Process.Pid) {
 			return errors.New("it does not")
 		}
+
 		return nil
 	})
 	steady.End(t)

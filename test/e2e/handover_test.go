@@ -31,7 +31,8 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	self.counted(1, false)
 	self.is(allChecksPassed(cm))
 
-	// And back, as when the pod is deleted; and once more, as when it is killed.
+	// And back, as when the pod is deleted; and once more, as when it is
+	// killed.
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	self.stop()

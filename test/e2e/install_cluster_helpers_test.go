@@ -22,16 +22,18 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// systemdNode is a node of a cluster whose init system is the real systemd. It runs the node's containerd and its kubelet as
-// units, the kubelet's being of the shape that packages bring.
+// systemdNode is a node of a cluster whose init system is the real systemd. It
+// runs the node's containerd and its kubelet as units, the kubelet's being of
+// the shape that packages bring.
 type systemdNode struct {
 	*node
 	m   *systemd.Machine
 	dir string // of the machine; short, as sockets are in it
 }
 
-// cgroupsOfHost gives the machine the host's cgroups once more, beside its own: a container's limits need controllers that
-// systemd, where the host has the first version, does not see. The other directories are the machine's alone.
+// cgroupsOfHost gives the machine the host's cgroups once more, beside its own:
+// a container's limits need controllers that systemd, where the host has the
+// first version, does not see. The other directories are the machine's alone.
 const cgroupsOfHost = `mkdir -p "$0/var-lib" /run/host-cgroup
 mount --bind "$0/var-lib" /var/lib
 mount -t tmpfs -o mode=755 none /run/host-cgroup
@@ -76,6 +78,7 @@ func newSystemdNode(n *node) *systemdNode {
 		if s.m != nil {
 			assert.OK(t, s.m.Stop())
 		}
+
 		assert.OK(t, os.RemoveAll(dir))
 	})
 	assert.NoError(t, n.Node.StopRuntime()) // it is started again inside
@@ -83,14 +86,17 @@ func newSystemdNode(n *node) *systemdNode {
 	if errors.Is(err, systemd.ErrUnsupported) {
 		t.Skip(err)
 	}
+
 	assert.NoError(t, err)
 	mounts := assert.Value(os.ReadFile("/proc/self/mounts"))(t)
-	// The root of a mounted hierarchy is the cgroup of the process that mounts it: the host's, not the machine's.
+	// The root of a mounted hierarchy is the cgroup of the process that mounts
+	// it: the host's, not the machine's.
 	prepare := exec.CommandContext(t.Context(), "nsenter", "--target="+strings.Split(s.m.Proc(), "/")[2], "--mount", "--pid", "sh", "-ec", cgroupsOfHost, dir)
 	prepare.Stdin = bytes.NewReader(mounts)
 	if out, err := prepare.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+
 	at := n.Node.Dir()
 	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
 	containerd := assert.Value(exec.LookPath("containerd"))(t)
@@ -98,6 +104,7 @@ func newSystemdNode(n *node) *systemdNode {
 	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), path)
 	s.systemctl("daemon-reload")
 	s.systemctl("start", "containerd", "kubelet")
+
 	return s
 }
 
@@ -116,7 +123,8 @@ func (s *systemdNode) systemctl(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// runs returns the command line of the process that systemd has for the kubelet, and its process ID.
+// runs returns the command line of the process that systemd has for the
+// kubelet, and its process ID.
 func (s *systemdNode) runs() (argv []string, pid string) {
 	s.t.Helper()
 	pid = s.systemctl("show", "kubelet", "--property=MainPID", "--value")
@@ -124,7 +132,8 @@ func (s *systemdNode) runs() (argv []string, pid string) {
 	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), pid
 }
 
-// wantsPlain requires that the kubelet's unit runs the kubelet, as its file says, and that nothing else is in its directory.
+// wantsPlain requires that the kubelet's unit runs the kubelet, as its file
+// says, and that nothing else is in its directory.
 func (s *systemdNode) wantsPlain() {
 	s.t.Helper()
 	argv, _ := s.runs()
@@ -136,13 +145,15 @@ func (s *systemdNode) wantsPlain() {
 	}
 }
 
-// wantsWrapped requires that the unit runs the agent of the image, and that the kubelet is its child.
+// wantsWrapped requires that the unit runs the agent of the image, and that the
+// kubelet is its child.
 func (s *systemdNode) wantsWrapped() {
 	s.t.Helper()
 	argv, pid := s.runs()
 	if !strings.HasPrefix(argv[0], "/var/lib/evenkeel-bin/evenkeel-agent-") {
 		s.t.Errorf("%s: the kubelet's unit runs %q, want the agent", s.Node.Name(), argv)
 	}
+
 	children := assert.Value(filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children"))(s.t)
 	for _, file := range children {
 		raw, _ := os.ReadFile(file)
@@ -152,10 +163,12 @@ func (s *systemdNode) wantsWrapped() {
 			}
 		}
 	}
+
 	s.t.Errorf("%s: the agent, process %s, has no kubelet", s.Node.Name(), pid)
 }
 
-// wantsNoPrivileges requires that the process of the installer's pod, which has done its work, has no privileges left.
+// wantsNoPrivileges requires that the process of the installer's pod, which has
+// done its work, has no privileges left.
 func (s *systemdNode) wantsNoPrivileges() {
 	s.t.Helper()
 	s.Eventually("the installer has dropped its privileges", func(context.Context) error {
@@ -163,22 +176,27 @@ func (s *systemdNode) wantsNoPrivileges() {
 		if err != nil {
 			return err
 		}
+
 		for _, file := range files {
 			raw, _ := os.ReadFile(file)
 			if !strings.Contains(string(raw), "\x00install\x00--stay\x00") {
 				continue
 			}
+
 			status, err := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
 			if err != nil {
 				return err
 			}
+
 			for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
 				if !strings.Contains(string(status), line) {
 					return fmt.Errorf("its status lacks %q:\n%s", line, status)
 				}
 			}
+
 			return nil
 		}
+
 		return errors.New("there is no such process")
 	})
 }
@@ -195,19 +213,23 @@ func (s *systemdNode) show() {
 			if name == "containerd" && !strings.Contains(line, "level=error") || strings.HasPrefix(line, "I") {
 				continue
 			}
+
 			s.t.Logf("%s %s: %.300s", s.Node.Name(), name, strings.TrimSpace(line))
 		}
 	}
+
 	files, _ := filepath.Glob(filepath.Join(s.Node.Dir(), "log/pods/evenkeel-install_*/*/*.log"))
 	for _, file := range files {
 		raw, _ := os.ReadFile(file)
 		s.t.Logf("%s: %s", filepath.Base(filepath.Dir(filepath.Dir(file))), raw[max(0, len(raw)-3000):])
 	}
+
 	raw, _ := os.ReadFile(s.m.Log())
 	s.t.Logf("systemd: %s", raw[max(0, len(raw)-1500):])
 }
 
-// agentImage imports the image of `make image` to a node whose containerd still runs outside.
+// agentImage imports the image of `make image` to a node whose containerd still
+// runs outside.
 func agentImage(t *testing.T, n *node) {
 	t.Helper()
 	i := image.Image{References: []string{"evenkeel.dev/agent:test"}, Programs: []image.Program{{Path: "/evenkeel-agent", File: n.Binary}}}
@@ -217,7 +239,8 @@ func agentImage(t *testing.T, n *node) {
 	assert.NoError(t, errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)))
 }
 
-// applyInstaller gives the cluster the installer's manifests, with flags for agents that share a network.
+// applyInstaller gives the cluster the installer's manifests, with flags for
+// agents that share a network.
 func applyInstaller(t *testing.T, n *node) {
 	t.Helper()
 	args := `[{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--", "--listen="]}]`
@@ -249,7 +272,8 @@ func (n *node) kubectl(stdin string, args ...string) {
 	assert.Must(n.t, err == nil, "kubectl %q: %v: %s", args, err, out)
 }
 
-// plugin runs kubectl evenkeel and returns what it said, to people and as its error, and its exit code.
+// plugin runs kubectl evenkeel and returns what it said, to people and as its
+// error, and its exit code.
 func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*nodetest.Patience)
@@ -263,5 +287,6 @@ func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
+
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// The real installer, DaemonSets, controllers, scheduler, containerd, kubelets and systemd: two nodes, of which the second
-// does not come back under the agent.
+// The real installer, DaemonSets, controllers, scheduler, containerd, kubelets
+// and systemd: two nodes, of which the second does not come back under the
+// agent.
 func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	t.Parallel()
 	first := newCluster(t, "ci-a")
@@ -32,6 +33,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		n.Eventually("the node is Ready", n.Ready)
 		s.wantsPlain()
 	}
+
 	a, b := nodes[0], nodes[1]
 	before := unitFiles(t, b)
 
@@ -43,22 +45,26 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
 		t.Errorf("exit code %d", code)
 	}
+
 	a.wantsWrapped()
 	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
 	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 
-	// A second run skips the failed node. After its repair, --retry installs it.
+	// A second run skips the failed node. After its repair, --retry installs
+	// it.
 	_, pid := b.runs()
 	if _, _, code := plugin(t, first, "install", "--all-nodes", "--yes"); code != 2 {
 		t.Errorf("exit code %d, want 2: one has failed before", code)
 	}
+
 	_, now := b.runs()
 	assert.That(t, now == pid, "the kubelet of the node that has failed was restarted")
 	assert.NoError(t, os.Remove(obstacle))
 	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
 		t.Errorf("exit code %d", code)
 	}
+
 	for _, s := range nodes {
 		s.wantsWrapped()
 		s.wantsNoPrivileges()
@@ -68,6 +74,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	if out, _, code := plugin(t, first, "uninstall", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes uninstalled") || !strings.Contains(out, "evenkeel-installer deleted") {
 		t.Errorf("exit code %d", code)
 	}
+
 	for _, s := range nodes {
 		s.wantsPlain()
 		s.Eventually("it is Ready", s.Ready)
@@ -76,12 +83,14 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
 	}
+
 	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("there is " + pods.Items[0].Name + ": " + string(pods.Items[0].Status.Phase))
 		}
+
 		return err
 	})
 }

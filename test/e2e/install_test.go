@@ -57,6 +57,7 @@ func newHost(t *testing.T, name string) *host {
 	if errors.Is(err, sdmachine.ErrUnsupported) {
 		t.Skip(err)
 	}
+
 	assert.NoError(t, err)
 	h := &host{n, m, filepath.Join(dir, "bin")}
 	t.Cleanup(func() {
@@ -64,6 +65,7 @@ func newHost(t *testing.T, name string) *host {
 			raw, _ := os.ReadFile(m.Log())
 			t.Logf("systemd, agent and kubelet said last:\n%s", raw[max(0, len(raw)-6000):])
 		}
+
 		assert.OK(t, errors.Join(m.Stop(), os.RemoveAll(dir)))
 	})
 	h.write(sdmachine.Lib+"/kubelet.service", nodeUnit)
@@ -71,6 +73,7 @@ func newHost(t *testing.T, name string) *host {
 	h.systemctl("daemon-reload")
 	h.systemctl("start", "kubelet")
 	n.Eventually("the node is Ready", n.Ready)
+
 	return h
 }
 
@@ -86,7 +89,8 @@ func (h *host) systemctl(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// agent runs evenkeel-agent on the machine, and returns what it said and its exit code.
+// agent runs evenkeel-agent on the machine, and returns what it said and its
+// exit code.
 func (h *host) agent(args ...string) (string, int) {
 	h.t.Helper()
 	out, err := h.m.Command(h.t.Context(), h.Binary, args...).CombinedOutput()
@@ -97,6 +101,7 @@ func (h *host) agent(args ...string) (string, int) {
 	if exit != nil {
 		return string(out), exit.ExitCode()
 	}
+
 	return string(out), 0
 }
 
@@ -113,8 +118,9 @@ func (h *host) invocation() string {
 	return h.systemctl("show", "kubelet", "--property=InvocationID", "--value")
 }
 
-// TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode has a stock kubelet in a unit as kubeadm makes it. internal/node/install
-// has what can go wrong.
+// TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode has a stock
+// kubelet in a unit as kubeadm makes it. internal/node/install has what can go
+// wrong.
 func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "install")
@@ -156,7 +162,8 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 	h.does(0, "nothing to do; /var/lib/evenkeel was removed\n", "uninstall", "--purge")
 }
 
-// replacesFlags replaces --max-pods=77 by a drop-in, without which the flag counts again.
+// replacesFlags replaces --max-pods=77 by a drop-in, without which the flag
+// counts again.
 func (h *host) replacesFlags(dropins string) {
 	h.t.Helper()
 	h.does(0, "replaces flags of the kubelet\n", "flags", "--apply", "--bin-dir="+h.bin)
@@ -165,6 +172,7 @@ func (h *host) replacesFlags(dropins string) {
 		if pods, err := h.MaxPods(ctx); err != nil || pods != 77 {
 			return fmt.Errorf("maxPods is %d, %w", pods, err)
 		}
+
 		return nil
 	})
 	files, err := filepath.Glob(filepath.Join(dropins, "99-evenkeel-flags-*.conf"))
@@ -182,7 +190,8 @@ func (h *host) withFlag(flag string, args ...string) []string {
 	return args
 }
 
-// commandLine waits until the kubelet's command line has a flag, or has it no more.
+// commandLine waits until the kubelet's command line has a flag, or has it no
+// more.
 func (h *host) commandLine(flag string, has bool) {
 	h.t.Helper()
 	h.Eventually(fmt.Sprintf("the kubelet has %s: %v", flag, has), func(ctx context.Context) error {
@@ -191,11 +200,13 @@ func (h *host) commandLine(flag string, has bool) {
 		if err != nil {
 			return err
 		}
+
 		for _, task := range tasks {
 			children, err := os.ReadFile(task)
 			if err != nil {
 				return err
 			}
+
 			for child := range strings.FieldsSeq(string(children)) {
 				line, err := os.ReadFile(filepath.Join(h.m.Proc(), child, "cmdline"))
 				words := strings.Split(string(line), "\x00")
@@ -204,6 +215,7 @@ func (h *host) commandLine(flag string, has bool) {
 				}
 			}
 		}
+
 		return errors.New("there is no such kubelet")
 	})
 }

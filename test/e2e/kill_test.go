@@ -52,6 +52,7 @@ func (p process) gone(within time.Duration) {
 		if err != nil || count == 0 {
 			p.n.t.Fatalf("process %d still runs after %s, %v", p.pid, within, err)
 		}
+
 		return
 	}
 }
@@ -86,14 +87,17 @@ func (n *node) killAgent() {
 			watched = append(watched, process{n, pid, fd})
 		}
 	}
+
 	n.Kill()
 	for _, p := range watched {
 		p.gone(nodetest.Patience)
 	}
+
 	n.Eventually("nothing of the agent is left", func(context.Context) error {
 		if left := n.kubelets(); len(left) > 0 {
 			return fmt.Errorf("processes %v", left)
 		}
+
 		return nil
 	})
 }
@@ -108,6 +112,7 @@ func (n *node) kubelets() (pids []string) {
 			pids = append(pids, strings.Split(line, "/")[2])
 		}
 	}
+
 	return pids
 }
 
@@ -126,6 +131,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	if given := os.Getenv("EVENKEEL_SEED"); given != "" {
 		seed = assert.Value(strconv.ParseUint(given, 10, 64))(t)
 	}
+
 	t.Logf("EVENKEEL_SEED=%d", seed) // decides what is assigned and when; the machine's timing varies as well
 	r := rand.New(rand.NewPCG(seed, 0))
 	upTo := func(most time.Duration) *time.Timer { return time.NewTimer(time.Duration(r.Int64N(int64(most)))) }
@@ -151,6 +157,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 			cm = n.ConfigMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
 			allowed = append(allowed, cm.UID)
 		}
+
 		n.AssignMap(cm)
 	}
 	for i := range kills {
@@ -165,10 +172,12 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 				if err != nil {
 					return err
 				}
+
 				return n.Healthy(ctx)
 			})
 			<-upTo(300 * time.Millisecond).C
 		}
+
 		assign(i)
 		<-upTo(1500 * time.Millisecond).C
 		n.killAgent()
@@ -178,6 +187,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 			assert.That(t, slices.Contains(crashing, types.UID(b.Revision)) || slices.Contains(refused, types.UID(b.Revision)),
 				"kill %d: a good configuration is held to be bad: %+v", i, b)
 		}
+
 		lkg := types.UID(s.LastKnownGood.Revision)
 		assert.That(t, slices.Contains(allowed, lkg), "kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
 		if corrupt, err := filepath.Glob(filepath.Join(n.Dir, "*", "*.corrupt")); err != nil || len(corrupt) > 0 {
@@ -186,6 +196,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		if t.Failed() {
 			t.FailNow()
 		}
+
 		<-upTo(200 * time.Millisecond).C
 		n.start()
 	}
@@ -195,10 +206,12 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}
+
 	raw := assert.Value(os.ReadFile(n.beside("starts")))(t)
 	for _, uid := range refused {
 		assert.That(t, !bytes.Contains(raw, []byte(uid)), "%s was started, though its dry run rejected it", uid)
 	}
+
 	t.Logf("%d kills in %s", kills, time.Since(begin).Round(time.Second))
 	t.Logf("%d good, %d crashing and %d rejected configurations, %d starts of the kubelet",
 		len(allowed)-1, len(crashing), len(refused), bytes.Count(raw, []byte("\n")))

@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// wrapper is the beginning of a shell script that replaces the kubelet. The rest
-// of the script may misbehave; otherwise it executes the real kubelet.
+// wrapper is the beginning of a shell script that replaces the kubelet. The
+// rest of the script may misbehave; otherwise it executes the real kubelet.
 const wrapper = `#!/bin/sh
 real='%s' dir='%s' config='' mode=run
 for arg; do
@@ -60,6 +60,7 @@ func (n *node) starts(cm *corev1.ConfigMap) int {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		n.t.Fatal(err)
 	}
+
 	count := 0
 	for line := range strings.Lines(string(raw)) {
 		config := strings.TrimSpace(line)
@@ -67,6 +68,7 @@ func (n *node) starts(cm *corev1.ConfigMap) int {
 			count++
 		}
 	}
+
 	return count
 }
 
@@ -94,10 +96,12 @@ func (n *node) healthyWith(cm *corev1.ConfigMap) {
 	if cm != nil {
 		want = string(cm.UID)
 	}
+
 	n.healthyOn(want)
 }
 
-// healthyOn waits until the kubelet is healthy with a command line that contains want, the path of its configuration.
+// healthyOn waits until the kubelet is healthy with a command line that
+// contains want, the path of its configuration.
 func (n *node) healthyOn(want string) {
 	n.t.Helper()
 	n.Eventually("the kubelet is healthy with "+want, func(ctx context.Context) error {
@@ -105,6 +109,7 @@ func (n *node) healthyOn(want string) {
 		if err != nil {
 			return err
 		}
+
 		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err != nil {
 			return err
@@ -112,6 +117,7 @@ func (n *node) healthyOn(want string) {
 		if !strings.Contains(string(argv), want) {
 			return fmt.Errorf("it runs %q", argv)
 		}
+
 		return n.Healthy(ctx)
 	})
 }
@@ -126,6 +132,7 @@ func (n *node) sample(series string) float64 {
 			return v
 		}
 	}
+
 	return 0
 }
 
@@ -142,6 +149,7 @@ func (n *node) logged(words ...string) {
 		if err != nil {
 			return err
 		}
+
 	lines:
 		for line := range strings.Lines(string(raw)) {
 			for _, w := range words {
@@ -149,8 +157,10 @@ func (n *node) logged(words ...string) {
 					continue lines
 				}
 			}
+
 			return nil
 		}
+
 		return errors.New("no such line")
 	})
 }

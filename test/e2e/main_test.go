@@ -1,9 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests the agent end to end, with a real etcd, kube-apiserver, containerd and stock kubelets. test/promises has the
-// stories of the README; here are those of each feature, and of what can go wrong. Tests that do not disturb each other share a
-// node.
+// Package e2e tests the agent end to end, with a real etcd, kube-apiserver,
+// containerd and stock kubelets. test/promises has the stories of the README;
+// here are those of each feature, and of what can go wrong. Tests that do not
+// disturb each other share a node.
 package e2e
 
 import (
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.cluster.Stop(); err != nil {
@@ -43,6 +45,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+
 	os.Exit(code)
 }
 
@@ -64,6 +67,7 @@ func newNode(t *testing.T, name string, flags ...string) *node {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+
 	return nodeOn(t, shared.cluster, name, flags...)
 }
 

@@ -29,7 +29,8 @@ type master struct {
 	manifests string // the init file's staticPodPath
 }
 
-// newMaster makes a node that finds no API server yet: it has minimal flags and an init file.
+// newMaster makes a node that finds no API server yet: it has minimal flags and
+// an init file.
 func newMaster(t *testing.T, name string, flags ...string) *master {
 	t.Helper()
 	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true, Kubelet: underTest.path})
@@ -42,12 +43,15 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 	for _, file := range []string{n.Node.KubeletConfig(), filepath.Join(init, "kubelet")} {
 		assert.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	}
+
 	n.Flags = append(n.Flags, "--config-source=configmap", "--config-namespace=kube-system", "--init-config-dir="+init)
 	n.Kubelet = slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
+
 	return m
 }
 
-// place puts a static pod's manifest where the init file says: whole, or not at all.
+// place puts a static pod's manifest where the init file says: whole, or not at
+// all.
 func (m *master) place(pod *corev1.Pod) {
 	m.t.Helper()
 	pod.APIVersion, pod.Kind, pod.Namespace = "v1", "Pod", metav1.NamespaceSystem
@@ -59,13 +63,15 @@ func (m *master) place(pod *corev1.Pod) {
 
 func (m *master) manifest(pod string) string { return filepath.Join(m.manifests, pod+".json") }
 
-// apiServer is the cluster's API server as a static pod: the program and its keys are the machine's own.
+// apiServer is the cluster's API server as a static pod: the program and its
+// keys are the machine's own.
 func (m *master) apiServer() *corev1.Pod {
 	argv, now := m.Cluster.APIServerArgv(), int64(1)
 	tools, keys := filepath.Dir(argv[0]), filepath.Join(m.Cluster.Dir(), "pki")
 	host := func(path string) corev1.VolumeSource {
 		return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
 	}
+
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver"},
 		Spec: corev1.PodSpec{
@@ -86,15 +92,19 @@ func (m *master) apiServerPID() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for _, file := range files {
 		line, err := os.ReadFile(file)
 		if err != nil || strings.TrimSuffix(string(line), "\x00") != want {
 			continue // it has ended, or is another program
 		}
+
 		var pid int
 		_, err = fmt.Sscanf(file, "/proc/%d/cmdline", &pid)
+
 		return pid, err
 	}
+
 	return 0, errors.New("no API server runs")
 }
 
@@ -106,13 +116,15 @@ func (m *master) serves() {
 	})
 }
 
-// A master comes up with minimal flags and an init file, and its API server with it; then it is configured as any node.
+// A master comes up with minimal flags and an init file, and its API server
+// with it; then it is configured as any node.
 func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t, "master", "--config-trial-duration=2s", "--crash-loop-threshold=0")
 	const unread = "using current (%s): failed to sync, desired config unclear, cause: ConfigMap kube-system/kubelet-master cannot be read: "
 
-	// No server listens at the kubeconfig's address; the init file's static pods run.
+	// No server listens at the kubeconfig's address; the init file's static
+	// pods run.
 	m.place(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "first"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
@@ -122,18 +134,21 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	if z := m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
 		t.Errorf("the source is %+v, maxPods %v", z.Source, z.Effective["maxPods"])
 	}
+
 	m.Eventually("the first static pod runs", func(context.Context) error {
 		logs, err := filepath.Glob(filepath.Join(m.Node.Dir(), "log", "pods", "kube-system_first-master_*", "sleep", "0.log"))
 		if err == nil && len(logs) != 1 {
 			err = fmt.Errorf("its logs are %q", logs)
 		}
+
 		return err
 	})
 	if pid, err := m.apiServerPID(); err == nil {
 		t.Fatalf("an API server runs already, process %d", pid)
 	}
 
-	// The API server is one of them. It has to be given evenkeel's kinds, and the node the right to read its ConfigMap.
+	// The API server is one of them. It has to be given evenkeel's kinds, and
+	// the node the right to read its ConfigMap.
 	kubelet := m.SteadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
@@ -148,7 +163,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 		"remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
 	server := assert.Value(m.apiServerPID())(t)
 
-	// Its administrator configures it. The API server does not notice that its kubelet is restarted.
+	// Its administrator configures it. The API server does not notice that its
+	// kubelet is restarted.
 	kubelet.End(t)
 	first := m.edit(map[string]any{"maxPods": 120})
 	m.runsRevision(first, 120)
@@ -157,7 +173,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.runsRevision(second, 121)
 	m.promoted(second)
 
-	// An edit that would cost the master its API server is refused; one that only shows when it runs is rolled back.
+	// An edit that would cost the master its API server is refused; one that
+	// only shows when it runs is rolled back.
 	kubelet = m.Steady()
 	refused := m.edit(map[string]any{"staticPodPath": nil})
 	m.Says("False", "ProtectedFields", fmt.Sprintf("using last-known-good %s: refused current %s: protected field staticPodPath would be ", label(second), label(refused)))
@@ -169,7 +186,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.recorded(second, second)
 	assert.Returns(t, server, "the API server is process")(m.apiServerPID())
 
-	// The machine goes down, and comes up without its API server: it runs what its ConfigMap said.
+	// The machine goes down, and comes up without its API server: it runs what
+	// its ConfigMap said.
 	m.stop()
 	assert.NoError(t, os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"))
 	assert.NoError(t, syscall.Kill(server, syscall.SIGKILL))
@@ -191,8 +209,9 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.healthyOn("/init/kubelet")
 }
 
-// overReserved is a configuration that every dry run accepts and with which the kubelet ends when it starts its container
-// manager. The pod guard allows it, because no pod here requests storage.
+// overReserved is a configuration that every dry run accepts and with which the
+// kubelet ends when it starts its container manager. The pod guard allows it,
+// because no pod here requests storage.
 func overReserved(maxPods int) map[string]any {
 	return map[string]any{"maxPods": maxPods, "kubeReserved": map[string]string{"ephemeral-storage": "100Ti"}}
 }

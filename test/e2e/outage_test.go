@@ -19,21 +19,25 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// undisturbed checks that the kubelet keeps running, and that there is no promotion and no verdict.
+// undisturbed checks that the kubelet keeps running, and that there is no
+// promotion and no verdict.
 func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if now, err := n.KubeletPID(); err != nil || now != pid {
 			return fmt.Errorf("the kubelet is process %d, was %d, %v", now, pid, err)
 		}
+
 		s := n.onDisk()
 		if s.Current.Revision != string(cm.UID) || !s.LastKnownGood.IsLocal() || len(s.Bad) > 0 || s.Trial == nil || len(s.Startups) != 1 {
 			return fmt.Errorf("on disk: current %q, last-known-good %q, bad %+v, trial %+v, %d starts", s.Current.Revision, s.LastKnownGood.Revision, s.Bad, s.Trial, len(s.Startups))
 		}
+
 		return n.Healthy(ctx)
 	}
 }
 
-// TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint has a cluster of its own.
+// TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint has a cluster of
+// its own.
 func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=10s", "--crash-loop-threshold=0", "--sync-timeout=1h")
@@ -48,6 +52,7 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 		if n.sample("evenkeel_trial_healthy_seconds") == 0 {
 			return errors.New("it does not")
 		}
+
 		return nil
 	})
 	assert.NoError(t, n.Cluster.StopAPIServer())
@@ -62,7 +67,8 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 	n.is(allChecksPassed(cm))
 	assert.Equal(t, n.RunningPID(), pid, "the kubelet was restarted: process")
 
-	// The machine is started again while the API is away, before the sync timeout.
+	// The machine is started again while the API is away, before the sync
+	// timeout.
 	n.stop()
 	after := n.assignNew("after", map[string]any{"maxPods": 121})
 	assert.NoError(t, n.Cluster.StopAPIServer())
@@ -87,13 +93,15 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 
-	// One that hangs still takes connections. A kubelet that starts waits for its answer, and is not healthy meanwhile.
+	// One that hangs still takes connections. A kubelet that starts waits for
+	// its answer, and is not healthy meanwhile.
 	n.freeze(n.Node.RuntimePID())
 	n.kill(n.RunningPID())
 	n.throughout(6*time.Second, "while containerd hangs", func(context.Context) error {
 		if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
 			return fmt.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
 		}
+
 		return nil
 	})
 	n.thaw(n.Node.RuntimePID())
@@ -110,18 +118,21 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 		if count := n.countLog("the kubelet exited unexpectedly"); count < 3 {
 			return fmt.Errorf("it exited %d times", count)
 		}
+
 		return nil
 	})
 	if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
 		t.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
 	}
+
 	assert.NoError(t, n.Node.StartRuntime(t.Context()))
 	n.healthyWith(cm)
 	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
 	assert.That(t, len(nc.Status.BadConfigs) == 0, "bad are %+v", nc.Status.BadConfigs)
 
-	// A kubelet that waits for its lock does nothing, and no runtime is to blame.
+	// A kubelet that waits for its lock does nothing, and no runtime is to
+	// blame.
 	lock := assert.Value(os.Open(n.Dir + "/kubelet.lock"))(t)
 	defer lock.Close()
 	locked := make(chan error)
@@ -130,6 +141,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 		if !lockfile.Waiting(os.Getpid()) {
 			return errors.New("it does not wait")
 		}
+
 		return nil
 	})
 	next := n.assignNew("b", map[string]any{"maxPods": 121})
@@ -148,5 +160,6 @@ func (n *node) countLog(words string) int {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		n.t.Fatal(err)
 	}
+
 	return strings.Count(string(raw), words)
 }

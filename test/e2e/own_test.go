@@ -23,7 +23,8 @@ type own struct {
 	object    *corev1.ConfigMap
 }
 
-// edit gives the ConfigMap the node's configuration with changes, creating it if there is none. It returns the revision.
+// edit gives the ConfigMap the node's configuration with changes, creating it
+// if there is none. It returns the revision.
 func (o *own) edit(changes map[string]any) string {
 	o.t.Helper()
 	return o.put(payload.KeyKubelet, o.text(changes))
@@ -41,11 +42,14 @@ func (o *own) put(key, data string) string {
 		o.object.Data, o.object.ResourceVersion = map[string]string{key: data}, "" // whatever else was changed
 		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
 	}
+
 	assert.NoError(o.t, err)
+
 	return string(o.object.UID) + "-" + payload.Digest(key, []byte(data))[:12]
 }
 
-// label names a revision as messages do: by the UID of the ConfigMap, and its content.
+// label names a revision as messages do: by the UID of the ConfigMap, and its
+// content.
 func label(revision string) string {
 	const uid = len("7f1d2c3b-0000-4000-8000-0123456789ab")
 	return fmt.Sprintf("(UID: %s, content: %s)", revision[:uid], revision[uid+1:])
@@ -58,13 +62,15 @@ func (o *own) remove() {
 	o.object = nil
 }
 
-// runsRevision waits until the node is content with a revision, and its kubelet has maxPods.
+// runsRevision waits until the node is content with a revision, and its kubelet
+// has maxPods.
 func (o *own) runsRevision(revision string, maxPods float64) {
 	o.t.Helper()
 	nc := o.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
 	if a := nc.Status.Active; a == nil || string(a.UID)+"-"+a.SHA256[:min(len(a.SHA256), 12)] != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
+
 	o.KubeletHas("maxPods", maxPods)
 }
 
@@ -76,6 +82,7 @@ func (o *own) promoted(revision string) {
 		if err == nil && (nc.Status.LastKnownGood == nil || string(nc.Status.LastKnownGood.UID)+"-"+nc.Status.LastKnownGood.SHA256[:min(len(nc.Status.LastKnownGood.SHA256), 12)] != revision) {
 			err = fmt.Errorf("last-known-good is %+v, ConfigOK %+v", nc.Status.LastKnownGood, bed.ConfigOK(nc))
 		}
+
 		return err
 	})
 }

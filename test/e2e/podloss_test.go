@@ -24,13 +24,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// evicts is ConfigOK for a configuration with which the kubelet would end these of the node's pods, all for the same cause.
+// evicts is ConfigOK for a configuration with which the kubelet would end these
+// of the node's pods, all for the same cause.
 func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
 	return refused(cm, "WouldEvictPods", using, fmt.Sprintf(
 		"the kubelet would end %s; move them to other nodes first, or set trial.allowPodLoss in the configuration", n.lost(of, cause, pods)))
 }
 
-// anyRestartEvicts is ConfigOK while any restart of the kubelet would end these of the node's pods.
+// anyRestartEvicts is ConfigOK while any restart of the kubelet would end these
+// of the node's pods.
 func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
 	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
 		"any restart of the kubelet would end %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
@@ -42,10 +44,12 @@ func (n *node) lost(of int, cause string, pods []string) string {
 	for i, name := range pods {
 		names[i] = metav1.NamespaceDefault + "/" + n.Node.Name() + "-" + name
 	}
+
 	return fmt.Sprintf("%d of the node's %s: %s: %s", len(pods), printable.Count(of, "pod"), printable.Few(names), cause)
 }
 
-// shortage is the cause of a loss: all pods together need more than there would be.
+// shortage is the cause of a loss: all pods together need more than there would
+// be.
 func shortage(resource, need, allocatable string) string {
 	return fmt.Sprintf("OutOf%[1]s (%[1]s: %[2]s needed by all pods together, %[3]s allocatable)", resource, need, allocatable)
 }
@@ -58,7 +62,8 @@ func hasSmallVolume(spec *corev1.PodSpec) {
 	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 }
 
-// endsByItself is for runPodsWith: a probe ends the only container, which has its own restart policy, after 45 s.
+// endsByItself is for runPodsWith: a probe ends the only container, which has
+// its own restart policy, after 45 s.
 func endsByItself(spec *corev1.PodSpec) {
 	c := &spec.Containers[0]
 	c.RestartPolicy = new(corev1.ContainerRestartPolicyNever)
@@ -82,6 +87,7 @@ func TestPodsThatEndByThemselvesDoNotFailATrial(t *testing.T) {
 		if err == nil && (nc.Status.Trial == nil || nc.Status.Trial.HealthySeconds < 40) {
 			err = fmt.Errorf("trial: %+v", nc.Status.Trial)
 		}
+
 		return err
 	})
 	pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), n.Node.Name()+"-grows", getOptions)
@@ -92,10 +98,12 @@ func TestPodsThatEndByThemselvesDoNotFailATrial(t *testing.T) {
 	if strings.HasPrefix(underTest.version, "v1.33.") || strings.HasPrefix(underTest.version, "v1.34.") {
 		left = 2 // without the containers' own policies
 	}
+
 	n.podsLeft(left, before)
 	if nc := n.is(allChecksPassed(cm)); nc.Status.Trial == nil {
 		t.Error("the trial was over before")
 	}
+
 	n.LastKnownGood(cm)
 	if nc := n.is(allChecksPassed(cm)); len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
@@ -119,7 +127,8 @@ func TestPressureThatNoGuardPredictsFailsTheTrial(t *testing.T) {
 	n.verdictIsFinal(cm)
 }
 
-// podsLeft waits until this number of the node's pods run, without a restart, and the others have ended.
+// podsLeft waits until this number of the node's pods run, without a restart,
+// and the others have ended.
 func (n *node) podsLeft(want int, before map[string]string) {
 	n.t.Helper()
 	n.Eventually(printable.Count(want, "pod")+" left", func(ctx context.Context) error {
@@ -130,6 +139,7 @@ func (n *node) podsLeft(want int, before map[string]string) {
 				left++
 			}
 		}
+
 		running, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + n.Node.Name()})
 		if err != nil {
 			return err
@@ -137,6 +147,7 @@ func (n *node) podsLeft(want int, before map[string]string) {
 		if left != want || len(running.Items) != want {
 			return fmt.Errorf("containers are %v, were %v; the API server has %d running pods", now, before, len(running.Items))
 		}
+
 		return nil
 	})
 }
@@ -158,6 +169,7 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 	for i := range cpus + 3 {
 		small = append(small, fmt.Sprintf("%03d", i))
 	}
+
 	n.RunPods(small...)
 	large := cpus * 600 // thousandths of a CPU
 	n.RunPodsWith(func(spec *corev1.PodSpec) {
@@ -168,7 +180,8 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 	kubelet := n.Steady()
 
 	const local = "using last-known-good (init)"
-	// The kubelet's own share and the request of the large pod are more than all CPUs.
+	// The kubelet's own share and the request of the large pod are more than
+	// all CPUs.
 	reserves := n.assignNew("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
 	need := large + int64(len(small))*nodetest.PodCPU
 	n.is(n.evicts(reserves, local, len(all), shortage("cpu", fmt.Sprintf("%dm", need), fmt.Sprintf("%dm", cpus*500)), all...))
@@ -182,13 +195,15 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 	for _, name := range all[cpus:] {
 		delete(before, n.Node.Name()+"-"+name)
 	}
+
 	for _, cm := range []*corev1.ConfigMap{crowded, reserves} {
 		n.proves(cm)
 		n.SameContainers(before)
 	}
 }
 
-// movesCgroups assigns another parent of the pods' cgroups, one that exists: a kubelet starts with it.
+// movesCgroups assigns another parent of the pods' cgroups, one that exists: a
+// kubelet starts with it.
 func (n *node) movesCgroups() {
 	n.t.Helper()
 	var local struct{ CgroupRoot string }
@@ -225,6 +240,7 @@ func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	if len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 	}
+
 	n.Event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
 	n.SameContainers(before)
 	kubelet.End(t)

@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// bindPods creates pods on the node, one in each namespace, and does not wait for them.
+// bindPods creates pods on the node, one in each namespace, and does not wait
+// for them.
 func (n *node) bindPods(name string, change func(*corev1.PodSpec), namespaces ...string) {
 	n.t.Helper()
 	for _, namespace := range namespaces {
@@ -49,11 +50,13 @@ func (n *node) adopts(cm *corev1.ConfigMap) {
 		if err == nil && (nc.Status.Trial == nil || nc.Status.Trial.HealthySeconds < 1 || nc.Status.Active == nil || nc.Status.Active.Name != cm.Name) {
 			err = fmt.Errorf("trial: %+v", nc.Status.Trial)
 		}
+
 		return err
 	})
 }
 
-// podsStarted waits for the reason of the condition PodsStarted, and returns its message.
+// podsStarted waits for the reason of the condition PodsStarted, and returns
+// its message.
 func (n *node) podsStarted(reason string) (message string) {
 	n.t.Helper()
 	n.Eventually("PodsStarted says "+reason, func(ctx context.Context) error {
@@ -61,13 +64,17 @@ func (n *node) podsStarted(reason string) (message string) {
 		if err != nil {
 			return err
 		}
+
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionPodsStarted)
 		if c == nil || c.Reason != reason {
 			return fmt.Errorf("PodsStarted is %+v, ConfigOK %+v", c, meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK))
 		}
+
 		message = c.Message
+
 		return nil
 	})
+
 	return message
 }
 
@@ -100,10 +107,12 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 	for name, change := range innocent {
 		n.bindPods(name, change, metav1.NamespaceDefault, "kube-system")
 	}
+
 	n.LastKnownGood(good)
 	t.Log(n.podsStarted(v1alpha1.PodsStartObserved)) // the program that exits was started
 
-	// The trial is long enough for a busy machine to refuse pods in it, and ends when they are refused.
+	// The trial is long enough for a busy machine to refuse pods in it, and
+	// ends when they are refused.
 	bad := n.groupedConfigMap("starts-bad", map[string]any{"configTrialDuration": "10m"}, map[string]any{"podPidsLimit": 2})
 	n.adopts(bad)
 	n.bindPods("web", plain, metav1.NamespaceDefault, "starts-shop")
@@ -113,5 +122,6 @@ func TestATrialFailsIfNoPodCanStart(t *testing.T) {
 		name := fmt.Sprintf("pod %s/%s-web: CreatePodSandboxError: ", namespace, n.Node.Name())
 		assert.That(t, strings.Contains(nc.Status.Error, name), "error: %s", nc.Status.Error)
 	}
+
 	n.Event("Warning", "ConfigRolledBack", want)
 }

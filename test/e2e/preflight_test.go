@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// TestARealKubeletAnswersPreflightsAndNothingElseHappens asks an agent through NodeConfigPreflights.
+// TestARealKubeletAnswersPreflightsAndNothingElseHappens asks an agent through
+// NodeConfigPreflights.
 func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "asked", "--config-trial-duration=10m", "--crash-loop-threshold=0")
@@ -33,16 +34,19 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	for i := range cpus + 1 {
 		pods = append(pods, fmt.Sprint(i))
 	}
+
 	n.RunPods(pods...)
 	containers := n.Containers()
 	crowded := fmt.Sprintf("the kubelet would end %s;", n.lost(len(pods), shortage("pods", fmt.Sprint(len(pods)), fmt.Sprint(cpus)), pods))
 	n.is(localInit)
-	// The first comparison is reported some time after the start, the next in ten minutes. Another test may allow agents to read /configz.
+	// The first comparison is reported some time after the start, the next in
+	// ten minutes. Another test may allow agents to read /configz.
 	n.Eventually("the first comparison for drift is reported", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err == nil && nc.Status.Drift == nil {
 			err = errors.New("it is not")
 		}
+
 		return err
 	})
 
@@ -60,6 +64,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 			kubelet.Check(t)
 		})
 	}
+
 	kubelet.End(t)
 
 	// A trial of another revision continues, and still ends as it would.
@@ -73,6 +78,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	if s := n.onDisk(); s.Trial == nil || s.Current.Revision != string(cm.UID) || len(s.Bad) > 0 {
 		t.Errorf("on disk: current %+v, bad %+v, trial %+v", s.Current, s.Bad, s.Trial)
 	}
+
 	kubelet.End(t)
 	n.SameContainers(containers)
 	refusals := n.refusals("")
@@ -82,8 +88,8 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	n.healthyWith(nil)
 }
 
-// preflight asks the node about a drop-in with these fields. It must refuse it for the reason, with these words; if reason is empty, it
-// must accept it.
+// preflight asks the node about a drop-in with these fields. It must refuse it
+// for the reason, with these words; if reason is empty, it must accept it.
 func (n *node) preflight(fields, reason, words string) {
 	n.t.Helper()
 	was := n.config().Status.Preflight
@@ -91,6 +97,7 @@ func (n *node) preflight(fields, reason, words string) {
 	if reason == "" {
 		code, verdict, said = 0, v1alpha1.PreflightAccepted, "1 node accepts\n"
 	}
+
 	n.Plugin(code, []string{"preflight", "-f", n.File(nodetest.Upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=" + nodetest.Patience.String()}, said)
 	a := n.config().Status.Preflight
 	if a == nil || a.Verdict != verdict || a.Reason != reason || !strings.Contains(a.Message, words) || was != nil && a.UID == was.UID {
@@ -119,24 +126,31 @@ func (n *node) inventory() inventory {
 			if err != nil || entry.IsDir() {
 				return err
 			}
+
 			info, err := entry.Info()
 			if err != nil {
 				return err
 			}
+
 			var data []byte
 			if info.Mode().IsRegular() {
 				data, err = os.ReadFile(path)
 			}
+
 			i.files[path] = fmt.Sprintf("%s, written at %s, digest %x", info.Mode(), info.ModTime().Format(time.RFC3339Nano), sha256.Sum256(data))
+
 			return err
 		})
 		assert.NoError(n.t, err)
 	}
+
 	assert.Must(n.t, len(i.files) >= 2, "the agent has no files")
+
 	return i
 }
 
-// unchanged compares the node with an earlier inventory. Without files it compares only the NodeConfig.
+// unchanged compares the node with an earlier inventory. Without files it
+// compares only the NodeConfig.
 func (n *node) unchanged(before inventory) {
 	n.t.Helper()
 	is := n.inventory()
@@ -145,12 +159,15 @@ func (n *node) unchanged(before inventory) {
 		if s.Trial != nil {
 			s.Trial.HealthySeconds = 0 // the trial goes on
 		}
+
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
 		raw := assert.Value(json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s}))(n.t)
+
 		return string(raw)
 	}
 	if was, is := text(before.config), text(is.config); is != was {
 		n.t.Errorf("UID, generation, spec and status of the NodeConfig are\n%s\nwere\n%s", is, was)
 	}
+
 	assert.That(n.t, before.files == nil || maps.Equal(is.files, before.files), "the files are\n%v\nwere\n%v", is.files, before.files)
 }

@@ -35,7 +35,8 @@ func (n *node) local(changes map[string]any) {
 	assert.NoError(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
 }
 
-// refusals returns the messages of the Events about refusals on the Node that hold words, each as often as it was given.
+// refusals returns the messages of the Events about refusals on the Node that
+// hold words, each as often as it was given.
 func (n *node) refusals(words string) (messages []string) {
 	n.t.Helper()
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
@@ -49,6 +50,7 @@ func (n *node) refusals(words string) (messages []string) {
 			}
 		}
 	}
+
 	return messages
 }
 
@@ -111,19 +113,23 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || len(nc.Status.BadConfigs) != 0 {
 				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
 			}
+
 			n.Event("Warning", "ConfigRefused", c.words)
 			said := n.refusals(string(cm.UID))
 			assert.That(t, len(said) == 1, "events are %q, want one", said)
 			if disk := n.onDisk(); !disk.Current.IsLocal() || len(disk.Bad) != 0 || disk.Trial != nil {
 				t.Errorf("on disk: current %+v, bad %+v, trial %+v", disk.Current, disk.Bad, disk.Trial)
 			}
+
 			refusals++
 			kubelet.Check(t)
 		})
 	}
+
 	if said := n.refusals(""); len(said) != refusals {
 		t.Errorf("there are %d refusals in the events, want %d: %q", len(said), refusals, said)
 	}
+
 	n.status("Runs: the local configuration", "Why: "+local+": refused current (UID: ")
 
 	// A drop-in is decoded in any case by the kubelet, and strictly by us.
@@ -132,8 +138,8 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	n.is(rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
 	kubelet.End(t)
 
-	// Fields that are not protected are adopted: with the same header in the payload,
-	// and without a header in a drop-in.
+	// Fields that are not protected are adopted: with the same header in the
+	// payload, and without a header in a drop-in.
 	n.good("free", map[string]any{"maxPods": 120})
 	laid := n.dropin("laid", "maxPods: 121\n")
 	n.proves(laid)
@@ -149,6 +155,8 @@ func (n *node) clientCAFile() string {
 			return file
 		}
 	}
+
 	n.t.Fatal("the node has no clientCAFile")
+
 	return ""
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// TestTheStatusSaysHowManyPodsARestartMakesUnready compares the number with the pods that lose Ready in a real restart.
+// TestTheStatusSaysHowManyPodsARestartMakesUnready compares the number with the
+// pods that lose Ready in a real restart.
 func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 	newest := assert.Value(askKubelet(tool("kubelet")))(t)
 	for _, tt := range []struct {
@@ -50,17 +51,20 @@ func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 					t.Errorf("it says %d", *got)
 				}
 			}
+
 			got := lost()
 			assert.That(t, slices.Equal(got, tt.lose), "the pods %q lost Ready, want %q", got, tt.lose)
 		})
 	}
 }
 
-// probePeriod is long enough for everybody to see a pod that is unready until its next probe.
+// probePeriod is long enough for everybody to see a pod that is unready until
+// its next probe.
 const probePeriod = 5
 
-// runReadyPods starts a pod with a readiness probe, one without, and a static pod with a probe, and waits until they are Ready,
-// and so old that a kubelet of 1.35 or later leaves them Ready.
+// runReadyPods starts a pod with a readiness probe, one without, and a static
+// pod with a probe, and waits until they are Ready, and so old that a kubelet
+// of 1.35 or later leaves them Ready.
 func (n *node) runReadyPods() {
 	n.t.Helper()
 	pod := func(name string, probed bool) *corev1.Pod {
@@ -74,6 +78,7 @@ func (n *node) runReadyPods() {
 				Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz", // of the kubelet
 			}}}
 		}
+
 		return p
 	}
 	for name, probed := range map[string]bool{"probed": true, "plain": false} {
@@ -81,6 +86,7 @@ func (n *node) runReadyPods() {
 		p.Spec.NodeName = n.Node.Name()
 		assert.NoError(n.t, assert.Err(n.Kube.CoreV1().Pods(p.Namespace).Create(n.t.Context(), p, metav1.CreateOptions{})))
 	}
+
 	raw := assert.Value(json.Marshal(pod("static", true)))(n.t)
 	assert.NoError(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
 	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
@@ -88,14 +94,17 @@ func (n *node) runReadyPods() {
 		if err != nil {
 			return err
 		}
+
 		for _, s := range states {
 			if s.unready || s.since.Add(15*time.Second).After(time.Now()) {
 				return fmt.Errorf("the pods are %v", states)
 			}
 		}
+
 		if len(states) != 3 {
 			return fmt.Errorf("the pods are %v", states)
 		}
+
 		return nil
 	})
 }
@@ -111,6 +120,7 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	states := map[string]readiness{}
 	for _, pod := range list.Items {
 		for _, c := range pod.Status.Conditions {
@@ -119,11 +129,13 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 			}
 		}
 	}
+
 	return states, nil
 }
 
-// losesReady watches the pods of runReadyPods. The function that it returns waits until they are Ready again after a restart, and
-// returns the names of those that were not.
+// losesReady watches the pods of runReadyPods. The function that it returns
+// waits until they are Ready again after a restart, and returns the names of
+// those that were not.
 func (n *node) losesReady() func() []string {
 	n.t.Helper()
 	before := assert.Value(n.readiness(n.t.Context()))(n.t)
@@ -136,6 +148,7 @@ func (n *node) losesReady() func() []string {
 			if err != nil {
 				return err
 			}
+
 			for name, s := range now {
 				if s.unready {
 					return fmt.Errorf("%s is not Ready", name)
@@ -144,8 +157,10 @@ func (n *node) losesReady() func() []string {
 					lost[map[string]string{n.Node.Name() + "-probed": "probed", "static-" + n.Node.Name(): "static"}[name]] = true
 				}
 			}
+
 			return nil
 		})
+
 		return slices.Sorted(maps.Keys(lost))
 	}
 }

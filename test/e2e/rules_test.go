@@ -47,6 +47,7 @@ func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
 		if capacity = obj.Status.Capacity; capacity.StorageEphemeral().IsZero() {
 			return errors.New("it has none")
 		}
+
 		return nil
 	})
 	total, kubelets := machine.Machine{KubeletDir: filepath.Join(n.Node.Dir(), "kubelet")}.Total(), payload.CapacityOf(capacity)
@@ -66,6 +67,7 @@ func TestRulesGiveWhatTheKubeletsOwnCapacityGives(t *testing.T) {
 	for _, v := range want.Values {
 		has[v.Path] = v.Value
 	}
+
 	n.kubeletHas(has)
 	assert.NoDiff(t, cmp.Diff(want.Values, n.page("").Resolved))
 }

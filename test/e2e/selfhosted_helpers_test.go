@@ -27,14 +27,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// The self-hosted kubelet's versions before and after an update; the bootstrap kubelet is the node's own.
+// The self-hosted kubelet's versions before and after an update; the bootstrap
+// kubelet is the node's own.
 const (
 	versionOne = "v1.33.13"
 	versionTwo = "v1.37.2"
 )
 
-// pivot is a node whose first process plays the init system: it runs containerd and, as the unit says, the
-// bootstrap agent. It has a /var/lib that lasts, a /run that does not, and the paths of the unit and of the DaemonSet.
+// pivot is a node whose first process plays the init system: it runs containerd
+// and, as the unit says, the bootstrap agent. It has a /var/lib that lasts, a
+// /run that does not, and the paths of the unit and of the DaemonSet.
 type pivot struct {
 	*node
 	dir   string   // of the node
@@ -66,6 +68,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 			p.showPods()
 		}
 	})
+
 	return p
 }
 
@@ -92,7 +95,8 @@ func (p *pivot) importImages() {
 	}
 }
 
-// initSystem is the machine's first process. A boot is one that the kernel tells from others.
+// initSystem is the machine's first process. A boot is one that the kernel
+// tells from others.
 const initSystem = `dir=$0 delay=$1; shift
 mount --make-rprivate /; mount -t proc none /proc
 mount --bind "$dir/boot_id" /proc/sys/kernel/random/boot_id
@@ -115,6 +119,7 @@ func (p *pivot) unit() (flags []string, restart string) {
 	_, restart, _ = strings.Cut(string(raw), "\nRestartSec=")
 	restart, _, _ = strings.Cut(restart, "\n")
 	assert.Must(p.t, found && restart != "", "the unit has the flags %q and RestartSec=%s", line, restart)
+
 	return strings.Fields(line), restart
 }
 
@@ -142,23 +147,27 @@ func (p *pivot) powerOff() {
 	if p.first == 0 {
 		return
 	}
+
 	assert.NoError(p.t, syscall.Kill(p.first, syscall.SIGKILL))
 	assert.NoError(p.t, assert.Err(syscall.Wait4(p.first, nil, 0, nil)))
 	p.first = 0
 	assert.NoError(p.t, os.RemoveAll(filepath.Join(p.dir, "containerd", "state")))
 }
 
-// apply gives the cluster the DaemonSet for this node's kubelet. One of another name than the base's is beside it.
+// apply gives the cluster the DaemonSet for this node's kubelet. One of another
+// name than the base's is beside it.
 func (p *pivot) apply(suffix, tag string) {
 	p.t.Helper()
 	args := append([]string{"/kubelet"}, p.argv...)
 	for i, arg := range args {
 		args[i] = strings.Replace(arg, "--hostname-override="+p.Node.Name(), "--hostname-override=$(NODE_NAME)", 1)
 	}
+
 	patch := []any{map[string]any{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}}
 	for _, flag := range p.flags { // before the agent's first flag
 		patch = append(patch, map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/command/5", "value": flag})
 	}
+
 	said := assert.Value(json.Marshal(patch))(p.t)
 	kustomization := map[string]any{
 		"images":  []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
@@ -168,6 +177,7 @@ func (p *pivot) apply(suffix, tag string) {
 		kustomization["nameSuffix"] = suffix
 		kustomization["labels"] = []any{map[string]any{"pairs": map[string]any{"kubelet": suffix[1:]}, "includeSelectors": true}}
 	}
+
 	p.applyKustomization("self-hosted", kustomization)
 }
 
@@ -176,7 +186,8 @@ func (p *pivot) deleteDaemonSet(name string) {
 	assert.NoError(p.t, p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// daemonSetAvailable waits until the DaemonSet's pod has been ready for its minReadySeconds.
+// daemonSetAvailable waits until the DaemonSet's pod has been ready for its
+// minReadySeconds.
 func (p *pivot) daemonSetAvailable() {
 	p.t.Helper()
 	p.Eventually("the DaemonSet's pod is available", func(ctx context.Context) error {
@@ -184,6 +195,7 @@ func (p *pivot) daemonSetAvailable() {
 		if err == nil && ds.Status.NumberAvailable != 1 {
 			err = fmt.Errorf("its status is %s", ds.Status.String())
 		}
+
 		return err
 	})
 }
@@ -195,6 +207,7 @@ func (p *pivot) labelled(yes bool) {
 	if yes {
 		value = `"self-hosted"`
 	}
+
 	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":%s}}}`, value)
 }
 
@@ -205,16 +218,19 @@ func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var found []corev1.Pod
 	for _, pod := range list.Items {
 		if strings.HasSuffix(pod.Spec.Containers[0].Image, ":"+tag) {
 			found = append(found, pod)
 		}
 	}
+
 	return found, nil
 }
 
-// podReady waits until one pod of a tag is there, and ready, and returns its UID.
+// podReady waits until one pod of a tag is there, and ready, and returns its
+// UID.
 func (p *pivot) podReady(tag string) types.UID {
 	p.t.Helper()
 	var uid types.UID
@@ -223,15 +239,19 @@ func (p *pivot) podReady(tag string) types.UID {
 		if err != nil || len(pods) != 1 {
 			return fmt.Errorf("%s: %w", printable.Count(len(pods), "pod"), err)
 		}
+
 		for _, c := range pods[0].Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pods[0].DeletionTimestamp == nil {
 				uid = pods[0].UID
 				return nil
 			}
 		}
+
 		status, err := json.Marshal(pods[0].Status)
+
 		return fmt.Errorf("its status is %s: %w", status, err)
 	})
+
 	return uid
 }
 
@@ -243,13 +263,16 @@ func (p *pivot) podsGo(tag string) {
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("there is %s, deleted at %v", pods[0].Name, pods[0].DeletionTimestamp)
 		}
+
 		return err
 	})
 }
 
-// neverRestarted requires that no kubelet's container ended before its pod. A container that never started does not
-// count: its pod was deleted and its kubelet ended before containerd had started it. A container that left only a log file
-// does not count either, although the kubelet counts it: containers that have ended stay listed.
+// neverRestarted requires that no kubelet's container ended before its pod. A
+// container that never started does not count: its pod was deleted and its
+// kubelet ended before containerd had started it. A container that left only a
+// log file does not count either, although the kubelet counts it: containers
+// that have ended stay listed.
 func (p *pivot) neverRestarted() {
 	p.t.Helper()
 	for _, tag := range []string{versionOne, versionTwo} {
@@ -264,24 +287,27 @@ func (p *pivot) neverRestarted() {
 	}
 }
 
-// runBy waits until the node's kubelet is healthy, a pod's (without a UID: bootstrap's), and runs with a ConfigMap (nil:
-// the local configuration).
+// runBy waits until the node's kubelet is healthy, a pod's (without a UID:
+// bootstrap's), and runs with a ConfigMap (nil: the local configuration).
 func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	want := "--config=" + p.Node.KubeletConfig()
 	if cm != nil {
 		want = string(cm.UID)
 	}
+
 	p.Eventually(fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
 		running := p.processesOf("kubelet")
 		if len(running) != 1 || !running[0].of(uid) || !strings.Contains(strings.Join(running[0].argv, " "), want) {
 			return fmt.Errorf("there are %+v", running)
 		}
+
 		return p.Healthy(ctx)
 	})
 }
 
-// isRun waits until the configuration runs in this mode, and until the API reports it.
+// isRun waits until the configuration runs in this mode, and until the API
+// reports it.
 func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	p.runBy(uid, cm)
@@ -293,6 +319,7 @@ func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap
 		if nc.Status.RunMode != mode {
 			return fmt.Errorf("the run mode is %s", nc.Status.RunMode)
 		}
+
 		return p.Ready(ctx)
 	})
 }
@@ -305,11 +332,13 @@ func (p *pivot) isVersion(want string) {
 		if err == nil && nc.Status.ComponentVersion != want {
 			err = fmt.Errorf("it is %s", nc.Status.ComponentVersion)
 		}
+
 		return err
 	})
 }
 
-// bootstrapWaits waits until the bootstrap agent, brought back, waits for a pod's agent.
+// bootstrapWaits waits until the bootstrap agent, brought back, waits for a
+// pod's agent.
 func (p *pivot) bootstrapWaits() {
 	p.t.Helper()
 	const want = "waiting for the lock /run/evenkeel/lock/kubelet.lock, held by process "
@@ -319,6 +348,7 @@ func (p *pivot) bootstrapWaits() {
 		if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "(evenkeel-agent") {
 			return fmt.Errorf("%w: it says %q", err, out)
 		}
+
 		return nil
 	})
 }
@@ -335,6 +365,7 @@ func (p *pivot) startsWork() {
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
+
 		return err
 	})
 }
@@ -345,21 +376,25 @@ func (p *pivot) work(ctx context.Context) (workload, error) {
 	if err != nil {
 		return workload{}, err
 	}
+
 	containers := pod.Status.ContainerStatuses
 	if pod.Status.Phase != corev1.PodRunning || len(containers) != 1 || containers[0].State.Running == nil {
 		return workload{}, fmt.Errorf("it does not run: %s", pod.Status.String())
 	}
+
 	id := strings.TrimPrefix(containers[0].ContainerID, "containerd://")
 	ctr := exec.CommandContext(ctx, "ctr", "--address="+p.dir+"/containerd.sock", "--namespace=k8s.io", "tasks", "ls")
 	out, err := ctr.CombinedOutput()
 	if err != nil {
 		return workload{}, fmt.Errorf("ctr: %w: %s", err, out)
 	}
+
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, id) && strings.Contains(line, "RUNNING") {
 			return workload{id, strings.Join(strings.Fields(line), " ")}, nil
 		}
 	}
+
 	return workload{}, fmt.Errorf("containerd runs no %s:\n%s", id, out)
 }
 

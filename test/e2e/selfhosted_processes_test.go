@@ -25,8 +25,9 @@ type nodeProcess struct {
 	cgroup      string
 }
 
-// processesOf are those of the node whose program's name begins with this, without the children of such: what a program
-// starts looks like the program itself at first.
+// processesOf are those of the node whose program's name begins with this,
+// without the children of such: what a program starts looks like the program
+// itself at first.
 func (p *pivot) processesOf(name string) []nodeProcess {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var found []nodeProcess
@@ -37,6 +38,7 @@ func (p *pivot) processesOf(name string) []nodeProcess {
 		if err != nil || !ours || !strings.HasPrefix(filepath.Base(argv[0]), name) {
 			continue
 		}
+
 		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
 		stat, statErr := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
 		q := nodeProcess{argv: argv, cgroup: string(cgroup)}
@@ -46,16 +48,19 @@ func (p *pivot) processesOf(name string) []nodeProcess {
 			found = append(found, q)
 		}
 	}
+
 	return slices.DeleteFunc(slices.Clone(found), func(q nodeProcess) bool {
 		return slices.ContainsFunc(found, func(p nodeProcess) bool { return p.pid == q.parent })
 	})
 }
 
-// of reports whether a process is a pod's; without a UID, whether it is of no pod.
+// of reports whether a process is a pod's; without a UID, whether it is of no
+// pod.
 func (q nodeProcess) of(uid types.UID) bool {
 	if uid == "" {
 		return !strings.Contains(q.cgroup, "/pod")
 	}
+
 	return strings.Contains(q.cgroup, "/pod"+string(uid))
 }
 
@@ -76,6 +81,7 @@ func (p *pivot) watchKubelets() {
 			if running := p.processesOf("kubelet"); len(running) > 1 {
 				p.two.seen = append(p.two.seen, fmt.Sprintf("%+v", running))
 			}
+
 			<-tick.C
 		}
 	})

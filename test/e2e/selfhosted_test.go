@@ -31,6 +31,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+
 		begin := time.Now()
 		t.Run(name, func(t *testing.T) {
 			q := p.in(t)
@@ -65,11 +66,13 @@ func bootstrapRuns(p *pivot) {
 		if err != nil {
 			return err
 		}
+
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
 				return nil
 			}
 		}
+
 		return errors.New("the scheduler has not said so")
 	})
 }
@@ -82,6 +85,7 @@ func podTakesOver(p *pivot) {
 	for _, words := range []string{"another process requested the node", "init: the bootstrap agent ended with 0"} {
 		assert.Equal(p.t, p.countLog(words), 1, "the log says", words)
 	}
+
 	p.patchNode(`{"spec":{"taints":null}}`) // kubectl taint node NODE component-
 	p.Eventually("the workload runs", func(ctx context.Context) (err error) {
 		p.worker, err = p.work(ctx)
@@ -120,6 +124,7 @@ func deletedPodIsReplaced(p *pivot) {
 		if err != nil || len(pods) != 1 || pods[0].UID == before {
 			return fmt.Errorf("%s, the first may be the old one: %v", printable.Count(len(pods), "pod"), err)
 		}
+
 		return nil
 	})
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
@@ -130,7 +135,8 @@ func deletedPodIsReplaced(p *pivot) {
 }
 
 func updateSurges(p *pivot) {
-	// A controller that waits for an old pod's minReadySeconds forgets to come back for those of a new one.
+	// A controller that waits for an old pod's minReadySeconds forgets to come
+	// back for those of a new one.
 	p.daemonSetAvailable()
 	p.apply("", versionTwo)
 	uid := p.podReady(versionTwo)
@@ -141,7 +147,8 @@ func updateSurges(p *pivot) {
 	p.untouched()
 }
 
-// backByRace is the proposal's upgrade in its first order, here back to v1: the first process at the lock wins.
+// backByRace is the proposal's upgrade in its first order, here back to v1: the
+// first process at the lock wins.
 func backByRace(p *pivot) {
 	p.apply("-v1", versionOne)
 	uid := p.podReady(versionOne)
@@ -161,6 +168,7 @@ func changeInAHandOver(p *pivot) {
 		if now := p.processesOf("kubelet"); len(now) == 1 && now[0].pid == ends[0].pid {
 			return errors.New("it runs")
 		}
+
 		return nil
 	})
 	p.AssignMap(cm)
@@ -176,6 +184,7 @@ func changeInAHandOver(p *pivot) {
 		if p.countLog("another process requested the node") == left {
 			return errors.New("it is not")
 		}
+
 		return nil
 	})
 	p.AssignMap(p.current)
@@ -210,7 +219,8 @@ func powerCut(p *pivot) {
 	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
 	p.AgentSays("Unknown", "SyncFailed", words)
 	assert.NoError(p.t, p.Cluster.StartAPIServer(p.t.Context()))
-	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
+	// The API has the node's pods still, and so the node runs them again, the
+	// kubelet's among them.
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
 	p.bootstrapWaits()
 	p.Eventually("the workload runs again", func(ctx context.Context) error {
@@ -218,6 +228,7 @@ func powerCut(p *pivot) {
 		if err == nil && again == p.worker {
 			err = errors.New("the containers of before the power cut are there")
 		}
+
 		return err
 	})
 }

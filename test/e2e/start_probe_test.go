@@ -16,8 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// TestARolloutStartsAPodOnItsFirstNode pushes configurations to a node without other pods: only the pod of the start probe shows whether the
-// kubelet can start pods.
+// TestARolloutStartsAPodOnItsFirstNode pushes configurations to a node without
+// other pods: only the pod of the start probe shows whether the kubelet can
+// start pods.
 func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "probed", "--config-trial-duration=2s")
@@ -37,6 +38,7 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		return assert.Unless(nc.Annotations[v1alpha1.AnnotationObserved] == `{"rollout":"probed","revision":2,"attempt":1,"startProbe":"Passed"}`,
 			"the controller has observed %s", nc.Annotations[v1alpha1.AnnotationObserved])
 	})

@@ -21,8 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// TestANewNodeIsConfiguredBeforeItsFirstPod has a scheduler of its own: a pod waits for a node, and needs what only a node with the
-// rollout's configuration gives.
+// TestANewNodeIsConfiguredBeforeItsFirstPod has a scheduler of its own: a pod
+// waits for a node, and needs what only a node with the rollout's configuration
+// gives.
 func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "joins", "--config-trial-duration=2s")
@@ -48,6 +49,7 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 		if err == nil && pod.Status.Phase != corev1.PodRunning {
 			err = fmt.Errorf("it is %s %s %s; its conditions are %+v", pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.Status.Conditions)
 		}
+
 		return err
 	})
 	raw := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")))(t)
@@ -63,11 +65,13 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
 	}
+
 	n.Eventually("there is an Event about the taint", func(ctx context.Context) error {
 		events, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=StartupTaintRemoved"})
 		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins") {
 			err = fmt.Errorf("the Events are %+v", events.Items)
 		}
+
 		return err
 	})
 }

@@ -41,6 +41,7 @@ func TestSurveyShowsWhatARealKubeletRuns(t *testing.T) {
 			want[name] = survey.Own
 		}
 	}
+
 	assert.NoDiff(t, cmp.Diff(want, got.Fields), "survey does not show what /configz says")
 	assert.Equal(t, got.Kubelets[surveyed.Status.NodeInfo.KubeletVersion], 1)
 	assert.Equal(t, got.Verdict.Outcome, survey.WouldStart, got.Verdict.Message)

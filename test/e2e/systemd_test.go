@@ -53,15 +53,18 @@ func (n *node) managed(watchdog time.Duration) *serviceManager {
 			if err != nil {
 				return
 			}
+
 			at, states := time.Now(), strings.Split(strings.TrimSpace(string(buffer[:size])), "\n")
 			err = nil
 			if slices.Contains(states, "READY=1") {
 				err = n.Healthy(context.Background())
 			}
+
 			m.mu.Lock()
 			for _, state := range states {
 				m.heard = append(m.heard, message{at, state, err})
 			}
+
 			m.mu.Unlock()
 		}
 	}()
@@ -73,6 +76,7 @@ func (n *node) managed(watchdog time.Duration) *serviceManager {
 	if watchdog > 0 {
 		n.Env = append(n.Env, fmt.Sprintf("WATCHDOG_USEC=%d", watchdog.Microseconds()))
 	}
+
 	return m
 }
 
@@ -85,6 +89,7 @@ func (m *serviceManager) said(state string, since time.Time) (found []message) {
 			found = append(found, h)
 		}
 	}
+
 	return found
 }
 
@@ -95,9 +100,11 @@ func (m *serviceManager) awaits(state string, since time.Time) message {
 		if found = m.said(state, since); len(found) == 0 {
 			return errors.New("it was not sent")
 		}
+
 		return nil
 	})
 	assert.NoError(m.t, err, state)
+
 	return found[0]
 }
 
@@ -112,6 +119,7 @@ func (m *serviceManager) fed(interval time.Duration, from, to time.Time) {
 		if gap := h.at.Sub(last); gap > interval {
 			m.t.Errorf("the watchdog was not fed for %s, from %s on", gap, last.Format(time.TimeOnly))
 		}
+
 		last = h.at
 	}
 }
@@ -133,6 +141,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 		if len(m.said("READY=1", begin)) > 0 {
 			return errors.New("READY=1 was sent")
 		}
+
 		return nil
 	})
 	assert.NoError(t, os.WriteFile(n.beside("go"), nil, 0o644))
@@ -201,14 +210,15 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 	)
 }
 
-// systemdTakes has systemd verify a unit that a file of config/systemd makes, under the name "as" and beside others, and
-// looks for settings in that file.
+// systemdTakes has systemd verify a unit that a file of config/systemd makes,
+// under the name "as" and beside others, and looks for settings in that file.
 func systemdTakes(t *testing.T, file, as, unit string, others map[string]string, settings ...string) {
 	t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("no systemd-analyze here")
 	}
+
 	raw := assert.Value(os.ReadFile("../../config/systemd/" + file))(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "evenkeel-agent")
@@ -221,11 +231,13 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 		path := filepath.Join(dir, name)
 		assert.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
+
 	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
+
 	for _, setting := range settings {
 		assert.That(t, slices.Contains(strings.Split(string(raw), "\n"), setting), "there is no %s", setting)
 	}

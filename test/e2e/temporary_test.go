@@ -43,6 +43,7 @@ func TestAnAssignmentEndsByItself(t *testing.T) {
 		if c := bed.ConfigOK(nc); c.Reason != v1alpha1.ReasonAssignmentEnded || c.Status != "True" {
 			return fmt.Errorf("ConfigOK is %+v", c)
 		}
+
 		return nil
 	})
 	n.healthyWith(good)

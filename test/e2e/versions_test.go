@@ -21,13 +21,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// kubeletFlag is how `make e2e KUBELET=...` has the tests run with another kubelet.
+// kubeletFlag is how `make e2e KUBELET=...` has the tests run with another
+// kubelet.
 var kubeletFlag = flag.String("kubelet", tool("kubelet"), "the `path` of the kubelet of every node")
 
-// apiServerFlag is how `make matrix` has the core of these tests run with another API server.
+// apiServerFlag is how `make matrix` has the core of these tests run with
+// another API server.
 var apiServerFlag = flag.String("apiserver", tool("kube-apiserver"), "the `path` of the API server of every cluster")
 
-// matrixFlag is how `make matrix` asks for the versions that `make e2e` leaves out.
+// matrixFlag is how `make matrix` asks for the versions that `make e2e` leaves
+// out.
 var matrixFlag = flag.Bool("matrix", false, "run the core of these tests with every kubelet but the newest and the oldest, and with the oldest API server")
 
 // kubeletProgram is a kubelet that can be run.
@@ -36,25 +39,29 @@ type kubeletProgram struct{ path, version string }
 // underTest is the kubelet of every node.
 var underTest kubeletProgram
 
-// askKubelet returns the kubelet at a path. One that is not there would else look like a machine without nodes, on which
-// tests are skipped.
+// askKubelet returns the kubelet at a path. One that is not there would else
+// look like a machine without nodes, on which tests are skipped.
 func askKubelet(path string) (kubeletProgram, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return kubeletProgram{}, err
 	}
+
 	out, err := exec.Command(path, "--version").CombinedOutput()
 	if err != nil {
 		return kubeletProgram{}, fmt.Errorf("no kubelet at %s: run `make tools`, and `make kubelets` for older ones: %w", path, err)
 	}
+
 	version, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
 	if !ok {
 		return kubeletProgram{}, fmt.Errorf("%s is no kubelet: its --version says %q", path, out)
 	}
+
 	return kubeletProgram{path, version}, nil
 }
 
-// pinned are the programs that the modules of a directory of tools/ pin, by their versions, the oldest first.
+// pinned are the programs that the modules of a directory of tools/ pin, by
+// their versions, the oldest first.
 func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	t.Helper()
 	modules, err := filepath.Glob("../../tools/" + dir + "/*/go.mod")
@@ -66,20 +73,24 @@ func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 		assert.Must(t, pin != nil, "%s pins no %s", module, program)
 		paths, versions = append(paths, tool(filepath.Join(dir, string(pin[1]), program))), append(versions, string(pin[1]))
 	}
+
 	return paths, versions
 }
 
-// olderKubelet is one that the modules of tools/kubelets pin; 0 is the oldest, and the last a preview of the next version.
+// olderKubelet is one that the modules of tools/kubelets pin; 0 is the oldest,
+// and the last a preview of the next version.
 func olderKubelet(t *testing.T, i int) kubeletProgram {
 	t.Helper()
 	paths, versions := pinned(t, "kubelets", "kubelet")
 	k := assert.Value(askKubelet(paths[i]))(t)
 	assert.Must(t, k.version == versions[i], "%s is %s", k.path, k.version)
+
 	return k
 }
 
-// core are the tests that depend most on what a kubelet does and says. Every version that is named in docs/kubelets.md
-// passes them, the oldest in `make e2e`, the others in `make matrix`.
+// core are the tests that depend most on what a kubelet does and says. Every
+// version that is named in docs/kubelets.md passes them, the oldest in `make
+// e2e`, the others in `make matrix`.
 var core = []string{
 	"TestARejectedPayloadNeverTouchesTheKubelet",
 	"TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial",
@@ -93,28 +104,33 @@ var core = []string{
 	"TestARealKubeletAnswersPreflightsAndNothingElseHappens",
 }
 
-// TestOlderVersionsPassTheCoreOfThisSuite runs it with the oldest kubelet; in the matrix with those between that and the
-// newest, with a preview of the next version, and with the oldest kubelet under the oldest API server.
+// TestOlderVersionsPassTheCoreOfThisSuite runs it with the oldest kubelet; in
+// the matrix with those between that and the newest, with a preview of the next
+// version, and with the oldest kubelet under the oldest API server.
 func TestOlderVersionsPassTheCoreOfThisSuite(t *testing.T) {
 	if *kubeletFlag != tool("kubelet") || *apiServerFlag != tool("kube-apiserver") {
 		t.Skip("one kubelet, or one API server, was chosen")
 	}
+
 	t.Parallel()
 	oldest := olderKubelet(t, 0)
 	if !*matrixFlag {
 		t.Run(oldest.version, func(t *testing.T) { passesTheCore(t, oldest.path, *apiServerFlag) })
 		return
 	}
+
 	kubelets, _ := pinned(t, "kubelets", "kubelet")
 	for i := 1; i < len(kubelets); i++ {
 		k := olderKubelet(t, i)
 		t.Run(k.version, func(t *testing.T) { passesTheCore(t, k.path, *apiServerFlag) })
 	}
+
 	servers, versions := pinned(t, "apiservers", "kube-apiserver")
 	t.Run(oldest.version+" with kube-apiserver "+versions[0], func(t *testing.T) { passesTheCore(t, oldest.path, servers[0]) })
 }
 
-// passesTheCore runs the core of this suite, in its own process, with another kubelet and another API server.
+// passesTheCore runs the core of this suite, in its own process, with another
+// kubelet and another API server.
 func passesTheCore(t *testing.T, kubelet, server string) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+strings.Join(core, "|")+")$", "-test.v", "-test.timeout=15m",
 		"-kubelet="+kubelet, "-apiserver="+server)
@@ -133,10 +149,12 @@ func passesTheCore(t *testing.T, kubelet, server string) {
 			err = errors.Join(err, fmt.Errorf("%s did not pass", name))
 		}
 	}
+
 	assert.That(t, err == nil, "%v\n%s", err, withoutPassed(out.String()))
 }
 
-// withoutPassed returns the output of verbose tests without that of the tests that passed.
+// withoutPassed returns the output of verbose tests without that of the tests
+// that passed.
 func withoutPassed(output string) string {
 	var b strings.Builder
 	var name string
@@ -148,11 +166,12 @@ func withoutPassed(output string) string {
 			b.WriteString(line)
 		}
 	}
+
 	return b.String()
 }
 
-// TestARealUpgradeOverManyVersionsAndBack has the node's kubelet replaced by one that lacks what the old one knew, and
-// knows what that one lacks.
+// TestARealUpgradeOverManyVersionsAndBack has the node's kubelet replaced by
+// one that lacks what the old one knew, and knows what that one lacks.
 func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	t.Parallel()
 	oldest := olderKubelet(t, 0)

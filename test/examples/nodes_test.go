@@ -102,6 +102,7 @@ func scripts(t *testing.T) map[string][2]string {
 	for _, f := range []file{one(t, c.WriteFiles), one(t, spec.Files)} {
 		assert.Equal(t, f.Path, unitPath, "the unit")
 	}
+
 	return map[string][2]string{
 		"cloud-init.yaml":  {c.WriteFiles[0].Content, one(t, c.RunCmd)},
 		"cluster-api.yaml": {spec.Files[0].Content, one(t, spec.Commands)},
@@ -115,16 +116,19 @@ func TestExamplesOfNodesHaveTheSameUnit(t *testing.T) {
 	if program.Mode != 0o755 || program.Contents.Verification["hash"] != "sha256-"+placeholder || unit.Name != filepath.Base(unitPath) || !unit.Enabled {
 		t.Errorf("butane.yaml: %+v, %+v", program, unit)
 	}
+
 	want := strings.Replace(unit.Contents, program.Path, "/usr/local/bin/evenkeel-agent", 1)
 	for name, parts := range scripts(t) {
 		if parts[0] != want {
 			t.Errorf("%s has another unit than butane.yaml:\n%s", name, parts[0])
 		}
 	}
+
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("no systemd-analyze here")
 	}
+
 	dir := t.TempDir()
 	unitFile := filepath.Join(dir, unit.Name)
 	assert.NoError(t, os.WriteFile(unitFile, []byte(strings.ReplaceAll(unit.Contents, program.Path, "/bin/true")), 0o644))
@@ -146,6 +150,7 @@ func TestScriptsOfExamplesInstallOnlyTheProgramWithTheDigest(t *testing.T) {
 				if out, err := exec.Command("bash", "-n", "-c", script).CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
+
 				err := errors.Join(os.MkdirAll(root+"/run", 0o755), os.Mkdir(root+"/bin", 0o755),
 					os.WriteFile(root+"/bin/curl", []byte("#!/bin/sh\nprintf 'a program\\n' > \"$2\"\n"), 0o755),
 					os.WriteFile(root+"/bin/systemctl", []byte("#!/bin/sh\necho \"$@\" >> "+root+"/systemctl\n"), 0o755))
@@ -171,6 +176,7 @@ func TestExampleOfAnotherDirectoryMovesEveryPath(t *testing.T) {
 	if _, statErr := os.Stat(kubectl); err != nil || statErr != nil {
 		t.Skip("no kubectl here: make tools")
 	}
+
 	installer := assert.Value(exec.Command(kubectl, "kustomize", "../../config/installer").Output())(t)
 	moved := assert.Value(exec.Command(kubectl, "kustomize", "../../config/examples/bin-dir").Output())(t)
 	want := strings.ReplaceAll(string(installer), "/var/lib/evenkeel-bin", "/home/kubernetes/bin")

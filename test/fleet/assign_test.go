@@ -18,8 +18,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// file writes a configuration with these fields, and returns its path. The names of files are the names of ConfigMaps, so
-// that they have the scenario's in front.
+// file writes a configuration with these fields, and returns its path. The
+// names of files are the names of ConfigMaps, so that they have the scenario's
+// in front.
 func (s *scenario) file(name, fields string) string {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), s.name+"-"+name+".yaml")
@@ -31,6 +32,7 @@ func (s *scenario) file(name, fields string) string {
 			assert.OK(s.t, kube.Delete(ctx, &cm))
 		}
 	})
+
 	return path
 }
 
@@ -42,7 +44,8 @@ func (s *scenario) kept(ctx context.Context, name string) []corev1.ConfigMap {
 	return slices.DeleteFunc(list.Items, func(cm corev1.ConfigMap) bool { return !strings.HasPrefix(cm.Name, s.name+"-"+name+".") })
 }
 
-// assign runs `kubectl evenkeel assign`, which must exit with code and say all these words in this order. It returns what it said.
+// assign runs `kubectl evenkeel assign`, which must exit with code and say all
+// these words in this order. It returns what it said.
 func (s *scenario) assign(code int, args []string, words ...string) string {
 	s.t.Helper()
 	out := s.plugin(code, append([]string{"assign"}, args...)...)
@@ -53,8 +56,10 @@ func (s *scenario) assign(code int, args []string, words ...string) string {
 			s.t.Errorf("assign %q does not say %q (in this order) but:\n%s", args, w, out)
 			continue
 		}
+
 		rest = after
 	}
+
 	return out
 }
 
@@ -88,7 +93,8 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		t.Errorf("there are %d ConfigMaps and generation %d, want 1 and %d", n, s.nodeConfig(node).Generation, before.Generation)
 	}
 
-	// A bad one: the node goes back by itself, and remembers it, under another name too.
+	// A bad one: the node goes back by itself, and remembers it, under another
+	// name too.
 	bad := s.file("few-pods", "maxPods: 7")
 	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "maxPods: 120 -> 7\n", "node assign-0 is assigned ",
 		"error: node assign-0 rolled back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
@@ -100,6 +106,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	for _, again := range []string{bad, s.file("same-pods", "maxPods: 7")} {
 		s.assign(2, []string{node, "-f", again, "--drop-in", "--yes"}, "error: this configuration failed on node assign-0 before: ", "crash-looped", "nothing was changed\n", "evenkeel-agent forget ")
 	}
+
 	now := s.nodeConfig(node).Generation
 	assert.That(t, now == generation+1, "generation %d, want %d: a bad configuration is not assigned again", now, generation+1)
 
@@ -113,6 +120,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	if now := s.nodeConfig(node).Generation; now != generation || len(s.kept(t.Context(), "no-pods")) != 0 {
 		t.Errorf("a refusal in the preflight has changed the NodeConfig: generation %d, want %d", now, generation)
 	}
+
 	s.assign(2, []string{node, "-f", rejected, "--drop-in", "--yes", "--force"}, refusal,
 		"error: node assign-0 refused the configuration (ValidationFailed): ", "its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept[0].Name)
 
@@ -124,5 +132,6 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	if nc := s.nodeConfig(node); nc.Spec.ConfigSource.Local == nil || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 		t.Errorf("it is assigned %+v and runs %+v", nc.Spec.ConfigSource, nc.Status)
 	}
+
 	s.assign(0, []string{s.node(2), "--local"}, "node assign-2 has no assignment and runs its local configuration: nothing changes\n")
 }

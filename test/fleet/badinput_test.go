@@ -77,10 +77,12 @@ func TestAnInvalidTemplateIsReportedAndChangesNothing(t *testing.T) {
 		out := s.plugin(2, "rollout", "status", r.as)
 		assert.That(t, strings.Contains(out, c.words[0]), "%s: rollout status does not say %q but:\n%s", c.what, c.words[0], out)
 	}
+
 	for name, was := range before {
 		is := s.nodeConfig(name)
 		assert.That(t, is.Generation == was.Generation, "%s was written to: %+v", name, is.Spec)
 	}
+
 	s.removeConfigMap(clashName)
 	r.looked() // the controller checks for the obstacle only at intervals; this makes it check now
 	s.same("run the second revision", s.running(r.complete(2)), s.nodes(0, 3))

@@ -31,7 +31,8 @@ approval: {revision: 1, step: 2}
 	bad := st.UpdateRevision.ConfigMapRef
 	s.same("the canaries run the second revision", s.running(bad), s.nodes(0, 4))
 
-	// One of those that must go back is silent: the others do not wait for it for long.
+	// One of those that must go back is silent: the others do not wait for it
+	// for long.
 	silent := s.node(1)
 	s.do(s.fleet.Silence(silent))
 	r.approve(2, 1)
@@ -43,6 +44,7 @@ approval: {revision: 1, step: 2}
 	for _, f := range st.FailedNodes { // they are listed after they have gone back
 		assert.That(t, f.Reason == v1alpha1.ReasonCrashLooped && (f.Name == s.node(4) || f.Name == s.node(5)), "failed: %+v", f)
 	}
+
 	assert.That(t, len(st.FailedNodes) != 0, "no node is listed as failed")
 	assert.That(t, strings.Contains(st.Message, "the rollback was assigned to all its nodes, but 1 node still runs it: "+silent),
 		"it says: %s", st.Message)

@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// slowRoad stands between a controller and the API server, and keeps its assignments after the first few on their way.
+// slowRoad stands between a controller and the API server, and keeps its
+// assignments after the first few on their way.
 type slowRoad struct {
 	kubeconfig string
 	first      int           // assignments that arrive at once
@@ -47,11 +48,13 @@ func newSlowRoad(t *testing.T, first int) *slowRoad {
 			if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/nodeconfigs/") && strings.Contains(request.Header.Get("Content-Type"), "json-patch") {
 				r.delay(request)
 			}
+
 			next.ServeHTTP(w, request)
 		})
 	}))(t)
 	t.Cleanup(proxy.Close)
 	r.kubeconfig = proxy.Kubeconfig
+
 	return r
 }
 
@@ -60,6 +63,7 @@ func (r *slowRoad) delay(request *http.Request) {
 	if err != nil {
 		return
 	}
+
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	r.mu.Lock()
 	r.came++
@@ -71,6 +75,7 @@ func (r *slowRoad) delay(request *http.Request) {
 	if n == r.first+1 {
 		close(r.kept)
 	}
+
 	<-r.arrive
 }
 
@@ -89,6 +94,7 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 	case <-t.Context().Done():
 		t.Fatal("nothing was assigned")
 	}
+
 	s.do(former.Cmd.Process.Signal(syscall.SIGSTOP))
 	// End its lease now, without waiting for it to expire.
 	lease := &coordinationv1.Lease{}
@@ -119,6 +125,7 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 	if said := former.said(""); former.Cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "this controller is no longer the leader") {
 		t.Errorf("it ended with %s, and said:\n%s", former.Cmd.ProcessState, said)
 	}
+
 	s.until("what was refused is taken back", func() (string, bool) { return s.table(), len(s.those(refused)) == 0 && len(s.given(ref)) <= len(had) })
 	ran := map[string]bool{}
 	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {

@@ -33,6 +33,7 @@ func startGauge(s *scenario) *gauge {
 	if err != nil {
 		s.t.Skip(err)
 	}
+
 	g := &gauge{s: s}
 	g.value.Store("")
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -44,6 +45,7 @@ func startGauge(s *scenario) *gauge {
 	g.server, err = promserver.Start(binary, s.t.TempDir(), map[string]string{"prometheus.yaml": fmt.Sprintf(
 		"global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: test, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(exporter.URL, "http://"))})
 	s.do(err)
+
 	return g
 }
 
@@ -56,9 +58,11 @@ func (g *gauge) set(value string) {
 		if err != nil {
 			return err.Error(), false
 		}
+
 		defer r.Body.Close()
 		body, err := io.ReadAll(r.Body)
 		g.s.do(err)
+
 		return string(body), strings.Contains(string(body), fmt.Sprintf("%q", value))
 	})
 }
@@ -96,7 +100,8 @@ failurePolicy: {action: Rollback}
 	good := r.complete(1)
 	s.same("run the first revision", s.running(good), s.nodes(0, 4))
 
-	// The canary is healthy, but the metric is not. The controller is killed between the two failures.
+	// The canary is healthy, but the metric is not. The controller is killed
+	// between the two failures.
 	metric.set("0.75")
 	r.push("maxPods: 102")
 	first := r.await(at(2, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateFailing))
@@ -110,6 +115,7 @@ failurePolicy: {action: Rollback}
 	if h := last.Halt; h.Reason != v1alpha1.HaltGateFailed || !h.Rollback || h.Message != "gate errors failed 2 times in a row: value 0.75, must be < 0.5; query: sum(gate_errors)" {
 		t.Errorf("the stop is %+v", h)
 	}
+
 	assert.That(t, last.History[0].Outcome == v1alpha1.OutcomeRolledBack && last.History[0].Reason == v1alpha1.HaltGateFailed,
 		"the history says %+v", last.History[0])
 	bad := last.UpdateRevision.ConfigMapRef
@@ -127,7 +133,8 @@ failurePolicy: {action: Rollback}
 		assert.That(t, strings.Contains(metrics, want), "the metrics lack %s", want)
 	}
 
-	// A server that is down is no failure. An unknown one makes the rollout invalid.
+	// A server that is down is no failure. An unknown one makes the rollout
+	// invalid.
 	s.do(metric.server.Stop())
 	r.push("maxPods: 103")
 	st = r.await(at(3, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateError))
@@ -136,11 +143,13 @@ failurePolicy: {action: Rollback}
 	if p := s.plan("gates"); p.Phase != string(v1alpha1.RolloutWaiting) || p.Nodes.Updated != 1 {
 		t.Errorf("the plan of the command line is %+v", p)
 	}
+
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) { spec.Strategy.Gates[0].Prometheus.Server = "other" })
 	st = r.await(at(3, v1alpha1.RolloutInvalid))
 	if want := `spec.strategy.gates[0].prometheus.server: the controller has no Prometheus server "other", only main: name one of these, or start it with --prometheus-server=other=URL`; st.Message != want {
 		t.Errorf("the message is %q", st.Message)
 	}
+
 	servers := st.Controller.PrometheusServers
 	assert.That(t, len(servers) == 1 && servers[0] == "main", "published: %v", servers)
 	s.do(controller.stop())

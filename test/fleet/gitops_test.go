@@ -24,8 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// applied applies the rollout with another template, as a GitOps controller does: by server-side apply, with all fields that its
-// repository has.
+// applied applies the rollout with another template, as a GitOps controller
+// does: by server-side apply, with all fields that its repository has.
 func (r *rollout) applied(fields string) {
 	r.t.Helper()
 	object := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":%q},"spec":{
@@ -52,6 +52,7 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	if st := r.looked(); st.UpdateRevision.ConfigMapRef != first || !strings.Contains(st.Message, holds) {
 		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
 	}
+
 	s.same("run the first revision", s.running(first), s.nodes(0, 2))
 	out := s.plugin(0, "rollout", "plan", r.as)
 	assert.That(t, strings.Contains(out, "2 of 2 nodes updated"), "the plan is\n%s", out)
@@ -61,6 +62,7 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	if st := r.looked(); third == first || third == second || strings.Contains(st.Message, holds) {
 		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
 	}
+
 	r.applied(`"maxPods":102`) // reverted to what was undone
 	assert.Equal(t, r.complete(5), first, "revision 5")
 
@@ -92,7 +94,8 @@ func TestAnApplyAfterAPushGivesNodesTheConfigurationOfTheRepository(t *testing.T
 	s.same("run the configuration of the repository", s.running(first), s.nodes(0, 2))
 }
 
-// health returns what GitOps controllers make of an object: kstatus and Argo CD.
+// health returns what GitOps controllers make of an object: kstatus and Argo
+// CD.
 func (s *scenario) health(kind, name string) (kstatus, argo string) {
 	s.t.Helper()
 	o := &unstructured.Unstructured{}
@@ -109,7 +112,9 @@ func (s *scenario) health(kind, name string) (kstatus, argo string) {
 	if err == nil {
 		err = json.Unmarshal(out, &said)
 	}
+
 	assert.Must(s.t, err == nil, "%v: %s", err, out)
+
 	return said.Kstatus.Status, said.Argo.Status
 }
 

@@ -23,8 +23,9 @@ func alone(t *testing.T) {
 	t.Helper()
 	assert.NoError(t, shared.stop())
 	t.Cleanup(func() {
-		// A controller that was killed leaves its lease, which the next one takes over only when it has expired. Until then, commands
-		// of the tests that follow would say that no controller runs.
+		// A controller that was killed leaves its lease, which the next one
+		// takes over only when it has expired. Until then, commands of the
+		// tests that follow would say that no controller runs.
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 		assert.NoError(t, client.IgnoreNotFound(kube.Delete(context.Background(), lease)))
 		var err error
@@ -43,6 +44,7 @@ func (s *scenario) controller(flags ...string) *process {
 			s.t.Log("this test's controller said:\n" + p.said(""))
 		}
 	})
+
 	return p
 }
 
@@ -65,6 +67,7 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 			r.push("maxPods: " + strings.Repeat("1", int(revisions)))
 		}
 	}
+
 	s.controller("--leader-elect=false")
 	st := r.await(at(revisions, v1alpha1.RolloutComplete), updated(30))
 	t.Logf("%d revisions, seed %d", revisions, seed)
@@ -72,6 +75,7 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 	if most := s.most(unproven); most > budget {
 		t.Errorf("seed %d: %d nodes were in flight at once, of a budget of %d", seed, most, budget)
 	}
+
 	for name, nc := range s.nodeConfigs() {
 		if nc.Generation != 1+revisions { // made empty, and one assignment for each revision
 			t.Errorf("seed %d: %s was written to %d times, for %d revisions", seed, name, nc.Generation-1, revisions)

@@ -1,9 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet_test tests rollouts end to end: the real evenkeel-controller and real agents with simulated kubelets, on a real API
-// server. Each scenario has its own nodes and rollout; most share one controller. Invariants are checked for every state that a
-// watch has seen, not only for the last one.
+// Package fleet_test tests rollouts end to end: the real evenkeel-controller
+// and real agents with simulated kubelets, on a real API server. Each scenario
+// has its own nodes and rollout; most share one controller. Invariants are
+// checked for every state that a watch has seen, not only for the last one.
 package fleet_test
 
 import (
@@ -40,11 +41,13 @@ const (
 	often  = 50 * time.Millisecond
 	within = 5 * time.Minute // on a busy machine
 
-	// The controller's times, for nodes that answer within a second unless the machine is busy.
+	// The controller's times, for nodes that answer within a second unless the
+	// machine is busy.
 	agentTimeout  = 5 * time.Second
 	notReadyGrace = 5 * time.Second
 
-	// atOnce is how many scenarios run at the same time: they wait most of the time.
+	// atOnce is how many scenarios run at the same time: they wait most of the
+	// time.
 	atOnce = "6"
 )
 
@@ -62,11 +65,13 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
+
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
+
 	os.Exit(code)
 }
 
@@ -85,14 +90,17 @@ func run(m *testing.M) (code int, err error) {
 	if cluster, err = localcluster.Borrow(starting, localcluster.Options{}); err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	if err := cluster.Apply(starting, filepath.Join(root, "config/controller")); err != nil {
 		return 0, err
 	}
+
 	scheme := kruntime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), admissionv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
+
 	config := cluster.AdminConfig()
 	config.QPS = -1
 	if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
@@ -104,29 +112,35 @@ func run(m *testing.M) (code int, err error) {
 	if shared, err = startController("--leader-elect=false"); err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, shared.stop()) }()
+
 	return m.Run(), nil
 }
 
-// process is a controller, as it is deployed but for its times. It has no right but its own.
+// process is a controller, as it is deployed but for its times. It has no right
+// but its own.
 type process struct {
 	*localcluster.Process
 	metrics string // URL
 	probes  string // address
 }
 
-// startController starts one with these flags besides its usual ones, and returns when it is ready.
+// startController starts one with these flags besides its usual ones, and
+// returns when it is ready.
 func startController(flags ...string) (*process, error) {
 	p, err := spawnController(flags...)
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	if err := p.Wait(ctx, func(ctx context.Context) error { return localcluster.Probe(ctx, "http://"+p.probes+"/readyz") }); err != nil {
 		p.Kill()
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -137,6 +151,7 @@ func spawnController(flags ...string) (_ *process, err error) {
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("%w: run make build", err)
 	}
+
 	kubeconfig := must.Get(cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
 		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"))
 	metrics := must.Get(localcluster.FreeAddress())
@@ -146,6 +161,7 @@ func spawnController(flags ...string) (_ *process, err error) {
 		"--kubeconfig=" + kubeconfig, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes,
 		"--agent-timeout=" + agentTimeout.String(), "--not-ready-grace=" + notReadyGrace.String(), "-v=1",
 	}, flags...)...))
+
 	return &process{p, "https://" + metrics + "/metrics", probes}, err
 }
 
@@ -157,6 +173,7 @@ func (p *process) stop() error {
 	if code := p.Cmd.ProcessState.ExitCode(); code > 0 {
 		return fmt.Errorf("the controller's exit code is %d\n%s", code, p.said(""))
 	}
+
 	return nil
 }
 
@@ -169,5 +186,6 @@ func (p *process) said(about string) string {
 			out = append(out, line)
 		}
 	}
+
 	return strings.Join(out[max(0, len(out)-most):], "")
 }

@@ -21,8 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
-// scrape gets the metrics with a token, and returns the status code and the body; 0 and the error if nobody answers. The certificate
-// is the controller's own.
+// scrape gets the metrics with a token, and returns the status code and the
+// body; 0 and the error if nobody answers. The certificate is the controller's
+// own.
 func (p *process) scrape(t *testing.T, token string) (int, string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
@@ -32,17 +33,21 @@ func (p *process) scrape(t *testing.T, token string) (int, string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
+
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
 		return 0, err.Error()
 	}
+
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	assert.NoError(t, err)
+
 	return answer.StatusCode, string(body)
 }
 
-// token returns a token of a new ServiceAccount with a ClusterRole; empty: without one.
+// token returns a token of a new ServiceAccount with a ClusterRole; empty:
+// without one.
 func token(t *testing.T, name, role string) string {
 	t.Helper()
 	create := func(o client.Object) {
@@ -59,8 +64,10 @@ func token(t *testing.T, name, role string) string {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: name}},
 		})
 	}
+
 	request := &authenticationv1.TokenRequest{}
 	assert.NoError(t, kube.SubResource("token").Create(t.Context(), account, request))
+
 	return request.Status.Token
 }
 
@@ -74,6 +81,7 @@ func metricsOf(t *testing.T, p *process) string {
 		code, body = p.scrape(t, reader)
 		return assert.Unless(code == http.StatusOK, "the answer is %d: %s", code, body)
 	}))
+
 	return body
 }
 
@@ -82,6 +90,7 @@ func TestMetricsAreForReadersOnly(t *testing.T) {
 	if body := metricsOf(t, shared); !strings.Contains(body, "\nevenkeel_build_info{") {
 		t.Errorf("these are not the controller's metrics: %.300s", body)
 	}
+
 	for name, tt := range map[string]struct {
 		token string
 		want  int

@@ -45,19 +45,23 @@ func openWebhook(t *testing.T, key string, broken int) *webhook {
 		if err == nil {
 			err = json.Unmarshal(body, &e)
 		}
+
 		mac := hmac.New(sha256.New, w.key)
 		fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
 		if err != nil || r.Header.Get("webhook-id") != e.ID || r.Header.Get("webhook-signature") != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) {
 			w.wrong = append(w.wrong, fmt.Sprintf("%v %s: %v", r.Header, body, err))
 		}
+
 		if w.broken > 0 {
 			w.broken--
 			out.WriteHeader(http.StatusInternalServerError)
 			return
 		}
+
 		w.events = append(w.events, e)
 	}))
 	t.Cleanup(w.Close)
+
 	return w
 }
 
@@ -70,10 +74,12 @@ func (w *webhook) of(rollout string, kind notify.Kind) (out []notify.Event) {
 			out = append(out, e)
 		}
 	}
+
 	return out
 }
 
-// TestNotificationsReachAWebhook with a receiver that fails at first, beside two that never work: one is down, one redirects.
+// TestNotificationsReachAWebhook with a receiver that fails at first, beside
+// two that never work: one is down, one redirects.
 func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops the shared controller
 	const key = "the key of this test, of 32 bytes"
 	s := play(t, "notify", 3, faulty("crashloop,field=maxPods:7"))
@@ -95,6 +101,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 			got := hook.of(s.name, kind)
 			return fmt.Sprint(got), len(got) == n
 		})
+
 		return hook.of(s.name, kind)[n-1]
 	}
 	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
@@ -103,6 +110,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 	if e.Type != "dev.evenkeel.rollout.awaitingapproval" || !e.Time.Equal(st.StepTime.Time) || e.Data.Revision != 1 || e.Data.Message != st.Message {
 		t.Errorf("got %+v, the status is %+v", e, st)
 	}
+
 	r.approve(1, 1)
 	r.complete(1)
 	await(notify.Complete, 1)
@@ -133,10 +141,12 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 	} {
 		assert.That(t, slices.Contains(metrics, want), "the metrics lack %s", want)
 	}
+
 	log, err := os.ReadFile(c.Log)
 	s.do(err)
 	for _, want := range []string{"cannot send notifications; retrying", "connection refused", "307 Temporary Redirect: redirects are not followed"} {
 		assert.That(t, strings.Contains(string(log), want), "the log lacks %q", want)
 	}
+
 	assert.That(t, !strings.Contains(string(log), "a-secret"), "the log has the URL of a receiver")
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// plugin runs `kubectl evenkeel`, which must exit with code, and returns what it prints.
+// plugin runs `kubectl evenkeel`, which must exit with code, and returns what
+// it prints.
 func (s *scenario) plugin(code int, args ...string) string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), root+"/bin/kubectl-evenkeel", args...)
@@ -20,5 +21,6 @@ func (s *scenario) plugin(code int, args ...string) string {
 	assert.Must(s.t, err == nil || errors.As(err, new(*exec.ExitError)), "%v", err)
 	got := cmd.ProcessState.ExitCode()
 	assert.That(s.t, got == code, "%q: exit code %d, want %d: %s", args, got, code, out)
+
 	return string(out)
 }

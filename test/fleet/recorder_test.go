@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// recorder keeps every version of every NodeConfig, in the order in which they were written.
+// recorder keeps every version of every NodeConfig, in the order in which they
+// were written.
 type recorder struct {
 	mu   sync.Mutex
 	seen []version
@@ -35,14 +36,15 @@ type version struct {
 	at     int                  // the moment; the order of versions from one list is unknown
 }
 
-// record records versions until ctx ends. After an outage, which can hide versions, it starts again with the objects of
-// one list.
+// record records versions until ctx ends. After an outage, which can hide
+// versions, it starts again with the objects of one list.
 func record(ctx context.Context) (*recorder, error) {
 	r := &recorder{now: map[string]bool{}}
 	from, err := r.list(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	go func() {
 		for ctx.Err() == nil {
 			from = r.watch(ctx, from)
@@ -50,20 +52,24 @@ func record(ctx context.Context) (*recorder, error) {
 			case <-time.After(often):
 			case <-ctx.Done():
 			}
+
 			if from == "" {
 				from, _ = r.list(ctx)
 			}
 		}
 	}()
+
 	return r, nil
 }
 
-// list records all existing objects as one change, and returns the list's resource version.
+// list records all existing objects as one change, and returns the list's
+// resource version.
 func (r *recorder) list(ctx context.Context) (string, error) {
 	list := &v1alpha1.NodeConfigList{}
 	if err := kube.List(ctx, list); err != nil {
 		return "", err
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.now
@@ -74,30 +80,35 @@ func (r *recorder) list(ctx context.Context) (string, error) {
 		r.now[nc.Name] = true
 		r.seen = append(r.seen, version{nc.Name, nc, r.at})
 	}
+
 	for name := range before {
 		if !r.now[name] {
 			r.seen = append(r.seen, version{name, nil, r.at})
 		}
 	}
+
 	return list.ResourceVersion, nil
 }
 
-// watch records all writes after a resource version. It returns the resource version to continue from; empty if the server
-// no longer has it.
+// watch records all writes after a resource version. It returns the resource
+// version to continue from; empty if the server no longer has it.
 func (r *recorder) watch(ctx context.Context, from string) string {
 	if from == "" {
 		return ""
 	}
+
 	w, err := kube.Watch(ctx, &v1alpha1.NodeConfigList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})
 	if err != nil {
 		return from
 	}
+
 	defer w.Stop()
 	for e := range w.ResultChan() {
 		nc, ok := e.Object.(*v1alpha1.NodeConfig)
 		if !ok {
 			return "" // too old
 		}
+
 		from = nc.ResourceVersion
 		r.mu.Lock()
 		r.at++
@@ -108,8 +119,10 @@ func (r *recorder) watch(ctx context.Context, from string) string {
 			r.now[nc.Name] = true
 			r.seen = append(r.seen, version{nc.Name, nc, r.at})
 		}
+
 		r.mu.Unlock()
 	}
+
 	return from
 }
 
@@ -123,6 +136,7 @@ func (r *recorder) of(s *scenario) []version {
 			out = append(out, v)
 		}
 	}
+
 	return out
 }
 
@@ -133,7 +147,8 @@ func (s *scenario) owns(node string) bool {
 	return ok && err == nil
 }
 
-// replay shows all that the nodes of a scenario went through up to now, change by change.
+// replay shows all that the nodes of a scenario went through up to now, change
+// by change.
 func (s *scenario) replay(visit func(name string, now map[string]*v1alpha1.NodeConfig)) {
 	s.t.Helper()
 	s.caughtUp()
@@ -143,12 +158,14 @@ func (s *scenario) replay(visit func(name string, now map[string]*v1alpha1.NodeC
 		if i := slices.IndexFunc(all, func(v version) bool { return v.at != all[0].at }); i > 0 {
 			moment = all[:i]
 		}
+
 		all = all[len(moment):]
 		for _, v := range moment {
 			if now[v.name] = v.config; v.config == nil {
 				delete(now, v.name)
 			}
 		}
+
 		for _, v := range moment {
 			visit(v.name, now)
 		}
@@ -166,11 +183,13 @@ func (s *scenario) caughtUp() {
 				delete(missing, v.name)
 			}
 		}
+
 		return "it has not of " + strings.Join(slices.Sorted(maps.Keys(missing)), ", "), len(missing) == 0
 	})
 }
 
-// everGiven are the nodes that were ever assigned a configuration, whatever became of that.
+// everGiven are the nodes that were ever assigned a configuration, whatever
+// became of that.
 func (s *scenario) everGiven(ref v1alpha1.ConfigMapReference) []string {
 	s.t.Helper()
 	found := map[string]bool{}
@@ -179,6 +198,7 @@ func (s *scenario) everGiven(ref v1alpha1.ConfigMapReference) []string {
 			found[name] = true
 		}
 	})
+
 	return slices.Sorted(maps.Keys(found))
 }
 
@@ -193,12 +213,14 @@ func (s *scenario) most(what func(*v1alpha1.NodeConfig) bool) int {
 				which = append(which, fmt.Sprintf("%s (resourceVersion %s, generation %d, observed %d)", nc.Name, nc.ResourceVersion, nc.Generation, nc.Status.ObservedGeneration))
 			}
 		}
+
 		if len(which) > most {
 			slices.Sort(which)
 			most, when = len(which), fmt.Sprintf("after a change of %s: %s", name, strings.Join(which, ", "))
 		}
 	})
 	s.t.Logf("the most at once: %d, %s", most, when) // printed if the test fails
+
 	return most
 }
 
@@ -213,19 +235,24 @@ func runs(nc *v1alpha1.NodeConfig, uid types.UID) bool {
 	return nc.Status.Active != nil && nc.Status.Active.UID == uid
 }
 
-// unproven reports whether a rollout assigned a ConfigMap to a node that the node has not proven: the node has not adopted
-// it, is in its trial, or has failed. The observed generation does not count: it is 0 while an agent that has proven the
-// ConfigMap cannot read its NodeConfig, as after an outage of the API server.
+// unproven reports whether a rollout assigned a ConfigMap to a node that the
+// node has not proven: the node has not adopted it, is in its trial, or has
+// failed. The observed generation does not count: it is 0 while an agent that
+// has proven the ConfigMap cannot read its NodeConfig, as after an outage of
+// the API server.
 func unproven(nc *v1alpha1.NodeConfig) bool {
 	s, st := nc.Spec.ConfigSource, &nc.Status
 	if s == nil || s.ConfigMapRef == nil || s.RolloutRef == nil {
 		return false
 	}
+
 	good := st.LastKnownGood
+
 	return !runs(nc, s.ConfigMapRef.UID) || good == nil || good.UID != s.ConfigMapRef.UID || st.Trial != nil
 }
 
-// unsettled reports whether a node has not adopted its assignment yet, or is in its trial.
+// unsettled reports whether a node has not adopted its assignment yet, or is in
+// its trial.
 func unsettled(nc *v1alpha1.NodeConfig) bool {
 	return nc.Status.ObservedGeneration != nc.Generation || nc.Status.Trial != nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// deny has an admission policy refuse an operation on the NodeConfigs with this prefix until the returned function is called. Nodes may
-// update theirs.
+// deny has an admission policy refuse an operation on the NodeConfigs with this
+// prefix until the returned function is called. Nodes may update theirs.
 func (s *scenario) deny(prefix string, operation admissionv1.OperationType) (end func()) {
 	s.t.Helper()
 	name := s.name + "-" + strings.ToLower(string(operation))
@@ -42,8 +42,10 @@ func (s *scenario) deny(prefix string, operation admissionv1.OperationType) (end
 			nc.Labels = map[string]string{"a": "b"}
 			err = kube.Update(ctx, nc, client.DryRunAll)
 		}
+
 		return "it is not", err != nil && strings.Contains(err.Error(), "change freeze")
 	})
+
 	return func() {
 		s.t.Helper()
 		s.do(kube.Delete(ctx, binding))
@@ -51,7 +53,8 @@ func (s *scenario) deny(prefix string, operation admissionv1.OperationType) (end
 	}
 }
 
-// An admission policy or a webhook refuses what the controller writes: the status says so, and nodes that are not concerned do not wait.
+// An admission policy or a webhook refuses what the controller writes: the
+// status says so, and nodes that are not concerned do not wait.
 func TestRefusedWritesToNodesAreInTheStatus(t *testing.T) {
 	t.Parallel()
 	s := play(t, "refused", 8)

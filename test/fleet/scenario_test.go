@@ -30,7 +30,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/hollow"
 )
 
-// scenario is a pool of hollow nodes, NAME-0 and so on, all with the label pool=NAME. Its methods fail the test.
+// scenario is a pool of hollow nodes, NAME-0 and so on, all with the label
+// pool=NAME. Its methods fail the test.
 type scenario struct {
 	t     *testing.T
 	name  string
@@ -39,7 +40,8 @@ type scenario struct {
 
 var names sync.Map // of the scenarios
 
-// play makes a pool. It goes with the test, and so do the rollouts that the scenario makes.
+// play makes a pool. It goes with the test, and so do the rollouts that the
+// scenario makes.
 func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *scenario {
 	t.Helper()
 	_, twice := names.LoadOrStore(name, true)
@@ -53,6 +55,7 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 	for _, f := range with {
 		f(&o)
 	}
+
 	// Not t.Context(): the agents are stopped after the rollouts are gone.
 	fleet := assert.Value(hollow.Start(context.WithoutCancel(t.Context()), o))(t)
 	t.Cleanup(func() {
@@ -60,10 +63,12 @@ func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *
 		defer cancel()
 		assert.OK(t, errors.Join(fleet.Stop(), fleet.Cleanup(ctx)))
 	})
+
 	return &scenario{t: t, name: name, fleet: fleet}
 }
 
-// faulty nodes have these faults, in the words that evenkeel-hollow's --fault takes.
+// faulty nodes have these faults, in the words that evenkeel-hollow's --fault
+// takes.
 func faulty(faults ...string) func(*hollow.Options) {
 	return func(o *hollow.Options) {
 		for _, text := range faults {
@@ -71,6 +76,7 @@ func faulty(faults ...string) func(*hollow.Options) {
 			if err != nil {
 				panic(err)
 			}
+
 			o.Faults = append(o.Faults, f)
 		}
 	}
@@ -79,13 +85,16 @@ func faulty(faults ...string) func(*hollow.Options) {
 // node is the name of the node with this number.
 func (s *scenario) node(i int) string { return fmt.Sprintf("%s-%d", s.name, i) }
 
-// nodes are the names of the nodes from one number up to, and without, another one, sorted.
+// nodes are the names of the nodes from one number up to, and without, another
+// one, sorted.
 func (s *scenario) nodes(from, to int) []string {
 	var out []string
 	for i := from; i < to; i++ {
 		out = append(out, s.node(i))
 	}
+
 	slices.Sort(out)
+
 	return out
 }
 
@@ -136,6 +145,7 @@ func (s *scenario) nodeConfigs() map[string]*v1alpha1.NodeConfig {
 			out[nc.Name] = nc
 		}
 	}
+
 	return out
 }
 
@@ -188,6 +198,7 @@ func (s *scenario) table() string {
 	if err := errors.Join(kube.List(ctx, list, client.MatchingLabels{"pool": s.name}), kube.List(ctx, configs)); err != nil {
 		return err.Error()
 	}
+
 	for _, n := range list.Items {
 		ready := "?"
 		for _, c := range n.Status.Conditions {
@@ -195,23 +206,29 @@ func (s *scenario) table() string {
 				ready = string(c.Status)
 			}
 		}
+
 		fmt.Fprintf(&out, "%s ready=%s labels=%v\n", n.Name, ready, n.Labels)
 	}
+
 	for _, nc := range configs.Items {
 		if !s.owns(nc.Name) {
 			continue
 		}
+
 		spec, err := json.Marshal(nc.Spec)
 		if err != nil {
 			return err.Error()
 		}
+
 		st := nc.Status
 		fmt.Fprintf(&out, "%s generation=%d observed=%d spec=%s\n    active=%s last-known-good=%s trial=%t error=%q", nc.Name, nc.Generation, st.ObservedGeneration, spec, nameOf(st.Active), nameOfGood(st.LastKnownGood), st.Trial != nil, st.Error)
 		for _, c := range st.Conditions {
 			fmt.Fprintf(&out, " %s=%s %s since %s", c.Type, c.Status, c.Reason, c.LastTransitionTime.UTC().Format(time.TimeOnly))
 		}
+
 		out.WriteString("\n")
 	}
+
 	return out.String()
 }
 
@@ -219,6 +236,7 @@ func nameOf(r *v1alpha1.ConfigRevision) string {
 	if r == nil {
 		return "local"
 	}
+
 	return r.Name
 }
 
@@ -226,6 +244,7 @@ func nameOfGood(r *v1alpha1.LastKnownGoodConfig) string {
 	if r == nil {
 		return "local"
 	}
+
 	return r.Name
 }
 
@@ -243,8 +262,8 @@ func (s *scenario) template(fields string) v1alpha1.RolloutTemplate {
 	return v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: data}}
 }
 
-// roll makes the rollout of the scenario's name: a configuration with these fields for its pool, and the rest of the spec
-// as YAML.
+// roll makes the rollout of the scenario's name: a configuration with these
+// fields for its pool, and the rest of the spec as YAML.
 func (s *scenario) roll(fields, spec string) *rollout {
 	s.t.Helper()
 	return s.rollAs(s.name, fields, spec)
@@ -261,16 +280,19 @@ func (s *scenario) rollAs(name, fields, spec string) *rollout {
 	if len(o.Spec.NodeSelector.MatchLabels) == 0 {
 		o.Spec.NodeSelector.MatchLabels = map[string]string{"pool": s.name}
 	}
+
 	s.do(kube.Create(s.t.Context(), o))
 	r := &rollout{s, name}
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		err := client.IgnoreNotFound(kube.Delete(ctx, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-		// Another rollout of that name would go on counting where this one's revisions ended.
+		// Another rollout of that name would go on counting where this one's
+		// revisions ended.
 		err = errors.Join(err, kube.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}))
 		assert.OK(s.t, err)
 	})
+
 	return r
 }
 
@@ -284,7 +306,9 @@ func (r *rollout) edit(change func(*v1alpha1.NodeConfigRolloutSpec)) {
 		if apierrors.IsConflict(err) {
 			return err.Error(), false
 		}
+
 		r.do(err)
+
 		return "", true
 	})
 }
@@ -312,7 +336,8 @@ func (r *rollout) object() *v1alpha1.NodeConfigRollout {
 
 type status = v1alpha1.NodeConfigRolloutStatus
 
-// check compares a status with an expectation: nil, or an error with the actual value.
+// check compares a status with an expectation: nil, or an error with the actual
+// value.
 type check func(*v1alpha1.NodeConfigRolloutStatus) error
 
 // at wants a revision in a phase.
@@ -333,7 +358,8 @@ func updated(n int32) check {
 	return that(fmt.Sprintf("updated nodes: %d", n), func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated == n })
 }
 
-// await waits until the status answers the spec and passes the checks, and returns it.
+// await waits until the status answers the spec and passes the checks, and
+// returns it.
 func (r *rollout) await(checks ...check) (st *v1alpha1.NodeConfigRolloutStatus) {
 	r.t.Helper()
 	if err := bed.Eventually(r.t.Context(), within, func(context.Context) error {
@@ -342,15 +368,18 @@ func (r *rollout) await(checks ...check) (st *v1alpha1.NodeConfigRolloutStatus) 
 		if st.ObservedGeneration != o.Generation {
 			return fmt.Errorf("it answers generation %d, not %d", st.ObservedGeneration, o.Generation)
 		}
+
 		for _, c := range checks {
 			if err := c(st); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}); err != nil {
 		r.t.Fatalf("%v\n%s", err, r.dump(st))
 	}
+
 	return st
 }
 
@@ -366,11 +395,13 @@ func (r *rollout) dump(st *v1alpha1.NodeConfigRolloutStatus) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return fmt.Sprintf("%s\n%s\nthe controller says:\n%s", text, r.table(), shared.said(r.as))
 }
 
-// looked returns when the controller has planned with the present objects and has carried out that plan: it has answered
-// two harmless edits, and the answer to the second one follows the moves of the first plan.
+// looked returns when the controller has planned with the present objects and
+// has carried out that plan: it has answered two harmless edits, and the answer
+// to the second one follows the moves of the first plan.
 func (r *rollout) looked() *v1alpha1.NodeConfigRolloutStatus {
 	r.t.Helper()
 	var st *v1alpha1.NodeConfigRolloutStatus
@@ -378,6 +409,7 @@ func (r *rollout) looked() *v1alpha1.NodeConfigRolloutStatus {
 		r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { *s.RevisionHistoryLimit = 20 + (*s.RevisionHistoryLimit+1)%2 })
 		st = r.await()
 	}
+
 	return st
 }
 
@@ -388,6 +420,7 @@ func condition(st *v1alpha1.NodeConfigRolloutStatus, kind string) metav1.Conditi
 			return c
 		}
 	}
+
 	return metav1.Condition{}
 }
 

@@ -24,7 +24,8 @@ import (
 // elsewhere is a namespace for revisions that is not the usual one.
 const elsewhere = "evenkeel-elsewhere"
 
-// openElsewhere makes that namespace, with the rights that the controller and nodes have in the usual one.
+// openElsewhere makes that namespace, with the rights that the controller and
+// nodes have in the usual one.
 func openElsewhere(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -65,11 +66,13 @@ func (s *scenario) plan(args ...string) (p plan) {
 	out, err := cmd.Output()
 	assert.Must(s.t, err == nil, "%v: %s; run make build", err, out)
 	s.do(json.Unmarshal(out, &p))
+
 	return p
 }
 
-// TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace: a node whose agent does not answer is silent after
-// --agent-timeout, and a revision is in --namespace. The command line must use both.
+// TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace: a node
+// whose agent does not answer is silent after --agent-timeout, and a revision
+// is in --namespace. The command line must use both.
 func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "settings", 4)
 	alone(t)

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hollow tests hollow nodes on a busy machine: with an API server in memory, in virtual time.
+// Package hollow tests hollow nodes on a busy machine: with an API server in
+// memory, in virtual time.
 package hollow
 
 import (
@@ -64,6 +65,7 @@ func onMachine(t *testing.T, busy busy, test func(m *machine)) {
 				if busy.requests != nil {
 					f.Before = busy.requests(r)
 				}
+
 				return f
 			},
 			Lag:  func() time.Duration { return busy.events },
@@ -77,6 +79,7 @@ func onMachine(t *testing.T, busy busy, test func(m *machine)) {
 			ready := []any{map[string]any{"type": "Ready", "status": "True"}}
 			m.do(m.server.Patch("nodes", "", node, types.MergePatchType, map[string]any{"status": map[string]any{"conditions": ready}}))
 		}
+
 		test(m)
 	})
 }
@@ -104,6 +107,7 @@ func (m *machine) assign(name, fields string) {
 		for ; simapi.IsNotFound(err); err = assign() { // the agent creates it
 			time.Sleep(time.Second)
 		}
+
 		m.do(err)
 	}
 }
@@ -117,6 +121,7 @@ func (m *machine) runs(name string) {
 				n++
 			}
 		}
+
 		return n
 	}
 	for end := time.Now().Add(5 * time.Minute); good() < nodes; time.Sleep(100 * time.Millisecond) {
@@ -159,6 +164,7 @@ func late(method, path string, by time.Duration) func(*http.Request) time.Durati
 		if r.Method == method && strings.Contains(r.URL.Path, path) {
 			return by
 		}
+
 		return 0
 	}
 }
@@ -190,6 +196,7 @@ func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
 					for _, node := range m.fleet.Names() {
 						m.do(m.fleet.SetFault(node, hollow.Fault{Kind: kind, Payload: "maxPods: 7"}))
 					}
+
 					m.assign("bad", "maxPods: 7")
 					m.all(reason)
 					m.runs("good")

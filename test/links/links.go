@@ -1,8 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package links finds the links of a Markdown page that lead nowhere: to a file that does not exist, or to a heading that the
-// linked page does not have. It knows GitHub's anchors, and no network: it does not follow links to other sites.
+// Package links finds the links of a Markdown page that lead nowhere: to a file
+// that does not exist, or to a heading that the linked page does not have. It
+// knows GitHub's anchors, and no network: it does not follow links to other
+// sites.
 package links
 
 import (
@@ -39,7 +41,8 @@ var (
 // Parse returns the links and anchors of a page. Code has neither.
 func Parse(text string) Page {
 	page := Page{Anchors: map[string]bool{}}
-	// A comment keeps its line breaks, so that the lines after it keep their numbers.
+	// A comment keeps its line breaks, so that the lines after it keep their
+	// numbers.
 	text = comment.ReplaceAllStringFunc(text, func(c string) string { return strings.Repeat("\n", strings.Count(c, "\n")) })
 	var paragraph []string // links can continue in the next line of their paragraph
 	used := map[string]int{}
@@ -53,6 +56,7 @@ func Parse(text string) Page {
 			page.addLinks(i+1-len(paragraph), strings.Join(paragraph, "\n"))
 			paragraph = nil
 		}
+
 		switch {
 		case fenced && block == "":
 			block = m[1]
@@ -66,10 +70,12 @@ func Parse(text string) Page {
 			paragraph = append(paragraph, line)
 		}
 	}
+
 	return page
 }
 
-// addHeading adds the anchor of a heading. The second of equal headings gets the suffix -1.
+// addHeading adds the anchor of a heading. The second of equal headings gets
+// the suffix -1.
 func (p *Page) addHeading(title string, used map[string]int) {
 	anchor := Anchor(title)
 	n := used[anchor]
@@ -77,10 +83,12 @@ func (p *Page) addHeading(title string, used map[string]int) {
 	if n > 0 {
 		anchor = fmt.Sprintf("%s-%d", anchor, n)
 	}
+
 	p.Anchors[anchor] = true
 }
 
-// addLinks adds the links of a paragraph, and the anchors that its HTML sets. first is the number of its first line.
+// addLinks adds the links of a paragraph, and the anchors that its HTML sets.
+// first is the number of its first line.
 func (p *Page) addLinks(first int, text string) {
 	// The text of a link may be code; its target is not.
 	text = codeSpan.ReplaceAllStringFunc(text, func(code string) string { return "code" + strings.Repeat("\n", strings.Count(code, "\n")) })
@@ -89,9 +97,11 @@ func (p *Page) addLinks(first int, text string) {
 		p.Links = append(p.Links, Link{line(m[0]), html.UnescapeString(text[m[4]:m[5]])})
 		p.addLinks(line(m[2]), text[m[2]:m[3]]) // an image in a link
 	}
+
 	for _, m := range definition.FindAllStringSubmatchIndex(text, -1) {
 		p.Links = append(p.Links, Link{line(m[0]), text[m[2]:m[3]]})
 	}
+
 	for _, m := range attribute.FindAllStringSubmatchIndex(text, -1) {
 		value := text[m[4]:m[5]]
 		switch text[m[2]:m[3]] {
@@ -103,7 +113,8 @@ func (p *Page) addLinks(first int, text string) {
 	}
 }
 
-// Anchor returns the anchor that GitHub makes of a heading, without the number that distinguishes equal headings.
+// Anchor returns the anchor that GitHub makes of a heading, without the number
+// that distinguishes equal headings.
 func Anchor(heading string) string {
 	text := emphasis.ReplaceAllString(inline.ReplaceAllString(heading, "$1"), "$1")
 	var anchor strings.Builder
@@ -115,5 +126,6 @@ func Anchor(heading string) string {
 			anchor.WriteRune(r)
 		}
 	}
+
 	return anchor.String()
 }

@@ -17,11 +17,13 @@ import (
 
 const (
 	root = "../.."
-	// published is where the pages can be read. Pages that are also shown elsewhere, such as the chart's, link to it.
+	// published is where the pages can be read. Pages that are also shown
+	// elsewhere, such as the chart's, link to it.
 	published = "https://github.com/evenkeel/evenkeel/blob/main/"
 )
 
-// notPages are directories whose Markdown is not the project's, or is not published.
+// notPages are directories whose Markdown is not the project's, or is not
+// published.
 var notPages = []string{".git", "bin", "dist", "node_modules", "testdata"}
 
 func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
@@ -36,8 +38,10 @@ func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
 		if filepath.Ext(path) != ".md" {
 			return nil
 		}
+
 		text, err := os.ReadFile(path)
 		pages[filepath.Clean(path)] = Parse(string(text))
+
 		return err
 	})
 	assert.NoError(t, err)
@@ -51,12 +55,14 @@ func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
 			if u, err := url.Parse(target); err == nil && u.Scheme != "" {
 				continue
 			}
+
 			links++
 			if problem := follow(pages, from, target); problem != "" {
 				t.Errorf("%s:%d: the link to %s is broken: %s", strings.TrimPrefix(path, root+"/"), link.Line, link.Target, problem)
 			}
 		}
 	}
+
 	if links < 500 { // there are about 900
 		t.Errorf("only %d links were found", links)
 	}
@@ -68,6 +74,7 @@ func follow(pages map[string]Page, from, target string) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	to := from
 	if u.Path != "" {
 		to = filepath.Join(filepath.Dir(from), u.Path)
@@ -75,7 +82,8 @@ func follow(pages map[string]Page, from, target string) string {
 	if strings.HasPrefix(u.Path, "/") {
 		return "it must be relative to its page"
 	}
-	// GitHub shows links out of the repository, such as ../../issues, as pages of its own.
+	// GitHub shows links out of the repository, such as ../../issues, as pages
+	// of its own.
 	if rel, err := filepath.Rel(root, to); err != nil || strings.HasPrefix(rel, "..") {
 		return "it leads out of the repository"
 	}
@@ -85,10 +93,12 @@ func follow(pages map[string]Page, from, target string) string {
 	if page, is := pages[to]; is && u.Fragment != "" && !page.Anchors[u.Fragment] {
 		return "no heading of " + strings.TrimPrefix(to, root+"/") + " has this anchor"
 	}
+
 	return ""
 }
 
-// What stands twice, or in a table with paragraphs, is where words can be saved.
+// What stands twice, or in a table with paragraphs, is where words can be
+// saved.
 func TestThePagesStayShort(t *testing.T) {
 	readme := assert.Value(os.ReadFile(filepath.Join(root, "README.md")))(t)
 	assert.That(t, Words(string(readme)) <= 700, "README.md has %d words", Words(string(readme)))
@@ -97,8 +107,10 @@ func TestThePagesStayShort(t *testing.T) {
 		if name := filepath.Base(path); err != nil || filepath.Ext(path) != ".md" || name == "api.md" || name == "fields.md" {
 			return err // these two are generated
 		}
+
 		text, err := os.ReadFile(path)
 		total += Words(string(text))
+
 		return err
 	}))
 	assert.That(t, total <= 45_000, "docs/ has %d words", total)

@@ -14,7 +14,8 @@ var (
 	target    = regexp.MustCompile(`\]\([^)]*\)`)
 )
 
-// Words counts the words of a page, without code blocks, comments and the targets of links.
+// Words counts the words of a page, without code blocks, comments and the
+// targets of links.
 func Words(text string) (n int) {
 	text = comment.ReplaceAllString(codeBlock.ReplaceAllString(text, ""), "")
 	for w := range strings.FieldsSeq(target.ReplaceAllString(text, "]")) {
@@ -22,5 +23,6 @@ func Words(text string) (n int) {
 			n++
 		}
 	}
+
 	return n
 }

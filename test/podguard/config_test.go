@@ -30,8 +30,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestTheDryRunAgreesWithStartedKubelets is the proof of the dry run: wrong and right valuesOf of every field of a KubeletConfiguration
-// are judged, and a real kubelet is started with each. No value with which it starts is refused, unless it could run no pod.
+// TestTheDryRunAgreesWithStartedKubelets is the proof of the dry run: wrong and
+// right valuesOf of every field of a KubeletConfiguration are judged, and a
+// real kubelet is started with each. No value with which it starts is refused,
+// unless it could run no pod.
 func TestTheDryRunAgreesWithStartedKubelets(t *testing.T) {
 	sum := &verdicts{count: map[string]int{}}
 	all := kubelets(t)
@@ -49,13 +51,15 @@ func TestTheDryRunAgreesWithStartedKubelets(t *testing.T) {
 			}
 		})
 	}
+
 	t.Log(sum)
 	missed, found := sum.count["missed"], sum.count["stage 1"]+sum.count["stage 2"]+sum.count["stage 3"]
 	assert.That(t, missed*50 <= missed+found, "%d of %d configurations with which no kubelet starts were accepted, want at most 2%%:\n%s",
 		missed, missed+found, strings.Join(sum.lines, "\n"))
 }
 
-// TestEachOftenMadeMistakeIsFoundBeforeTheRestart has mistakes of people, with the field that each refusal names, and right values.
+// TestEachOftenMadeMistakeIsFoundBeforeTheRestart has mistakes of people, with
+// the field that each refusal names, and right values.
 func TestEachOftenMadeMistakeIsFoundBeforeTheRestart(t *testing.T) {
 	for _, k := range kubelets(t) {
 		n := newNode(t, k)
@@ -95,7 +99,8 @@ func TestEachOftenMadeMistakeIsFoundBeforeTheRestart(t *testing.T) {
 	}
 }
 
-// verdicts counts the configurations: those with which a kubelet does not start by the stage that rejects them, and the others.
+// verdicts counts the configurations: those with which a kubelet does not start
+// by the stage that rejects them, and the others.
 type verdicts struct {
 	count map[string]int
 	lines []string
@@ -110,7 +115,8 @@ func (s *verdicts) add(result, line string, seed uint64) {
 
 func (s *verdicts) String() string { return fmt.Sprint(s.count, "\n", strings.Join(s.lines, "\n")) }
 
-// judge compares the verdict on the node's configuration with changes, with a start.
+// judge compares the verdict on the node's configuration with changes, with a
+// start.
 func (n *node) judge(changed map[string]any) (result, line string) {
 	n.t.Helper()
 	config := maps.Clone(n.base)
@@ -123,6 +129,7 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
 		n.dryRunner.Deadline = time.Minute
 	}
+
 	host := &agent.HostKubelet{Kubelet: k, DryRunner: n.dryRunner, Log: slog.New(slog.DiscardHandler)}
 	v := host.Check(n.t.Context(), payload.Resolved{Payload: payload.Payload{Key: payload.KeyKubelet}, Upstream: data})
 	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), data, 0o644))
@@ -131,8 +138,10 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 		if starts || !strings.Contains(last, "device-plugins/kubelet.sock") { // another kubelet has just taken the machine's only one
 			break
 		}
+
 		last, starts = n.starts()
 	}
+
 	line = fmt.Sprintf("%s: %s at stage %d (%.300s); it starts: %t: %.300s", oneLine(changed), v.Outcome, v.Stage, v.Message, starts, last)
 	switch {
 	case v.Outcome == component.CouldNotTell:
@@ -151,17 +160,21 @@ func (n *node) judge(changed map[string]any) (result, line string) {
 	default:
 		result = fmt.Sprint("stage ", v.Stage)
 	}
+
 	n.t.Log(result, line)
+
 	return result, line
 }
 
-// starts starts the kubelet with the file of its configuration, and ends it. It has started if it has started its container manager
-// and does not exit soon after; otherwise the last words are those of its error.
+// starts starts the kubelet with the file of its configuration, and ends it. It
+// has started if it has started its container manager and does not exit soon
+// after; otherwise the last words are those of its error.
 func (n *node) starts() (words string, ok bool) {
 	n.t.Helper()
 	for _, name := range []string{"cpu_manager_state", "memory_manager_state", "dra_manager_state", "allocated_pods_state", "actuated_pods_state"} {
 		_ = os.Remove(filepath.Join(n.host.Dir(), "kubelet", name)) // of the configuration before
 	}
+
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, n.kubelet.path, n.host.KubeletArgs()...)
@@ -177,6 +190,7 @@ func (n *node) starts() (words string, ok bool) {
 			ok = true
 			time.AfterFunc(500*time.Millisecond, cancel) // long enough to exit
 		}
+
 		if strings.HasPrefix(line, "E") || strings.Contains(line, "rror") || strings.HasPrefix(line, "panic: ") {
 			words = strings.TrimSpace(line)
 		}
@@ -184,7 +198,9 @@ func (n *node) starts() (words string, ok bool) {
 			break
 		}
 	}
+
 	_ = cmd.Wait()
+
 	// Only a kubelet that was killed here still ran.
 	return words, ok && ctx.Err() != nil
 }
@@ -193,7 +209,8 @@ func oneLine(changed map[string]any) string {
 	return strings.ReplaceAll(strings.TrimSpace(asYAML(changed)), "\n", "; ")
 }
 
-// notStarted are fields whose values name files, addresses and programs of the machine, or change it beyond the test's node.
+// notStarted are fields whose values name files, addresses and programs of the
+// machine, or change it beyond the test's node.
 var notStarted = []string{"address", "authentication", "authorization", "cgroupRoot", "containerRuntimeEndpoint", "healthzBindAddress", "healthzPort",
 	"imageServiceEndpoint", "maxOpenFiles", "oomScoreAdj", "podLogsDir", "port", "readOnlyPort", "staticPodPath", "staticPodURL", "tlsCertFile",
 	"tlsPrivateKeyFile", "tracing", "volumePluginDir", "failCgroupV1", "makeIPTablesUtilChains", "enableServer", "clientCertificateKeyAlgorithm",
@@ -305,6 +322,7 @@ func toAny(all []string) (out []any) {
 	for _, s := range all {
 		out = append(out, s)
 	}
+
 	return out
 }
 
@@ -313,6 +331,7 @@ func entries(r *rand.Rand, names []string, all []any) map[string]any {
 	for range 1 + r.IntN(2) {
 		out[names[min(r.IntN(len(names)), r.IntN(len(names)))]] = all[min(r.IntN(len(all)), r.IntN(len(all)))] // the first are more often right
 	}
+
 	return out
 }
 
@@ -324,6 +343,7 @@ func configOf(r *rand.Rand) map[string]any {
 		r.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
 		paths = paths[:2+r.IntN(len(paths)-1)]
 	}
+
 	config := map[string]any{}
 	for _, path := range paths {
 		value, parts := valueOf(r, path), strings.Split(path, ".")
@@ -332,10 +352,13 @@ func configOf(r *rand.Rand) map[string]any {
 			if inner[name] == nil {
 				inner[name] = map[string]any{}
 			}
+
 			inner = inner[name].(map[string]any)
 		}
+
 		inner[parts[len(parts)-1]] = value
 	}
+
 	return config
 }
 
@@ -343,11 +366,13 @@ func valueOf(r *rand.Rand, path string) any {
 	if f := special[path]; f != nil {
 		return f(r)
 	}
+
 	typ := reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()
 	for name := range strings.SplitSeq(path, ".") {
 		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 			typ = typ.Elem()
 		}
+
 		for field := range typ.Fields() {
 			if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
 				typ = field.Type
@@ -355,9 +380,11 @@ func valueOf(r *rand.Rand, path string) any {
 			}
 		}
 	}
+
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
 	}
+
 	all := valuesOf[typ]
 	switch kind := typ.Kind(); {
 	case all != nil:
@@ -368,6 +395,7 @@ func valueOf(r *rand.Rand, path string) any {
 	default:
 		all = []any{[]any{}, []any{"banana"}, map[string]any{}, map[string]any{"banana": "1"}, "banana", nil}
 	}
+
 	return pick(r, all)
 }
 
@@ -389,5 +417,6 @@ var configFields = func() (paths []string) {
 			paths = append(paths, path)
 		}
 	}
+
 	return paths
 }()

@@ -24,8 +24,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestRejectedPodsAreAmongThePredictedOnes is the proof of the prediction: whatever the random pods, configurations and changes of
-// the Node are, a restarted kubelet rejects only pods whose loss was predicted.
+// TestRejectedPodsAreAmongThePredictedOnes is the proof of the prediction:
+// whatever the random pods, configurations and changes of the Node are, a
+// restarted kubelet rejects only pods whose loss was predicted.
 func TestRejectedPodsAreAmongThePredictedOnes(t *testing.T) {
 	sum := &tally{causes: map[string]*cause{}}
 	all := kubelets(t)
@@ -49,6 +50,7 @@ func TestRejectedPodsAreAmongThePredictedOnes(t *testing.T) {
 	if sum.pairs == 0 {
 		return // skipped
 	}
+
 	assert.That(t, sum.pairs < 10 || sum.safe*10 >= sum.pairs*4, "%d of %d pairs are truly safe, want at least 40%%", sum.safe, sum.pairs)
 	assert.That(t, sum.safe < 20 || sum.refused*20 <= sum.safe,
 		"%d of %d truly safe pairs are refused, want at most 5%%", sum.refused, sum.safe)
@@ -62,14 +64,16 @@ type tally struct {
 	causes               map[string]*cause
 }
 
-// cause counts pairs by the kubelet's reason for a rejection: unsafe is a pair in which it rejected a pod, refused a truly safe one in
-// which a rejection was predicted. A pair can have several causes.
+// cause counts pairs by the kubelet's reason for a rejection: unsafe is a pair
+// in which it rejected a pod, refused a truly safe one in which a rejection was
+// predicted. A pair can have several causes.
 type cause struct{ unsafe, refused int }
 
 func (s *tally) of(reason string) *cause {
 	if s.causes[reason] == nil {
 		s.causes[reason] = &cause{}
 	}
+
 	return s.causes[reason]
 }
 
@@ -81,6 +85,7 @@ func (s *tally) String() string {
 	for _, reason := range slices.Sorted(maps.Keys(s.causes)) {
 		fmt.Fprintf(&b, "%-30s %7d %8d\n", reason, s.causes[reason].unsafe, s.causes[reason].refused)
 	}
+
 	return b.String()
 }
 
@@ -107,7 +112,8 @@ func (n *node) pair(seed uint64, sum *tally) {
 	lost := n.admitted(placed...)
 	n.wants(planned)
 	if len(lost) == 0 && len(predicted) > 0 {
-		// The kubelet may have admitted the pods with the old allocatable, so try again when the Node has the new one.
+		// The kubelet may have admitted the pods with the old allocatable, so
+		// try again when the Node has the new one.
 		n.reports(after)
 		n.restart(after)
 		lost = n.admitted(placed...)
@@ -117,12 +123,14 @@ func (n *node) pair(seed uint64, sum *tally) {
 	if len(lost) == 0 && len(predicted) > 0 {
 		n.t.Logf("seed %d: a truly safe pair was refused\n%s", seed, describe(n, seed, obj, all, running, after, predicted, lost))
 	}
+
 	for name := range lost {
 		if _, ok := predicted[name]; !ok {
 			n.t.Errorf("seed %d: the kubelet rejected %s (%s), which was not predicted\n%s", seed, name, lost[name],
 				describe(n, seed, obj, all, running, after, predicted, lost))
 		}
 	}
+
 	sum.add(predicted, lost, len(unplaced))
 	n.remove(pods, lost)
 }
@@ -138,23 +146,27 @@ func (s *tally) add(predicted, lost map[string]string, unplaced int) {
 	if len(lost) > 0 {
 		return
 	}
+
 	s.safe++
 	if len(predicted) == 0 {
 		return
 	}
+
 	s.refused++
 	for reason := range reasons(predicted) {
 		s.of(reason).refused++
 	}
 }
 
-// reasons returns how many pods have each reason. A reason ends at the first colon.
+// reasons returns how many pods have each reason. A reason ends at the first
+// colon.
 func reasons(pods map[string]string) map[string]int {
 	out := map[string]int{}
 	for _, why := range pods {
 		reason, _, _ := strings.Cut(why, ":")
 		out[reason]++
 	}
+
 	return out
 }
 
@@ -169,6 +181,7 @@ func (n *node) reach(w world) {
 			if err != nil {
 				return err
 			}
+
 			return isReady(obj)
 		})
 		n.set(w)
@@ -176,8 +189,10 @@ func (n *node) reach(w world) {
 	}
 }
 
-// place creates the pods of a seed, one second apart, because the kubelet admits them in the order of their creation with a
-// resolution of one second. It returns when all of them run, and the names of pods that the kubelet rejected at once.
+// place creates the pods of a seed, one second apart, because the kubelet
+// admits them in the order of their creation with a resolution of one second.
+// It returns when all of them run, and the names of pods that the kubelet
+// rejected at once.
 func (n *node) place(seed uint64, before, after world) (names []string, unplaced map[string]bool) {
 	n.t.Helper()
 	tick := time.NewTicker(time.Second)
@@ -186,12 +201,15 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 		if i > 0 {
 			<-tick.C
 		}
+
 		name, err := n.create(pod)
 		if err != nil {
 			n.t.Fatalf("seed %d: %v\n%s", seed, err, asYAML(pod.Spec))
 		}
+
 		names = append(names, name)
 	}
+
 	n.eventually("the pods run", func(ctx context.Context) error {
 		pods, err := n.pods(ctx)
 		if err != nil {
@@ -200,6 +218,7 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 		if len(pods) < len(names) {
 			return fmt.Errorf("%d of %s are in the API", len(pods), printable.Count(len(names), "pod"))
 		}
+
 		unplaced = map[string]bool{}
 		for _, pod := range pods {
 			switch {
@@ -212,12 +231,15 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 				return fmt.Errorf("%s is not ready", pod.Name)
 			}
 		}
+
 		return nil
 	})
+
 	return names, unplaced
 }
 
-// wants checks that the running kubelet has the configuration for which its losses were predicted.
+// wants checks that the running kubelet has the configuration for which its
+// losses were predicted.
 func (n *node) wants(planned component.Effective) {
 	n.t.Helper()
 	running := assert.Value(n.configz(n.t.Context()))(n.t)
@@ -226,20 +248,23 @@ func (n *node) wants(planned component.Effective) {
 	n.wantsNoDrift(running)
 }
 
-// wantsNoDrift checks that the /configz of a kubelet that has just been started does not differ from the dump of its dry run.
+// wantsNoDrift checks that the /configz of a kubelet that has just been started
+// does not differ from the dump of its dry run.
 func (n *node) wantsNoDrift(running component.Effective) {
 	n.t.Helper()
 	k := assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...)))(n.t)
 	if n.dryRunner == nil {
 		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
 	}
+
 	v := n.dryRunner.CheckLocal(n.t.Context(), "")
 	assert.Must(n.t, v.Effective != nil, "the dry run printed no configuration: %s", v.Message)
 	fields := component.ConfigzDifferences(v.Effective, running)
 	assert.That(n.t, len(fields) == 0, "a fresh kubelet differs from its dry run in %q", fields)
 }
 
-// describe returns everything that a prediction depended on, and how to run the pair again.
+// describe returns everything that a prediction depended on, and how to run the
+// pair again.
 func describe(n *node, seed uint64, obj *corev1.Node, pods []*corev1.Pod, running component.Effective, after world, predicted, lost map[string]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "run it again: make podguard VERSIONS=%s SEED=%d PAIRS=1\n", n.kubelet.version, seed)
@@ -248,11 +273,13 @@ func describe(n *node, seed uint64, obj *corev1.Node, pods []*corev1.Pod, runnin
 	for name := range after.config {
 		old[name] = running[name]
 	}
+
 	fmt.Fprintf(&b, "configuration before:\n%s\nafter:\n%s\n", asYAML(old), asYAML(after.config))
 	fmt.Fprintf(&b, "node: labels %v\ntaints %v\ncapacity %s\nallocatable %s\n", obj.Labels, obj.Spec.Taints, asYAML(obj.Status.Capacity), asYAML(obj.Status.Allocatable))
 	for _, pod := range pods {
 		fmt.Fprintf(&b, "pod %s, created %s, %s:\n%s\n", pod.Name, pod.CreationTimestamp.Format(time.TimeOnly), pod.Status.QOSClass, asYAML(pod.Spec))
 	}
+
 	return b.String()
 }
 
@@ -261,5 +288,6 @@ func asYAML(v any) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return string(raw)
 }

@@ -20,19 +20,22 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// extended is a resource of the Node without a device plugin: kubelets keep the capacity that the API server has.
+// extended is a resource of the Node without a device plugin: kubelets keep the
+// capacity that the API server has.
 const extended corev1.ResourceName = "evenkeel.test/x"
 
 // staticLabel marks pods that a manifest of the kubelet defines.
 const staticLabel = "evenkeel.test/static"
 
-// addExtras adds to a world how much it has of the extended resource, and feature gates that the kubelet's version can change.
+// addExtras adds to a world how much it has of the extended resource, and
+// feature gates that the kubelet's version can change.
 func (w *world) addExtras(minor int) {
 	d := newRand(w.seed, extraStream)
 	w.extended = 4
 	if d.chance(35) {
 		w.extended = int64(1 + d.IntN(3))
 	}
+
 	gates := map[string]any{}
 	if d.chance(8) && minor >= 34 {
 		gates["PodLevelResources"] = false
@@ -44,9 +47,11 @@ func (w *world) addExtras(minor int) {
 			gates["PodLevelResourcesFixDefaulting"], gates["PodLevelResourcesFixKubeletQOSClass"] = false, false
 		}
 	}
+
 	if d.chance(8) && minor < 35 {
 		gates["InPlacePodVerticalScaling"] = false
 	}
+
 	w.config["featureGates"] = gates
 }
 
@@ -55,7 +60,8 @@ func (w world) disables(gate string) bool {
 	return w.config["featureGates"].(map[string]any)[gate] == false
 }
 
-// limitExtended sets the limits of the extended resource, which must be equal to the requests.
+// limitExtended sets the limits of the extended resource, which must be equal
+// to the requests.
 func limitExtended(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
@@ -64,18 +70,21 @@ func limitExtended(spec *corev1.PodSpec) {
 				if r.Limits == nil {
 					r.Limits = corev1.ResourceList{}
 				}
+
 				r.Limits[extended] = q
 			}
 		}
 	}
 }
 
-// makeStatic turns a pod into one of a manifest, which cannot name other objects. Before 1.35 a kubelet may admit it before it has
-// seen the Node's labels, so that the prediction refuses each pair with a selector.
+// makeStatic turns a pod into one of a manifest, which cannot name other
+// objects. Before 1.35 a kubelet may admit it before it has seen the Node's
+// labels, so that the prediction refuses each pair with a selector.
 func makeStatic(pod *corev1.Pod, minor int) {
 	if minor < 35 {
 		pod.Spec.NodeSelector, pod.Spec.Affinity = nil, nil
 	}
+
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	pod.Labels = map[string]string{staticLabel: "yes"}
 	pod.Spec.PriorityClassName, pod.Spec.RuntimeClassName = "", nil
@@ -83,18 +92,22 @@ func makeStatic(pod *corev1.Pod, minor int) {
 
 func isStatic(pod *corev1.Pod) bool { return pod.Labels[staticLabel] != "" }
 
-// create creates a pod, or writes its manifest, and returns the name that it has in the API.
+// create creates a pod, or writes its manifest, and returns the name that it
+// has in the API.
 func (n *node) create(pod *corev1.Pod) (string, error) {
 	if !isStatic(pod) {
 		_, err := shared.kube.CoreV1().Pods(namespace).Create(n.t.Context(), pod, metav1.CreateOptions{})
 		return pod.Name, err
 	}
+
 	raw, err := yaml.Marshal(pod)
 	if err != nil {
 		return "", err
 	}
+
 	name := pod.Name + "-" + n.host.Name()
 	n.t.Logf("%s is a static pod", name)
+
 	return name, os.WriteFile(n.manifest(name), raw, 0o644)
 }
 
@@ -110,13 +123,15 @@ func (n *node) setExtended(ctx context.Context, amount int64) error {
 	return err
 }
 
-// resize changes the CPU request of a running pod in some pairs, and waits until the kubelet has decided about it.
+// resize changes the CPU request of a running pod in some pairs, and waits
+// until the kubelet has decided about it.
 func (n *node) resize(seed uint64, before world) {
 	n.t.Helper()
 	d := newRand(seed, resizeStream)
 	if !d.chance(25) || before.disables("InPlacePodVerticalScaling") {
 		return
 	}
+
 	pods := assert.Value(n.pods(n.t.Context()))(n.t)
 	for _, pod := range pods {
 		c := pod.Spec.Containers[0]
@@ -126,6 +141,7 @@ func (n *node) resize(seed uint64, before world) {
 		if now < 4 || limited || critical || isStatic(pod) || pod.Spec.Resources != nil || pod.Status.Phase != corev1.PodRunning || d.chance(30) {
 			continue
 		}
+
 		want := *resource.NewMilliQuantity(oneOf(d, now/2, now/2, now/3, now+1, 2*now), resource.DecimalSI)
 		patch := assert.Value(json.Marshal(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
 			"name": c.Name, "resources": map[string]any{"requests": map[string]any{"cpu": want.String()}}}}}}))(n.t)
@@ -134,24 +150,29 @@ func (n *node) resize(seed uint64, before world) {
 		} else if err != nil {
 			n.t.Fatalf("seed %d: resize %s to %s: %v", seed, pod.Name, want.String(), err)
 		}
+
 		n.eventually("the kubelet has decided about the resize", func(ctx context.Context) error {
 			now, err := shared.kube.CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
+
 			for _, c := range now.Status.Conditions {
 				if c.Type == corev1.PodResizePending {
 					return nil
 				}
 			}
+
 			for _, s := range now.Status.ContainerStatuses {
 				if s.Name == c.Name && s.AllocatedResources.Cpu().Cmp(want) == 0 {
 					return nil
 				}
 			}
+
 			return fmt.Errorf("%s: %+v", pod.Name, now.Status)
 		})
 		n.t.Logf("seed %d: %s is resized from %dm to %s", seed, pod.Name, now, want.String())
+
 		return
 	}
 }

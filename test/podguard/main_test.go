@@ -1,9 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podguard compares the losses that internal/node/podguard predicts with those of real kubelets: random pods run on a real
-// node, whose kubelet is restarted with a random configuration after random changes of the Node. It must not know the rules of the
-// prediction.
+// Package podguard compares the losses that internal/node/podguard predicts
+// with those of real kubelets: random pods run on a real node, whose kubelet is
+// restarted with a random configuration after random changes of the Node. It
+// must not know the rules of the prediction.
 package podguard_test
 
 import (
@@ -58,15 +59,18 @@ func TestMain(m *testing.M) {
 		if err := createClasses(ctx); err != nil {
 			return 0, err
 		}
+
 		dir, err := os.MkdirTemp("", "evk-once-")
 		if err != nil {
 			return 0, err
 		}
+
 		defer os.RemoveAll(dir)
 		shared.once = filepath.Join(dir, "once")
 		if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", shared.once, "./once").CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("build the program of init containers: %w\n%s", err, out)
 		}
+
 		return m.Run(), nil
 	}))
 }
@@ -81,6 +85,7 @@ func createClasses(ctx context.Context) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
+
 	_, err = shared.kube.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
 		ObjectMeta: metav1.ObjectMeta{Name: highPriority},
 		Value:      1000,
@@ -88,6 +93,7 @@ func createClasses(ctx context.Context) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
+
 	return nil
 }
 
@@ -109,10 +115,12 @@ func kubelets(t *testing.T) []kubelet {
 		assert.NoError(t, assert.Err(fmt.Sscanf(k.version, "v1.%d.", &k.minor)), path, "has version", k.version)
 		found = append(found, k)
 	}
+
 	slices.SortFunc(found, func(a, b kubelet) int { return a.minor - b.minor })
 	if *kubeletsFlag == "all" {
 		return found
 	}
+
 	var chosen []kubelet
 	for name := range strings.SplitSeq(*kubeletsFlag, ",") {
 		i := slices.IndexFunc(found, func(k kubelet) bool { return k.version == name })
@@ -122,9 +130,11 @@ func kubelets(t *testing.T) []kubelet {
 		case "newest": // not a preview of the next version, which only some machines have
 			i = slices.IndexFunc(found, func(k kubelet) bool { return k.path == filepath.Join(tools, "kubelet") })
 		}
+
 		assert.Must(t, i >= 0, "there is no kubelet %s in %s", name, tools)
 		chosen = append(chosen, found[i])
 	}
+
 	return chosen
 }
 
@@ -134,5 +144,6 @@ func isReady(obj *corev1.Node) error {
 			return nil
 		}
 	}
+
 	return errors.New("the node is not Ready")
 }

@@ -56,6 +56,7 @@ func newNode(t *testing.T, k kubelet) *node {
 	if errors.Is(err, localcluster.ErrNoNode) {
 		t.Skip("no real node can run here: ", err)
 	}
+
 	assert.NoError(t, err)
 	n := &node{t: t, host: host, kubelet: k}
 	t.Cleanup(func() {
@@ -65,6 +66,7 @@ func newNode(t *testing.T, k kubelet) *node {
 	raw := assert.Value(os.ReadFile(host.KubeletConfig()))(t)
 	assert.NoError(t, yaml.Unmarshal(raw, &n.base))
 	assert.NoError(t, host.ImportImage(t.Context(), onceImage, "/once", shared.once))
+
 	return n
 }
 
@@ -75,14 +77,17 @@ func (n *node) eventually(what string, check func(context.Context) error) {
 	}
 }
 
-// log returns the lines of the kubelet's log that are about admission, and its end.
+// log returns the lines of the kubelet's log that are about admission, and its
+// end.
 func (n *node) log() []byte {
 	raw, err := os.ReadFile(filepath.Join(n.host.Dir(), "log", "kubelet.log"))
 	if err != nil {
 		return []byte(err.Error())
 	}
+
 	lines := admissionLine.FindAll(raw, -1)
 	lines = lines[max(0, len(lines)-60):]
+
 	return append(bytes.Join(lines, []byte("\n")), raw[max(0, len(raw)-2000):]...)
 }
 
@@ -94,7 +99,8 @@ func (n *node) stop() {
 	n.process = nil
 }
 
-// restart starts the kubelet with the configuration of a world, after it has stopped the running one.
+// restart starts the kubelet with the configuration of a world, after it has
+// stopped the running one.
 func (n *node) restart(w world) {
 	n.t.Helper()
 	n.stop()
@@ -107,9 +113,11 @@ func (n *node) restart(w world) {
 		exec.Command(n.kubelet.path, n.host.KubeletArgs()...)))(n.t)
 }
 
-// admitted waits until the started kubelet has admitted or rejected every pod of the node: a canary, which is a pod that every
-// kubelet rejects, was created last, so the kubelet rejects it last. It returns those of the named pods that the kubelet has rejected,
-// with reason and message of the kubelet's Event: a running pod is Failed in the API only after its containers have ended.
+// admitted waits until the started kubelet has admitted or rejected every pod
+// of the node: a canary, which is a pod that every kubelet rejects, was created
+// last, so the kubelet rejects it last. It returns those of the named pods that
+// the kubelet has rejected, with reason and message of the kubelet's Event: a
+// running pod is Failed in the API only after its containers have ended.
 func (n *node) admitted(names ...string) (lost map[string]string) {
 	n.t.Helper()
 	pods := shared.kube.CoreV1().Pods(namespace)
@@ -128,10 +136,12 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 			n.t.Fatalf("the kubelet ended: %s\n%s", n.process.Cmd.ProcessState, n.log())
 		default:
 		}
+
 		events, err := shared.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "source=kubelet,type=Warning"})
 		if err != nil {
 			return err
 		}
+
 		lost = map[string]string{}
 		for _, e := range events.Items {
 			name := e.InvolvedObject.Name
@@ -139,43 +149,53 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 				lost[name] = e.Reason + ": " + e.Message
 			}
 		}
+
 		if lost[canary.Name] == "" {
 			return errors.New("the canary is not rejected yet")
 		}
+
 		counted, err := n.losses(ctx)
 		if err == nil && counted != len(lost) {
 			err = fmt.Errorf("the kubelet counts %d losses, its Events are of %v", counted, lost)
 		}
+
 		return err
 	})
 	delete(lost, canary.Name)
 	if err := pods.Delete(n.t.Context(), canary.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil && !apierrors.IsNotFound(err) {
 		n.t.Fatal(err)
 	}
+
 	return lost
 }
 
-// lossReason matches the reasons of the kubelet's Events about a rejected, preempted or evicted pod.
+// lossReason matches the reasons of the kubelet's Events about a rejected,
+// preempted or evicted pod.
 var lossReason = regexp.MustCompile(`^(OutOf.*|NodeAffinity|NodeName|NodePorts|TaintToleration|SysctlForbidden|UnexpectedAdmissionError|` +
 	`TopologyAffinityError|SMTAlignmentError|PodLevelResourcesNotSupported|PodFeatureUnsupported|AppArmor|Preempting|Evicted)$`)
 
-// losses is the number of pods of which the running kubelet says that it rejected or ended them.
+// losses is the number of pods of which the running kubelet says that it
+// rejected or ended them.
 func (n *node) losses(ctx context.Context) (sum int, err error) {
 	raw, err := n.proxy(ctx, "metrics")
 	if err != nil {
 		return 0, err
 	}
+
 	for _, m := range lossMetric.FindAllSubmatch(raw, -1) {
 		v, err := strconv.ParseFloat(string(m[1]), 64)
 		if err != nil {
 			return 0, err
 		}
+
 		sum += int(v)
 	}
+
 	return sum, nil
 }
 
-// lossMetric matches the metrics in which a kubelet counts the pods that it rejects, preempts and evicts.
+// lossMetric matches the metrics in which a kubelet counts the pods that it
+// rejects, preempts and evicts.
 var lossMetric = regexp.MustCompile(`(?m)^kubelet_(?:admission_rejections_total|preemptions|evictions)(?:\{[^}]*\})? (\S+)$`)
 
 func (n *node) proxy(ctx context.Context, path string) ([]byte, error) {
@@ -188,6 +208,7 @@ func (n *node) configz(ctx context.Context) (component.Effective, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return decodeConfigz(raw)
 }
 
@@ -198,6 +219,7 @@ func decodeConfigz(raw []byte) (component.Effective, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	err := d.Decode(&out)
+
 	return out.Config, err
 }
 
@@ -214,6 +236,7 @@ func with(e component.Effective, w world) (_ component.Effective, err error) {
 			delete(out, name)
 		}
 	}
+
 	return out, nil
 }
 
@@ -226,6 +249,7 @@ func isEmpty(value any) bool {
 	case json.Number:
 		return v == "0"
 	}
+
 	return false
 }
 
@@ -236,7 +260,8 @@ func (n *node) object() *corev1.Node {
 	return obj
 }
 
-// reports waits until the Node has the allocatable of a world, which the kubelet writes after its start.
+// reports waits until the Node has the allocatable of a world, which the
+// kubelet writes after its start.
 func (n *node) reports(w world) {
 	n.t.Helper()
 	n.eventually("the Node has its new allocatable", func(context.Context) error {
@@ -244,6 +269,7 @@ func (n *node) reports(w world) {
 		if got, want := status.Allocatable.Pods().Value(), int64(w.pods(status.Capacity.Cpu().Value())); got != want {
 			return fmt.Errorf("pods are %d, want %d", got, want)
 		}
+
 		for name, want := range w.allocatable(status.Capacity) {
 			got := status.Allocatable[name]
 			value, rounding := got.Value(), int64(2<<20)
@@ -253,10 +279,12 @@ func (n *node) reports(w world) {
 			case extended:
 				rounding = 0
 			}
+
 			if value < want-rounding || value > want+rounding {
 				return fmt.Errorf("%s is %d, want %d", name, value, want)
 			}
 		}
+
 		return nil
 	})
 }
@@ -267,10 +295,12 @@ func (n *node) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var pods []*corev1.Pod
 	for i := range list.Items {
 		pods = append(pods, &list.Items[i])
 	}
+
 	return pods, nil
 }
 
@@ -284,18 +314,21 @@ func (n *node) set(w world) {
 			labels[name] = v
 		}
 	}
+
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}})
 	assert.NoError(n.t, err)
 	n.eventually("the Node is changed", func(ctx context.Context) error {
 		if _, err := shared.kube.CoreV1().Nodes().Patch(ctx, n.host.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
+
 		return n.setExtended(ctx, w.extended)
 	})
 }
 
-// remove deletes the pods of a pair and their Events, and waits until they are gone. Lost pods are deleted at once, because the kubelet
-// ends their containers anyway.
+// remove deletes the pods of a pair and their Events, and waits until they are
+// gone. Lost pods are deleted at once, because the kubelet ends their
+// containers anyway.
 func (n *node) remove(names []string, lost map[string]string) {
 	n.t.Helper()
 	pods := shared.kube.CoreV1().Pods(namespace)
@@ -303,6 +336,7 @@ func (n *node) remove(names []string, lost map[string]string) {
 		if err := os.Remove(n.manifest(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			n.t.Fatal(err)
 		}
+
 		grace := int64(1)
 		if lost[name] != "" {
 			grace = 0
@@ -311,6 +345,7 @@ func (n *node) remove(names []string, lost map[string]string) {
 			n.t.Fatal(err)
 		}
 	}
+
 	n.eventually("the pods are gone", func(ctx context.Context) error {
 		left, err := n.pods(ctx)
 		if err != nil {
@@ -319,6 +354,7 @@ func (n *node) remove(names []string, lost map[string]string) {
 		if len(left) > 0 {
 			return fmt.Errorf("%s left, the first is %s", printable.Count(len(left), "pod"), left[0].Name)
 		}
+
 		return nil
 	})
 }

@@ -39,12 +39,14 @@ func (a amounts) list() corev1.ResourceList {
 		if l == nil {
 			l = corev1.ResourceList{}
 		}
+
 		if name == corev1.ResourceCPU {
 			l[name] = *resource.NewMilliQuantity(value, resource.DecimalSI)
 		} else {
 			l[name] = *resource.NewQuantity(value, resource.BinarySI)
 		}
 	}
+
 	return l
 }
 
@@ -54,6 +56,7 @@ func (a amounts) part(n, of int64) amounts {
 	for name, value := range a {
 		out[name] = value * n / of
 	}
+
 	return out
 }
 
@@ -62,24 +65,30 @@ func (a amounts) minus(b amounts) amounts {
 	for name, value := range a {
 		out[name] = value - b[name]
 	}
+
 	return out
 }
 
-// threshold returns the bytes of an eviction threshold, with percentages rounded up to 1 MiB.
+// threshold returns the bytes of an eviction threshold, with percentages
+// rounded up to 1 MiB.
 func threshold(value string, capacity int64) int64 {
 	if percent, ok := strings.CutSuffix(value, "%"); ok {
 		p, err := strconv.ParseFloat(percent, 64)
 		if err != nil {
 			panic(err)
 		}
+
 		return (int64(float64(capacity)*p/100)>>20 + 1) << 20
 	}
+
 	q := resource.MustParse(value)
+
 	return q.Value()
 }
 
-// podsOf returns the random pods of a seed, in the order of their creation: they all fit on a node in the world before. How much they
-// request depends on both worlds, so that some sums lie exactly on a limit of the world after.
+// podsOf returns the random pods of a seed, in the order of their creation:
+// they all fit on a node in the world before. How much they request depends on
+// both worlds, so that some sums lie exactly on a limit of the world after.
 func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, before, after world) []*corev1.Pod {
 	d := newRand(seed, podStream)
 	cores := capacity.Cpu().Value()
@@ -87,11 +96,13 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 	if d.chance(15) {
 		count = min(after.pods(cores), before.pods(cores), 8)
 	}
+
 	old, young := before.allocatable(capacity), after.allocatable(capacity)
 	shares := make([]amounts, count)
 	for i := range shares {
 		shares[i] = amounts{}
 	}
+
 	for _, kind := range []struct {
 		name           corev1.ResourceName
 		unit           int64 // of the smallest request
@@ -107,10 +118,12 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 				holders = append(holders, i)
 			}
 		}
+
 		total := total(d, kind.unit, old[kind.name], young[kind.name])
 		if !d.chance(kind.pairs) || len(holders) == 0 {
 			continue
 		}
+
 		// Each holder gets a random share of the total.
 		for i, h := range holders {
 			share := total
@@ -118,10 +131,12 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 				share = total / int64(len(holders)-i) * int64(20+d.IntN(130)) / 100
 				share = min(share, total)
 			}
+
 			shares[h][kind.name] = share
 			total -= share
 		}
 	}
+
 	extra := newRand(seed, extraStream)
 	if left := total(extra, 1, old[extended], young[extended]); extra.chance(40) {
 		for i := 0; left > 0; i = extra.IntN(count) {
@@ -129,6 +144,7 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 			left--
 		}
 	}
+
 	staticPod := extra.IntN(3 * count) // an index, in one pair of three
 	var pods []*corev1.Pod
 	for i := range count {
@@ -141,12 +157,15 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 		if i == staticPod {
 			makeStatic(pod, minor)
 		}
+
 		pods = append(pods, pod)
 	}
+
 	return pods
 }
 
-// total returns how much all pods of a pair request together: at most what is allocatable before.
+// total returns how much all pods of a pair request together: at most what is
+// allocatable before.
 func total(d *dice, unit, before, after int64) int64 {
 	most := min(before, after)
 	switch {
@@ -157,10 +176,12 @@ func total(d *dice, unit, before, after int64) int64 {
 	case d.chance(15):
 		return before
 	}
+
 	return before * int64(5+d.IntN(60)) / 100
 }
 
-// podOf returns a pod that requests a share. Its other fields fit the world before, and most of them the world after, too.
+// podOf returns a pod that requests a share. Its other fields fit the world
+// before, and most of them the world after, too.
 func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace},
@@ -208,6 +229,7 @@ func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 	default:
 		spec.Containers = []corev1.Container{run("one", share)}
 	}
+
 	setLimits(d, spec)
 	limitExtended(spec)
 	switch {
@@ -216,21 +238,24 @@ func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 	case d.chance(25):
 		spec.PriorityClassName = highPriority
 	}
+
 	setSelectors(d, spec, before.labels)
 	setTolerations(d, spec, before.taints, after.taints)
 	if d.chance(12) {
 		setSysctl(d, spec, before.config["allowedUnsafeSysctls"].([]string))
 	}
+
 	return pod
 }
 
-// setLimits gives some pods limits: equal to the requests (Guaranteed, if there are all), or larger. No limit is so small that a container
-// starts slowly.
+// setLimits gives some pods limits: equal to the requests (Guaranteed, if there
+// are all), or larger. No limit is so small that a container starts slowly.
 func setLimits(d *dice, spec *corev1.PodSpec) {
 	equal, larger := d.chance(25), d.chance(20)
 	if !equal && !larger {
 		return
 	}
+
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			r := &containers[i].Resources
@@ -246,25 +271,30 @@ func setLimits(d *dice, spec *corev1.PodSpec) {
 				if r.Limits == nil {
 					r.Limits = corev1.ResourceList{}
 				}
+
 				r.Limits[name] = amounts{name: max(value, least)}.list()[name]
 			}
 		}
 	}
 }
 
-// setSelectors gives some pods a node selector or a required affinity that the labels match.
+// setSelectors gives some pods a node selector or a required affinity that the
+// labels match.
 func setSelectors(d *dice, spec *corev1.PodSpec, labels map[string]string) {
 	if d.chance(20) {
 		key := oneOf(d, tierLabel, genLabel)
 		spec.NodeSelector = map[string]string{key: labels[key]}
 	}
+
 	if !d.chance(25) {
 		return
 	}
+
 	gen, err := strconv.Atoi(labels[genLabel])
 	if err != nil {
 		panic(err)
 	}
+
 	expression := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
 	}
@@ -272,6 +302,7 @@ func setSelectors(d *dice, spec *corev1.PodSpec, labels map[string]string) {
 	if labels[gpuLabel] != "" {
 		gpu.Operator = corev1.NodeSelectorOpExists
 	}
+
 	matching := []corev1.NodeSelectorRequirement{
 		expression(tierLabel, corev1.NodeSelectorOpIn, labels[tierLabel]),
 		expression(tierLabel, corev1.NodeSelectorOpIn, "a", "b"),
@@ -286,6 +317,7 @@ func setSelectors(d *dice, spec *corev1.PodSpec, labels map[string]string) {
 		for range 1 + d.IntN(2) {
 			t.MatchExpressions = append(t.MatchExpressions, oneOf(d, matching...))
 		}
+
 		return t
 	}
 	terms := []corev1.NodeSelectorTerm{term()}
@@ -295,12 +327,14 @@ func setSelectors(d *dice, spec *corev1.PodSpec, labels map[string]string) {
 	if d.chance(30) { // does not match
 		terms = slices.Insert(terms, 0, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{expression(tierLabel, corev1.NodeSelectorOpIn, "c")}})
 	}
+
 	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms},
 	}}
 }
 
-// setTolerations makes a pod tolerate the taints before, and mostly those after.
+// setTolerations makes a pod tolerate the taints before, and mostly those
+// after.
 func setTolerations(d *dice, spec *corev1.PodSpec, before, after []corev1.Taint) {
 	tolerate := func(taint corev1.Taint) {
 		t := corev1.Toleration{Key: taint.Key, Operator: corev1.TolerationOpExists}
@@ -319,11 +353,13 @@ func setTolerations(d *dice, spec *corev1.PodSpec, before, after []corev1.Taint)
 				t.Key = "" // everything
 			}
 		}
+
 		spec.Tolerations = append(spec.Tolerations, t)
 	}
 	for _, taint := range before {
 		tolerate(taint)
 	}
+
 	for _, taint := range after {
 		if d.chance(85) {
 			tolerate(taint)
@@ -341,10 +377,12 @@ func setSysctl(d *dice, spec *corev1.PodSpec, allowed []string) {
 			sysctl = corev1.Sysctl{Name: "net.ipv4.tcp_max_tw_buckets", Value: "4096"}
 		}
 	}
+
 	spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{sysctl}}
 }
 
-// hostPort gives the pod of an index a host port that conflicts with no other: they share their number, but not protocol and address.
+// hostPort gives the pod of an index a host port that conflicts with no other:
+// they share their number, but not protocol and address.
 func hostPort(d *dice, pod *corev1.Pod, index int) {
 	port := corev1.ContainerPort{ContainerPort: 80, HostPort: 33333, Protocol: corev1.ProtocolTCP, HostIP: fmt.Sprintf("127.0.0.%d", 2+index)}
 	if d.chance(50) {
@@ -353,5 +391,6 @@ func hostPort(d *dice, pod *corev1.Pod, index int) {
 	if d.chance(30) {
 		port.Protocol = corev1.ProtocolUDP
 	}
+
 	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{port}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// predict returns the pods that the prediction names, with reason and message, from the same inputs as the agent's. NeedsDrain
-// refuses the whole pair.
+// predict returns the pods that the prediction names, with reason and message,
+// from the same inputs as the agent's. NeedsDrain refuses the whole pair.
 func (n *node) predict(running, planned component.Effective, obj *corev1.Node, pods []*corev1.Pod) map[string]string {
 	n.t.Helper()
 	in := podguard.Input{Minor: n.kubelet.minor, Before: running, After: planned, Node: obj, Pods: pods, Running: runningOf(pods)}
@@ -28,10 +28,12 @@ func (n *node) predict(running, planned component.Effective, obj *corev1.Node, p
 	if why := podguard.NeedsDrain(in); len(why) > 0 {
 		n.t.Errorf("the random configuration needs a drain: %s", strings.Join(why, "; "))
 	}
+
 	predicted := map[string]string{}
 	for _, loss := range podguard.Predict(in) {
 		predicted[loss.Name] = loss.Reason + ": " + loss.Message
 	}
+
 	return predicted
 }
 
@@ -45,11 +47,13 @@ func read(n *node, name string, decode func([]byte) error) {
 	if err == nil {
 		err = decode(data)
 	}
+
 	assert.NoError(n.t, err)
 }
 
-// runningOf returns the running containers. The pods do not change while the prediction is made, so their statuses are as good as the
-// container runtime's answer.
+// runningOf returns the running containers. The pods do not change while the
+// prediction is made, so their statuses are as good as the container runtime's
+// answer.
 func runningOf(pods []*corev1.Pod) map[types.UID]map[string]bool {
 	running := map[types.UID]map[string]bool{}
 	for _, pod := range pods {
@@ -62,5 +66,6 @@ func runningOf(pods []*corev1.Pod) map[types.UID]map[string]bool {
 			}
 		}
 	}
+
 	return running
 }

@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// world is the random state of a node that depends on a seed and the kubelet's version only: the configuration of its kubelet, labels,
-// taints and the amount of an extended resource. The pair of a seed starts in the world of the previous seed, so consecutive pairs need
-// one restart each, and any pair can run alone.
+// world is the random state of a node that depends on a seed and the kubelet's
+// version only: the configuration of its kubelet, labels, taints and the amount
+// of an extended resource. The pair of a seed starts in the world of the
+// previous seed, so consecutive pairs need one restart each, and any pair can
+// run alone.
 type world struct {
 	seed   uint64
 	config map[string]any // fields of the KubeletConfiguration; a world sets the same fields as any other
@@ -62,6 +64,7 @@ func worldOf(seed uint64, minor int) world {
 				r[of.name] = v
 			}
 		}
+
 		return r
 	}
 	kube := reserved([]string{"", "", "50m", "100m"}, []string{"", "", "200Mi"}, []string{"", "", "1Gi"})
@@ -69,6 +72,7 @@ func worldOf(seed uint64, minor int) world {
 	if d.chance(50) {
 		system = reserved([]string{"", "50m", "333m", "700m"}, []string{"", "1Gi", "5000M", "8Gi"}, []string{"", "10Gi", "70G"})
 	}
+
 	pods, perCore := 110, 0
 	if d.chance(25) {
 		pods = 3 + d.IntN(6)
@@ -76,10 +80,12 @@ func worldOf(seed uint64, minor int) world {
 	if d.chance(20) {
 		perCore = 2 + d.IntN(3)
 	}
+
 	sysctls := []string{"net.core.*"}
 	if d.chance(10) {
 		sysctls = oneOf(d, []string{}, []string{"net.core.somaxconn"}, []string{"net.ipv4.*"})
 	}
+
 	w.config = map[string]any{
 		"maxPods":              pods,
 		"podsPerCore":          perCore,
@@ -107,6 +113,7 @@ func worldOf(seed uint64, minor int) world {
 	if d.chance(95) {
 		w.labels[gpuLabel] = "yes"
 	}
+
 	if d.chance(30) {
 		w.taints = append(w.taints, corev1.Taint{
 			Key:    oneOf(d, "evenkeel.test/a", "evenkeel.test/b"),
@@ -114,12 +121,14 @@ func worldOf(seed uint64, minor int) world {
 			Effect: oneOf(d, corev1.TaintEffectNoExecute, corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule),
 		})
 	}
+
 	w.addExtras(minor)
+
 	return w
 }
 
-// allocatable returns roughly what the kubelet subtracts from the capacity for pods. It only sizes the generated pods, and rounds
-// percentages down to 1 MiB.
+// allocatable returns roughly what the kubelet subtracts from the capacity for
+// pods. It only sizes the generated pods, and rounds percentages down to 1 MiB.
 func (w world) allocatable(capacity corev1.ResourceList) map[corev1.ResourceName]int64 {
 	left := map[corev1.ResourceName]int64{
 		corev1.ResourceCPU:              capacity.Cpu().MilliValue(),
@@ -137,9 +146,11 @@ func (w world) allocatable(capacity corev1.ResourceList) map[corev1.ResourceName
 			}
 		}
 	}
+
 	for signal, name := range map[string]corev1.ResourceName{"memory.available": corev1.ResourceMemory, "nodefs.available": corev1.ResourceEphemeralStorage} {
 		left[name] -= threshold(w.config["evictionHard"].(map[string]any)[signal].(string), capacity.Name(name, resource.BinarySI).Value())
 	}
+
 	return left
 }
 
@@ -149,5 +160,6 @@ func (w world) pods(cores int64) int {
 	if perCore := w.config["podsPerCore"].(int); perCore > 0 {
 		most = min(most, perCore*int(cores))
 	}
+
 	return most
 }

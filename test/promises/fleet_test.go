@@ -38,6 +38,7 @@ func (f fleet) canary(t *testing.T, revision int64) (canary, other *nodetest.Sub
 	} else if a {
 		return f[0].In(t), f[1].In(t)
 	}
+
 	return f[1].In(t), f[0].In(t)
 }
 
@@ -48,6 +49,7 @@ func source(n *nodetest.Subject) v1alpha1.NodeConfigSource {
 	if nc.Spec.ConfigSource == nil {
 		return v1alpha1.NodeConfigSource{}
 	}
+
 	return *nc.Spec.ConfigSource
 }
 
@@ -93,9 +95,11 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 				steady.End(t)
 			}
 		}
+
 		if source(other).ConfigMapRef.UID != good {
 			t.Errorf("%s is assigned %+v", other.Node.Name(), source(other))
 		}
+
 		canary.Arrived()
 		f.has(t, 125)
 	})
@@ -109,6 +113,7 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 			if s := source(canary); s.ConfigMapRef == nil || s.ConfigMapRef.UID != good || s.RolloutRef.Revision != 3 {
 				return fmt.Errorf("it is assigned %+v", s)
 			}
+
 			return nil
 		})
 		canary.Says("True", "AllChecksPassed", string(good))

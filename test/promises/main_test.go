@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package promises proves each promise of the README with a real API server, containerd and a stock kubelet. The tests share two
-// nodes, one after the other; each begins with nodes that run their local configuration.
+// Package promises proves each promise of the README with a real API server,
+// containerd and a stock kubelet. The tests share two nodes, one after the
+// other; each begins with nodes that run their local configuration.
 package promises
 
 import (
@@ -23,7 +24,8 @@ import (
 
 var kubelet = flag.String("kubelet", "", "the `path` of the kubelet of every node; empty: the newest")
 
-// shared is the cluster of all tests. Its nodes are started by the first test that needs them.
+// shared is the cluster of all tests. Its nodes are started by the first test
+// that needs them.
 var shared struct {
 	*localcluster.Cluster
 	nodes [2]*nodetest.Subject
@@ -36,6 +38,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
+
 	os.Exit(code)
 }
 
@@ -43,18 +46,22 @@ func run(m *testing.M) (code int, err error) {
 	if shared.Cluster, err = localcluster.Borrow(context.Background(), localcluster.Options{Kubelet: *kubelet}); err != nil {
 		return 0, err
 	}
+
 	defer func() {
 		for _, n := range shared.nodes {
 			if n != nil {
 				err = errors.Join(err, n.StopNode())
 			}
 		}
+
 		err = errors.Join(err, shared.Stop())
 	}()
+
 	return m.Run(), nil
 }
 
-// node returns a node that runs its local configuration, and that nobody has assigned another one.
+// node returns a node that runs its local configuration, and that nobody has
+// assigned another one.
 func node(t *testing.T, i int) *nodetest.Subject {
 	t.Helper()
 	if shared.nodes[i] == nil {
@@ -63,6 +70,7 @@ func node(t *testing.T, i int) *nodetest.Subject {
 		shared.nodes[i] = n
 		n.Up()
 	}
+
 	n := shared.nodes[i].In(t)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -78,10 +86,12 @@ func node(t *testing.T, i int) *nodetest.Subject {
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("there is %s", list.Items[0].Name)
 		}
+
 		return err
 	})
 	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
 	n.Says("True", "LocalInit", "using current (init)")
 	n.Arrived()
+
 	return n
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// assign creates a ConfigMap with a drop-in, and assigns it. A comment makes it new to the node, which remembers the contents of other
-// tests.
+// assign creates a ConfigMap with a drop-in, and assigns it. A comment makes it
+// new to the node, which remembers the contents of other tests.
 func assign(n *nodetest.Subject, fields map[string]any) *corev1.ConfigMap {
 	n.T.Helper()
 	return assignText(n, n.DropIn(fields)+fmt.Sprintf("# of %d\n", time.Now().UnixNano()))
@@ -39,6 +39,7 @@ func good(n *nodetest.Subject, maxPods int) *corev1.ConfigMap {
 	cm := assign(n, map[string]any{"maxPods": maxPods})
 	n.LastKnownGood(cm)
 	n.Arrived()
+
 	return cm
 }
 
@@ -52,6 +53,7 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 		if err == nil && pods != 120 {
 			err = fmt.Errorf("it has room for %d", pods)
 		}
+
 		return err
 	})
 	nc := n.Says("True", "AllChecksPassed", "all checks passed")
@@ -59,22 +61,26 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 	if good == nil || nc.Status.Active == nil || nc.Status.Active.UID != good.UID || nc.Status.Trial != nil || nc.Status.ObservedGeneration != nc.Generation {
 		t.Fatalf("active is %+v, last-known-good %+v, trial %+v", nc.Status.Active, good, nc.Status.Trial)
 	}
+
 	n.Eventually("the Node has the condition ConfigOK", func(ctx context.Context) error {
 		object, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
+
 		for _, c := range object.Status.Conditions {
 			if c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, string(good.UID)) {
 				return nil
 			}
 		}
+
 		return fmt.Errorf("its conditions are %+v", object.Status.Conditions)
 	})
 	n.Event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", good.UID))
 }
 
-// doesNotStopTheKubelet assigns a configuration that the node must refuse while its kubelet runs on.
+// doesNotStopTheKubelet assigns a configuration that the node must refuse while
+// its kubelet runs on.
 func doesNotStopTheKubelet(n *nodetest.Subject, fields map[string]any, reason, words string) *v1alpha1.NodeConfig {
 	n.T.Helper()
 	steady := n.Steady()
@@ -83,6 +89,7 @@ func doesNotStopTheKubelet(n *nodetest.Subject, fields map[string]any, reason, w
 	assert.That(n.T, strings.Contains(nc.Status.Error, words) && nc.Status.Active == nil,
 		"the error is %q, want %q; active is %+v", nc.Status.Error, words, nc.Status.Active)
 	steady.End(n.T)
+
 	return nc
 }
 
@@ -112,7 +119,8 @@ func TestAConfigurationThatCannotBeFoundChangesNothing(t *testing.T) {
 	steady.End(t)
 }
 
-// crashing passes every dry run, and the kubelet ends with it as soon as it has compared it with the node's storage.
+// crashing passes every dry run, and the kubelet ends with it as soon as it has
+// compared it with the node's storage.
 var crashing = map[string]any{"kubeReserved": map[string]any{"ephemeral-storage": "100Ti"}}
 
 func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
@@ -124,11 +132,13 @@ func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 	if bad := nc.Status.BadConfigs; len(bad) == 0 || bad[0].UID != cm.UID || !strings.Contains(bad[0].Reason, "Failed to start ContainerManager") {
 		t.Errorf("badConfigs are %+v, want the kubelet's own reason", bad)
 	}
+
 	n.Arrived()
 	n.KubeletHas("maxPods", 121)
 	n.Event("Warning", "ConfigRolledBack", fmt.Sprintf("going back to last-known-good (UID: %s)", before.UID))
 
-	// It is not run again: not after a restart of the agent, and not under another name.
+	// It is not run again: not after a restart of the agent, and not under
+	// another name.
 	n.AssignMap(before)
 	n.Says("True", "AllChecksPassed", string(before.UID))
 	assert.NoError(t, n.Stop(nodetest.Patience))
@@ -159,6 +169,7 @@ resources: {maxPods: 123}
 		if revision, _, err := n.Running(); err != nil || revision != string(before.UID) {
 			return fmt.Errorf("it runs %q, want %s: %w", revision, before.UID, err)
 		}
+
 		return n.Healthy(ctx)
 	})
 	n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using last-known-good (UID: %s)", before.UID))
@@ -183,6 +194,7 @@ func TestAChangeThatWouldCostPodsWaitsUntilTheyHaveMoved(t *testing.T) {
 	for _, bad := range nc.Status.BadConfigs {
 		assert.That(t, bad.UID != cm.UID, "it is held to be bad: %+v", bad)
 	}
+
 	steady.End(t)
 	n.SameContainers(before)
 	n.DeletePods("3")

@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// unpacked returns the files of a compressed archive, by name. All have the commit's time and no owner, and modes gives theirs.
+// unpacked returns the files of a compressed archive, by name. All have the
+// commit's time and no owner, and modes gives theirs.
 func unpacked(t *testing.T, archive string) (contents map[string]string, modes map[string]int64) {
 	t.Helper()
 	packed := assert.Value(gzip.NewReader(strings.NewReader(archive)))(t)
@@ -31,6 +32,7 @@ func unpacked(t *testing.T, archive string) (contents map[string]string, modes m
 		if errors.Is(err, io.EOF) {
 			return contents, modes
 		}
+
 		data, readErr := io.ReadAll(archive)
 		assert.NoError(t, errors.Join(err, readErr))
 		assert.That(t, h.ModTime.Unix() == 1700000000 && h.Uname == "" && h.Uid == 0, "%s is of %s, %s", h.Name, h.ModTime, h.Uname)
@@ -49,6 +51,7 @@ echo '# {{ .Chart.AppVersion }}' >charts/evenkeel/templates/x.yaml; echo '*.bak'
 	for name, mode := range modes {
 		assert.Equal(t, mode, 0o644, name, "has mode")
 	}
+
 	want := map[string]string{
 		"evenkeel/Chart.yaml": "annotations:\n  artifacthub.io/images: |\n    - image: evenkeel.dev/agent:v9.8.7-rc.1\n      name: agent\n    - image: evenkeel.dev/controller:v9.8.7-rc.1\n      name: controller\n" +
 			"  artifacthub.io/prerelease: \"true\"\napiVersion: v2\nappVersion: v9.8.7-rc.1\nname: evenkeel\nversion: 9.8.7-rc.1\n",
@@ -71,6 +74,7 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 	for name, want := range map[string]string{"category": "integration-delivery", "license": "Apache-2.0", "prerelease": "true"} {
 		assert.Equal(t, about.Annotations["artifacthub.io/"+name], want, name)
 	}
+
 	type crd struct{ Kind, Version, Name, DisplayName, Description string }
 	var crds []crd
 	assert.NoError(t, yaml.UnmarshalStrict([]byte(about.Annotations["artifacthub.io/crds"]), &crds))
@@ -79,6 +83,7 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 		assert.That(t, c.DisplayName != "" && c.Description != "", "%+v does not describe itself", c)
 		listed[c.Name] = c.Kind + " " + c.Version
 	}
+
 	manifests := assert.Value(filepath.Glob(root + "/config/api/crd/*.yaml"))(t)
 	want := map[string]string{}
 	for _, manifest := range manifests {
@@ -93,6 +98,7 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 		assert.NoError(t, yaml.Unmarshal(text, &c))
 		want[c.Metadata.Name] = c.Spec.Names.Kind + " " + c.Spec.Versions[0].Name
 	}
+
 	assert.NoDiff(t, cmp.Diff(want, listed), "CRDs")
 	var repository struct {
 		Owners []struct{ Name, Email string }
@@ -123,6 +129,7 @@ func compareSchema(t *testing.T, path string, schema, values map[string]any) {
 		_, ok := properties[name]
 		assert.That(t, ok, "the schema has no %s.%s", path, name)
 	}
+
 	for name, property := range properties {
 		path, property := path+"."+name, property.(map[string]any)
 		value, ok := values[name]
@@ -130,10 +137,12 @@ func compareSchema(t *testing.T, path string, schema, values map[string]any) {
 			t.Errorf("%s is in values.yaml: %t; its schema is %v", path, ok, property)
 			continue
 		}
+
 		if standard, ok := property["default"]; ok {
 			assert.NoDiff(t, cmp.Diff(value, standard), "the default of", path)
 			continue
 		}
+
 		compareSchema(t, path, property, value.(map[string]any))
 	}
 }
@@ -146,11 +155,13 @@ func TestThePluginComesAsArchiveWithAKrewManifest(t *testing.T) {
 	if !bytes.Equal([]byte(got["kubectl-evenkeel"]), []byte(all[name])) || got["LICENSE"] != string(license) || !strings.HasPrefix(got["kubectl_complete-evenkeel"], "#!/bin/sh\n") {
 		t.Errorf("the archive has %d files, of which one differs", len(got))
 	}
+
 	assert.NoDiff(t, cmp.Diff(map[string]int64{"kubectl-evenkeel": 0o755, "kubectl_complete-evenkeel": 0o755, "LICENSE": 0o644}, modes))
 	checkKrew(t, all, "https://github.com/evenkeel/evenkeel/releases/download/"+version, map[string]string{"linux/" + goarch: name + ".tar.gz kubectl-evenkeel"})
 }
 
-// checkKrew compares the Krew manifest of a release with the archives that it must name: by platform, the file and the program in it.
+// checkKrew compares the Krew manifest of a release with the archives that it
+// must name: by platform, the file and the program in it.
 func checkKrew(t *testing.T, all map[string]string, downloads string, want map[string]string) {
 	t.Helper()
 	var manifest struct {
@@ -170,12 +181,14 @@ func checkKrew(t *testing.T, all map[string]string, downloads string, want map[s
 		spec.Version != version || spec.Homepage == "" || spec.ShortDescription == "" || len(spec.ShortDescription) > 50 || spec.Description == "" || !strings.Contains(spec.Caveats, downloads+"/install.yaml") {
 		t.Errorf("the manifest is %+v", manifest)
 	}
+
 	got := map[string]string{}
 	for _, p := range spec.Platforms {
 		file, ok := strings.CutPrefix(p.URI, downloads+"/")
 		assert.That(t, ok && p.SHA256 == digest(all[file]), "%s has the digest %s, want that of %s below %s", p.URI, p.SHA256, file, downloads)
 		got[p.Selector.MatchLabels.OS+"/"+p.Selector.MatchLabels.Arch] = file + " " + p.Bin
 	}
+
 	assert.NoDiff(t, cmp.Diff(want, got))
 }
 

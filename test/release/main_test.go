@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release tests the files of a release: the same source gives the same bytes, packages can be installed and removed, and
-// bills of materials are complete.
+// Package release tests the files of a release: the same source gives the same
+// bytes, packages can be installed and removed, and bills of materials are
+// complete.
 package release
 
 import (
@@ -31,7 +32,8 @@ const (
 	root    = "../.."
 )
 
-// made is a release of this source, for this machine's architecture alone. It is signed with the key.
+// made is a release of this source, for this machine's architecture alone. It
+// is signed with the key.
 var (
 	made string
 	key  *ecdsa.PrivateKey
@@ -43,6 +45,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
+
 	os.Exit(code)
 }
 
@@ -51,6 +54,7 @@ func runTests(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	keyFile := filepath.Join(dir, "cosign.key")
 	if key, err = writeKey(keyFile); err != nil {
@@ -59,6 +63,7 @@ func runTests(m *testing.M) (code int, err error) {
 	if made, _, err = release(filepath.Join(dir, "source"), "umask 022; export TZ=UTC COSIGN_KEY="+keyFile); err != nil {
 		return 0, err
 	}
+
 	return m.Run(), nil
 }
 
@@ -68,21 +73,25 @@ func writeKey(path string) (_ *ecdsa.PrivateKey, err error) {
 
 	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	der := must.Get(x509.MarshalPKCS8PrivateKey(private))
+
 	return private, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// release copies the source to a directory that is not there yet, makes the release there, in a shell that was prepared,
-// and returns the directory that it is in, and what was said.
+// release copies the source to a directory that is not there yet, makes the
+// release there, in a shell that was prepared, and returns the directory that
+// it is in, and what was said.
 func release(dir, prepare string) (out, said string, err error) {
 	if err := copySource(dir); err != nil {
 		return "", "", err
 	}
+
 	cmd := exec.Command("bash", "-ec", prepare+`; exec make --no-print-directory -C "$0" release "$@"`, dir,
 		"VERSION="+version, "COMMIT="+commit, "SOURCE_DATE_EPOCH=1700000000", "PLATFORMS=linux/"+runtime.GOARCH, "CLI_PLATFORMS=")
 	all, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", "", fmt.Errorf("make release: %w: %s", err, all)
 	}
+
 	return filepath.Join(dir, "dist", version), string(all), nil
 }
 
@@ -92,27 +101,33 @@ func copySource(to string) error {
 		if err != nil {
 			return err
 		}
+
 		name, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
 		}
+
 		switch {
 		case name == ".git" || name == "bin" || name == "dist":
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
+
 			return nil
 		case entry.IsDir():
 			return os.MkdirAll(filepath.Join(to, name), 0o755)
 		}
+
 		info, err := entry.Info()
 		if err != nil {
 			return err
 		}
+
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		return os.WriteFile(filepath.Join(to, name), data, info.Mode().Perm())
 	})
 }
@@ -126,6 +141,7 @@ func files(t *testing.T, dir string) map[string]string {
 		data := assert.Value(os.ReadFile(filepath.Join(dir, entry.Name())))(t)
 		all[entry.Name()] = string(data)
 	}
+
 	return all
 }
 

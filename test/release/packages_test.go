@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// manager is a package manager that works on a machine of its own: a directory, which scripts take for the root.
+// manager is a package manager that works on a machine of its own: a directory,
+// which scripts take for the root.
 type manager struct {
 	t    *testing.T
 	name string // dpkg or rpm
@@ -33,6 +34,7 @@ func newManager(t *testing.T, name string) *manager {
 	if _, err := exec.LookPath(name); err != nil {
 		t.Skip(err)
 	}
+
 	m := &manager{t, name, t.TempDir()}
 	says(t, "bash", "-ec", `cd "$0"; mkdir -p bin etc tmp var/lib/dpkg/info var/lib/dpkg/updates var/lib/rpm; touch var/lib/dpkg/status
 for program in /bin/sh /bin/rm; do
@@ -42,6 +44,7 @@ done`, m.root)
 	if out, err := exec.Command("chroot", m.root, "/bin/sh", "-c", ":").CombinedOutput(); err != nil {
 		t.Fatalf("chroot: %v: %s", err, out)
 	}
+
 	return m
 }
 
@@ -53,6 +56,7 @@ func (m *manager) of(name string) string {
 		arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 		file = fmt.Sprintf("%s-9.8.7~rc.1-1.%s.rpm", name, arch)
 	}
+
 	return filepath.Join(made, file)
 }
 
@@ -67,6 +71,7 @@ func (m *manager) does(what, name string) (string, error) {
 		"rpm remove":   {"--root=" + m.root, "--nodeps", "-e", name},
 	}[m.name+" "+what]
 	said, err := exec.Command(m.name, args...).CombinedOutput()
+
 	return string(said), err
 }
 
@@ -78,6 +83,7 @@ func (m *manager) must(what, name string, words ...string) string {
 	for _, w := range words {
 		assert.That(m.t, strings.Contains(said, w), "%s %s %s does not say %q: %s", m.name, what, name, w, said)
 	}
+
 	return said
 }
 
@@ -88,7 +94,8 @@ func (m *manager) has(path string) bool {
 	return err == nil
 }
 
-// agent is put where the package has the agent. It notes what it is asked for, and answers.
+// agent is put where the package has the agent. It notes what it is asked for,
+// and answers.
 func (m *manager) agent(answer string) {
 	m.t.Helper()
 	m.writes("/usr/bin/evenkeel-agent", "#!/bin/sh\necho \"$@\" >>/asked\n"+answer+"\n", 0o755)
@@ -108,12 +115,15 @@ func (m *manager) asked() string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
+
 	assert.NoError(m.t, errors.Join(err, os.Remove(path)))
+
 	return string(text)
 }
 
 const (
-	// ours starts the package's agent, and theirs one that the cluster has brought.
+	// ours starts the package's agent, and theirs one that the cluster has
+	// brought.
 	ours   = "[Service]\nExecStart=\nExecStart=-/usr/bin/evenkeel-agent --listen= -- /usr/bin/kubelet\n"
 	theirs = "[Service]\nExecStart=\nExecStart=/var/lib/evenkeel-bin/evenkeel-agent-0123456789ab -- /usr/bin/kubelet\n"
 
@@ -129,9 +139,11 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 			if said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version"); !strings.HasPrefix(said, "evenkeel-agent "+version+"\n") {
 				t.Errorf("what was installed says %s", said)
 			}
+
 			assert.That(t, m.has("/usr/share/doc/evenkeel-agent/copyright") && m.has("/usr/share/doc/evenkeel-agent/install.md"),
 				"it comes without its documents")
-			// No kubelet is run by an agent: there is nothing to tell, and nobody to ask.
+			// No kubelet is run by an agent: there is nothing to tell, and
+			// nobody to ask.
 			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "previous agent") || strings.Contains(said, "evenkeel-agent install") {
 				t.Errorf("a package that nobody uses says %s", said)
 			}
@@ -152,9 +164,11 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 					!strings.Contains(said, "\n  evenkeel-agent uninstall --unit=kubelet.service\n") {
 					t.Errorf("with an agent that says %q: %v: %s", answer, err, said)
 				}
+
 				if asked := m.asked(); asked != "uninstall --unit=kubelet.service\n" || !m.has(dropIn) || !m.has("/usr/bin/evenkeel-agent") {
 					t.Errorf("the agent was asked %q; drop-in: %t, agent: %t", asked, m.has(dropIn), m.has("/usr/bin/evenkeel-agent"))
 				}
+
 				m.must("replace", "evenkeel-agent") // it is there as before
 			}
 
@@ -170,6 +184,7 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 			if said, err := m.does("remove", "evenkeel-agent"); err == nil || !strings.Contains(said, "kubelet.service still starts the agent, so the package stays.") || !m.has("/usr/bin/evenkeel-agent") {
 				t.Errorf("with an agent that is on trial: %v: %s", err, said)
 			}
+
 			m.agent("rm /run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf")
 			m.must("remove", "evenkeel-agent", "uninstalling the agent from kubelet.service")
 
@@ -189,12 +204,14 @@ func TestThePackageIgnoresOtherAgentsAndStaysIfAUnitStartsItsOwn(t *testing.T) {
 			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "still runs") {
 				t.Errorf("of another's agent it says %s", said)
 			}
+
 			m.agent("exit 2")
 			m.writes("/etc/systemd/system/mine.service", ours, 0o644)
 			said, err := m.does("remove", "evenkeel-agent")
 			if err == nil || !strings.Contains(said, "evenkeel-agent: /etc/systemd/system/mine.service starts the agent, so the package stays.") || !m.has("/usr/bin/evenkeel-agent") {
 				t.Errorf("with a unit that starts its agent: %v: %s", err, said)
 			}
+
 			m.writes("/etc/systemd/system/mine.service", theirs, 0o644)
 			m.must("remove", "evenkeel-agent")
 			if asked := m.asked(); asked != "" || !m.has(dropIn) {
@@ -212,6 +229,7 @@ func TestThePluginsPackageHasItsCompletions(t *testing.T) {
 			if said := says(t, "chroot", m.root, "/usr/bin/kubectl-evenkeel", "version", "--client"); !strings.HasPrefix(said, "kubectl-evenkeel "+version+"\n") {
 				t.Errorf("what was installed says %s", said)
 			}
+
 			said := says(t, "chroot", m.root, "/bin/sh", "-c", "PATH=/usr/bin kubectl_complete-evenkeel rollout und")
 			assert.That(t, strings.HasPrefix(said, "undo\t"), "kubectl is offered %q", said)
 			for path, want := range map[string]string{
@@ -223,6 +241,7 @@ func TestThePluginsPackageHasItsCompletions(t *testing.T) {
 				text, err := os.ReadFile(filepath.Join(m.root, path))
 				assert.That(t, err == nil && strings.Contains(string(text), want), "%s has no %q (%v)", path, want, err)
 			}
+
 			m.must("remove", "kubectl-evenkeel")
 			assert.That(t, !m.has("/usr/bin/kubectl-evenkeel") && !m.has("/usr/bin/kubectl_complete-evenkeel"), "something of it is left")
 		})
@@ -250,6 +269,7 @@ func TestPackagesHaveTheirMetadata(t *testing.T) {
 			t.Log("skipped: ", err)
 			continue
 		}
+
 		cmd := exec.Command(tt.program, tt.args...)
 		cmd.Env = append(os.Environ(), "TZ=UTC", "LC_ALL=C")
 		said, err := cmd.CombinedOutput()

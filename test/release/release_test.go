@@ -21,8 +21,9 @@ import (
 )
 
 func TestTheSameSourceGivesTheSameBytes(t *testing.T) {
-	// Elsewhere, later, under another mask and clock, by way of a path of another length, with other wishes for Go, and without
-	// the key, which only the maintainers have.
+	// Elsewhere, later, under another mask and clock, by way of a path of
+	// another length, with other wishes for Go, and without the key, which only
+	// the maintainers have.
 	again, said, err := release(filepath.Join(t.TempDir(), "in", "another", "place"), "umask 077; unset COSIGN_KEY; export TZ=Pacific/Chatham LC_ALL=C HOSTNAME=other GOFLAGS=-tags=other GOFIPS140=latest GOAMD64=v3 GOARM64=v9.0")
 	assert.NoError(t, err)
 	assert.That(t, strings.Contains(said, "the release has no signatures: set COSIGN_KEY to sign it\n"), "a release without a key says %s", said)
@@ -54,6 +55,7 @@ func TestTheReleaseHasAllFilesAndTheirDigests(t *testing.T) {
 	} {
 		assert.That(t, slices.Contains(all, want), "there is no %s in %q", want, all)
 	}
+
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = made
 	said, err := check.CombinedOutput()
@@ -68,6 +70,7 @@ func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 		if name == "kubectl-evenkeel" {
 			args = append(args, "--client")
 		}
+
 		said := says(t, program, args...)
 		assert.That(t, strings.Contains(said, `"`+version+`"`) && strings.Contains(said, `"`+commit+`"`), "%s says %s", name, said)
 		var bill struct {
@@ -88,6 +91,7 @@ func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 			self.Version != version || len(self.Hashes) != 1 || self.Hashes[0].Alg != "SHA-256" || self.Hashes[0].Content != sum {
 			t.Errorf("the bill of %s, which has %s, is of %+v", program, sum, bill.Metadata)
 		}
+
 		// All that Go itself says is in it, and nothing else.
 		var want, got []string
 		for line := range strings.Lines(says(t, "go", "version", "-m", program)) {
@@ -95,9 +99,11 @@ func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 				want = append(want, f[1]+" "+f[2])
 			}
 		}
+
 		for _, c := range bill.Components[1:] {
 			got = append(got, c.Name+" "+c.Version)
 		}
+
 		diff := cmp.Diff(want, got)
 		assert.That(t, diff == "" && len(got) >= 10, "%s:\n%s", name, diff)
 		std := bill.Components[0]
@@ -112,10 +118,12 @@ func makeRelease(t *testing.T, dir string, args ...string) (string, error) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 	said, err := cmd.CombinedOutput()
+
 	return string(said), err
 }
 
-// prepareSource copies, to the directory $0, what make-release reads of the source $1, and the images of the release $3.
+// prepareSource copies, to the directory $0, what make-release reads of the
+// source $1, and the images of the release $3.
 const prepareSource = `cd "$0"; cp -r "$1/config" "$1/packaging" "$1/docs" "$1/LICENSE" .; mkdir out charts; cp "$1/charts/artifacthub-repo.yml" charts; cp "$3"/evenkeel-*.tar out; `
 
 func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
@@ -136,10 +144,12 @@ func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 	for _, version := range []string{"", "e7cd8bc", "1.2.3", "v1.2", "v1.2.3-4-gabcdef0", "v1.2.3-dirty-", "v01.2.3", "v1.2.3+x", "v1.2.3\n"} {
 		refused("is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3", "-check", "-version="+version)
 	}
+
 	refused("the time of the commit is unknown: set SOURCE_DATE_EPOCH", "-check", "-version=v1.2.3", "-time=0")
 	for _, unknown := range []string{"", "0123456", strings.ToUpper(commit), commit + "\n"} {
 		refused("the commit is unknown ("+strconv.Quote(unknown)+"): set COMMIT to the full hash", "-check", "-version=v1.2.3", "-commit="+unknown)
 	}
+
 	accepted("-check", "-version=v1.2.3-rc.1")
 	refused("git status --porcelain: fatal: not a git repository", "-check", "-tagged", "-version=v1.2.3")
 	git("init", "-q")
@@ -181,6 +191,7 @@ func TestAFailedReleaseNamesItsStep(t *testing.T) {
 			assert.Is(t, assert.Err(os.Stat(filepath.Join(dir, "out", "SHA256SUMS"))), os.ErrNotExist, "there are digests of half a release")
 		})
 	}
+
 	if said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1"); err == nil || !strings.Contains(said, "-programs, -out and -downloads are required") {
 		t.Errorf("without a directory: %v, %s", err, said)
 	}
@@ -200,6 +211,7 @@ func TestACloneInstallsItsOwnImages(t *testing.T) {
 		packed := string(assert.Value(os.ReadFile(filepath.Join(source, archive)))(t))
 		assert.That(t, strings.Contains(packed, `"io.containerd.image.name":"`+reference+`"`), "containerd imports %s under another name", archive)
 	}
+
 	assert.Equal(t, strings.Count(manifests, " image: "), 3, "images")
 	assert.That(t, strings.Contains(says(t, filepath.Join(source, "bin/kubectl-evenkeel"), "version", "--client"), "v0.0.0-abcdef0"), "the plugin has another version")
 }

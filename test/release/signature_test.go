@@ -48,11 +48,14 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 			data := assert.Value(io.ReadAll(archive))(t)
 			blobs[h.Name] = string(data)
 		}
+
 		var index struct{ Manifests []struct{ Digest string } }
 		if err := json.Unmarshal([]byte(blobs["index.json"]), &index); err != nil || len(index.Manifests) != 1 {
 			t.Fatalf("%s: %v, %+v", name, err, index)
 		}
+
 		sum := digest(blobs["blobs/"+strings.Replace(index.Manifests[0].Digest, ":", "/", 1)])
+
 		return "evenkeel.dev/" + name + ":" + version + "@sha256:" + sum
 	}
 	agent, controller := "image: "+image("agent"), "image: "+image("controller")
@@ -69,11 +72,13 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 			assert.That(t, strings.Contains(all[name], words), "%s has no %q", name, words)
 		}
 	}
+
 	for _, line := range regexp.MustCompile(`(?m)^\s*(- )?image: .*$`).FindAllString(all["install.yaml"], -1) {
 		if line = strings.TrimLeft(line, " -"); line != agent && line != controller {
 			t.Errorf("install.yaml has %s", line)
 		}
 	}
+
 	for name := range all {
 		assert.That(t, !strings.Contains(name, "-default-") && !strings.Contains(name, "-base-"), "there is %s beside install.yaml", name)
 	}
@@ -106,6 +111,7 @@ func TestTheProvenanceHasAllFiles(t *testing.T) {
 			want = append(want, resource{Name: name, Digest: map[string]string{"sha256": digest(all[name])}})
 		}
 	}
+
 	assert.NoDiff(t, cmp.Diff(want, statement.Subject))
 	const repository = "https://github.com/evenkeel/evenkeel"
 	build := statement.Predicate.BuildDefinition
@@ -113,6 +119,7 @@ func TestTheProvenanceHasAllFiles(t *testing.T) {
 		!strings.HasPrefix(build.BuildType, repository) || !strings.HasPrefix(statement.Predicate.RunDetails.Builder.ID, repository) {
 		t.Errorf("the types are %s", all[provenance][strings.Index(all[provenance], `"predicateType"`):])
 	}
+
 	parameters := map[string]string{"version": version, "registry": "evenkeel.dev", "downloads": repository + "/releases/download/" + version}
 	assert.NoDiff(t, cmp.Diff(parameters, build.ExternalParameters))
 	assert.That(t, build.InternalParameters["go"] == runtime.Version(), "it was built with %v", build.InternalParameters)
@@ -130,10 +137,12 @@ func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
 	if err != nil {
 		t.Log("openssl does not check the signatures: ", err)
 	}
+
 	for name, data := range all {
 		if isSignature(name) {
 			continue
 		}
+
 		signature, err := base64.StdEncoding.DecodeString(all[name+".sig"])
 		sum := sha256.Sum256([]byte(data))
 		assert.That(t, err == nil && ecdsa.VerifyASN1(&key.PublicKey, sum[:], signature),
@@ -141,6 +150,7 @@ func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
 		if openssl == "" {
 			continue
 		}
+
 		cmd := exec.Command("bash", "-c", `"$1" dgst -sha256 -verify cosign.pub -signature <(base64 -d "$0.sig") "$0"`, name, openssl)
 		cmd.Dir = made
 		if said, err := cmd.CombinedOutput(); err != nil || string(said) != "Verified OK\n" {
@@ -166,6 +176,7 @@ func TestTheSameKeyMakesTheSameSignatures(t *testing.T) {
 			t.Errorf("the signatures of %s are %s and %s", name, first[name+".sig"], second[name+".sig"])
 		}
 	}
+
 	assert.That(t, same >= 20 && first["cosign.pub"] == second["cosign.pub"],
 		"%d files are the same; the public keys are %s and %s", same, first["cosign.pub"], second["cosign.pub"])
 }
@@ -195,6 +206,7 @@ func TestAnUnsuitableKeyIsRefusedBeforeTheBuild(t *testing.T) {
 			if tt.key != nil {
 				assert.NoError(t, os.WriteFile(filepath.Join(dir, "key"), tt.key, 0o600))
 			}
+
 			said, err := makeRelease(t, dir, "-check", "-version="+version, "-time=1", "-key=key")
 			assert.That(t, err != nil && strings.Contains(said, tt.want), "%v, %s, want %s", err, said, tt.want)
 		})

@@ -48,10 +48,12 @@ func (w *world) flagsOf(upgrades int) (limits trial.Limits, version string) {
 	if chance(r, 0.1) {
 		longest = 10 * time.Minute
 	}
+
 	length := between(r, time.Minute, longest).Truncate(time.Second)
 	if w.plan.trial > 0 {
 		length = w.plan.trial
 	}
+
 	return trial.Limits{
 		TrialDuration: length, CrashLoopThreshold: r.IntN(4),
 		HealthTimeout: between(r, 30*time.Second, 2*time.Minute).Truncate(time.Second), ReadyTimeout: between(r, 90*time.Second, 3*time.Minute).Truncate(time.Second),
@@ -65,6 +67,7 @@ func (m *machine) startAgent() {
 	if !m.exists || m.agent != nil {
 		return
 	}
+
 	w := m.w
 	m.serial++
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -83,6 +86,7 @@ func (m *machine) startAgent() {
 	if skew := m.skew; skew != 0 {
 		reporter.SetClock(func() time.Time { return time.Now().Add(skew) })
 	}
+
 	records := &agent.SavedConfigs{}
 	parts := agent.Parts{Kubelet: &agentKubelet{m: m, agent: a}, Nodes: source.NewNodeWatch(client, m.name), Reporter: reporter, SavedConfigs: records}
 	remote := v1alpha1.RemoteConfigNodeConfig
@@ -98,6 +102,7 @@ func (m *machine) startAgent() {
 		intended.ShowTo(reporter)
 		parts.Source, parts.Preflights, runSource = intended, intended, intended.Run
 	}
+
 	running := agent.New(agent.Options{
 		Limits: a.limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 30 * time.Second, AgentVersion: version,
 		Remote: remote, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: hollow.NoInit{},
@@ -120,17 +125,20 @@ func (m *machine) startAgent() {
 	})
 }
 
-// agentEnded is called when an agent has ended by itself or was stopped; systemd starts it again.
+// agentEnded is called when an agent has ended by itself or was stopped;
+// systemd starts it again.
 func (m *machine) agentEnded(a *agentProcess, err error) {
 	m.mu.Lock()
 	current := m.agent == a
 	if current {
 		m.agent = nil
 	}
+
 	m.mu.Unlock()
 	if !current {
 		return
 	}
+
 	m.w.book.trace("%s: agent %d ended: %v", m.name, a.serial, err)
 	if m.w.ctx.Err() != nil {
 		return
@@ -138,6 +146,7 @@ func (m *machine) agentEnded(a *agentProcess, err error) {
 	if err != nil && !a.way.isDead() {
 		m.w.book.fail("%s: the agent ended: %v", m.name, err)
 	}
+
 	time.AfterFunc(between(dice(m.w.plan.seed, "again", m.name, a.serial), time.Second, 5*time.Second), m.startAgent)
 }
 
@@ -161,7 +170,8 @@ func (m *machine) stopAgent() {
 	}
 }
 
-// way is how a process reaches the network: through its own gate, and that of its machine.
+// way is how a process reaches the network: through its own gate, and that of
+// its machine.
 type way struct {
 	gate
 	outer *gate
@@ -174,6 +184,7 @@ func (w *way) pass(ctx context.Context) error {
 	if err := w.outer.pass(ctx); err != nil {
 		return err
 	}
+
 	return w.gate.pass(ctx)
 }
 
@@ -188,6 +199,7 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 	counts := map[string]int{}
 	var lags atomic.Int64
 	log := w.logger(fmt.Sprintf("%s/%d", name, serial))
+
 	return &simapi.Transport{
 		Server: w.server, Client: name,
 		Fate: func(r *http.Request) simapi.Fate {
@@ -198,6 +210,7 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 			mu.Unlock()
 			f := w.fate(r, name, serial, n)
 			log.Debug("request", "method", r.Method, "url", r.URL.RequestURI(), "n", n, "fate", f)
+
 			return f
 		},
 		Lag: func() time.Duration {
@@ -213,10 +226,12 @@ func (w *world) logger(who string) *slog.Logger {
 	if w.log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
+
 	return slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.String("at", time.Since(w.began).String())
 		}
+
 		return a
 	}})).With("who", who)
 }

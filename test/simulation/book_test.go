@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
-// book is the record of a history. It may be used while the server or a machine is locked.
+// book is the record of a history. It may be used while the server or a machine
+// is locked.
 type book struct {
 	began time.Time
 
@@ -25,7 +26,8 @@ type book struct {
 	closed   bool   // what follows is not recorded
 }
 
-// entry is one line of the record. Most are never read, so changes of the API are described only when they are.
+// entry is one line of the record. Most are never read, so changes of the API
+// are described only when they are.
 type entry struct {
 	at     time.Duration
 	text   string
@@ -37,6 +39,7 @@ func (e entry) String() string {
 	if c := e.change; c != nil {
 		text = fmt.Sprintf("api: %s %s by %s%s", c.Kind, c.Name, c.By, summary(*c))
 	}
+
 	return fmt.Sprintf("%14s %s\n", e.at, text)
 }
 
@@ -69,6 +72,7 @@ func (b *book) add(e entry) {
 	if b.closed {
 		return
 	}
+
 	e.at = time.Since(b.began)
 	b.count++
 	b.lines = append(b.lines, e)
@@ -84,6 +88,7 @@ func (b *book) fail(format string, args ...any) {
 	if b.closed {
 		return
 	}
+
 	what := fmt.Sprintf(format, args...)
 	b.add(entry{text: "VIOLATION " + what})
 	b.failures = append(b.failures, fmt.Sprintf("%s at %s", what, time.Since(b.began)))
@@ -102,9 +107,11 @@ func (b *book) text() string {
 	if b.keep > 0 {
 		lines = lines[max(0, len(lines)-b.keep):]
 	}
+
 	var out strings.Builder
 	for _, e := range lines {
 		out.WriteString(e.String())
 	}
+
 	return out.String()
 }

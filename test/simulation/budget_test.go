@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 )
 
-// renewed reports whether a leader repeated the assignment of an earlier one, whatever has become of the budget since.
+// renewed reports whether a leader repeated the assignment of an earlier one,
+// whatever has become of the budget since.
 func renewed(was, is *nodeConfig) bool {
 	a, b := was.Spec.ConfigSource, is.Spec.ConfigSource
 	return a != nil && b != nil && a.RolloutRef != nil && b.RolloutRef != nil && payloadOf(was) == payloadOf(is) && a.RolloutRef.Name == b.RolloutRef.Name &&
@@ -28,38 +29,44 @@ func payloadOf(nc *nodeConfig) string {
 	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
 		return s.ConfigMapRef.SHA256
 	}
+
 	return ""
 }
 
-// proven reports whether a node has the assigned configuration as last-known-good.
+// proven reports whether a node has the assigned configuration as
+// last-known-good.
 func proven(nc *v1alpha1.NodeConfig) bool {
 	s, good := nc.Spec.ConfigSource, nc.Status.LastKnownGood
 	return s != nil && s.ConfigMapRef != nil && good != nil && good.UID == s.ConfigMapRef.UID && nc.Status.ObservedGeneration == nc.Generation &&
 		meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 }
 
-// runsProven reports whether a node says that it runs the assigned payload and has passed the trial. It may have a problem with the
-// assignment, which costs no restart then.
+// runsProven reports whether a node says that it runs the assigned payload and
+// has passed the trial. It may have a problem with the assignment, which costs
+// no restart then.
 func runsProven(nc *v1alpha1.NodeConfig) bool {
 	sum, st := payloadOf(&nodeConfig{NodeConfig: nc}), &nc.Status
 	return sum != "" && st.Trial == nil && st.Active != nil && st.Active.SHA256 == sum && st.LastKnownGood != nil && st.LastKnownGood.SHA256 == sum
 }
 
-// settledDown reports whether a node says that the assigned payload failed there, or that it rejects a late assignment: it restarts only for
-// another assignment.
+// settledDown reports whether a node says that the assigned payload failed
+// there, or that it rejects a late assignment: it restarts only for another
+// assignment.
 func settledDown(nc *v1alpha1.NodeConfig) bool {
 	c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 	return nc.Status.Trial == nil && nc.Status.ObservedGeneration == nc.Generation && c != nil &&
 		(c.Status == metav1.ConditionFalse || c.Reason == v1alpha1.ReasonStaleAssignment)
 }
 
-// joins reports whether an assignment is that of a new node, which has another budget: maxJoining.
+// joins reports whether an assignment is that of a new node, which has another
+// budget: maxJoining.
 func (w *world) joins(r *rolloutView, was *nodeConfig, node string) bool {
 	return w.checks.nodes[node].After(r.created) && (was == nil || was.Spec.ConfigSource == nil)
 }
 
-// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. was is what it was assigned
-// before. A renewed assignment may use a budget of the past. The caller holds mu.
+// checkBudget checks, when a node was assigned the target of a rollout, how
+// many nodes are in flight. was is what it was assigned before. A renewed
+// assignment may use a budget of the past. The caller holds mu.
 func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	s := nc.Spec.ConfigSource
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
@@ -68,6 +75,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if at, now := s.RolloutRef.AssignedAt.Time, w.server.Clock(); at.After(now.Add(2 * fleet.MaxAhead)) {
 		w.book.fail("%s is assigned revision %d of rollout %s at %s, and it is %s: a record has moved the rollout's clock", nc.Name, s.RolloutRef.Revision, s.RolloutRef.Name, at, now)
 	}
+
 	r := w.checks.rollouts[s.RolloutRef.Name]
 	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision || r.Status.UpdateRevision.ConfigMapRef.SHA256 != s.ConfigMapRef.SHA256 {
 		return // it goes back, maybe to a revision of an earlier rollout with this name
@@ -75,13 +83,17 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if s.RolloutRef.Term < w.checks.terms[string(s.ConfigMapRef.UID)] {
 		return // a leader of the past: the agent ignores it
 	}
+
 	if r.Status.Halt != nil {
-		// A node may return from another rollout to the stopped revision if it runs that anyway.
+		// A node may return from another rollout to the stopped revision if it
+		// runs that anyway.
 		if !nc.runs && !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes)) && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
 			w.book.fail("%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
 		}
+
 		return
 	}
+
 	now := time.Now()
 	if nc.runs {
 		return // it does not restart
@@ -92,6 +104,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if w.joins(r, was, nc.Name) {
 		return
 	}
+
 	again := was != nil && payloadOf(was) == payloadOf(nc) && !renewed
 	members, flying := 0, []string{}
 	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
@@ -102,10 +115,12 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 		if r.Name == "all" && first && w.checks.rollouts["zone"] != nil {
 			continue // that one has it, or is about to take it
 		}
+
 		other := w.checks.configs[name]
 		if other == nil || w.machineNamed(name).ownConfigMap || w.checks.nodes[name].After(r.created) {
 			continue // it has joined: another budget
 		}
+
 		ref := other.Spec.ConfigSource
 		if ref == nil || ref.ConfigMapRef == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() || other.runs {
 			continue
@@ -116,26 +131,32 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 		if again && settledDown(other.NodeConfig) {
 			continue // a retry needs no place for nodes that it has not reached yet
 		}
+
 		together := other.by == w.checks.configs[nc.Name].by && now.Sub(other.given) < planTakes && len(other.Status.Conditions) > 0
 		if name == nc.Name || together || now.Sub(other.undone) > time.Minute {
 			flying = append(flying, name)
 		}
 	}
+
 	if w.checks.drains(nc.Name) {
 		members += max(0, w.checks.crowd[nc.Name]-len(w.checks.nodes)) // it has its place since its drain began
 	}
+
 	most := 0
 	for _, b := range r.budgets {
 		if !renewed && !b.until.IsZero() && now.Sub(b.until) > time.Minute {
 			continue
 		}
+
 		value, err := intstr.GetScaledValueFromIntOrPercent(&b.value, members, false)
 		w.direct(err)
 		if b.value.Type == intstr.String {
 			value = max(1, value)
 		}
+
 		most = max(most, value)
 	}
+
 	if len(flying) > most {
 		w.book.fail("rollout %s: %d nodes are in flight (%v), %d may be unavailable", r.Name, len(flying), flying, most)
 	}

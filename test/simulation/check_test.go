@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
-// checks are what the checks of a history remember. Its mutex is taken while the server or a machine is locked.
+// checks are what the checks of a history remember. Its mutex is taken while
+// the server or a machine is locked.
 type checks struct {
 	mu       sync.Mutex
 	stats    stats
@@ -49,7 +50,8 @@ type checks struct {
 	tries    map[string]int              // by machine, version, revision and attempt: how often it was adopted
 }
 
-// assigned is what the spec of a NodeConfig named for some time; a zero end means that it still does.
+// assigned is what the spec of a NodeConfig named for some time; a zero end
+// means that it still does.
 type assigned struct {
 	uid       string // of a ConfigMap
 	takenBack bool   // without a source, because a rollout took it back
@@ -65,7 +67,8 @@ type nodeConfig struct {
 	runs   bool      // it runs what it is assigned, and has passed the trial: the assignment costs no restart
 }
 
-// rolloutView is the newest version of a rollout, and the budgets of the last minute.
+// rolloutView is the newest version of a rollout, and the budgets of the last
+// minute.
 type rolloutView struct {
 	*v1alpha1.NodeConfigRollout
 	created time.Time
@@ -91,17 +94,22 @@ func (c *checks) init() {
 
 // The tolerances of the checks.
 const (
-	// lookBack is how long ago something may have been true that an agent acts on: it reads, then validates.
+	// lookBack is how long ago something may have been true that an agent acts
+	// on: it reads, then validates.
 	lookBack = 2 * time.Minute
-	// longestGap is how long a node may be without a kubelet while its agent runs.
+	// longestGap is how long a node may be without a kubelet while its agent
+	// runs.
 	longestGap = 40 * time.Second
-	// mostTries is how often a node may adopt the same assignment. Power cuts and outages can make it go back and try again.
+	// mostTries is how often a node may adopt the same assignment. Power cuts
+	// and outages can make it go back and try again.
 	mostTries = 4
 	// stopTakes is how long assignments that were sent before a stop may take.
 	stopTakes = 30 * time.Second
-	// planTakes is how far apart assignments of one plan are at most: a controller knows of those that it made in this time.
+	// planTakes is how far apart assignments of one plan are at most: a
+	// controller knows of those that it made in this time.
 	planTakes = 2 * time.Second
-	// drainTakes is how long after its plan the taint of a drain may appear: the status of the rollout is written first.
+	// drainTakes is how long after its plan the taint of a drain may appear:
+	// the status of the rollout is written first.
 	drainTakes = 10 * time.Second
 )
 
@@ -112,22 +120,26 @@ func (w *world) noteHealthy(m *machine, p *process) {
 	w.checks.healthy[m.name+"/"+p.sha256] += p.healthyFor
 }
 
-// crashedOnce reports whether a content has crashed on a machine before, and notes that it will.
+// crashedOnce reports whether a content has crashed on a machine before, and
+// notes that it will.
 func (w *world) crashedOnce(node string, content int64) bool {
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
 	at := fmt.Sprint(node, content)
 	was := w.checks.crashed[at]
 	w.checks.crashed[at] = true
+
 	return was
 }
 
-// checkStart checks what a node starts. again says that the same agent ran it already when its kubelet ended.
+// checkStart checks what a node starts. again says that the same agent ran it
+// already when its kubelet ended.
 func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) {
 	view, err := checkpoint.ReadOnly(a.disk, stateDir, m.version())
 	if err != nil {
 		return // the disk has crashed, or is empty: then local runs
 	}
+
 	st, fault := view.State, m.faultAt()
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
@@ -144,34 +156,41 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 	if w.behaviourOf(p.content, m.name).reject {
 		w.book.fail("invariant 1: %s starts %s, which its dry run rejects", m.name, p)
 	}
+
 	for _, bad := range st.Bad {
 		if bad.SHA256 == p.sha256 {
 			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
 		}
 	}
+
 	switch {
 	case p.sha256 == st.Current.SHA256, p.sha256 == st.LastKnownGood.SHA256:
 	case again && a.disk.Failing():
-		// The disk holds a part of a change that it rejected: the agent goes on with what it runs. It did not choose this at its start.
+		// The disk holds a part of a change that it rejected: the agent goes on
+		// with what it runs. It did not choose this at its start.
 	default:
 		w.book.fail("invariant 4: %s starts %s, which is neither current nor last-known-good", m.name, p)
 	}
+
 	w.checkLastKnownGood(m, a, st)
 	first := !a.hasStarted
 	a.hasStarted = true
 	if attempt, bad := was[version+p.sha256]; bad && st.Current.SHA256 == p.sha256 && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
 		w.book.fail("invariant 1: %s starts %s, which it recorded as bad in attempt %d", m.name, p, attempt)
 	}
+
 	if st.Current.SHA256 == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
 		if p.sha256 == ran {
 			return // the ConfigMap was created again, and this start is another one of what it ran
 		}
+
 		w.checks.stats.count(adoptions, 1)
 		w.checkAdoption(m, p, st)
 		if !first {
 			w.checkPods(m, p, st)
 		}
+
 		at := fmt.Sprint(m.name, version, st.Current.Revision, st.Current.Rollout)
 		if w.checks.tries[at]++; w.checks.tries[at] > mostTries {
 			w.book.fail("%s has adopted %s %d times", m.name, p, w.checks.tries[at])
@@ -179,7 +198,8 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 	}
 }
 
-// noteBad notes what a machine has recorded as bad, and returns what it had recorded before. The caller holds mu.
+// noteBad notes what a machine has recorded as bad, and returns what it had
+// recorded before. The caller holds mu.
 func (c *checks) noteBad(machine, version string, st trial.State) (was map[string]int64) {
 	was = c.bad[machine]
 	now := maps.Clone(was)
@@ -189,10 +209,13 @@ func (c *checks) noteBad(machine, version string, st trial.State) (was map[strin
 			if now == nil {
 				now = map[string]int64{}
 			}
+
 			now[version+bad.SHA256] = max(now[version+bad.SHA256], bad.Attempt)
 		}
 	}
+
 	c.bad[machine] = now
+
 	return was
 }
 
@@ -204,23 +227,27 @@ func (c *checks) forget(machine string) {
 	delete(c.good, machine)
 }
 
-// checkLastKnownGood checks that last-known-good was healthy for a whole trial. The caller holds mu.
+// checkLastKnownGood checks that last-known-good was healthy for a whole trial.
+// The caller holds mu.
 func (w *world) checkLastKnownGood(m *machine, a *agentProcess, st trial.State) {
 	good := st.LastKnownGood
 	if good.IsLocal() {
 		return
 	}
+
 	shortest := a.limits.TrialDuration
 	for i := range m.flags + 1 {
 		limits, _ := w.flagsOf(i)
 		shortest = min(shortest, limits.TrialDuration)
 	}
+
 	if got := w.checks.healthy[m.name+"/"+good.SHA256]; got < shortest {
 		w.book.fail("invariant 2: %s has %s as last-known-good, which was healthy for %s of %s", m.name, good.Name, got, shortest)
 	}
 }
 
-// checkAdoption checks that a node may adopt its new current configuration. The caller holds mu.
+// checkAdoption checks that a node may adopt its new current configuration. The
+// caller holds mu.
 func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	now, current := time.Now(), st.Current.Config
 	if st.LastKnownGood.Same(current) {
@@ -229,27 +256,32 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	if since := w.checks.stopped[string(current.UID)]; !since.IsZero() && now.Sub(since) > lookBack {
 		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
 	}
+
 	for _, x := range w.checks.assigned[m.name] {
 		// A power cut can lie between the adoption and the start.
 		if x.uid == string(current.UID) && (x.to.IsZero() || min(now.Sub(x.to), st.Current.Since.Sub(x.to)) < lookBack) {
 			return
 		}
 	}
+
 	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
 }
 
-// checkPods checks that the adoption of a configuration costs no pod that was there before. The first start of an agent is no
-// adoption: an agent before it decided, and pods may have come since. The caller holds mu.
+// checkPods checks that the adoption of a configuration costs no pod that was
+// there before. The first start of an agent is no adoption: an agent before it
+// decided, and pods may have come since. The caller holds mu.
 func (w *world) checkPods(m *machine, p *process, st trial.State) {
 	if st.LastKnownGood.Same(st.Current.Config) {
 		return // it went back
 	}
+
 	pods := 0
 	for name, since := range w.checks.pods {
 		if strings.HasPrefix(name, m.name+"/") && time.Now().After(since.Add(30*time.Second)) {
 			pods++
 		}
 	}
+
 	if pods > p.maxPods {
 		w.book.fail("invariant 9: %s adopts %s, which allows %d pods, and has %d", m.name, p, p.maxPods, pods)
 	}
@@ -260,12 +292,14 @@ func (w *world) observe(c simapi.Change) {
 	if c.Kind == "leases" {
 		return
 	}
+
 	w.book.change(c)
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
 	if c.Is != nil {
 		w.checks.stats.count(changes, 1)
 	}
+
 	switch c.Kind {
 	case "configmaps":
 		w.observeRevision(c)
@@ -276,6 +310,7 @@ func (w *world) observe(c simapi.Change) {
 		} else {
 			w.checks.pods[at] = time.Now()
 		}
+
 		w.podChanged(c)
 	case "nodes":
 		w.checkDrains(c)
@@ -305,21 +340,26 @@ func (w *world) observeRevision(c simapi.Change) {
 		if m != nil {
 			w.checks.unassign(m.name)
 		}
+
 		return
 	}
+
 	decode(c.Is, &cm)
 	uid := string(cm.UID)
 	if m != nil && c.Was == nil {
 		w.checks.assigned[m.name] = append(w.checks.assigned[m.name], assigned{uid: uid, from: time.Now()})
 	}
+
 	if c.Was == nil {
 		if p, err := payload.FromConfigMap(&cm); err == nil {
 			w.checks.contents[uid] = revision{contentOf(p.Fields), p.SHA256}
 		}
 	}
+
 	if p, err := payload.FromConfigMap(&cm); err == nil {
 		w.checks.payloads[p.SHA256] = contentOf(p.Fields)
 	}
+
 	w.checks.terms[uid] = max(w.checks.terms[uid], v1alpha1.TermOf(cm.Annotations))
 	if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; !stopped {
 		delete(w.checks.stopped, uid)
@@ -334,6 +374,7 @@ func (w *world) observeRollout(c simapi.Change) {
 		delete(w.checks.rollouts, c.Name)
 		return
 	}
+
 	now := &rolloutView{NodeConfigRollout: &v1alpha1.NodeConfigRollout{}, created: time.Now()}
 	decode(c.Is, now.NodeConfigRollout)
 	if was != nil {
@@ -342,6 +383,7 @@ func (w *world) observeRollout(c simapi.Change) {
 	if was == nil || !reflect.DeepEqual(was.Spec.Strategy.Windows, now.Spec.Strategy.Windows) {
 		now.paced = time.Now()
 	}
+
 	w.noteDraining(now.NodeConfigRollout)
 	if now.Status.Halt != nil {
 		now.halted = time.Now()
@@ -349,13 +391,16 @@ func (w *world) observeRollout(c simapi.Change) {
 			now.halted = was.halted
 		}
 	}
+
 	value := *now.Spec.Strategy.MaxUnavailable
 	if n := len(now.budgets); n == 0 || now.budgets[n-1].value != value {
 		if n > 0 {
 			now.budgets[n-1].until = time.Now()
 		}
+
 		now.budgets = append(now.budgets, budget{value: value})
 	}
+
 	w.checks.rollouts[c.Name] = now
 }
 
@@ -369,30 +414,37 @@ func (w *world) observeConfig(c simapi.Change) {
 			w.checks.unassign(c.Name)
 			w.checks.assigned[c.Name] = append(w.checks.assigned[c.Name], assigned{from: now}) // as if the source was removed
 		}
+
 		return
 	}
+
 	is := &nodeConfig{NodeConfig: &v1alpha1.NodeConfig{}}
 	decode(c.Is, is.NodeConfig)
 	uid := ""
 	if s := is.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
 		uid = string(s.ConfigMapRef.UID)
 	}
+
 	next := assigned{uid: uid, takenBack: takenBack(is.NodeConfig), from: now}
 	if history := w.checks.assigned[c.Name]; !own && (len(history) == 0 || history[len(history)-1].uid != uid || history[len(history)-1].takenBack != next.takenBack) {
 		w.checks.unassign(c.Name)
 		w.checks.assigned[c.Name] = append(w.checks.assigned[c.Name], next)
 	}
+
 	if !proven(is.NodeConfig) {
 		is.undone = now
 		if was != nil && (!was.undone.IsZero() || was.Generation != is.Generation && payloadOf(was) == payloadOf(is)) {
 			is.undone = was.undone // the node continues with the same payload
 		}
 	}
+
 	is.given, is.by = now, c.By
 	if was != nil && (was.Generation == is.Generation || payloadOf(was) == payloadOf(is)) {
 		is.given, is.by = was.given, was.by
 	}
-	// The status says nothing about an assignment in between that the agent has not answered: it may have adopted that.
+
+	// The status says nothing about an assignment in between that the agent has
+	// not answered: it may have adopted that.
 	known := was == nil || was.Generation == is.Generation || was.Status.ObservedGeneration == was.Generation || was.runs && payloadOf(was) == payloadOf(is)
 	is.runs = known && runsProven(is.NodeConfig)
 	w.checks.configs[c.Name] = is
@@ -411,21 +463,25 @@ func (c *checks) unassign(node string) {
 	}
 }
 
-// checkPreflight checks a new answer to a preflight request, and that requests and answers change nothing else. The caller holds mu.
+// checkPreflight checks a new answer to a preflight request, and that requests
+// and answers change nothing else. The caller holds mu.
 func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 	text := is.Annotations[v1alpha1.AnnotationPreflight]
 	if text != was.Annotations[v1alpha1.AnnotationPreflight] && is.Generation != was.Generation {
 		w.book.fail("invariant 10: a preflight request changes the generation of NodeConfig %s", is.Name)
 	}
+
 	answer := is.Status.Preflight
 	if answer == nil || w.checks.answered[is.Name+"/"+answer.UID] {
 		return // the agent may write an answer again that it gave before
 	}
+
 	w.checks.answered[is.Name+"/"+answer.UID] = true
 	var request v1alpha1.PreflightRequest
 	if json.Unmarshal([]byte(text), &request) != nil || request.UID != answer.UID {
 		return // another request has come
 	}
+
 	r, known := w.checks.contents[string(request.ConfigMapRef.UID)]
 	rejected := known && w.behaviourOf(r.content, is.Name).reject
 	switch {

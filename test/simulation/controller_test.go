@@ -48,12 +48,14 @@ type controllerProcess struct {
 	trap func()        // called with the next assignment, before it is sent; nil: there is none
 }
 
-// frozen makes a frozen process send its requests when it goes on, whatever has become of their deadlines.
+// frozen makes a frozen process send its requests when it goes on, whatever has
+// become of their deadlines.
 func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*http.Request) simapi.Fate {
 	return func(r *http.Request) simapi.Fate {
 		if strings.HasSuffix(path.Dir(r.URL.Path), "/events") || strings.HasSuffix(r.URL.Path, "/events") {
 			return p.event(next(r))
 		}
+
 		p.mu.Lock()
 		trap := p.trap
 		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/nodeconfigs/") && trap != nil {
@@ -62,26 +64,32 @@ func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*h
 			trap()
 			p.mu.Lock()
 		}
+
 		thaw := p.thaw
 		p.mu.Unlock()
 		if thaw != nil {
 			<-thaw
 		}
+
 		f := next(r)
 		f.Late = thaw != nil
+
 		return f
 	}
 }
 
-// event returns the fate of a request that writes an Event. client-go makes some of them while it holds a mutex. Another goroutine that
-// waits for this mutex keeps the virtual time from passing, so such a request must not take any.
+// event returns the fate of a request that writes an Event. client-go makes
+// some of them while it holds a mutex. Another goroutine that waits for this
+// mutex keeps the virtual time from passing, so such a request must not take
+// any.
 func (p *controllerProcess) event(f simapi.Fate) simapi.Fate {
 	f.Instant, f.LostAfter, f.RetryAfter = true, false, 0
 	f.Refused = f.Refused || f.LostBefore || p.way.isShut()
 	return f
 }
 
-// freezeAtAssignment suspends each controller when it assigns something to a node next, and then calls do.
+// freezeAtAssignment suspends each controller when it assigns something to a
+// node next, and then calls do.
 func (w *world) freezeAtAssignment(d time.Duration, do func()) {
 	once := sync.OnceFunc(do)
 	for _, r := range w.replicas {
@@ -93,7 +101,8 @@ func (w *world) freezeAtAssignment(d time.Duration, do func()) {
 	}
 }
 
-// setTrap sets what is called with the next assignment of the process that runs.
+// setTrap sets what is called with the next assignment of the process that
+// runs.
 func (r *replica) setTrap(trap func()) {
 	r.mu.Lock()
 	p := r.current
@@ -113,11 +122,13 @@ func (r *replica) freeze(d time.Duration) {
 	if p == nil {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.thaw != nil {
 		return
 	}
+
 	thaw := make(chan struct{})
 	p.thaw = thaw
 	p.way.set(false)
@@ -142,22 +153,27 @@ func (r *replica) isFrozen() bool {
 	if p == nil {
 		return false
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	return p.thaw != nil
 }
 
-// cut closes or opens the network of the replica's machine. Requests of a process that went on meanwhile have waited for this.
+// cut closes or opens the network of the replica's machine. Requests of a
+// process that went on meanwhile have waited for this.
 func (r *replica) cut(open bool) {
 	r.mu.Lock()
 	if open && r.gate.isClosed() && time.Now().Before(r.thawed.Add(simapi.HealthCheck)) {
 		r.thawed = time.Now()
 	}
+
 	r.mu.Unlock()
 	r.gate.set(open)
 }
 
-// writesLate reports whether what a controller writes now may have been decided before it was frozen.
+// writesLate reports whether what a controller writes now may have been decided
+// before it was frozen.
 func (w *world) writesLate(name string) bool {
 	for _, r := range w.replicas {
 		if r.name == name {
@@ -166,6 +182,7 @@ func (w *world) writesLate(name string) bool {
 			return time.Now().Before(r.thawed.Add(time.Second))
 		}
 	}
+
 	return false
 }
 
@@ -177,6 +194,7 @@ func (r *replica) start() {
 	if r.current != nil || w.ctx.Err() != nil {
 		return
 	}
+
 	r.serial++
 	ctx, cancel := context.WithCancel(w.ctx)
 	p := &controllerProcess{serial: r.serial, cancel: cancel, way: &way{outer: r.gate}}
@@ -201,18 +219,21 @@ func (r *replica) start() {
 	})
 }
 
-// ended is called when a controller has ended by itself or was stopped. It is started again.
+// ended is called when a controller has ended by itself or was stopped. It is
+// started again.
 func (r *replica) ended(p *controllerProcess, err error) {
 	r.mu.Lock()
 	current := r.current == p
 	if current {
 		r.current = nil
 	}
+
 	r.mu.Unlock()
 	p.way.kill() // a process that has ended sends nothing, not even what it wanted to send when it was frozen
 	if !current || r.w.ctx.Err() != nil {
 		return
 	}
+
 	r.w.book.trace("%s: controller %d ended: %v", r.name, p.serial, err)
 	time.AfterFunc(between(dice(r.w.plan.seed, "again", r.name, p.serial), time.Second, 10*time.Second), r.start)
 }
@@ -226,6 +247,7 @@ func (r *replica) kill(again time.Duration) {
 	if p == nil {
 		return
 	}
+
 	p.way.kill()
 	p.cancel()
 	r.w.book.trace("%s: controller %d is killed", r.name, p.serial)

@@ -34,6 +34,7 @@ func summary(c simapi.Change) string {
 	case c.Was == nil:
 		return ": created"
 	}
+
 	switch c.Kind {
 	case "nodeconfigs":
 		var nc v1alpha1.NodeConfig
@@ -46,6 +47,7 @@ func summary(c simapi.Change) string {
 		if r.Status.UpdateRevision != nil {
 			revision = r.Status.UpdateRevision.Number
 		}
+
 		return fmt.Sprintf(": %s, revision %d, attempt %d: %s", r.Status.Phase, revision, r.Status.Attempt, r.Status.Message)
 	case "nodes":
 		var n corev1.Node
@@ -54,8 +56,10 @@ func summary(c simapi.Change) string {
 		for _, c := range n.Status.Conditions {
 			out = append(out, fmt.Sprintf("%s=%s", c.Type, c.Status))
 		}
+
 		return ": " + strings.Join(out, " ")
 	}
+
 	return ""
 }
 
@@ -69,12 +73,14 @@ func describeConfig(nc *v1alpha1.NodeConfig) string {
 	} else if s != nil {
 		spec = "local"
 	}
+
 	if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK); c != nil {
 		status = fmt.Sprintf("%s %s", c.Status, c.Reason)
 	}
 	if good := nc.Status.LastKnownGood; good != nil {
 		status += ", good " + good.Name
 	}
+
 	return fmt.Sprintf("assigned %s; %s %s", spec, status, nc.Status.Error)
 }
 
@@ -83,21 +89,26 @@ func (w *world) watchHistory() {
 	if !w.wait(w.plan.active, w.checkGaps) {
 		return
 	}
+
 	w.settle()
 	if w.plan.seed%4 == 2 && !w.converge(false) { // with the template that it has
 		return
 	}
+
 	w.aim(map[string]any{"template": template(finalContent, nil)})
 	if !w.converge(true) {
 		return
 	}
+
 	w.wait(2*time.Minute, w.checkGaps)
 	before := w.checks.changed()
 	w.wait(w.plan.quiet, w.checkGaps)
-	// What depends on time alone, such as the age of an observation, may change once.
+	// What depends on time alone, such as the age of an observation, may change
+	// once.
 	if after := w.checks.changed(); after-before > 1+len(w.machines) {
 		w.book.fail("invariant 5: %d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
 	}
+
 	w.checkGrowth()
 	w.checkSizes()
 	switch w.plan.seed % 4 {
@@ -110,22 +121,27 @@ func (w *world) watchHistory() {
 	}
 }
 
-// converge waits until the fleet has converged, and reports whether it has in time: on the last content, or on that of the template that it
-// had when everything was repaired. Then a revision that was stopped, or that failed on a node, is tried again, as a person does.
+// converge waits until the fleet has converged, and reports whether it has in
+// time: on the last content, or on that of the template that it had when
+// everything was repaired. Then a revision that was stopped, or that failed on
+// a node, is tried again, as a person does.
 func (w *world) converge(last bool) bool {
 	limit := time.Hour + time.Duration(w.plan.nodes)*20*time.Minute
 	deadline := time.Now().Add(limit)
 	if !last {
 		w.aim(map[string]any{})
 	}
+
 	for why, tries := "x", 0; why != ""; {
 		if !w.wait(15*time.Second, w.checkGaps) {
 			return false
 		}
+
 		if why = w.unsettled(last); why != "" && time.Now().After(deadline) {
 			w.book.fail("the fleet does not converge within %s: %s", limit, why)
 			return false
 		}
+
 		var r v1alpha1.NodeConfigRollout
 		w.server.Get("nodeconfigrollouts", "", "all", &r)
 		if u := r.Status.UpdateRevision; !last && why != "" && tries < 3 && u != nil && r.Status.ObservedGeneration == r.Generation && (r.Status.Halt != nil || len(r.Status.FailedNodes) > 0) {
@@ -133,11 +149,14 @@ func (w *world) converge(last bool) bool {
 			w.aim(map[string]any{"retry": map[string]any{"revision": u.Number, "attempt": max(1, r.Status.Attempt) + 1}})
 		}
 	}
+
 	w.book.trace("the fleet has converged")
+
 	return true
 }
 
-// checkRepair sets the statuses of all nodes back, as a restored backup of etcd does: the agents write them again.
+// checkRepair sets the statuses of all nodes back, as a restored backup of etcd
+// does: the agents write them again.
 func (w *world) checkRepair() {
 	written := map[string]v1alpha1.NodeConfigStatus{}
 	for _, m := range w.machines {
@@ -145,11 +164,13 @@ func (w *world) checkRepair() {
 		if !m.isOn() || !w.server.Get("nodeconfigs", "", m.name, &nc) {
 			continue
 		}
+
 		written[m.name] = nc.Status
 		w.direct(w.server.Patch("nodeconfigs", "", m.name, types.MergePatchType, map[string]any{"status": map[string]any{
 			"lastKnownGood": nil, "trial": map[string]any{"healthySeconds": 1, "durationSeconds": 60, "restarts": 0, "crashLoopThreshold": 3},
 		}}))
 	}
+
 	deadline := time.Now().Add(10 * time.Minute)
 	for len(written) > 0 && w.wait(15*time.Second, w.checkGaps) {
 		for name, want := range written {
@@ -166,13 +187,15 @@ func (w *world) checkRepair() {
 	}
 }
 
-// checkLate freezes the leader while it assigns a revision to all nodes, and gives the next leader another target with a budget of one
-// node. The late assignments, which agents reject, must not use up that budget.
+// checkLate freezes the leader while it assigns a revision to all nodes, and
+// gives the next leader another target with a budget of one node. The late
+// assignments, which agents reject, must not use up that budget.
 func (w *world) checkLate() {
 	own, _ := w.own()
 	if on := slices.DeleteFunc(slices.Clone(w.machines), func(m *machine) bool { return m == own || !m.isOn() }); len(w.replicas) < 2 || len(on) < 3 || len(on) > 5 {
 		return
 	}
+
 	a := &act{world: w, r: dice(w.plan.seed, "late")}
 	frozen := make(chan struct{})
 	w.freezeAtAssignment(w.plan.lease+w.plan.lease/4+30*time.Second, func() { close(frozen) })
@@ -188,6 +211,7 @@ func (w *world) checkLate() {
 	if !w.within(5*time.Minute, "the leader is frozen while it assigns a revision", sent) {
 		return
 	}
+
 	a.patch("all", map[string]any{"template": template(finalContent+30, nil), "strategy": map[string]any{"maxUnavailable": 1}})
 	complete := func() bool {
 		var r v1alpha1.NodeConfigRollout
@@ -200,7 +224,8 @@ func (w *world) checkLate() {
 	}
 }
 
-// checkStop stops a revision in a fleet in which nothing else goes wrong: its ConfigMap says so soon, until it is tried again.
+// checkStop stops a revision in a fleet in which nothing else goes wrong: its
+// ConfigMap says so soon, until it is tried again.
 func (w *world) checkStop() {
 	a := &act{world: w, r: dice(w.plan.seed, "stop")}
 	a.patch("all", map[string]any{"template": template(finalContent+10, nil)})
@@ -210,11 +235,13 @@ func (w *world) checkStop() {
 		if u := r.Status.UpdateRevision; u != nil && w.revisionOf(u.ConfigMapRef.Name).content == finalContent+10 {
 			return u.ConfigMapRef.Name
 		}
+
 		return ""
 	}
 	if !w.within(2*time.Minute, "the new template is the target", func() bool { return target() != "" }) {
 		return
 	}
+
 	name := target()
 	a.patch("all", map[string]any{"abort": map[string]any{"revision": r.Status.UpdateRevision.Number, "rollback": true}})
 	marked := func() bool {
@@ -226,6 +253,7 @@ func (w *world) checkStop() {
 	if !w.within(2*time.Minute, "the ConfigMap of the stopped revision says so", marked) {
 		return
 	}
+
 	a.patch("all", map[string]any{"abort": nil, "retry": map[string]any{"revision": r.Status.UpdateRevision.Number, "attempt": max(1, r.Status.Attempt) + 1}})
 	if w.within(2*time.Minute, "the ConfigMap of the revision that is tried again says no more that it was stopped", func() bool { return !marked() }) {
 		w.checks.tally(func(s *stats) { s.count(stops, 1) })
@@ -238,20 +266,24 @@ func (w *world) revisionOf(name string) revision {
 	w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &cm)
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
+
 	return w.checks.contents[string(cm.UID)]
 }
 
-// within waits until a condition holds, and fails the history if it does not in time.
+// within waits until a condition holds, and fails the history if it does not in
+// time.
 func (w *world) within(limit time.Duration, what string, holds func() bool) bool {
 	for deadline := time.Now().Add(limit); !holds(); {
 		if !w.wait(5*time.Second, w.checkGaps) {
 			return false
 		}
+
 		if time.Now().After(deadline) {
 			w.book.fail("it does not happen within %s that %s", limit, what)
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -264,7 +296,8 @@ func (c *checks) tally(change func(s *stats)) {
 
 func (c *checks) changed() int { return locked(&c.mu, func() int { return c.stats.Counts[changes] }) }
 
-// wait waits, and checks every few seconds. It returns false if something was wrong.
+// wait waits, and checks every few seconds. It returns false if something was
+// wrong.
 func (w *world) wait(d time.Duration, check func()) bool {
 	end := time.Now().Add(d)
 	for time.Now().Before(end) {
@@ -273,8 +306,10 @@ func (w *world) wait(d time.Duration, check func()) bool {
 			return false
 		case <-time.After(min(5*time.Second, time.Until(end))):
 		}
+
 		check()
 	}
+
 	select {
 	case <-w.over:
 		return false
@@ -283,7 +318,8 @@ func (w *world) wait(d time.Duration, check func()) bool {
 	}
 }
 
-// checkGaps checks that no node is without a kubelet for long while its agent runs.
+// checkGaps checks that no node is without a kubelet for long while its agent
+// runs.
 func (w *world) checkGaps() {
 	for _, m := range w.machines {
 		m.mu.Lock()
@@ -294,6 +330,7 @@ func (w *world) checkGaps() {
 				since = m.agent.began
 			}
 		}
+
 		m.checkRollback()
 		m.mu.Unlock()
 		w.checks.tally(func(s *stats) { s.LongestGap = max(s.LongestGap, time.Since(since)) })
@@ -317,26 +354,32 @@ func (w *world) settle() {
 		for _, pod := range w.server.Names("pods", m.name) {
 			w.server.Delete("pods", m.name, pod)
 		}
+
 		var nc v1alpha1.NodeConfig
 		if w.server.Get("nodeconfigs", "", m.name, &nc) && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef == nil {
 			w.source(m, nil) // a person's assignment
 		}
 	}
+
 	for _, r := range w.replicas {
 		r.cut(true)
 		r.setTrap(nil)
 	}
+
 	if !slices.ContainsFunc(w.machines, (*machine).isOn) {
 		w.machines[0].switchOn()
 	}
+
 	for _, name := range w.server.Names("nodeconfigrollouts", "") {
 		if name != "all" {
 			w.server.Delete("nodeconfigrollouts", "", name)
 		}
 	}
+
 	if m, name := w.own(); m != nil {
 		w.setOwn(name, template(finalContent, nil)["kubeletDropIn"])
 	}
+
 	(&act{world: w, r: dice(w.plan.seed, "settle")}).create()
 }
 
@@ -347,6 +390,7 @@ func (w *world) aim(spec map[string]any) {
 	if w.plan.nodes <= 3 && chance(a.r, 0.6) {
 		most = 1 // slow, but nothing may use up this budget for ever
 	}
+
 	all := map[string]any{
 		"pin": nil, "abort": nil, "retry": nil, "paused": false, "frozen": false, "soakSeconds": 0,
 		"strategy":      map[string]any{"preflight": nil, "drain": nil, "drainOptions": nil, "respectDisruptionBudgets": nil, "windows": nil, "gates": nil, "maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
@@ -359,16 +403,19 @@ func (w *world) aim(spec map[string]any) {
 // finalContent is good.
 const finalContent = 10_000
 
-// unsettled says why the fleet has not converged yet, on the last content or on any that it is assigned; empty if it has.
+// unsettled says why the fleet has not converged yet, on the last content or on
+// any that it is assigned; empty if it has.
 func (w *world) unsettled(last bool) string {
 	var r v1alpha1.NodeConfigRollout
 	if !w.server.Get("nodeconfigrollouts", "", "all", &r) {
 		return "there is no rollout"
 	}
+
 	var why []string
 	if tainted := w.tainted(); len(tainted) > 0 {
 		why = append(why, fmt.Sprintf("invariant 11: %v keep the taint of a drain", tainted))
 	}
+
 	own, _ := w.own()
 	alone := own != nil && !slices.ContainsFunc(w.machines, func(m *machine) bool { return m != own && m.isOn() }) // the rollout has no nodes
 	if r.Status.ObservedGeneration != r.Generation {                                                               // a controller that leads late would change the API after this
@@ -377,11 +424,13 @@ func (w *world) unsettled(last bool) string {
 	if r.Status.Phase != v1alpha1.RolloutComplete && !alone {
 		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
 	}
+
 	for _, r := range w.replicas {
 		if r.isFrozen() {
 			why = append(why, r.name+" is frozen")
 		}
 	}
+
 	for _, m := range w.machines {
 		m.mu.Lock()
 		exists, p := m.exists, m.process
@@ -396,18 +445,22 @@ func (w *world) unsettled(last bool) string {
 			why = append(why, fmt.Sprintf("%s runs %v: %s", m.name, p, describeConfig(&nc)))
 		}
 	}
+
 	return strings.Join(why, "; ")
 }
 
-// provenOwn reports whether a node has what its own ConfigMap contains in the end as last-known-good. The ConfigMap has had other content.
+// provenOwn reports whether a node has what its own ConfigMap contains in the
+// end as last-known-good. The ConfigMap has had other content.
 func (w *world) provenOwn(nc *v1alpha1.NodeConfig) bool {
 	good := nc.Status.LastKnownGood
 	if good == nil || good.Name != "kubelet-"+nc.Name {
 		return false
 	}
+
 	w.checks.mu.Lock()
 	content := w.checks.payloads[good.SHA256]
 	w.checks.mu.Unlock()
+
 	return content == finalContent && meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 }
 
@@ -420,12 +473,14 @@ func (w *world) checkGrowth() {
 		if !exists {
 			continue
 		}
+
 		entries, err := d.ReadDir(stateDir + "/checkpoints")
 		w.direct(err)
 		if len(entries) > 3 {
 			w.book.fail("%s keeps %d checkpoints", m.name, len(entries))
 		}
 	}
+
 	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool {
 		return strings.HasPrefix(name, "by-hand") || strings.HasPrefix(name, "kubelet-")
 	})

@@ -24,15 +24,16 @@ func locked[T any](mu *sync.Mutex, read func() T) T {
 	return read()
 }
 
-// gate is the way of a process to the network. It can be closed, as in a partition, and for ever, when the process ends.
+// gate is the way of a process to the network. It can be closed, as in a
+// partition, and for ever, when the process ends.
 type gate struct {
 	mu     sync.Mutex
 	closed chan struct{} // nil: open; closed when it opens
 	dead   bool
 }
 
-// pass waits until the gate is open. It returns an error if ctx ends before, the connection has been dead
-// for long, or the process has ended.
+// pass waits until the gate is open. It returns an error if ctx ends before,
+// the connection has been dead for long, or the process has ended.
 func (g *gate) pass(ctx context.Context) error {
 	for {
 		g.mu.Lock()
@@ -44,6 +45,7 @@ func (g *gate) pass(ctx context.Context) error {
 		if closed == nil {
 			return ctx.Err()
 		}
+
 		timer := time.NewTimer(simapi.HealthCheck)
 		select {
 		case <-closed:

@@ -11,17 +11,20 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// TestOutagesStopNoRolloutOfHealthyNodes takes the API server away in the middle of rollouts whose nodes have hardly more time than
-// their trial, for all clients and in every way.
+// TestOutagesStopNoRolloutOfHealthyNodes takes the API server away in the
+// middle of rollouts whose nodes have hardly more time than their trial, for
+// all clients and in every way.
 func TestOutagesStopNoRolloutOfHealthyNodes(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
 	}
+
 	for kind := outageNone; kind <= outageSilent; kind++ {
 		for i, length := range []time.Duration{3 * time.Second, 8 * time.Second, 14 * time.Second, 40 * time.Second} {
 			if i == 0 && kind == outageErrors || i <= 1 && kind == outageBusy {
 				continue // no outage: the watches go on, and a request for the Lease can succeed
 			}
+
 			t.Run(fmt.Sprintf("%d for %s", kind, length), func(t *testing.T) {
 				p := hasty(uint64(100*int(kind)+i), kind, length)
 				if o := play(t, p, false); len(o.failures) > 0 {
@@ -53,11 +56,13 @@ func hasty(seed uint64, kind outageKind, length time.Duration) *plan {
 		if n > 0 {
 			do(at, "push", func(x *act) { x.patch("all", map[string]any{"template": template(10+10*n, nil)}) })
 		}
+
 		do(at+between(r, 0, 10*time.Second), "outage", func(x *act) {
 			x.trouble.Store(int32(kind))
 			x.later(length, func() { x.trouble.Store(int32(outageNone)) })
 		})
 	}
+
 	for at := 2 * time.Minute; at < 18*time.Minute; at += 20 * time.Second {
 		do(at, "look", func(x *act) {
 			if r := x.rollout(); r.Status.Halt != nil {
@@ -65,10 +70,12 @@ func hasty(seed uint64, kind outageKind, length time.Duration) *plan {
 			}
 		})
 	}
+
 	do(19*time.Minute, "look", func(x *act) {
 		if r := x.rollout(); r.Status.Halt != nil || r.Status.Phase != v1alpha1.RolloutComplete {
 			x.book.fail("the rollout is %s: %s", r.Status.Phase, r.Status.Message)
 		}
 	})
+
 	return p
 }

@@ -13,22 +13,27 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Checks of single invariants of docs/architecture.md that are not about one start alone.
+// Checks of single invariants of docs/architecture.md that are not about one
+// start alone.
 
-// rollbackTakes is how long a node may take to leave a configuration that never becomes healthy, beside the health timeout of its agent.
+// rollbackTakes is how long a node may take to leave a configuration that never
+// becomes healthy, beside the health timeout of its agent.
 const rollbackTakes = 90 * time.Second
 
-// checkRollback checks invariant 3: a node leaves a configuration with which its kubelet never becomes healthy, whether it has a network
-// or not. The caller holds m.mu.
+// checkRollback checks invariant 3: a node leaves a configuration with which
+// its kubelet never becomes healthy, whether it has a network or not. The
+// caller holds m.mu.
 func (m *machine) checkRollback() {
 	p, a := m.process, m.agent
 	if p == nil || a == nil || p.sha256 == "" || p.ended {
 		return
 	}
+
 	b := m.w.behaviourOf(p.content, m.name)
 	if b.sick == 0 || b.sick > 300*time.Millisecond || !p.healthySince.IsZero() {
 		return // it may be healthy for some time
 	}
+
 	since := p.began
 	if m.fault.After(since) {
 		since = m.fault
@@ -38,8 +43,9 @@ func (m *machine) checkRollback() {
 	}
 }
 
-// checkRestart checks invariant 6: an agent does not stop a kubelet to start it again with the same configuration. It reports whether
-// the kubelet that this agent started last had the same configuration.
+// checkRestart checks invariant 6: an agent does not stop a kubelet to start it
+// again with the same configuration. It reports whether the kubelet that this
+// agent started last had the same configuration.
 func (m *machine) checkRestart(a *agentProcess, p *process) (again bool) {
 	m.mu.Lock()
 	last, by := m.last, m.lastBy
@@ -50,14 +56,17 @@ func (m *machine) checkRestart(a *agentProcess, p *process) (again bool) {
 	if stopped {
 		m.w.book.fail("invariant 6: %s stops its kubelet and starts it again with %s", m.name, p)
 	}
+
 	return again
 }
 
-// faultEffects is how long after a fault of its kubelet a machine may judge a good configuration as bad.
+// faultEffects is how long after a fault of its kubelet a machine may judge a
+// good configuration as bad.
 const faultEffects = 20 * time.Minute
 
-// checkVerdicts checks invariant 7: no outage, clock, reboot or end of an agent makes a good configuration bad. fault is when something
-// was last wrong with the machine itself. The caller holds checks.mu.
+// checkVerdicts checks invariant 7: no outage, clock, reboot or end of an agent
+// makes a good configuration bad. fault is when something was last wrong with
+// the machine itself. The caller holds checks.mu.
 func (w *world) checkVerdicts(m *machine, fault time.Time, was map[string]int64, version string, bad []trial.BadConfig) {
 	for _, b := range bad {
 		content, known := w.checks.payloads[b.SHA256]
@@ -67,11 +76,13 @@ func (w *world) checkVerdicts(m *machine, fault time.Time, was map[string]int64,
 		if !fault.IsZero() && b.Time.Sub(fault) < faultEffects {
 			continue // the entry can be older than this start, which is the first since
 		}
+
 		w.book.fail("invariant 7: %s records content %d as bad, with which nothing is wrong: %s", m.name, content, b)
 	}
 }
 
-// checkForgotten checks invariant 8: a node forgets its last-known-good only if local is asked for. The caller holds checks.mu.
+// checkForgotten checks invariant 8: a node forgets its last-known-good only if
+// local is asked for. The caller holds checks.mu.
 func (w *world) checkForgotten(m *machine, st trial.State) {
 	was := w.checks.good[m.name]
 	now := knownGood{local: st.LastKnownGood.IsLocal(), seen: time.Now()}
@@ -79,11 +90,13 @@ func (w *world) checkForgotten(m *machine, st trial.State) {
 	if was.seen.IsZero() || was.local || !now.local || m.ownConfigMap {
 		return
 	}
+
 	for _, x := range w.checks.assigned[m.name] {
 		if x.uid == "" && !x.takenBack && (x.to.IsZero() || x.to.After(was.seen.Add(-lookBack))) {
 			return
 		}
 	}
+
 	w.book.fail("invariant 8: %s has forgotten its last-known-good, and nobody asked for local", m.name)
 }
 
@@ -99,7 +112,8 @@ const (
 	mostBytes = 1 << 17 // of a file or an object
 )
 
-// checkSizes checks that neither records nor objects have grown without a bound.
+// checkSizes checks that neither records nor objects have grown without a
+// bound.
 func (w *world) checkSizes() {
 	for _, m := range w.machines {
 		m.mu.Lock()
@@ -108,6 +122,7 @@ func (w *world) checkSizes() {
 		if !exists {
 			continue
 		}
+
 		var files []string
 		var walk func(dir string)
 		walk = func(dir string) {
@@ -125,12 +140,14 @@ func (w *world) checkSizes() {
 		if len(files) > mostFiles {
 			w.book.fail("the agent of %s has %d files: %s", m.name, len(files), strings.Join(files, " "))
 		}
+
 		for _, name := range files {
 			if info, err := d.Lstat(name); err == nil && info.Mode()&fs.ModeType == 0 && info.Size() > mostBytes {
 				w.book.fail("%s of %s has %d bytes", name, m.name, info.Size())
 			}
 		}
 	}
+
 	for _, kind := range []string{"nodeconfigs", "nodeconfigrollouts", "nodes"} {
 		for _, name := range w.server.Names(kind, "") {
 			var content map[string]any
@@ -140,12 +157,14 @@ func (w *world) checkSizes() {
 			}
 		}
 	}
+
 	if n := len(w.server.Names("nodeconfigpreflights", "")); n > len(w.machines) {
 		w.book.fail("there are %d NodeConfigPreflights for %d machines", n, len(w.machines))
 	}
 }
 
-// takenBack reports whether a NodeConfig without a source is one that a rollout took back.
+// takenBack reports whether a NodeConfig without a source is one that a rollout
+// took back.
 func takenBack(nc *v1alpha1.NodeConfig) bool {
 	return nc.Spec.ConfigSource == nil && nc.Spec.TakenBack != nil
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/hollow"
 )
 
-// contentField is the field whose value identifies a content and decides how kubelets behave with it.
+// contentField is the field whose value identifies a content and decides how
+// kubelets behave with it.
 const contentField = "eventBurst"
 
 // behaviour is how a kubelet behaves with a content.
@@ -33,11 +34,13 @@ type behaviour struct {
 	unstable bool          // the dry run cannot tell
 }
 
-// behaviourOf returns how a content behaves on a node. The last digit of a content says what is wrong with it: 0 to 4 nothing.
+// behaviourOf returns how a content behaves on a node. The last digit of a
+// content says what is wrong with it: 0 to 4 nothing.
 func (w *world) behaviourOf(content int64, node string) behaviour {
 	if w.calm() {
 		return behaviour{} // whatever was wrong has been corrected
 	}
+
 	return w.faulty(content, node)
 }
 
@@ -48,6 +51,7 @@ func (w *world) faulty(content int64, node string) behaviour {
 	if content == 0 || content%10 < 5 || !chance(dice(w.plan.seed, "share", content, node), share) {
 		return behaviour{}
 	}
+
 	switch content % 10 {
 	case 5:
 		return behaviour{reject: true}
@@ -58,12 +62,14 @@ func (w *world) faulty(content int64, node string) behaviour {
 	case 8:
 		return behaviour{unready: true}
 	}
+
 	switch r.IntN(3) {
 	case 0:
 		return behaviour{slow: between(r, 5*time.Second, 3*time.Minute)}
 	case 1:
 		return behaviour{sick: between(r, time.Minute, 15*time.Minute)}
 	}
+
 	return behaviour{unstable: true}
 }
 
@@ -80,6 +86,7 @@ func contentOf(fields map[string]any) int64 {
 			return n
 		}
 	}
+
 	return 0
 }
 
@@ -116,6 +123,7 @@ func (k *agentKubelet) CheckLocal(ctx context.Context) component.Verdict {
 	if err := k.checkTakes(ctx, 0); err != nil {
 		return component.Verdict{Message: err.Error()}
 	}
+
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: hollow.Defaults}
 }
 
@@ -125,16 +133,19 @@ func (k *agentKubelet) Check(ctx context.Context, p payload.Resolved) component.
 	if err := k.checkTakes(ctx, content); err != nil {
 		return component.Verdict{Message: err.Error()}
 	}
+
 	switch b := k.m.w.behaviourOf(content, k.m.name); {
 	case b.unstable && chance(dice(k.m.w.plan.seed, "unstable", k.m.name, k.checks.Load()), 0.5):
 		return component.Verdict{Message: "the runtime cannot be reached"}
 	case b.reject:
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: fmt.Sprintf("content %d is rejected here", content)}
 	}
+
 	effective, err := hollow.Effective(p.Fields)
 	if err != nil {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}
+
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: hollow.Defaults}
 }
 
@@ -144,6 +155,7 @@ func (k *agentKubelet) Start(_ context.Context, run component.RunConfig, _ compo
 	if err != nil {
 		return nil, err
 	}
+
 	p := &process{m: k.m, began: time.Now(), maxPods: 110, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	if rendered != nil {
 		p.revision, p.sha256, p.content = path.Base(run.Dir), rendered.SHA256, contentOf(rendered.Fields)
@@ -151,9 +163,11 @@ func (k *agentKubelet) Start(_ context.Context, run component.RunConfig, _ compo
 			p.maxPods = int(v)
 		}
 	}
+
 	if !k.m.startKubelet(k.agent, p) {
 		return nil, errDead
 	}
+
 	return p, nil
 }
 
@@ -196,7 +210,8 @@ func (p *process) Healthy() bool {
 	return locked(&p.m.mu, func() bool { return !p.healthySince.IsZero() })
 }
 
-// Stop implements agent.Process. A kubelet takes a moment to end, and is killed if it does not.
+// Stop implements agent.Process. A kubelet takes a moment to end, and is killed
+// if it does not.
 func (p *process) Stop(grace time.Duration) supervisor.Exit {
 	takes := between(dice(p.m.w.plan.seed, "stop", p.m.name, p.run), 10*time.Millisecond, 3*time.Second)
 	signal := "terminated"
@@ -204,12 +219,14 @@ func (p *process) Stop(grace time.Duration) supervisor.Exit {
 	if p.hung || takes > grace {
 		takes, signal = grace, "killed"
 	}
+
 	p.m.mu.Unlock()
 	select {
 	case <-p.done:
 	case <-time.After(takes):
 		p.m.endKubelet(p, supervisor.Exit{Code: -1, Signal: signal, Stopped: true})
 	}
+
 	return p.Exit()
 }
 
@@ -217,5 +234,6 @@ func (p *process) String() string {
 	if p.revision == "" {
 		return "local"
 	}
+
 	return fmt.Sprintf("content %d", p.content)
 }

@@ -26,14 +26,16 @@ const (
 	leaseNamespace = corev1.NamespaceNodeLease
 )
 
-// machine is one node's machine. It outlives its agents, its kubelets and its Node.
+// machine is one node's machine. It outlives its agents, its kubelets and its
+// Node.
 type machine struct {
 	w    *world
 	name string
 	zone string
 	skew time.Duration // of its clock
 	gate *gate         // of its network, for its agent and its kubelet
-	// ownConfigMap says that the node's configuration comes from its own ConfigMap, and not from its NodeConfig.
+	// ownConfigMap says that the node's configuration comes from its own
+	// ConfigMap, and not from its NodeConfig.
 	ownConfigMap bool
 
 	mu       sync.Mutex
@@ -51,7 +53,8 @@ type machine struct {
 	lastBy   *agentProcess
 	fault    time.Time // when a kubelet last crashed or hung for no reason of its configuration, or had too many pods or no room on its disk
 
-	// The heartbeat: a healthy kubelet with a network renews the Lease and posts that the Node is Ready.
+	// The heartbeat: a healthy kubelet with a network renews the Lease and
+	// posts that the Node is Ready.
 	beating   bool
 	beatSince time.Time
 	renewed   time.Time
@@ -68,6 +71,7 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 		m.mu.Unlock()
 		return false
 	}
+
 	second := m.process
 	m.runs++
 	p.run = m.runs
@@ -76,6 +80,7 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 	if second != nil {
 		m.w.book.fail("%s: a second kubelet was started, with %s beside %s", m.name, p, second)
 	}
+
 	m.w.book.trace("%s: kubelet starts with %s", m.name, p)
 	again := m.checkRestart(a, p)
 	m.w.checkStart(m, a, p, again)
@@ -84,6 +89,7 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 	if b.once && m.w.crashedOnce(m.name, p.content) {
 		b.crash = 0
 	}
+
 	healthy := between(r, 300*time.Millisecond, 4*time.Second) + b.slow
 	if b.sick == 0 || b.sick > healthy {
 		time.AfterFunc(healthy, func() {
@@ -91,9 +97,11 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 			m.setHealthy(p, true)
 		})
 	}
+
 	if b.sick > healthy {
 		time.AfterFunc(b.sick, func() { m.setHealthy(p, m.w.calm()) })
 	}
+
 	if b.crash > 0 {
 		time.AfterFunc(b.crash, func() {
 			if !m.w.calm() {
@@ -101,10 +109,12 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 			}
 		})
 	}
+
 	return true
 }
 
-// admit rejects the pods for which the kubelet has no room, as a kubelet does that starts.
+// admit rejects the pods for which the kubelet has no room, as a kubelet does
+// that starts.
 func (m *machine) admit(p *process) {
 	m.mu.Lock()
 	ended := p.ended
@@ -112,12 +122,14 @@ func (m *machine) admit(p *process) {
 	if ended {
 		return
 	}
+
 	active := 0
 	for _, name := range m.w.server.Names("pods", m.name) {
 		var pod corev1.Pod
 		if !m.w.server.Get("pods", m.name, name, &pod) || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
+
 		if active++; active > p.maxPods {
 			m.noteFault()
 			m.w.direct(m.w.server.Patch("pods", m.name, name, types.MergePatchType, map[string]any{"status": map[string]any{"phase": "Failed", "reason": "OutOfpods"}}))
@@ -131,12 +143,14 @@ func (m *machine) setHealthy(p *process, healthy bool) {
 	if p.ended || p.hung || healthy == !p.healthySince.IsZero() {
 		return
 	}
+
 	if healthy {
 		p.healthySince = time.Now()
 	} else {
 		p.healthyFor += time.Since(p.healthySince)
 		p.healthySince = time.Time{}
 	}
+
 	m.w.book.trace("%s: kubelet with %s healthy=%t", m.name, p, healthy)
 	notify(p.changed)
 	m.beat()
@@ -154,14 +168,17 @@ func (m *machine) end(p *process, exit supervisor.Exit) {
 	if p.ended {
 		return
 	}
+
 	if !p.healthySince.IsZero() {
 		p.healthyFor += time.Since(p.healthySince)
 		p.healthySince = time.Time{}
 	}
+
 	p.ended, p.exit = true, exit
 	if m.process == p {
 		m.process, m.idleSince = nil, time.Now()
 	}
+
 	m.w.book.trace("%s: kubelet with %s ended: %s", m.name, p, exit)
 	m.w.noteHealthy(m, p)
 	close(p.done)
@@ -181,6 +198,7 @@ func (m *machine) beat() {
 	if beating == m.beating {
 		return
 	}
+
 	m.renewed = m.lastRenewal()
 	m.beating = beating
 	m.beats++
@@ -189,6 +207,7 @@ func (m *machine) beat() {
 		time.AfterFunc(nodeMonitor, func() { m.monitor(beats) })
 		return
 	}
+
 	m.beatSince = time.Now()
 	delay := between(dice(m.w.plan.seed, "ready", m.name, beats), 100*time.Millisecond, 8*time.Second)
 	p := m.process
@@ -200,6 +219,7 @@ func (m *machine) lastRenewal() time.Time {
 	if !m.beating {
 		return m.renewed
 	}
+
 	return m.beatSince.Add(time.Since(m.beatSince).Truncate(leasePeriod))
 }
 
@@ -221,11 +241,13 @@ func (m *machine) postReady(beats int, p *process) {
 	if !current {
 		return
 	}
+
 	m.register()
 	if m.w.behaviourOf(p.content, m.name).unready {
 		m.setReady(corev1.ConditionFalse, "KubeletNotReady")
 		return
 	}
+
 	m.setReady(corev1.ConditionTrue, "KubeletReady")
 }
 
@@ -235,11 +257,13 @@ func (m *machine) setReady(status corev1.ConditionStatus, reason string) {
 	if !m.w.server.Get("nodes", "", m.name, &node) {
 		return
 	}
+
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == status {
 			return
 		}
 	}
+
 	m.w.direct(m.w.server.Patch("nodes", "", m.name, types.StrategicMergePatchType, map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
 		"type": "Ready", "status": status, "reason": reason, "lastHeartbeatTime": now, "lastTransitionTime": now,
 	}}}}))
@@ -262,17 +286,20 @@ func (m *machine) register() {
 	if m.w.plan.tainted {
 		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoSchedule}}
 	}
+
 	var old corev1.Node
 	if m.w.server.Get("nodes", "", m.name, &old) {
 		return
 	}
+
 	m.w.direct(m.w.server.Create("nodes", "", node))
 	if !m.w.server.Get("leases", leaseNamespace, m.name, &map[string]any{}) {
 		m.w.direct(m.w.server.Create("leases", leaseNamespace, map[string]any{"metadata": map[string]any{"name": m.name}, "spec": map[string]any{"holderIdentity": m.name}}))
 	}
 }
 
-// renewLease writes the newest renewal of the Lease, which is not written all the time.
+// renewLease writes the newest renewal of the Lease, which is not written all
+// the time.
 func (m *machine) renewLease() {
 	m.mu.Lock()
 	at := m.lastRenewal()
@@ -280,6 +307,7 @@ func (m *machine) renewLease() {
 	if at.IsZero() {
 		return
 	}
+
 	err := m.w.server.Patch("leases", leaseNamespace, m.name, types.MergePatchType, map[string]any{"spec": map[string]any{"renewTime": at.UTC().Format(metav1.RFC3339Micro)}})
 	if !simapi.IsNotFound(err) {
 		m.w.direct(err)
@@ -301,6 +329,7 @@ func (m *machine) switchOn() {
 	if m.boots > 0 { // it was switched off while it ran: for a trial on its disk this is a power cut
 		m.fault = time.Now()
 	}
+
 	m.boots++
 	m.mu.Unlock()
 	m.startAgent()
@@ -314,11 +343,13 @@ func (m *machine) switchOff() bool {
 	if was {
 		m.w.checks.tally(func(s *stats) { s.NodeTime += time.Since(m.onSince) })
 	}
+
 	m.mu.Unlock()
 	m.kill(false, nil, 0)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.beat()
+
 	return was
 }
 
@@ -328,6 +359,7 @@ func (m *machine) correct() {
 	if p == nil {
 		return
 	}
+
 	m.setHung(p, false)
 	m.setHealthy(p, true)
 	m.mu.Lock()
@@ -345,7 +377,8 @@ func (m *machine) noteFault() {
 	m.fault = time.Now()
 }
 
-// faultAt returns when something was last wrong with the machine itself; zero: never.
+// faultAt returns when something was last wrong with the machine itself; zero:
+// never.
 func (m *machine) faultAt() time.Time { return locked(&m.mu, func() time.Time { return m.fault }) }
 
 func (m *machine) isOn() bool { return locked(&m.mu, func() bool { return m.exists }) }
@@ -363,7 +396,8 @@ func exited(code int) supervisor.Exit { return supervisor.Exit{Code: code} }
 // temporary is the end of the name of a temporary file, with its random part.
 var temporary = regexp.MustCompile(`\.[0-9a-f]{8}\` + atomicfile.TempSuffix + `$`)
 
-// kill ends the agent and its kubelet at this moment. With power, the machine loses what was not synced, and boots again.
+// kill ends the agent and its kubelet at this moment. With power, the machine
+// loses what was not synced, and boots again.
 func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	m.mu.Lock()
 	a := m.agent
@@ -371,16 +405,19 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 		m.mu.Unlock()
 		return
 	}
+
 	a.way.kill()
 	m.agent = nil
 	if p := m.process; p != nil {
 		m.end(p, supervisor.Exit{Code: -1, Signal: "killed"})
 	}
+
 	atOperation := m.disk.Crashed()
 	m.disk.CrashAfter(0)
 	if !power {
 		choice = crashfs.Choices["all kept"]
 	}
+
 	m.disk = m.disk.Reboot(func(u crashfs.Unsynced) crashfs.Fate {
 		u.Path = temporary.ReplaceAllString(u.Path, ".tmp") // the fate does not depend on random names
 		return choice(u)
@@ -389,6 +426,7 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 		m.boots++
 		m.fault = time.Now() // a node that goes down in a trial may be the fault of the configuration
 	}
+
 	m.mu.Unlock()
 	a.cancel()
 	m.w.book.trace("%s: killed, power=%t", m.name, power)
@@ -396,6 +434,7 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	if power || atOperation {
 		name = crashPoints
 	}
+
 	m.w.checks.tally(func(s *stats) { s.count(name, 1) })
 	if again > 0 {
 		time.AfterFunc(again, m.startAgent)

@@ -41,18 +41,21 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 	case outageSilent:
 		f.LostBefore = true
 	}
+
 	if r.URL.Query().Get("watch") == "true" {
 		if chance(d, 0.3+w.plan.errors) && !w.plan.without.errors {
 			f.Ends = between(d, 100*time.Millisecond, 20*time.Minute)
 			f.Gone = chance(d, 0.5)
 		}
 	}
+
 	if r.Method == http.MethodGet && chance(d, w.plan.stale) && !w.calm() {
 		f.Stale = between(d, 100*time.Millisecond, 20*time.Second)
 	}
 	if !chance(d, w.plan.errors) || w.calm() {
 		return f
 	}
+
 	switch d.IntN(9) {
 	case 0:
 		f.Code = http.StatusInternalServerError
@@ -76,6 +79,7 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 			f.Code = http.StatusConflict
 		}
 	}
+
 	return f
 }
 
@@ -86,6 +90,7 @@ func (w *world) lag(name string, serial int, n int64) time.Duration {
 	if chance(d, w.plan.errors) && !w.calm() {
 		lag = between(d, time.Second, 30*time.Second)
 	}
+
 	return lag
 }
 
@@ -97,5 +102,6 @@ func text(v any) string {
 	if err != nil {
 		panic(err) // it is plain data
 	}
+
 	return string(raw)
 }

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// plan is a history before it happens. It follows from its seed and from what was left out of it.
+// plan is a history before it happens. It follows from its seed and from what
+// was left out of it.
 type plan struct {
 	seed   uint64
 	nodes  int           // machines
@@ -54,6 +55,7 @@ func (x without) String() string {
 	if x.nodes > 0 {
 		out = append(out, fmt.Sprintf("-fewer-nodes=%d", x.nodes))
 	}
+
 	return strings.Join(out, " ")
 }
 
@@ -88,6 +90,7 @@ func planOf(seed uint64, x without) *plan {
 	if r.IntN(100) == 0 {
 		p.nodes = 6 + r.IntN(45)
 	}
+
 	switch r.IntN(6) { // most are short: many histories find more than long ones
 	case 0, 1, 2:
 		p.active, p.lease = between(r, 4*time.Minute, 15*time.Minute), pick(r, 15*time.Second, time.Minute, time.Minute, 2*time.Minute, 2*time.Minute, 2*time.Minute)
@@ -96,11 +99,13 @@ func planOf(seed uint64, x without) *plan {
 	default:
 		p.active, p.lease = between(r, 40*time.Minute, 90*time.Minute), pick(r, 2*time.Minute, 4*time.Minute)
 	}
+
 	p.lease += 2 * time.Nanosecond // so that two requests for the Lease that hang do not end at the same instant as the leader's term
 	p.own = -1
 	if chance(r, 0.1) {
 		p.own = r.IntN(p.nodes)
 	}
+
 	p.tainted = chance(r, 0.5)
 	p.replicas = pick(r, 1, 2, 2)
 	p.quiet = pick(r, 3*time.Minute, 3*time.Minute, 3*time.Minute, 25*time.Minute)
@@ -122,10 +127,12 @@ func planOf(seed uint64, x without) *plan {
 	for range 3 + r.IntN(22) {
 		p.add(between(r, 30*time.Second, p.active), pick(r, names...), r.Uint64())
 	}
+
 	slices.SortStableFunc(p.actions, func(a, b action) int { return int(a.at - b.at) })
 	for i := range p.actions {
 		p.actions[i].index = i
 	}
+
 	p.actions = slices.DeleteFunc(p.actions, func(a action) bool { return slices.Contains(x.actions, a.index) })
 	if x.nodes > 0 {
 		p.nodes, p.first = min(p.nodes, x.nodes), min(p.first, x.nodes)
@@ -136,6 +143,7 @@ func planOf(seed uint64, x without) *plan {
 	if x.delays {
 		p.slow = 0
 	}
+
 	return p
 }
 

@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
-// The pods of a node are in a namespace with its name. Some of these namespaces have a PodDisruptionBudget.
+// The pods of a node are in a namespace with its name. Some of these namespaces
+// have a PodDisruptionBudget.
 
 const budgetName = "web"
 
@@ -32,14 +33,17 @@ func (x *act) pods() {
 	if !x.server.Get("nodes", "", m.name, &node) {
 		return
 	}
+
 	have := x.server.Names("pods", m.name)
 	want := x.r.IntN(8)
 	for i := len(have); i < want; i++ {
 		x.createPod(m, fmt.Sprintf("pod-%d-%d", x.index, i))
 	}
+
 	for i := want; i < len(have); i++ {
 		x.server.Delete("pods", m.name, have[i])
 	}
+
 	if chance(x.r, 0.4) && !x.server.Delete("poddisruptionbudgets", m.name, budgetName) {
 		least := intstr.FromInt(x.r.IntN(want + 1))
 		x.direct(x.server.Create("poddisruptionbudgets", m.name, &policyv1.PodDisruptionBudget{
@@ -50,12 +54,13 @@ func (x *act) pods() {
 	}
 }
 
-// createPod creates a pod on a node, if the node has none with this name: pods come again with the names of earlier ones, and so do their
-// successors.
+// createPod creates a pod on a node, if the node has none with this name: pods
+// come again with the names of earlier ones, and so do their successors.
 func (w *world) createPod(m *machine, name string) {
 	if w.server.Get("pods", m.name, name, &map[string]any{}) {
 		return
 	}
+
 	w.direct(w.server.Create("pods", m.name, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: podLabels, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true),
@@ -65,12 +70,14 @@ func (w *world) createPod(m *machine, name string) {
 	}))
 }
 
-// countDisruptions does what the disruption controller of kube-controller-manager does.
+// countDisruptions does what the disruption controller of
+// kube-controller-manager does.
 func (w *world) countDisruptions(namespace string) {
 	var budget policyv1.PodDisruptionBudget
 	if !w.server.Get("poddisruptionbudgets", namespace, budgetName, &budget) {
 		return
 	}
+
 	healthy := 0
 	for _, name := range w.server.Names("pods", namespace) {
 		var pod corev1.Pod
@@ -78,23 +85,27 @@ func (w *world) countDisruptions(namespace string) {
 			healthy++
 		}
 	}
+
 	w.direct(w.server.Patch("poddisruptionbudgets", namespace, budgetName, types.MergePatchType, map[string]any{
 		"status": map[string]any{"disruptionsAllowed": max(0, healthy-budget.Spec.MinAvailable.IntValue()), "observedGeneration": budget.Generation},
 	}))
 }
 
-// podChanged does what other controllers do when a pod has changed: the budgets are computed, and an evicted pod gets a successor.
+// podChanged does what other controllers do when a pod has changed: the budgets
+// are computed, and an evicted pod gets a successor.
 func (w *world) podChanged(c simapi.Change) {
 	time.AfterFunc(between(dice(w.plan.seed, "disruptions", c.Namespace, c.Name), 100*time.Millisecond, 2*time.Second), func() { w.countDisruptions(c.Namespace) })
 	if c.Is != nil || c.By == "" {
 		return
 	}
+
 	w.checkEviction(c)
 	name := c.Name + "x"
 	time.AfterFunc(between(dice(w.plan.seed, "successor", c.Namespace, c.Name), time.Second, 20*time.Second), func() {
 		if w.calm() || len(name) > 40 {
 			return
 		}
+
 		for _, m := range w.machines {
 			var node corev1.Node
 			if w.server.Get("nodes", "", m.name, &node) && drainTaint(&node) == "" && len(w.server.Names("pods", m.name)) < 8 {
@@ -105,20 +116,23 @@ func (w *world) podChanged(c simapi.Change) {
 	})
 }
 
-// drainTaint returns the value of the taint of a drain, empty if the Node has none.
+// drainTaint returns the value of the taint of a drain, empty if the Node has
+// none.
 func drainTaint(node *corev1.Node) string {
 	for _, t := range node.Spec.Taints {
 		if t.Key == v1alpha1.TaintDraining {
 			return t.Value
 		}
 	}
+
 	return ""
 }
 
 // passTakes is how long an eviction pass and its requests take at most.
 const passTakes = 90 * time.Second
 
-// checkEviction checks that pods are evicted only from nodes that are being drained. The caller holds mu.
+// checkEviction checks that pods are evicted only from nodes that are being
+// drained. The caller holds mu.
 func (w *world) checkEviction(c simapi.Change) {
 	w.checks.stats.count(evictions, 1)
 	if since, ok := w.checks.drained[c.Namespace]; !ok || !since.IsZero() && time.Now().After(since.Add(passTakes)) {
@@ -132,7 +146,8 @@ func (c *checks) drains(node string) bool {
 	return began && ended.IsZero()
 }
 
-// checkDrains checks that the status of a rollout names a Node before the Node has the taint of a drain. The caller holds mu.
+// checkDrains checks that the status of a rollout names a Node before the Node
+// has the taint of a drain. The caller holds mu.
 func (w *world) checkDrains(c simapi.Change) {
 	var is, was corev1.Node
 	if c.Is != nil {
@@ -141,6 +156,7 @@ func (w *world) checkDrains(c simapi.Change) {
 	if c.Was != nil {
 		decode(c.Was, &was)
 	}
+
 	taint := drainTaint(&is)
 	if _, draining := w.checks.drained[c.Name]; draining && taint == "" && drainTaint(&was) != "" {
 		w.checks.drained[c.Name] = time.Now()
@@ -148,6 +164,7 @@ func (w *world) checkDrains(c simapi.Change) {
 	if taint == "" || taint == drainTaint(&was) {
 		return
 	}
+
 	w.checks.stats.count(drains, 1)
 	crowd := len(w.checks.nodes)
 	for _, at := range w.checks.left {
@@ -155,6 +172,7 @@ func (w *world) checkDrains(c simapi.Change) {
 			crowd++
 		}
 	}
+
 	w.checks.drained[c.Name], w.checks.crowd[c.Name] = time.Time{}, crowd
 	drain := fleet.DrainOf(&is)
 	if !w.checks.draining[drain.Rollout+"/"+c.Name] && len(w.machines) <= v1alpha1.MaxFailedNodes { // the list is bounded
@@ -162,7 +180,8 @@ func (w *world) checkDrains(c simapi.Change) {
 	}
 }
 
-// noteDraining notes which nodes the status of a rollout has named. The caller holds mu.
+// noteDraining notes which nodes the status of a rollout has named. The caller
+// holds mu.
 func (w *world) noteDraining(r *v1alpha1.NodeConfigRollout) {
 	for _, n := range r.Status.DrainingNodes {
 		w.checks.draining[fleet.DrainID(r.UID)+"/"+n.Name] = true

@@ -14,13 +14,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// jitter is what all libraries draw the jitter of delays from; the variable exists for tests.
+// jitter is what all libraries draw the jitter of delays from; the variable
+// exists for tests.
 //
 //go:linkname jitter k8s.io/apimachinery/pkg/util/wait.jitterRand
 var jitter func() float64
 
-// seedLibraries makes what libraries draw follow from the seed. A jitter must not depend on what others draw: it depends on the time
-// alone, because hardly two things happen at the same instant.
+// seedLibraries makes what libraries draw follow from the seed. A jitter must
+// not depend on what others draw: it depends on the time alone, because hardly
+// two things happen at the same instant.
 func seedLibraries(seed uint64) {
 	jitter = func() float64 { return dice(seed, "jitter", time.Now().UnixNano()).Float64() }
 	uuid.SetRand(&uuids{seed: seed})
@@ -44,11 +46,12 @@ func (u *uuids) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = byte(r.Uint32())
 	}
+
 	return len(p), nil
 }
 
-// dice returns random numbers that depend on the seed and the words alone: what happens to a request must not depend on the
-// order in which goroutines ask.
+// dice returns random numbers that depend on the seed and the words alone: what
+// happens to a request must not depend on the order in which goroutines ask.
 func dice(seed uint64, words ...any) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, sum(words...)))
 }
@@ -74,12 +77,15 @@ func sum(words ...any) uint64 {
 		default:
 			panic(fmt.Sprintf("no hash of %T", word))
 		}
+
 		add(0xff) // ends the word: no text contains it
 	}
+
 	return h
 }
 
-// between returns a random duration. Its nanoseconds are random too, so that hardly two things happen at the same instant.
+// between returns a random duration. Its nanoseconds are random too, so that
+// hardly two things happen at the same instant.
 func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)+1))
 }

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// shrink leaves out of a history that fails what does not matter to its failure, for some time at most. Two histories fail in the
-// same way if the beginnings of their failures are equal.
+// shrink leaves out of a history that fails what does not matter to its
+// failure, for some time at most. Two histories fail in the same way if the
+// beginnings of their failures are equal.
 func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) without {
 	deadline := time.Now().Add(limit)
 	var best without
@@ -19,7 +20,9 @@ func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) with
 		if time.Now().After(deadline) {
 			return false
 		}
+
 		o := play(t, planOf(seed, x), false)
+
 		return len(o.failures) > 0 && sameFailure(o.failures[0], failure)
 	}
 	try := func(change func(x *without)) bool {
@@ -29,7 +32,9 @@ func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) with
 		if !fails(x) {
 			return false
 		}
+
 		best = x
+
 		return true
 	}
 	all := planOf(seed, without{})
@@ -38,6 +43,7 @@ func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) with
 			break
 		}
 	}
+
 	try(func(x *without) { x.errors = true })
 	try(func(x *without) { x.delays = true })
 	// First many actions at a time, then fewer.
@@ -52,14 +58,18 @@ func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) with
 			})
 		}
 	}
+
 	slices.Sort(best.actions)
+
 	return best
 }
 
-// sameFailure reports whether two failures differ in numbers and names only, as far as their first words say.
+// sameFailure reports whether two failures differ in numbers and names only, as
+// far as their first words say.
 func sameFailure(a, b string) bool { return kindOf(a) == kindOf(b) }
 
-// kindOf returns the first words of a failure, without those that contain digits.
+// kindOf returns the first words of a failure, without those that contain
+// digits.
 func kindOf(failure string) string {
 	words := slices.DeleteFunc(strings.Fields(failure), func(word string) bool { return strings.ContainsAny(word, "0123456789") })
 	return strings.Join(words[:min(5, len(words))], " ")

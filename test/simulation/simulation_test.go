@@ -51,9 +51,11 @@ func given(t *testing.T) without {
 		if part == "" {
 			continue
 		}
+
 		n := assert.Value(strconv.Atoi(part))(t, "-without")
 		x.actions = append(x.actions, n)
 	}
+
 	return x
 }
 
@@ -61,6 +63,7 @@ func TestOneHistory(t *testing.T) {
 	if *oneSeed == 0 {
 		return // the other tests choose the seeds
 	}
+
 	p := planOf(*oneSeed, given(t))
 	began := time.Now()
 	o := play(t, p, true)
@@ -77,6 +80,7 @@ func explain(t *testing.T, seed uint64, o outcome, limit time.Duration) string {
 	if len(short.failures) == 0 {
 		short = o
 	}
+
 	return fmt.Sprintf("seed %d: %s\nthe end of a shorter history:\n%s%s", seed, o.failures[0], short.trace, again(seed, x))
 }
 
@@ -87,6 +91,7 @@ func TestFixedHistories(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
 	}
+
 	for _, seed := range fixed {
 		if o := play(t, planOf(seed, without{}), false); len(o.failures) > 0 {
 			t.Error(explain(t, seed, o, *shrinkFlag))
@@ -94,13 +99,16 @@ func TestFixedHistories(t *testing.T) {
 	}
 }
 
-// TestTheSameSeedIsTheSameHistory compares whole records: each change of the API and each event of a kubelet, with its time. A select
-// of Go with two channels that are ready at the same instant takes a random one, so that a seed has several histories: for seed 2000
-// about 15. Two of 30 are equal then; if anything is not drawn from the seed, no two are.
+// TestTheSameSeedIsTheSameHistory compares whole records: each change of the
+// API and each event of a kubelet, with its time. A select of Go with two
+// channels that are ready at the same instant takes a random one, so that a
+// seed has several histories: for seed 2000 about 15. Two of 30 are equal then;
+// if anything is not drawn from the seed, no two are.
 func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
 	}
+
 	for _, seed := range []uint64{1004, 1010, 2000} {
 		seen := map[string]bool{}
 		var last string
@@ -109,10 +117,12 @@ func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 			if seen[o.trace] {
 				break
 			}
+
 			if tries == 30 {
 				t.Errorf("seed %d: %d histories in a row differ:\n%s", seed, tries, firstDifference(last, o.trace))
 				break
 			}
+
 			seen[o.trace], last = true, o.trace
 		}
 	}
@@ -125,14 +135,17 @@ func firstDifference(a, b string) string {
 			return "-" + x[i] + "+" + y[i]
 		}
 	}
+
 	return "one has more lines\n"
 }
 
-// TestNewHistories plays as many histories as fit into the budget, and prints totals that the soak adds up.
+// TestNewHistories plays as many histories as fit into the budget, and prints
+// totals that the soak adds up.
 func TestNewHistories(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
 	}
+
 	began := time.Now()
 	n, failed := 0, 0
 	var total stats
@@ -140,6 +153,7 @@ func TestNewHistories(t *testing.T) {
 		if failed >= *maxFailed {
 			return 0
 		}
+
 		return *budgetFlag - time.Since(began)
 	}
 	next, err := playNew(*firstSeed, left, func(r result) {
@@ -156,6 +170,7 @@ func TestNewHistories(t *testing.T) {
 	for _, line := range total.lines() {
 		fmt.Println("soak:", line)
 	}
+
 	fmt.Printf("soak: histories %d\nsoak: next-seed %d\n", n, next)
 	if file := os.Getenv("SIMULATION_SUMMARY"); file != "" { // go test shows nothing of a package that passes
 		assert.OK(t, os.WriteFile(file, []byte(summary), 0o644))

@@ -45,6 +45,7 @@ func (s *stats) count(name string, n int) {
 	if s.Counts == nil {
 		s.Counts = map[string]int{}
 	}
+
 	s.Counts[name] += n
 }
 
@@ -60,10 +61,12 @@ func (s *stats) lines() []string {
 	for _, name := range []string{crashPoints, kills, starts, adoptions, preflights, stops, late, repairs, drains, evictions} {
 		out = append(out, fmt.Sprintf("%s %d", name, s.Counts[name]))
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
 		if strings.HasPrefix(name, "action-") {
 			out = append(out, fmt.Sprintf("%s %d", name, s.Counts[name]))
 		}
 	}
+
 	return out
 }

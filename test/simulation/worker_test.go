@@ -19,12 +19,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// New histories are played by other processes, one at a time in each, so that a panic, a deadlock or a history without end costs one
-// process, and its seed is known. A worker writes one result for each history as a line of JSON.
+// New histories are played by other processes, one at a time in each, so that a
+// panic, a deadlock or a history without end costs one process, and its seed is
+// known. A worker writes one result for each history as a line of JSON.
 
 const (
 	workerEnv = "SIMULATION_WORKER"
-	// workerPlays is after how many histories a process is replaced: what libraries keep for ever must not add up.
+	// workerPlays is after how many histories a process is replaced: what
+	// libraries keep for ever must not add up.
 	workerPlays = 500
 )
 
@@ -35,11 +37,13 @@ type result struct {
 	Stats  stats
 }
 
-// TestWorker plays every seed from -first on that is one of this process, until the budget ends or a history fails.
+// TestWorker plays every seed from -first on that is one of this process, until
+// the budget ends or a history fails.
 func TestWorker(t *testing.T) {
 	if os.Getenv(workerEnv) == "" {
 		return // it is not asked
 	}
+
 	out, end := json.NewEncoder(os.Stdout), time.Now().Add(*budgetFlag)
 	for r := (result{Seed: *firstSeed}); r.Failed == "" && r.Seed < *firstSeed+uint64(workerPlays**processesFlag) && time.Now().Before(end); r.Seed += uint64(*processesFlag) {
 		silent := time.AfterFunc(longestPlay+*shrinkFlag+time.Minute, func() { panic("the history does not end") })
@@ -48,18 +52,21 @@ func TestWorker(t *testing.T) {
 		if len(o.failures) > 0 {
 			r.Failed = explain(t, r.Seed, o, *shrinkFlag)
 		}
+
 		silent.Stop()
 		assert.NoError(t, out.Encode(r))
 	}
 }
 
-// playSome lets another process play seeds from first on, calls done with each result, and returns the next seed when the process has
-// ended. If it fails, the history that it played has failed.
+// playSome lets another process play seeds from first on, calls done with each
+// result, and returns the next seed when the process has ended. If it fails,
+// the history that it played has failed.
 func playSome(first uint64, budget time.Duration, done func(result)) (uint64, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return first, err
 	}
+
 	cmd := exec.Command(exe, "-test.run=^TestWorker$", "-test.timeout=0", "-shrink="+shrinkFlag.String(),
 		fmt.Sprint("-first=", first), fmt.Sprint("-processes=", *processesFlag), fmt.Sprint("-budget=", budget))
 	cmd.Env = append(os.Environ(), workerEnv+"=1", "GOTRACEBACK=all", "GOGC=400") // memory is cheaper than time
@@ -68,6 +75,7 @@ func playSome(first uint64, budget time.Duration, done func(result)) (uint64, er
 	if err != nil {
 		return first, err
 	}
+
 	defer results.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Start()
@@ -75,6 +83,7 @@ func playSome(first uint64, budget time.Duration, done func(result)) (uint64, er
 	if err != nil {
 		return first, err
 	}
+
 	var said []byte
 	for in := bufio.NewReader(results); ; {
 		line, err := in.ReadBytes('\n')
@@ -85,19 +94,23 @@ func playSome(first uint64, budget time.Duration, done func(result)) (uint64, er
 		} else {
 			said = append(said, line...)
 		}
+
 		if err != nil {
 			break
 		}
 	}
+
 	if err := cmd.Wait(); err != nil {
 		done(result{Seed: first, Failed: fmt.Sprintf("seed %d: the process that plays it ended (%v):\n%s\n%s", first, err, said, again(first, without{}))})
 		first += uint64(*processesFlag)
 	}
+
 	return first, nil
 }
 
-// playNew lets several processes play the seeds from first on, and calls done with each result, one at a time. It
-// returns the next seed when next returns false and all histories that were begun have ended.
+// playNew lets several processes play the seeds from first on, and calls done
+// with each result, one at a time. It returns the next seed when next returns
+// false and all histories that were begun have ended.
 func playNew(first uint64, next func() time.Duration, done func(result)) (last uint64, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -118,11 +131,14 @@ func playNew(first uint64, next func() time.Duration, done func(result)) (last u
 					err = failed
 					return
 				}
+
 				seed = now
 			}
 		})
 	}
+
 	all.Wait()
+
 	return last, err
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// kindOfAction is one kind of action, and how often it happens, relative to the others.
+// kindOfAction is one kind of action, and how often it happens, relative to the
+// others.
 type kindOfAction struct {
 	name   string
 	weight int
@@ -93,11 +94,13 @@ func template(content int64, more map[string]any) map[string]any {
 	return map[string]any{"kubeletDropIn": config}
 }
 
-// maxPods returns a limit of pods for some contents, which matters to the pod guard.
+// maxPods returns a limit of pods for some contents, which matters to the pod
+// guard.
 func (x *act) maxPods() map[string]any {
 	if chance(x.r, 0.2) {
 		return map[string]any{"maxPods": 1 + x.r.IntN(6)}
 	}
+
 	return nil
 }
 
@@ -118,6 +121,7 @@ func (x *act) strategy() map[string]any {
 	if chance(x.r, 0.2) {
 		s["gates"] = x.gates()
 	}
+
 	return s
 }
 
@@ -132,9 +136,11 @@ func (x *act) create() {
 	if x.server.Get("nodeconfigrollouts", "", "all", &map[string]any{}) {
 		return
 	}
+
 	for range x.r.IntN(4) {
 		x.later(between(x.r, 0, 3*time.Minute), x.pods)
 	}
+
 	x.direct(x.server.Create("nodeconfigrollouts", "", map[string]any{
 		"metadata": map[string]any{"name": "all"},
 		"spec": map[string]any{
@@ -145,11 +151,13 @@ func (x *act) create() {
 	}))
 }
 
-// second creates a rollout for one zone, which takes its nodes from the other one.
+// second creates a rollout for one zone, which takes its nodes from the other
+// one.
 func (x *act) second() {
 	if x.server.Get("nodeconfigrollouts", "", "zone", &map[string]any{}) {
 		return
 	}
+
 	x.direct(x.server.Create("nodeconfigrollouts", "", map[string]any{
 		"metadata": map[string]any{"name": "zone"},
 		"spec": map[string]any{
@@ -165,8 +173,10 @@ func (x *act) rollout() *v1alpha1.NodeConfigRollout {
 	if len(names) == 0 {
 		return nil
 	}
+
 	o := &v1alpha1.NodeConfigRollout{}
 	x.server.Get("nodeconfigrollouts", "", names[x.r.IntN(len(names))], o)
+
 	return o
 }
 
@@ -189,6 +199,7 @@ func (x *act) undo() {
 	if o == nil || o.Status.UpdateRevision == nil || len(o.Status.History) == 0 {
 		return
 	}
+
 	h := o.Status.History[x.r.IntN(len(o.Status.History))]
 	if h.SHA256 != "" && h.SHA256 != o.Status.UpdateRevision.ConfigMapRef.SHA256 {
 		x.patch(o.Name, map[string]any{"pin": map[string]any{"sha256": h.SHA256, "instead": o.Status.UpdateRevision.ConfigMapRef.SHA256}})
@@ -222,7 +233,8 @@ func (x *act) pause() {
 	}
 }
 
-// later does something later, before the active part of the history is over; nothing if it is over already.
+// later does something later, before the active part of the history is over;
+// nothing if it is over already.
 func (x *act) later(after time.Duration, do func()) {
 	left := time.Until(x.began.Add(x.plan.active - time.Duration(x.index+1)*time.Millisecond))
 	if left > 0 {
@@ -236,8 +248,9 @@ func (x *act) abort() {
 	}
 }
 
-// freezeAndAbort freezes the leader as it assigns a revision, and stops the revision under the next leader: the assignment must not
-// take effect when the old leader goes on.
+// freezeAndAbort freezes the leader as it assigns a revision, and stops the
+// revision under the next leader: the assignment must not take effect when the
+// old leader goes on.
 func (x *act) freezeAndAbort() {
 	x.freezeAtAssignment(2*x.plan.lease+between(x.r, 3*time.Minute, 5*time.Minute), func() {
 		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), x.abort)
@@ -245,8 +258,9 @@ func (x *act) freezeAndAbort() {
 	x.later(time.Second, x.push)
 }
 
-// freezeAndPush freezes the leader as it assigns a revision, and lets the next leader have another target: agents reject the assignment
-// when the old leader goes on, and such nodes must not use up the budget.
+// freezeAndPush freezes the leader as it assigns a revision, and lets the next
+// leader have another target: agents reject the assignment when the old leader
+// goes on, and such nodes must not use up the budget.
 func (x *act) freezeAndPush() {
 	x.freezeAtAssignment(2*x.plan.lease+between(x.r, 3*time.Minute, 5*time.Minute), func() {
 		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), x.push)
@@ -276,12 +290,15 @@ func (x *act) assignLocal() {
 	x.later(between(x.r, 5*time.Minute, 30*time.Minute), func() { x.source(m, nil) })
 }
 
-// own returns the machine whose configuration comes from its own ConfigMap, nil if there is none, and the name of the ConfigMap.
+// own returns the machine whose configuration comes from its own ConfigMap, nil
+// if there is none, and the name of the ConfigMap.
 func (w *world) own() (m *machine, name string) {
 	if w.plan.own < 0 || w.plan.own >= len(w.machines) {
 		return nil, ""
 	}
+
 	m = w.machines[w.plan.own]
+
 	return m, "kubelet-" + m.name
 }
 
@@ -298,6 +315,7 @@ func (w *world) setOwn(name string, config any) {
 		w.direct(w.server.Patch("configmaps", v1alpha1.SystemNamespace, name, types.MergePatchType, map[string]any{"data": data}))
 		return
 	}
+
 	w.direct(w.server.Create("configmaps", v1alpha1.SystemNamespace, map[string]any{"metadata": map[string]any{"name": name}, "data": data}))
 }
 
@@ -327,7 +345,8 @@ func (x *act) deleteRollout() {
 	}
 }
 
-// forgeRecord writes a record of the controller with a time that is still to come: it must not move the rollout's clock.
+// forgeRecord writes a record of the controller with a time that is still to
+// come: it must not move the rollout's clock.
 func (x *act) forgeRecord() {
 	var nc v1alpha1.NodeConfig
 	if name := x.machine().name; x.server.Get("nodeconfigs", "", name, &nc) && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
@@ -413,6 +432,7 @@ func (x *act) scaleUp() {
 		m.disk = crashfs.New()
 		x.direct(crashfsDirs(m.disk))
 	}
+
 	m.mu.Unlock()
 	if !on {
 		m.switchOn()
@@ -433,6 +453,7 @@ func (x *act) kubeletHangs() {
 	if p == nil || !p.Healthy() {
 		return
 	}
+
 	m.noteFault()
 	m.setHealthy(p, false)
 	m.setHung(p, true)

@@ -59,6 +59,7 @@ var kinds = sync.OnceValue(func() []simapi.Kind {
 		return simapi.Kind{GroupVersionResource: v1alpha1.GroupVersion.WithResource(resource), Kind: kind, Status: true, Generation: true, Defaults: defaultsOf(resource)}
 	}
 	reviews := schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+
 	return []simapi.Kind{
 		core("nodes", "Node", false, true, corev1.Node{}), core("pods", "Pod", true, true, corev1.Pod{}), core("configmaps", "ConfigMap", true, false, corev1.ConfigMap{}),
 		own("nodeconfigs", "NodeConfig"), own("nodeconfigrollouts", "NodeConfigRollout"), own("nodeconfigpreflights", "NodeConfigPreflight"),
@@ -76,6 +77,7 @@ func defaultsOf(resource string) *simapi.Schema {
 	if err != nil {
 		panic(err)
 	}
+
 	var crd struct {
 		Spec struct {
 			Versions []struct {
@@ -88,6 +90,7 @@ func defaultsOf(resource string) *simapi.Schema {
 	if err := yaml.Unmarshal(raw, &crd); err != nil || len(crd.Spec.Versions) != 1 {
 		panic(fmt.Sprint(resource, ": ", err))
 	}
+
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }
 
@@ -99,17 +102,20 @@ type outcome struct {
 	stats    stats
 }
 
-// longestPlay is how much processor time a history may take. It takes a second, and some more with 50 nodes.
+// longestPlay is how much processor time a history may take. It takes a second,
+// and some more with 50 nodes.
 const longestPlay = 5 * time.Minute
 
-// limitPlay panics if this process uses more than longestPlay, until stop is called: code that repeats something without end keeps
-// the virtual time from passing. Real time says nothing on a busy machine.
+// limitPlay panics if this process uses more than longestPlay, until stop is
+// called: code that repeats something without end keeps the virtual time from
+// passing. Real time says nothing on a busy machine.
 func limitPlay(p *plan) (stop func()) {
 	used := func() time.Duration {
 		d, err := figures.CPUTime(os.Getpid())
 		if err != nil {
 			panic(err)
 		}
+
 		return d
 	}
 	began, over := used(), make(chan struct{})
@@ -120,11 +126,13 @@ func limitPlay(p *plan) (stop func()) {
 				return
 			case <-time.After(time.Second):
 			}
+
 			if used()-began > longestPlay {
 				panic(fmt.Sprintf("%s: it has not ended after %s of processor time", p, longestPlay))
 			}
 		}
 	}()
+
 	return func() { close(over) }
 }
 
@@ -141,6 +149,7 @@ func play(t *testing.T, p *plan, verbose bool) (o outcome) {
 			o.trace = w.book.text()
 		}
 	})
+
 	return o
 }
 
@@ -149,10 +158,12 @@ func newWorld(p *plan, verbose bool) *world {
 	if verbose {
 		keep = 0 // all
 	}
+
 	w := &world{plan: p, book: newBook(keep), began: time.Now(), over: make(chan struct{}), server: simapi.New(kinds()...)}
 	if verbose && os.Getenv("SIMULATION_LOG") != "" {
 		w.log = os.Stderr
 	}
+
 	w.book.stop = sync.OnceFunc(func() { close(w.over) })
 	w.ctx, w.end = context.WithCancel(context.Background())
 	skew := between(dice(p.seed, "clock"), -2*time.Hour, 2*time.Hour)
@@ -171,12 +182,15 @@ func newWorld(p *plan, verbose bool) *world {
 		if chance(r, 0.2) {
 			m.skew = between(r, -48*time.Hour, 48*time.Hour)
 		}
+
 		w.direct(crashfsDirs(m.disk))
 		w.machines = append(w.machines, m)
 	}
+
 	for _, name := range []string{"controller-a", "controller-b"}[:p.replicas] {
 		w.replicas = append(w.replicas, &replica{w: w, name: name, gate: &gate{}})
 	}
+
 	return w
 }
 
@@ -190,6 +204,7 @@ func crashfsDirs(d *crashfs.FS) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -199,10 +214,12 @@ func (w *world) machineNamed(name string) *machine {
 			return m
 		}
 	}
+
 	return nil
 }
 
-// direct fails the history if something that must work in every simulation does not.
+// direct fails the history if something that must work in every simulation does
+// not.
 func (w *world) direct(err error) {
 	if err != nil {
 		w.book.fail("the simulation is wrong: %v", err)
@@ -216,12 +233,15 @@ func (w *world) run() {
 			time.AfterFunc(between(dice(w.plan.seed, "on", i), 0, 5*time.Second), m.switchOn)
 		}
 	}
+
 	for i, r := range w.replicas {
 		time.AfterFunc(between(dice(w.plan.seed, "on", r.name, i), 0, 3*time.Second), r.start)
 	}
+
 	for _, a := range w.plan.actions {
 		time.AfterFunc(a.at, func() { w.act(a) })
 	}
+
 	w.watchHistory()
 	w.book.close()
 	for _, m := range w.machines {
@@ -229,19 +249,24 @@ func (w *world) run() {
 		if m.exists {
 			w.checks.tally(func(s *stats) { s.NodeTime += time.Since(m.onSince) })
 		}
+
 		m.mu.Unlock()
 	}
+
 	w.stats = w.checks.stats
 	w.end()
 	for _, m := range w.machines {
 		m.gate.set(true)
 	}
+
 	for _, r := range w.replicas {
 		r.gate.set(true)
 	}
+
 	for _, r := range w.replicas {
 		r.kill(0)
 	}
+
 	w.processes.Wait()
 	time.Sleep(time.Hour) // timers end
 }

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package site tests the website that `make docs-site` builds: its links lead somewhere, and readers find pages.
+// Package site tests the website that `make docs-site` builds: its links lead
+// somewhere, and readers find pages.
 //
 // The package must not know how the website is built.
 package site
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 	if *dir == "" { // `make docs-site` gives it
 		os.Exit(0)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -44,6 +46,7 @@ func TestLinksAndAnchorsOfTheWebsiteLeadSomewhere(t *testing.T) {
 		if err != nil || filepath.Ext(path) != ".html" {
 			return err
 		}
+
 		text, err := os.ReadFile(path)
 		page := strings.TrimPrefix(path, *dir)
 		ids[page] = map[string]bool{"": true, "/": true}
@@ -54,6 +57,7 @@ func TestLinksAndAnchorsOfTheWebsiteLeadSomewhere(t *testing.T) {
 				links[page] = append(links[page], value)
 			}
 		}
+
 		return err
 	}))
 	assert.That(t, len(ids) > 30, "only %d pages", len(ids))
@@ -66,10 +70,12 @@ func TestLinksAndAnchorsOfTheWebsiteLeadSomewhere(t *testing.T) {
 			case strings.HasSuffix(to, "/"):
 				to += "index.html"
 			}
+
 			if target, is := ids[to]; is {
 				assert.That(t, target[anchor], "%s: no heading for %s", page, link)
 				continue
 			}
+
 			assert.NoError(t, assert.Err(os.Stat(filepath.Join(*dir, to))), page, "links to", link)
 		}
 	}
@@ -80,6 +86,7 @@ func TestAReaderFindsAPageByTheSidebarAndByTheSearch(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
+
 	server := httptest.NewServer(http.FileServer(http.Dir(*dir)))
 	defer server.Close()
 	alloc, stop := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
@@ -97,6 +104,7 @@ func TestAReaderFindsAPageByTheSidebarAndByTheSearch(t *testing.T) {
 			if is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && is {
 				return
 			}
+
 			select {
 			case <-ctx.Done():
 				t.Fatal("not true: ", script)

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package assert has the checks that most tests repeat. It must not know what it checks.
+// Package assert has the checks that most tests repeat. It must not know what
+// it checks.
 package assert
 
 import (
@@ -18,7 +19,8 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// NoError ends the test if err is not nil. The message begins with what the error is about.
+// NoError ends the test if err is not nil. The message begins with what the
+// error is about.
 func NoError(t T, err error, about ...any) {
 	t.Helper()
 	if err != nil {
@@ -26,7 +28,8 @@ func NoError(t T, err error, about ...any) {
 	}
 }
 
-// OK fails the test if err is not nil, and lets it continue. The message begins with what the error is about.
+// OK fails the test if err is not nil, and lets it continue. The message begins
+// with what the error is about.
 func OK(t T, err error, about ...any) {
 	t.Helper()
 	if err != nil {
@@ -34,7 +37,8 @@ func OK(t T, err error, about ...any) {
 	}
 }
 
-// Value returns a function that returns a value, and ends the test if err is not nil: assert.Value(os.Open(name))(t).
+// Value returns a function that returns a value, and ends the test if err is
+// not nil: assert.Value(os.Open(name))(t).
 func Value[V any](v V, err error) func(t T, about ...any) V {
 	return func(t T, about ...any) V {
 		t.Helper()
@@ -67,7 +71,8 @@ func Is(t T, err, kind error, about ...any) {
 	}
 }
 
-// Returns returns a function that fails the test unless a value is want and its error nil.
+// Returns returns a function that fails the test unless a value is want and its
+// error nil.
 func Returns[V comparable](t T, want V, about ...any) func(V, error) {
 	return func(got V, err error) {
 		t.Helper()
@@ -75,6 +80,7 @@ func Returns[V comparable](t T, want V, about ...any) func(V, error) {
 			t.Errorf("%sgot the error %v, want %+v", prefix(about), err, want)
 			return
 		}
+
 		Equal(t, got, want, about...)
 	}
 }
@@ -88,14 +94,17 @@ func Equal[V comparable](t T, got, want V, about ...any) {
 	if got == want {
 		return
 	}
+
 	if _, isText := any(got).(string); isText {
 		t.Errorf("%sgot  %q\nwant %q", prefix(about), any(got), any(want))
 		return
 	}
+
 	t.Errorf("%sgot %+v, want %+v", prefix(about), got, want)
 }
 
-// NoDiff fails the test if diff, the result of cmp.Diff(want, got), is not empty.
+// NoDiff fails the test if diff, the result of cmp.Diff(want, got), is not
+// empty.
 func NoDiff(t T, diff string, about ...any) {
 	t.Helper()
 	if diff != "" {
@@ -103,7 +112,8 @@ func NoDiff(t T, diff string, about ...any) {
 	}
 }
 
-// That fails the test with a message unless ok is true. The arguments are evaluated in any case.
+// That fails the test with a message unless ok is true. The arguments are
+// evaluated in any case.
 func That(t T, ok bool, format string, args ...any) {
 	t.Helper()
 	if !ok {
@@ -111,7 +121,8 @@ func That(t T, ok bool, format string, args ...any) {
 	}
 }
 
-// Must ends the test with a message unless ok is true. The arguments are evaluated in any case.
+// Must ends the test with a message unless ok is true. The arguments are
+// evaluated in any case.
 func Must(t T, ok bool, format string, args ...any) {
 	t.Helper()
 	if !ok {
@@ -119,17 +130,18 @@ func Must(t T, ok bool, format string, args ...any) {
 	}
 }
 
-// Unless returns an error with a message unless ok is true, for conditions that a test awaits. The arguments are evaluated in any
-// case.
+// Unless returns an error with a message unless ok is true, for conditions that
+// a test awaits. The arguments are evaluated in any case.
 func Unless(ok bool, format string, args ...any) error {
 	if ok {
 		return nil
 	}
+
 	return fmt.Errorf(format, args...)
 }
 
-// Eventually polls until so returns true, and ends the test if it does not within a minute, which is long because the machine may
-// be busy.
+// Eventually polls until so returns true, and ends the test if it does not
+// within a minute, which is long because the machine may be busy.
 func Eventually(t T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !so(); <-time.After(2 * time.Millisecond) {
@@ -143,5 +155,6 @@ func prefix(about []any) string {
 	if len(about) == 0 {
 		return ""
 	}
+
 	return strings.TrimSuffix(fmt.Sprintln(about...), "\n") + ": "
 }

@@ -47,9 +47,11 @@ func TestEachAssertionFailsWithItsMessage(t *testing.T) {
 			t.Errorf("%s: passes with %q, fails with %q; want %q", name, good.said, bad.said, tt.want)
 		}
 	}
+
 	if err := Err(1, missing); err != missing {
 		t.Errorf("Err returns %v", err)
 	}
+
 	asked := 0
 	Eventually(t, "the third time", func() bool { asked++; return asked == 3 })
 	if asked != 3 {

@@ -1,9 +1,11 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package auditlog reads the audit log of a test's API server and counts its requests, for the benchmarks.
+// Package auditlog reads the audit log of a test's API server and counts its
+// requests, for the benchmarks.
 //
-// The package must not know which requests matter: its user gives the audit policy.
+// The package must not know which requests matter: its user gives the audit
+// policy.
 package auditlog
 
 import (
@@ -31,8 +33,9 @@ type Log struct {
 	texts    map[string]string // one copy of each text that many requests have
 }
 
-// OfProgress ends the Resource of a NodeConfig's status that differs from the one before in the progress of a trial only. The
-// policy must log these patches at the level Request.
+// OfProgress ends the Resource of a NodeConfig's status that differs from the
+// one before in the progress of a trial only. The policy must log these patches
+// at the level Request.
 const OfProgress = " (progress of a trial)"
 
 // Request is a logged stage of a request.
@@ -42,19 +45,22 @@ type Request struct {
 	Resource string // with the subresource
 	Name     string // of the object
 	Code     int    // 0 if the stage is RequestReceived
-	// Assigns is the rollout on whose behalf a JSON patch of a NodeConfig assigns a configuration; empty: none, or the policy does
-	// not log such patches at the level Request.
+	// Assigns is the rollout on whose behalf a JSON patch of a NodeConfig
+	// assigns a configuration; empty: none, or the policy does not log such
+	// patches at the level Request.
 	Assigns  string
 	Received time.Time
 	Answered time.Time // when the stage was reached
 }
 
-// New writes an audit policy to a directory, and returns its log and the flags of the API server.
+// New writes an audit policy to a directory, and returns its log and the flags
+// of the API server.
 func New(dir, policy string) (*Log, []string, error) {
 	file, path := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
 		return nil, nil, err
 	}
+
 	// A rotated log (by default after 100 MB) would not be counted.
 	return &Log{path: path}, []string{"--audit-policy-file=" + file, "--audit-log-path=" + path, "--audit-log-maxsize=100000"}, nil
 }
@@ -75,11 +81,13 @@ func (l *Log) Read() (err error) {
 		if err != nil {
 			return err
 		}
+
 		l.offset += int64(len(line))
 		r, err := l.parse(bytes.TrimSpace(line))
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.path, err)
 		}
+
 		l.Requests = append(l.Requests, r)
 	}
 }
@@ -103,11 +111,13 @@ func (l *Log) parse(line []byte) (Request, error) {
 	if err := json.Unmarshal(line, &event); err != nil {
 		return Request{}, fmt.Errorf("%w in %.80q", err, line)
 	}
+
 	program, _, _ := strings.Cut(event.UserAgent, "/")
 	resource := event.ObjectRef.Resource
 	if sub := event.ObjectRef.Subresource; sub != "" {
 		resource += "/" + sub
 	}
+
 	r := Request{Name: l.shared(event.ObjectRef.Name), Code: event.ResponseStatus.Code, Received: event.Received, Answered: event.Stage}
 	var operations []struct {
 		Path  string          `json:"path"`
@@ -116,6 +126,7 @@ func (l *Log) parse(line []byte) (Request, error) {
 	if json.Unmarshal(event.RequestObject, &operations) != nil {
 		operations = nil // of another kind of patch
 	}
+
 	for _, o := range operations {
 		switch o.Path {
 		case "/spec":
@@ -125,6 +136,7 @@ func (l *Log) parse(line []byte) (Request, error) {
 			if err != nil {
 				return Request{}, fmt.Errorf("%w in %.80q", err, line)
 			}
+
 			if r.Succeeded() {
 				if l.statuses[r.Name] == plain {
 					resource += OfProgress
@@ -132,11 +144,14 @@ func (l *Log) parse(line []byte) (Request, error) {
 				if l.statuses == nil {
 					l.statuses = map[string]string{}
 				}
+
 				l.statuses[r.Name] = plain
 			}
 		}
 	}
+
 	r.Program, r.Verb, r.Resource = l.shared(program), l.shared(event.Verb), l.shared(resource)
+
 	return r, nil
 }
 
@@ -148,11 +163,14 @@ func (l *Log) shared(text string) string {
 	if l.texts == nil {
 		l.texts = map[string]string{}
 	}
+
 	l.texts[text] = text
+
 	return text
 }
 
-// assigns returns the rollout for which a NodeConfig's spec assigns a configuration, empty if there is none.
+// assigns returns the rollout for which a NodeConfig's spec assigns a
+// configuration, empty if there is none.
 func assigns(spec json.RawMessage) string {
 	var s struct {
 		ConfigSource struct {
@@ -164,22 +182,27 @@ func assigns(spec json.RawMessage) string {
 	if json.Unmarshal(spec, &s) != nil {
 		return "" // the API server refuses it
 	}
+
 	return s.ConfigSource.RolloutRef.Name
 }
 
-// plainStatus returns the status in an agent's JSON patch, as text without the progress of a trial and the numbers of pods.
+// plainStatus returns the status in an agent's JSON patch, as text without the
+// progress of a trial and the numbers of pods.
 func plainStatus(raw json.RawMessage) (string, error) {
 	var status map[string]any
 	if err := json.Unmarshal(raw, &status); err != nil {
 		return "", err
 	}
+
 	delete(status, "workloadPods")
 	delete(status, "podsUnreadyOnRestart")
 	if trial, ok := status["trial"].(map[string]any); ok {
 		delete(trial, "healthySeconds")
 		delete(trial, "restarts")
 	}
+
 	text, err := json.Marshal(status)
+
 	return string(text), err
 }
 
@@ -189,6 +212,7 @@ func (r *Request) Write() bool {
 	case "create", "update", "patch", "delete":
 		return true
 	}
+
 	return false
 }
 
@@ -207,5 +231,6 @@ func (l *Log) Count(from, to time.Time, which func(*Request) bool) map[Key]int {
 			out[Key{r.Program, r.Verb, r.Resource}]++
 		}
 	}
+
 	return out
 }

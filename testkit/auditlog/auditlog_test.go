@@ -28,6 +28,7 @@ func TestRequestsAreCountedOncePerUser(t *testing.T) {
 		file.Close()
 		assert.NoError(t, a.Read())
 	}
+
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	status := Key{"evenkeel-agent", "patch", "nodeconfigs/status"}
 	for _, tt := range []struct {
@@ -42,6 +43,7 @@ func TestRequestsAreCountedOncePerUser(t *testing.T) {
 		got := a.Count(begin, begin.Add(time.Minute), tt.which)
 		assert.That(t, maps.Equal(got, tt.want), "%s: %v, want %v", tt.what, got, tt.want)
 	}
+
 	if r := a.Requests[0]; r.Answered.Sub(begin) != 2500*time.Millisecond {
 		t.Errorf("a request is %+v", r)
 	}
@@ -81,6 +83,7 @@ func TestAssignmentsAreRecognized(t *testing.T) {
 		assert.That(t, err == nil && r.Name == "hollow-7" && r.Assigns == tt.assigns,
 			"%s %s: %+v (%v), want hollow-7, the rollout %q", tt.path, tt.value, r, err, tt.assigns)
 	}
+
 	assert.That(t, assert.Err(a.parse([]byte(strings.TrimSuffix(line, "}")+`,"requestObject":[{"path":"/status","value":7}]}`))) != nil,
 		"a status that is no object is accepted")
 }

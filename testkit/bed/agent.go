@@ -36,7 +36,8 @@ type Agent struct {
 	process *localcluster.Process // nil before Start
 }
 
-// Agent returns an agent for the node, with its own dynamic directory and log. It is not started yet.
+// Agent returns an agent for the node, with its own dynamic directory and log.
+// It is not started yet.
 func (b *Bed) Agent(flags ...string) (_ *Agent, err error) {
 	defer must.Catch(&err)
 
@@ -44,6 +45,7 @@ func (b *Bed) Agent(flags ...string) (_ *Agent, err error) {
 	dir := filepath.Join(b.Node.Dir(), "evenkeel")
 	runDir := filepath.Join(b.Node.Dir(), "run-evenkeel")
 	must.OK(os.MkdirAll(runDir, 0o700))
+
 	return &Agent{
 		Flags:   flags,
 		Kubelet: append([]string{b.Node.KubeletPath()}, b.Node.KubeletArgs()...),
@@ -61,7 +63,9 @@ func (a *Agent) Argv() []string {
 	if a.Dir != "" {
 		argv = append(argv, "--dynamic-config-dir="+a.Dir)
 	}
+
 	argv = append(argv, a.Flags...)
+
 	return append(append(argv, "--"), a.Kubelet...)
 }
 
@@ -72,6 +76,7 @@ func (a *Agent) Start() (err error) {
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)
 	a.process, err = localcluster.StartProcess("the agent", a.Log, cmd)
+
 	return err
 }
 
@@ -83,20 +88,22 @@ func (a *Agent) Done() <-chan struct{} {
 	if a.process == nil {
 		return nil
 	}
+
 	return a.process.Done
 }
 
 // ExitCode returns the agent's exit code after Done.
 func (a *Agent) ExitCode() int { return a.process.Cmd.ProcessState.ExitCode() }
 
-// Stop sends SIGTERM to the agent, as an init system does, and waits for its end.
+// Stop sends SIGTERM to the agent, as an init system does, and waits for its
+// end.
 func (a *Agent) Stop(within time.Duration) error { return a.process.Stop(within) }
 
 // Kill kills the agent with SIGKILL, and waits for its end.
 func (a *Agent) Kill() { a.process.Kill() }
 
-// Children returns the process IDs of the agent's children: the kubelet and running dry runs, but not the process that
-// copies the kubelet's log.
+// Children returns the process IDs of the agent's children: the kubelet and
+// running dry runs, but not the process that copies the kubelet's log.
 func (a *Agent) Children() ([]int, error) {
 	all, err := a.allChildren()
 	return slices.DeleteFunc(all, copiesLog), err
@@ -107,12 +114,14 @@ func (a *Agent) allChildren() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var pids []int
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			continue // that thread has ended
 		}
+
 		for field := range strings.FieldsSeq(string(raw)) {
 			var pid int
 			if _, err := fmt.Sscan(field, &pid); err == nil {
@@ -120,6 +129,7 @@ func (a *Agent) allChildren() ([]int, error) {
 			}
 		}
 	}
+
 	return pids, nil
 }
 
@@ -128,7 +138,8 @@ func copiesLog(pid int) bool {
 	return err == nil && string(line) == "evenkeel-log\x00"
 }
 
-// Run runs another command of the agent's program, and returns its output and exit code.
+// Run runs another command of the agent's program, and returns its output and
+// exit code.
 func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, int) {
 	cmd := exec.CommandContext(ctx, a.binary, args...)
 	cmd.Stdin, cmd.Env = strings.NewReader(stdin), append(os.Environ(), a.Env...)
@@ -140,14 +151,17 @@ func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, 
 	case errors.As(err, &exit):
 		return string(out), exit.ExitCode()
 	}
+
 	return err.Error(), -1
 }
 
-// Proxy starts a proxy between an agent and the API server, with the node's own identity.
+// Proxy starts a proxy between an agent and the API server, with the node's own
+// identity.
 func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*localcluster.Proxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig())
 	if err != nil {
 		return nil, err
 	}
+
 	return localcluster.StartProxy(config, filepath.Join(b.Node.Dir(), "proxy.kubeconfig"), wrap)
 }

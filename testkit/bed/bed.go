@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bed is the environment of the end-to-end tests, the demo and the benchmarks: a local cluster with a real node, and
-// evenkeel's programs as processes (agent, controller, kubectl plugin).
+// Package bed is the environment of the end-to-end tests, the demo and the
+// benchmarks: a local cluster with a real node, and evenkeel's programs as
+// processes (agent, controller, kubectl plugin).
 //
 // The package must not know what its users expect.
 package bed
@@ -41,16 +42,19 @@ type Bed struct {
 	configs rest.Interface
 }
 
-// Up starts a cluster and a node; Down stops them. The error wraps localcluster.ErrNoNode if this machine cannot run a node.
+// Up starts a cluster and a node; Down stops them. The error wraps
+// localcluster.ErrNoNode if this machine cannot run a node.
 func Up(ctx context.Context, name string, log io.Writer) (*Bed, error) {
 	cluster, err := localcluster.Start(ctx, localcluster.Options{Log: log})
 	if err != nil {
 		return nil, err
 	}
+
 	b, err := On(ctx, cluster, name)
 	if err != nil {
 		return nil, errors.Join(err, cluster.Stop())
 	}
+
 	return b, nil
 }
 
@@ -70,26 +74,31 @@ func On(ctx context.Context, cluster *localcluster.Cluster, name string) (_ *Bed
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	b.configs = must.Get(rest.RESTClientFor(config))
 	b.Node, err = cluster.NewNode(ctx, name)
+
 	return b, err
 }
 
 // Down stops everything.
 func (b *Bed) Down() error { return b.Cluster.Stop() }
 
-// Program returns the path of one of evenkeel's programs, as built by `make build`.
+// Program returns the path of one of evenkeel's programs, as built by `make
+// build`.
 func Program(name string) (string, error) {
 	module, err := localcluster.ModuleRoot()
 	if err != nil {
 		return "", err
 	}
+
 	path := filepath.Join(module, "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%w; run make build", err)
 	}
+
 	return path, nil
 }
 
-// Config returns the node's own configuration as a payload, with changed top-level fields; a nil value removes a field.
+// Config returns the node's own configuration as a payload, with changed
+// top-level fields; a nil value removes a field.
 func (b *Bed) Config(changes map[string]any) (_ string, err error) {
 	defer must.Catch(&err)
 
@@ -99,6 +108,7 @@ func (b *Bed) Config(changes map[string]any) (_ string, err error) {
 	maps.Copy(config, changes)
 	maps.DeleteFunc(config, func(_ string, v any) bool { return v == nil })
 	out, err := yaml.Marshal(config)
+
 	return string(out), err
 }
 
@@ -119,6 +129,7 @@ func (b *Bed) Assign(ctx context.Context, source *v1alpha1.NodeConfigSource) err
 	if source == nil {
 		source = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
 	}
+
 	return b.SetSpec(ctx, v1alpha1.NodeConfigSpec{ConfigSource: source})
 }
 
@@ -141,6 +152,7 @@ func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
 			return c
 		}
 	}
+
 	return metav1.Condition{}
 }
 
@@ -155,24 +167,29 @@ func (b *Bed) MaxPods(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	return node.Status.Capacity.Pods().Value(), nil
 }
 
-// KubeletConfigz returns the configuration of the running kubelet, through the API's node proxy.
+// KubeletConfigz returns the configuration of the running kubelet, through the
+// API's node proxy.
 func (b *Bed) KubeletConfigz(ctx context.Context) (map[string]any, error) {
 	raw, err := b.Kube.CoreV1().RESTClient().Get().Resource("nodes").Name(b.Node.Name()).SubResource("proxy").Suffix("configz").Do(ctx).Raw()
 	if err != nil {
 		return nil, err
 	}
+
 	var out struct {
 		Config map[string]any `json:"kubeletconfig"`
 	}
 	err = json.Unmarshal(raw, &out)
+
 	return out.Config, err
 }
 
-// Eventually calls check until it returns nil; after the time within, it returns check's last error. It calls it forty times a second
-// at first, and later ten times: what it waits for needs the processor too.
+// Eventually calls check until it returns nil; after the time within, it
+// returns check's last error. It calls it forty times a second at first, and
+// later ten times: what it waits for needs the processor too.
 func Eventually(ctx context.Context, within time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -185,6 +202,7 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 		if last == nil || ctx.Err() == nil { // the error of a check after the deadline is the deadline's
 			last = err
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not within %s: %w", within, last)

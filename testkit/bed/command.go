@@ -15,17 +15,20 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. It fails if the program does not run.
+// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit
+// code. It fails if the program does not run.
 func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (int, error) {
 	binary, err := Program("kubectl-evenkeel")
 	if err != nil {
 		return 0, err
 	}
+
 	return b.asAdmin(exec.CommandContext(ctx, binary, args...), out)
 }
 
-// Kubectl runs the upstream kubectl as the administrator in a directory, and returns its exit code. It finds evenkeel's plugin, like
-// the kubectl of a user with bin and bin/tools in the PATH. It fails if the program does not run.
+// Kubectl runs the upstream kubectl as the administrator in a directory, and
+// returns its exit code. It finds evenkeel's plugin, like the kubectl of a user
+// with bin and bin/tools in the PATH. It fails if the program does not run.
 func (b *Bed) Kubectl(ctx context.Context, dir string, out io.Writer, args ...string) (_ int, err error) {
 	defer must.Catch(&err)
 
@@ -33,16 +36,20 @@ func (b *Bed) Kubectl(ctx context.Context, dir string, out io.Writer, args ...st
 	path := must.Get(Path())
 	cmd := exec.CommandContext(ctx, filepath.Join(filepath.SplitList(path)[1], "kubectl"), args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"))
+
 	return b.asAdmin(cmd, out)
 }
 
-// Path returns what a user puts before their PATH to run evenkeel's programs and the upstream ones.
+// Path returns what a user puts before their PATH to run evenkeel's programs
+// and the upstream ones.
 func Path() (string, error) {
 	module, err := localcluster.ModuleRoot()
 	if err != nil {
 		return "", err
 	}
+
 	bin := filepath.Join(module, "bin")
+
 	return bin + string(filepath.ListSeparator) + filepath.Join(bin, "tools"), nil
 }
 
@@ -50,11 +57,13 @@ func (b *Bed) asAdmin(cmd *exec.Cmd, out io.Writer) (int, error) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
+
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+b.Cluster.AdminKubeconfig())
 	cmd.Stdout, cmd.Stderr = out, out
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), nil
 	}
+
 	return 0, err
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Controller is an evenkeel-controller process with only the permissions that config/controller grants.
+// Controller is an evenkeel-controller process with only the permissions that
+// config/controller grants.
 type Controller struct{ *localcluster.Process }
 
 // ApplyConfig applies a directory of config/ to the cluster.
@@ -23,10 +24,12 @@ func (b *Bed) ApplyConfig(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+
 	return b.Cluster.Apply(ctx, filepath.Join(module, "config", name))
 }
 
-// Controller starts a controller, and returns when it is ready. It dies with the calling process.
+// Controller starts a controller, and returns when it is ready. It dies with
+// the calling process.
 func (b *Bed) Controller(ctx context.Context, flags ...string) (_ *Controller, err error) {
 	defer must.Catch(&err)
 
@@ -45,5 +48,6 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (_ *Controller, e
 	if err != nil {
 		return nil, errors.Join(err, p.Stop(time.Minute))
 	}
+
 	return &Controller{p}, nil
 }

@@ -22,6 +22,7 @@ func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	if err != nil {
 		return err
 	}
+
 	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
 }
 
@@ -32,7 +33,8 @@ func (b *Bed) ListNodeConfigs(ctx context.Context) ([]v1alpha1.NodeConfig, error
 	return list.Items, err
 }
 
-// CreateRollout creates a rollout of a drop-in that nodes with a label receive when they join, also before it has succeeded.
+// CreateRollout creates a rollout of a drop-in that nodes with a label receive
+// when they join, also before it has succeeded.
 func (b *Bed) CreateRollout(ctx context.Context, name, label string, dropin map[string]any) error {
 	fields := map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 	maps.Copy(fields, dropin)
@@ -40,6 +42,7 @@ func (b *Bed) CreateRollout(ctx context.Context, name, label string, dropin map[
 	if err != nil {
 		return err
 	}
+
 	key, value, _ := strings.Cut(label, "=")
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigRolloutSpec{
 		NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{key: value}}},
@@ -47,6 +50,7 @@ func (b *Bed) CreateRollout(ctx context.Context, name, label string, dropin map[
 		NewNodes:      v1alpha1.NewNodesTarget,
 	}}
 	r.APIVersion, r.Kind = v1alpha1.GroupVersion.String(), "NodeConfigRollout"
+
 	return b.post(ctx, "nodeconfigrollouts", r)
 }
 
@@ -62,5 +66,6 @@ func (b *Bed) post(ctx context.Context, resource string, object any) error {
 	if err != nil {
 		return err
 	}
+
 	return b.configs.Post().Resource(resource).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }

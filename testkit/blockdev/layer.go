@@ -1,11 +1,14 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package blockdev is a disk for virtual machines that can lose its power. A Recorder serves the disk over NBD, and logs writes and
-// flushes. From the log, Cut makes the disk as it could be after a power cut at any point: a disk with a volatile cache keeps what
-// was flushed, and of later writes an arbitrary part.
+// Package blockdev is a disk for virtual machines that can lose its power. A
+// Recorder serves the disk over NBD, and logs writes and flushes. From the log,
+// Cut makes the disk as it could be after a power cut at any point: a disk with
+// a volatile cache keeps what was flushed, and of later writes an arbitrary
+// part.
 //
-// The package must not know what is stored on the disk. Memory does not grow with what is written: data is in files.
+// The package must not know what is stored on the disk. Memory does not grow
+// with what is written: data is in files.
 package blockdev
 
 import (
@@ -17,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Sector is the unit in bytes that a disk writes as a whole. Offsets and lengths of all writes are multiples of it.
+// Sector is the unit in bytes that a disk writes as a whole. Offsets and
+// lengths of all writes are multiples of it.
 const Sector = 512
 
 // Source is a disk that does not change.
@@ -32,12 +36,14 @@ type File struct {
 	size int64
 }
 
-// OpenFile opens a raw image for reading. The size must be a multiple of Sector.
+// OpenFile opens a raw image for reading. The size must be a multiple of
+// Sector.
 func OpenFile(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
+
 	info, err := f.Stat()
 	if err == nil && info.Size()%Sector != 0 {
 		err = fmt.Errorf("%s has %d bytes, which is no multiple of %d", path, info.Size(), Sector)
@@ -45,6 +51,7 @@ func OpenFile(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return &File{f, info.Size()}, nil
 }
 
@@ -66,18 +73,21 @@ func newLayer(below Source, path string) (*Layer, error) {
 	if err := f.Truncate(below.Size()); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return &Layer{below: below, file: f, changed: make([]uint64, (below.Size()/Sector+63)/64)}, nil
 }
 
 // Size implements Source.
 func (l *Layer) Size() int64 { return l.below.Size() }
 
-// Close closes and removes the layer's file. Other layers on top of it cannot be read any more.
+// Close closes and removes the layer's file. Other layers on top of it cannot
+// be read any more.
 func (l *Layer) Close() error { return errors.Join(l.file.Close(), os.Remove(l.file.Name())) }
 
 func (l *Layer) has(sector int64) bool { return l.changed[sector/64]&(1<<(sector%64)) != 0 }
 
-// ReadAt implements Source. The offset and the length must be multiples of Sector.
+// ReadAt implements Source. The offset and the length must be multiples of
+// Sector.
 func (l *Layer) ReadAt(p []byte, off int64) (int, error) {
 	for done := 0; done < len(p); {
 		first := (off + int64(done)) / Sector
@@ -89,8 +99,10 @@ func (l *Layer) ReadAt(p []byte, off int64) (int, error) {
 		if _, err := from.ReadAt(p[done:done+int(n)*Sector], first*Sector); err != nil {
 			return done, err
 		}
+
 		done += int(n) * Sector
 	}
+
 	return len(p), nil
 }
 
@@ -100,6 +112,7 @@ func (l *Layer) run(first, most int64) int64 {
 	for n < most && l.has(first+n) == l.has(first) {
 		n++
 	}
+
 	return n
 }
 
@@ -107,13 +120,16 @@ func (l *Layer) writeAt(p []byte, off int64) error {
 	if _, err := l.file.WriteAt(p, off); err != nil {
 		return err
 	}
+
 	for s := off / Sector; s < (off+int64(len(p)))/Sector; s++ {
 		l.changed[s/64] |= 1 << (s % 64)
 	}
+
 	return nil
 }
 
-// Overwrite writes the layer's changes to a raw image that has the content below them.
+// Overwrite writes the layer's changes to a raw image that has the content
+// below them.
 func (l *Layer) Overwrite(image *os.File) error { return l.copyChanges(image, l) }
 
 // Restore undoes Overwrite.
@@ -131,7 +147,9 @@ func (l *Layer) copyChanges(image *os.File, from io.ReaderAt) (err error) {
 			must.Get(from.ReadAt(part, s*Sector))
 			must.Get(image.WriteAt(part, s*Sector))
 		}
+
 		s += n
 	}
+
 	return nil
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// The protocol NBD: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+// The protocol NBD:
+// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
 const (
 	magicServer  = 0x4e42444d41474943 // NBDMAGIC
 	magicOption  = 0x49484156454f5054 // IHAVEOPT
@@ -41,11 +42,13 @@ const (
 	maxRequest = 32 << 20 // bytes of data
 )
 
-// errProtocol means that a client does not speak NBD, or asks for more than the server offers.
+// errProtocol means that a client does not speak NBD, or asks for more than the
+// server offers.
 var errProtocol = errors.New("not the NBD protocol")
 
-// Serve serves the disk on a Unix socket until ctx ends. Then it closes all connections and returns when their last requests are
-// complete. The error is that of the socket; clients that break the protocol are disconnected.
+// Serve serves the disk on a Unix socket until ctx ends. Then it closes all
+// connections and returns when their last requests are complete. The error is
+// that of the socket; clients that break the protocol are disconnected.
 func (r *Recorder) Serve(ctx context.Context, l net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -59,11 +62,14 @@ func (r *Recorder) Serve(ctx context.Context, l net.Listener) error {
 			if conn != nil {
 				_ = conn.Close()
 			}
+
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		conns.Go(func() {
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			defer stop()
@@ -85,6 +91,7 @@ func (c client) read(values ...any) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -94,6 +101,7 @@ func (c client) write(values ...any) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -117,19 +125,24 @@ func (r *Recorder) serve(conn net.Conn) (err error) {
 		if request.Magic != magicRequest || request.Type == cmdDisconnect {
 			return errProtocol
 		}
+
 		moves := request.Type == cmdRead || request.Type == cmdWrite
 		if moves && request.Length > maxRequest {
 			return fmt.Errorf("%w: %d bytes", errProtocol, request.Length)
 		}
+
 		if moves {
 			if cap(data) < int(request.Length) {
 				data = make([]byte, request.Length)
 			}
+
 			data = data[:request.Length]
 		}
+
 		if request.Type == cmdWrite {
 			must.Get(io.ReadFull(c.in, data)) // of a half-transmitted write nothing is written
 		}
+
 		durable := request.Flags&flagFUA != 0
 		off := int64(min(request.Offset, 1<<62))
 		var err error
@@ -145,6 +158,7 @@ func (r *Recorder) serve(conn net.Conn) (err error) {
 		default:
 			err = syscall.EINVAL
 		}
+
 		must.OK(c.write(uint32(magicReply), errno(err), request.Handle))
 		if request.Type == cmdRead && err == nil {
 			must.Get(c.out.Write(data))
@@ -162,10 +176,12 @@ func errno(err error) uint32 {
 	case errors.Is(err, syscall.ENOSPC):
 		return uint32(syscall.ENOSPC)
 	}
+
 	return uint32(syscall.EIO)
 }
 
-// negotiate ends when the client has chosen the disk, whatever name it uses for it.
+// negotiate ends when the client has chosen the disk, whatever name it uses for
+// it.
 func (r *Recorder) negotiate(c client) (err error) {
 	defer must.Catch(&err)
 
@@ -179,6 +195,7 @@ func (r *Recorder) negotiate(c client) (err error) {
 		if magic != magicOption || length > maxOption {
 			return errProtocol
 		}
+
 		data := make([]byte, length)
 		must.Get(io.ReadFull(c.in, data))
 		answer := func(kind uint32, data []byte) error {
@@ -191,12 +208,14 @@ func (r *Recorder) negotiate(c client) (err error) {
 			if flags&noZeroes == 0 {
 				err = errors.Join(err, c.write(make([]byte, 124)))
 			}
+
 			return err
 		case optInfo, optGo:
 			if len(data) < 6 || uint64(binary.BigEndian.Uint32(data)) > uint64(len(data)-6) {
 				err = answer(repInvalid, nil)
 				break
 			}
+
 			export := binary.BigEndian.AppendUint16(nil, infoExport)
 			export = binary.BigEndian.AppendUint64(export, uint64(r.Size()))
 			export = binary.BigEndian.AppendUint16(export, transmission)
@@ -204,6 +223,7 @@ func (r *Recorder) negotiate(c client) (err error) {
 			for _, size := range []uint32{Sector, 4096, maxRequest} { // minimum, preferred, maximum
 				sizes = binary.BigEndian.AppendUint32(sizes, size)
 			}
+
 			err = errors.Join(answer(repInfo, export), answer(repInfo, sizes), answer(repAck, nil))
 			if option == optGo {
 				return err
@@ -213,6 +233,7 @@ func (r *Recorder) negotiate(c client) (err error) {
 		default:
 			err = answer(repUnsupported, nil)
 		}
+
 		must.OK(errors.Join(err, c.out.Flush()))
 	}
 }

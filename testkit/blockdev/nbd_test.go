@@ -27,6 +27,7 @@ func serve(t *testing.T, r *Recorder) string {
 		cancel()
 		assert.OK(t, <-done)
 	})
+
 	return socket
 }
 
@@ -36,12 +37,15 @@ func qemuIO(t *testing.T, socket string, commands ...string) string {
 	if err != nil {
 		t.Skip("qemu-io is not installed (Debian: qemu-utils)")
 	}
+
 	args := []string{"-f", "raw", "-t", "writeback"}
 	for _, c := range commands {
 		args = append(args, "-c", c)
 	}
+
 	out, err := exec.CommandContext(t.Context(), program, append(args, "nbd:unix:"+socket)...).CombinedOutput()
 	assert.Must(t, err == nil, "qemu-io: %v: %s", err, out)
+
 	return string(out)
 }
 
@@ -58,6 +62,7 @@ func TestQEMUReadsWritesFlushesAndDiscards(t *testing.T) {
 		if rec.Durable {
 			kinds += "!"
 		}
+
 		return nil
 	})
 	assert.That(t, err == nil && strings.HasPrefix(kinds, "wfw!zz"), "the log has %s, %v", kinds, err)

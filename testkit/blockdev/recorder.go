@@ -26,7 +26,8 @@ const (
 	flushed
 )
 
-// record is the fixed part of a record. durable: the write was complete only when it was durable (FUA).
+// record is the fixed part of a record. durable: the write was complete only
+// when it was durable (FUA).
 type record struct {
 	Kind    kind
 	Durable bool
@@ -37,7 +38,8 @@ type record struct {
 // Position is a point in the log: the number of records before it.
 type Position int64
 
-// Recorder is a disk that logs its changes. It is safe for concurrent use: each operation takes effect at one point.
+// Recorder is a disk that logs its changes. It is safe for concurrent use: each
+// operation takes effect at one point.
 type Recorder struct {
 	mu   sync.Mutex
 	live *Layer
@@ -45,20 +47,24 @@ type Recorder struct {
 	at   Position
 }
 
-// Record returns a disk with the content of a Source. path is the beginning of the names of its files.
+// Record returns a disk with the content of a Source. path is the beginning of
+// the names of its files.
 func Record(below Source, path string) (*Recorder, error) {
 	live, err := newLayer(below, path+".live")
 	if err != nil {
 		return nil, err
 	}
+
 	log, err := os.OpenFile(path+".log", os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, errors.Join(err, live.Close())
 	}
+
 	return &Recorder{live: live, log: log}, nil
 }
 
-// Close removes the files of the disk. Layers that Cut returned can still be read.
+// Close removes the files of the disk. Layers that Cut returned can still be
+// read.
 func (r *Recorder) Close() error {
 	return errors.Join(r.live.Close(), r.log.Close(), os.Remove(r.log.Name()))
 }
@@ -78,20 +84,25 @@ func (r *Recorder) check(off int64, length uint32) error {
 	if off < 0 || off%Sector != 0 || length%Sector != 0 || off > r.Size()-int64(length) {
 		return fmt.Errorf("%d bytes at %d of a disk of %d bytes: %w", length, off, r.Size(), syscall.EINVAL)
 	}
+
 	return nil
 }
 
-// ReadAt reads what was written last. The offset and the length must be multiples of Sector.
+// ReadAt reads what was written last. The offset and the length must be
+// multiples of Sector.
 func (r *Recorder) ReadAt(p []byte, off int64) (int, error) {
 	if err := r.check(off, uint32(len(p))); err != nil {
 		return 0, err
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return r.live.ReadAt(p, off)
 }
 
-// Write writes data. With durable a power cut after its return does not undo it.
+// Write writes data. With durable a power cut after its return does not undo
+// it.
 func (r *Recorder) Write(p []byte, off int64, durable bool) (err error) {
 	defer must.Catch(&err)
 
@@ -99,6 +110,7 @@ func (r *Recorder) Write(p []byte, off int64, durable bool) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	must.OK(r.live.writeAt(p, off))
+
 	return r.append(record{written, durable, off, uint32(len(p))}, p)
 }
 
@@ -110,6 +122,7 @@ func (r *Recorder) Zero(off int64, length uint32, durable bool) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	must.OK(zero(r.live, off, length))
+
 	return r.append(record{zeroed, durable, off, length}, nil)
 }
 
@@ -120,8 +133,10 @@ func zero(l *Layer, off int64, length uint32) error {
 		if err := l.writeAt(zeros[:n], off); err != nil {
 			return err
 		}
+
 		off, length = off+int64(n), length-n
 	}
+
 	return nil
 }
 
@@ -140,6 +155,7 @@ func (r *Recorder) append(rec record, data []byte) error {
 	if err == nil {
 		r.at++
 	}
+
 	return err
 }
 
@@ -149,34 +165,42 @@ type Loss struct {
 	Kept, Torn, Lost int      // writes after it
 }
 
-// Cut returns the disk after a power cut at a point of the log: everything up to the last flush, and of later writes a random
-// subset. Half of the writes that are neither kept nor lost are torn: each sector is kept or lost. Writes to the first bytes of the disk,
-// as many as whole says, are not torn. The same seed gives the same disk. path is the name of the layer's file.
+// Cut returns the disk after a power cut at a point of the log: everything up
+// to the last flush, and of later writes a random subset. Half of the writes
+// that are neither kept nor lost are torn: each sector is kept or lost. Writes
+// to the first bytes of the disk, as many as whole says, are not torn. The same
+// seed gives the same disk. path is the name of the layer's file.
 func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (*Layer, Loss, error) {
 	var loss Loss
 	if end := r.Position(); at < 0 || at > end {
 		return nil, loss, fmt.Errorf("the log has %d records, not %d", end, at)
 	}
+
 	err := r.each(at, func(i Position, rec record, _ io.Reader) error {
 		if rec.Kind == flushed {
 			loss.Flushed = i + 1
 		}
+
 		return nil
 	})
 	if err != nil {
 		return nil, loss, err
 	}
+
 	l, err := newLayer(r.live.below, path)
 	if err != nil {
 		return nil, loss, err
 	}
+
 	dice := rand.New(rand.NewPCG(seed, uint64(at)))
-	// Disks differ in how much of their cache they have written: almost nothing, almost everything, or half.
+	// Disks differ in how much of their cache they have written: almost
+	// nothing, almost everything, or half.
 	keep := []float64{0.05, 0.5, 0.95}[dice.IntN(3)]
 	err = r.each(at, func(i Position, rec record, data io.Reader) error {
 		if rec.Kind == flushed {
 			return nil
 		}
+
 		fate := func() bool { return true }
 		if i >= loss.Flushed && !rec.Durable {
 			switch p := dice.Float64(); {
@@ -190,15 +214,18 @@ func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (*Lay
 				loss.Lost++
 			}
 		}
+
 		return replay(l, rec, data, fate)
 	})
 	if err != nil {
 		return nil, loss, errors.Join(err, l.Close())
 	}
+
 	return l, loss, nil
 }
 
-// replay applies the sectors of a write that survive. It asks once for each sector, in order.
+// replay applies the sectors of a write that survive. It asks once for each
+// sector, in order.
 func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err error) {
 	defer must.Catch(&err)
 
@@ -208,6 +235,7 @@ func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err err
 		if rec.Kind == written {
 			must.Get(io.ReadFull(data, chunk))
 		}
+
 		first := 0 // of the sectors that survive and are not written yet
 		for s := 0; s <= len(chunk); s += Sector {
 			if s < len(chunk) && survives() {
@@ -216,13 +244,16 @@ func replay(l *Layer, rec record, data io.Reader, survives func() bool) (err err
 			if first < s {
 				must.OK(l.writeAt(chunk[first:s], off+int64(first)))
 			}
+
 			first = s + Sector
 		}
 	}
+
 	return nil
 }
 
-// each calls do with the records before a point. What do does not read of the data is skipped.
+// each calls do with the records before a point. What do does not read of the
+// data is skipped.
 func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Reader) error) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(r.log, 0, 1<<62), 1<<20)
 	for i := range end {
@@ -230,10 +261,12 @@ func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Re
 		if err := binary.Read(in, binary.BigEndian, &rec); err != nil {
 			return fmt.Errorf("record %d of the log: %w", i, err)
 		}
+
 		length := int64(0)
 		if rec.Kind == written {
 			length = int64(rec.Length)
 		}
+
 		data := &io.LimitedReader{R: in, N: length}
 		if err := do(i, rec, data); err != nil {
 			return err
@@ -242,5 +275,6 @@ func (r *Recorder) each(end Position, do func(i Position, rec record, data io.Re
 			return fmt.Errorf("record %d of the log: %w", i, err)
 		}
 	}
+
 	return nil
 }

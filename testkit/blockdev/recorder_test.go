@@ -23,6 +23,7 @@ func sectors(letters string) []byte {
 	for _, l := range []byte(letters) {
 		data = append(data, bytes.Repeat([]byte{l}, Sector)...)
 	}
+
 	return data
 }
 
@@ -43,6 +44,7 @@ func letters(t *testing.T, s io.ReaderAt) string {
 			out = append(out, sector[0])
 		}
 	}
+
 	return string(out)
 }
 
@@ -54,6 +56,7 @@ func newRecorder(t *testing.T) *Recorder {
 	assert.NoError(t, os.WriteFile(base, sectors(strings.Repeat(".", 64)), 0o600))
 	file := assert.Value(OpenFile(base))(t)
 	t.Cleanup(func() { _ = file.Close() })
+
 	return recordOn(t, file, filepath.Join(dir, "disk"))
 }
 
@@ -63,6 +66,7 @@ func recordOn(t *testing.T, below Source, path string) *Recorder {
 	t.Cleanup(func() {
 		assert.OK(t, r.Close())
 	})
+
 	return r
 }
 
@@ -86,6 +90,7 @@ func cutWhole(t *testing.T, r *Recorder, at Position, seed uint64, whole int64) 
 	l, loss, err := r.Cut(at, seed, whole, filepath.Join(t.TempDir(), "cut"))
 	assert.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
+
 	return l, loss
 }
 
@@ -105,6 +110,7 @@ func TestWhatWasFlushedSurvivesEveryCut(t *testing.T) {
 		got := letters(t, l)
 		assert.That(t, got == padded("aabb..0") && loss == (Loss{Flushed: flushed}), "seed %d: %s, %+v", seed, got, loss)
 	}
+
 	assert.Equal(t, letters(t, r), padded("cccccccc"), "before the cut")
 }
 
@@ -119,6 +125,7 @@ func TestWritesToTheFirstBytesAreNotTorn(t *testing.T) {
 		assert.That(t, first == "aaaa" || first == "....", "seed %d: %s", seed, first)
 		torn = torn || loss.Torn > 0
 	}
+
 	assert.That(t, torn, "no other write was torn")
 }
 
@@ -136,6 +143,7 @@ func TestLaterWritesAreKeptLostOrTornAtSectors(t *testing.T) {
 		for _, sector := range got[:4] {
 			assert.Must(t, sector == 'a' || sector == 'b', "seed %d: %s", seed, got)
 		}
+
 		switch first, second := got[:4], got[8:12]; {
 		case first == "bbbb":
 			kept++
@@ -147,6 +155,7 @@ func TestLaterWritesAreKeptLostOrTornAtSectors(t *testing.T) {
 			lost++
 		}
 	}
+
 	assert.That(t, kept >= 20 && lost >= 20 && torn >= 10 && reordered >= 10,
 		"kept %d, lost %d, torn %d, reordered %d", kept, lost, torn, reordered)
 }
@@ -165,6 +174,7 @@ func TestADurableWriteSurvivesWithoutAFlushAndMakesNothingElseDurable(t *testing
 			lost++
 		}
 	}
+
 	assert.That(t, lost >= 20, "an unflushed write was lost in %d of 100 cuts", lost)
 }
 

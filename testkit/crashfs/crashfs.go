@@ -1,11 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crashfs is an in-memory file system for tests of durability: it injects I/O errors and crashes, and reboots
-// to a disk where unsynced changes are lost, kept or torn.
+// Package crashfs is an in-memory file system for tests of durability: it
+// injects I/O errors and crashes, and reboots to a disk where unsynced changes
+// are lost, kept or torn.
 //
-// It is stricter than real file systems: any combination of unsynced changes may be lost, not only the latest. It must
-// not know what is stored in it. Only tests may import it.
+// It is stricter than real file systems: any combination of unsynced changes
+// may be lost, not only the latest. It must not know what is stored in it. Only
+// tests may import it.
 package crashfs
 
 import (
@@ -46,7 +48,8 @@ const (
 // NeedSpace are the operations that fail on a full disk. Freeing space works.
 var NeedSpace = []Op{Create, Write, Mkdir, Sync}
 
-// FS is the file system. It starts with the directory "/". It is safe for concurrent use.
+// FS is the file system. It starts with the directory "/". It is safe for
+// concurrent use.
 type FS struct {
 	mu      sync.Mutex
 	root    *node
@@ -70,7 +73,8 @@ type node struct {
 	clean          bool             // a file without changes since its last sync
 }
 
-// change is an operation on names that is not durable yet. Its links take effect together.
+// change is an operation on names that is not durable yet. Its links take
+// effect together.
 type change struct {
 	path  string
 	links []link
@@ -111,10 +115,12 @@ func (f *FS) Log() []string {
 	return slices.Clone(f.log)
 }
 
-// FailAt makes the n-th operation from now fail; 1 is the next one. A failed write writes half of its data.
+// FailAt makes the n-th operation from now fail; 1 is the next one. A failed
+// write writes half of its data.
 func (f *FS) FailAt(n int, err error) { f.fail(n, n, err, nil) }
 
-// FailFrom makes the n-th operation from now and all later ones fail. With only, it is limited to these operations.
+// FailFrom makes the n-th operation from now and all later ones fail. With
+// only, it is limited to these operations.
 func (f *FS) FailFrom(n int, err error, only ...Op) { f.fail(n, 1<<62, err, only) }
 
 func (f *FS) fail(from, to int, err error, only []Op) {
@@ -152,7 +158,8 @@ func (f *FS) CrashAfter(n int) {
 	f.crashAt = len(f.log) + n
 }
 
-// OnCrash sets what is called with the first operation after a crash, while the file system is locked.
+// OnCrash sets what is called with the first operation after a crash, while the
+// file system is locked.
 func (f *FS) OnCrash(call func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,8 +192,9 @@ type Unsynced struct {
 // Choice returns the fate of a change.
 type Choice func(Unsynced) Fate
 
-// Choices are the most revealing ones: nothing survives; everything survives (a killed process on a running machine);
-// only names, as in a file system that renames before it writes; only data; half of the data; and random ones.
+// Choices are the most revealing ones: nothing survives; everything survives (a
+// killed process on a running machine); only names, as in a file system that
+// renames before it writes; only data; half of the data; and random ones.
 var Choices = map[string]Choice{
 	"all lost":     func(Unsynced) Fate { return Lost },
 	"all kept":     func(Unsynced) Fate { return Kept },
@@ -200,21 +208,25 @@ var Choices = map[string]Choice{
 // Dice returns a random choice with this seed.
 func Dice(seed uint64) Choice {
 	return func(u Unsynced) Fate {
-		// Do not use one random stream: the fate of a change must not depend on the order of calls.
+		// Do not use one random stream: the fate of a change must not depend on
+		// the order of calls.
 		h := seed
 		for _, b := range []byte(u.Path) {
 			h = h*1099511628211 + uint64(b)
 		}
+
 		r := rand.New(rand.NewPCG(h, seed))
 		if u.Data {
 			return Fate(r.IntN(3))
 		}
+
 		return Fate(r.IntN(2))
 	}
 }
 
-// Reboot returns the file system after the crash: everything in it is durable and no errors are injected. f does not
-// change, so one crash can have many outcomes.
+// Reboot returns the file system after the crash: everything in it is durable
+// and no errors are injected. f does not change, so one crash can have many
+// outcomes.
 func (f *FS) Reboot(choose Choice) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,12 +235,14 @@ func (f *FS) Reboot(choose Choice) *FS {
 		if names[d] == nil {
 			names[d] = maps.Clone(d.durable)
 		}
+
 		return names[d]
 	}
 	for _, c := range f.pending {
 		if choose(Unsynced{Path: c.path}) == Lost {
 			continue
 		}
+
 		for _, l := range c.links {
 			if l.to == nil {
 				delete(durable(l.dir), l.name)
@@ -237,12 +251,14 @@ func (f *FS) Reboot(choose Choice) *FS {
 			}
 		}
 	}
+
 	copies := map[*node]*node{}
 	var restore func(n *node, at string) *node
 	restore = func(n *node, at string) *node {
 		if copies[n] != nil {
 			return copies[n]
 		}
+
 		c := *n
 		copies[n] = &c
 		if !n.dir {
@@ -250,17 +266,20 @@ func (f *FS) Reboot(choose Choice) *FS {
 			c.synced, c.clean = c.data, true
 			return &c
 		}
+
 		c.names, c.durable = map[string]*node{}, map[string]*node{}
 		for name, child := range durable(n) {
 			c.names[name] = restore(child, path.Join(at, name))
 			c.durable[name] = c.names[name]
 		}
+
 		return &c
 	}
 	up := New()
 	up.root = restore(f.root, "/")
 	// Times continue, so that earlier changes stay older.
 	up.log = slices.Clone(f.log)
+
 	return up
 }
 
@@ -268,6 +287,7 @@ func survivingData(n *node, at string, choose Choice) []byte {
 	if n.clean {
 		return n.synced
 	}
+
 	switch choose(Unsynced{Path: at, Data: true}) {
 	case Kept:
 		return n.data
@@ -287,13 +307,16 @@ func (f *FS) begin(op Op, name string) error {
 			f.onCrash()
 			f.onCrash = nil
 		}
+
 		return &fs.PathError{Op: string(op), Path: name, Err: ErrCrashed}
 	}
+
 	for _, fault := range f.faults {
 		if n >= fault.from && n <= fault.to && (len(fault.only) == 0 || slices.Contains(fault.only, op)) {
 			return &fs.PathError{Op: string(op), Path: name, Err: fault.err}
 		}
 	}
+
 	return nil
 }
 
@@ -313,6 +336,7 @@ func (f *FS) walk(name string) (*node, error) {
 			return nil, syscall.ENOENT
 		}
 	}
+
 	return n, nil
 }
 
@@ -320,6 +344,7 @@ func (f *FS) parent(name string) (*node, string, error) {
 	if !path.IsAbs(name) {
 		return nil, "", fmt.Errorf("crashfs: %q is not an absolute path", name)
 	}
+
 	d, err := f.walk(path.Dir(name))
 	if err != nil {
 		return nil, "", err
@@ -327,6 +352,7 @@ func (f *FS) parent(name string) (*node, string, error) {
 	if !d.dir {
 		return nil, "", syscall.ENOTDIR
 	}
+
 	return d, path.Base(name), nil
 }
 
@@ -338,7 +364,9 @@ func (f *FS) apply(name string, links ...link) {
 		} else {
 			l.dir.names[l.name] = l.to
 		}
+
 		l.dir.changed = f.now()
 	}
+
 	f.pending = append(f.pending, change{name, links})
 }

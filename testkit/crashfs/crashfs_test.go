@@ -22,6 +22,7 @@ func write(t *testing.T, f *crashfs.FS, name, data string, sync bool) {
 	if sync {
 		assert.NoError(t, file.Sync())
 	}
+
 	assert.NoError(t, file.Close())
 }
 
@@ -31,6 +32,7 @@ func content(f *crashfs.FS, name string) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "-"
 	}
+
 	return string(data)
 }
 
@@ -101,10 +103,12 @@ func TestNoOperationHappensAfterACrash(t *testing.T) {
 	if _, err := file.Write([]byte("data")); !errors.Is(err, crashfs.ErrCrashed) || !f.Crashed() {
 		t.Errorf("write: %v, crashed %v", err, f.Crashed())
 	}
+
 	for what, err := range map[string]error{"sync": file.Sync(), "close": file.Close(), "remove": f.Remove("/a"), "rename": f.Rename("/a", "/b"),
 		"mkdir": f.Mkdir("/d", 0o700), "chmod": f.Chmod("/a", 0), "syncdir": f.SyncDir("/")} {
 		assert.Is(t, err, crashfs.ErrCrashed, what)
 	}
+
 	assert.Is(t, assert.Err(f.ReadFile("/a")), crashfs.ErrCrashed, "read")
 	assert.Equal(t, content(f.Reboot(crashfs.Choices["all kept"]), "/a"), "")
 }
@@ -182,6 +186,7 @@ func TestFileInfoHasModeOwnerAndOrderOfChanges(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Fatal(entries, err)
 	}
+
 	a, _ := entries[0].Info()
 	b, _ := entries[1].Info()
 	assert.That(t, a.Name() == "a" && a.Size() == 4 && a.ModTime().Before(b.ModTime()), "%v, then %v", a, b)

@@ -23,10 +23,12 @@ func (f *FS) startRead(op, name string) (*node, error) {
 	if f.crashAt >= 0 && len(f.log) > f.crashAt {
 		return nil, failed(op, name, ErrCrashed)
 	}
+
 	n, err := f.walk(name)
 	if err != nil {
 		return nil, failed(op, name, err)
 	}
+
 	return n, nil
 }
 
@@ -37,6 +39,7 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	if err := f.reads[path.Clean(name)]; err != nil {
 		return nil, failed("read", name, err)
 	}
+
 	n, err := f.startRead("read", name)
 	if err != nil {
 		return nil, err
@@ -44,6 +47,7 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	if n.dir {
 		return nil, failed("read", name, syscall.EISDIR)
 	}
+
 	return slices.Clone(n.data), nil
 }
 
@@ -54,6 +58,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err := f.reads[path.Clean(name)]; err != nil {
 		return nil, failed("readdir", name, err)
 	}
+
 	d, err := f.startRead("readdir", name)
 	if err != nil {
 		return nil, err
@@ -61,11 +66,14 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !d.dir {
 		return nil, failed("readdir", name, syscall.ENOTDIR)
 	}
+
 	var entries []fs.DirEntry
 	for name, n := range d.names {
 		entries = append(entries, fs.FileInfoToDirEntry(newInfo(name, n)))
 	}
+
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+
 	return entries, nil
 }
 
@@ -77,6 +85,7 @@ func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return newInfo(path.Base(name), n), nil
 }
 
@@ -87,6 +96,7 @@ func (f *FS) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
 	if err := f.begin(Create, name); err != nil {
 		return nil, err
 	}
+
 	d, base, err := f.parent(name)
 	if err == nil && d.names[base] != nil {
 		err = syscall.EEXIST
@@ -94,8 +104,10 @@ func (f *FS) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
 	if err != nil {
 		return nil, failed("create", name, err)
 	}
+
 	n := &node{mode: mode, uid: uint32(syscall.Geteuid()), changed: f.now(), clean: true}
 	f.apply(name, link{d, base, n})
+
 	return &file{f, name, n}, nil
 }
 
@@ -115,10 +127,12 @@ func (w *file) Write(p []byte) (int, error) {
 			p = nil
 		}
 	}
+
 	if len(p) > 0 {
 		w.node.data = append(w.node.data, p...)
 		w.node.clean, w.node.changed = false, w.fs.now()
 	}
+
 	return len(p), err
 }
 
@@ -128,7 +142,9 @@ func (w *file) Sync() error {
 	if err := w.fs.begin(Sync, w.name); err != nil {
 		return err
 	}
+
 	w.node.synced, w.node.clean = slices.Clone(w.node.data), true
+
 	return nil
 }
 
@@ -145,6 +161,7 @@ func (f *FS) Mkdir(name string, mode fs.FileMode) error {
 	if err := f.begin(Mkdir, name); err != nil {
 		return err
 	}
+
 	d, base, err := f.parent(name)
 	if err == nil && d.names[base] != nil {
 		err = syscall.EEXIST
@@ -152,9 +169,11 @@ func (f *FS) Mkdir(name string, mode fs.FileMode) error {
 	if err != nil {
 		return failed("mkdir", name, err)
 	}
+
 	n := newDir(mode)
 	n.changed = f.now()
 	f.apply(name, link{d, base, n})
+
 	return nil
 }
 
@@ -165,14 +184,17 @@ func (f *FS) Rename(from, to string) error {
 	if err := f.begin(Rename, from+" -> "+to); err != nil {
 		return err
 	}
+
 	oldDir, oldName, err := f.parent(from)
 	if err != nil {
 		return failed("rename", from, err)
 	}
+
 	newDir, newName, err := f.parent(to)
 	if err != nil {
 		return failed("rename", to, err)
 	}
+
 	n, over := oldDir.names[oldName], newDir.names[newName]
 	switch {
 	case n == nil:
@@ -184,7 +206,9 @@ func (f *FS) Rename(from, to string) error {
 	case over != nil && over.dir && len(over.names) > 0:
 		return failed("rename", to, syscall.ENOTEMPTY)
 	}
+
 	f.apply(to, link{oldDir, oldName, nil}, link{newDir, newName, n})
+
 	return nil
 }
 
@@ -195,6 +219,7 @@ func (f *FS) Remove(name string) error {
 	if err := f.begin(Remove, name); err != nil {
 		return err
 	}
+
 	d, base, err := f.parent(name)
 	if err == nil && d.names[base] == nil {
 		err = syscall.ENOENT
@@ -205,32 +230,40 @@ func (f *FS) Remove(name string) error {
 	if err != nil {
 		return failed("remove", name, err)
 	}
+
 	f.apply(name, link{d, base, nil})
+
 	return nil
 }
 
-// Chmod implements atomicfile.FS. The change is durable at once, which is enough for the tests.
+// Chmod implements atomicfile.FS. The change is durable at once, which is
+// enough for the tests.
 func (f *FS) Chmod(name string, mode fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(Chmod, name); err != nil {
 		return err
 	}
+
 	n, err := f.walk(name)
 	if err != nil {
 		return failed("chmod", name, err)
 	}
+
 	n.mode = mode
+
 	return nil
 }
 
-// SyncDir implements atomicfile.FS. Like in a real file system, the directory's own name belongs to its parent.
+// SyncDir implements atomicfile.FS. Like in a real file system, the directory's
+// own name belongs to its parent.
 func (f *FS) SyncDir(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(SyncDir, name); err != nil {
 		return err
 	}
+
 	d, err := f.walk(name)
 	if err == nil && !d.dir {
 		err = syscall.ENOTDIR
@@ -238,19 +271,23 @@ func (f *FS) SyncDir(name string) error {
 	if err != nil {
 		return failed("syncdir", name, err)
 	}
+
 	var rest []change
 	for _, c := range f.pending {
 		if !slices.ContainsFunc(c.links, func(l link) bool { return l.dir == d }) {
 			rest = append(rest, c)
 			continue
 		}
+
 		for _, l := range c.links {
 			if l.to == nil {
 				delete(l.dir.durable, l.name)
 			} else {
 				l.dir.durable[l.name] = l.to
 			}
-			// Drop older changes of the same name. Otherwise Reboot could apply them after this one.
+
+			// Drop older changes of the same name. Otherwise Reboot could apply
+			// them after this one.
 			for i := range rest {
 				rest[i].links = slices.DeleteFunc(slices.Clone(rest[i].links), func(old link) bool {
 					return old.dir == l.dir && old.name == l.name
@@ -258,11 +295,14 @@ func (f *FS) SyncDir(name string) error {
 			}
 		}
 	}
+
 	f.pending = rest
+
 	return nil
 }
 
-// Plant creates or replaces a durable file without counting an operation. Missing parents get mode 0700.
+// Plant creates or replaces a durable file without counting an operation.
+// Missing parents get mode 0700.
 func (f *FS) Plant(name string, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,10 +320,12 @@ func (f *FS) plant(name string, n *node) {
 	if _, err := f.walk(path.Dir(name)); err != nil {
 		f.plant(path.Dir(name), newDir(0o700))
 	}
+
 	d, base, err := f.parent(name)
 	if err != nil {
 		panic(err) // invalid use in a test
 	}
+
 	d.names[base], d.durable[base] = n, n
 }
 
@@ -295,6 +337,7 @@ func (f *FS) Own(name string, uid uint32) {
 	if err != nil {
 		panic(err) // invalid use in a test
 	}
+
 	n.uid = uid
 }
 
@@ -311,6 +354,7 @@ func newInfo(name string, n *node) *info {
 	if n.dir {
 		mode |= fs.ModeDir
 	}
+
 	return &info{name, mode, int64(len(n.data)), n.changed, syscall.Stat_t{Uid: n.uid}}
 }
 

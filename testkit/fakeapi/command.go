@@ -50,21 +50,25 @@ func (a *API) Begin(args ...string) Running {
 			root.AddCommand(made)
 		}
 	}
+
 	root.SetArgs(args)
 	go func() {
 		code := env.Execute(ctx, root)
 		r.Ended <- Result{code, r.Out.String(), r.Err.String()}
 	}()
+
 	return r
 }
 
-// WantOutput fails unless the command succeeded and printed these texts in this order. Runs of spaces are equal.
+// WantOutput fails unless the command succeeded and printed these texts in this
+// order. Runs of spaces are equal.
 func (r Result) WantOutput(t *testing.T, texts ...string) {
 	t.Helper()
 	r.Want(t, 0, texts)
 }
 
-// WantError fails unless the command failed with exit code 1, an error with all of these texts, and no output.
+// WantError fails unless the command failed with exit code 1, an error with all
+// of these texts, and no output.
 func (r Result) WantError(t *testing.T, words ...string) {
 	t.Helper()
 	if r.Want(t, command.ExitError, nil, words...); r.Out != "" {
@@ -72,20 +76,24 @@ func (r Result) WantError(t *testing.T, words ...string) {
 	}
 }
 
-// Want fails unless the command ended with this code, printed these texts in this order, and errors or notes with all of these words.
+// Want fails unless the command ended with this code, printed these texts in
+// this order, and errors or notes with all of these words.
 func (r Result) Want(t *testing.T, code int, texts []string, words ...string) {
 	t.Helper()
 	if r.Code != code {
 		t.Fatalf("exit %d, want %d: %s%s", r.Code, code, r.Out, r.Err)
 	}
+
 	rest := Squeeze(r.Out)
 	for _, text := range texts {
 		_, after, found := strings.Cut(rest, Squeeze(text))
 		if !found {
 			t.Fatalf("no %q (in this order) in:\n%s", text, r.Out)
 		}
+
 		rest = after
 	}
+
 	for _, w := range words {
 		if !strings.Contains(r.Err, w) {
 			t.Errorf("no %q in: %s", w, r.Err)
@@ -99,5 +107,6 @@ func Squeeze(s string) string {
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
 	}
+
 	return strings.Join(lines, "\n")
 }

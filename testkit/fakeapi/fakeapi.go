@@ -1,11 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakeapi is the API of a cluster in memory, for tests of commands: controller-runtime's fake client with what commands
-// need of an API server besides, which are UIDs, generations, pages, dry runs, and patches that test before they write. Inside
-// testing/synctest the time passes at once.
+// Package fakeapi is the API of a cluster in memory, for tests of commands:
+// controller-runtime's fake client with what commands need of an API server
+// besides, which are UIDs, generations, pages, dry runs, and patches that test
+// before they write. Inside testing/synctest the time passes at once.
 //
-// It does not authorize, validate, or apply defaults: tests of these need an API server.
+// It does not authorize, validate, or apply defaults: tests of these need an
+// API server.
 package fakeapi
 
 import (
@@ -54,7 +56,8 @@ type API struct {
 	uids     atomic.Int64
 }
 
-// New returns an empty API, for a program with these commands, or with one root command.
+// New returns an empty API, for a program with these commands, or with one root
+// command.
 func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -63,6 +66,7 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 	} {
 		assert.NoError(t, add(scheme))
 	}
+
 	a := &API{t: t, commands: commands}
 	index := func(get func(client.Object) string) client.IndexerFunc {
 		return func(o client.Object) []string { return []string{get(o)} }
@@ -74,26 +78,31 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 	for _, o := range ours() {
 		b = b.WithIndex(o, metav1.ObjectNameField, index(client.Object.GetName))
 	}
+
 	a.WithWatch = interceptor.NewClient(b.Build(), interceptor.Funcs{Create: a.create, Update: a.update, Patch: a.patch, List: a.list, Watch: a.watch})
+
 	return a
 }
 
 // Of returns the API of a real API server, to add objects to it.
 func Of(t *testing.T, c client.WithWatch) *API { return &API{WithWatch: c, t: t} }
 
-// ours are the kinds whose status is a subresource, besides those of Kubernetes.
+// ours are the kinds whose status is a subresource, besides those of
+// Kubernetes.
 func ours() []client.Object {
 	return []client.Object{&v1alpha1.NodeConfig{}, &v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfigPreflight{}}
 }
 
-// Forbid makes the API refuse a verb of commands on some kinds, as to a user without that right: get, list, watch, create, patch, or *
-// for all of these.
+// Forbid makes the API refuse a verb of commands on some kinds, as to a user
+// without that right: get, list, watch, create, patch, or * for all of these.
 func (a *API) Forbid(verb string, kinds ...string) {
 	a.refuse = func(v string, gvk schema.GroupVersionKind) error {
 		if verb != "*" && v != verb || !slices.Contains(kinds, gvk.Kind) {
 			return nil
 		}
+
 		r := schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind) + "s"}
+
 		return apierrors.NewForbidden(r, "", fmt.Errorf("User %q cannot %s resource %q in API group %q at the cluster scope", "nobody", v, r.Resource, r.Group))
 	}
 }
@@ -103,11 +112,14 @@ func (a *API) check(verb string, o runtime.Object) error {
 	if a.refuse == nil {
 		return nil
 	}
+
 	gvk, err := apiutil.GVKForObject(o, a.Scheme())
 	if err != nil {
 		return err
 	}
+
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+
 	return a.refuse(verb, gvk)
 }
 
@@ -118,24 +130,28 @@ func (a *API) forCommands() client.WithWatch {
 			if err := a.check("get", o); err != nil {
 				return err
 			}
+
 			return c.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if err := a.check("list", list); err != nil {
 				return err
 			}
+
 			return c.List(ctx, list, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if err := a.check("create", o); err != nil {
 				return err
 			}
+
 			return c.Create(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if err := a.check("patch", o); err != nil {
 				return err
 			}
+
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
@@ -148,11 +164,13 @@ func (a *API) create(ctx context.Context, c client.WithWatch, o client.Object, o
 			return apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
 		}
 	}
+
 	o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.uids.Add(1))))
 	o.SetGeneration(1)
 	if created := o.GetCreationTimestamp(); created.IsZero() {
 		o.SetCreationTimestamp(metav1.Now())
 	}
+
 	return c.Create(ctx, o, opts...)
 }
 
@@ -161,7 +179,9 @@ func (a *API) update(ctx context.Context, c client.WithWatch, o client.Object, o
 	if err := c.Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
 		return err
 	}
+
 	setGeneration(was, o)
+
 	return c.Update(ctx, o, opts...)
 }
 
@@ -179,6 +199,7 @@ func specOf(o client.Object) any {
 	if err := errors.Join(err, json.Unmarshal(raw, &content)); err != nil {
 		panic(err) // objects of the API can be encoded
 	}
+
 	return content.Spec
 }
 
@@ -188,6 +209,7 @@ func (a *API) patch(ctx context.Context, c client.WithWatch, o client.Object, p 
 	if err := c.Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
 		return err
 	}
+
 	var options client.PatchOptions
 	dry := len(options.ApplyOptions(opts).DryRun) > 0
 	copied := fake.NewClientBuilder().WithScheme(a.Scheme()).WithObjects(was.DeepCopyObject().(client.Object)).Build()
@@ -195,13 +217,16 @@ func (a *API) patch(ctx context.Context, c client.WithWatch, o client.Object, p 
 		if status := apierrors.APIStatus(nil); p.Type() == types.JSONPatchType && !errors.As(err, &status) {
 			err = apierrors.NewInvalid(schema.GroupKind{}, o.GetName(), nil) // a test of the patch failed
 		}
+
 		return err
 	}
+
 	setGeneration(was, o)
 	o.SetResourceVersion(was.GetResourceVersion())
 	if dry {
 		return nil
 	}
+
 	return c.Update(ctx, o)
 }
 
@@ -216,31 +241,38 @@ func (a *API) list(ctx context.Context, c client.WithWatch, list client.ObjectLi
 	if err != nil || options.Limit == 0 {
 		return err
 	}
+
 	from := 0
 	if options.Continue != "" {
 		from = must.Get(strconv.Atoi(options.Continue))
 	}
+
 	to := min(from+int(options.Limit), len(items))
 	if to < len(items) {
 		list.SetContinue(strconv.Itoa(to))
 	}
+
 	return meta.SetList(list, items[min(from, to):to])
 }
 
-// watch serves watches that follow a list; a client that asks for the list as events is told to list.
+// watch serves watches that follow a list; a client that asks for the list as
+// events is told to list.
 func (a *API) watch(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 	if err := a.check("watch", list); err != nil {
 		return nil, err
 	}
+
 	var options client.ListOptions
 	options.ApplyOptions(opts)
 	if options.Raw != nil && options.Raw.SendInitialEvents != nil {
 		return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
 	}
+
 	w, err := c.Watch(ctx, list, opts...)
 	if err != nil || options.FieldSelector == nil {
 		return w, err
 	}
+
 	events := make(chan watch.Event)
 	selected := watch.NewProxyWatcher(events)
 	go func() { // watch.Filter would block for ever when it is stopped
@@ -253,6 +285,7 @@ func (a *API) watch(ctx context.Context, c client.WithWatch, list client.ObjectL
 				if o, is := e.Object.(client.Object); is && !options.FieldSelector.Matches(fields.Set{metav1.ObjectNameField: o.GetName()}) {
 					continue
 				}
+
 				select {
 				case events <- e:
 				case <-selected.StopChan():
@@ -261,5 +294,6 @@ func (a *API) watch(ctx context.Context, c client.WithWatch, list client.ObjectL
 			}
 		}
 	}()
+
 	return selected, nil
 }

@@ -25,8 +25,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Installers are the installer's two DaemonSets with their controller, and the kubelets and agents of the nodes on which their pods
-// run. It works with a real API server too, and must not run beside the controllers of Kubernetes there.
+// Installers are the installer's two DaemonSets with their controller, and the
+// kubelets and agents of the nodes on which their pods run. It works with a
+// real API server too, and must not run beside the controllers of Kubernetes
+// there.
 type Installers struct {
 	client.Client
 
@@ -70,6 +72,7 @@ func (i *Installers) Image(ctx context.Context, image string) error {
 			c.Image, c.ReadinessProbe.PeriodSeconds = image, 1
 			errs = append(errs, err, i.Update(ctx, d))
 		}
+
 		d.Status.ObservedGeneration = d.Generation
 		version := strings.NewReplacer(":", "-", "/", "-").Replace(image)
 		r := &appsv1.ControllerRevision{Revision: d.Generation, Data: runtime.RawExtension{Raw: []byte("{}")}, ObjectMeta: metav1.ObjectMeta{
@@ -78,6 +81,7 @@ func (i *Installers) Image(ctx context.Context, image string) error {
 		}}
 		errs = append(errs, i.Status().Update(ctx, d), i.Create(ctx, r))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -88,15 +92,18 @@ func (i *Installers) Plays(node string, p Play) {
 	if i.plays == nil {
 		i.plays = map[string]Play{}
 	}
+
 	i.plays[node] = p
 }
 
-// Order returns the nodes whose pods became ready since the last call, and how many pods were not ready at a time.
+// Order returns the nodes whose pods became ready since the last call, and how
+// many pods were not ready at a time.
 func (i *Installers) Order() (order []string, most int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	order, most = i.order, i.most
 	i.order, i.most = nil, 0
+
 	return order, most
 }
 
@@ -106,6 +113,7 @@ func (i *Installers) Run(ctx context.Context, tick time.Duration) error {
 		if err := i.Step(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return nil
@@ -130,10 +138,12 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 		for _, node := range nodes.Items {
 			wanted = wanted || node.Name == pod.Spec.NodeName && name == daemonSetFor(node.Labels[v1alpha1.LabelAgent])
 		}
+
 		if !wanted || pod.DeletionTimestamp != nil {
 			must.OK(client.IgnoreNotFound(i.Delete(ctx, pod, client.GracePeriodSeconds(0))))
 			continue
 		}
+
 		i.mu.Lock()
 		play := i.plays[pod.Spec.NodeName]
 		i.mu.Unlock()
@@ -143,8 +153,10 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 		if fleet.PodReady(pod) == play.Ready && play.Ready || play.Unseen {
 			continue
 		}
+
 		must.OK(client.IgnoreNotFound(i.report(ctx, pod, play)))
 	}
+
 	i.mu.Lock()
 	i.most = max(i.most, busy)
 	i.mu.Unlock()
@@ -153,8 +165,10 @@ func (i *Installers) Step(ctx context.Context) (err error) {
 		if name == "" || has[name+"/"+node.Name] {
 			continue
 		}
+
 		must.OK(i.start(ctx, name, node.Name))
 	}
+
 	return nil
 }
 
@@ -165,6 +179,7 @@ func daemonSetFor(label string) string {
 	case v1alpha1.AgentUninstall:
 		return installer.Uninstall.DaemonSet
 	}
+
 	return ""
 }
 
@@ -174,6 +189,7 @@ func (i *Installers) start(ctx context.Context, name, node string) error {
 	if name == installer.Uninstall.DaemonSet {
 		op = installer.Uninstall
 	}
+
 	want, err := installer.Newest(ctx, i.Client, op)
 	if errors.Is(err, installer.ErrApplyFirst) {
 		return nil
@@ -181,6 +197,7 @@ func (i *Installers) start(ctx context.Context, name, node string) error {
 	if err != nil {
 		return err
 	}
+
 	return i.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: fmt.Sprintf("%s-%s-%s", name, node, want.Revision),
 			Labels: map[string]string{"app.kubernetes.io/name": name, appsv1.ControllerRevisionHashLabelKey: want.Revision}},
@@ -199,11 +216,13 @@ func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) err
 		if err != nil {
 			return err
 		}
+
 		nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: nc.Generation, AgentVersion: play.Version}
 		if err := i.Status().Update(ctx, nc); err != nil {
 			return err
 		}
 	}
+
 	container := corev1.ContainerStatus{Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, RestartCount: play.Restarts, Ready: play.Ready}
 	switch reason, message, _ := strings.Cut(play.Waiting, ": "); {
 	case reason != "":
@@ -216,6 +235,7 @@ func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) err
 		container.ContainerID = "containerd://1"
 		container.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 	}
+
 	pod.Status.Phase, pod.Status.ContainerStatuses, pod.Status.Conditions = corev1.PodRunning, []corev1.ContainerStatus{container}, nil
 	if play.Ready {
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -223,6 +243,7 @@ func (i *Installers) report(ctx context.Context, pod *corev1.Pod, play Play) err
 		i.order = append(i.order, pod.Spec.NodeName)
 		i.mu.Unlock()
 	}
+
 	return i.Status().Update(ctx, pod)
 }
 
@@ -234,5 +255,6 @@ func (i *Installers) PodsOf(ctx context.Context) (map[string]types.UID, error) {
 	for _, pod := range list.Items {
 		found[pod.Spec.NodeName] = pod.UID
 	}
+
 	return found, err
 }

@@ -49,6 +49,7 @@ func Add[T client.Object](a *API, o T) T {
 		a.Report(with)
 		a.Read(o)
 	}
+
 	return o
 }
 
@@ -83,10 +84,12 @@ func (a *API) AddNodeOf(age time.Duration, name, pool, zone string) *corev1.Node
 	node.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 	node.Status.NodeInfo.KubeletVersion = "v1.36.3"
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+
 	return Add(a, node)
 }
 
-// AddNodeConfig adds a NodeConfig with an up-to-date status whose ConfigOK is True.
+// AddNodeConfig adds a NodeConfig with an up-to-date status whose ConfigOK is
+// True.
 func (a *API) AddNodeConfig(name string, source *v1alpha1.NodeConfigSource, report func(*v1alpha1.NodeConfigStatus)) *v1alpha1.NodeConfig {
 	a.t.Helper()
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: source}}
@@ -101,6 +104,7 @@ func (a *API) AddNodeConfig(name string, source *v1alpha1.NodeConfigSource, repo
 	if report != nil {
 		report(&nc.Status)
 	}
+
 	return Add(a, nc)
 }
 
@@ -131,6 +135,7 @@ func (a *API) AddRollout(name, pool string, template *runtime.RawExtension, chan
 	if change != nil {
 		change(r)
 	}
+
 	return Add(a, r)
 }
 
@@ -139,7 +144,8 @@ func Follow(namespace, name string) v1alpha1.RolloutTemplate {
 	return v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: namespace, Name: name}}
 }
 
-// AddRolledOut adds a rollout for a pool with the same name, whose target is revision 1, and returns the ConfigMap of that.
+// AddRolledOut adds a rollout for a pool with the same name, whose target is
+// revision 1, and returns the ConfigMap of that.
 func (a *API) AddRolledOut(name string, change func(*v1alpha1.NodeConfigRollout)) *corev1.ConfigMap {
 	a.t.Helper()
 	rev := a.AddRevision(name, 1, "maxPods: 110\n")
@@ -152,10 +158,12 @@ func (a *API) AddRolledOut(name string, change func(*v1alpha1.NodeConfigRollout)
 			change(r)
 		}
 	})
+
 	return rev
 }
 
-// SucceededAs returns an entry of a rollout's history for a revision that succeeded.
+// SucceededAs returns an entry of a rollout's history for a revision that
+// succeeded.
 func SucceededAs(number int64, cm *corev1.ConfigMap) v1alpha1.RolloutOutcome {
 	return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: cm.Name, UID: cm.UID, SHA256: digestOf(cm), Outcome: "Succeeded"}
 }
@@ -164,6 +172,7 @@ func digestOf(cm *corev1.ConfigMap) string {
 	for key, data := range cm.Data {
 		return payload.Digest(key, []byte(data))
 	}
+
 	return ""
 }
 
@@ -172,13 +181,15 @@ func RefTo(cm *corev1.ConfigMap) v1alpha1.ConfigMapReference {
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
 }
 
-// ByRollout returns a source that a rollout assigned 12 minutes ago. previous is the source before it, or nil.
+// ByRollout returns a source that a rollout assigned 12 minutes ago. previous
+// is the source before it, or nil.
 func ByRollout(name string, number int64, cm, previous *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 	s := ByPerson(cm)
 	s.RolloutRef = &v1alpha1.RolloutReference{Name: name, Revision: number, Attempt: 1, AssignedAt: metav1.NewTime(time.Now().Add(-12*time.Minute - 30*time.Second))}
 	if previous != nil {
 		s.RolloutRef.Previous = &v1alpha1.PreviousSource{ConfigMapRef: RefTo(previous), Rollout: name, Revision: number - 1, Attempt: 1}
 	}
+
 	return s
 }
 
@@ -193,7 +204,8 @@ func Runs(cm *corev1.ConfigMap) *v1alpha1.ConfigRevision {
 	return &v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
 }
 
-// Proven returns a ConfigMap as a node reports its last-known-good configuration.
+// Proven returns a ConfigMap as a node reports its last-known-good
+// configuration.
 func Proven(cm *corev1.ConfigMap) *v1alpha1.LastKnownGoodConfig {
 	since := metav1.NewTime(time.Now().Add(-time.Hour))
 	return &v1alpha1.LastKnownGoodConfig{ConfigRevision: *Runs(cm), Since: &since}

@@ -1,8 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package figures measures processes for the benchmarks (CPU time, memory), and prints results: each figure beside its floor and
-// its limit.
+// Package figures measures processes for the benchmarks (CPU time, memory), and
+// prints results: each figure beside its floor and its limit.
 //
 // The package must not know what is measured.
 package figures
@@ -25,6 +25,7 @@ func PrintRow(what, figure, floor, limit string, ok bool) {
 	if !ok {
 		verdict = "OVER"
 	}
+
 	fmt.Printf("%-58s %12s   floor %-12s limit %-22s %s\n", what, figure, floor, limit, verdict)
 }
 
@@ -45,16 +46,20 @@ func CPUTime(pid int) (_ time.Duration, err error) {
 		n := must.Get(strconv.ParseInt(field, 10, 64))
 		ticks += n
 	}
+
 	const perSecond = 100 // USER_HZ, the same on every Linux that Go supports
+
 	return time.Duration(ticks) * time.Second / perSecond, nil
 }
 
-// Memory returns the resident memory of a process (VmRSS) and its maximum so far (VmHWM), in bytes.
+// Memory returns the resident memory of a process (VmRSS) and its maximum so
+// far (VmHWM), in bytes.
 func Memory(pid int) (now, most int64, err error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for line := range strings.Lines(string(raw)) {
 		var kib int64
 		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
@@ -63,17 +68,20 @@ func Memory(pid int) (now, most int64, err error) {
 			most = kib << 10
 		}
 	}
+
 	if now == 0 || most == 0 {
 		return 0, 0, fmt.Errorf("process %d has ended", pid)
 	}
+
 	return now, most, nil
 }
 
-// FileMemory returns how much of the resident memory of a process are pages of files, such as its program (RssFile), in bytes. The
-// kernel can drop them.
+// FileMemory returns how much of the resident memory of a process are pages of
+// files, such as its program (RssFile), in bytes. The kernel can drop them.
 func FileMemory(pid int) (int64, error) { return statusField(pid, "RssFile") }
 
-// OwnMemory returns how much of the resident memory of a process is its own (RssAnon), in bytes.
+// OwnMemory returns how much of the resident memory of a process is its own
+// (RssAnon), in bytes.
 func OwnMemory(pid int) (int64, error) { return statusField(pid, "RssAnon") }
 
 func statusField(pid int, name string) (int64, error) {
@@ -81,12 +89,14 @@ func statusField(pid int, name string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for line := range strings.Lines(string(raw)) {
 		var kib int64
 		if _, err := fmt.Sscanf(line, name+": %d kB", &kib); err == nil {
 			return kib << 10, nil
 		}
 	}
+
 	return 0, fmt.Errorf("process %d has ended", pid)
 }
 

@@ -28,14 +28,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Label has the value "true" on every Node that a fleet created. Nodes without it are never changed.
+// Label has the value "true" on every Node that a fleet created. Nodes without
+// it are never changed.
 const Label = v1alpha1.GroupName + "/hollow"
 
-// maxParallel limits how many nodes join or leave at the same time, and how many heartbeats are written at the same time.
+// maxParallel limits how many nodes join or leave at the same time, and how
+// many heartbeats are written at the same time.
 const maxParallel = 64
 
-// api holds the clients of the fleet's own user, which also writes what kubelets would write, and the configuration of the agents'
-// clients.
+// api holds the clients of the fleet's own user, which also writes what
+// kubelets would write, and the configuration of the agents' clients.
 type api struct {
 	config *rest.Config
 	base   http.RoundTripper // of the agents: has credentials, but does not impersonate
@@ -53,6 +55,7 @@ func newAPI(config *rest.Config) (*api, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
+
 	a.config, a.base = agents, base
 	own := rest.CopyConfig(config)
 	own.UserAgent = "evenkeel-hollow"
@@ -68,10 +71,12 @@ func newAPI(config *rest.Config) (*api, error) {
 	if a.leases, err = coordinationclient.NewForConfigAndClient(own, client); err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
+
 	return a, nil
 }
 
-// clientFor returns an HTTP client that impersonates a node, over connections that all nodes share.
+// clientFor returns an HTTP client that impersonates a node, over connections
+// that all nodes share.
 func (a *api) clientFor(node string) *http.Client {
 	identity := transport.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
 	return &http.Client{Transport: transport.NewImpersonatingRoundTripper(identity, a.base)}
@@ -85,6 +90,7 @@ func (a *api) checkAccess(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	err = client.RESTClient().Get().AbsPath(nodeConfigPath(node)).Do(ctx).Error()
@@ -101,6 +107,7 @@ func (a *api) checkAccess(ctx context.Context, node string) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("nodes may not read NodeConfigs: apply install.yaml first: %w", err)
 	}
+
 	return fmt.Errorf("ask the API server as node %s: %w", node, err)
 }
 
@@ -122,6 +129,7 @@ func (a *api) listNodes(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
+
 	return hollow, nil
 }
 
@@ -142,10 +150,12 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 		if !isHollow(old) {
 			return false, errNotHollow(node.Name)
 		}
+
 		adopted = true
 	} else if err != nil {
 		return false, fmt.Errorf("register Node %s: %w", node.Name, err)
 	}
+
 	now := metav1.NowMicro()
 	seconds := int32(40)
 	lease := &coordinationv1.Lease{
@@ -156,6 +166,7 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return adopted, fmt.Errorf("create the Lease of Node %s: %w", node.Name, err)
 	}
+
 	return adopted, nil
 }
 
@@ -164,10 +175,12 @@ func (a *api) deregister(ctx context.Context, node string) error {
 	if err := a.core.Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Node %s: %w", node, err)
 	}
+
 	err := a.leases.Leases(corev1.NamespaceNodeLease).Delete(ctx, node, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete the Lease of Node %s: %w", node, err)
 	}
+
 	return nil
 }
 
@@ -177,6 +190,7 @@ func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete NodeConfig %s: %w", node, err)
 	}
+
 	return nil
 }
 
@@ -190,6 +204,7 @@ func newNode(name, zone string, size payload.Capacity, labels map[string]string,
 	if zone != "" {
 		all[corev1.LabelTopologyZone] = zone
 	}
+
 	maps.Copy(all, labels)
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewMilliQuantity(size.CPU, resource.DecimalSI),
@@ -198,6 +213,7 @@ func newNode(name, zone string, size payload.Capacity, labels map[string]string,
 	if size.EphemeralStorage > 0 {
 		capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(size.EphemeralStorage, resource.BinarySI)
 	}
+
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
 		// Pods would never run here.

@@ -33,25 +33,29 @@ const (
 
 var kinds = []Kind{Reject, CrashLoop, Unhealthy, NotReady, Silent, Slow}
 
-// Fault says what goes wrong, on which nodes, and with which configurations. Except for Silent and Slow, faults occur only with
-// configurations from the API: a node's local configuration always works.
+// Fault says what goes wrong, on which nodes, and with which configurations.
+// Except for Silent and Slow, faults occur only with configurations from the
+// API: a node's local configuration always works.
 type Fault struct {
 	Kind  Kind
 	Delay time.Duration // only for Slow: the additional time
 
-	// The nodes with the fault: this share of all nodes (up to 1), chosen by a hash of kind and name and so always the same ones,
-	// or these names. If neither is set, all nodes.
+	// The nodes with the fault: this share of all nodes (up to 1), chosen by a
+	// hash of kind and name and so always the same ones, or these names. If
+	// neither is set, all nodes.
 	Share float64
 	Nodes []string
 
-	// The payloads with the fault: they contain this text, and have this value in this field, such as "logging.verbosity". If
-	// both are empty, all payloads.
+	// The payloads with the fault: they contain this text, and have this value
+	// in this field, such as "logging.verbosity". If both are empty, all
+	// payloads.
 	Payload      string
 	Field, Value string
 }
 
-// ParseFault parses KIND[=DURATION][,share=PERCENT%][,node=NAME]...[,payload=TEXT][,field=PATH:VALUE]. A comma in a value is
-// written "\,".
+// ParseFault parses
+// KIND[=DURATION][,share=PERCENT%][,node=NAME]...[,payload=TEXT][,field=PATH:VALUE].
+// A comma in a value is written "\,".
 func ParseFault(text string) (Fault, error) {
 	f, err := parseFault(text)
 	if err == nil {
@@ -60,6 +64,7 @@ func ParseFault(text string) (Fault, error) {
 	if err != nil {
 		return Fault{}, fmt.Errorf("fault %q: %w", text, err)
 	}
+
 	return f, nil
 }
 
@@ -73,11 +78,13 @@ func parseFault(text string) (Fault, error) {
 			return f, fmt.Errorf("only slow has a value, which is a duration: slow=5s")
 		}
 	}
+
 	for _, part := range parts[1:] {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || value == "" {
 			return f, fmt.Errorf("%q is not key=value", part)
 		}
+
 		switch key {
 		case "share":
 			number, percent := strings.CutSuffix(value, "%")
@@ -85,6 +92,7 @@ func parseFault(text string) (Fault, error) {
 			if err != nil || !percent || !(share > 0 && share <= 100) {
 				return f, fmt.Errorf("share must be a percentage above 0%% and up to 100%%, not %q", value)
 			}
+
 			f.Share = share / 100
 		case "node":
 			f.Nodes = append(f.Nodes, value)
@@ -95,11 +103,13 @@ func parseFault(text string) (Fault, error) {
 			if !ok || path == "" {
 				return f, fmt.Errorf("field must be PATH:VALUE, such as maxPods:7, not %q", value)
 			}
+
 			f.Field, f.Value = path, strings.TrimSpace(want)
 		default:
 			return f, fmt.Errorf("unknown key %q: use share, node, payload or field", key)
 		}
 	}
+
 	return f, nil
 }
 
@@ -118,6 +128,7 @@ func splitEscaped(text string) []string {
 			*last += string(text[i])
 		}
 	}
+
 	return parts
 }
 
@@ -134,6 +145,7 @@ func (f Fault) check() error {
 	case f.Kind == Silent && (f.Payload != "" || f.Field != ""):
 		return errors.New("silent cannot be limited to payloads")
 	}
+
 	return nil
 }
 
@@ -145,11 +157,14 @@ func (f Fault) matchesNode(node string) bool {
 	case f.Share == 0:
 		return true
 	}
+
 	sum := sha256.Sum256([]byte(string(f.Kind) + "/" + node))
+
 	return float64(binary.BigEndian.Uint64(sum[:8]))/math.Exp2(64) < f.Share
 }
 
-// matchesPayload reports whether the fault occurs with a configuration; nil is the local one.
+// matchesPayload reports whether the fault occurs with a configuration; nil is
+// the local one.
 func (f Fault) matchesPayload(p *payload.Payload) bool {
 	if p == nil {
 		return f.Kind == Slow && f.Payload == "" && f.Field == ""
@@ -160,11 +175,14 @@ func (f Fault) matchesPayload(p *payload.Payload) bool {
 	if f.Field == "" {
 		return true
 	}
+
 	value, _ := component.Effective(p.Fields).Field(f.Field)
+
 	return value != nil && fmt.Sprint(value) == f.Value
 }
 
-// behaviour is the combined effect of faults on a kubelet with one configuration.
+// behaviour is the combined effect of faults on a kubelet with one
+// configuration.
 type behaviour struct {
 	rejects, crashes, unhealthy, notReady bool
 	delay                                 time.Duration
@@ -177,6 +195,7 @@ func behaviourOf(faults []Fault, p *payload.Payload) behaviour {
 		if !f.matchesPayload(p) {
 			continue
 		}
+
 		switch f.Kind {
 		case Reject:
 			b.rejects = true
@@ -190,5 +209,6 @@ func behaviourOf(faults []Fault, p *payload.Payload) behaviour {
 			b.delay += f.Delay
 		}
 	}
+
 	return b
 }

@@ -51,6 +51,7 @@ func TestInvalidFaultsAreExplained(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want %s", text, got, err, want)
 		}
 	}
+
 	assert.ErrorHas(t, (Fault{Kind: Reject, Share: 2}).check(), "between 0 and 1", "a share of 2")
 }
 
@@ -66,10 +67,12 @@ func TestALargerShareIncludesTheNodesOfASmallerOne(t *testing.T) {
 				alike++
 			}
 		}
+
 		if third.matchesNode(name) {
 			m++
 		}
 	}
+
 	assert.That(t, n >= 400 && n <= 600 && m >= 1350 && m <= 1650 && alike <= 100, "%d and %d of 5000, %d by another fault too", n, m, alike)
 }
 
@@ -105,11 +108,13 @@ func TestAPayloadIsMergedOverTheDefaults(t *testing.T) {
 	if webhook, ok := e.Field("authentication.webhook.enabled"); !ok || webhook != true {
 		t.Errorf("the default beside what was set is %v", webhook)
 	}
+
 	anonymous, _ := e.Field("authentication.anonymous.enabled")
 	assert.That(t, anonymous == true, "what was set is %v", anonymous)
 	if _, ok := e["kind"]; ok {
 		t.Error("its kind is taken for a field")
 	}
+
 	n := Defaults["maxPods"]
 	assert.That(t, fmt.Sprint(n) == "110", "the defaults were changed: %v", n)
 	if _, err := Effective(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {

@@ -1,11 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hollow simulates a fleet of hollow nodes in one process, to rehearse rollouts against any API server: each node
-// has a real agent on top of a simulated kubelet, with faults on demand.
+// Package hollow simulates a fleet of hollow nodes in one process, to rehearse
+// rollouts against any API server: each node has a real agent on top of a
+// simulated kubelet, with faults on demand.
 //
-// The package must not know rollouts or the controller, nor decide anything that an agent decides. It never changes a Node that
-// it has not created.
+// The package must not know rollouts or the controller, nor decide anything
+// that an agent decides. It never changes a Node that it has not created.
 package hollow
 
 import (
@@ -34,8 +35,8 @@ import (
 
 // Options configure a fleet.
 type Options struct {
-	// Config is for a user who may create, patch and delete Nodes and the Leases of kube-node-lease, delete NodeConfigs, and
-	// impersonate nodes.
+	// Config is for a user who may create, patch and delete Nodes and the
+	// Leases of kube-node-lease, delete NodeConfigs, and impersonate nodes.
 	Config *rest.Config
 	Nodes  int                // the initial number
 	Prefix string             // of node names; empty means "hollow-"
@@ -44,19 +45,23 @@ type Options struct {
 	Labels map[string]string
 	Taints []corev1.Taint // with which kubelets register, besides the one of hollow nodes
 	Faults []Fault
-	// Dir holds the state of the agents, which continue with what it has. Empty means a temporary directory, which Stop removes.
+	// Dir holds the state of the agents, which continue with what it has. Empty
+	// means a temporary directory, which Stop removes.
 	Dir string
-	// Limits apply to the agents. Durations that are zero get a short default, and RestInterval that of a minute.
+	// Limits apply to the agents. Durations that are zero get a short default,
+	// and RestInterval that of a minute.
 	Limits trial.Limits
 	// UnansweredLimit is that of the agents; 0 means their default.
 	UnansweredLimit time.Duration
-	// LeasePeriod is how often Leases are renewed; 0 means at each start of a kubelet, and every 10s during a trial. A cluster
-	// with a controller-manager needs 10s.
+	// LeasePeriod is how often Leases are renewed; 0 means at each start of a
+	// kubelet, and every 10s during a trial. A cluster with a
+	// controller-manager needs 10s.
 	LeasePeriod time.Duration
 	Version     string // of the agents
 	Log         *slog.Logger
 	AgentLog    *slog.Logger // of the agents; nil discards their logs
-	// Metrics returns the metrics of a node's agent; nil means that all agents share unexported ones.
+	// Metrics returns the metrics of a node's agent; nil means that all agents
+	// share unexported ones.
 	Metrics func(node string) *agent.Metrics
 }
 
@@ -80,14 +85,16 @@ type Fleet struct {
 	stopped bool
 }
 
-// Start registers the nodes, starts their agents, and returns when each agent has reported its status. If it fails, it removes
-// what it created, and the error says what to do. The fleet runs until ctx ends or Stop is called.
+// Start registers the nodes, starts their agents, and returns when each agent
+// has reported its status. If it fails, it removes what it created, and the
+// error says what to do. The fleet runs until ctx ends or Stop is called.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	for _, f := range o.Faults {
 		if err := f.check(); err != nil {
 			return nil, fmt.Errorf("fault %s: %w", f.Kind, err)
 		}
 	}
+
 	o = o.withDefaults()
 	f := &Fleet{o: o, protected: payload.DefaultProtection(), nodes: map[string]*node{}, created: map[string]bool{}}
 	var err error
@@ -100,12 +107,14 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if f.dir, f.ownsDir, err = stateDir(o.Dir, o.Nodes); err != nil {
 		return nil, err
 	}
+
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	if _, err := f.Add(ctx, o.Nodes); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		return nil, errors.Join(err, f.Stop(), f.Cleanup(cleanup))
 	}
+
 	return f, nil
 }
 
@@ -117,23 +126,30 @@ func (o Options) withDefaults() Options {
 		shared := agent.NewMetrics("", o.Version, "") // because thousands of copies would be large
 		o.Metrics = func(string) *agent.Metrics { return shared }
 	}
+
 	for _, d := range []*time.Duration{&o.Limits.TrialDuration, &o.Limits.HealthTimeout, &o.Limits.ReadyTimeout} {
 		*d = cmp.Or(*d, 5*time.Second)
 	}
-	// On machines of their own, agents decide more often. Here, thousands of nodes that rest would take the processors from those that work.
+
+	// On machines of their own, agents decide more often. Here, thousands of
+	// nodes that rest would take the processors from those that work.
 	o.Limits.RestInterval = cmp.Or(o.Limits.RestInterval, time.Minute)
+
 	return o
 }
 
-// stateDir returns the directory of a fleet's state, and whether Stop removes it. The temporary directory is in memory if there is
-// enough, because a rehearsal does not outlive the machine.
+// stateDir returns the directory of a fleet's state, and whether Stop removes
+// it. The temporary directory is in memory if there is enough, because a
+// rehearsal does not outlive the machine.
 func stateDir(dir string, nodes int) (path string, ours bool, err error) {
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return "", false, fmt.Errorf("make the directory of the agents' state: %w", err)
 		}
+
 		return dir, false, nil
 	}
+
 	const each, memory = 256 << 10, "/dev/shm"
 	parent := ""
 	var fs unix.Statfs_t
@@ -146,10 +162,12 @@ func stateDir(dir string, nodes int) (path string, ours bool, err error) {
 	if err != nil {
 		return "", false, fmt.Errorf("make the directory of the agents' state: %w", err)
 	}
+
 	return path, true, nil
 }
 
-// background runs fn, which must return when its context ends, unless the fleet has stopped.
+// background runs fn, which must return when its context ends, unless the fleet
+// has stopped.
 func (f *Fleet) background(fn func(context.Context)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,12 +176,14 @@ func (f *Fleet) background(fn func(context.Context)) {
 	}
 }
 
-// Add adds nodes, and returns their names when each agent has reported its status.
+// Add adds nodes, and returns their names when each agent has reported its
+// status.
 func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 	existing, err := f.api.listNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	f.mu.Lock()
 	first := f.next
 	f.next += n
@@ -179,6 +199,7 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 				"with: kubectl delete nodes -l %s=true", names[i], Label)
 		}
 	}
+
 	done := 0
 	begin := time.Now()
 	said := begin
@@ -186,19 +207,23 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 		if err := f.join(ctx, name, first+i); err != nil {
 			return err
 		}
+
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if done++; time.Since(said) > 5*time.Second {
 			said = time.Now()
 			f.o.Log.Info("nodes are joining", "joined", done, "of", n)
 		}
+
 		return nil
 	})
 	f.o.Log.Info("nodes have joined", "nodes", done, "took", time.Since(begin).Round(time.Millisecond))
+
 	return names, err
 }
 
-// forEachParallel calls fn for every name, maxParallel at a time, until one call fails, and returns its error.
+// forEachParallel calls fn for every name, maxParallel at a time, until one
+// call fails, and returns its error.
 func forEachParallel(ctx context.Context, names []string, fn func(ctx context.Context, i int, name string) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -207,6 +232,7 @@ func forEachParallel(ctx context.Context, names []string, fn func(ctx context.Co
 			cancel(err)
 		}
 	})
+
 	return context.Cause(ctx)
 }
 
@@ -216,14 +242,17 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	if f.o.Zones > 0 {
 		zone = "zone-" + strconv.Itoa(index%f.o.Zones)
 	}
+
 	size := payload.Capacity{CPU: 4000, Memory: 16 << 30}
 	if sizes := f.o.Sizes; len(sizes) > 0 {
 		size = sizes[index%len(sizes)]
 	}
+
 	adopted, err := f.api.register(ctx, newNode(name, zone, size, f.o.Labels, f.o.Taints))
 	if err != nil {
 		return err
 	}
+
 	n := newHollowNode(f, name)
 	n.kubelet.size = size
 	n.heartbeat.readyKnown, n.heartbeat.ready = !adopted, !adopted
@@ -234,16 +263,19 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 		n.silence()
 		return nil
 	}
+
 	return n.startAndWait(ctx)
 }
 
-// startAndWait starts the agent, and waits until it has reported its status, or has ended. An agent that cannot reach the API server
-// reports to the fleet alone.
+// startAndWait starts the agent, and waits until it has reported its status, or
+// has ended. An agent that cannot reach the API server reports to the fleet
+// alone.
 func (n *node) startAndWait(ctx context.Context) error {
 	reporter, ended, err := n.start()
 	if err != nil || reporter == nil {
 		return err
 	}
+
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for n.state() == stateStarting {
@@ -255,9 +287,11 @@ func (n *node) startAndWait(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	reporter.Flush(ctx)
+
 	return nil
 }
 
@@ -268,24 +302,29 @@ func (f *Fleet) node(name string) (*node, error) {
 	if n == nil {
 		return nil, fmt.Errorf("hollow node %s not found in this fleet", name)
 	}
+
 	return n, nil
 }
 
-// Remove stops the agents of nodes and deletes their Nodes and Leases. NodeConfigs stay, as with real nodes.
+// Remove stops the agents of nodes and deletes their Nodes and Leases.
+// NodeConfigs stay, as with real nodes.
 func (f *Fleet) Remove(ctx context.Context, names ...string) error {
 	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
 		n, err := f.node(name)
 		if err != nil {
 			return err
 		}
+
 		n.heartbeat.stop()
 		n.stop()
 		if err := f.api.deregister(ctx, name); err != nil {
 			return err
 		}
+
 		f.mu.Lock()
 		delete(f.nodes, name)
 		f.mu.Unlock()
+
 		return n.remove()
 	})
 }
@@ -297,18 +336,22 @@ func (f *Fleet) Names() []string {
 	return slices.Sorted(maps.Keys(f.nodes))
 }
 
-// Status returns the last status that a node's agent reported, even if it is not written yet; false if it has not reported.
+// Status returns the last status that a node's agent reported, even if it is
+// not written yet; false if it has not reported.
 func (f *Fleet) Status(name string) (v1alpha1.NodeConfigStatus, bool) {
 	n, err := f.node(name)
 	if err != nil {
 		return v1alpha1.NodeConfigStatus{}, false
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	return n.status, n.reported
 }
 
-// States returns the number of nodes in each state: silent, ended, starting, in trial, or the reason of ConfigOK.
+// States returns the number of nodes in each state: silent, ended, starting, in
+// trial, or the reason of ConfigOK.
 func (f *Fleet) States() map[string]int {
 	f.mu.Lock()
 	nodes := slices.Collect(maps.Values(f.nodes))
@@ -317,14 +360,17 @@ func (f *Fleet) States() map[string]int {
 	for _, n := range nodes {
 		states[n.state()]++
 	}
+
 	return states
 }
 
-// SetFault replaces the node's own faults; the fleet's faults stay. The running kubelet has the fault from now on.
+// SetFault replaces the node's own faults; the fleet's faults stay. The running
+// kubelet has the fault from now on.
 func (f *Fleet) SetFault(name string, fault Fault) error {
 	if err := fault.check(); err != nil {
 		return fmt.Errorf("fault %s: %w", fault.Kind, err)
 	}
+
 	n, err := f.node(name)
 	if err != nil {
 		return err
@@ -332,26 +378,33 @@ func (f *Fleet) SetFault(name string, fault Fault) error {
 	if fault.Kind == Silent {
 		return f.Silence(name)
 	}
+
 	n.setFaults([]Fault{fault})
+
 	return nil
 }
 
-// Silence stops a node's agent, which then neither applies configuration nor reports. The Node object stays unchanged.
+// Silence stops a node's agent, which then neither applies configuration nor
+// reports. The Node object stays unchanged.
 func (f *Fleet) Silence(name string) error {
 	n, err := f.node(name)
 	if err != nil {
 		return err
 	}
+
 	n.silence()
+
 	return nil
 }
 
-// Unsilence starts a node's agent again with its old state, and returns when the agent has reported its status.
+// Unsilence starts a node's agent again with its old state, and returns when
+// the agent has reported its status.
 func (f *Fleet) Unsilence(ctx context.Context, name string) error {
 	n, err := f.node(name)
 	if err != nil {
 		return err
 	}
+
 	return n.startAndWait(ctx)
 }
 
@@ -366,6 +419,7 @@ func (f *Fleet) Stop() error {
 		n.heartbeat.stop()
 		n.stop()
 	}
+
 	f.tasks.Wait()
 	if !f.ownsDir {
 		return nil
@@ -373,10 +427,12 @@ func (f *Fleet) Stop() error {
 	if err := os.RemoveAll(f.dir); err != nil {
 		return fmt.Errorf("remove the agents' state: %w", err)
 	}
+
 	return nil
 }
 
-// Cleanup deletes the Nodes, Leases and NodeConfigs of all nodes that this fleet ever had. Call it after Stop.
+// Cleanup deletes the Nodes, Leases and NodeConfigs of all nodes that this
+// fleet ever had. Call it after Stop.
 func (f *Fleet) Cleanup(ctx context.Context) error {
 	f.mu.Lock()
 	names := slices.Sorted(maps.Keys(f.created))
@@ -385,6 +441,7 @@ func (f *Fleet) Cleanup(ctx context.Context) error {
 		if err := f.api.deregister(ctx, name); err != nil {
 			return err
 		}
+
 		return f.api.deleteNodeConfig(ctx, name)
 	})
 }

@@ -35,6 +35,7 @@ func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
 	if l := node.Labels; l["topology.kubernetes.io/zone"] != "zone-1" || l["pool"] != "workers" || l[Label] != "true" || l["kubernetes.io/hostname"] != name {
 		t.Errorf("its labels are %v", l)
 	}
+
 	configOK(t, name, v1alpha1.ReasonLocalDefault, "")
 	ref := configMap(t, "maxPods: 50")
 	assign(t, name, ref)
@@ -53,6 +54,7 @@ func TestHollowNodesOfSeveralSizesResolveOneConfiguration(t *testing.T) {
 	for _, name := range names {
 		assign(t, name, ref)
 	}
+
 	for i, name := range names {
 		lastKnownGood(t, name, ref)
 		st := configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
@@ -78,10 +80,12 @@ func TestEachFaultHasItsReason(t *testing.T) {
 	for _, name := range names {
 		assign(t, name, good)
 	}
+
 	for _, name := range names {
 		lastKnownGood(t, name, good)
 		assign(t, name, bad)
 	}
+
 	for i, want := range []struct{ reason, words string }{
 		{v1alpha1.ReasonValidationFailed, "set to reject it"},
 		{v1alpha1.ReasonCrashLooped, ""},
@@ -92,6 +96,7 @@ func TestEachFaultHasItsReason(t *testing.T) {
 		assert.That(t, st.Active != nil && st.Active.UID == good.UID && st.LastKnownGood != nil && st.LastKnownGood.UID == good.UID,
 			"%s: it runs %+v, not last-known-good", want.reason, st.Active)
 	}
+
 	isReady(t, names[3], corev1.ConditionTrue)
 }
 
@@ -105,6 +110,7 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Node that left is there: %v", err)
 	}
+
 	assert.OK(t, kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &v1alpha1.NodeConfig{}), "the NodeConfig of the node that left")
 	assert.ErrorHas(t, f.Remove(t.Context(), joined[0]), joined[0]+" not found", "leaving twice")
 }
@@ -124,6 +130,7 @@ func TestNodesReboot(t *testing.T) {
 				t.Errorf("announced %t: %s is cordoned %t: %v", announced, name, node.Spec.Unschedulable, err)
 			}
 		}
+
 		assert.NoError(t, <-done)
 		for _, name := range names {
 			isReady(t, name, corev1.ConditionTrue)
@@ -131,9 +138,11 @@ func TestNodesReboot(t *testing.T) {
 			err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node)
 			assert.That(t, err == nil && !node.Spec.Unschedulable, "announced %t: %s is still cordoned, %v", announced, name, err)
 		}
+
 		states := f.States()
 		assert.That(t, states["silent"] == 1, "the states are %v", states)
 	}
+
 	assert.ErrorHas(t, f.Reboot(t.Context(), true, time.Second, "other"), "other not found", "an unknown node")
 }
 
@@ -211,6 +220,7 @@ func (c *counter) take() []string {
 	defer c.mu.Unlock()
 	taken := c.writes
 	c.writes = nil
+
 	return taken
 }
 
@@ -229,10 +239,12 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 				line += " " + string(text)
 			}
 		}
+
 		c.mu.Lock()
 		c.writes = append(c.writes, line)
 		c.mu.Unlock()
 	}
+
 	return c.next.RoundTrip(r)
 }
 
@@ -244,7 +256,8 @@ func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
 	}
 	f := start(t, o)
 	name := f.Names()[0]
-	// From local, from a last-known-good, and with values that depend on the machine.
+	// From local, from a last-known-good, and with values that depend on the
+	// machine.
 	for _, ref := range []v1alpha1.ConfigMapReference{configMap(t, "maxPods: 70"), configMap(t, "maxPods: 71"), ruled(t)} {
 		count.take()
 		assign(t, name, ref)
@@ -261,6 +274,7 @@ func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
 				others = append(others, write)
 			}
 		}
+
 		t.Logf("%d writes, %d events:\n%s", len(others), len(events), strings.Join(append(others, events...), "\n"))
 		if len(others) > 3 || len(events) > 2 {
 			t.Errorf("%s: %d writes\n%s\nand %d events\n%s", ref.Name, len(others), strings.Join(others, "\n"), len(events), strings.Join(events, "\n"))
@@ -281,7 +295,9 @@ func TestLeasesAreRenewedPeriodicallyAlsoForASilentAgent(t *testing.T) {
 			if err != nil {
 				return err.Error(), false
 			}
+
 			renewed[lease.Spec.RenewTime.String()] = true
+
 			return lease.Spec.RenewTime.String(), len(renewed) > 3
 		})
 	}
@@ -327,6 +343,7 @@ func TestErrorsNameTheRejectedRequest(t *testing.T) {
 			if err := tt.do(t, f); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "refused by the test") {
 				t.Errorf("got %v", err)
 			}
+
 			refuse.on.Store(false)
 		})
 	}
@@ -347,5 +364,6 @@ func (r *refuser) RoundTrip(q *http.Request) (*http.Response, error) {
 	if r.on.Load() && q.UserAgent() == "evenkeel-hollow" && q.Method == r.method && strings.Contains(q.URL.Path, r.path) {
 		return nil, errors.New("refused by the test")
 	}
+
 	return r.next.RoundTrip(q)
 }

@@ -15,11 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// watchedLeasePeriod is how often a Lease is renewed while the agent waits for a renewal. Real kubelets always use 10 s.
+// watchedLeasePeriod is how often a Lease is renewed while the agent waits for
+// a renewal. Real kubelets always use 10 s.
 const watchedLeasePeriod = 10 * time.Second
 
-// heartbeat writes the Node's condition Ready and the Lease, as a kubelet does. It writes changes in the background and retries
-// until they are written. It continues while the agent is silent, because a kubelet does.
+// heartbeat writes the Node's condition Ready and the Lease, as a kubelet does.
+// It writes changes in the background and retries until they are written. It
+// continues while the agent is silent, because a kubelet does.
 type heartbeat struct {
 	fleet  *Fleet
 	name   string
@@ -39,7 +41,8 @@ type heartbeat struct {
 	shown
 }
 
-// kubeletHealthy is called when the kubelet is healthy. anew says that it was not healthy before, ready what it reports.
+// kubeletHealthy is called when the kubelet is healthy. anew says that it was
+// not healthy before, ready what it reports.
 func (h *heartbeat) kubeletHealthy(anew, ready bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,6 +51,7 @@ func (h *heartbeat) kubeletHealthy(anew, ready bool) {
 		h.up = true
 		h.kubelets++
 	}
+
 	h.leaseDue = h.leaseDue || anew
 	h.scheduleRenewal()
 	h.write()
@@ -86,7 +90,8 @@ func (h *heartbeat) stop() {
 	}
 }
 
-// scheduleRenewal starts the timer for the next renewal of the Lease. The caller holds mu.
+// scheduleRenewal starts the timer for the next renewal of the Lease. The
+// caller holds mu.
 func (h *heartbeat) scheduleRenewal() {
 	period := h.period
 	if period == 0 && h.watched {
@@ -95,6 +100,7 @@ func (h *heartbeat) scheduleRenewal() {
 	if h.ended || !h.started || period == 0 || h.timer != nil {
 		return
 	}
+
 	h.timer = time.AfterFunc(period, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -107,12 +113,14 @@ func (h *heartbeat) scheduleRenewal() {
 	})
 }
 
-// write starts writing pending changes, unless that is in progress. The caller holds mu.
+// write starts writing pending changes, unless that is in progress. The caller
+// holds mu.
 func (h *heartbeat) write() {
 	h.unseen = h.unseen || !h.readyKnown || h.ready != h.desiredReady()
 	if h.ended || h.busy || !h.pending() {
 		return
 	}
+
 	h.busy = true
 	h.fleet.background(func(ctx context.Context) {
 		for wait := 250 * time.Millisecond; h.writeOnce(ctx); wait = min(2*wait, 10*time.Second) {
@@ -142,6 +150,7 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	if err != nil && ctx.Err() == nil {
 		h.fleet.o.Log.Debug("cannot write a simulated heartbeat; retrying", "node", h.name, "err", err)
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
@@ -150,11 +159,14 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	} else {
 		h.leaseDue = h.leaseDue || due
 	}
+
 	h.busy = !h.ended && ctx.Err() == nil && !apierrors.IsNotFound(err) && (err != nil || h.pending())
+
 	return h.busy
 }
 
-// send writes the condition Ready if post is set, and renews the Lease if due is set.
+// send writes the condition Ready if post is set, and renews the Lease if due
+// is set.
 func (h *heartbeat) send(ctx context.Context, post, ready, due bool) error {
 	api := h.fleet.api
 	select {
@@ -163,14 +175,17 @@ func (h *heartbeat) send(ctx context.Context, post, ready, due bool) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	if post {
 		if err := api.setReady(ctx, h.name, ready); err != nil {
 			return err
 		}
 	}
+
 	if due {
 		return api.renewLease(ctx, h.name)
 	}
+
 	return nil
 }
 
@@ -180,10 +195,12 @@ func (a *api) setReady(ctx context.Context, node string, ready bool) error {
 	if !ready {
 		status, reason = corev1.ConditionFalse, "KubeletNotReady"
 	}
+
 	now := time.Now().UTC().Format(time.RFC3339)
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":%q,`+
 		`"message":"simulated by evenkeel-hollow","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`, status, reason, now, now)
 	_, err := a.core.Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+
 	return err
 }
 

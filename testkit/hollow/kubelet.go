@@ -26,7 +26,8 @@ const (
 	crashDelay = 100 * time.Millisecond // until it crashes, if it does
 )
 
-// Defaults are a kubelet's default values of the fields that the agent's guards read. Do not change them.
+// Defaults are a kubelet's default values of the fields that the agent's guards
+// read. Do not change them.
 var Defaults = map[string]any{
 	"address": "0.0.0.0", "port": json.Number("10250"), "readOnlyPort": json.Number("0"),
 	"healthzBindAddress": "127.0.0.1", "healthzPort": json.Number("10248"),
@@ -100,10 +101,12 @@ func (k *kubelet) Check(_ context.Context, p payload.Resolved) component.Verdict
 	if k.behave(&content).rejects {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node is set to reject it"}
 	}
+
 	effective, err := Effective(p.Fields)
 	if err != nil {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}
+
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: Defaults}
 }
 
@@ -113,13 +116,16 @@ func Effective(fields map[string]any) (component.Effective, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the payload: %w", err)
 	}
+
 	over, err := payload.DecodeMapping(text)
 	if err != nil {
 		return nil, fmt.Errorf("decode the payload: %w", err)
 	}
+
 	over = payload.Canonical(over)
 	delete(over, "apiVersion")
 	delete(over, "kind")
+
 	return payload.Merge(Defaults, over), nil
 }
 
@@ -129,6 +135,7 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	if err != nil {
 		return nil, err
 	}
+
 	p := &process{kubelet: k, payload: rendered, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,6 +146,7 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	p.due = time.Now().Add(startDelay + b.delay)
 	p.timer = time.AfterFunc(startDelay+b.delay, func() { p.Healthy() })
 	p.apply(b)
+
 	return p, nil
 }
 
@@ -172,6 +180,7 @@ func (p *process) apply(b behaviour) {
 	if p.ended {
 		return
 	}
+
 	p.behaviour = b
 	switch {
 	case b.crashes && p.crash == nil:
@@ -180,10 +189,12 @@ func (p *process) apply(b behaviour) {
 		p.crash.Stop()
 		p.crash = nil
 	}
+
 	healthy := p.isUp && !b.unhealthy && !b.crashes
 	if healthy {
 		p.kubelet.heartbeat.kubeletHealthy(!p.healthy, !b.notReady)
 	}
+
 	if healthy != p.healthy {
 		p.healthy = healthy
 		p.signal()
@@ -204,11 +215,13 @@ func (p *process) end(exit supervisor.Exit) {
 	if p.ended {
 		return
 	}
+
 	p.ended, p.healthy, p.exit = true, false, exit
 	p.timer.Stop()
 	if p.crash != nil {
 		p.crash.Stop()
 	}
+
 	p.kubelet.heartbeat.kubeletEnded()
 	close(p.done)
 }
@@ -237,8 +250,8 @@ func (p *process) Stop(time.Duration) supervisor.Exit {
 	return p.Exit()
 }
 
-// Healthy implements agent.Process. It marks the kubelet as up if that is due: on a busy machine the agent may ask before the timer runs
-// that was due first.
+// Healthy implements agent.Process. It marks the kubelet as up if that is due:
+// on a busy machine the agent may ask before the timer runs that was due first.
 func (p *process) Healthy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,11 +259,13 @@ func (p *process) Healthy() bool {
 		p.isUp = true
 		p.apply(p.behaviour)
 	}
+
 	return p.healthy
 }
 
 // Waiting implements agent.Process.
 func (p *process) Waiting() bool { return false }
 
-// Watch implements agent.Process. An agent that watches closely waits for renewals of the Lease.
+// Watch implements agent.Process. An agent that watches closely waits for
+// renewals of the Lease.
 func (p *process) Watch(closely bool) { p.kubelet.heartbeat.watchLease(closely) }

@@ -39,17 +39,20 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.fuzz").Value.String() != "" { // fuzz targets need no cluster, and their workers are processes of this program
 		os.Exit(m.Run())
 	}
+
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		scheme := runtime.NewScheme()
 		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 			return 0, err
 		}
+
 		config := cluster.AdminConfig()
 		config.QPS = -1
 		if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 			return 0, err
 		}
+
 		return m.Run(), nil
 	}))
 }
@@ -69,12 +72,14 @@ func start(t *testing.T, o Options) *Fleet {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		o.AgentLog = o.Log
 	}
+
 	f := assert.Value(Start(t.Context(), o))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		assert.OK(t, errors.Join(f.Stop(), f.Cleanup(ctx)))
 	})
+
 	return f
 }
 
@@ -97,6 +102,7 @@ func created(t *testing.T, key, text string) v1alpha1.ConfigMapReference {
 		Data: map[string]string{key: text},
 	}
 	assert.NoError(t, kube.Create(t.Context(), cm))
+
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
 }
 
@@ -110,6 +116,7 @@ func assign(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}
 		err = kube.Create(t.Context(), nc)
 	}
+
 	assert.NoError(t, err)
 }
 
@@ -122,15 +129,18 @@ func until(t *testing.T, what string, so func() (is string, ok bool)) {
 		if is, ok = so(); ok {
 			return
 		}
+
 		select {
 		case <-t.Context().Done():
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+
 	t.Fatalf("never: %s; it is: %s", what, is)
 }
 
-// configOK waits until the API shows this reason and, in its error, these words.
+// configOK waits until the API shows this reason and, in its error, these
+// words.
 func configOK(t *testing.T, node, reason, words string) v1alpha1.NodeConfigStatus {
 	t.Helper()
 	nc := &v1alpha1.NodeConfig{}
@@ -138,6 +148,7 @@ func configOK(t *testing.T, node, reason, words string) v1alpha1.NodeConfigStatu
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: node}, nc); err != nil {
 			return err.Error(), false
 		}
+
 		is := nc.Status.Error
 		for _, c := range nc.Status.Conditions {
 			is = c.Reason + ": " + is
@@ -145,12 +156,15 @@ func configOK(t *testing.T, node, reason, words string) v1alpha1.NodeConfigStatu
 				return is, true
 			}
 		}
+
 		return is, false
 	})
+
 	return nc.Status
 }
 
-// lastKnownGood waits until the API shows that a node has a configuration as last-known-good.
+// lastKnownGood waits until the API shows that a node has a configuration as
+// last-known-good.
 func lastKnownGood(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
 	t.Helper()
 	nc := &v1alpha1.NodeConfig{}
@@ -158,7 +172,9 @@ func lastKnownGood(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: node}, nc); err != nil {
 			return err.Error(), false
 		}
+
 		good := nc.Status.LastKnownGood
+
 		return fmt.Sprintf("%+v", nc.Status), good != nil && good.UID == ref.UID && nc.Status.Trial == nil
 	})
 }
@@ -171,11 +187,13 @@ func isReady(t *testing.T, name string, want corev1.ConditionStatus) {
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
 			return err.Error(), false
 		}
+
 		for _, c := range node.Status.Conditions {
 			if c.Type == corev1.NodeReady {
 				return string(c.Status), c.Status == want
 			}
 		}
+
 		return "none", false
 	})
 }

@@ -49,7 +49,8 @@ func newHollowNode(f *Fleet, name string) *node {
 	return n
 }
 
-// setFaults replaces the node's own faults, and reports whether one of its faults is Silent.
+// setFaults replaces the node's own faults, and reports whether one of its
+// faults is Silent.
 func (n *node) setFaults(own []Fault) (silent bool) {
 	var hit []Fault
 	for _, f := range append(own, n.fleet.o.Faults...) {
@@ -58,22 +59,26 @@ func (n *node) setFaults(own []Fault) (silent bool) {
 			silent = silent || f.Kind == Silent
 		}
 	}
+
 	n.kubelet.setFaults(hit)
+
 	return silent
 }
 
-// start starts the agent with its old state, and returns its reporter, nil if the agent already runs. ended is closed when the agent has
-// ended.
+// start starts the agent with its old state, and returns its reporter, nil if
+// the agent already runs. ended is closed when the agent has ended.
 func (n *node) start() (reporter *source.Reporter, ended <-chan struct{}, err error) {
 	n.runMu.Lock()
 	defer n.runMu.Unlock()
 	if n.cancel != nil {
 		return nil, nil, nil
 	}
+
 	client, err := source.NewClientFor(n.fleet.api.config, n.fleet.api.clientFor(n.name))
 	if err != nil {
 		return nil, nil, err
 	}
+
 	log := n.fleet.o.AgentLog.With("node", n.name)
 	reporter = source.NewReporter(client, n.name, "evenkeel-agent", log)
 	records := &agent.SavedConfigs{}
@@ -104,6 +109,7 @@ func (n *node) start() (reporter *source.Reporter, ended <-chan struct{}, err er
 			n.mu.Unlock()
 		}
 	}()
+
 	return reporter, done, nil
 }
 
@@ -114,6 +120,7 @@ func (n *node) stop() {
 	if n.cancel == nil {
 		return
 	}
+
 	n.cancel()
 	<-n.done
 	n.cancel = nil
@@ -127,7 +134,8 @@ func (n *node) silence() {
 	n.stop()
 }
 
-// syncTimeout is long because all agents ask a small API server at the same time.
+// syncTimeout is long because all agents ask a small API server at the same
+// time.
 const syncTimeout = 15 * time.Second
 
 func (n *node) options(log *slog.Logger) agent.Options {
@@ -154,7 +162,8 @@ func (n *node) bootID() string {
 // remove removes the agent's state.
 func (n *node) remove() error { return os.RemoveAll(n.dir) }
 
-// recordingReporter is the agent's reporter; it also stores the status in its node.
+// recordingReporter is the agent's reporter; it also stores the status in its
+// node.
 type recordingReporter struct {
 	*source.Reporter
 	node *node
@@ -177,7 +186,8 @@ const (
 	stateUnknown  = "unknown"
 )
 
-// state returns one of the states above, or the reason of the node's condition ConfigOK.
+// state returns one of the states above, or the reason of the node's condition
+// ConfigOK.
 func (n *node) state() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,8 +201,10 @@ func (n *node) state() string {
 	case n.status.Trial != nil:
 		return stateInTrial
 	}
+
 	if c := meta.FindStatusCondition(n.status.Conditions, v1alpha1.ConditionConfigOK); c != nil {
 		return c.Reason
 	}
+
 	return stateUnknown
 }

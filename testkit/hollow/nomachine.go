@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// NoMachine implements the methods of agent.Kubelet for a simulated kubelet: nothing of the machine that it runs on matters to it.
+// NoMachine implements the methods of agent.Kubelet for a simulated kubelet:
+// nothing of the machine that it runs on matters to it.
 type NoMachine struct{}
 
 // LocalFiles implements agent.Kubelet.
@@ -24,6 +25,7 @@ func (NoMachine) Files(p payload.Resolved) (map[string][]byte, error) {
 	if p.HasRules() {
 		return map[string][]byte{p.Key: p.Upstream}, nil
 	}
+
 	return map[string][]byte{p.Key: p.Data}, nil
 }
 
@@ -42,23 +44,28 @@ func (NoMachine) RuntimeReachable(context.Context, string) error { return nil }
 // RunsStaticPods implements agent.Kubelet.
 func (NoMachine) RunsStaticPods(component.Effective) bool { return false }
 
-// Rendered returns the payload that Files made the files of, nil for the local configuration.
+// Rendered returns the payload that Files made the files of, nil for the local
+// configuration.
 func Rendered(run component.RunConfig, read func(name string) ([]byte, error)) (*payload.Payload, error) {
 	if run.Dir == "" {
 		return nil, nil
 	}
+
 	key := payload.KeyKubelet
 	if run.Dropin {
 		key = payload.KeyKubeletDropin
 	}
+
 	data, err := read(filepath.Join(run.Dir, key))
 	if err != nil {
 		return nil, fmt.Errorf("read the rendered configuration: %w", err)
 	}
+
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
 		return nil, fmt.Errorf("decode the rendered configuration: %w", err)
 	}
+
 	return &decoded, nil
 }
 

@@ -15,8 +15,10 @@ import (
 // noticeTime is how long before an announced reboot the node is cordoned.
 const noticeTime = 2 * time.Second
 
-// Reboot stops the kubelets and agents of nodes, makes their Nodes NotReady for a time, and starts them again. If the reboot is
-// announced, each Node is cordoned before, and until its kubelet runs again. Reboot returns when all agents have reported.
+// Reboot stops the kubelets and agents of nodes, makes their Nodes NotReady for
+// a time, and starts them again. If the reboot is announced, each Node is
+// cordoned before, and until its kubelet runs again. Reboot returns when all
+// agents have reported.
 func (f *Fleet) Reboot(ctx context.Context, announced bool, down time.Duration, names ...string) error {
 	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
 		n, err := f.node(name)
@@ -35,6 +37,7 @@ func (f *Fleet) Reboot(ctx context.Context, announced bool, down time.Duration, 
 		if err := n.reboot(ctx, down); err != nil {
 			return err
 		}
+
 		return f.api.cordon(ctx, name, false)
 	})
 }
@@ -48,6 +51,7 @@ func (n *node) reboot(ctx context.Context, down time.Duration) error {
 	if err := sleep(ctx, down); err != nil {
 		return err
 	}
+
 	n.mu.Lock()
 	n.boots++
 	n.mu.Unlock()
@@ -56,7 +60,9 @@ func (n *node) reboot(ctx context.Context, down time.Duration) error {
 	} else if err := n.startAndWait(ctx); err != nil {
 		return err
 	}
+
 	n.heartbeat.holdNotReady(false)
+
 	return nil
 }
 

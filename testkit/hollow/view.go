@@ -11,9 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// nodeView is an agent's view of its Node. On a busy machine a heartbeat can reach the API server and the agent later than a trial
-// allows. While the agent may not have seen the latest heartbeat, the API server counts as unreachable, and no time counts against the
-// configuration.
+// nodeView is an agent's view of its Node. On a busy machine a heartbeat can
+// reach the API server and the agent later than a trial allows. While the agent
+// may not have seen the latest heartbeat, the API server counts as unreachable,
+// and no time counts against the configuration.
 type nodeView struct {
 	*source.NodeWatch
 	heartbeat *heartbeat
@@ -28,6 +29,7 @@ func (v nodeView) Snapshot(ctx context.Context) source.NodeState {
 	defer v.heartbeat.countSnapshots(-1)
 	s := v.NodeWatch.Snapshot(ctx)
 	s.LeaseRenewed = v.heartbeat.leaseRenewed()
+
 	return s
 }
 
@@ -57,18 +59,22 @@ func (h *heartbeat) correct(s source.NodeState) source.NodeState {
 	if h.watched && h.up && h.observe(s) {
 		s.Reachable, s.Cause = false, "this machine is busy: the agent of the hollow node may not have seen the latest heartbeat"
 	}
+
 	return s
 }
 
-// observe notes what the agent sees, and reports whether that may not be the latest heartbeat. The caller holds mu.
+// observe notes what the agent sees, and reports whether that may not be the
+// latest heartbeat. The caller holds mu.
 func (h *heartbeat) observe(s source.NodeState) bool {
 	if !h.renewed || !h.based && h.snapshots > 0 {
 		return true
 	}
+
 	h.based = true
 	if s.Complete && s.Ready == h.desiredReady() {
 		h.unseen = false
 	}
+
 	return h.unseen
 }
 
@@ -79,12 +85,15 @@ func (h *heartbeat) leaseRenewed() string {
 	return h.renewal()
 }
 
-// renewal returns what the agent compares to find out whether this kubelet has renewed the Lease: from the renewal on, each call
-// returns another value. An agent that reads the Lease only after that renewal would wait for the next one. The caller holds mu.
+// renewal returns what the agent compares to find out whether this kubelet has
+// renewed the Lease: from the renewal on, each call returns another value. An
+// agent that reads the Lease only after that renewal would wait for the next
+// one. The caller holds mu.
 func (h *heartbeat) renewal() string {
 	if h.renewed {
 		h.renewals++
 	}
+
 	return strconv.Itoa(h.renewals)
 }
 

@@ -27,15 +27,17 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// kindOrder lists the kinds that must be created first, in this order. Objects of other kinds follow, in file order.
+// kindOrder lists the kinds that must be created first, in this order. Objects
+// of other kinds follow, in file order.
 var kindOrder = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding",
 	"RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }
 
-// Apply applies every object in the *.yaml files at and below dir, with server-side apply, and waits until its CRDs
-// are served. Kustomizations are skipped; every namespace gets its default service account. An admission policy may be enforced
-// only some time later: the API does not report that.
+// Apply applies every object in the *.yaml files at and below dir, with
+// server-side apply, and waits until its CRDs are served. Kustomizations are
+// skipped; every namespace gets its default service account. An admission
+// policy may be enforced only some time later: the API does not report that.
 func (c *Cluster) Apply(ctx context.Context, dir string) (err error) {
 	defer must.Catch(&err)
 
@@ -53,7 +55,9 @@ func (c *Cluster) Apply(ctx context.Context, dir string) (err error) {
 			must.OK(c.ensureServiceAccount(ctx, o.GetName()))
 		}
 	}
+
 	c.log.Info("applied manifests", "dir", dir, "objects", len(objects))
+
 	return nil
 }
 
@@ -65,6 +69,7 @@ func applyOnce(ctx context.Context, api client.Client, o *unstructured.Unstructu
 	if !established(o) {
 		return errNotEstablished // applying it again returns its newest status
 	}
+
 	return nil
 }
 
@@ -78,9 +83,11 @@ func established(crd *unstructured.Unstructured) bool {
 	})
 }
 
-// isTransient reports whether a retry can succeed when the API server has caught up.
+// isTransient reports whether a retry can succeed when the API server has
+// caught up.
 func isTransient(err error) bool {
-	// Admission that is still starting rejects requests with this message; it has no reason of its own.
+	// Admission that is still starting rejects requests with this message; it
+	// has no reason of its own.
 	starting := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "not yet ready to handle request")
 	return starting || errors.Is(err, errNotEstablished) || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
@@ -94,27 +101,34 @@ func readManifests(dir string) ([]*unstructured.Unstructured, error) {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
 			return err
 		}
+
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		found, err := decodeManifests(data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+
 		objects = append(objects, found...)
+
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
+
 	rank := func(o *unstructured.Unstructured) int {
 		if i := slices.Index(kindOrder, o.GetKind()); i >= 0 {
 			return i
 		}
+
 		return len(kindOrder)
 	}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+
 	return objects, nil
 }
 

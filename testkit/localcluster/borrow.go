@@ -18,16 +18,19 @@ import (
 // PoolEnv is the environment variable with the socket of a Pool.
 const PoolEnv = "EVENKEEL_TEST_POOL"
 
-// Borrow borrows a control plane from the pool that the environment names, and makes a cluster with it. Without a pool, or with options
-// that need another control plane than the pool has, it starts one, like Start.
+// Borrow borrows a control plane from the pool that the environment names, and
+// makes a cluster with it. Without a pool, or with options that need another
+// control plane than the pool has, it starts one, like Start.
 //
-// The caller has the borrowed control plane for itself until Stop. It may do everything that it may do with its own, also stop the
-// API server. It finds in it the manifests of the options and nothing else.
+// The caller has the borrowed control plane for itself until Stop. It may do
+// everything that it may do with its own, also stop the API server. It finds in
+// it the manifests of the options and nothing else.
 func Borrow(ctx context.Context, o Options) (*Cluster, error) {
 	socket := poolSocket()
 	if socket == "" || o.Private || o.APIServerLater || o.APIServer != "" || o.Tools != "" || len(o.APIServerFlags) > 0 || len(o.EtcdFlags) > 0 {
 		return Start(ctx, o)
 	}
+
 	c, err := prepare(o)
 	if err != nil {
 		return nil, err
@@ -35,11 +38,14 @@ func Borrow(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.borrow(ctx, socket); err != nil {
 		return nil, errors.Join(fmt.Errorf("borrow a control plane from the pool at %s: %w", socket, err), c.Stop())
 	}
+
 	return c, nil
 }
 
-// poolSocket returns the socket of the pool that the environment names, or "". It does not use os.Getenv: go test would make the
-// variable part of the key under which it stores a result, and the result does not depend on who started the control plane.
+// poolSocket returns the socket of the pool that the environment names, or "".
+// It does not use os.Getenv: go test would make the variable part of the key
+// under which it stores a result, and the result does not depend on who started
+// the control plane.
 func poolSocket() string {
 	socket, _ := syscall.Getenv(PoolEnv)
 	return socket
@@ -62,7 +68,9 @@ func (c *Cluster) borrow(ctx context.Context, socket string) (err error) {
 	if !lent.Applied {
 		must.OK(c.SetUp(ctx))
 	}
+
 	c.log.Info("borrowed a control plane", "url", c.URL(), "after", time.Since(begin).Round(time.Millisecond))
+
 	return nil
 }
 
@@ -79,8 +87,9 @@ type Lent struct {
 	Applied bool   // the manifests are applied
 }
 
-// lease is the connection through which a borrower has its control plane. The pool takes the control plane back when it is
-// closed, which the kernel does if the borrower is killed.
+// lease is the connection through which a borrower has its control plane. The
+// pool takes the control plane back when it is closed, which the kernel does if
+// the borrower is killed.
 type lease struct{ *rpc.Client }
 
 func (l *lease) call(ctx context.Context, method string, in, out any) error {
@@ -97,5 +106,6 @@ func (l *lease) close() error {
 	if l == nil {
 		return nil
 	}
+
 	return l.Close()
 }

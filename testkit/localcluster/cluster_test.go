@@ -26,8 +26,10 @@ func tools(t *testing.T, scripts map[string]string) string {
 		} else {
 			err = os.Symlink(filepath.Join(real, tool), filepath.Join(dir, tool))
 		}
+
 		assert.NoError(t, err)
 	}
+
 	return dir
 }
 
@@ -39,6 +41,7 @@ func TestAProgramThatStopsAtStartIsReportedWithItsLogAndNothingRuns(t *testing.T
 		for _, want := range []string{tool + " stopped", "exit status 7", "I am broken"} {
 			assert.That(t, strings.Contains(err.Error(), want), "a broken %s: %v, want %q in it", tool, err, want)
 		}
+
 		assert.OK(t, traces(dir, "none", "none"), "a broken", tool)
 	}
 }
@@ -52,6 +55,7 @@ func TestATakenPortIsTriedOnceMoreWithAnother(t *testing.T) {
 	if strings.Contains(string(refused), fmt.Sprintf("--secure-port=%d ", c.apiPort)) {
 		t.Errorf("port %d was tried again", c.apiPort)
 	}
+
 	assert.That(t, strings.Contains(string(refused), "--secure-port="), "the first try: %s", refused)
 	_, err = Start(t.Context(), Options{Tools: tools(t, map[string]string{"etcd": "echo 'bind: address already in use'; exit 1"})})
 	assert.Is(t, err, errPortTaken, "when all ports are taken")

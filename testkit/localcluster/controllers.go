@@ -16,12 +16,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// StartControllers starts kube-controller-manager and kube-scheduler, unless they run already, and waits until both are healthy.
-// From then on pods are created, bound, and get tokens as in every cluster. Restarts of the API server do not stop them. The
-// error has the end of the failed program's log.
+// StartControllers starts kube-controller-manager and kube-scheduler, unless
+// they run already, and waits until both are healthy. From then on pods are
+// created, bound, and get tokens as in every cluster. Restarts of the API
+// server do not stop them. The error has the end of the failed program's log.
 func (c *Cluster) StartControllers(ctx context.Context) error {
 	if err := c.startController(ctx, "kube-controller-manager",
-		// The program's own role is small: each controller uses its own service account.
+		// The program's own role is small: each controller uses its own service
+		// account.
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+c.ca.file("sa.key"),
 		"--root-ca-file="+c.ca.file("ca.crt"),
@@ -29,6 +31,7 @@ func (c *Cluster) StartControllers(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
+
 	return c.startController(ctx, "kube-scheduler")
 }
 
@@ -58,19 +61,24 @@ func (c *Cluster) startController(ctx context.Context, name string, flags ...str
 	if _, err := os.Stat(c.tool(name)); err != nil {
 		return fmt.Errorf("upstream binary missing, run `make tools`: %w", err)
 	}
+
 	kubeconfig, err := c.ClientKubeconfig("system:" + name)
 	if err != nil {
 		return err
 	}
+
 	err = c.tryController(ctx, name, kubeconfig, flags)
 	if errors.Is(err, errPortTaken) {
 		c.log.Info("a port was taken, trying another")
 		err = c.tryController(ctx, name, kubeconfig, flags)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	c.log.Info(name+" is ready", "after", time.Since(begin).Round(time.Millisecond))
+
 	return nil
 }
 
@@ -83,13 +91,15 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 		c.mu.Unlock()
 		return errors.New("the cluster is stopped")
 	}
+
 	p, err := StartProcess(name, c.logFile(name), exec.Command(c.tool(name), append([]string{
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
-		// It listens on the API server's address, so it can use the API server's certificate.
+		// It listens on the API server's address, so it can use the API
+		// server's certificate.
 		"--tls-cert-file=" + c.ca.file("apiserver.crt"),
 		"--tls-private-key-file=" + c.ca.file("apiserver.key"),
 		"--leader-elect=false", // there is only one instance, which must start without waiting for a lease
@@ -99,9 +109,11 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 		c.mu.Unlock()
 		return err
 	}
+
 	if c.controllers == nil {
 		c.controllers = map[string]*Process{}
 	}
+
 	c.controllers[name] = p
 	c.mu.Unlock()
 
@@ -116,5 +128,6 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 	if err != nil {
 		_ = p.Stop(time.Second)
 	}
+
 	return err
 }

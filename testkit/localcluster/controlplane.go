@@ -20,10 +20,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// startTimeout limits the time until a program is ready, on a machine that is busy with other tests.
+// startTimeout limits the time until a program is ready, on a machine that is
+// busy with other tests.
 const startTimeout = 3 * time.Minute
 
-// startControlPlane starts etcd and, unless later is set, the API server, on new ports.
+// startControlPlane starts etcd and, unless later is set, the API server, on
+// new ports.
 func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
 	c.mu.Lock()
 	for _, port := range []*int{&c.etcdPort, &c.peerPort, &c.apiPort} {
@@ -33,6 +35,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
 			return err
 		}
 	}
+
 	c.mu.Unlock()
 	var err error
 	if c.admin, err = c.makeAdmin(); err != nil {
@@ -41,6 +44,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
 	if err := c.startEtcd(ctx); err != nil || later {
 		return err
 	}
+
 	return c.StartAPIServer(ctx)
 }
 
@@ -66,21 +70,25 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	defer cancel()
 	must.OK(p.Wait(ctx, func(ctx context.Context) error { return Probe(ctx, client+"/health") }))
 	c.log.Info("etcd is ready", "after", time.Since(begin).Round(time.Millisecond))
+
 	return nil
 }
 
-// StartAPIServer starts the API server on its port, with its certificates and the data in etcd, and waits until it is
-// ready. If the API server runs already, StartAPIServer only waits.
+// StartAPIServer starts the API server on its port, with its certificates and
+// the data in etcd, and waits until it is ready. If the API server runs
+// already, StartAPIServer only waits.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
 		return errors.New("the cluster is stopped")
 	}
+
 	if c.lease != nil {
 		c.mu.Unlock()
 		return c.lease.call(ctx, "Start", true, nil)
 	}
+
 	p := c.apiserver
 	if !p.running() {
 		var err error
@@ -89,8 +97,10 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 			c.mu.Unlock()
 			return err
 		}
+
 		c.apiserver = p
 	}
+
 	c.mu.Unlock()
 
 	begin := time.Now()
@@ -98,6 +108,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = p.Wait(ctx, func(ctx context.Context) error {
@@ -106,12 +117,15 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, c.StopAPIServer())
 	}
+
 	c.log.Info("kube-apiserver is ready", "after", time.Since(begin).Round(time.Millisecond))
+
 	return nil
 }
 
-// APIServerArgv returns the command line of the API server, for callers that do not use StartAPIServer. It names only files in
-// Dir, and the program. A borrowed control plane has none.
+// APIServerArgv returns the command line of the API server, for callers that do
+// not use StartAPIServer. It names only files in Dir, and the program. A
+// borrowed control plane has none.
 func (c *Cluster) APIServerArgv() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +138,8 @@ func (c *Cluster) apiServerArgv() []string {
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.apiPort),
-		// A loopback address is not allowed in the Endpoints of the service `kubernetes`, which are not used here.
+		// A loopback address is not allowed in the Endpoints of the service
+		// `kubernetes`, which are not used here.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
 		"--tls-cert-file=" + c.ca.file("apiserver.crt"),
@@ -143,20 +158,24 @@ func (c *Cluster) apiServerArgv() []string {
 	}, c.flags...)
 }
 
-// StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server does not run.
+// StopAPIServer stops the API server and leaves etcd running. It does nothing
+// if the API server does not run.
 func (c *Cluster) StopAPIServer() error {
 	if c.lease != nil {
 		return c.lease.call(context.Background(), "Stop", true, nil)
 	}
+
 	c.mu.Lock()
 	p := c.apiserver
 	c.apiserver = nil
 	c.mu.Unlock()
 	_ = p.Stop(3 * time.Second) // every write is in etcd already, so a kill loses nothing
+
 	return nil
 }
 
-// ServerPIDs returns the process IDs of the API server and etcd, by the names of their programs. Both must run.
+// ServerPIDs returns the process IDs of the API server and etcd, by the names
+// of their programs. Both must run.
 func (c *Cluster) ServerPIDs() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,6 +186,7 @@ func (c *Cluster) stopControlPlane() {
 	if c.lease != nil {
 		return // it goes on, for the next borrower
 	}
+
 	_ = c.StopAPIServer() // never fails
 	c.mu.Lock()
 	p := c.etcd
@@ -175,12 +195,14 @@ func (c *Cluster) stopControlPlane() {
 	_ = p.Stop(3 * time.Second)
 }
 
-// ensureServiceAccount creates the default service account, as the controller manager does. Pods are not admitted without it.
+// ensureServiceAccount creates the default service account, as the controller
+// manager does. Pods are not admitted without it.
 func (c *Cluster) ensureServiceAccount(ctx context.Context, namespace string) error {
 	client, err := newClient(c.admin)
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = retry(ctx, func(ctx context.Context) error {
@@ -189,11 +211,13 @@ func (c *Cluster) ensureServiceAccount(ctx context.Context, namespace string) er
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
+
 		return err
 	}, isTransient)
 	if err != nil {
 		return fmt.Errorf("create the service account of namespace %s: %w", namespace, err)
 	}
+
 	return nil
 }
 
@@ -202,5 +226,6 @@ func newClient(config *rest.Config) (*kubernetes.Clientset, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
+
 	return client, nil
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// victimEnv makes this test binary a process that runs a cluster, tells where, and waits to be killed.
+// victimEnv makes this test binary a process that runs a cluster, tells where,
+// and waits to be killed.
 const victimEnv = "LOCALCLUSTER_VICTIM"
 
 func runVictim(ctx context.Context) (err error) {
@@ -32,15 +33,19 @@ func runVictim(ctx context.Context) (err error) {
 		fmt.Println("ready", c.Dir(), "none", "none")
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	must.Get(runKubelet(ctx, n, client))
-	// Not a child with a parent-death signal, as an agent that a test starts is not.
+	// Not a child with a parent-death signal, as an agent that a test starts is
+	// not.
 	stray := exec.Command("tail", "-f", n.KubeletConfig())
 	must.OK(stray.Start())
 	must.OK(runPod(ctx, client, "node-a", "default", "sleeper"))
 	fmt.Println("ready", c.Dir(), n.bridge, n.cgroup)
+
 	return nil
 }
 
@@ -56,6 +61,7 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the victim says %q, %v, %v", line, err, cmd.Wait())
 	}
+
 	dir, bridge, cgroup := words[1], words[2], words[3]
 	before, err := sweep.Processes(dir)
 	assert.Must(t, err == nil && len(before) >= 3, "processes of the cluster: %v, %v", before, err)
@@ -66,6 +72,7 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("directory %s is still there: %v", dir, err)
 		}
+
 		return traces(dir, bridge, cgroup)
 	})
 	t.Logf("%d processes and all else are gone after %v", len(before), time.Since(begin))

@@ -22,27 +22,31 @@ type guard struct {
 	pipe *os.File
 }
 
-// startGuard starts the guard of the cluster's directory in its own session, so signals to this process or its terminal do not
-// reach the guard.
+// startGuard starts the guard of the cluster's directory in its own session, so
+// signals to this process or its terminal do not reach the guard.
 func (c *Cluster) startGuard(ctx context.Context) (*guard, error) {
 	path, err := c.buildHelper(ctx, "guard")
 	if err != nil {
 		return nil, err
 	}
+
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
+
 	defer read.Close()
 	log, err := os.OpenFile(c.logFile("guard"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the guard: %w", err), write.Close())
 	}
+
 	defer log.Close()
 	after := "keep"
 	if c.temporary {
 		after = "remove"
 	}
+
 	cmd := exec.Command(path, c.dir, after)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = read, log, log
 	cmd.ExtraFiles = []*os.File{c.lock} // the directory stays locked until the guard has ended
@@ -51,10 +55,12 @@ func (c *Cluster) startGuard(ctx context.Context) (*guard, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the guard: %w", err), write.Close())
 	}
+
 	return &guard{cmd: cmd, pipe: write}, nil
 }
 
-// dismiss ends the guard: immediately if everything is clean, otherwise after the guard has cleaned up.
+// dismiss ends the guard: immediately if everything is clean, otherwise after
+// the guard has cleaned up.
 func (g *guard) dismiss(clean bool) error {
 	var err error
 	if clean {
@@ -63,10 +69,12 @@ func (g *guard) dismiss(clean bool) error {
 	if err := errors.Join(err, g.pipe.Close(), g.cmd.Wait()); err != nil {
 		return fmt.Errorf("dismiss the guard: %w", err)
 	}
+
 	return nil
 }
 
-// buildHelper compiles a program of this package into the tools' directory, unless it is newer than its source.
+// buildHelper compiles a program of this package into the tools' directory,
+// unless it is newer than its source.
 func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) {
 	target := c.tool("localcluster-" + name)
 	source := filepath.Join(c.module, "testkit", "localcluster")
@@ -77,11 +85,14 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) 
 	if fresh {
 		return target, nil
 	}
-	// Another test may build or run the program at the same time, so replace the file atomically.
+
+	// Another test may build or run the program at the same time, so replace
+	// the file atomically.
 	scratch, err := os.MkdirTemp(c.tools, ".localcluster-")
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w", name, err)
 	}
+
 	defer os.RemoveAll(scratch)
 	built := filepath.Join(scratch, name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./testkit/localcluster/"+name)
@@ -93,30 +104,36 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) 
 	if err := os.Rename(built, target); err != nil {
 		return "", fmt.Errorf("build %s: %w", name, err)
 	}
+
 	return target, nil
 }
 
-// newer reports whether target exists and is newer than all files in the source directories.
+// newer reports whether target exists and is newer than all files in the source
+// directories.
 func newer(target string, sources ...string) (bool, error) {
 	made, err := os.Stat(target)
 	if err != nil {
 		return false, nil
 	}
+
 	fresh := true
 	for _, source := range sources {
 		err := filepath.WalkDir(source, func(_ string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
+
 			info, err := entry.Info()
 			if err == nil && info.ModTime().After(made.ModTime()) {
 				fresh = false
 			}
+
 			return err
 		})
 		if err != nil {
 			return false, err
 		}
 	}
+
 	return fresh, nil
 }

@@ -34,11 +34,14 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 	for _, program := range []string{"evenkeel-agent", "evenkeel-controller"} {
 		command(nil, "build", "-trimpath", "-ldflags", "-s -w -X main.version=v9.9.9", "-o", filepath.Join(dir, program), "./cmd/"+program)
 	}
-	// What another architecture runs is not for this machine to run: any program will do, if it is never taken.
+
+	// What another architecture runs is not for this machine to run: any
+	// program will do, if it is never taken.
 	other := "arm64"
 	if runtime.GOARCH == other {
 		other = "amd64"
 	}
+
 	foreign := filepath.Join(dir, other, "evenkeel-controller")
 	command([]string{"GOARCH=" + other}, "build", "-o", foreign, "./testkit/localcluster/sleep")
 	for _, args := range [][]string{
@@ -47,9 +50,11 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 	} {
 		command(nil, append([]string{"run", "./build/image/pack", "-dir", dir}, args...)...)
 	}
+
 	for _, name := range []string{"evenkeel-kubelet-v9.9.9-" + runtime.GOARCH, "evenkeel-controller-v9.9.9-amd64-arm64"} {
 		assert.NoError(t, n.ImportArchive(t.Context(), filepath.Join(dir, name+".tar")))
 	}
+
 	client := admin(t, c)
 	kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
 	t.Cleanup(func() { _ = kubelet.Stop(time.Second) })
@@ -81,6 +86,7 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 			if err == nil && pod.Status.Phase != corev1.PodSucceeded {
 				err = fmt.Errorf("%s: %s", name, pod.Status.String())
 			}
+
 			return err
 		})
 		said, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())

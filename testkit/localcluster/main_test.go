@@ -32,21 +32,26 @@ func TestMain(m *testing.M) {
 			fmt.Println("error:", strings.ReplaceAll(err.Error(), "\n", " "))
 			os.Exit(1)
 		}
+
 		select {}
 	}
+
 	os.Exit(m.Run())
 }
 
-// startCluster borrows or starts a cluster without manifests that ends with the test.
+// startCluster borrows or starts a cluster without manifests that ends with the
+// test.
 func startCluster(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	if o.Manifests == "" {
 		o.Manifests = NoManifests
 	}
+
 	c := assert.Value(Borrow(t.Context(), o))(t)
 	t.Cleanup(func() {
 		assert.OK(t, c.Stop())
 	})
+
 	return c
 }
 
@@ -56,7 +61,9 @@ func startNode(t *testing.T, c *Cluster, name string) *Node {
 	if errors.Is(err, ErrNoNode) {
 		t.Skip(err)
 	}
+
 	assert.NoError(t, err)
+
 	return n
 }
 
@@ -82,18 +89,22 @@ func runKubelet(ctx context.Context, n *Node, client kubernetes.Interface) (*Pro
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+
 	return p, p.Wait(ctx, func(ctx context.Context) error {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
+
 		if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		}) {
 			return fmt.Errorf("not Ready: %v", node.Status.Conditions)
 		}
+
 		return nil
 	})
 }
@@ -112,18 +123,22 @@ func runPod(ctx context.Context, client kubernetes.Interface, node, namespace, n
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+
 	return retry(ctx, func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && pod.Status.Phase != corev1.PodRunning {
 			err = errors.New(pod.Status.String())
 		}
+
 		return err
 	}, func(error) bool { return true })
 }
 
-// traces are everything on this machine that can be told to belong to this directory and this bridge and cgroup.
+// traces are everything on this machine that can be told to belong to this
+// directory and this bridge and cgroup.
 func traces(dir, bridge, cgroup string) (err error) {
 	defer must.Catch(&err)
 
@@ -133,12 +148,14 @@ func traces(dir, bridge, cgroup string) (err error) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		found = append(found, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
 	}
+
 	mounts := must.Get(sweep.Mounts())
 	for _, m := range mounts {
 		if strings.HasPrefix(m.Path, dir+"/") {
 			found = append(found, "mount "+m.Path)
 		}
 	}
+
 	for _, pattern := range []string{
 		"/sys/class/net/" + bridge, "/sys/fs/cgroup/*/" + cgroup, "/sys/fs/cgroup/" + cgroup,
 		"/var/lib/cni/results/" + bridge + "-*",
@@ -146,20 +163,24 @@ func traces(dir, bridge, cgroup string) (err error) {
 		paths := must.Get(filepath.Glob(pattern))
 		found = append(found, paths...)
 	}
+
 	links := must.Get(filepath.Glob("/var/log/containers/*"))
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
 			found = append(found, link)
 		}
 	}
+
 	if len(found) > 0 {
 		return fmt.Errorf("left of %s:\n%s", dir, strings.Join(found, "\n"))
 	}
+
 	return nil
 }
 
-// sharedFiles are the files of this node's pods in directories that all nodes of a machine share: the sockets of shims,
-// and the results of the loopback network.
+// sharedFiles are the files of this node's pods in directories that all nodes
+// of a machine share: the sockets of shims, and the results of the loopback
+// network.
 func sharedFiles(t *testing.T, n *Node) []string {
 	t.Helper()
 	addresses := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address")))(t)
@@ -168,12 +189,15 @@ func sharedFiles(t *testing.T, n *Node) []string {
 		address := assert.Value(os.ReadFile(file))(t)
 		paths = append(paths, strings.TrimPrefix(string(address), "unix://"))
 	}
+
 	sandboxes := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.grpc.v1.cri/sandboxes/*")))(t)
 	for _, sandbox := range sandboxes {
 		paths = append(paths, "/var/lib/cni/results/cni-loopback-"+filepath.Base(sandbox)+"-lo")
 	}
+
 	for _, path := range paths {
 		assert.OK(t, assert.Err(os.Stat(path)), "while the node runs")
 	}
+
 	return paths
 }

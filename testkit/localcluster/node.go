@@ -26,11 +26,12 @@ const (
 	SleepImage = "evenkeel.dev/sleep:1"      // runs until SIGTERM, then exits 0 at once
 )
 
-// ErrNoNode means that this machine cannot run a node; the error that wraps it names what is missing.
+// ErrNoNode means that this machine cannot run a node; the error that wraps it
+// names what is missing.
 var ErrNoNode = errors.New("this machine cannot run a node")
 
-// Node is everything that a stock kubelet needs: containerd, CNI, a cgroup, certificates, configuration. It does not include a
-// running kubelet.
+// Node is everything that a stock kubelet needs: containerd, CNI, a cgroup,
+// certificates, configuration. It does not include a running kubelet.
 type Node struct {
 	cluster    *Cluster
 	name       string
@@ -47,8 +48,9 @@ type Node struct {
 	stopped    bool
 }
 
-// NewNode makes a node and starts its containerd. The name can be used again after the node's Stop. The error wraps ErrNoNode if the
-// machine lacks something that a node needs.
+// NewNode makes a node and starts its containerd. The name can be used again
+// after the node's Stop. The error wraps ErrNoNode if the machine lacks
+// something that a node needs.
 func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 	found, err := findPrograms(os.Geteuid(), append(filepath.SplitList(os.Getenv("PATH")), sbin...), cniDirs)
 	if err != nil {
@@ -57,21 +59,26 @@ func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 	if _, err := os.Stat(c.kubelet); err != nil {
 		return nil, fmt.Errorf("run `make tools`: %w", err)
 	}
+
 	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: found}
-	// The longest socket path of containerd and the kubelet; the kernel allows 107 characters.
+	// The longest socket path of containerd and the kubelet; the kernel allows
+	// 107 characters.
 	if longest := filepath.Join(n.dir, "kubelet", "pod-resources", "kubelet.sock"); len(longest) > 107 {
 		return nil, fmt.Errorf("the cluster's directory is too long for the sockets of a node: %s", longest)
 	}
+
 	c.mu.Lock()
 	if c.stopped || c.nodes[name] != nil {
 		c.mu.Unlock()
 		return nil, fmt.Errorf("node %s: the cluster is stopped, or already has a node of this name", name)
 	}
+
 	c.nodes[name] = n
 	c.mu.Unlock()
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start node %s: %w", name, err), n.Stop())
 	}
+
 	return n, nil
 }
 
@@ -83,6 +90,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	for _, dir := range []string{"cni", "kubelet", "pki", "manifests", "log/pods", "volumeplugins"} {
 		must.OK(os.MkdirAll(filepath.Join(n.dir, dir), 0o755))
 	}
+
 	n.kubeconfig = must.Get(n.cluster.NodeKubeconfig(n.name))
 	n.healthz = must.Get(n.cluster.ports.take())
 	port := must.Get(n.cluster.ports.take())
@@ -95,6 +103,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	sleep := image.Image{References: []string{PauseImage, SleepImage}, Programs: []image.Program{{Path: "/sleep", File: program}}}
 	must.OK(n.importImage(ctx, sleep))
 	n.cluster.log.Info("node is prepared", "node", n.name, "after", time.Since(begin).Round(time.Millisecond))
+
 	return nil
 }
 
@@ -107,7 +116,8 @@ func (n *Node) Dir() string { return n.dir }
 // KubeletPath returns the path of the stock kubelet.
 func (n *Node) KubeletPath() string { return n.cluster.kubelet }
 
-// KubeletConfig returns the path of the KubeletConfiguration that KubeletArgs names.
+// KubeletConfig returns the path of the KubeletConfiguration that KubeletArgs
+// names.
 func (n *Node) KubeletConfig() string { return filepath.Join(n.dir, "kubelet.yaml") }
 
 // Kubeconfig returns the path of the kubeconfig of the node's own identity.
@@ -135,42 +145,51 @@ func (n *Node) KubeletArgs() []string {
 	if ip := primaryIP(); ip != "" {
 		args = append(args, "--node-ip="+ip) // otherwise the kubelet resolves the node's name with DNS
 	}
+
 	return args
 }
 
-// primaryIP returns the source address for packets to other machines; "" if there is none. It sends nothing.
+// primaryIP returns the source address for packets to other machines; "" if
+// there is none. It sends nothing.
 func primaryIP() string {
 	conn, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {
 		return ""
 	}
+
 	defer conn.Close()
 	address, ok := conn.LocalAddr().(*net.UDPAddr)
 	if !ok || !address.IP.IsGlobalUnicast() {
 		return ""
 	}
+
 	return address.IP.String()
 }
 
-// StartRuntime starts containerd, unless it runs already, and waits until it answers.
+// StartRuntime starts containerd, unless it runs already, and waits until it
+// answers.
 func (n *Node) StartRuntime(ctx context.Context) error {
 	n.mu.Lock()
 	if n.stopped {
 		n.mu.Unlock()
 		return fmt.Errorf("node %s is stopped", n.name)
 	}
+
 	p := n.containerd
 	if !p.running() {
 		cmd := exec.Command(n.programs.containerd, "--config", filepath.Join(n.dir, "containerd.toml"))
-		// containerd and the shim find their programs (the shim, iptables) in the PATH.
+		// containerd and the shim find their programs (the shim, iptables) in
+		// the PATH.
 		cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+strings.Join(sbin, ":"))
 		var err error
 		if p, err = StartProcess("containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd); err != nil {
 			n.mu.Unlock()
 			return err
 		}
+
 		n.containerd = p
 	}
+
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -178,16 +197,19 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, n.StopRuntime())
 	}
+
 	return nil
 }
 
-// StopRuntime stops containerd, if it runs. Containers keep running, as on every node.
+// StopRuntime stops containerd, if it runs. Containers keep running, as on
+// every node.
 func (n *Node) StopRuntime() error {
 	n.mu.Lock()
 	p := n.containerd
 	n.containerd = nil
 	n.mu.Unlock()
 	_ = p.Stop(3 * time.Second)
+
 	return nil
 }
 
@@ -198,12 +220,14 @@ func (n *Node) RuntimePID() int {
 	if n.containerd == nil {
 		return 0
 	}
+
 	return n.containerd.Pid()
 }
 
-// Stop stops containerd and removes everything of the node outside of its directory: every process with the directory on its
-// command line (also a kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay until the cluster's directory is
-// removed. Further calls do nothing.
+// Stop stops containerd and removes everything of the node outside of its
+// directory: every process with the directory on its command line (also a
+// kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay until
+// the cluster's directory is removed. Further calls do nothing.
 func (n *Node) Stop() error {
 	n.mu.Lock()
 	done := n.stopped
@@ -212,6 +236,7 @@ func (n *Node) Stop() error {
 	if done {
 		return nil
 	}
+
 	err := errors.Join(n.StopRuntime(), sweep.Node(n.dir))
 	n.cluster.mu.Lock()
 	delete(n.cluster.nodes, n.name)
@@ -219,7 +244,9 @@ func (n *Node) Stop() error {
 	if err != nil {
 		return fmt.Errorf("stop node %s: %w", n.name, err)
 	}
+
 	n.cluster.log.Info("node is stopped", "node", n.name)
+
 	return nil
 }
 
@@ -230,5 +257,6 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
+
 	return nil
 }

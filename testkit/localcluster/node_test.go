@@ -32,6 +32,7 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 		t.Log("a pod runs after", time.Since(begin))
 		nodes = append(nodes, n)
 	}
+
 	first, second := nodes[0], nodes[1]
 	assert.OK(t, fetch(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", first.HealthzPort())), "healthz")
 	configz, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-a/proxy/configz").DoRaw(t.Context())
@@ -45,6 +46,7 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 	for _, path := range shared {
 		assert.Is(t, assert.Err(os.Stat(path)), os.ErrNotExist, "left after Stop:", path)
 	}
+
 	assert.OK(t, traces(first.Dir(), first.bridge, first.cgroup), "after Stop, with the kubelet still running")
 	assert.OK(t, first.Stop(), "the second Stop")
 	assert.ErrorHas(t, first.StartRuntime(t.Context()), "node node-a is stopped", "StartRuntime after Stop")
@@ -66,5 +68,6 @@ func fetch(ctx context.Context, url string) (err error) {
 	if err != nil || string(body) != "ok" {
 		return fmt.Errorf("%s: %s, %w", response.Status, body, err)
 	}
+
 	return nil
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// writeKubeletConfig writes a configuration like kubeadm's, but with the node's own directories and ports, and with low eviction
-// limits, so that a nearly full disk of a developer's machine does not evict the pods of a test.
+// writeKubeletConfig writes a configuration like kubeadm's, but with the node's
+// own directories and ports, and with low eviction limits, so that a nearly
+// full disk of a developer's machine does not evict the pods of a test.
 func (n *Node) writeKubeletConfig(port int) (err error) {
 	defer must.Catch(&err)
 
@@ -56,11 +57,13 @@ func (n *Node) writeKubeletConfig(port int) (err error) {
 		"evictionHard":                     map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%"},
 		"evictionPressureTransitionPeriod": "10s",
 	}))
+
 	return os.WriteFile(n.KubeletConfig(), data, 0o644)
 }
 
-// writeContainerdConfig writes the configuration of a containerd that shares nothing with other instances on the machine, except
-// the directory of the shims' sockets, which is fixed.
+// writeContainerdConfig writes the configuration of a containerd that shares
+// nothing with other instances on the machine, except the directory of the
+// shims' sockets, which is fixed.
 func (n *Node) writeContainerdConfig() error {
 	state := filepath.Join(n.dir, "containerd")
 	config := fmt.Sprintf(`version = 2
@@ -96,5 +99,6 @@ Root = %q
 SystemdCgroup = false
 `, filepath.Join(state, "root"), filepath.Join(state, "state"), n.socket(), PauseImage,
 		n.programs.cni, filepath.Join(n.dir, "cni"), n.programs.runc, filepath.Join(state, "runc"))
+
 	return os.WriteFile(filepath.Join(n.dir, "containerd.toml"), []byte(config), 0o644)
 }

@@ -28,20 +28,24 @@ var (
 // programs are the required programs of the machine.
 type programs struct{ containerd, ctr, runc, cni string }
 
-// findPrograms finds the required programs. The error wraps ErrNoNode and names everything that is missing, so the message of a
-// skipped test says what to install.
+// findPrograms finds the required programs. The error wraps ErrNoNode and names
+// everything that is missing, so the message of a skipped test says what to
+// install.
 func findPrograms(euid int, path, cni []string) (programs, error) {
 	var missing []string
 	if euid != 0 {
 		missing = append(missing, "root")
 	}
+
 	find := func(name string) string {
 		for _, dir := range path {
 			if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(found) {
 				return found
 			}
 		}
+
 		missing = append(missing, name)
+
 		return ""
 	}
 	p := programs{containerd: find("containerd"), ctr: find("ctr"), runc: find("runc")}
@@ -52,12 +56,14 @@ func findPrograms(euid int, path, cni []string) (programs, error) {
 			break
 		}
 	}
+
 	if p.cni == "" {
 		missing = append(missing, "CNI plugins (bridge, host-local, loopback) in "+strings.Join(cni, " or "))
 	}
 	if len(missing) > 0 {
 		return programs{}, fmt.Errorf("%w: missing %s", ErrNoNode, strings.Join(missing, ", "))
 	}
+
 	return p, nil
 }
 
@@ -67,11 +73,14 @@ func hasPlugins(dir string) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
-// makeNetwork chooses a subnet for the node's pods and writes the CNI configuration. It creates the bridge before CNI would: the
-// subnet is part of the bridge's name, so creating the bridge reserves the subnet on this machine.
+// makeNetwork chooses a subnet for the node's pods and writes the CNI
+// configuration. It creates the bridge before CNI would: the subnet is part of
+// the bridge's name, so creating the bridge reserves the subnet on this
+// machine.
 func (n *Node) makeNetwork() (err error) {
 	defer must.Catch(&err)
 
@@ -87,17 +96,20 @@ func (n *Node) makeNetwork() (err error) {
 			n.bridge, n.subnet = bridge, fmt.Sprintf("198.%d.%d.0/24", 18+subnet/256, subnet%256)
 			return n.writeCNIConfig()
 		}
+
 		// The bridge belongs to another node: a cleanup must not remove it.
 		must.OK(os.Remove(filepath.Join(n.dir, sweep.BridgeFile)))
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 	}
+
 	return errors.New("no free subnet for pods")
 }
 
 func (n *Node) writeCNIConfig() error {
-	// No masquerading: it would leave rules in the machine's tables, and pods do not need other networks.
+	// No masquerading: it would leave rules in the machine's tables, and pods
+	// do not need other networks.
 	config := fmt.Sprintf(`{
   "cniVersion": "0.4.0",
   "name": %q,
@@ -113,8 +125,9 @@ func (n *Node) writeCNIConfig() error {
 	return os.WriteFile(filepath.Join(n.dir, "cni", "10-bridge.conflist"), []byte(config), 0o644)
 }
 
-// makeCgroup makes the root cgroup of this node, so that kubelets on the same machine do not remove each other's pods as orphans.
-// The kubelet requires that the cgroup exists.
+// makeCgroup makes the root cgroup of this node, so that kubelets on the same
+// machine do not remove each other's pods as orphans. The kubelet requires that
+// the cgroup exists.
 func (n *Node) makeCgroup() (err error) {
 	defer must.Catch(&err)
 
@@ -126,28 +139,33 @@ func (n *Node) makeCgroup() (err error) {
 		switch {
 		case m.Type == "cgroup2" && m.Path == "/sys/fs/cgroup":
 			for _, controller := range []string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"} {
-				// Errors are ignored: the controller may be missing or already enabled, and the kubelet reports what it
-				// misses.
+				// Errors are ignored: the controller may be missing or already
+				// enabled, and the kubelet reports what it misses.
 				_ = os.WriteFile(filepath.Join(m.Path, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 			}
 		case m.Type == "cgroup":
 		default:
 			continue // the second hierarchy of a hybrid machine is not used
 		}
+
 		dir := filepath.Join(m.Path, n.cgroup)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
+
 		made = true
 		must.OK(inheritCPUs(m.Path, dir))
 	}
+
 	if !made {
 		return fmt.Errorf("%w: no cgroup hierarchy is mounted", ErrNoNode)
 	}
+
 	return nil
 }
 
-// inheritCPUs copies the parent's CPUs and memory nodes to a new cpuset of cgroup v1, which cannot run anything without them.
+// inheritCPUs copies the parent's CPUs and memory nodes to a new cpuset of
+// cgroup v1, which cannot run anything without them.
 func inheritCPUs(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		data, err := os.ReadFile(filepath.Join(parent, file))
@@ -161,6 +179,7 @@ func inheritCPUs(parent, dir string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 

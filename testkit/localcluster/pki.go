@@ -34,14 +34,15 @@ type authority struct {
 // pair is a certificate and its key in PEM.
 type pair struct{ cert, key []byte }
 
-// serviceIP is the first address of serviceRange, which the API server uses itself.
+// serviceIP is the first address of serviceRange, which the API server uses
+// itself.
 const (
 	serviceRange = "10.96.0.0/24"
 	serviceIP    = "10.96.0.1"
 )
 
-// newAuthority makes the authority and its files: ca, and for the API server apiserver, kubelet-client, and the key for service account
-// tokens.
+// newAuthority makes the authority and its files: ca, and for the API server
+// apiserver, kubelet-client, and the key for service account tokens.
 func newAuthority(dir string) (_ *authority, err error) {
 	defer must.Catch(&err)
 
@@ -49,10 +50,12 @@ func newAuthority(dir string) (_ *authority, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
+
 	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "evenkeel-localcluster", NotBefore: validFrom()}, key)
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
+
 	a := &authority{dir: dir, cert: ca, key: key}
 	if a.pem, err = cert.EncodeCertificates(ca); err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
@@ -68,10 +71,12 @@ func newAuthority(dir string) (_ *authority, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the service account key: %w", err)
 	}
+
 	caKey, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
+
 	for name, data := range map[string][]byte{
 		"ca.crt":             a.pem,
 		"ca.key":             caKey,
@@ -85,6 +90,7 @@ func newAuthority(dir string) (_ *authority, err error) {
 			return nil, fmt.Errorf("write certificates: %w", err)
 		}
 	}
+
 	return a, nil
 }
 
@@ -95,18 +101,22 @@ func loadAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the authority: %w", err)
 	}
+
 	a.cert = certs[0]
 	if a.pem, err = cert.EncodeCertificates(a.cert); err != nil {
 		return nil, fmt.Errorf("read the authority: %w", err)
 	}
+
 	key, err := keyutil.PrivateKeyFromFile(a.file("ca.key"))
 	if err != nil {
 		return nil, fmt.Errorf("read the authority: %w", err)
 	}
+
 	var ok bool
 	if a.key, ok = key.(*ecdsa.PrivateKey); !ok {
 		return nil, fmt.Errorf("read the authority: %s has a %T", a.file("ca.key"), key)
 	}
+
 	return a, nil
 }
 
@@ -124,18 +134,22 @@ func (a *authority) issue(template *x509.Certificate) (pair, error) {
 	if err != nil {
 		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
 		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
 	}
+
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+
 	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), key: encoded}, err
 }
 
 // validFrom is two days ago, so that a test can set a clock back by a day.
 func validFrom() time.Time { return time.Now().Add(-48 * time.Hour) }
 
-// certificate returns the common fields of the certificates that the authority issues.
+// certificate returns the common fields of the certificates that the authority
+// issues.
 func certificate(subject pkix.Name) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{

@@ -19,8 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Pool lends control planes to the processes of a test run, each to one process at a time. It starts one when all are in use, and
-// resets each before it lends it again: a borrower finds nothing of the borrower before.
+// Pool lends control planes to the processes of a test run, each to one process
+// at a time. It starts one when all are in use, and resets each before it lends
+// it again: a borrower finds nothing of the borrower before.
 type Pool struct {
 	options  Options
 	listener net.Listener
@@ -30,24 +31,28 @@ type Pool struct {
 	started int
 }
 
-// mostIdle limits the control planes that wait for a borrower, because each has some hundred MiB of memory.
+// mostIdle limits the control planes that wait for a borrower, because each has
+// some hundred MiB of memory.
 const mostIdle = 3
 
-// member is a control plane of a pool, with what it held before anything was applied, and after the default manifests were.
+// member is a control plane of a pool, with what it held before anything was
+// applied, and after the default manifests were.
 type member struct {
 	*Cluster
 	bare, full *snapshot
 	last       *snapshot // what it was reset to most recently
 }
 
-// NewPool listens on a unix socket. Options are those of every control plane, which has a temporary directory and the default
-// manifests.
+// NewPool listens on a unix socket. Options are those of every control plane,
+// which has a temporary directory and the default manifests.
 func NewPool(socket string, o Options) (*Pool, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("make a pool of control planes: %w", err)
 	}
+
 	o.Dir, o.Manifests = "", NoManifests
+
 	return &Pool{options: o, listener: listener}, nil
 }
 
@@ -68,20 +73,24 @@ func (p *Pool) Serve(ctx context.Context) error {
 		if conn, err = p.listener.Accept(); err != nil {
 			break
 		}
+
 		borrowers.Go(func() {
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			p.serve(ctx, conn)
 		})
 	}
+
 	if ctx.Err() != nil {
 		err = nil
 	}
+
 	borrowers.Wait()
 	errs := []error{err}
 	for _, m := range p.idle {
 		errs = append(errs, m.Stop())
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -92,6 +101,7 @@ func (p *Pool) serve(ctx context.Context, conn net.Conn) {
 	if err := server.RegisterName("Loan", l); err != nil {
 		panic(err)
 	}
+
 	server.ServeConn(conn)
 	if l.m == nil {
 		return
@@ -99,6 +109,7 @@ func (p *Pool) serve(ctx context.Context, conn net.Conn) {
 	if err := awaitUnlocked(ctx, l.dir); err != nil {
 		l.m.log.Error("cannot wait for the end of a borrower", "err", err)
 	}
+
 	p.putBack(l.m)
 }
 
@@ -122,20 +133,25 @@ func (l *loan) Borrow(w Wish, lent *Lent) (err error) {
 		if fresh {
 			m = must.Get(l.pool.startMember(l.ctx))
 		}
+
 		to := m.bare
 		if full {
 			to = m.full
 		}
+
 		if err := m.reset(l.ctx, to); err != nil {
 			err = errors.Join(fmt.Errorf("reset a control plane: %w", err), m.Stop())
 			if fresh || l.ctx.Err() != nil {
 				return err
 			}
+
 			m.log.Error("a control plane is replaced", "err", err)
 			continue
 		}
+
 		l.dir, l.m = w.Dir, m
 		*lent = Lent{PKI: m.ca.dir, Port: m.apiPort, Applied: full}
+
 		return nil
 	}
 }
@@ -146,17 +162,19 @@ func (l *loan) Stop(bool, *bool) error { return l.m.StopAPIServer() }
 // Start starts it again.
 func (l *loan) Start(bool, *bool) error { return l.m.StartAPIServer(l.ctx) }
 
-// takeIdle takes an idle control plane out of the pool, preferably one that needs not get or lose the default manifests. It returns nil
-// if there is none.
+// takeIdle takes an idle control plane out of the pool, preferably one that
+// needs not get or lose the default manifests. It returns nil if there is none.
 func (p *Pool) takeIdle(full bool) *member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) == 0 {
 		return nil
 	}
+
 	i := max(0, slices.IndexFunc(p.idle, func(m *member) bool { return (m.last == m.full) == full }))
 	m := p.idle[i]
 	p.idle = slices.Delete(p.idle, i, i+1)
+
 	return m
 }
 
@@ -166,6 +184,7 @@ func (p *Pool) putBack(m *member) {
 	if keep {
 		p.idle = append(p.idle, m)
 	}
+
 	p.mu.Unlock()
 	if !keep {
 		if err := m.Stop(); err != nil {
@@ -179,6 +198,7 @@ func (p *Pool) startMember(ctx context.Context) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p.mu.Lock()
 	p.started++
 	p.mu.Unlock()
@@ -186,6 +206,7 @@ func (p *Pool) startMember(ctx context.Context) (*member, error) {
 	if err := m.takeSnapshots(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
+
 	return m, nil
 }
 
@@ -200,11 +221,12 @@ func (m *member) takeSnapshots(ctx context.Context) (err error) {
 		m.full = must.Get(m.takeSnapshot(ctx))
 		m.last = m.full
 	}
+
 	return nil
 }
 
-// awaitUnlocked waits until the guard of a borrower that was killed has stopped everything that the borrower had started, or until the
-// context ends.
+// awaitUnlocked waits until the guard of a borrower that was killed has stopped
+// everything that the borrower had started, or until the context ends.
 func awaitUnlocked(ctx context.Context, dir string) error {
 	lock, err := os.Open(filepath.Join(dir, "localcluster.lock"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -213,7 +235,9 @@ func awaitUnlocked(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	defer lock.Close()
+
 	return retry(ctx, func(context.Context) error { return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) },
 		func(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) })
 }

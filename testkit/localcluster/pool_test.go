@@ -35,6 +35,7 @@ func startPool(t *testing.T) *Pool {
 		assert.OK(t, <-ended)
 	})
 	t.Setenv(PoolEnv, socket)
+
 	return pool
 }
 
@@ -59,11 +60,13 @@ func giveBack(t *testing.T, pool *Pool, c *Cluster) {
 		if n := idle(); n != before+1 {
 			return fmt.Errorf("%d control planes are idle, want %d", n, before+1)
 		}
+
 		return nil
 	})
 }
 
-// wantServed fails unless the API server serves NodeConfigs, or unless it does not.
+// wantServed fails unless the API server serves NodeConfigs, or unless it does
+// not.
 func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	client := assert.Value(dynamic.NewForConfig(c.AdminConfig()))(t)
@@ -77,6 +80,7 @@ func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResour
 	case !want && !apierrors.IsNotFound(err):
 		t.Errorf("NodeConfigs are served: %v", err)
 	}
+
 	return configs
 }
 
@@ -98,8 +102,9 @@ func TestAPoolLends(t *testing.T) {
 func testNothingIsLeft(t *testing.T, pool *Pool) {
 	first := borrow(t, Options{})
 	configs := wantServed(t, first, true)
-	// What the API alone would not give back: an object with a finalizer, a namespace that nobody finishes deleting, a changed and a
-	// deleted manifest.
+	// What the API alone would not give back: an object with a finalizer, a
+	// namespace that nobody finishes deleting, a changed and a deleted
+	// manifest.
 	_, err := configs.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeConfig", "metadata": map[string]any{"name": "left", "finalizers": []any{"example.org/never"}},
 	}}, metav1.CreateOptions{})
@@ -117,16 +122,19 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	if bare.URL() != url || pool.Started() != 1 {
 		t.Errorf("got another control plane at %s, want %s again; %d started", bare.URL(), url, pool.Started())
 	}
+
 	wantServed(t, bare, false)
 	kube = admin(t, bare)
 	spaces, err := kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil || len(spaces.Items) != 4 {
 		t.Errorf("got namespaces %v, error %v, want the 4 of every cluster", spaces.Items, err)
 	}
+
 	flows := assert.Value(kube.FlowcontrolV1().FlowSchemas().List(t.Context(), metav1.ListOptions{}))(t)
 	for _, flow := range flows.Items {
 		assert.That(t, !strings.HasPrefix(flow.Name, "evenkeel"), "FlowSchema %s of another borrower is left", flow.Name)
 	}
+
 	giveBack(t, pool, bare)
 
 	again := borrow(t, Options{})
@@ -158,6 +166,7 @@ func testAKilledBorrower(t *testing.T, pool *Pool) {
 	if n := pool.Started(); n != 2 || other.URL() == c.URL() {
 		t.Errorf("got the control planes %s and %s, %d started; want two: the guard of the killed borrower still runs", c.URL(), other.URL(), n)
 	}
+
 	_ = c.guard.dismiss(false)
 	_ = c.lock.Close()
 	eventually(t, 30*time.Second, func(context.Context) error {
@@ -166,6 +175,7 @@ func testAKilledBorrower(t *testing.T, pool *Pool) {
 		if len(pool.idle) != 1 {
 			return fmt.Errorf("%d control planes are idle, want 1", len(pool.idle))
 		}
+
 		return nil
 	})
 }

@@ -11,9 +11,10 @@ import (
 	"sync"
 )
 
-// ports allocates free TCP ports, and keeps other clusters on this machine from using them until release: an abstract unix socket
-// with the port's number reserves each port until the process ends. The ports are below the range that Linux uses for outgoing
-// connections.
+// ports allocates free TCP ports, and keeps other clusters on this machine from
+// using them until release: an abstract unix socket with the port's number
+// reserves each port until the process ends. The ports are below the range that
+// Linux uses for outgoing connections.
 type ports struct {
 	mu   sync.Mutex
 	held []net.Listener
@@ -37,27 +38,33 @@ func (p *ports) take() (int, error) {
 			errs = append(errs, err)
 			continue
 		}
+
 		// On all addresses, because the kubelet listens on all of them.
 		probe, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 		if err != nil {
 			errs = append(errs, err, reserved.Close())
 			continue
 		}
+
 		if err := probe.Close(); err != nil {
 			errs = append(errs, err, reserved.Close())
 			continue
 		}
+
 		p.held = append(p.held, reserved)
+
 		return port, nil
 	}
+
 	return 0, fmt.Errorf("no free port: %w", errors.Join(errs...))
 }
 
 // own are ports that this process has until it ends.
 var own ports
 
-// FreeAddress returns an address on loopback, for a program that may be started several times. Nobody else listens on it, and no
-// outgoing connection uses its port.
+// FreeAddress returns an address on loopback, for a program that may be started
+// several times. Nobody else listens on it, and no outgoing connection uses its
+// port.
 func FreeAddress() (string, error) {
 	port, err := own.take()
 	return fmt.Sprintf("127.0.0.1:%d", port), err
@@ -69,5 +76,6 @@ func (p *ports) release() {
 	for _, l := range p.held {
 		_ = l.Close() // closing an abstract socket cannot leave anything behind
 	}
+
 	p.held = nil
 }

@@ -20,19 +20,25 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// errPortTaken means that a program stopped because another program listens on its port.
+// errPortTaken means that a program stopped because another program listens on
+// its port.
 var errPortTaken = errors.New("port taken")
 
-// StartTied starts a program that dies with the calling process: the kernel sends it SIGKILL, unless cmd's SysProcAttr says otherwise.
-// The program has its own process group. The channel is closed when the program has ended and cmd's ProcessState is set.
+// StartTied starts a program that dies with the calling process: the kernel
+// sends it SIGKILL, unless cmd's SysProcAttr says otherwise. The program has
+// its own process group. The channel is closed when the program has ended and
+// cmd's ProcessState is set.
 func StartTied(cmd *exec.Cmd) (<-chan struct{}, error) {
 	if cmd.SysProcAttr == nil {
-		// An own process group: only the parent gets an interrupt from the terminal, and stops its children in order.
+		// An own process group: only the parent gets an interrupt from the
+		// terminal, and stops its children in order.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	}
+
 	started, done := make(chan error), make(chan struct{})
 	go func() {
-		// The parent-death signal is sent when the *thread* that forked ends, so it must live as long as the child.
+		// The parent-death signal is sent when the *thread* that forked ends,
+		// so it must live as long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
@@ -45,6 +51,7 @@ func StartTied(cmd *exec.Cmd) (<-chan struct{}, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
+
 	return done, nil
 }
 
@@ -56,18 +63,21 @@ type Process struct {
 	Done <-chan struct{} // closed when it has ended and Cmd's ProcessState is set
 }
 
-// StartProcess starts cmd, with its output at the end of a log file. With a pipe, `go test` would wait for surviving processes.
+// StartProcess starts cmd, with its output at the end of a log file. With a
+// pipe, `go test` would wait for surviving processes.
 func StartProcess(name, log string, cmd *exec.Cmd) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	done, err := StartTied(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+
 	return &Process{Name: name, Log: log, Cmd: cmd, Done: done}, nil
 }
 
@@ -76,6 +86,7 @@ func (p *Process) running() bool {
 	if p == nil {
 		return false
 	}
+
 	select {
 	case <-p.Done:
 		return false
@@ -87,12 +98,13 @@ func (p *Process) running() bool {
 // Pid returns the process ID.
 func (p *Process) Pid() int { return p.Cmd.Process.Pid }
 
-// Stop sends SIGTERM, and waits until the process has ended. It kills it after the grace period, and that is an error. A nil
-// process is already stopped.
+// Stop sends SIGTERM, and waits until the process has ended. It kills it after
+// the grace period, and that is an error. A nil process is already stopped.
 func (p *Process) Stop(grace time.Duration) error {
 	if p == nil {
 		return nil
 	}
+
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -117,6 +129,7 @@ func (p *Process) Said() string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return string(text)
 }
 
@@ -127,16 +140,20 @@ func (p *Process) Wait(ctx context.Context, check func(context.Context) error) e
 		if err != nil {
 			return fmt.Errorf("%s is not ready: %w\n%s", p.Name, err, p.Tail())
 		}
+
 		return nil
 	}
+
 	tail := p.Tail()
 	if strings.Contains(tail, "address already in use") {
 		return fmt.Errorf("%s stopped: %w\n%s", p.Name, errPortTaken, tail)
 	}
+
 	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.Name, p.Cmd.ProcessState, tail)
 }
 
-// Probe sends a GET request, and returns nil if the answer is 200 OK within a second.
+// Probe sends a GET request, and returns nil if the answer is 200 OK within a
+// second.
 func Probe(ctx context.Context, url string) (err error) {
 	defer must.Catch(&err)
 
@@ -147,17 +164,19 @@ func Probe(ctx context.Context, url string) (err error) {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", url, response.Status)
 	}
+
 	return nil
 }
 
-// Tail returns the end of the log for an error, because the directory may be removed.
+// Tail returns the end of the log for an error, because the directory may be
+// removed.
 func (p *Process) Tail() string {
 	text := p.Said()
 	return text[max(0, len(text)-4096):]
 }
 
-// retry calls try every 50 ms until it succeeds, or again returns false for its error. If the context ends first, the error has
-// also the last error of try.
+// retry calls try every 50 ms until it succeeds, or again returns false for its
+// error. If the context ends first, the error has also the last error of try.
 func retry(ctx context.Context, try func(context.Context) error, again func(error) bool) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -165,7 +184,9 @@ func retry(ctx context.Context, try func(context.Context) error, again func(erro
 		if err == nil || last == nil || ctx.Err() == nil {
 			last = err
 		}
+
 		return err == nil || !again(err), nil
 	})
+
 	return errors.Join(err, last)
 }

@@ -25,8 +25,9 @@ type Proxy struct {
 	server     *httptest.Server
 }
 
-// StartProxy starts a proxy that forwards requests with the identity of config, and writes a kubeconfig for its clients. wrap
-// gets every request, and decides whether to forward it.
+// StartProxy starts a proxy that forwards requests with the identity of config,
+// and writes a kubeconfig for its clients. wrap gets every request, and decides
+// whether to forward it.
 func StartProxy(config *rest.Config, kubeconfig string, wrap func(next http.Handler) http.Handler) (_ *Proxy, err error) {
 	defer must.Catch(&err)
 
@@ -39,6 +40,7 @@ func StartProxy(config *rest.Config, kubeconfig string, wrap func(next http.Hand
 	p.server.EnableHTTP2, p.server.Config.ErrorLog = true, quiet
 	p.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	p.server.StartTLS()
+
 	return p, clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: p.server.URL, InsecureSkipTLSVerify: true}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"nobody": {}},
@@ -47,7 +49,8 @@ func StartProxy(config *rest.Config, kubeconfig string, wrap func(next http.Hand
 	}, p.Kubeconfig)
 }
 
-// CloseConnections closes the connections of all clients, and so aborts their requests.
+// CloseConnections closes the connections of all clients, and so aborts their
+// requests.
 func (p *Proxy) CloseConnections() { p.server.CloseClientConnections() }
 
 // Close stops the proxy and aborts its requests.

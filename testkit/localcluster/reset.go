@@ -29,11 +29,13 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// A control plane is reset in etcd, below the API server: everything that is not in a snapshot is deleted, and everything else gets
-// the value that it had. No finalizer, admission policy or missing controller can prevent that, and the API server learns of it as of
-// every change, because it watches etcd.
+// A control plane is reset in etcd, below the API server: everything that is
+// not in a snapshot is deleted, and everything else gets the value that it had.
+// No finalizer, admission policy or missing controller can prevent that, and
+// the API server learns of it as of every change, because it watches etcd.
 
-// snapshot is what etcd holds for the API server, and which resources the API server serves with it.
+// snapshot is what etcd holds for the API server, and which resources the API
+// server serves with it.
 type snapshot struct {
 	keys   map[string][]byte
 	served []string
@@ -46,7 +48,8 @@ var ownKeys = []string{
 	"/registry/leases/kube-system/apiserver-", "/registry/flowschemas/", "/registry/prioritylevelconfigurations/", "/registry/masterleases/",
 }
 
-// isOwnKey reports whether the API server keeps an object up to date. It does not do that with evenkeel's own flow schemas.
+// isOwnKey reports whether the API server keeps an object up to date. It does
+// not do that with evenkeel's own flow schemas.
 func isOwnKey(key string) bool {
 	return slices.ContainsFunc(ownKeys, func(own string) bool { return strings.HasPrefix(key, own) }) && !strings.Contains(key, "/evenkeel")
 }
@@ -56,14 +59,17 @@ func (c *Cluster) takeSnapshot(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take a snapshot: %w", err)
 	}
+
 	served, err := c.served(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("take a snapshot: %w", err)
 	}
+
 	return &snapshot{keys: keys, served: served}, nil
 }
 
-// reset makes the control plane what it was when the snapshot was taken, and waits until the API server has noticed.
+// reset makes the control plane what it was when the snapshot was taken, and
+// waits until the API server has noticed.
 func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 	defer must.Catch(&err)
 
@@ -76,6 +82,7 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 	if err != nil || len(changed) == 0 {
 		return err
 	}
+
 	touched := func(resources ...string) bool {
 		return slices.ContainsFunc(changed, func(key string) bool {
 			return slices.ContainsFunc(resources, func(r string) bool { return strings.Contains(key, "/"+r+"/") })
@@ -87,12 +94,15 @@ func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
 	if touched("validatingadmissionpolicies", "validatingadmissionpolicybindings") {
 		must.OK(m.awaitPolicies(ctx))
 	}
+
 	must.OK(m.listEverything(ctx, to.served))
 	m.log.Info("reset", "changed", len(changed), "keys", changed[:min(len(changed), 20)], "after", time.Since(begin).Round(time.Millisecond))
+
 	return nil
 }
 
-// readEtcd returns all keys and values of the API server, except those that it keeps up to date by itself.
+// readEtcd returns all keys and values of the API server, except those that it
+// keeps up to date by itself.
 func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
 	var found struct {
 		KVs []struct{ Key, Value []byte } `json:"kvs"`
@@ -100,6 +110,7 @@ func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
 	if err := c.callEtcd(ctx, "range", map[string]any{"key": []byte(firstKey), "range_end": []byte(afterLastKey)}, &found); err != nil {
 		return nil, err
 	}
+
 	keys := map[string][]byte{}
 	for _, kv := range found.KVs {
 		key := string(kv.Key)
@@ -107,10 +118,12 @@ func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
 			keys[key] = kv.Value
 		}
 	}
+
 	return keys, nil
 }
 
-// writeEtcd makes etcd hold exactly these keys, and returns those that it had to change.
+// writeEtcd makes etcd hold exactly these keys, and returns those that it had
+// to change.
 func (c *Cluster) writeEtcd(ctx context.Context, want map[string][]byte) (changed []string, err error) {
 	defer must.Catch(&err)
 
@@ -122,15 +135,18 @@ func (c *Cluster) writeEtcd(ctx context.Context, want map[string][]byte) (change
 			operations = append(operations, map[string]any{"request_delete_range": map[string]any{"key": []byte(key)}})
 		}
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		if value, ok := have[key]; !ok || !bytes.Equal(value, want[key]) {
 			changed = append(changed, key)
 			operations = append(operations, map[string]any{"request_put": map[string]any{"key": []byte(key), "value": want[key]}})
 		}
 	}
+
 	for batch := range slices.Chunk(operations, 100) { // etcd refuses more than 128 operations in a transaction
 		must.OK(c.callEtcd(ctx, "txn", map[string]any{"success": batch}, &struct{}{}))
 	}
+
 	return changed, nil
 }
 
@@ -147,10 +163,12 @@ func (c *Cluster) callEtcd(ctx context.Context, method string, in, out any) (err
 		said, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // only for the error
 		return fmt.Errorf("%s answers %s: %s", url, response.Status, said)
 	}
+
 	return json.NewDecoder(response.Body).Decode(out)
 }
 
-// served returns the resources that the API server serves, and the group versions of which it has an OpenAPI document.
+// served returns the resources that the API server serves, and the group
+// versions of which it has an OpenAPI document.
 func (c *Cluster) served(ctx context.Context) (_ []string, err error) {
 	defer must.Catch(&err)
 
@@ -164,13 +182,16 @@ func (c *Cluster) served(ctx context.Context) (_ []string, err error) {
 			}
 		}
 	}
+
 	raw := must.Get(client.RESTClient().Get().AbsPath("/openapi/v3").DoRaw(ctx))
 	var documents struct{ Paths map[string]any }
 	must.OK(json.Unmarshal(raw, &documents))
 	for path := range documents.Paths {
 		served = append(served, path)
 	}
+
 	slices.Sort(served)
+
 	return served, nil
 }
 
@@ -179,10 +200,12 @@ func (c *Cluster) checkServed(ctx context.Context, want []string) error {
 	if err == nil && !slices.Equal(got, want) {
 		err = fmt.Errorf("the API server serves %q, want %q", got, want)
 	}
+
 	return err
 }
 
-// listEverything lists all objects of every resource. The API server answers such a list only when its cache has what etcd has.
+// listEverything lists all objects of every resource. The API server answers
+// such a list only when its cache has what etcd has.
 func (c *Cluster) listEverything(ctx context.Context, served []string) (err error) {
 	defer must.Catch(&err)
 
@@ -194,6 +217,7 @@ func (c *Cluster) listEverything(ctx context.Context, served []string) (err erro
 		if !ok {
 			continue // an OpenAPI document
 		}
+
 		gv := must.Get(schema.ParseGroupVersion(version))
 		err = retry(ctx, func(ctx context.Context) error {
 			_, err := client.Resource(gv.WithResource(resource)).List(ctx, metav1.ListOptions{})
@@ -203,40 +227,50 @@ func (c *Cluster) listEverything(ctx context.Context, served []string) (err erro
 			return fmt.Errorf("list %s: %w", line, err)
 		}
 	}
+
 	return nil
 }
 
-// awaitBootstrap waits until the API server has created what it creates in an empty etcd, also after it is ready.
+// awaitBootstrap waits until the API server has created what it creates in an
+// empty etcd, also after it is ready.
 func (c *Cluster) awaitBootstrap(ctx context.Context) error {
 	client, err := newClient(c.admin)
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+
 	return retry(ctx, func(ctx context.Context) error {
 		var errs []error
 		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault} {
 			_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 			errs = append(errs, err)
 		}
+
 		_, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+
 		return errors.Join(append(errs, err)...)
 	}, func(error) bool { return true })
 }
 
-// awaitPolicies waits until the API server enforces the admission policies that it has, and no others. It adds a policy, waits until
-// that one is enforced, and removes it: the API server takes over all policies at once, about every second.
+// awaitPolicies waits until the API server enforces the admission policies that
+// it has, and no others. It adds a policy, waits until that one is enforced,
+// and removes it: the API server takes over all policies at once, about every
+// second.
 func (c *Cluster) awaitPolicies(ctx context.Context) error {
 	client, err := newClient(c.admin)
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := awaitPolicies(ctx, client); err != nil {
 		return fmt.Errorf("wait for the admission policies: %w", err)
 	}
+
 	return nil
 }
 
@@ -268,6 +302,7 @@ func awaitPolicies(ctx context.Context, client kubernetes.Interface) (err error)
 	defer func() { err = errors.Join(err, bindings.Delete(ctx, name, metav1.DeleteOptions{})) }()
 	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+
 	return retry(ctx, func(ctx context.Context) error {
 		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, probe, dryRun)
 		switch {
@@ -276,6 +311,7 @@ func awaitPolicies(ctx context.Context, client kubernetes.Interface) (err error)
 		case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
 			return nil
 		}
+
 		return err
 	}, func(error) bool { return true })
 }

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine boots a real systemd for tests, as the first process of its own process, mount and cgroup namespaces. The
-// "machine" shares this host's files, except for /run, the unit directories and its cgroup.
+// Package machine boots a real systemd for tests, as the first process of its
+// own process, mount and cgroup namespaces. The "machine" shares this host's
+// files, except for /run, the unit directories and its cgroup.
 //
 // The package must not know what units are for.
 package machine
@@ -24,20 +25,23 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// ErrUnsupported means that systemd cannot be booted on this host; the error that wraps it says why.
+// ErrUnsupported means that systemd cannot be booted on this host; the error
+// that wraps it says why.
 var ErrUnsupported = errors.New("systemd cannot be booted here")
 
 //go:embed boot.sh
 var boot string
 
-// Unit directories of systemd, by precedence. The machine has its own ones: see Path.
+// Unit directories of systemd, by precedence. The machine has its own ones: see
+// Path.
 const (
 	Etc = "/etc/systemd/system"
 	Run = "/run/systemd/system"
 	Lib = "/usr/lib/systemd/system"
 )
 
-// targets are the targets that services depend on. The machine boots to the first one.
+// targets are the targets that services depend on. The machine boots to the
+// first one.
 var targets = []string{"machine", "sysinit", "basic", "shutdown", "network-online", "multi-user", "sockets"}
 
 // The system bus. By default everyone may do everything; Policy restricts that.
@@ -82,8 +86,9 @@ type Machine struct {
 	init    int
 }
 
-// Start boots a machine with its own files and its log in dir, whose path must be short because it holds sockets. Its programs may
-// use the given cgroups of the host. The machine ends with Stop, or with this process. The error wraps
+// Start boots a machine with its own files and its log in dir, whose path must
+// be short because it holds sockets. Its programs may use the given cgroups of
+// the host. The machine ends with Stop, or with this process. The error wraps
 // ErrUnsupported if this host lacks root, a program or cgroups.
 func Start(ctx context.Context, dir string, view View, cgroups ...string) (_ *Machine, err error) {
 	defer must.Catch(&err)
@@ -91,24 +96,29 @@ func Start(ctx context.Context, dir string, view View, cgroups ...string) (_ *Ma
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: it needs root", ErrUnsupported)
 	}
+
 	for _, name := range programs {
 		if _, err := exec.LookPath(name); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 	}
+
 	systemd := "/usr/lib/systemd/systemd"
 	if _, err := os.Stat(systemd); err != nil {
 		if systemd, err = exec.LookPath("/lib/systemd/systemd"); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 	}
+
 	m := &Machine{dir: dir}
 	for _, d := range []string{Etc, Run, Lib} {
 		must.OK(os.MkdirAll(m.Path(d), 0o755))
 	}
+
 	for _, name := range targets {
 		must.OK(os.WriteFile(m.Path(Lib+"/"+name+".target"), []byte("[Unit]\nDescription="+name+"\n"), 0o644))
 	}
+
 	must.OK(m.makeBus())
 	if err := m.makeCgroups(len(cgroups) > 0); err != nil {
 		return nil, errors.Join(err, m.removeCgroups())
@@ -119,6 +129,7 @@ func Start(ctx context.Context, dir string, view View, cgroups ...string) (_ *Ma
 	if err := m.waitForBoot(ctx); err != nil {
 		return nil, errors.Join(err, m.Stop())
 	}
+
 	return m, nil
 }
 
@@ -128,6 +139,7 @@ func (m *Machine) makeBus() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
+
 	return errors.Join(
 		os.MkdirAll(m.Path("/run/dbus"), 0o755), m.writeBusConfig(""),
 		os.WriteFile(m.Path(Lib+"/dbus.socket"), []byte(busSocket), 0o644),
@@ -141,12 +153,15 @@ func (m *Machine) writeBusConfig(policy string) error {
 	return os.WriteFile(m.Path("/run/dbus/system.conf"), fmt.Appendf(nil, busConfig, policy), 0o644)
 }
 
-// Policy adds a <policy> element to the configuration of the bus, which otherwise allows everything. An empty string removes it.
+// Policy adds a <policy> element to the configuration of the bus, which
+// otherwise allows everything. An empty string removes it.
 func (m *Machine) Policy(ctx context.Context, policy string) error {
 	if err := m.writeBusConfig(policy); err != nil {
 		return err
 	}
+
 	_, err := m.busctl(ctx, "call", "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ReloadConfig")
+
 	return err
 }
 
@@ -155,11 +170,12 @@ func (m *Machine) busctl(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("busctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
+
 	return string(out), nil
 }
 
-// makeCgroups makes the machine's root cgroup: with controllers of cgroup v1 in each of their hierarchies, otherwise only in those
-// that systemd uses.
+// makeCgroups makes the machine's root cgroup: with controllers of cgroup v1 in
+// each of their hierarchies, otherwise only in those that systemd uses.
 func (m *Machine) makeCgroups(controllers bool) error {
 	hierarchies := []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}
 	if entries, err := os.ReadDir("/sys/fs/cgroup"); err != nil {
@@ -169,15 +185,18 @@ func (m *Machine) makeCgroups(controllers bool) error {
 			hierarchies = append(hierarchies, filepath.Join("/sys/fs/cgroup", e.Name()))
 		}
 	}
+
 	slices.Sort(hierarchies)
 	for _, h := range slices.Compact(hierarchies) {
 		if _, err := os.Stat(filepath.Join(h, "cgroup.procs")); err != nil {
 			continue
 		}
+
 		path := filepath.Join(h, fmt.Sprintf("evkmachine-%d-%s", os.Getpid(), filepath.Base(m.dir)))
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
+
 		m.cgroups = append(m.cgroups, path)
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // an empty cpuset of cgroup v1 cannot run anything
 			if data, err := os.ReadFile(filepath.Join(h, file)); err == nil {
@@ -185,9 +204,11 @@ func (m *Machine) makeCgroups(controllers bool) error {
 			}
 		}
 	}
+
 	if len(m.cgroups) == 0 {
 		return fmt.Errorf("%w: no cgroups are mounted", ErrUnsupported)
 	}
+
 	return nil
 }
 
@@ -197,13 +218,16 @@ func (m *Machine) start(systemd string, view View, cgroups []string) error {
 		if view == Outside {
 			d = m.Path(d)
 		}
+
 		units = append(units, d)
 	}
+
 	units = append(units, "/run/systemd/transient") // for units that are created over D-Bus
 	log, err := os.OpenFile(m.Log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
+
 	defer log.Close()
 	script := `for c in $CGROUPS; do echo 0 >"$c/cgroup.procs"; done
 		exec unshare --kill-child --fork --pid --mount --cgroup --ipc --uts /bin/sh -c "$BOOT"`
@@ -211,6 +235,7 @@ func (m *Machine) start(systemd string, view View, cgroups []string) error {
 	m.cmd.Env = append(os.Environ(), "DIR="+m.dir, "CGROUPS="+strings.Join(m.cgroups, " "), "BOOT="+boot, "SYSTEMD="+systemd, "UNITS="+strings.Join(units, ":"), "SHARED="+strings.Join(cgroups, " "))
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	m.done, err = localcluster.StartTied(m.cmd)
+
 	return err
 }
 
@@ -229,6 +254,7 @@ func (m *Machine) waitForBoot(ctx context.Context) error {
 				return nil
 			}
 		}
+
 		select {
 		case <-m.done:
 			return fmt.Errorf("systemd ended: %s", m.logTail())
@@ -245,7 +271,9 @@ func (m *Machine) findInit() bool {
 	if err != nil {
 		return false
 	}
+
 	_, err = fmt.Sscan(string(raw), &m.init)
+
 	return err == nil
 }
 
@@ -255,13 +283,15 @@ func (m *Machine) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return strings.TrimSpace(string(raw[max(0, len(raw)-2000):]))
 }
 
 // Log returns the path of the log of systemd and its services.
 func (m *Machine) Log() string { return filepath.Join(m.dir, "machine.log") }
 
-// Path returns the host path of the machine's own file in /run or a unit directory.
+// Path returns the host path of the machine's own file in /run or a unit
+// directory.
 func (m *Machine) Path(inside string) string { return filepath.Join(m.dir, inside) }
 
 // Proc returns the host path of the machine's /proc.
@@ -283,10 +313,12 @@ func (m *Machine) Systemctl(ctx context.Context, args ...string) (string, error)
 	if err != nil {
 		return string(out), fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
+
 	return string(out), nil
 }
 
-// Stop ends the machine like a power cut, and removes its cgroup. Further calls do nothing.
+// Stop ends the machine like a power cut, and removes its cgroup. Further calls
+// do nothing.
 func (m *Machine) Stop() error {
 	_ = m.cmd.Process.Kill() // which ends all processes in the namespaces of unshare
 	<-m.done
@@ -299,6 +331,8 @@ func (m *Machine) removeCgroups() error {
 	for _, root := range m.cgroups {
 		errs = append(errs, sweep.RemoveCgroup(root))
 	}
+
 	m.cgroups = nil
+
 	return errors.Join(errs...)
 }

@@ -20,6 +20,7 @@ func TestAMachineRunsItsOwnUnitsAndLeavesNothing(t *testing.T) {
 	if errors.Is(err, machine.ErrUnsupported) {
 		t.Skip(err)
 	}
+
 	assert.NoError(t, err)
 	defer func() { _ = m.Stop() }()
 	assert.NoError(t, os.WriteFile(m.Path(machine.Etc+"/a.service"), []byte("[Service]\nExecStart=/bin/sleep inf\n"), 0o644))
@@ -46,5 +47,6 @@ func sorted(s string) string {
 	if len(lines) == 2 && lines[0] > lines[1] {
 		lines[0], lines[1] = lines[1], lines[0]
 	}
+
 	return strings.Join(lines, "\n")
 }

@@ -1,8 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package must shortens the handling of errors in programs for contributors: a function that defers Catch returns the first error that
-// OK or Get is given.
+// Package must shortens the handling of errors in programs for contributors: a
+// function that defers Catch returns the first error that OK or Get is given.
 //
 // The package must not know what the errors are about.
 package must
@@ -19,7 +19,8 @@ func OK(err error) {
 	}
 }
 
-// Get returns a value. It ends the function that defers Catch if err is not nil.
+// Get returns a value. It ends the function that defers Catch if err is not
+// nil.
 func Get[V any](v V, err error) V {
 	OK(err)
 	return v
@@ -31,8 +32,10 @@ func Get2[V, W any](v V, w W, err error) (V, W) {
 	return v, w
 }
 
-// Catch makes a function return the error that OK or Get was given. The function defers it first, so that its other deferred calls
-// run before and may set the error as well. A goroutine that calls OK or Get needs a Catch of its own.
+// Catch makes a function return the error that OK or Get was given. The
+// function defers it first, so that its other deferred calls run before and may
+// set the error as well. A goroutine that calls OK or Get needs a Catch of its
+// own.
 func Catch(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -40,6 +43,7 @@ func Catch(err *error) {
 		if *err != nil {
 			r.error = errors.Join(r.error, *err)
 		}
+
 		*err = r.error
 	default:
 		panic(r)

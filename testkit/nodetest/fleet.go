@@ -30,7 +30,8 @@ func (n *Subject) Controlled() {
 	})
 }
 
-// Plugin runs `kubectl evenkeel`, which must exit with code and say all the words.
+// Plugin runs `kubectl evenkeel`, which must exit with code and say all the
+// words.
 func (n *Subject) Plugin(code int, args []string, words ...string) {
 	n.T.Helper()
 	var out bytes.Buffer
@@ -38,6 +39,7 @@ func (n *Subject) Plugin(code int, args []string, words ...string) {
 	if err != nil || got != code {
 		n.T.Fatalf("%q: exit code %d, %v; want %d:\n%s", args, got, err, code, &out)
 	}
+
 	for _, w := range words {
 		if !strings.Contains(out.String(), w) {
 			n.T.Errorf("%q does not say %q but:\n%s", args, w, &out)
@@ -66,7 +68,8 @@ func (n *Subject) Push(rollout string, fields map[string]any, flags ...string) {
 	n.Plugin(0, append([]string{"push", rollout, "-f", n.File(n.DropIn(fields)), "--drop-in", "--yes"}, flags...))
 }
 
-// RolloutEnds follows a rollout until it ends, with this exit code of `rollout status`.
+// RolloutEnds follows a rollout until it ends, with this exit code of `rollout
+// status`.
 func (n *Subject) RolloutEnds(rollout string, code int, words ...string) {
 	n.T.Helper()
 	n.Plugin(code, []string{"rollout", "status", rollout, "-w", "--timeout=" + Patience.String()}, words...)

@@ -31,11 +31,13 @@ func (n *Subject) RunningPID() int {
 		pid, err = n.KubeletPID()
 		return err
 	})
+
 	return pid
 }
 
-// Running returns the revision that the kubelet was started with, and the digest of what it was given if that is a whole payload:
-// another revision may have the same one. Both are empty for local.
+// Running returns the revision that the kubelet was started with, and the
+// digest of what it was given if that is a whole payload: another revision may
+// have the same one. Both are empty for local.
 func (n *Subject) Running() (revision, digest string, err error) {
 	defer must.Catch(&err)
 
@@ -51,11 +53,12 @@ func (n *Subject) Running() (revision, digest string, err error) {
 			}
 		}
 	}
+
 	return revision, "", nil
 }
 
-// Arrived waits until the kubelet that runs, and is healthy, is the one that the NodeConfig speaks of: ConfigOK is written before it is
-// started.
+// Arrived waits until the kubelet that runs, and is healthy, is the one that
+// the NodeConfig speaks of: ConfigOK is written before it is started.
 func (n *Subject) Arrived() {
 	n.T.Helper()
 	n.Eventually("the kubelet that was announced is there", func(ctx context.Context) (err error) {
@@ -67,6 +70,7 @@ func (n *Subject) Arrived() {
 		if (active == nil) != (revision == "") || active != nil && string(active.UID) != revision && active.SHA256 != digest {
 			return fmt.Errorf("active is %+v, and %q runs", active, revision)
 		}
+
 		return n.Healthy(ctx)
 	})
 }
@@ -79,11 +83,13 @@ func (n *Subject) KubeletHas(field string, value any) {
 		if err == nil && fmt.Sprint(config[field]) != fmt.Sprint(value) {
 			err = fmt.Errorf("it is %v", config[field])
 		}
+
 		return err
 	})
 }
 
-// Steady is a kubelet that must not be disturbed: it is asked for its health all the time.
+// Steady is a kubelet that must not be disturbed: it is asked for its health
+// all the time.
 type Steady struct {
 	n    *Subject
 	pid  int
@@ -102,7 +108,8 @@ func (n *Subject) Steady() *Steady {
 	return n.SteadyFromNow()
 }
 
-// SteadyFromNow begins to look at the kubelet that runs now, whatever the API says.
+// SteadyFromNow begins to look at the kubelet that runs now, whatever the API
+// says.
 func (n *Subject) SteadyFromNow() *Steady {
 	n.T.Helper()
 	assert.NoError(n.T, n.Healthy(n.T.Context()))
@@ -110,6 +117,7 @@ func (n *Subject) SteadyFromNow() *Steady {
 	s := &Steady{n: n, pid: n.RunningPID(), stop: cancel, done: make(chan struct{})}
 	go s.run(ctx)
 	n.T.Cleanup(func() { cancel(); <-s.done })
+
 	return s
 }
 
@@ -123,6 +131,7 @@ func (s *Steady) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
 		// A busy machine may let it wait for a second, but not for several.
 		var timeout net.Error
 		if errors.As(err, &timeout) && timeout.Timeout() && slow < 3 {
@@ -130,11 +139,13 @@ func (s *Steady) run(ctx context.Context) {
 		} else {
 			slow = 0
 		}
+
 		s.mu.Lock()
 		s.asked++
 		if err != nil && len(s.bad) < 3 {
 			s.bad = append(s.bad, time.Now().Format(time.TimeOnly)+" "+err.Error())
 		}
+
 		s.mu.Unlock()
 		select {
 		case <-tick.C:
@@ -150,11 +161,13 @@ func (s *Steady) Check(t *testing.T) {
 	if pid := s.n.In(t).RunningPID(); pid != s.pid {
 		t.Errorf("the kubelet was restarted: process %d, was %d", pid, s.pid)
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.bad) > 0 {
 		t.Errorf("healthz, asked %d times: %v", s.asked, s.bad)
 	}
+
 	s.bad = nil
 }
 
@@ -177,6 +190,7 @@ func (n *Subject) AskAgent(ctx context.Context, path string) (_ []byte, err erro
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", res.Status, raw)
 	}
+
 	return raw, err
 }
 
@@ -194,7 +208,9 @@ func (n *Subject) AgentSays(status, reason, words string) agent.Configz {
 		if string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message+": "+c.Cause, words) {
 			return fmt.Errorf("it says %+v, error %q", c, z.Error)
 		}
+
 		return nil
 	})
+
 	return z
 }

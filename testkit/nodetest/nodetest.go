@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodetest is a real node in a test: the agent with a stock kubelet, and what tests wait for and compare. Packages
-// of tests that need more add methods to a type of their own that embeds Subject.
+// Package nodetest is a real node in a test: the agent with a stock kubelet,
+// and what tests wait for and compare. Packages of tests that need more add
+// methods to a type of their own that embeds Subject.
 //
 // The package must not know which stories its users tell.
 package nodetest
@@ -26,7 +27,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// Patience limits how long a test waits for a condition, on a busy machine. How long it does take is for hack/bench to say.
+// Patience limits how long a test waits for a condition, on a busy machine. How
+// long it does take is for hack/bench to say.
 const Patience = 3 * time.Minute
 
 // Subject is a node with an agent. What is not as expected fails T.
@@ -36,7 +38,8 @@ type Subject struct {
 	T *testing.T
 }
 
-// New adds a node to a cluster. Its agent is not started yet. The caller ends the node with StopNode.
+// New adds a node to a cluster. Its agent is not started yet. The caller ends
+// the node with StopNode.
 func New(t *testing.T, cluster *localcluster.Cluster, name string, flags ...string) *Subject {
 	t.Helper()
 	b, err := bed.On(t.Context(), cluster, name)
@@ -46,10 +49,12 @@ func New(t *testing.T, cluster *localcluster.Cluster, name string, flags ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	a, err := b.Agent(flags...)
 	if err != nil {
 		t.Fatal(errors.Join(err, b.Node.Stop()))
 	}
+
 	return &Subject{b, a, t}
 }
 
@@ -67,12 +72,15 @@ func On(t *testing.T, cluster *localcluster.Cluster, name string, flags ...strin
 		if t.Failed() {
 			n.ShowLog()
 		}
+
 		assert.OK(t, n.Node.Stop())
 	})
+
 	return n
 }
 
-// In is the node, failing another test: a subtest, or the next test that shares the node.
+// In is the node, failing another test: a subtest, or the next test that shares
+// the node.
 func (n *Subject) In(t *testing.T) *Subject {
 	m := *n
 	m.T = t
@@ -86,15 +94,18 @@ func (n *Subject) ShowLog() {
 		n.T.Log(err)
 		return
 	}
+
 	for line := range strings.Lines(string(raw)) {
 		if strings.HasPrefix(line, "time=") || strings.HasPrefix(line, "evenkeel-agent:") {
 			n.T.Logf("%.700s", strings.TrimSpace(line))
 		}
 	}
+
 	n.T.Log("agent and kubelet said more in ", filepath.Base(n.Log))
 }
 
-// Up starts the agent and waits until the kubelet is healthy, and its node Ready and with a NodeConfig.
+// Up starts the agent and waits until the kubelet is healthy, and its node
+// Ready and with a NodeConfig.
 func (n *Subject) Up() {
 	n.T.Helper()
 	assert.NoError(n.T, n.Start())
@@ -105,7 +116,9 @@ func (n *Subject) Up() {
 		if err := n.Ready(ctx); err != nil {
 			return err
 		}
+
 		_, err := n.Get(ctx)
+
 		return err
 	})
 }
@@ -116,11 +129,13 @@ func (n *Subject) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, c := range obj.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
 			return nil
 		}
 	}
+
 	return errors.New("not Ready")
 }
 
@@ -153,10 +168,12 @@ func (n *Subject) AssignMap(cm *corev1.ConfigMap) {
 	if cm != nil {
 		source = bed.Ref(cm)
 	}
+
 	assert.NoError(n.T, n.Assign(n.T.Context(), source))
 }
 
-// Says waits until ConfigOK has the status and the reason, and its message holds words. It returns the NodeConfig.
+// Says waits until ConfigOK has the status and the reason, and its message
+// holds words. It returns the NodeConfig.
 func (n *Subject) Says(status, reason, words string) *v1alpha1.NodeConfig {
 	n.T.Helper()
 	var nc *v1alpha1.NodeConfig
@@ -164,12 +181,15 @@ func (n *Subject) Says(status, reason, words string) *v1alpha1.NodeConfig {
 		if nc, err = n.Get(ctx); err != nil {
 			return err
 		}
+
 		c := bed.ConfigOK(nc)
 		if string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message, words) {
 			return fmt.Errorf("is %s, %s, %q; error %q", c.Status, c.Reason, c.Message, nc.Status.Error)
 		}
+
 		return nil
 	})
+
 	return nc
 }
 
@@ -184,6 +204,7 @@ func (n *Subject) LastKnownGood(cm *corev1.ConfigMap) {
 		if l := nc.Status.LastKnownGood; l == nil || l.UID != cm.UID {
 			return fmt.Errorf("last-known-good is %+v, ConfigOK %+v", l, bed.ConfigOK(nc))
 		}
+
 		return nil
 	})
 }
@@ -198,13 +219,16 @@ func (n *Subject) Event(severity, reason, words string) {
 		if err != nil {
 			return err
 		}
+
 		var others []string
 		for _, e := range list.Items {
 			if e.Type == severity && e.Source.Component == "evenkeel-agent" && strings.Contains(e.Message, words) {
 				return nil
 			}
+
 			others = append(others, e.Type+": "+e.Message)
 		}
+
 		return fmt.Errorf("there are: %q", others)
 	})
 }

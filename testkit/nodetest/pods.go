@@ -44,6 +44,7 @@ func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
 		change(&pod.Spec)
 		assert.NoError(n.T, assert.Err(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{})))
 	}
+
 	n.Eventually("the pods run", func(ctx context.Context) error {
 		for _, name := range names {
 			pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, n.Node.Name()+"-"+name, metav1.GetOptions{})
@@ -54,6 +55,7 @@ func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
 				return fmt.Errorf("%s is %s %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 			}
 		}
+
 		return nil
 	})
 }
@@ -65,16 +67,19 @@ func (n *Subject) DeletePods(names ...string) {
 	for _, name := range names {
 		assert.NoError(n.T, n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(n.T.Context(), n.Node.Name()+"-"+name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	}
+
 	n.Eventually("the pods are gone", func(ctx context.Context) error {
 		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
 		if err != nil {
 			return err
 		}
+
 		for _, pod := range list.Items {
 			if slices.Contains(names, strings.TrimPrefix(pod.Name, n.Node.Name()+"-")) {
 				return fmt.Errorf("%s is still there", pod.Name)
 			}
 		}
+
 		return nil
 	})
 }
@@ -89,10 +94,12 @@ func (n *Subject) Containers() map[string]string {
 			out[pod.Name] = fmt.Sprintf("%s, phase %s, restarted %d times", c.ContainerID, pod.Status.Phase, c.RestartCount)
 		}
 	}
+
 	return out
 }
 
-// SameContainers requires that these containers run as before, and that no others do.
+// SameContainers requires that these containers run as before, and that no
+// others do.
 func (n *Subject) SameContainers(before map[string]string) {
 	n.T.Helper()
 	if after := n.Containers(); !maps.Equal(before, after) {

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output keeps what goroutines or processes of a test print. It must not know what that means.
+// Package output keeps what goroutines or processes of a test print. It must
+// not know what that means.
 package output
 
 import (
@@ -9,7 +10,8 @@ import (
 	"sync"
 )
 
-// Buffer is a bytes.Buffer that several goroutines may write and read. The zero value is empty.
+// Buffer is a bytes.Buffer that several goroutines may write and read. The zero
+// value is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package promserver runs a real Prometheus for tests: a program of Debian's package in bin/prometheus, or one in $PATH.
+// Package promserver runs a real Prometheus for tests: a program of Debian's
+// package in bin/prometheus, or one in $PATH.
 package promserver
 
 import (
@@ -18,11 +19,13 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// Path returns the path of prometheus or promtool. root is the directory of the project. The error says how to get it.
+// Path returns the path of prometheus or promtool. root is the directory of the
+// project. The error says how to get it.
 func Path(root, name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
+
 	path, err := filepath.Abs(filepath.Join(root, "bin/prometheus", name))
 	if err == nil {
 		_, err = os.Stat(path)
@@ -30,6 +33,7 @@ func Path(root, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("there is no %s: make prometheus: %w", name, err)
 	}
+
 	return path, nil
 }
 
@@ -42,14 +46,15 @@ type Server struct {
 	done <-chan struct{}
 }
 
-// Start runs a Prometheus and returns when it answers. files are its files in a directory, by name, and one of them is
-// prometheus.yaml.
+// Start runs a Prometheus and returns when it answers. files are its files in a
+// directory, by name, and one of them is prometheus.yaml.
 func Start(binary, dir string, files map[string]string) (_ *Server, err error) {
 	defer must.Catch(&err)
 
 	for name, text := range files {
 		must.OK(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+
 	address := must.Get(localcluster.FreeAddress())
 	s := &Server{URL: "http://" + address, log: filepath.Join(dir, "log")}
 	log := must.Get(os.Create(s.log))
@@ -61,6 +66,7 @@ func Start(binary, dir string, files map[string]string) (_ *Server, err error) {
 	if err := s.ready(); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
+
 	return s, nil
 }
 
@@ -73,11 +79,13 @@ func (s *Server) ready() error {
 				return nil
 			}
 		}
+
 		select {
 		case <-s.done:
 			return errors.New("prometheus has ended")
 		case <-time.After(50 * time.Millisecond):
 		}
+
 		if time.Now().After(deadline) {
 			return errors.New("prometheus is not ready within a minute")
 		}
@@ -91,6 +99,8 @@ func (s *Server) Stop() error {
 	if err == nil && s.cmd.ProcessState.Success() {
 		return nil
 	}
+
 	text, _ := os.ReadFile(s.log)
+
 	return fmt.Errorf("prometheus: %v, %s\n%s", err, s.cmd.ProcessState, text)
 }

@@ -14,7 +14,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// The content of objects is decoded JSON: maps, slices, strings, int64, float64, bool and nil.
+// The content of objects is decoded JSON: maps, slices, strings, int64,
+// float64, bool and nil.
 
 func decode(raw []byte) (map[string]any, error) {
 	var out map[string]any
@@ -22,6 +23,7 @@ func decode(raw []byte) (map[string]any, error) {
 	if out == nil {
 		out = map[string]any{}
 	}
+
 	return out, err
 }
 
@@ -35,14 +37,17 @@ func copyOf(v any) any {
 		for key, value := range v {
 			out[key] = copyOf(value)
 		}
+
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, value := range v {
 			out[i] = copyOf(value)
 		}
+
 		return out
 	}
+
 	return v
 }
 
@@ -53,20 +58,24 @@ func equal(a, b any) bool {
 		if !ok || len(a) != len(b) {
 			return false
 		}
+
 		for name, value := range a {
 			if other, ok := b[name]; !ok || !equal(value, other) {
 				return false
 			}
 		}
+
 		return true
 	case []any:
 		b, ok := b.([]any)
 		return ok && slices.EqualFunc(a, b, equal)
 	}
+
 	switch b.(type) {
 	case map[string]any, []any:
 		return false
 	}
+
 	return a == b
 }
 
@@ -79,26 +88,32 @@ func appendJSON(out []byte, v any) []byte {
 		if v == nil {
 			return append(out, "null"...)
 		}
+
 		out = append(out, '{')
 		for i, name := range slices.Sorted(maps.Keys(v)) {
 			if i > 0 {
 				out = append(out, ',')
 			}
+
 			out = append(appendString(out, name), ':')
 			out = appendJSON(out, v[name])
 		}
+
 		return append(out, '}')
 	case []any:
 		if v == nil {
 			return append(out, "null"...)
 		}
+
 		out = append(out, '[')
 		for i, item := range v {
 			if i > 0 {
 				out = append(out, ',')
 			}
+
 			out = appendJSON(out, item)
 		}
+
 		return append(out, ']')
 	case string:
 		return appendString(out, v)
@@ -109,10 +124,12 @@ func appendJSON(out []byte, v any) []byte {
 	case nil:
 		return append(out, "null"...)
 	}
+
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("simapi: %v", err)) // plain data can always be encoded
 	}
+
 	return append(out, raw...)
 }
 
@@ -123,11 +140,14 @@ func appendString(out []byte, s string) []byte {
 			if err != nil {
 				panic(fmt.Sprintf("simapi: %v", err)) // a string can always be encoded
 			}
+
 			return append(out, raw...)
 		}
 	}
+
 	out = append(out, '"')
 	out = append(out, s...)
+
 	return append(out, '"')
 }
 
@@ -136,8 +156,10 @@ func sub(content map[string]any, name string) map[string]any {
 	if m, ok := content[name].(map[string]any); ok {
 		return m
 	}
+
 	m := map[string]any{}
 	content[name] = m
+
 	return m
 }
 
@@ -153,6 +175,7 @@ func number(v any) int64 {
 	case float64:
 		return int64(v)
 	}
+
 	return 0
 }
 
@@ -161,6 +184,7 @@ func setOrDelete(content map[string]any, name string, value any) {
 		delete(content, name)
 		return
 	}
+
 	content[name] = copyOf(value)
 }
 
@@ -171,10 +195,12 @@ func stringsOf(v any) map[string]string {
 			out[key], _ = value.(string)
 		}
 	}
+
 	return out
 }
 
-// Schema is the part of an OpenAPI schema that says which values are added to an object.
+// Schema is the part of an OpenAPI schema that says which values are added to
+// an object.
 type Schema struct {
 	Default              any                `json:"default"`
 	Properties           map[string]*Schema `json:"properties"`
@@ -187,6 +213,7 @@ func (s *Schema) apply(v any) {
 	if s == nil {
 		return
 	}
+
 	switch v := v.(type) {
 	case map[string]any:
 		for name, p := range s.Properties {
@@ -210,5 +237,6 @@ func normal(v any) any {
 	if err := utiljson.Unmarshal(encode(v), &out); err != nil {
 		panic(err) // it was just encoded
 	}
+
 	return out
 }

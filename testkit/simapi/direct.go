@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The methods below are calls without a network, for what is simulated besides the clients: kubelets, people and other
-// controllers. Resources are named like nodes; namespace is empty for cluster-scoped ones.
+// The methods below are calls without a network, for what is simulated besides
+// the clients: kubelets, people and other controllers. Resources are named like
+// nodes; namespace is empty for cluster-scoped ones.
 
 func decodeInto(raw []byte, into any) error { return json.Unmarshal(raw, into) }
 
@@ -21,10 +22,12 @@ func contentOf(v any) map[string]any {
 	if err != nil {
 		panic(fmt.Sprintf("simapi: %v", err)) // it was just encoded
 	}
+
 	return content
 }
 
-// Create creates an object, with its status, and decodes the result into v unless v is a map.
+// Create creates an object, with its status, and decodes the result into v
+// unless v is a map.
 func (s *Server) Create(resource, namespace string, v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,6 +38,7 @@ func (s *Server) Create(resource, namespace string, v any) error {
 	if _, ok := v.(map[string]any); ok {
 		return nil
 	}
+
 	return decodeInto(o.raw, v)
 }
 
@@ -49,6 +53,7 @@ func (s *Server) Get(resource, namespace, name string, v any) bool {
 	if err := decodeInto(o.raw, v); err != nil {
 		panic(fmt.Sprintf("simapi: decode %s %s: %v", resource, name, err))
 	}
+
 	return true
 }
 
@@ -61,10 +66,12 @@ func (s *Server) Names(resource, namespace string) []string {
 	if failed != nil {
 		panic(failed)
 	}
+
 	var names []string
 	for _, o := range s.list(x, 0) {
 		names = append(names, o.key.name)
 	}
+
 	return names
 }
 
@@ -80,9 +87,11 @@ func (s *Server) Patch(resource, namespace, name string, kind types.PatchType, p
 			_, failed = s.update("", k, was, content, "")
 		}
 	}
+
 	if failed != nil {
 		return failed
 	}
+
 	return nil
 }
 
@@ -95,10 +104,12 @@ func (s *Server) Delete(resource, namespace, name string) bool {
 	if failed == nil {
 		s.remove("", k, was)
 	}
+
 	return failed == nil
 }
 
-// IsNotFound reports whether an error of a call says that the object does not exist.
+// IsNotFound reports whether an error of a call says that the object does not
+// exist.
 func IsNotFound(err error) bool {
 	failed, ok := err.(*statusError)
 	return ok && failed.code == http.StatusNotFound

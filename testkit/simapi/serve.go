@@ -34,7 +34,8 @@ type target struct {
 	subresource string
 }
 
-// resolve finds the target of a path such as /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
+// resolve finds the target of a path such as
+// /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
 func (s *Server) resolve(path string) (target, *statusError) {
 	unknown := &statusError{http.StatusNotFound, "NotFound", "the server could not find the requested resource"}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -47,6 +48,7 @@ func (s *Server) resolve(path string) (target, *statusError) {
 	default:
 		return target{}, unknown
 	}
+
 	var t target
 	if len(parts) > 2 && parts[0] == "namespaces" {
 		t.at.namespace, parts = parts[1], parts[2:]
@@ -60,6 +62,7 @@ func (s *Server) resolve(path string) (target, *statusError) {
 	if len(parts) > 2 {
 		t.subresource = parts[2]
 	}
+
 	return t, nil
 }
 
@@ -68,17 +71,20 @@ func (s *Server) serve(c call) (code int, answer []byte) {
 	if c.url.Path == "/version" {
 		return http.StatusOK, []byte(`{"major":"1","minor":"37","gitVersion":"v1.37.0-simulated"}`)
 	}
+
 	if c.method == http.MethodGet && s.OnRead != nil {
 		if t, err := s.resolve(c.url.Path); err == nil && t.at.name != "" {
 			s.OnRead(t.kind.Resource, t.at.name)
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	code, answer, err := s.handle(c)
 	if err != nil {
 		return err.code, err.body()
 	}
+
 	return code, answer
 }
 
@@ -99,27 +105,35 @@ func (s *Server) handle(c call) (int, []byte, *statusError) {
 	if t.kind.Sink {
 		return http.StatusCreated, s.echo(t.kind, c.body), nil
 	}
+
 	if c.method == http.MethodGet && t.at.name == "" {
 		x, failed := s.selectionOf(t, c.url.Query())
 		if failed != nil {
 			return 0, nil, failed
 		}
+
 		return http.StatusOK, s.listed(x, c.stale), nil
 	}
+
 	if c.method == http.MethodPost {
 		return s.post(c, t)
 	}
-	// Without a resource version, a real API server answers a read of one object from etcd.
+
+	// Without a resource version, a real API server answers a read of one
+	// object from etcd.
 	if c.method == http.MethodGet && c.stale > 0 && c.url.Query().Get("resourceVersion") != "" {
 		if o := s.was(t.kind, t.at, c.stale); o != nil {
 			return http.StatusOK, o.raw, nil
 		}
+
 		return 0, nil, failf(http.StatusNotFound, "NotFound", "%s not found", t.kind.named(t.at.name))
 	}
+
 	was, failed := s.get(t.kind, t.at)
 	if failed != nil {
 		return 0, nil, failed
 	}
+
 	switch c.method {
 	case http.MethodGet:
 		return http.StatusOK, was.raw, nil
@@ -134,15 +148,19 @@ func (s *Server) handle(c call) (int, []byte, *statusError) {
 		} else {
 			content = decoded
 		}
+
 		if failed != nil {
 			return 0, nil, failed
 		}
+
 		is, failed := s.update(c.by, t.kind, was, content, t.subresource)
 		if failed != nil {
 			return 0, nil, failed
 		}
+
 		return http.StatusOK, is.raw, nil
 	}
+
 	return 0, nil, failf(http.StatusMethodNotAllowed, "MethodNotAllowed", "%s is not served", c.method)
 }
 
@@ -154,10 +172,12 @@ func (s *Server) post(c call, t target) (int, []byte, *statusError) {
 	if t.subresource == "eviction" {
 		return s.evict(c.by, t, content)
 	}
+
 	o, failed := s.create(c.by, t.kind, t.at.namespace, content)
 	if failed != nil {
 		return 0, nil, failed
 	}
+
 	return http.StatusCreated, o.raw, nil
 }
 
@@ -168,13 +188,16 @@ func (s *Server) delete(c call, t target, was *object) (int, []byte, *statusErro
 			return 0, nil, failf(http.StatusBadRequest, "BadRequest", "decode the options: %v", err)
 		}
 	}
+
 	meta := sub(was.content, "metadata")
 	if p := options.Preconditions; p != nil {
 		if p.UID != nil && string(*p.UID) != text(meta, "uid") || p.ResourceVersion != nil && *p.ResourceVersion != text(meta, "resourceVersion") {
 			return 0, nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: the precondition does not hold", t.kind.named(was.key.name))
 		}
 	}
+
 	s.remove(c.by, t.kind, was)
+
 	return http.StatusOK, was.raw, nil
 }
 
@@ -184,6 +207,7 @@ func (s *Server) echo(k *Kind, body []byte) []byte {
 	if err != nil {
 		content = map[string]any{}
 	}
+
 	s.created++
 	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
 	merge(content, k.Answer)
@@ -191,6 +215,7 @@ func (s *Server) echo(k *Kind, body []byte) []byte {
 	if text(meta, "name") == "" {
 		meta["name"] = fmt.Sprintf("%s-%d", k.Resource, s.created)
 	}
+
 	return encode(content)
 }
 
@@ -203,6 +228,7 @@ func (s *Server) selectionOf(t target, query url.Values) (*selection, *statusErr
 	if err != nil {
 		return nil, failf(http.StatusBadRequest, "BadRequest", "%v", err)
 	}
+
 	return x, nil
 }
 
@@ -213,9 +239,12 @@ func (s *Server) listed(x *selection, ago time.Duration) []byte {
 		if i > 0 {
 			out.WriteByte(',')
 		}
+
 		out.Write(o.raw)
 	}
+
 	out.WriteString("]}")
+
 	return out.Bytes()
 }
 
@@ -227,22 +256,26 @@ func (s *Server) openWatch(c call) (*stream, *statusError) {
 	if failed != nil {
 		return nil, failed
 	}
+
 	query := c.url.Query()
 	x, failed := s.selectionOf(t, query)
 	if failed != nil {
 		return nil, failed
 	}
+
 	w := &stream{selection: *x, server: s, ready: make(chan struct{}, 1), closed: make(chan struct{})}
 	s.created++
 	w.serial = s.created
 	if seconds, err := strconv.Atoi(query.Get("timeoutSeconds")); err == nil {
 		w.until = time.Now().Add(time.Duration(seconds) * time.Second)
 	}
+
 	switch from := query.Get("resourceVersion"); {
 	case query.Get("sendInitialEvents") == "true":
 		for _, o := range s.list(x, c.stale) {
 			w.push(encodeFrame("ADDED", o))
 		}
+
 		w.push(encodeFrame("BOOKMARK", &object{raw: encode(map[string]any{
 			"apiVersion": t.kind.apiVersion(), "kind": t.kind.Kind,
 			"metadata": map[string]any{
@@ -256,6 +289,8 @@ func (s *Server) openWatch(c call) (*stream, *statusError) {
 	case from != strconv.FormatInt(s.version, 10): // no history is kept
 		return nil, failf(http.StatusGone, "Expired", "too old resource version: %s (%d)", from, s.version)
 	}
+
 	s.watches = append(s.watches, w)
+
 	return w, nil
 }

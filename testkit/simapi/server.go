@@ -1,12 +1,16 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simapi is an API server in memory: no process, no socket, no goroutine. Clients reach it through a Transport, in which
-// requests are delayed, lost or refused. Together with testing/synctest, whole clusters run in virtual time.
+// Package simapi is an API server in memory: no process, no socket, no
+// goroutine. Clients reach it through a Transport, in which requests are
+// delayed, lost or refused. Together with testing/synctest, whole clusters run
+// in virtual time.
 //
-// It serves what evenkeel uses, as the real API server does: get, list, watch with initial events, create, update, patch, delete
-// and status, with resource versions, generations, defaults of the CRDs and preconditions. It does not authenticate, authorize
-// or validate. It must not know which component makes a request.
+// It serves what evenkeel uses, as the real API server does: get, list, watch
+// with initial events, create, update, patch, delete and status, with resource
+// versions, generations, defaults of the CRDs and preconditions. It does not
+// authenticate, authorize or validate. It must not know which component makes a
+// request.
 package simapi
 
 import (
@@ -29,17 +33,22 @@ type Kind struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Status says that status is a subresource: writes of the object ignore it, and writes of it ignore the rest.
+	// Status says that status is a subresource: writes of the object ignore it,
+	// and writes of it ignore the rest.
 	Status bool
-	// Generation says that metadata.generation counts the changes of everything but metadata and status.
+	// Generation says that metadata.generation counts the changes of everything
+	// but metadata and status.
 	Generation bool
 	// Type is a value of the Go type; it is needed for strategic merge patches.
 	Type any
-	// Defaults is the schema of the kind, whose defaults are applied to what is written; nil: there are none.
+	// Defaults is the schema of the kind, whose defaults are applied to what is
+	// written; nil: there are none.
 	Defaults *Schema
-	// Sink says that objects are accepted and counted, and not stored, such as Events.
+	// Sink says that objects are accepted and counted, and not stored, such as
+	// Events.
 	Sink bool
-	// Answer is added to the answer of a write to a sink: such as the status of a review.
+	// Answer is added to the answer of a write to a sink: such as the status of
+	// a review.
 	Answer map[string]any
 }
 
@@ -68,10 +77,12 @@ type Change struct {
 type Server struct {
 	// Clock is the server's clock. Set it before the first request.
 	Clock func() time.Time
-	// OnChange is called with each change, in their order, while the server is locked: it must not call the server.
+	// OnChange is called with each change, in their order, while the server is
+	// locked: it must not call the server.
 	OnChange func(Change)
-	// OnRead is called before a single object is read, and may write it: so a value that changes with time need not be written
-	// all the time. resource is such as leases.
+	// OnRead is called before a single object is read, and may write it: so a
+	// value that changes with time need not be written all the time. resource
+	// is such as leases.
 	OnRead func(resource, name string)
 
 	mu      sync.Mutex
@@ -91,6 +102,7 @@ func New(kinds ...Kind) *Server {
 		s.objects[k.Resource+"/"+k.Group] = map[key]*object{}
 		s.past[k.Resource+"/"+k.Group] = map[key][]*object{}
 	}
+
 	return s
 }
 
@@ -112,12 +124,14 @@ func (k *Kind) named(name string) string {
 	if k.Group == "" {
 		return fmt.Sprintf("%s %q", k.Resource, name)
 	}
+
 	return fmt.Sprintf("%s.%s %q", k.Resource, k.Group, name)
 }
 
 func (k *Kind) apiVersion() string { return k.GroupVersion().String() }
 
-// kind returns a kind by its resource, such as nodes; for the few names that two groups have, the first by group.
+// kind returns a kind by its resource, such as nodes; for the few names that
+// two groups have, the first by group.
 func (s *Server) kind(resource string) *Kind {
 	var found *Kind
 	for _, k := range s.kinds {
@@ -125,9 +139,11 @@ func (s *Server) kind(resource string) *Kind {
 			found = k
 		}
 	}
+
 	if found == nil {
 		panic("simapi: unknown resource " + resource)
 	}
+
 	return found
 }
 
@@ -136,6 +152,7 @@ func (s *Server) get(k *Kind, at key) (*object, *statusError) {
 	if o := s.objects[k.id()][at]; o != nil {
 		return o, nil
 	}
+
 	return nil, failf(http.StatusNotFound, "NotFound", "%s not found", k.named(at.name))
 }
 
@@ -145,10 +162,12 @@ func (s *Server) create(by string, k *Kind, namespace string, content map[string
 	if k.Namespaced {
 		meta["namespace"] = namespace
 	}
+
 	s.created++
 	if prefix, _ := meta["generateName"].(string); prefix != "" && text(meta, "name") == "" {
 		meta["name"] = fmt.Sprintf("%s%05d", prefix, s.created)
 	}
+
 	at := key{namespace, text(meta, "name")}
 	if at.name == "" {
 		return nil, failf(http.StatusUnprocessableEntity, "Invalid", "name or generateName is required")
@@ -156,6 +175,7 @@ func (s *Server) create(by string, k *Kind, namespace string, content map[string
 	if s.objects[k.id()][at] != nil {
 		return nil, failf(http.StatusConflict, "AlreadyExists", "%s already exists", k.named(at.name))
 	}
+
 	meta["uid"] = fmt.Sprintf("%08x-0000-4000-8000-%012x", s.created*2654435761%(1<<32), s.created)
 	meta["creationTimestamp"] = s.Clock().UTC().Format(time.RFC3339)
 	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
@@ -165,11 +185,14 @@ func (s *Server) create(by string, k *Kind, namespace string, content map[string
 	if k.Status && by != "" {
 		delete(content, "status")
 	}
+
 	k.Defaults.apply(content)
+
 	return s.store(by, k, at, nil, content), nil
 }
 
-// store stores a version of an object and tells the watches. The caller holds mu.
+// store stores a version of an object and tells the watches. The caller holds
+// mu.
 func (s *Server) store(by string, k *Kind, at key, was *object, content map[string]any) *object {
 	s.version++
 	sub(content, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
@@ -177,10 +200,12 @@ func (s *Server) store(by string, k *Kind, at key, was *object, content map[stri
 	s.objects[k.id()][at] = o
 	s.remember(k, o)
 	s.announce(by, k, was, o)
+
 	return o
 }
 
-// update replaces an object if it has changed. It takes over content. The caller holds mu.
+// update replaces an object if it has changed. It takes over content. The
+// caller holds mu.
 func (s *Server) update(by string, k *Kind, was *object, content map[string]any, subresource string) (*object, *statusError) {
 	meta, old := sub(content, "metadata"), sub(was.content, "metadata")
 	if uid, _ := meta["uid"].(string); uid != "" && uid != old["uid"] {
@@ -189,6 +214,7 @@ func (s *Server) update(by string, k *Kind, was *object, content map[string]any,
 	if v := text(meta, "resourceVersion"); v != "" && v != old["resourceVersion"] {
 		return nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: the object has been modified; please apply your changes to the latest version and try again", k.named(was.key.name))
 	}
+
 	next := content
 	if k.Status {
 		if subresource == "status" {
@@ -198,6 +224,7 @@ func (s *Server) update(by string, k *Kind, was *object, content map[string]any,
 			setOrDelete(next, "status", was.content["status"])
 		}
 	}
+
 	next["apiVersion"], next["kind"] = k.apiVersion(), k.Kind
 	meta = sub(next, "metadata")
 	for _, name := range []string{"name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation"} {
@@ -206,6 +233,7 @@ func (s *Server) update(by string, k *Kind, was *object, content map[string]any,
 	if k.Resource == "configmaps" && was.content["immutable"] == true && !equal(was.content["data"], next["data"]) {
 		return nil, failf(http.StatusUnprocessableEntity, "Invalid", "%s is invalid: data: Forbidden: field is immutable when `immutable` is set", k.named(was.key.name))
 	}
+
 	k.Defaults.apply(next)
 	if equal(was.content, next) {
 		return was, nil
@@ -213,6 +241,7 @@ func (s *Server) update(by string, k *Kind, was *object, content map[string]any,
 	if k.Generation && !equal(desired(was.content), desired(next)) {
 		meta["generation"] = number(old["generation"]) + 1
 	}
+
 	return s.store(by, k, was.key, was, next), nil
 }
 
@@ -238,6 +267,7 @@ func (s *Server) remove(by string, k *Kind, was *object) {
 			w.push(deleted())
 		}
 	}
+
 	if s.OnChange != nil {
 		s.OnChange(Change{Kind: k.Resource, Namespace: was.key.namespace, Name: was.key.name, By: by, Was: was.content})
 	}
@@ -249,6 +279,7 @@ func (s *Server) announce(by string, k *Kind, was, is *object) {
 		if w.kind != k {
 			continue
 		}
+
 		before, after := was != nil && w.selects(was), w.selects(is)
 		switch {
 		case before && after:
@@ -261,11 +292,13 @@ func (s *Server) announce(by string, k *Kind, was, is *object) {
 			w.push(encodeFrame("DELETED", &object{raw: encode(gone)}))
 		}
 	}
+
 	if s.OnChange != nil {
 		c := Change{Kind: k.Resource, Namespace: is.key.namespace, Name: is.key.name, By: by, Is: is.content}
 		if was != nil {
 			c.Was = was.content
 		}
+
 		s.OnChange(c)
 	}
 }
@@ -288,14 +321,17 @@ func (x *selection) selects(o *object) bool {
 	if x.fields.Empty() {
 		return true
 	}
+
 	set := fields.Set{"metadata.name": o.key.name, "metadata.namespace": o.key.namespace}
 	if spec, ok := o.content["spec"].(map[string]any); ok {
 		set["spec.nodeName"] = text(spec, "nodeName")
 	}
+
 	return x.fields.Matches(set)
 }
 
-// list returns the selected objects as they were some time ago, by namespace and name. The caller holds mu.
+// list returns the selected objects as they were some time ago, by namespace
+// and name. The caller holds mu.
 func (s *Server) list(x *selection, ago time.Duration) []*object {
 	var out []*object
 	add := func(o *object) {
@@ -312,8 +348,10 @@ func (s *Server) list(x *selection, ago time.Duration) []*object {
 			add(o)
 		}
 	}
+
 	slices.SortFunc(out, func(a, b *object) int {
 		return strings.Compare(a.key.namespace+"/"+a.key.name, b.key.namespace+"/"+b.key.name)
 	})
+
 	return out
 }

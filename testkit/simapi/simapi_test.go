@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// newServer returns a server with Nodes, ConfigMaps, and widgets with a status and a default.
+// newServer returns a server with Nodes, ConfigMaps, and widgets with a status
+// and a default.
 func newServer() *Server {
 	return New(
 		Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Status: true, Type: corev1.Node{}},
@@ -52,6 +53,7 @@ func ask(t *testing.T, c *http.Client, method, path, contentType, body string) (
 	defer answer.Body.Close()
 	raw := assert.Value(io.ReadAll(answer.Body))(t)
 	content := assert.Value(decode(raw))(t, raw)
+
 	return answer.StatusCode, content
 }
 
@@ -70,6 +72,7 @@ func TestGenerationCountsChangesOfTheSpecOnly(t *testing.T) {
 	if code != http.StatusCreated || meta(w, "generation") != int64(1) || sub(w, "spec")["size"] != int64(3) || w["status"] != nil {
 		t.Fatalf("created: %d %v", code, w)
 	}
+
 	version := meta(w, "resourceVersion")
 	for _, tt := range []struct {
 		path, kind, body string
@@ -96,6 +99,7 @@ func TestGenerationCountsChangesOfTheSpecOnly(t *testing.T) {
 			version = now
 		}
 	}
+
 	if _, w := ask(t, c, "GET", widgets+"/a", plain, ""); sub(w, "spec")["size"] != int64(3) || sub(w, "status")["is"] != int64(2) {
 		t.Errorf("at last: %v", w)
 	}
@@ -126,6 +130,7 @@ func TestAWatchBeginsWithAllObjects(t *testing.T) {
 			assert.NoError(t,
 				s.Create("nodes", "", map[string]any{"metadata": map[string]any{"name": name, "labels": map[string]any{"pool": name}}}))
 		}
+
 		url := "http://api/api/v1/nodes?watch=true&sendInitialEvents=true&labelSelector=pool%3Da&timeoutSeconds=300"
 		answer := assert.Value(reach(s, Fate{Ends: time.Minute, Gone: true}).Get(url))(t)
 		defer answer.Body.Close()
@@ -134,6 +139,7 @@ func TestAWatchBeginsWithAllObjects(t *testing.T) {
 			for _, pool := range []string{"c", "a"} {
 				assert.OK(t, s.Patch("nodes", "", "a", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"pool": pool}}}))
 			}
+
 			s.Delete("nodes", "", "a")
 		}()
 		var got []string
@@ -145,8 +151,10 @@ func TestAWatchBeginsWithAllObjects(t *testing.T) {
 			if err := d.Decode(&e); err != nil {
 				break
 			}
+
 			got = append(got, e.Type+" "+text(sub(e.Object, "metadata"), "name"))
 		}
+
 		assert.Equal(t, strings.Join(got, ", "), "ADDED a, BOOKMARK , DELETED a, ADDED a, DELETED a, ERROR ", "the events")
 	})
 }
@@ -161,6 +169,7 @@ func TestEachFateOfARequest(t *testing.T) {
 			if err != nil {
 				return 0, err
 			}
+
 			return answer.StatusCode, answer.Body.Close()
 		}
 		for name, tt := range map[string]struct {
@@ -180,9 +189,11 @@ func TestEachFateOfARequest(t *testing.T) {
 			assert.That(t, code == tt.code && errors.Is(err, tt.err) && s.Get("nodes", "", name, &map[string]any{}) == tt.exists,
 				"%s: %d, %v", name, code, err)
 		}
+
 		if _, err := post("delayed", Fate{Delayed: time.Minute, Reset: true}); !errors.Is(err, syscall.ECONNRESET) || s.Get("nodes", "", "delayed", &map[string]any{}) {
 			t.Errorf("delayed: %v", err)
 		}
+
 		time.Sleep(2 * time.Minute)
 		assert.That(t, s.Get("nodes", "", "delayed", &map[string]any{}), "a delayed request was not carried out")
 	})
@@ -210,6 +221,7 @@ func TestAStrategicPatchMergesConditions(t *testing.T) {
 		code, got := ask(t, c, "PATCH", "/api/v1/nodes/a/status", string(types.StrategicMergePatchType), `{"status":{"conditions":[{"type":"`+kind+`","status":"True"}]}}`)
 		assert.Must(t, code == http.StatusOK, "%d %v", code, got)
 	}
+
 	var n corev1.Node
 	s.Get("nodes", "", "a", &n)
 	assert.That(t, len(n.Status.Conditions) == 2, "the conditions are %v", n.Status.Conditions)
@@ -260,6 +272,7 @@ func TestAStaleReadSeesWhatWasThere(t *testing.T) {
 				o := item.(map[string]any)
 				out += text(sub(o, "metadata"), "name") + text(sub(sub(o, "metadata"), "labels"), "v") + " "
 			}
+
 			return out
 		}
 		assert.Equal(t, names(), "a1 b ", "the list")
@@ -287,6 +300,7 @@ func TestAStaleReadSeesWhatWasThere(t *testing.T) {
 			assert.NoError(t, json.Unmarshal([]byte(line), &event))
 			got = append(got, event.Type+" "+event.Object.Metadata.Name+event.Object.Metadata.Labels["v"])
 		}
+
 		want := "ADDED a1, ADDED b, BOOKMARK , MODIFIED a2, DELETED b, ADDED c, DELETED c"
 		assert.That(t, strings.Join(got, ", ") == want, "the watch has %q, want %q", got, want)
 		time.Sleep(MaxStale)
@@ -304,6 +318,7 @@ func TestEvictionsUseUpTheDisruptionsThatABudgetAllows(t *testing.T) {
 	for _, name := range []string{"p1", "p2", "p3"} {
 		create("pods", map[string]any{"metadata": map[string]any{"name": name, "labels": map[string]any{"app": "web"}}, "status": map[string]any{"phase": "Running"}})
 	}
+
 	budget := func(name string) map[string]any {
 		return map[string]any{
 			"metadata": map[string]any{"name": name}, "spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}},
@@ -327,6 +342,7 @@ func TestEvictionsUseUpTheDisruptionsThatABudgetAllows(t *testing.T) {
 		code := evict(tt.pod, tt.options)
 		assert.That(t, code == tt.code, "eviction of %s with %s: %d, want %d", tt.pod, tt.options, code, tt.code)
 	}
+
 	create("poddisruptionbudgets", budget("b2"))
 	assert.Equal(t, evict("p2", `{}`), http.StatusInternalServerError, "eviction of a pod with two budgets")
 }

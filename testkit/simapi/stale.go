@@ -17,27 +17,33 @@ func (s *Server) remember(k *Kind, o *object) {
 	for len(versions) > 1 && time.Since(versions[1].at) > MaxStale {
 		versions = versions[1:]
 	}
+
 	s.past[k.id()][o.key] = versions
 }
 
-// was returns an object as it was some time ago, nil if it did not exist. The caller holds mu.
+// was returns an object as it was some time ago, nil if it did not exist. The
+// caller holds mu.
 func (s *Server) was(k *Kind, at key, ago time.Duration) *object {
 	for _, o := range slices.Backward(s.past[k.id()][at]) {
 		if time.Since(o.at) >= ago {
 			if o.gone {
 				return nil
 			}
+
 			return o
 		}
 	}
+
 	return nil
 }
 
-// versionAt returns the newest version of all objects of a kind some time ago. The caller holds mu.
+// versionAt returns the newest version of all objects of a kind some time ago.
+// The caller holds mu.
 func (s *Server) versionAt(k *Kind, ago time.Duration) int64 {
 	if ago == 0 {
 		return s.version
 	}
+
 	newest := int64(1000)
 	for _, versions := range s.past[k.id()] {
 		for _, o := range versions {
@@ -46,11 +52,12 @@ func (s *Server) versionAt(k *Kind, ago time.Duration) int64 {
 			}
 		}
 	}
+
 	return newest
 }
 
-// catchUp sends a watch that began with a stale list what has changed since, when the cache that it reads has caught up. The caller
-// holds mu.
+// catchUp sends a watch that began with a stale list what has changed since,
+// when the cache that it reads has caught up. The caller holds mu.
 func (s *Server) catchUp(w *stream, ago time.Duration) {
 	var changed []*object
 	for at, versions := range s.past[w.kind.id()] {
@@ -59,6 +66,7 @@ func (s *Server) catchUp(w *stream, ago time.Duration) {
 			changed = append(changed, last)
 		}
 	}
+
 	slices.SortFunc(changed, func(a, b *object) int { return int(a.version - b.version) })
 	for _, o := range changed {
 		was := s.was(w.kind, o.key, ago)
@@ -72,6 +80,7 @@ func (s *Server) catchUp(w *stream, ago time.Duration) {
 		case !after:
 			event = "DELETED"
 		}
+
 		w.queue = append(w.queue, frame{time.Now().Add(ago), encodeFrame(event, o)})
 	}
 }

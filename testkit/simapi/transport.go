@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// Fate is what happens to a request on its way. The zero value is an answer without any delay.
+// Fate is what happens to a request on its way. The zero value is an answer
+// without any delay.
 type Fate struct {
 	Before, After time.Duration // until the server has the request, and until the client has the answer
 	Refused       bool          // the connection is refused; the server does not have the request
@@ -30,8 +31,9 @@ type Fate struct {
 	Code          int           // an error that the server answers without carrying out the request; 0: none
 	RetryAfter    time.Duration // with Code 429
 
-	// Stale is how old a list is, the list with which a watch begins, and one object that is read with a resource version: as from a
-	// server whose cache lags behind.
+	// Stale is how old a list is, the list with which a watch begins, and one
+	// object that is read with a resource version: as from a server whose cache
+	// lags behind.
 	Stale time.Duration
 
 	// Of a watch, after it has begun:
@@ -39,16 +41,19 @@ type Fate struct {
 	Gone bool          // it ends with an error in the stream (410)
 }
 
-// Transport is how one client reaches the server. Several requests may be made at once.
+// Transport is how one client reaches the server. Several requests may be made
+// at once.
 type Transport struct {
 	Server *Server
 	Client string // its name
-	// Fate decides what happens to a request. It is called when the request is made.
+	// Fate decides what happens to a request. It is called when the request is
+	// made.
 	Fate func(r *http.Request) Fate
 	// Lag returns the delay of an event of a watch.
 	Lag func() time.Duration
-	// Gate is called before a request or an event passes, in either direction. It returns when it may, or an error if it never
-	// will or ctx has ended first.
+	// Gate is called before a request or an event passes, in either direction.
+	// It returns when it may, or an error if it never will or ctx has ended
+	// first.
 	Gate func(ctx context.Context) error
 }
 
@@ -63,43 +68,52 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err := errors.Join(err, r.Body.Close()); err != nil {
 			return nil, err
 		}
+
 		c.body = body
 	}
+
 	f := t.Fate(r)
 	began := time.Now()
 	arriving := ctx
 	if f.Late {
 		arriving = context.WithoutCancel(ctx)
 	}
+
 	if !f.Instant {
 		if err := t.pass(arriving, f.Before); err != nil {
 			return nil, err
 		}
 	}
+
 	if f.Refused {
 		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
 	}
 	if f.LostBefore {
 		return nil, t.lose(ctx, f)
 	}
+
 	if f.Delayed > 0 {
 		time.AfterFunc(f.Delayed, func() { t.Server.serve(c) })
 		return nil, t.lose(ctx, f)
 	}
+
 	if timeout, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && time.Since(began) > timeout && f.Code == 0 {
 		f.Code = http.StatusGatewayTimeout
 	}
 	if f.Code != 0 {
 		return t.answer(r, f, f.Code, injected(f.Code).body())
 	}
+
 	c.stale = min(f.Stale, MaxStale)
 	if r.URL.Query().Get("watch") == "true" {
 		return t.watch(r, c, f)
 	}
+
 	code, body := t.Server.serve(c)
 	if f.LostAfter {
 		return nil, t.lose(ctx, f)
 	}
+
 	return t.answer(r, f, code, body)
 }
 
@@ -108,6 +122,7 @@ func (t *Transport) pass(ctx context.Context, d time.Duration) error {
 	if err := sleep(ctx, d); err != nil {
 		return err
 	}
+
 	return t.Gate(ctx)
 }
 
@@ -128,15 +143,19 @@ func (t *Transport) lose(ctx context.Context, f Fate) error {
 		if err := t.pass(ctx, f.After); err != nil {
 			return err
 		}
+
 		return errReset
 	}
+
 	if err := sleep(ctx, HealthCheck); err != nil {
 		return err
 	}
+
 	return errReset
 }
 
-// HealthCheck is after what time a client notices that a connection is dead: the health check of HTTP/2 in client-go.
+// HealthCheck is after what time a client notices that a connection is dead:
+// the health check of HTTP/2 in client-go.
 const HealthCheck = 45 * time.Second
 
 func injected(code int) *statusError {
@@ -148,6 +167,7 @@ func injected(code int) *statusError {
 	case http.StatusConflict:
 		return failf(code, "Conflict", "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again")
 	}
+
 	return failf(code, "InternalError", "an error on the server has prevented the request from succeeding")
 }
 
@@ -157,11 +177,13 @@ func (t *Transport) answer(r *http.Request, f Fate, code int, body []byte) (*htt
 			return nil, err
 		}
 	}
+
 	response := t.respond(r, code, io.NopCloser(bytes.NewReader(body)))
 	response.ContentLength = int64(len(body))
 	if f.RetryAfter > 0 {
 		response.Header.Set("Retry-After", strconv.Itoa(int(f.RetryAfter/time.Second)))
 	}
+
 	return response, nil
 }
 
@@ -177,14 +199,17 @@ func (t *Transport) watch(r *http.Request, c call, f Fate) (*http.Response, erro
 	if failed != nil {
 		return t.answer(r, f, failed.code, failed.body())
 	}
+
 	w.transport, w.ctx, w.fate = t, r.Context(), f
 	if f.Ends > 0 {
 		w.ends = time.Now().Add(f.Ends)
 	}
+
 	if err := t.pass(r.Context(), f.After); err != nil {
 		_ = w.Close() // returns nil
 		return nil, err
 	}
+
 	return t.respond(r, http.StatusOK, w), nil
 }
 
@@ -221,16 +246,19 @@ func encodeFrame(event string, o *object) []byte {
 	out = append(out, event...)
 	out = append(out, `","object":`...)
 	out = append(out, o.raw...)
+
 	return append(out, '}', '\n')
 }
 
-// lazyFrame is encodeFrame for many watches: the event is encoded once, if at all.
+// lazyFrame is encodeFrame for many watches: the event is encoded once, if at
+// all.
 func lazyFrame(event string, o *object) func() []byte {
 	var data []byte
 	return func() []byte {
 		if data == nil {
 			data = encodeFrame(event, o)
 		}
+
 		return data
 	}
 }
@@ -253,10 +281,13 @@ func (w *stream) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+
 		w.rest = data
 	}
+
 	n := copy(p, w.rest)
 	w.rest = w.rest[n:]
+
 	return n, nil
 }
 
@@ -264,16 +295,19 @@ func (w *stream) next() ([]byte, error) {
 	if w.over {
 		return nil, io.EOF
 	}
+
 	var limit <-chan time.Time
 	end := w.until
 	if !w.ends.IsZero() && (end.IsZero() || w.ends.Before(end)) {
 		end = w.ends
 	}
+
 	if !end.IsZero() {
 		timer := time.NewTimer(time.Until(end))
 		defer timer.Stop()
 		limit = timer.C
 	}
+
 	for {
 		w.mu.Lock()
 		var f frame
@@ -281,13 +315,16 @@ func (w *stream) next() ([]byte, error) {
 			f = w.queue[0]
 			w.queue = w.queue[1:]
 		}
+
 		w.mu.Unlock()
 		if f.data != nil {
 			if err := w.transport.pass(w.ctx, time.Until(f.at.Add(w.transport.Lag()))); err != nil {
 				return nil, err
 			}
+
 			return f.data, nil
 		}
+
 		select {
 		case <-w.ready:
 		case <-w.closed:
@@ -298,11 +335,13 @@ func (w *stream) next() ([]byte, error) {
 			if err := w.transport.Gate(w.ctx); err != nil {
 				return nil, err
 			}
+
 			w.over = true
 			if w.fate.Gone && time.Now().Before(w.until) {
 				raw := failf(http.StatusGone, "Expired", "too old resource version").body()
 				return append(append([]byte(`{"type":"ERROR","object":`), raw...), '}', '\n'), nil
 			}
+
 			return nil, io.EOF
 		}
 	}

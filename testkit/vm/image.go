@@ -30,18 +30,22 @@ var buildScript string
 const packages = "systemd-sysv,systemd-timesyncd,udev,dbus,kmod,iproute2,iptables,containerd,runc,containernetworking-plugins," +
 	"linux-image-amd64,zstd,e2fsprogs,dmsetup,procps,ca-certificates,util-linux,mount,conntrack"
 
-// ErrMissing means that this machine cannot run or build a virtual machine; the error that wraps it says what is missing.
+// ErrMissing means that this machine cannot run or build a virtual machine; the
+// error that wraps it says what is missing.
 var ErrMissing = errors.New("this machine cannot run a virtual machine")
 
-// Image is a bootable disk with Debian, containerd, a kubelet that is not enabled, and the images of testkit/localcluster.
+// Image is a bootable disk with Debian, containerd, a kubelet that is not
+// enabled, and the images of testkit/localcluster.
 type Image struct {
 	Disk   string // raw; never written after it was made
 	Kernel string
 	Initrd string
 }
 
-// Build makes the image with this kubelet, or returns the one of an earlier call if nothing that it contains has changed. Debian is
-// downloaded once. All files are in dir. Progress goes to log. The error wraps ErrMissing if a program or root is missing.
+// Build makes the image with this kubelet, or returns the one of an earlier
+// call if nothing that it contains has changed. Debian is downloaded once. All
+// files are in dir. Progress goes to log. The error wraps ErrMissing if a
+// program or root is missing.
 func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, err error) {
 	defer must.Catch(&err)
 
@@ -51,12 +55,14 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, e
 			missing = append(missing, name)
 		}
 	}
+
 	if os.Geteuid() != 0 {
 		missing = append(missing, "root")
 	}
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("%w: missing %s", ErrMissing, strings.Join(missing, ", "))
 	}
+
 	module := must.Get(localcluster.ModuleRoot())
 	must.OK(os.MkdirAll(dir, 0o755))
 	lock := must.Get(os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600))
@@ -69,10 +75,12 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, e
 	if _, err := os.Stat(disk); err == nil {
 		return i, nil
 	}
+
 	old := must.Get(filepath.Glob(filepath.Join(dir, "node-*")))
 	for _, file := range old {
 		must.OK(os.Remove(file))
 	}
+
 	fmt.Fprintln(log, "building the disk of the virtual machine; the first time, Debian is downloaded, which takes minutes")
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", buildScript, "build.sh", dir, disk, added)
 	cmd.Env = append(os.Environ(), "PACKAGES="+packages, "PATH="+searchPath(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
@@ -82,6 +90,7 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, e
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("build the disk of the virtual machine: %w: see %s", err, out.Name())
 	}
+
 	return i, nil
 }
 
@@ -94,10 +103,12 @@ func lookup(name string) (string, error) {
 			return path, nil
 		}
 	}
+
 	return "", fmt.Errorf("%w: missing %s", ErrMissing, name)
 }
 
-// addedFiles collects what the image has besides Debian, and returns the directory.
+// addedFiles collects what the image has besides Debian, and returns the
+// directory.
 func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err error) {
 	defer must.Catch(&err)
 
@@ -112,6 +123,7 @@ func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err
 			return "", fmt.Errorf("build %s: %w\n%s", source, err, out)
 		}
 	}
+
 	archive, _ := must.Get2(image.Image{
 		References: []string{localcluster.PauseImage, localcluster.SleepImage},
 		Programs:   []image.Program{{Path: "/sleep", File: sleep}},
@@ -120,6 +132,7 @@ func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err
 	if err != nil {
 		return "", fmt.Errorf("run `make tools`: %w", err)
 	}
+
 	return added, errors.Join(
 		os.MkdirAll(filepath.Join(added, "var/lib/vm"), 0o755),
 		os.WriteFile(filepath.Join(added, "var/lib/vm/images.tar"), archive, 0o644),
@@ -128,7 +141,8 @@ func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err
 	)
 }
 
-// digestOf returns a digest of all files in a directory and of how the image is built.
+// digestOf returns a digest of all files in a directory and of how the image is
+// built.
 func digestOf(dir string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, buildScript, packages)
@@ -136,20 +150,25 @@ func digestOf(dir string) (string, error) {
 		if err != nil || d.IsDir() {
 			return err
 		}
+
 		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
+
 		defer f.Close()
 		fmt.Fprintln(hash, strings.TrimPrefix(path, dir))
 		_, err = io.Copy(hash, f)
+
 		return err
 	})
+
 	return fmt.Sprintf("%x", hash.Sum(nil)), err
 }
 
-// Overlay makes a disk that begins as the image's, in the format qcow2, and keeps only what differs. It has 16 GiB, of which the file
-// system uses the image's part until the machine enlarges it.
+// Overlay makes a disk that begins as the image's, in the format qcow2, and
+// keeps only what differs. It has 16 GiB, of which the file system uses the
+// image's part until the machine enlarges it.
 func (i *Image) Overlay(ctx context.Context, path string) (_ Disk, err error) {
 	defer must.Catch(&err)
 
@@ -159,6 +178,7 @@ func (i *Image) Overlay(ctx context.Context, path string) (_ Disk, err error) {
 	if err != nil {
 		return Disk{}, fmt.Errorf("qemu-img: %w: %s", err, out)
 	}
+
 	return Disk{File: path, Format: "qcow2"}, nil
 }
 
@@ -168,5 +188,6 @@ func (i *Image) Copy(ctx context.Context, path string) (Disk, error) {
 	if err != nil {
 		return Disk{}, fmt.Errorf("copy the disk: %w: %s", err, out)
 	}
+
 	return Disk{File: path}, nil
 }

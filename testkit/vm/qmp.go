@@ -38,7 +38,8 @@ type answer struct {
 	} `json:"data"`
 }
 
-// read receives until the connection ends or QEMU stops the machine because it cannot write a disk: the disk of the host is full.
+// read receives until the connection ends or QEMU stops the machine because it
+// cannot write a disk: the disk of the host is full.
 func (q *qmp) read() {
 	defer close(q.broken)
 	decoder := json.NewDecoder(q.conn)
@@ -47,6 +48,7 @@ func (q *qmp) read() {
 		if q.err = decoder.Decode(&a); q.err != nil {
 			return
 		}
+
 		switch {
 		case a.Event == "BLOCK_IO_ERROR" && a.Data.Action == "stop":
 			q.err = fmt.Errorf("QEMU has stopped the machine: it cannot use the file of %s: %s", a.Data.Device, a.Data.Reason)
@@ -71,8 +73,10 @@ func dialQMP(ctx context.Context, socket string, ended <-chan struct{}) (*qmp, e
 			if err := q.execute(ctx, "qmp_capabilities"); err != nil {
 				return nil, errors.Join(err, conn.Close())
 			}
+
 			return q, nil
 		}
+
 		select {
 		case <-ended:
 			return nil, errors.New("it ended at once")
@@ -83,7 +87,8 @@ func dialQMP(ctx context.Context, socket string, ended <-chan struct{}) (*qmp, e
 	}
 }
 
-// execute sends a command without arguments, and waits for its answer. The greeting and events are skipped.
+// execute sends a command without arguments, and waits for its answer. The
+// greeting and events are skipped.
 func (q *qmp) execute(ctx context.Context, command string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,6 +98,7 @@ func (q *qmp) execute(ctx context.Context, command string) error {
 	if err := json.NewEncoder(q.conn).Encode(map[string]any{"execute": command, "id": q.last}); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
 	}
+
 	for {
 		select {
 		case a := <-q.answers:
@@ -102,6 +108,7 @@ func (q *qmp) execute(ctx context.Context, command string) error {
 			if a.Error != nil {
 				return fmt.Errorf("%s: %s", command, a.Error.Desc)
 			}
+
 			return nil
 		case <-q.broken:
 			return fmt.Errorf("%s: %w", command, q.err)

@@ -1,10 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm runs virtual machines with QEMU for tests that need a whole machine: Debian with systemd as the first process, cgroup
-// v2, its own kernel, disk and clock.
+// Package vm runs virtual machines with QEMU for tests that need a whole
+// machine: Debian with systemd as the first process, cgroup v2, its own kernel,
+// disk and clock.
 //
-// The package must not know what its users test. A machine dies with the process that started it.
+// The package must not know what its users test. A machine dies with the
+// process that started it.
 package vm
 
 import (
@@ -29,7 +31,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/vm/guest/protocol"
 )
 
-// Host is the address under which the machine reaches the host's loopback. IP is the machine's own.
+// Host is the address under which the machine reaches the host's loopback. IP
+// is the machine's own.
 const (
 	Host = "10.0.2.2"
 	IP   = "10.0.2.15"
@@ -45,16 +48,19 @@ type Disk struct {
 type Options struct {
 	Image *Image // for its kernel
 	Root  Disk   // /dev/vda
-	// Dir gets the machine's sockets, and the log of its serial console (console.log, appended). The path must be short.
+	// Dir gets the machine's sockets, and the log of its serial console
+	// (console.log, appended). The path must be short.
 	Dir string
 	// Accel is what Accel returned; empty means tcg,thread=multi.
 	Accel  string
 	Memory int // MiB; 0 means 2048
 	// Data is a disk that the machine only reads: /dev/vdb.
 	Data Disk
-	// Wire is the Ethernet between two machines, eth1: the UDP ports of the host's loopback, the own one and the other one. None: 0, 0.
+	// Wire is the Ethernet between two machines, eth1: the UDP ports of the
+	// host's loopback, the own one and the other one. None: 0, 0.
 	Wire [2]int
-	// Forward are addresses of the host (host:port) whose connections reach these TCP ports of the machine.
+	// Forward are addresses of the host (host:port) whose connections reach
+	// these TCP ports of the machine.
 	Forward map[string]int
 }
 
@@ -68,46 +74,55 @@ type Machine struct {
 	qmp    *qmp
 }
 
-// Accel returns how QEMU runs the image on this machine: with KVM if the kernel runs on it, otherwise by emulation. The reason says why.
-// A host can offer KVM and lack what an ordinary kernel needs: then the guest hangs, or QEMU ends.
+// Accel returns how QEMU runs the image on this machine: with KVM if the kernel
+// runs on it, otherwise by emulation. The reason says why. A host can offer KVM
+// and lack what an ordinary kernel needs: then the guest hangs, or QEMU ends.
 func Accel(ctx context.Context, i *Image) (accel, reason string) {
 	const emulated = "tcg,thread=multi"
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
 		return emulated, err.Error()
 	}
+
 	f.Close()
 	ctx, cancel := context.WithTimeout(ctx, kernelPatience)
 	defer cancel()
 	if err := runsKernel(ctx, i, "kvm"); err != nil {
 		return emulated, "QEMU with KVM: " + err.Error()
 	}
+
 	return "kvm", "the kernel runs with KVM"
 }
 
-// kernelPatience is how long a kernel takes at most that has nothing to do. With KVM it needs some seconds.
+// kernelPatience is how long a kernel takes at most that has nothing to do.
+// With KVM it needs some seconds.
 const kernelPatience = time.Minute
 
-// runsKernel starts the image's kernel without a disk: it panics, restarts the machine, and QEMU ends.
+// runsKernel starts the image's kernel without a disk: it panics, restarts the
+// machine, and QEMU ends.
 func runsKernel(ctx context.Context, i *Image, accel string) error {
 	qemu, err := lookup("qemu-system-x86_64")
 	if err != nil {
 		return err
 	}
+
 	cmd := exec.CommandContext(ctx, qemu, "-accel", accel, "-cpu", "max", "-machine", "q35", "-m", "512", "-nodefaults", "-display", "none",
 		"-kernel", i.Kernel, "-append", "panic=-1", "-no-reboot")
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return fmt.Errorf("the kernel does not boot: %w", ctx.Err())
 	}
+
 	if err != nil {
 		line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		return fmt.Errorf("%w: %s", err, line)
 	}
+
 	return nil
 }
 
-// Start boots a machine, and returns when it can execute scripts, which is before all services are up.
+// Start boots a machine, and returns when it can execute scripts, which is
+// before all services are up.
 func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	defer must.Catch(&err)
 
@@ -123,6 +138,7 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
+
 	log := must.Get(os.OpenFile(filepath.Join(o.Dir, "qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
 	defer log.Close()
 	m.cmd = exec.Command(qemu, arguments(o, socket, address)...)
@@ -133,6 +149,7 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	if m.qmp, err = dialQMP(ctx, socket, m.done); err != nil {
 		return nil, errors.Join(fmt.Errorf("QEMU: %w: %s", err, m.tail("qemu.log")), m.Kill())
 	}
+
 	go func() {
 		<-m.qmp.broken
 		_ = m.cmd.Process.Kill() // fails only if it has ended; requests to a stopped machine would wait for ever
@@ -140,6 +157,7 @@ func Start(ctx context.Context, o Options) (_ *Machine, err error) {
 	if _, err := m.WaitBoot(ctx, ""); err != nil {
 		return nil, errors.Join(err, m.Kill())
 	}
+
 	return m, nil
 }
 
@@ -149,12 +167,14 @@ func arguments(o Options, socket, address string) []string {
 	for address, port := range o.Forward {
 		forward += fmt.Sprintf(",hostfwd=tcp:%s-:%d", address, port)
 	}
+
 	args := []string{
 		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(cmp.Or(o.Memory, 2048)),
 		"-nodefaults", "-display", "none", "-rtc", "base=utc,clock=host",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
-		// After a panic the machine boots again, as nodes are configured to. Emulated processors share one TSC, which the kernel
-		// cannot know; each look at another clock would be a system call and a device access.
+		// After a panic the machine boots again, as nodes are configured to.
+		// Emulated processors share one TSC, which the kernel cannot know; each
+		// look at another clock would be a system call and a device access.
 		"-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off tsc=reliable init_on_alloc=0 panic=1 loglevel=5 systemd.show_status=0",
 		"-chardev", "file,id=console,append=on,path=" + filepath.Join(o.Dir, "console.log"), "-serial", "chardev:console",
 		"-qmp", "unix:" + socket + ",server=on,wait=off",
@@ -166,18 +186,21 @@ func arguments(o Options, socket, address string) []string {
 		args = append(args, "-drive", "if=none,id=data,read-only=on,format="+cmp.Or(o.Data.Format, "raw")+",file="+o.Data.File,
 			"-device", "virtio-blk-pci,drive=data")
 	}
+
 	if local, remote := o.Wire[0], o.Wire[1]; local != 0 {
 		args = append(args, "-netdev", fmt.Sprintf("dgram,id=wire,local.type=inet,local.host=127.0.0.1,local.port=%d,remote.type=inet,remote.host=127.0.0.1,remote.port=%d", local, remote),
 			// Each end needs an Ethernet address of its own.
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire,mac=52:54:01:00:%02x:%02x", local>>8, local&0xff))
 	}
+
 	return args
 }
 
 // bootTime is the maximum duration of a boot.
 const bootTime = 30 * time.Minute
 
-// WaitBoot waits until the machine can execute scripts and has another boot ID than before, and returns it. "" accepts every ID.
+// WaitBoot waits until the machine can execute scripts and has another boot ID
+// than before, and returns it. "" accepts every ID.
 func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
@@ -187,6 +210,7 @@ func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
 		if id, err := m.BootID(ctx); err == nil && id != before {
 			return id, nil
 		}
+
 		select {
 		case <-m.done:
 			return "", fmt.Errorf("QEMU ended: %w", m.ended())
@@ -197,7 +221,8 @@ func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
 	}
 }
 
-// BootID returns the ID of the machine's boot; an error if it does not answer within five seconds.
+// BootID returns the ID of the machine's boot; an error if it does not answer
+// within five seconds.
 func (m *Machine) BootID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -205,13 +230,15 @@ func (m *Machine) BootID(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// Run executes a script with sh, as root, and returns its standard output and standard error together. If ctx ends, the script
-// is killed. The error is an *ExitError if the script's exit code is not 0.
+// Run executes a script with sh, as root, and returns its standard output and
+// standard error together. If ctx ends, the script is killed. The error is an *ExitError
+// if the script's exit code is not 0.
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	raw, err := m.do(ctx, http.MethodPost, protocol.RunPath, nil, strings.NewReader(script))
 	if err != nil {
 		return "", err
 	}
+
 	var r protocol.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return "", fmt.Errorf("the virtual machine's answer: %w", err)
@@ -219,6 +246,7 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	if r.Code != 0 {
 		err = &ExitError{Script: script, Result: r}
 	}
+
 	return r.Output, err
 }
 
@@ -232,7 +260,8 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("%q in the virtual machine: exit code %d: %s", e.Script, e.Code, strings.TrimSpace(e.Output))
 }
 
-// PutFile replaces a file in the machine, with missing directories, and returns when it is on the disk.
+// PutFile replaces a file in the machine, with missing directories, and returns
+// when it is on the disk.
 func (m *Machine) PutFile(ctx context.Context, path string, mode os.FileMode, content []byte) error {
 	query := url.Values{"path": {path}, "mode": {fmt.Sprintf("%o", mode.Perm())}}
 	_, err := m.do(ctx, http.MethodPut, protocol.FilePath, query, bytes.NewReader(content))
@@ -248,6 +277,7 @@ func (m *Machine) do(ctx context.Context, method, path string, query url.Values,
 		default:
 		}
 	}
+
 	return raw, err
 }
 
@@ -261,6 +291,7 @@ func (m *Machine) request(ctx context.Context, method, path string, query url.Va
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s %s in the virtual machine: %s: %s", method, path, response.Status, strings.TrimSpace(string(raw)))
 	}
+
 	return raw, err
 }
 
@@ -276,13 +307,15 @@ func (m *Machine) Pause(ctx context.Context) error { return m.qmp.execute(ctx, "
 // Continue ends a Pause.
 func (m *Machine) Continue(ctx context.Context) error { return m.qmp.execute(ctx, "cont") }
 
-// Kill ends QEMU at once: the machine loses its power, but what it has written to its disks stays. Further calls do nothing.
+// Kill ends QEMU at once: the machine loses its power, but what it has written
+// to its disks stays. Further calls do nothing.
 func (m *Machine) Kill() error {
 	_ = m.cmd.Process.Kill() // fails only if it has ended
 	<-m.done
 	if m.qmp != nil {
 		m.qmp.close()
 	}
+
 	return nil
 }
 
@@ -292,5 +325,6 @@ func (m *Machine) tail(name string) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return strings.TrimSpace(string(raw[max(0, len(raw)-2000):]))
 }

@@ -45,6 +45,7 @@ func monitor(t *testing.T, answers ...string) *qmp {
 		if err != nil {
 			return
 		}
+
 		defer conn.Close()
 		fmt.Fprintln(conn, `{"QMP": {}}`)
 		read := bufio.NewScanner(conn)
@@ -52,14 +53,17 @@ func monitor(t *testing.T, answers ...string) *qmp {
 			if !read.Scan() {
 				return
 			}
+
 			fmt.Fprintln(conn, answer)
 		}
+
 		read.Scan()
 	}()
 	t.Cleanup(func() { listener.Close() })
 	q, err := dialQMP(t.Context(), socket, nil)
 	assert.NoError(t, err)
 	t.Cleanup(q.close)
+
 	return q
 }
 

@@ -1,8 +1,10 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pack writes a container image of static programs as an archive into a directory: `make image`. The archive is named after
-// the image and its architecture. Programs of several architectures have the same name in different directories.
+// Command pack writes a container image of static programs as an archive into a
+// directory: `make image`. The archive is named after the image and its
+// architecture. Programs of several architectures have the same name in
+// different directories.
 package main
 
 import (
@@ -35,7 +37,9 @@ func run(args []string, out io.Writer) error {
 		if !ok {
 			return fmt.Errorf("%q is not NAME=VALUE", label)
 		}
+
 		i.Labels[name] = value
+
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
@@ -44,15 +48,18 @@ func run(args []string, out io.Writer) error {
 	if flags.NArg() < 2 {
 		return fmt.Errorf("want a reference and at least one program, not %q", flags.Args())
 	}
+
 	reference := flags.Arg(0)
 	name, tag, ok := strings.Cut(path.Base(reference), ":")
 	if !ok || strings.Contains(reference, "@") {
 		return fmt.Errorf("the reference %s has no tag: want REGISTRY/NAME:TAG", reference)
 	}
+
 	i.References = []string{reference}
 	for _, program := range flags.Args()[1:] {
 		i.Programs = append(i.Programs, image.Program{Path: "/" + filepath.Base(program), File: program})
 	}
+
 	archive, architectures, err := i.Archive()
 	if err != nil {
 		return fmt.Errorf("make %s: %w", reference, err)
@@ -60,10 +67,13 @@ func run(args []string, out io.Writer) error {
 	if err := os.MkdirAll(*dir, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
+
 	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, strings.Join(architectures, "-")))
 	if err := errors.Join(os.WriteFile(file, archive, 0o644), os.Chmod(file, 0o644)); err != nil { // independent of the umask
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
+
 	_, err = fmt.Fprintln(out, "built", file, reference)
+
 	return err
 }

@@ -22,12 +22,14 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	if said, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
+
 	var out bytes.Buffer
 	assert.NoError(t, run([]string{"-dir", "new/dist", "-label", "a=b=c", "evenkeel.dev:5000/kubelet:v1", "agent"}, &out))
 	file := filepath.Join("new/dist", "evenkeel-kubelet-v1-arm64.tar")
 	if want := "built " + file + " evenkeel.dev:5000/kubelet:v1\n"; out.String() != want {
 		t.Errorf("it says %q, want %q", out.String(), want)
 	}
+
 	archive, err := os.ReadFile(file)
 	if err != nil || !bytes.Contains(archive, []byte(`"Labels":{"a":"b=c"}`)) || !bytes.Contains(archive, []byte(`"Entrypoint":["/agent"]`)) {
 		t.Errorf("the archive lacks label or entrypoint, %v", err)
@@ -40,6 +42,7 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	if said, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
+
 	out.Reset()
 	assert.NoError(t, run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out))
 	if want := "built dist/evenkeel-agent-v1-amd64-arm64.tar evenkeel.dev/agent:v1\n"; out.String() != want {

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command generate makes the PrometheusRule of the rule file. It is run in build/rules, by go generate.
+// Command generate makes the PrometheusRule of the rule file. It is run in
+// build/rules, by go generate.
 package main
 
 import (
@@ -24,5 +25,6 @@ func generate(root string) error {
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(root, rules.PrometheusRuleFile), rules.PrometheusRule(alerts), 0o644)
 }

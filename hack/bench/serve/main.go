@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command serve is the program of probed pods: it answers each HTTP request on port 8080 with 200, until SIGTERM.
+// Command serve is the program of probed pods: it answers each HTTP request on
+// port 8080 with 200, until SIGTERM.
 package main
 
 import (

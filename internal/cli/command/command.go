@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command holds what all commands of kubectl-evenkeel share: streams, the connection to the API server, exit codes,
-// confirmation, completion, and flags that several commands have.
+// Package command holds what all commands of kubectl-evenkeel share: streams,
+// the connection to the API server, exit codes, confirmation, completion, and
+// flags that several commands have.
 //
 // It must not know any single command.
 package command
@@ -45,7 +46,8 @@ type Exit = program.Exit
 // Env is the environment of a command.
 type Env struct {
 	genericclioptions.IOStreams // Out and ErrOut escape control characters, see printable.Writer
-	// Terminal is the stream under Out, for colors. Everything else that is written to it must be made printable first.
+	// Terminal is the stream under Out, for colors. Everything else that is
+	// written to it must be made printable first.
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
 	loader     clientcmd.ClientConfig // of Connection; nil: not yet needed
@@ -62,12 +64,14 @@ func NewEnv(info program.Info, streams genericclioptions.IOStreams) *Env {
 	return env
 }
 
-// Execute runs a program's root command, prints its error, and returns its exit code.
+// Execute runs a program's root command, prints its error, and returns its exit
+// code.
 func (e *Env) Execute(ctx context.Context, root *cobra.Command) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitComplete
 	}
+
 	code := ExitError
 	if exit, ok := errors.AsType[*Exit](err); ok {
 		code, err = exit.Code, exit.Err
@@ -75,10 +79,12 @@ func (e *Env) Execute(ctx context.Context, root *cobra.Command) int {
 	if err != nil {
 		fmt.Fprintln(e.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, e.Program.Version, rolesOf(cmd)...).Error()))
 	}
+
 	return code
 }
 
-// NeedsRoles notes the roles of evenkeel that a command and its subcommands need.
+// NeedsRoles notes the roles of evenkeel that a command and its subcommands
+// need.
 func NeedsRoles(cmd *cobra.Command, roles ...string) {
 	cmd.Annotations = map[string]string{needsRoles: strings.Join(roles, " ")}
 }
@@ -91,42 +97,50 @@ func rolesOf(cmd *cobra.Command) []string {
 			return strings.Fields(roles)
 		}
 	}
+
 	return nil
 }
 
-// Colored returns the stream for output with colors, and whether colors may be used: on a terminal, unless the environment asks
-// for plain output.
+// Colored returns the stream for output with colors, and whether colors may be
+// used: on a terminal, unless the environment asks for plain output.
 func (e *Env) Colored() (w io.Writer, colors bool) {
 	f, isFile := e.Terminal.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return e.Out, false
 	}
+
 	return e.Terminal, true
 }
 
-// Confirm asks a question, unless yes is true. The error says why the command must not continue. stdinUsed reports whether
-// the command has read standard input for something else.
+// Confirm asks a question, unless yes is true. The error says why the command
+// must not continue. stdinUsed reports whether the command has read standard
+// input for something else.
 func (e *Env) Confirm(ctx context.Context, question string, yes, stdinUsed bool) error {
 	if yes {
 		return nil
 	}
+
 	if in, ok := e.In.(*os.File); stdinUsed || !ok || !term.IsTerminal(int(in.Fd())) {
 		return errors.New("cannot ask for confirmation: standard input is not a terminal; use --yes, or --dry-run to only look; nothing was " +
 			"written")
 	}
+
 	fmt.Fprintf(e.Out, "%s [y/N] ", question)
 	answer, err := Interruptible(ctx, func() (string, error) { return bufio.NewReader(e.In).ReadString('\n') })
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}
+
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil
 	}
+
 	return errors.New("not confirmed: nothing was written")
 }
 
-// Interruptible calls read, which may block forever, and returns early with an error when ctx ends.
+// Interruptible calls read, which may block forever, and returns early with an
+// error when ctx ends.
 func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -145,7 +159,8 @@ func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error
 	}
 }
 
-// WarnIfControllerSilent prints a note if no controller leads: the status is old then. needsLease: without a Lease none does.
+// WarnIfControllerSilent prints a note if no controller leads: the status is
+// old then. needsLease: without a Lease none does.
 func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings v1alpha1.RolloutController, needsLease bool) {
 	lease := query.ControllerRenewal(ctx, c, settings.Namespace)
 	lease.Missing = lease.Missing && needsLease
@@ -161,11 +176,13 @@ func (e *Env) Notes(notes ...string) {
 	}
 }
 
-// PrintDiff prints the differences between two configurations, as describe.ContentDiff returns them.
+// PrintDiff prints the differences between two configurations, as
+// describe.ContentDiff returns them.
 func (e *Env) PrintDiff(words string) {
 	if words == "" {
 		words = "no field differs"
 	}
+
 	fmt.Fprintln(e.Out, describe.Printable(strings.TrimSuffix(words, "\n")))
 }
 
@@ -174,6 +191,7 @@ func (e *Env) CompleteRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	return e.Complete(cmd, query.RolloutNames)
 }
 
@@ -182,6 +200,7 @@ func (e *Env) CompleteNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	return e.Complete(cmd, query.NodeNames)
 }
 
@@ -197,11 +216,13 @@ func (e *Env) Complete(cmd *cobra.Command, names func(context.Context, client.Re
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 	defer cancel()
 	all, err := names(ctx, c)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+
 	return all, cobra.ShellCompDirectiveNoFileComp
 }

@@ -68,6 +68,7 @@ func envWith(t *testing.T, file string) (*Env, *pflag.FlagSet) {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	e.Connection.AddFlags(flags)
 	assert.NoError(t, flags.Parse([]string{"--kubeconfig", file}))
+
 	return e, flags
 }
 
@@ -101,6 +102,7 @@ func TestSeveralContexts(t *testing.T) {
 			assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: the error is %v", tt.flags, err)
 			continue
 		}
+
 		assert.That(t, err == nil && len(all) == 2 && all[0].Name == "here" && all[1].Name == "away", "%s: %+v: %v", tt.flags, all, err)
 		c, err := e.CurrentContext()
 		assert.That(t, err == nil && c.Name == "here", "%s: the current context is %+v: %v", tt.flags, c, err)

@@ -43,13 +43,14 @@ func (t TrialFlags) Changed() bool {
 	return t.changed("trial-duration") || t.changed("crash-loop-threshold") || t.changed("allow-pod-loss")
 }
 
-// Merge returns old with the flags that were given in place of its fields; nil if no field is set then. The error names the
-// flag.
+// Merge returns old with the flags that were given in place of its fields; nil
+// if no field is set then. The error names the flag.
 func (t TrialFlags) Merge(old *v1alpha1.TrialTerms) (*v1alpha1.TrialTerms, error) {
 	merged := v1alpha1.TrialTerms{}
 	if old != nil {
 		merged = *old
 	}
+
 	if t.changed("trial-duration") {
 		merged.ConfigTrialDuration = nil
 		if t.duration != "" {
@@ -57,9 +58,11 @@ func (t TrialFlags) Merge(old *v1alpha1.TrialTerms) (*v1alpha1.TrialTerms, error
 			if err != nil || d <= 0 || d > payload.MaxTrialDuration {
 				return nil, fmt.Errorf("--trial-duration must be longer than 0 and at most 168h, such as 30m, not %q", t.duration)
 			}
+
 			merged.ConfigTrialDuration = &metav1.Duration{Duration: d}
 		}
 	}
+
 	if t.changed("crash-loop-threshold") {
 		merged.CrashLoopThreshold = nil
 		if t.threshold != "" {
@@ -67,15 +70,18 @@ func (t TrialFlags) Merge(old *v1alpha1.TrialTerms) (*v1alpha1.TrialTerms, error
 			if err != nil || n < 0 || n > payload.MaxCrashLoopThreshold {
 				return nil, fmt.Errorf("--crash-loop-threshold must be a number from 0 to %d, not %q", payload.MaxCrashLoopThreshold, t.threshold)
 			}
+
 			merged.CrashLoopThreshold = new(int32(n))
 		}
 	}
+
 	if t.changed("allow-pod-loss") {
 		merged.AllowPodLoss = t.podLoss
 	}
 	if merged == (v1alpha1.TrialTerms{}) {
 		return nil, nil
 	}
+
 	return &merged, nil
 }
 
@@ -87,18 +93,22 @@ func ParseAmount(s string, least int) (intstr.IntOrString, error) {
 		return intstr.IntOrString{}, fmt.Errorf("%q is neither a number from %d nor a percentage up to 100%%: use one such as 2 or 10%%", s,
 			least)
 	}
+
 	if percent {
 		return intstr.FromString(s), nil
 	}
+
 	return intstr.FromInt32(int32(n)), nil
 }
 
-// Args returns a check of the number of arguments. The error names the command, and goes on with words about what it takes.
+// Args returns a check of the number of arguments. The error names the command,
+// and goes on with words about what it takes.
 func Args(least, most int, words string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most || slices.Contains(args, "") {
 			return fmt.Errorf("%s %s", cmd.CommandPath(), words)
 		}
+
 		return nil
 	}
 }
@@ -108,18 +118,22 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments, got %q: see %[1]s --help", cmd.CommandPath(), strings.Join(args, " "))
 	}
+
 	return nil
 }
 
-// Group makes cmd a command that only has subcommands: an unknown subcommand is an error.
+// Group makes cmd a command that only has subcommands: an unknown subcommand is
+// an error.
 func Group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return UnknownCommand(cmd, args[0])
 		}
+
 		return cmd.Help()
 	}
+
 	return cmd
 }
 
@@ -129,10 +143,12 @@ func AddTitled(parent *cobra.Command, title string, cmds ...*cobra.Command) {
 	for _, cmd := range cmds {
 		cmd.GroupID = title
 	}
+
 	parent.AddCommand(cmds...)
 }
 
-// UnknownCommand returns the error for a subcommand that a command does not have.
+// UnknownCommand returns the error for a subcommand that a command does not
+// have.
 func UnknownCommand(cmd *cobra.Command, name string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	similar := cmd.SuggestionsFor(name)
@@ -145,14 +161,17 @@ func UnknownCommand(cmd *cobra.Command, name string) error {
 			}
 		}
 	}
+
 	return fmt.Errorf("unknown command %q for %q%s: see %[2]s --help", name, cmd.CommandPath(), didYouMean(similar))
 }
 
-// FlagError returns the error for a wrong flag: it names a similar flag, or what the flag takes.
+// FlagError returns the error for a wrong flag: it names a similar flag, or
+// what the flag takes.
 func FlagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // a mistyped command, with a flag that only the command has
 		return UnknownCommand(cmd, cmd.Flags().Arg(0))
 	}
+
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
 	switch {
@@ -165,6 +184,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 				similar = append(similar, "--"+f.Name)
 			}
 		})
+
 		return fmt.Errorf("%w%s: see %s --help", err, didYouMean(similar), cmd.CommandPath())
 	case errors.As(err, &invalid):
 		why := invalid.Unwrap()
@@ -174,8 +194,10 @@ func FlagError(cmd *cobra.Command, err error) error {
 		}[invalid.GetFlag().Value.Type()]; words != "" {
 			why = errors.New(words)
 		}
+
 		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), why, cmd.CommandPath())
 	}
+
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
@@ -186,5 +208,6 @@ func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
+
 	return " (did you mean " + strings.Join(names, " or ") + "?)"
 }

@@ -23,8 +23,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// CheckFields prints notes about fields of a configuration that no known kubelet version has, and about protected fields. The
-// error names the fields whose values have another type than in KubeletConfiguration, the type, and the value.
+// CheckFields prints notes about fields of a configuration that no known
+// kubelet version has, and about protected fields. The error names the fields
+// whose values have another type than in KubeletConfiguration, the type, and
+// the value.
 func (e *Env) CheckFields(p payload.Payload) error {
 	s := schema{shown: p.Shown, rules: p.Rules()}
 	s.fields("", p.Fields, reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]())
@@ -35,17 +37,21 @@ func (e *Env) CheckFields(p payload.Payload) error {
 	if len(s.problems) > 0 {
 		return errors.New(strings.Join(s.problems, "; "))
 	}
+
 	for i, field := range s.unknown {
 		if i == most {
 			fmt.Fprintf(e.ErrOut, "note: and %s\n", printable.Count(len(s.unknown)-most, "more unknown field"))
 			break
 		}
+
 		fmt.Fprintf(e.ErrOut, "note: unknown field %s: a kubelet without this field rejects the configuration, on the first node\n", field)
 	}
+
 	if left := unsetThresholds(p); len(left) > 0 {
 		fmt.Fprintf(e.ErrOut, "note: %s replaces all default thresholds, so these are unset: %s; set them too, or "+
 			"mergeDefaultEvictionSettings: true\n", printable.Line(p.Shown("evictionHard")), strings.Join(left, ", "))
 	}
+
 	switch set := payload.DefaultProtection().SetBy(p.Fields); len(set) {
 	case 0:
 	case 1:
@@ -53,6 +59,7 @@ func (e *Env) CheckFields(p payload.Payload) error {
 		if set[0].Limit != "" {
 			refuses = "other values than these: " + set[0].Limit
 		}
+
 		fmt.Fprintf(e.ErrOut, "note: %s is a protected field: a node refuses %s, unless its agent is started with --protected-fields=-%s\n",
 			printable.Line(p.Shown(set[0].Field)), refuses, printable.Line(set[0].Field))
 	default:
@@ -62,16 +69,20 @@ func (e *Env) CheckFields(p payload.Payload) error {
 			if d.Limit != "" {
 				name += " (" + d.Limit + ")"
 			}
+
 			names = append(names, name)
 		}
+
 		fmt.Fprintf(e.ErrOut, "note: protected fields: %s; a node refuses values that differ from its local configuration, unless its agent's "+
 			"--protected-fields allows them\n",
 			printable.Few(names))
 	}
+
 	return nil
 }
 
-// NoteFewFields prints a note if a configuration that is to be written looks like a drop-in, and is none.
+// NoteFewFields prints a note if a configuration that is to be written looks
+// like a drop-in, and is none.
 func (e *Env) NoteFewFields(p payload.Payload) {
 	if n := len(p.Fields) - 2; p.Key == payload.KeyKubelet && n <= 3 { // without apiVersion and kind
 		fmt.Fprintf(e.ErrOut, "note: this whole configuration sets %s, and all other fields get their defaults; to change only these, use "+
@@ -79,17 +90,20 @@ func (e *Env) NoteFewFields(p payload.Payload) {
 	}
 }
 
-// unsetThresholds returns the default thresholds that a whole configuration removes by setting others; none if it sets none.
+// unsetThresholds returns the default thresholds that a whole configuration
+// removes by setting others; none if it sets none.
 func unsetThresholds(p payload.Payload) (left []string) {
 	set, _ := p.Fields["evictionHard"].(map[string]any)
 	if p.Key != payload.KeyKubelet || len(set) == 0 || p.Fields["mergeDefaultEvictionSettings"] == true {
 		return nil
 	}
+
 	for _, name := range []string{"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available", "nodefs.inodesFree"} {
 		if set[name] == nil {
 			left = append(left, name)
 		}
 	}
+
 	return left
 }
 
@@ -122,8 +136,9 @@ func (s *schema) fields(path string, values map[string]any, t reflect.Type) {
 	}
 }
 
-// fieldNamed returns the type of the field of a struct with a JSON name. Without such a field, it returns nil and the most similar
-// name, if there is one.
+// fieldNamed returns the type of the field of a struct with a JSON name.
+// Without such a field, it returns nil and the most similar name, if there is
+// one.
 func fieldNamed(t reflect.Type, key string) (field reflect.Type, similar []string) {
 	var names []string
 	for _, f := range reflect.VisibleFields(t) {
@@ -131,11 +146,14 @@ func fieldNamed(t reflect.Type, key string) (field reflect.Type, similar []strin
 		if name == key && name != "" {
 			return f.Type, nil
 		}
+
 		names = append(names, name)
 	}
+
 	if near := payload.Nearest(key, names); near != "" {
 		similar = []string{near}
 	}
+
 	return nil, similar
 }
 
@@ -147,6 +165,7 @@ func (s *schema) value(path string, value any, t reflect.Type) {
 	if value == nil || slices.Contains(s.rules, path) {
 		return
 	}
+
 	if into, own := reflect.New(t).Interface().(json.Unmarshaler); own {
 		text, err := json.Marshal(value)
 		if err == nil {
@@ -155,8 +174,10 @@ func (s *schema) value(path string, value any, t reflect.Type) {
 		if err != nil {
 			s.wrong(path, value, cmp.Or(expected[t], "of another type"))
 		}
+
 		return
 	}
+
 	switch t.Kind() {
 	case reflect.Struct:
 		if inner, ok := value.(map[string]any); ok {
@@ -169,6 +190,7 @@ func (s *schema) value(path string, value any, t reflect.Type) {
 		if !ok {
 			s.wrong(path, value, "a mapping")
 		}
+
 		for _, key := range slices.Sorted(maps.Keys(inner)) {
 			s.value(payload.JoinPath(path, key), inner[key], t.Elem())
 		}
@@ -177,6 +199,7 @@ func (s *schema) value(path string, value any, t reflect.Type) {
 		if !ok {
 			s.wrong(path, value, "a list")
 		}
+
 		for i := range list {
 			s.value(fmt.Sprintf("%s[%d]", path, i), list[i], t.Elem())
 		}
@@ -208,10 +231,12 @@ func fits(value any, t reflect.Type) bool {
 		if t.Kind() == reflect.Uint || t.Kind() == reflect.Uint32 || t.Kind() == reflect.Uint64 {
 			return n >= 0 && !reflect.Zero(t).OverflowUint(uint64(n))
 		}
+
 		return !reflect.Zero(t).OverflowInt(n)
 	case float64: // a whole one with an exponent
 		return n == math.Trunc(n) && math.Abs(n) < 1<<53 && fits(int64(n), t)
 	}
+
 	return false
 }
 
@@ -223,6 +248,7 @@ func rangeOf(t reflect.Type) string {
 	case reflect.Uint32:
 		return fmt.Sprintf(" from 0 to %d", uint32(math.MaxUint32))
 	}
+
 	return ""
 }
 
@@ -239,5 +265,6 @@ func (s *schema) wrong(path string, value any, want string) {
 	default:
 		words = printable.Truncate(fmt.Sprint(v), 100)
 	}
+
 	s.problems = append(s.problems, printable.Line(fmt.Sprintf("%s must be %s, not %s", s.shown(path), want, words)))
 }

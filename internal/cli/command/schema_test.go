@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// checked returns the notes and the error about the fields of a configuration in the upstream form.
+// checked returns the notes and the error about the fields of a configuration
+// in the upstream form.
 func checked(t *testing.T, config string) (notes string, err error) {
 	t.Helper()
 	return checkedAs(t, payload.UpstreamAPIVersion, config)
@@ -29,6 +30,7 @@ func checkedAs(t *testing.T, apiVersion, config string) (notes string, err error
 	p := assert.Value(payload.Decode(payload.KeyKubelet, []byte("apiVersion: "+apiVersion+"\nkind: KubeletConfiguration\n"+config)))(t)
 	var out bytes.Buffer
 	err = (&Env{IOStreams: genericclioptions.IOStreams{ErrOut: &out}}).CheckFields(p)
+
 	return out.String(), err
 }
 
@@ -57,6 +59,7 @@ func TestAValueOfAWrongTypeIsAnErrorThatNamesTheFieldTheTypeAndTheValue(t *testi
 		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want) && notes == "",
 			"%s: %v with notes %q, want %s", tt.config, err, notes, tt.want)
 	}
+
 	_, err := checkedAs(t, payload.GroupedAPIVersion, "resources: {eviction: {evictionHard: {memory.available: 5}}}")
 	assert.ErrorHas(t, err, "resources.eviction.evictionHard[memory.available] must be text", "in the grouped form")
 }
@@ -79,16 +82,19 @@ func TestTheSchemaHasEveryKnownField(t *testing.T) {
 		if f.Since != 0 {
 			continue // the upstream type does not have it yet
 		}
+
 		at := reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()
 		for part := range strings.SplitSeq(f.Path, ".") {
 			for at.Kind() == reflect.Pointer || at.Kind() == reflect.Slice {
 				at = at.Elem()
 			}
+
 			field, similar := fieldNamed(at, part)
 			if field == nil {
 				t.Errorf("%s is not in the schema (similar: %q)", f.Path, similar)
 				break
 			}
+
 			at = field
 		}
 	}
@@ -110,6 +116,7 @@ func TestNotesAboutUnknownFieldsAreLimited(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&fields, "x%03d: 1\n", i)
 	}
+
 	notes, err := checked(t, fields.String())
 	if want := "note: and 995 more unknown fields\n"; err != nil || strings.Count(notes, "\n") != 6 || !strings.HasSuffix(notes, want) {
 		t.Errorf("%v, %q; want five notes and %q", err, notes, want)
@@ -134,6 +141,7 @@ func TestAProtectedFieldIsANoteOnlyIfItIsThere(t *testing.T) {
 		notes, err := checked(t, tt.config)
 		assert.That(t, err == nil && strings.HasPrefix(notes, tt.want) && (tt.want != "" || notes == ""), "%s: %v, %q", tt.config, err, notes)
 	}
+
 	if notes, _ := checked(t, "mayPods: 1"); strings.Contains(notes, "protected") {
 		t.Errorf("an unknown field is called protected: %q", notes)
 	}
@@ -146,6 +154,7 @@ func TestProtectedFieldsAreShownAsTheFileNamesThem(t *testing.T) {
 			all = append(all, payload.GroupedPath(f.Path))
 		}
 	}
+
 	path := all[0]
 	group, _, _ := strings.Cut(path, ".")
 	notes, err := checkedAs(t, payload.GroupedAPIVersion, fmt.Sprintf("%s: {clusterDNS: [10.0.0.10]}", group))

@@ -21,8 +21,8 @@ const (
 	levelBodies = 8
 )
 
-// AddVerbosity adds kubectl's -v to flags: the client library's log goes to ErrOut, without credentials. The log is one for the
-// process.
+// AddVerbosity adds kubectl's -v to flags: the client library's log goes to
+// ErrOut, without credentials. The log is one for the process.
 func (e *Env) AddVerbosity(flags *pflag.FlagSet) {
 	var library flag.FlagSet
 	klog.InitFlags(&library)
@@ -32,6 +32,7 @@ func (e *Env) AddVerbosity(flags *pflag.FlagSet) {
 			panic(err) // klog has these flags
 		}
 	}
+
 	klog.SetOutput(maskedLog{e.ErrOut})
 	ctrllog.SetLogger(klog.Background()) // without one, controller-runtime complains on stderr
 	v := pflag.PFlagFromGoFlag(library.Lookup("v"))
@@ -39,8 +40,8 @@ func (e *Env) AddVerbosity(flags *pflag.FlagSet) {
 	flags.AddFlag(v)
 }
 
-// Values of a kubelet configuration in objects, as JSON, and as YAML in a string. What is secret there has no name that
-// payload.MaskText knows.
+// Values of a kubelet configuration in objects, as JSON, and as YAML in a
+// string. What is secret there has no name that payload.MaskText knows.
 var (
 	flowHeaders  = regexp.MustCompile(`(staticPodURLHeader\\*["']?\s*:\s*)\{[^}]*\}?`)
 	blockHeaders = regexp.MustCompile(`(staticPodURLHeader\\*["']?:[ \t]*)(?:(?:\\+n|\n)[ \t-]+(?:[^\\\n]|\\+[^n\\])*)+`)
@@ -54,7 +55,8 @@ func maskLog(record string) string {
 	return payload.MaskText(podURL.ReplaceAllString(record, "${1}/masked"))
 }
 
-// maskedLog writes records of the log without credentials. klog calls Write once for each record.
+// maskedLog writes records of the log without credentials. klog calls Write
+// once for each record.
 type maskedLog struct{ to io.Writer }
 
 func (m maskedLog) Write(record []byte) (int, error) {
@@ -64,5 +66,6 @@ func (m maskedLog) Write(record []byte) (int, error) {
 	if _, err := io.WriteString(m.to, maskLog(string(record))); err != nil {
 		return 0, err
 	}
+
 	return len(record), nil
 }

@@ -20,10 +20,12 @@ func Limited(ctx context.Context, after time.Duration) (context.Context, context
 	if after == 0 {
 		return context.WithCancel(ctx)
 	}
+
 	return context.WithTimeout(ctx, after)
 }
 
-// Update is a newer version of a watched object, or an error. Nothing follows an update with Last.
+// Update is a newer version of a watched object, or an error. Nothing follows
+// an update with Last.
 type Update[T client.Object] struct {
 	Object T
 	Err    error
@@ -38,8 +40,9 @@ type Watched[T client.Object] struct {
 	Deleted string // in the error when the object is deleted: what follows from that
 }
 
-// Follow sends the newest version of the object and each later one, until ctx ends or an error is final; then it closes the
-// channel. After a transient error it sends the error and tries again.
+// Follow sends the newest version of the object and each later one, until ctx
+// ends or an error is final; then it closes the channel. After a transient
+// error it sends the error and tries again.
 func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch) <-chan Update[T] {
 	out := make(chan Update[T])
 	ctx, stop := context.WithCancel(ctx)
@@ -48,6 +51,7 @@ func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch) <-chan Updat
 		case out <- u:
 		case <-ctx.Done():
 		}
+
 		if u.Last {
 			stop()
 		}
@@ -78,5 +82,6 @@ func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch) <-chan Updat
 		defer stop()
 		feed.Run(ctx)
 	}()
+
 	return out
 }

@@ -36,6 +36,7 @@ Use kubeadm to upgrade the control plane, the DaemonSet of kube-proxy and the pr
   kubectl evenkeel component undo`,
 	})
 	cmd.AddCommand(a.componentPlanCommand(), a.componentApplyCommand(), a.componentUndoCommand())
+
 	return cmd
 }
 
@@ -61,7 +62,9 @@ func (f *onceFlag) Set(s string) error {
 	if *f.value != "" {
 		return fmt.Errorf("%s was given already: put all documents into one file", *f.value)
 	}
+
 	*f.value = s
+
 	return nil
 }
 
@@ -72,6 +75,7 @@ func optionalVersion(args []string) (string, error) {
 	if len(args) == 0 {
 		return "", nil
 	}
+
 	return kubeadm.ParseTarget(args[0])
 }
 
@@ -80,10 +84,12 @@ func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 	if file == "" {
 		return nil, nil
 	}
+
 	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile)
 	if err != nil {
 		return nil, err
 	}
+
 	return kubeadm.ParseFile(called, data)
 }
 
@@ -96,15 +102,18 @@ func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u pl
 	if given != nil && given.Cluster == nil && len(given.Configs) == 0 {
 		return nil, fmt.Errorf("%s has only an InitConfiguration: add a ClusterConfiguration or a component configuration", given.File)
 	}
+
 	judges, done, err := u.components.open(a.ErrOut)
 	defer done()
 	if err != nil {
 		return nil, err
 	}
+
 	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+
 	return kubeadm.MakePlan(ctx, have, given, target, judges, o)
 }
 
@@ -139,11 +148,13 @@ Exit codes:
 			if err != nil {
 				return err
 			}
+
 			return a.componentPlan(cmd.Context(), target, u, output)
 		},
 	}
 	u.add(cmd)
 	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
+
 	return cmd
 }
 
@@ -152,15 +163,18 @@ func (a *app) componentPlan(ctx context.Context, target string, u planFlags, out
 	if err != nil {
 		return err
 	}
+
 	p, err := a.makePlan(ctx, c, target, u, kubeadm.Options{})
 	if err != nil {
 		return err
 	}
+
 	if output != "" {
 		err = printing.Encode(a.Out, output, p)
 	} else {
 		err = a.showUpgrade(p, u.config)
 	}
+
 	switch {
 	case err != nil:
 		return err
@@ -169,10 +183,12 @@ func (a *app) componentPlan(ctx context.Context, target string, u planFlags, out
 	case slices.ContainsFunc(p.Components, func(r kubeadm.Row) bool { return r.ManualUpgrade == kubeadm.ManualUnknown }):
 		return &command.Exit{Code: command.ExitTimeout}
 	}
+
 	return nil
 }
 
-// showUpgrade prints a plan for people: a table, then the details of each component, then what to do.
+// showUpgrade prints a plan for people: a table, then the details of each
+// component, then what to do.
 func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	fmt.Fprintln(a.Out, printable.Line(headline(p)))
 	fmt.Fprintln(a.Out)
@@ -183,10 +199,12 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 			string(r.Action), strings.ToLower(string(r.ManualUpgrade)),
 		})
 	}
+
 	if err := printing.Table(a.Out, []string{"COMPONENT", "TIER", "ORIGIN", "VERSION", "PREFERRED", "ACTION", "MANUAL UPGRADE"},
 		rows); err != nil {
 		return err
 	}
+
 	fmt.Fprintln(a.Out)
 	by := map[kubeadm.Manual][]string{}
 	view := false
@@ -198,9 +216,11 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 				fmt.Fprintf(a.Out, "    %s\n", printable.Line(words))
 			}
 		}
+
 		by[r.ManualUpgrade] = append(by[r.ManualUpgrade], r.Component)
 		view = view || r.ManualUpgrade == kubeadm.ManualYes && r.Action == kubeadm.Keep
 	}
+
 	a.warn(p)
 	fmt.Fprintln(a.Out)
 	manual, unknown := by[kubeadm.ManualYes], by[kubeadm.ManualUnknown]
@@ -210,9 +230,11 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	case len(unknown) == 0:
 		fmt.Fprintln(a.Out, "Nothing must be migrated by hand.")
 	}
+
 	if len(unknown) > 0 {
 		fmt.Fprintf(a.Out, "Unknown whether to migrate by hand: %s.\n", strings.Join(unknown, ", "))
 	}
+
 	switch {
 	case view:
 		fmt.Fprintln(a.Out, "Print the configuration of the cluster with: kubectl evenkeel config view upgradeable; migrate it, and pass it "+
@@ -222,6 +244,7 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	case len(manual) > 0:
 		fmt.Fprintln(a.Out, "Correct the ClusterConfiguration, or pass the configuration with --config.")
 	}
+
 	return nil
 }
 
@@ -243,6 +266,7 @@ func headline(p *kubeadm.Plan) string {
 	if p.Current != "" {
 		line += fmt.Sprintf(" (the cluster's ClusterConfiguration says %s)", p.Current)
 	}
+
 	return line
 }
 
@@ -255,9 +279,11 @@ func refusal(r kubeadm.Row) string {
 	case kubeadm.Generate, kubeadm.Regenerate:
 		what = "the configuration generated from the ClusterConfiguration"
 	}
+
 	if r.ValidatedBy == "" {
 		return what + " cannot be read"
 	}
+
 	return fmt.Sprintf("%s is rejected by %s", what, r.ValidatedBy)
 }
 
@@ -266,9 +292,11 @@ func checkComplete(p *kubeadm.Plan) error {
 	if p.NeedsManualUpgrade() {
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New("a configuration must be migrated by hand first; nothing was written")}
 	}
+
 	for _, r := range p.NotValidated() {
 		return fmt.Errorf("unknown whether %s accepts its configuration: solve this, or omit the flag to store the configuration unvalidated; "+
 			"nothing was written", r.ValidatedBy)
 	}
+
 	return nil
 }

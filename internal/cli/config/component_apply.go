@@ -28,7 +28,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// componentApply has the arguments and flags of "component apply" and "config upload".
+// componentApply has the arguments and flags of "component apply" and "config
+// upload".
 type componentApply struct {
 	planFlags
 	target      string
@@ -69,8 +70,10 @@ them. To restart them before: kubectl --namespace kube-system rollout restart da
 			if u.target, err = kubeadm.ParseTarget(args[0]); err != nil {
 				return err
 			}
+
 			u.rollout.Changed = cmd.Flags().Changed
 			u.force = cmd.Flags().Lookup("force").Value.String() == "true"
+
 			return a.applyComponents(cmd.Context(), u)
 		},
 	}
@@ -84,6 +87,7 @@ them. To restart them before: kubectl --namespace kube-system rollout restart da
 	u.rollout.AddStrategyFlags(cmd)
 	f.Lookup("force").Usage = "store a configuration that loses fields that kubeadm sets, and roll out one that was stopped"
 	_ = cmd.RegisterFlagCompletionFunc("rollout", a.CompleteRollout)
+
 	return cmd
 }
 
@@ -107,6 +111,7 @@ confirmation. kubeadm's phases upload-config and addon create the roles with whi
 	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&u.dryRun, "dry-run", false, "print the changes, and write nothing")
 	f.BoolVar(&u.force, "force", false, "store a configuration that loses fields that kubeadm sets")
+
 	return cmd
 }
 
@@ -114,10 +119,12 @@ func (a *app) applyComponents(ctx context.Context, u componentApply) error {
 	if err := u.check(); err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	plan, err := a.makePlan(ctx, c, u.target, u.planFlags, kubeadm.Options{Init: u.init})
 	if err != nil {
 		return err
@@ -128,18 +135,22 @@ func (a *app) applyComponents(ctx context.Context, u componentApply) error {
 	if err := checkComplete(plan); err != nil {
 		return err
 	}
+
 	writes := plan.Writes()
 	if len(writes) == 0 {
 		fmt.Fprintln(a.Out, "The cluster already has these configurations: no ConfigMap changes.")
 	}
+
 	a.showWrites(writes, plan.RunningProxy != "")
 	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
 		return err
 	}
+
 	change, err := a.changeRollout(ctx, c, &u, plan)
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case len(writes) == 0 && change == nil:
 		return nil // a message about this has been printed
@@ -147,27 +158,33 @@ func (a *app) applyComponents(ctx context.Context, u componentApply) error {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
+
 	for _, change := range plan.Changes {
 		if change.Loss != "" && !u.force {
 			return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf(
 				"%s; add them (kubectl evenkeel config print component-defaults), or use --force; nothing was written", change.Loss)}
 		}
 	}
+
 	if err := a.Confirm(ctx, question(writes, u.rollout.Name, change), u.yes, u.config == "-"); err != nil {
 		return err
 	}
+
 	if len(writes) > 0 {
 		if err := kubeadm.Store(ctx, c, cmp.Or(plan.Target, plan.Current), writes); err != nil {
 			return err
 		}
+
 		fmt.Fprintf(a.Out, "stored: %s; restore the previous content with: kubectl evenkeel component undo\n", names(writes))
 	}
+
 	if change == nil {
 		return nil
 	}
 	if err := change.Write(ctx, a.Env, c); err != nil {
 		return fmt.Errorf("the ConfigMaps are stored, but not the rollout; run the command again: %w", err)
 	}
+
 	return nil
 }
 
@@ -176,17 +193,21 @@ func (u *componentApply) check() error {
 	if u.init {
 		return nil
 	}
+
 	if u.rollout.Name == "" {
 		for _, flag := range rollout.StrategyFlags {
 			if flag != "force" && u.rollout.Changed(flag) {
 				return fmt.Errorf("--%s needs --rollout", flag)
 			}
 		}
+
 		return nil
 	}
+
 	if problems := validation.IsDNS1123Label(u.rollout.Name); len(problems) > 0 {
 		return fmt.Errorf("--rollout: %q is not a valid name of a rollout: %s", u.rollout.Name, problems[0])
 	}
+
 	return u.rollout.ApplyFlags(&v1alpha1.NodeConfigRolloutSpec{})
 }
 
@@ -213,11 +234,13 @@ func (a *app) showWrite(w kubeadm.Write) {
 	default:
 		fmt.Fprintf(a.Out, "\nConfigMap kube-system/%s:\n", w.Name())
 	}
+
 	for _, key := range keysOf(old.Data, now.Data) {
 		if old.Data[key] != now.Data[key] {
 			a.showDocument(w.Name(), key, old.Data[key], now.Data[key])
 		}
 	}
+
 	for _, key := range keysOf(old.BinaryData, now.BinaryData) {
 		before, was := old.BinaryData[key]
 		after, is := now.BinaryData[key]
@@ -230,6 +253,7 @@ func (a *app) showWrite(w kubeadm.Write) {
 			fmt.Fprintf(a.Out, "  %s, binary, is changed\n", printable.Line(key))
 		}
 	}
+
 	was, _ := kubeadm.OriginOf(old)
 	is, _ := kubeadm.OriginOf(now)
 	switch {
@@ -241,7 +265,8 @@ func (a *app) showWrite(w kubeadm.Write) {
 	}
 }
 
-// showDocument prints the changed fields of one document. Fields with a zero value, which means the default, are only counted.
+// showDocument prints the changed fields of one document. Fields with a zero
+// value, which means the default, are only counted.
 func (a *app) showDocument(name, key, old, now string) {
 	before, after := documentFields(old), documentFields(now)
 	all := describe.Changes(before, after)
@@ -250,22 +275,27 @@ func (a *app) showDocument(name, key, old, now string) {
 			before, after = kubeadm.WithoutZeroes(c, before), kubeadm.WithoutZeroes(c, after)
 		}
 	}
+
 	shown := map[string]bool{}
 	for _, c := range describe.Changes(before, after) {
 		shown[c.Field] = true
 	}
+
 	silent := 0
 	for _, c := range all {
 		if !shown[c.Field] {
 			silent++
 			continue
 		}
+
 		fmt.Fprintf(a.Out, "  %s: %s\n", printable.Line(key), printable.Line(c.String()))
 	}
+
 	if silent > 0 {
 		fmt.Fprintf(a.Out, "  %s: %d more fields with a zero value before or after (0s, null, \"\"), which means the component's default\n",
 			printable.Line(key), silent)
 	}
+
 	if len(all) == 0 {
 		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", printable.Line(key))
 	}
@@ -278,12 +308,14 @@ func keysOf[V any](a, b map[string]V) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// documentFields returns the fields of a document, or the whole text as one field. It masks the users of a kubeconfig.
+// documentFields returns the fields of a document, or the whole text as one
+// field. It masks the users of a kubeconfig.
 func documentFields(text string) map[string]any {
 	fields, err := kubeadm.Fields([]byte(text))
 	if err != nil {
 		return map[string]any{"text": text}
 	}
+
 	if users, ok := fields["users"].([]any); ok && fields["kind"] == "Config" {
 		delete(fields, "users")
 		for _, u := range users {
@@ -293,6 +325,7 @@ func documentFields(text string) map[string]any {
 			}
 		}
 	}
+
 	return fields
 }
 
@@ -301,6 +334,7 @@ func names(writes []kubeadm.Write) string {
 	for _, w := range writes {
 		all = append(all, "kube-system/"+w.Name())
 	}
+
 	return strings.Join(all, ", ")
 }
 
@@ -312,22 +346,27 @@ func question(writes []kubeadm.Write, name string, change *rollout.Change) strin
 	if change != nil {
 		parts = append(parts, strings.ToLower(change.Verb())+" rollout "+name)
 	}
+
 	words := strings.Join(parts, ", ")
+
 	return strings.ToUpper(words[:1]) + words[1:] + "?"
 }
 
-// changeRollout rehearses and prints the change of the rollout that takes the kubelet's configuration to the nodes; nil if no
-// rollout was asked for, or if nothing changes.
+// changeRollout rehearses and prints the change of the rollout that takes the
+// kubelet's configuration to the nodes; nil if no rollout was asked for, or if
+// nothing changes.
 func (a *app) changeRollout(ctx context.Context, c client.Client, u *componentApply, plan *kubeadm.Plan) (*rollout.Change, error) {
 	p := u.rollout
 	if p.Name == "" {
 		return nil, nil
 	}
+
 	kubelet := &plan.Changes[slices.IndexFunc(plan.Changes, func(c kubeadm.Change) bool { return c.Component.Name == "kubelet" })]
 	old, err := p.Stored(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+
 	p.File = "the kubelet configuration"
 	p.DropIn = p.DropIn && (old == nil || p.Changed("drop-in"))
 	data := kubelet.Next
@@ -336,17 +375,21 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *componentAp
 			return nil, err
 		}
 	}
+
 	change, err := p.Change(old, data)
 	if err != nil {
 		return nil, err
 	}
+
 	fmt.Fprintf(a.Out, "\nRollout %s:\n", p.Name)
 	if differs, err := p.Rehearse(ctx, a.Env, c, change, u.dryRun); err != nil || !differs {
 		if exit := (*command.Exit)(nil); errors.As(err, &exit) {
 			return nil, &command.Exit{Code: exit.Code, Err: fmt.Errorf("%w; nothing was written", err)}
 		}
+
 		return nil, err
 	}
+
 	if change.IsDropIn() {
 		var stay []string
 		before, after := documentFields(string(kubelet.Current)), documentFields(string(data))
@@ -355,11 +398,13 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *componentAp
 				stay = append(stay, printable.Line(gone.Field))
 			}
 		}
+
 		if len(stay) > 0 {
 			fmt.Fprintf(a.Out, "note: the new configuration does not have %s any more: nodes keep their values, because the rollout is a drop-in\n",
 				strings.Join(stay, ", "))
 		}
 	}
+
 	return change, nil
 }
 
@@ -385,6 +430,7 @@ rollout abort --rollback for the first revision.`,
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&dryRun, "dry-run", false, "print the changes, and write nothing")
 	f.BoolVar(&overwrite, "overwrite", false, "also restore ConfigMaps that somebody has changed since")
+
 	return cmd
 }
 
@@ -393,6 +439,7 @@ func (a *app) componentUndo(ctx context.Context, yes, dryRun, overwrite bool) er
 	if err != nil {
 		return err
 	}
+
 	record, err := kubeadm.LatestUndoRecord(ctx, c)
 	if err != nil {
 		return err
@@ -400,15 +447,18 @@ func (a *app) componentUndo(ctx context.Context, yes, dryRun, overwrite bool) er
 	if record == nil {
 		return errors.New("nothing to undo: no upgrade has changed a ConfigMap, or all changes were undone")
 	}
+
 	writes, err := record.Undo(ctx, c, overwrite)
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintf(a.Out, "Restore the state before %s\n", printable.Line(record.String()))
 	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return err
 	}
+
 	a.showWrites(writes, have.ProxyImage != "")
 	if len(writes) == 0 {
 		fmt.Fprintln(a.Out, "The ConfigMaps already have this content: only the record of the change is removed.")
@@ -416,10 +466,12 @@ func (a *app) componentUndo(ctx context.Context, yes, dryRun, overwrite bool) er
 	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
 		return err
 	}
+
 	if dryRun {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
+
 	question := "Remove the record?"
 	if len(writes) > 0 {
 		question = "Restore " + names(writes) + "?"
@@ -433,5 +485,6 @@ func (a *app) componentUndo(ctx context.Context, yes, dryRun, overwrite bool) er
 	if len(writes) > 0 {
 		fmt.Fprintf(a.Out, "restored: %s\n", names(writes))
 	}
+
 	return nil
 }

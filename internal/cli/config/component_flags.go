@@ -23,8 +23,8 @@ const (
 	componentImage  = "component-image"
 )
 
-// componentFlags are --component-binary and --component-image: the program of each component that validates its configuration.
-// The zero value has none.
+// componentFlags are --component-binary and --component-image: the program of
+// each component that validates its configuration. The zero value has none.
 type componentFlags struct {
 	programs map[string]componentProgram // by component name
 }
@@ -47,6 +47,7 @@ func (f *componentFlags) add(cmd *cobra.Command) {
 			for _, name := range component.Names() {
 				begun = append(begun, name+"=")
 			}
+
 			return begun, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 		})
 	}
@@ -76,20 +77,25 @@ func (p *programFlag) Set(s string) error {
 	case p.all.programs == nil:
 		p.all.programs = map[string]componentProgram{}
 	}
+
 	p.all.programs[name] = componentProgram{p.flag, where}
+
 	return nil
 }
 
-// open returns the components by name. Their warnings go to warn. The caller must call done, also after an error, to remove
-// temporary files. The error names the flag.
+// open returns the components by name. Their warnings go to warn. The caller
+// must call done, also after an error, to remove temporary files. The error
+// names the flag.
 func (f *componentFlags) open(warn io.Writer) (components map[string]component.Component, done func(), err error) {
 	if len(f.programs) == 0 {
 		return nil, func() {}, nil
 	}
+
 	dir, err := os.MkdirTemp("", "evenkeel-")
 	if err != nil {
 		return nil, func() {}, fmt.Errorf("create a directory for temporary files: %w", err)
 	}
+
 	done = func() { _ = os.RemoveAll(dir) } // the system cleans up its temporary directory
 	log := slog.New(slog.NewTextHandler(warn, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	components = map[string]component.Component{}
@@ -102,5 +108,6 @@ func (f *componentFlags) open(warn io.Writer) (components map[string]component.C
 			return nil, done, fmt.Errorf("--%s=%s=%s: %w", p.flag, name, p.where, err)
 		}
 	}
+
 	return components, done, nil
 }

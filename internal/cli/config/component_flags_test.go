@@ -23,6 +23,7 @@ func flagged(t *testing.T, args ...string) componentFlags {
 	cmd := &cobra.Command{}
 	f.add(cmd)
 	assert.NoError(t, cmd.ParseFlags(args))
+
 	return f
 }
 
@@ -41,12 +42,15 @@ func TestComponentsLeaveNoTemporaryFiles(t *testing.T) {
 			t.Errorf("of %s there is %v", name, all[name])
 			continue
 		}
+
 		v := all[name].Validate(t.Context(), []byte(config))
 		assert.That(t, v.Outcome == component.Accepted, "%s: %s: %s", name, v.Outcome, v.Message)
 	}
+
 	if left, err := os.ReadDir(scratch); err != nil || len(left) != 1 {
 		t.Errorf("they use %v, %v", left, err)
 	}
+
 	done()
 	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
@@ -73,9 +77,11 @@ func TestAMissingComponentIsAnError(t *testing.T) {
 	if left, err := filepath.Glob(scratch + "/*"); err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
+
 	t.Setenv("TMPDIR", "/nowhere")
 	if _, done, err = f.open(io.Discard); err == nil {
 		t.Error("there is no directory for throw-away files, and no error")
 	}
+
 	done()
 }

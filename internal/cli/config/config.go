@@ -1,10 +1,11 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config has the commands about configuration files and about kubeadm's component configurations: "config" and
-// "component" with their subcommands.
+// Package config has the commands about configuration files and about kubeadm's
+// component configurations: "config" and "component" with their subcommands.
 //
-// It must not decide how a component configuration is upgraded: internal/operator/kubeadm does.
+// It must not decide how a component configuration is upgraded:
+// internal/operator/kubeadm does.
 package config
 
 import (
@@ -42,6 +43,7 @@ func Command(env *command.Env) *cobra.Command {
 	command.AddTitled(cmd, "Compare and validate:", a.configDiffCommand(), a.configValidateCommand())
 	command.AddTitled(cmd, "Advanced: convert, and migrate kubeadm's configurations:", a.configConvertCommand(), a.configViewCommand(),
 		a.configPrintCommand(), a.configUploadCommand())
+
 	return cmd
 }
 
@@ -85,6 +87,7 @@ The exit code is 0 with and without differences; scripts should read -o json.`,
 	cmd.Flags().BoolVar(&o.live, "live", false, "ask the node's kubelet for its effective configuration")
 	program.Choice(cmd, &o.form, "form", "", "names of fields", "flat", "grouped")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
+
 	return cmd
 }
 
@@ -92,6 +95,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/") {
 		return errors.New("--live needs node/NAME")
 	}
+
 	var d describe.Comparison
 	var err error
 	if d.A, err = a.readSide(ctx, nameA, o.live); err != nil {
@@ -100,10 +104,12 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if d.B, err = a.readSide(ctx, nameB, o.live); err != nil {
 		return err
 	}
+
 	d.Compare(o.form)
 	if o.output != "" {
 		return printing.Encode(a.Out, o.output, d)
 	}
+
 	fmt.Fprintf(a.Out, "--- %s\n+++ %s\n", printable.Line(d.A.Name+" ("+d.A.Source+")"), printable.Line(d.B.Name+" ("+d.B.Source+")"))
 	for _, c := range d.Differences {
 		fmt.Fprintln(a.Out, printable.Line(c.String()))
@@ -111,10 +117,12 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	if len(d.Differences) == 0 {
 		fmt.Fprintln(a.Out, "no differences")
 	}
+
 	if d.NotCompared > 0 {
 		fmt.Fprintf(a.Out, "not compared: %s that only one of them has, because %s is compared with %s\n",
 			printable.Count(d.NotCompared, "field"), max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
 	}
+
 	return nil
 }
 
@@ -129,6 +137,7 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 		if err != nil {
 			return query.Side{}, err
 		}
+
 		return query.LiveSide(ctx, config, rest)
 	case kind == "node", kind == "rollout":
 		c, err := a.Client()
@@ -138,9 +147,12 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 		if kind == "rollout" {
 			return query.RolloutSide(ctx, c, rest)
 		}
+
 		return query.NodeSide(ctx, c, rest)
 	}
+
 	p, err := a.filePayload(ctx, name)
+
 	return query.SideOf(name, "file", p), err
 }
 
@@ -149,27 +161,33 @@ func (a *app) filePayload(ctx context.Context, path string) (payload.Payload, er
 	if err != nil {
 		return payload.Payload{}, fmt.Errorf("%w (use node/NAME or rollout/NAME[@REVISION] for configurations in the cluster)", err)
 	}
+
 	p, err := payload.Decode(payload.KeyKubelet, data)
 	if err != nil {
 		err = fmt.Errorf("file %s is not a KubeletConfiguration: %w", path, err)
 	}
+
 	return p, err
 }
 
-// outputFlag adds --output to a command that writes a file. It has no -o, which is a format elsewhere.
+// outputFlag adds --output to a command that writes a file. It has no -o, which
+// is a format elsewhere.
 func outputFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "output", "", "file to write, which must not exist yet (default standard output)")
 	_ = cmd.MarkFlagFilename("output", "yaml", "yml", "json")
 }
 
-// output writes data to a new file, or to standard output if path is "" or "-". After an error it leaves no new file behind.
+// output writes data to a new file, or to standard output if path is "" or "-".
+// After an error it leaves no new file behind.
 func (a *app) output(path string, data []byte) error {
 	if path == "" || path == "-" {
 		if _, err := a.Out.Write(data); err != nil {
 			return fmt.Errorf("write to standard output: %w", err)
 		}
+
 		return nil
 	}
+
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -177,9 +195,11 @@ func (a *app) output(path string, data []byte) error {
 	case err != nil:
 		return fmt.Errorf("--output: %w; nothing was written", err)
 	}
+
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("--output: %w; the partial file was removed", errors.Join(err, os.Remove(path)))
 	}
+
 	return nil
 }

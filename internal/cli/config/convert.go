@@ -46,6 +46,7 @@ A file that already has the form is printed unchanged. The values are not valida
 	}
 	program.Choice(cmd, &form, "form", "", "form of the output", "grouped", "flat")
 	outputFlag(cmd, &output)
+
 	return cmd
 }
 
@@ -53,6 +54,7 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	if form == "" {
 		return errors.New("convert needs the form to write: use --form=grouped or --form=flat")
 	}
+
 	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile)
 	if err != nil {
 		return err
@@ -60,24 +62,29 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	if data, err = Convert(called, data, form); err != nil {
 		return err
 	}
+
 	return a.output(output, data)
 }
 
-// Convert returns the KubeletConfiguration in data in a form, "grouped" or "flat"; a file that has the form already is returned
-// unchanged. The error names the file.
+// Convert returns the KubeletConfiguration in data in a form, "grouped" or
+// "flat"; a file that has the form already is returned unchanged. The error
+// names the file.
 func Convert(file string, data []byte, form string) ([]byte, error) {
 	d, err := oneKubeletConfiguration(file, data)
 	if err != nil {
 		return nil, err
 	}
+
 	if otherForm(d) == form {
 		data, err = convert(d)
 	} else {
 		_, err = payload.Decode(payload.KeyKubelet, data)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; nothing was written", file, err)
 	}
+
 	return data, nil
 }
 
@@ -97,23 +104,28 @@ func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error)
 		return none, fmt.Errorf("%s holds %s of %s: only KubeletConfiguration has a grouped form",
 			file, all[0].Kind, all[0].APIVersion)
 	}
+
 	return all[0], nil
 }
 
-// convert returns the other form of a KubeletConfiguration. The error names what would be lost.
+// convert returns the other form of a KubeletConfiguration. The error names
+// what would be lost.
 func convert(d kubeadm.Document) ([]byte, error) {
 	p, err := payload.Decode(payload.KeyKubelet, d.Text)
 	if err != nil {
 		return nil, err
 	}
+
 	given, err := payload.DecodeMapping(d.Text)
 	if err != nil {
 		return nil, err
 	}
+
 	constants, err := p.Resolve(payload.Capacity{})
 	if err != nil {
 		return nil, fmt.Errorf("%w: only the grouped form has rules", err)
 	}
+
 	fields, err := payload.DecodeMapping(constants.Upstream)
 	if err != nil {
 		return nil, err
@@ -121,6 +133,7 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	if !d.IsGrouped() {
 		fields = payload.Group(fields)
 	}
+
 	_, trial := given["trial"]
 	ungrouped, homeless := fields["ungrouped"].(map[string]any)
 	switch {
@@ -132,10 +145,12 @@ func convert(d kubeadm.Document) ([]byte, error) {
 			"remove it, or keep the flat form",
 			strings.Join(paths(ungrouped), ", "))
 	}
+
 	text, err := component.Effective(fields).YAML()
 	if err != nil {
 		return nil, err
 	}
+
 	back, err := payload.Decode(payload.KeyKubelet, text)
 	if err != nil { // such as an unknown field within a struct, or more than 1 MiB
 		return nil, fmt.Errorf("the %s form is not valid: %w", otherForm(d), err)
@@ -143,10 +158,12 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	if !alike(p.Fields, back.Fields) { // such as a key << in JSON, which is a merge in YAML
 		return nil, errors.New("the YAML would have another meaning")
 	}
+
 	return text, nil
 }
 
-// alike reports whether two configurations have the same values, whatever the format of numbers.
+// alike reports whether two configurations have the same values, whatever the
+// format of numbers.
 func alike(a, b map[string]any) bool {
 	textA, errA := json.Marshal(a)
 	textB, errB := json.Marshal(b)
@@ -157,10 +174,12 @@ func otherForm(d kubeadm.Document) string {
 	if d.IsGrouped() {
 		return "flat"
 	}
+
 	return "grouped"
 }
 
-// paths returns the sorted paths of upstream fields without a group. If a struct is a group, it returns the fields within it.
+// paths returns the sorted paths of upstream fields without a group. If a
+// struct is a group, it returns the fields within it.
 func paths(ungrouped map[string]any) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(ungrouped)) {
@@ -177,5 +196,6 @@ func paths(ungrouped map[string]any) []string {
 			}
 		}
 	}
+
 	return names
 }

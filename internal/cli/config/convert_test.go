@@ -20,7 +20,8 @@ import (
 
 const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// thereAndBack converts a flat KubeletConfiguration into the grouped form and back, and fails if it means another then.
+// thereAndBack converts a flat KubeletConfiguration into the grouped form and
+// back, and fails if it means another then.
 func thereAndBack(t rapid.TB, flat []byte) {
 	t.Helper()
 	want, err := payload.Decode(payload.KeyKubelet, flat)
@@ -33,6 +34,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 			t.Fatalf("%v: %s", err, d[0].Text)
 		}
 	}
+
 	got := assert.Value(payload.Decode(payload.KeyKubelet, text))(t)
 	diff := cmp.Diff(want.Fields, got.Fields)
 	assert.Must(t, diff == "", "%s\n%s", diff, text)
@@ -66,17 +68,21 @@ func TestConversionKeepsAnyValueOfAnyField(t *testing.T) {
 			if guarded[f.Path] {
 				continue
 			}
+
 			var value any = rapid.SampledFrom(values).Draw(t, f.Path)
 			if key := rapid.SampledFrom([]string{"", "memory.available", "yes", "1", "1.0", "a b"}).Draw(t, "key"); key != "" && !strings.Contains(f.Path, ".") {
 				value = map[string]any{key: value}
 			}
+
 			if m, mapping := value.(map[string]any); mapping {
 				if _, rule := m["memory.available"].(map[string]any); rule || f.Path == "maxPods" {
 					continue // a mapping in the place of such a value is a rule, which only the grouped form has
 				}
 			}
+
 			set(fields, strings.Split(f.Path, "."), value)
 		}
+
 		flat := assert.Value(json.Marshal(fields))(t)
 		thereAndBack(t, flat)
 	})
@@ -90,8 +96,10 @@ func set(fields map[string]any, path []string, value any) {
 			inner = map[string]any{}
 			fields[path[0]] = inner
 		}
+
 		fields = inner
 	}
+
 	fields[path[0]] = value
 }
 
@@ -114,10 +122,12 @@ func TestConversionLimitsTheSizeOfTheResult(t *testing.T) {
 	for i := range 45_000 { // in YAML each is a line of its own
 		gates[fmt.Sprintf("Gate%010d", i)] = true
 	}
+
 	text, err := json.Marshal(map[string]any{"apiVersion": payload.UpstreamAPIVersion, "kind": payload.KubeletKind, "featureGates": gates})
 	if err != nil || len(text) > payload.MaxSize {
 		t.Fatal(len(text), err)
 	}
+
 	const want = "large.json: the grouped form is not valid: larger than 1 MiB; nothing was written"
 	assert.Error(t, assert.Err(Convert("large.json", text, "grouped")), want)
 }

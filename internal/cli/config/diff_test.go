@@ -84,6 +84,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		api.AddNode(name, "unreadable", "z1")
 		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { st.Active = active })
 	}
+
 	api.AddNode("runs-nothing", "unreadable", "z1")
 	for _, tt := range []struct {
 		a    string
@@ -107,6 +108,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		api.Run("config", "diff", tt.a, fine).WantError(t, tt.want...)
 		api.Run("config", "diff", fine, tt.a).WantError(t, tt.want...)
 	}
+
 	api.AddRollout("templateless", "unreadable", nil, func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = fakeapi.Follow("evenkeel-system", "nowhere")
 	})
@@ -120,6 +122,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		api.Forbid("*", kind)
 		api.Run("config", "diff", fine, tt[0]).WantError(t, tt[1], "forbidden")
 	}
+
 	api.Forbid("list", "ConfigMap")
 	api.Run("config", "diff", fine, "rollout/unreadable@3").WantError(t, "list the ConfigMaps of the revisions", "forbidden")
 }
@@ -142,6 +145,7 @@ func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
 			fmt.Fprint(w, a.body)
 			return
 		}
+
 		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
 	}))
 	t.Cleanup(server.Close)

@@ -37,6 +37,7 @@ func TestOutputOverwritesNothing(t *testing.T) {
 		want := "--output: " + path + " already exists: remove it, or choose another name; nothing was written"
 		assert.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 	}
+
 	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
 		t.Errorf("it holds %q, %v", text, err)
 	}

@@ -76,6 +76,7 @@ Exit codes:
 	f.StringVar(&o.poolLabel, "pool-label", "", "the label that names a node's pool; empty: those of well-known platforms")
 	o.programs.add(cmd)
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML)
+
 	return cmd
 }
 
@@ -88,38 +89,46 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 	if err != nil {
 		return err
 	}
+
 	components, done, err := o.programs.open(a.ErrOut)
 	defer done()
 	if err != nil {
 		return err
 	}
+
 	kubelet := components["kubelet"]
 	if len(components) > 0 && (kubelet == nil || len(components) > 1) {
 		return errors.New("survey judges configurations of kubelets only: use --component-binary kubelet=PATH")
 	}
+
 	version := ""
 	if kubelet != nil { // before thousands of nodes are read in vain
 		if version, err = kubelet.Version(ctx); err != nil {
 			return fmt.Errorf("the version of the kubelet to judge with is unknown: %w", err)
 		}
 	}
+
 	r, err := a.ask(ctx, selector, o.poolLabel)
 	if err != nil {
 		if apierrors.IsForbidden(err) {
 			fmt.Fprintf(a.ErrOut, "note: the smallest role for survey is\n%s", indented(survey.Role))
 		}
+
 		return err
 	}
+
 	if kubelet != nil && ctx.Err() == nil {
 		fmt.Fprintf(a.ErrOut, "judging %s\n", printable.Count(len(r.Configurations), "configuration"))
 		r.Judge(ctx, kubelet, version)
 	}
+
 	switch o.output {
 	case printing.JSON, printing.YAML:
 		err = printing.Encode(a.Out, o.output, r)
 	default:
 		err = printSurvey(a.Out, r, o.output == printing.Wide)
 	}
+
 	switch j := r.Judged; {
 	case err != nil:
 		return err
@@ -130,6 +139,7 @@ func (a *app) survey(ctx context.Context, o surveyOptions) error {
 	case r.Read < r.Nodes || j != nil && j.Nodes[survey.NotJudged] > 0:
 		return &command.Exit{Code: command.ExitTimeout}
 	}
+
 	return nil
 }
 
@@ -139,29 +149,36 @@ func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel strin
 	if err != nil {
 		return nil, err
 	}
+
 	pools := survey.PoolLabels
 	if poolLabel != "" {
 		pools = []string{poolLabel}
 	}
+
 	var nodes []survey.Node
 	for n, err := range query.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
+
 		nodes = append(nodes, survey.NodeOf(n, pools))
 	}
+
 	if len(nodes) == 0 {
 		return nil, errors.New("no nodes found: correct --selector, or choose another cluster with --context")
 	}
+
 	config, err := a.RESTConfig()
 	if err != nil {
 		return nil, err
 	}
+
 	config.UserAgent, config.QPS = "kubectl-evenkeel/"+a.Program.Version, -1 // survey.Read limits itself
 	api, err := query.ConfigzClient(config)
 	if err != nil {
 		return nil, err
 	}
+
 	const interval = 5 * time.Second
 	said := time.Now()
 	answers, err := survey.Read(ctx, api, nodes, survey.Patience, func(done int) {
@@ -173,6 +190,7 @@ func (a *app) ask(ctx context.Context, selector labels.Selector, poolLabel strin
 	if err != nil {
 		return nil, err
 	}
+
 	return survey.NewReport(answers, time.Now()), nil
 }
 
@@ -183,6 +201,7 @@ func printSurvey(w io.Writer, r *survey.Report, all bool) error {
 	for _, words := range r.Summary {
 		fmt.Fprintln(&out, printable.Line(words))
 	}
+
 	for _, s := range r.Sections() {
 		var text strings.Builder
 		if rows := s.Rows; len(rows) > 0 {
@@ -190,28 +209,35 @@ func printSurvey(w io.Writer, r *survey.Report, all bool) error {
 				return err
 			}
 		}
+
 		for i, item := range s.Items {
 			if i == 4*most {
 				fmt.Fprintf(&text, "and %d more: -o wide and -o json have all\n", len(s.Items)-i)
 				break
 			}
+
 			words := item.Words
 			if item.Of.Nodes > 0 {
 				words = fmt.Sprintf("%s (%s): %s", printable.Count(item.Of.Nodes, "node"), printable.First(item.Of.Names, most, ", "), words)
 			}
+
 			fmt.Fprintln(&text, printable.Line(words))
 			for j, line := range item.Lines {
 				if j == most && !all {
 					fmt.Fprintf(&text, "   and %d more: -o wide has all\n", len(item.Lines)-j)
 					break
 				}
+
 				fmt.Fprintln(&text, "  ", printable.Line(line))
 			}
 		}
+
 		if text.Len() > 0 {
 			fmt.Fprintf(&out, "\n%s\n%s", strings.ToUpper(s.Title), &text)
 		}
 	}
+
 	_, err := io.WriteString(w, out.String())
+
 	return err
 }

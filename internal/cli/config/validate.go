@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// Exit codes of config validate for all but an accepted configuration. That of wrong usage is program.ExitUsage.
+// Exit codes of config validate for all but an accepted configuration. That of
+// wrong usage is program.ExitUsage.
 const (
 	exitRejected = 1
 	exitUnknown  = 2
@@ -73,6 +74,7 @@ Exit codes:
 			case slices.Contains(files[again:], "-") && again > 0:
 				return program.Usage("- is given twice: standard input can be read only once")
 			}
+
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, files []string) error { return a.configValidate(cmd.Context(), files, o) },
@@ -82,10 +84,12 @@ Exit codes:
 	cmd.Flags().StringVar(&o.machine, "machine", "", "a machine's capacity, such as cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768: "+
 		"show what the rules of the configurations give there")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
+
 	return cmd
 }
 
-// outcome is the result for a document; the first three are those of component.Outcome.
+// outcome is the result for a document; the first three are those of
+// component.Outcome.
 type outcome string
 
 const (
@@ -118,7 +122,9 @@ func (j judgement) String() string {
 	case by == "":
 		by = j.Kind
 	}
+
 	parts := []string{j.Place, by, string(j.Verdict), j.Words}
+
 	return printable.Line(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
 }
 
@@ -159,34 +165,40 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	case err != nil:
 		return program.Usage("%w; nothing was judged", err)
 	}
+
 	components, done, err := o.programs.open(a.ErrOut)
 	defer done()
 	if err != nil {
 		return program.Usage("%w; nothing was judged", err)
 	}
+
 	var machine payload.Capacity
 	if o.machine != "" {
 		if machine, err = payload.ParseCapacity(o.machine); err != nil {
 			return program.Usage("--machine: %w; nothing was judged", err)
 		}
 	}
+
 	result := judgements{Documents: []judgement{}}
 	for _, s := range all {
 		j := judge(ctx, s, components, machine)
 		if ctx.Err() != nil {
 			return &command.Exit{Code: exitUnknown, Err: fmt.Errorf("interrupted at %s", s.Place)}
 		}
+
 		result.Documents = append(result.Documents, j)
 		if o.output == "" {
 			a.printJudgement(j)
 		}
 	}
+
 	result.Verdict = overall(result.Documents)
 	if o.output != "" {
 		if err := printing.Encode(a.Out, o.output, result); err != nil {
 			return &command.Exit{Code: exitUnknown, Err: err}
 		}
 	}
+
 	switch result.Verdict {
 	case accepted:
 		return nil
@@ -199,7 +211,8 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	}
 }
 
-// submissions reads files. It returns an error for an unreadable file, and for a document of an unknown kind.
+// submissions reads files. It returns an error for an unreadable file, and for
+// a document of an unknown kind.
 func (a *app) submissions(ctx context.Context, files []string) ([]submission, error) {
 	var all []submission
 	for _, file := range files {
@@ -207,18 +220,22 @@ func (a *app) submissions(ctx context.Context, files []string) ([]submission, er
 		if err != nil {
 			return nil, err
 		}
+
 		before := len(all)
 		for d, err := range kubeadm.EachDocument(called, data) {
 			_, isComponents := d.Component()
 			if err == nil && !isComponents && !d.IsGrouped() && !d.IsKubeadmKind() {
 				return nil, d.UnknownKindError()
 			}
+
 			all = append(all, submission{d, err})
 		}
+
 		if len(all) == before {
 			all = append(all, submission{kubeadm.Document{Place: called}, errors.New("the file is empty")})
 		}
 	}
+
 	return all, nil
 }
 
@@ -242,6 +259,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		if err == nil {
 			constants, err = p.Resolve(machine)
 		}
+
 		if payload.NeedsCapacity(err) {
 			j.Verdict, j.Words = unvalidated, err.Error()+": use --machine, such as cpu=8,memory=32Gi"
 			return j
@@ -249,22 +267,27 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 			j.Verdict, j.Words = rejected, "the grouped form: "+err.Error()
 			return j
 		}
+
 		text, j.Values = constants.Upstream, constants.Values
 	}
+
 	c := components[j.Component]
 	if c == nil {
 		j.Verdict, j.Words = unvalidated, fmt.Sprintf("use --%s %s=PATH", componentBinary, j.Component)
 		return j
 	}
+
 	v, objections := component.ValidationErrors(ctx, c, text)
 	j.Verdict, j.Words, j.Warnings = outcome(v.Outcome.String()), v.Message, v.Warnings
 	if len(objections) > 0 {
 		j.Words = strings.Join(objections, "; ")
 	}
+
 	var err error
 	if j.Version, err = c.Version(ctx); err != nil {
 		j.Warnings = append(j.Warnings, fmt.Sprintf("the version of this %s is unknown: %v", j.Component, err))
 	}
+
 	return j
 }
 
@@ -273,6 +296,7 @@ func (a *app) printJudgement(j judgement) {
 	for _, value := range j.Values {
 		fmt.Fprintln(a.Out, " ", printable.Line(payload.ValueWords(value)))
 	}
+
 	for _, warning := range j.Warnings {
 		fmt.Fprintln(a.Out, " ", printable.Line(warning))
 	}

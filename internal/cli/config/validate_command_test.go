@@ -28,7 +28,8 @@ func execute(ctx context.Context, env *command.Env, args ...string) int {
 	return env.Execute(ctx, cmd)
 }
 
-// validateUntil runs config validate until begun says so, and interrupts it then.
+// validateUntil runs config validate until begun says so, and interrupts it
+// then.
 func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) fakeapi.Result {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -48,7 +49,9 @@ func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+
 	interrupt()
+
 	return fakeapi.Result{Code: <-code, Out: out.String(), Err: errOut.String()}
 }
 

@@ -36,11 +36,13 @@ func TestTheWorstVerdictDecides(t *testing.T) {
 		for _, one := range tt.all {
 			all = append(all, judgement{Verdict: one})
 		}
+
 		assert.Equal(t, overall(all), tt.want, tt.all)
 	}
 }
 
-// On a host with cgroup v1 the real kubelet's verdict has such a warning; this one may have v2.
+// On a host with cgroup v1 the real kubelet's verdict has such a warning; this
+// one may have v2.
 func TestWarningsAreUnderTheVerdict(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{&command.Env{IOStreams: genericclioptions.IOStreams{Out: &out}}}

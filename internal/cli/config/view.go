@@ -44,11 +44,13 @@ Configurations without a binary or image of the target version are listed on sta
 			if err != nil {
 				return err
 			}
+
 			return a.configViewUpgradeable(cmd.Context(), target, components, output)
 		},
 	}
 	components.add(cmd)
 	outputFlag(cmd, &output)
+
 	return cmd
 }
 
@@ -57,10 +59,12 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 	if err != nil {
 		return err
 	}
+
 	p, err := a.makePlan(ctx, c, target, planFlags{components: components}, kubeadm.Options{})
 	if err != nil {
 		return err
 	}
+
 	a.warn(p)
 	var documents bytes.Buffer
 	for i, change := range p.Changes {
@@ -68,24 +72,30 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		if change.Action != kubeadm.Keep || row.ManualUpgrade != kubeadm.ManualYes {
 			continue
 		}
+
 		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, printable.Line(refusal(row)))
 		for _, words := range row.Objections {
 			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
 		}
+
 		text := string(change.Current)
 		if change.Unreadable != "" { // it may have control characters, which a valid document cannot have
 			text = printable.Text(text)
 		}
+
 		documents.WriteString(strings.TrimSuffix(text, "\n") + "\n")
 	}
+
 	if documents.Len() == 0 {
 		fmt.Fprintln(a.ErrOut, nothingToMigrate(p, output))
 		return nil
 	}
+
 	return a.output(output, documents.Bytes())
 }
 
-// nothingToMigrate says that no configuration is known to need a migration by hand, and of which that is not known.
+// nothingToMigrate says that no configuration is known to need a migration by
+// hand, and of which that is not known.
 func nothingToMigrate(p *kubeadm.Plan, output string) string {
 	var unknown []string
 	for _, row := range p.Components {
@@ -93,6 +103,7 @@ func nothingToMigrate(p *kubeadm.Plan, output string) string {
 			unknown = append(unknown, row.Component)
 		}
 	}
+
 	words := "nothing needs to be migrated by hand"
 	if p.Target != "" {
 		words += " for " + p.Target
@@ -103,6 +114,7 @@ func nothingToMigrate(p *kubeadm.Plan, output string) string {
 	if output != "" && output != "-" {
 		words += "; " + output + " was not written"
 	}
+
 	return words
 }
 
@@ -133,6 +145,7 @@ InitConfiguration, kubeadm's defaults are used.`,
 			if len(args) > 0 {
 				return fmt.Errorf("%s takes no arguments; to choose a component use --component %s: see its --help", cmd.CommandPath(), args[0])
 			}
+
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -143,6 +156,7 @@ InitConfiguration, kubeadm's defaults are used.`,
 	f.StringSliceVar(&only, "component", nil, "only this component: kubelet or kube-proxy; can be repeated (default all)")
 	f.StringVar(&file, "config", "", "file with kubeadm's configuration; - is standard input")
 	outputFlag(cmd, &output)
+
 	return cmd
 }
 
@@ -151,15 +165,18 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 	for _, c := range kubeadm.Components() {
 		all = append(all, c.Name)
 	}
+
 	for _, name := range only {
 		if !slices.Contains(all, name) {
 			return fmt.Errorf("--component: unknown component %q: use one of %s", name, strings.Join(all, ", "))
 		}
 	}
+
 	given, err := a.given(ctx, file)
 	if err != nil {
 		return err
 	}
+
 	have := &kubeadm.Cluster{}
 	switch {
 	case given == nil:
@@ -173,18 +190,23 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 	case given.Cluster == nil && !given.Init:
 		return fmt.Errorf("%s holds no ClusterConfiguration, which is needed to generate component configurations", given.File)
 	}
+
 	if given != nil {
 		if given.Cluster == nil {
 			given.Notes = append(given.Notes, given.File+" has no ClusterConfiguration: kubeadm's defaults are used")
 		}
+
 		for _, name := range slices.Sorted(maps.Keys(given.Configs)) {
 			given.Notes = append(given.Notes, given.Configs[name].Place+" is ignored: it is not generated")
 		}
+
 		a.Notes(given.Notes...)
 	}
+
 	documents, err := kubeadm.Defaults(have, given, only)
 	if err != nil {
 		return err
 	}
+
 	return a.output(output, documents)
 }

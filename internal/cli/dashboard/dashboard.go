@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dashboard has the command "dashboard", which serves the web page of internal/operator/dashboard.
+// Package dashboard has the command "dashboard", which serves the web page of
+// internal/operator/dashboard.
 //
 // It must not know what the page shows.
 package dashboard
@@ -44,9 +45,11 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
 			return a.serve(cmd.Context(), port, contexts, cmd.Flags())
 		},
 	}
-	// It takes the place of the flag that all commands have, which can be given once.
+	// It takes the place of the flag that all commands have, which can be given
+	// once.
 	cmd.Flags().StringArrayVar(&contexts, "context", nil, "context of the kubeconfig to show, repeatable (default: the current context)")
 	cmd.Flags().IntVar(&port, "port", port, "port on 127.0.0.1; 0 chooses a free port")
+
 	return cmd
 }
 
@@ -54,28 +57,35 @@ func (a *app) serve(ctx context.Context, port int, contexts []string, flags *pfl
 	if port < 0 || port > 65535 {
 		return fmt.Errorf("--port must be from 0 to 65535, not %d", port)
 	}
+
 	clusters, err := a.clusters(contexts, flags)
 	if err != nil {
 		return err
 	}
+
 	s, err := dashboard.Listen(ctx, dashboard.Options{Clusters: clusters, Port: port, Version: a.Program.Version, Log: a.ErrOut})
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintf(a.Out, "open %s\n", s.URL())
+
 	return s.Serve(ctx)
 }
 
-// clusters returns the clusters of these contexts; of the current one if there are none.
+// clusters returns the clusters of these contexts; of the current one if there
+// are none.
 func (a *app) clusters(contexts []string, flags *pflag.FlagSet) ([]dashboard.Cluster, error) {
 	if len(contexts) == 0 {
 		c, err := a.CurrentContext()
 		return []dashboard.Cluster{{Config: c.Config, Context: c.Name}}, err
 	}
+
 	all, err := a.Contexts(contexts, flags)
 	var out []dashboard.Cluster
 	for _, c := range all {
 		out = append(out, dashboard.Cluster{Config: c.Config, Context: c.Name, Named: true})
 	}
+
 	return out, err
 }

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor has the command "doctor", which prints the problems of evenkeel in a cluster.
+// Package doctor has the command "doctor", which prints the problems of
+// evenkeel in a cluster.
 //
 // It must not look for problems itself: internal/operator/doctor does.
 package doctor
@@ -72,12 +73,14 @@ Exit codes:
 			if err := command.NoArgs(cmd, args); err != nil {
 				return program.Usage("%w", err)
 			}
+
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
 	cmd.SetFlagErrorFunc(command.UsageError)
 	printing.FormatFlag(cmd, &output, printing.Wide, printing.JSON, printing.YAML)
+
 	return cmd
 }
 
@@ -86,19 +89,23 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	if err != nil {
 		return err
 	}
+
 	facts, err := doctor.Look(ctx, c)
 	if err != nil {
 		return err
 	}
+
 	r := doctor.NewReport(facts)
 	if f == "" || f == printing.Wide {
 		err = printReport(a.Out, r, f == printing.Wide)
 	} else {
 		err = printing.Encode(a.Out, f, r)
 	}
+
 	if code := exitCode(r); err == nil && code != exitHealthy {
 		return &command.Exit{Code: code}
 	}
+
 	return err
 }
 
@@ -109,27 +116,32 @@ func exitCode(r doctor.Report) int {
 	case r.Count(doctor.Unknown) > 0:
 		return exitUnknown
 	}
+
 	return exitHealthy
 }
 
-// printReport prints the headline, the findings, each with what to do in the line below it, and what was checked. Findings that
-// follow from others are only counted, unless all is true.
+// printReport prints the headline, the findings, each with what to do in the
+// line below it, and what was checked. Findings that follow from others are
+// only counted, unless all is true.
 func printReport(w io.Writer, r doctor.Report, all bool) error {
 	var out strings.Builder
 	fmt.Fprintln(&out, printable.Line(r.Headline))
 	if len(r.Findings) > 0 {
 		out.WriteByte('\n')
 	}
+
 	about := map[string]string{}
 	for _, f := range r.Findings {
 		about[f.ID] = f.About()
 	}
+
 	follow := 0
 	for _, f := range r.Findings {
 		if f.ExplainedBy != "" && !all {
 			follow++
 			continue
 		}
+
 		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, printable.Line(f.About()), printable.Line(f.Wrong))
 		if f.ExplainedBy != "" {
 			fmt.Fprintf(&out, "         follows from: %s\n", printable.Line(about[f.ExplainedBy]))
@@ -138,17 +150,21 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 			fmt.Fprintf(&out, "         -> %s\n", printable.Line(f.Do))
 		}
 	}
+
 	if follow > 0 {
 		fmt.Fprintf(&out, "\n%s %s from these: -o wide lists everything", printable.Count(follow, "more finding"),
 			printable.Verb(follow, "follows", "follow"))
 	}
+
 	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), fmt.Sprintf("%d with an agent", r.Agents),
 		printable.Count(r.Rollouts, "rollout"), counts(r))
 	_, err := io.WriteString(w, out.String())
+
 	return err
 }
 
-// counts returns the numbers of findings by severity, after a colon; empty if there are none.
+// counts returns the numbers of findings by severity, after a colon; empty if
+// there are none.
 func counts(r doctor.Report) string {
 	var words []string
 	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Note} {
@@ -156,11 +172,13 @@ func counts(r doctor.Report) string {
 			words = append(words, printable.Count(n, string(s)))
 		}
 	}
+
 	if n := r.Count(doctor.Unknown); n > 0 {
 		words = append(words, fmt.Sprintf("%d unknown", n))
 	}
 	if len(words) == 0 {
 		return ""
 	}
+
 	return ": " + strings.Join(words, ", ")
 }

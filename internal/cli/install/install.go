@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install has the commands "install" and "uninstall", which bring evenkeel's agent to nodes and remove it.
+// Package install has the commands "install" and "uninstall", which bring
+// evenkeel's agent to nodes and remove it.
 //
 // It must not decide which node is next: internal/operator/installer does.
 package install
@@ -98,6 +99,7 @@ Exit codes:
 	cmd.Flags().BoolVar(&o.allNodes, "all-nodes", false, "select every node")
 	cmd.Flags().StringVar(&o.version, "agent-version", "",
 		"version that the agents must report, if it is not the tag of the image; \"any\" accepts every version")
+
 	return cmd
 }
 
@@ -106,6 +108,7 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	if err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -113,6 +116,7 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	if err := doctor.CheckCRD(ctx, c); err != nil {
 		return err
 	}
+
 	w, err := installer.DesiredOf(ctx, c, installer.Install)
 	if err != nil {
 		return err
@@ -120,14 +124,17 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	if w.Version = cmp.Or(o.version, w.Version); o.version == "any" {
 		w.Version = ""
 	}
+
 	return a.run(ctx, c, installer.Install, w, names, selector, o)
 }
 
-// choice returns the selector of the nodes; nil if nodes are named. The default are the nodes that have the label.
+// choice returns the selector of the nodes; nil if nodes are named. The default
+// are the nodes that have the label.
 func (o installFlags) choice(names []string) (labels.Selector, error) {
 	if _, err := command.ParseAmount(o.maxUnavailable, 1); err != nil {
 		return nil, fmt.Errorf("--max-unavailable: %w", err)
 	}
+
 	switch {
 	case len(names) > 0 && (o.selector != "" || o.allNodes), o.selector != "" && o.allNodes:
 		return nil, errors.New("use only one of node names, --selector and --all-nodes")
@@ -140,24 +147,29 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 	case o.selector == "":
 		return labels.Parse(v1alpha1.LabelAgent)
 	}
+
 	return command.ParseSelector(o.selector)
 }
 
-// messages returns where messages go. With -o only the result goes to standard output.
+// messages returns where messages go. With -o only the result goes to standard
+// output.
 func (a *app) messages(o installFlags) io.Writer {
 	if o.output != "" {
 		return a.ErrOut
 	}
+
 	return a.Out
 }
 
-// run asks for confirmation, runs an operation on the selected nodes, and prints their progress.
+// run asks for confirmation, runs an operation on the selected nodes, and
+// prints their progress.
 func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, desired installer.Desired, names []string,
 	selector labels.Selector, o installFlags) error {
 	nodes, err := op.Nodes(ctx, c, names, selector)
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case len(nodes) > 0:
 	case o.selector != "":
@@ -165,15 +177,18 @@ func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, 
 	case op == installer.Install && !o.allNodes:
 		return fmt.Errorf("no node has the label %s yet: name nodes, or use --selector or --all-nodes", v1alpha1.LabelAgent)
 	}
+
 	out := a.messages(o)
 	most, err := command.ParseAmount(o.maxUnavailable, 1)
 	if err != nil {
 		return err
 	}
+
 	budget, err := intstr.GetScaledValueFromIntOrPercent(&most, len(nodes), false)
 	if err != nil {
 		return fmt.Errorf("--max-unavailable: %w", err)
 	}
+
 	policy := installer.Policy{Operation: op, Desired: desired, MaxUnavailable: max(1, budget), Timeout: o.timeout, Retry: o.retry}
 	p := &installer.Pacer{
 		Client: c, Policy: policy, Progress: installer.Start(policy, nodes),
@@ -188,25 +203,31 @@ func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, 
 			return interrupted(out, p, err)
 		}
 	}
+
 	if o.output != "" {
 		if err := printing.Encode(a.Out, o.output, reportOf(p)); err != nil {
 			return err
 		}
 	}
+
 	if o.dryRun {
 		return nil
 	}
+
 	return a.conclude(ctx, c, out, p)
 }
 
-// confirmRestarts asks for confirmation if there are nodes that have not started.
+// confirmRestarts asks for confirmation if there are nodes that have not
+// started.
 func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool) error {
 	n := len(p.Progress.In(installer.ToDo))
 	if n == 0 {
 		return nil
 	}
+
 	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods keep running.",
 		strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], printable.Count(n, "node"), p.Policy.MaxUnavailable)
+
 	return a.Confirm(ctx, question, yes, false)
 }
 
@@ -216,6 +237,7 @@ func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	if !n.Begun.IsZero() {
 		took = ", after " + describe.Span(time.Since(n.Begun))
 	}
+
 	switch s := n.State; s.Stage {
 	case installer.Done:
 		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(strings.TrimSpace(op.Past+" "+s.Why))+took)
@@ -228,7 +250,8 @@ func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	}
 }
 
-// showWork prints how many nodes are in each stage, and the order in which nodes start.
+// showWork prints how many nodes are in each stage, and the order in which
+// nodes start.
 func showWork(out io.Writer, p *installer.Pacer) {
 	counts := []string{}
 	for _, s := range []struct {
@@ -243,6 +266,7 @@ func showWork(out io.Writer, p *installer.Pacer) {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
 		}
 	}
+
 	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", printable.Count(len(p.Progress.Nodes), "node"), p.Policy.MaxUnavailable,
 		p.Policy.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
 	for _, n := range p.Progress.Nodes {
@@ -250,12 +274,14 @@ func showWork(out io.Writer, p *installer.Pacer) {
 			sayNode(out, p.Policy.Operation, n)
 		}
 	}
+
 	if names := p.Progress.In(installer.ToDo); len(names) > 0 {
 		fmt.Fprintf(out, "in this order: %s\n", printable.Few(names))
 	}
 }
 
-// interrupted explains what happens to the nodes of a command that ends early, and returns why it ends.
+// interrupted explains what happens to the nodes of a command that ends early,
+// and returns why it ends.
 func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	if on := p.Progress.In(installer.Doing); len(on) > 0 {
 		fmt.Fprintf(out, "%s: finishes without this command: %s, or restored\n", printable.Few(on), p.Policy.Operation.Past)
@@ -263,6 +289,7 @@ func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	if left := p.Progress.In(installer.ToDo); len(left) > 0 {
 		fmt.Fprintf(out, "%s: not started\n", printable.Few(left))
 	}
+
 	return why
 }
 
@@ -284,16 +311,19 @@ func reportOf(p *installer.Pacer) Report {
 	for _, n := range p.Progress.Nodes {
 		r.Nodes = append(r.Nodes, NodeReport{n.Name, n.State.Stage, n.State.Why})
 	}
+
 	return r
 }
 
-// conclude prints the result of an operation, why nodes failed, and what to do next.
+// conclude prints the result of an operation, why nodes failed, and what to do
+// next.
 func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *installer.Pacer) error {
 	for _, n := range p.Progress.Nodes {
 		if n.State.Stage == installer.Failed && !n.Begun.IsZero() {
 			showFailure(ctx, c, out, n)
 		}
 	}
+
 	words := fmt.Sprintf("%d of %s %s", len(p.Progress.In(installer.Done)), printable.Count(len(p.Progress.Nodes), "node"),
 		p.Policy.Operation.Past)
 	if n := len(p.Progress.In(installer.ToDo)); n > 0 {
@@ -302,15 +332,18 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 	if n := len(p.Progress.In(installer.Skipped)); n > 0 {
 		words += fmt.Sprintf(", %d skipped", n)
 	}
+
 	failed := p.Progress.In(installer.Failed)
 	if len(failed) == 0 {
 		fmt.Fprintln(out, words)
 		return nil
 	}
+
 	kept := "runs its previous kubelet service"
 	if p.Policy.Operation != installer.Install {
 		kept = "still has its agent"
 	}
+
 	verdict := fmt.Errorf("%s; failed on %s, which %s unless a message above says otherwise\n"+
 		"if its pod has run, `journalctl -u kubelet` there says more; after the repair: kubectl evenkeel %s --retry %s; without --retry the "+
 		"command continues with the other nodes",
@@ -318,13 +351,15 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 	if p.Progress.TimedOut() {
 		return &command.Exit{Code: command.ExitTimeout, Err: verdict}
 	}
+
 	return &command.Exit{Code: command.ExitHalted, Err: verdict}
 }
 
 // mostEvents is the largest number of Events that are printed for a node.
 const mostEvents = 3
 
-// showFailure prints the end of the log of a failed node's pod, and the Node's last Events.
+// showFailure prints the end of the log of a failed node's pod, and the Node's
+// last Events.
 func showFailure(ctx context.Context, c client.Client, out io.Writer, n installer.NodeProgress) {
 	if n.State.Said != "" {
 		fmt.Fprintf(out, "last output of its pod:\n")
@@ -332,15 +367,18 @@ func showFailure(ctx context.Context, c client.Client, out io.Writer, n installe
 			fmt.Fprintf(out, "  %s\n", printable.Line(line))
 		}
 	}
+
 	events, err := installer.Events(ctx, c, n.Name, n.Begun, mostEvents)
 	if err != nil {
 		fmt.Fprintf(out, "cannot read its Events: %s\n", printable.Line(describe.Brief(err)))
 		return
 	}
+
 	for i, e := range events {
 		if i == 0 {
 			fmt.Fprintf(out, "last Events of the Node:\n")
 		}
+
 		fmt.Fprintf(out, "  %s  %s  %s\n", printable.Line(e.Type), printable.Line(e.Reason), printing.Cell(e.Message))
 	}
 }
@@ -384,6 +422,7 @@ Exit codes are those of "install".`,
 	f := cmd.Flags()
 	f.BoolVar(&o.purge, "purge", false, "at the end delete evenkeel's CustomResourceDefinitions, and so all NodeConfigs and rollouts")
 	f.BoolVar(&o.force, "force", false, "continue even if a rollout is in progress")
+
 	return cmd
 }
 
@@ -392,29 +431,35 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	if o.purge && !whole {
 		return errors.New("--purge cannot be used with node names or --selector")
 	}
+
 	selector, err := o.choice(names)
 	if err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	rollouts, err := installer.Rollouts(ctx, c)
 	if err != nil {
 		return err
 	}
+
 	if going := installer.ActiveRollouts(rollouts); len(going) > 0 && !o.force {
 		return fmt.Errorf("rollouts are in progress (%s): pause them first (kubectl evenkeel rollout pause %s), or use --force; nothing was "+
 			"changed",
 			printable.Few(going), going[0])
 	}
+
 	out := a.messages(o.installFlags)
 	if o.purge {
 		if err := showLoss(ctx, c, out, rollouts); err != nil {
 			return err
 		}
 	}
+
 	w, err := installer.DesiredOf(ctx, c, installer.Uninstall)
 	switch {
 	case err == nil:
@@ -424,6 +469,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	case !whole || !errors.Is(err, installer.ErrApplyFirst): // otherwise an earlier run deleted it
 		return err
 	}
+
 	if left, lookErr := installer.LabelledNodes(ctx, c); lookErr != nil {
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
@@ -431,10 +477,12 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 			"command again then",
 			printable.Count(len(left), "node"), v1alpha1.LabelAgent, printable.Few(left)))
 	}
+
 	if o.dryRun {
 		fmt.Fprintln(out, "then rollouts would be paused, and the controller and the installer deleted")
 		return nil
 	}
+
 	return a.uninstallCluster(ctx, c, out, rollouts, o)
 }
 
@@ -448,24 +496,30 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 		if err != nil {
 			return fmt.Errorf("list NodeConfigs: %w", err)
 		}
+
 		all++
 		if nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.ConfigMapRef != nil {
 			assigned = append(assigned, nc.Name)
 		}
 	}
+
 	fmt.Fprintf(out, "--purge permanently deletes %s", printable.Count(all, "NodeConfig"))
 	if len(assigned) > 0 {
 		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), printable.Few(assigned))
 	}
+
 	names := []string{}
 	for _, r := range rollouts {
 		names = append(names, r.Name)
 	}
+
 	fmt.Fprintf(out, ", and %s", printable.Count(len(names), "rollout"))
 	if len(names) > 0 {
 		fmt.Fprintf(out, " (%s)", printable.Few(names))
 	}
+
 	fmt.Fprintf(out, "\nto save them: kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml\n")
+
 	return nil
 }
 
@@ -482,11 +536,14 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 	if err := installer.RemoveFromCluster(ctx, c, rollouts, o.purge, func(done string) { fmt.Fprintln(out, done) }); err != nil {
 		return err
 	}
+
 	rest := "its API, roles and policies remain, with NodeConfigs and rollouts; delete them with: kubectl evenkeel uninstall --purge"
 	if o.purge {
 		rest = "its namespaces, roles and policies remain; delete them with: kubectl delete --ignore-not-found -f install.yaml " +
 			"(Helm: helm uninstall RELEASE)"
 	}
+
 	fmt.Fprintln(out, "nothing of evenkeel runs any more;", rest)
+
 	return nil
 }

@@ -29,7 +29,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// The decisions of an operation have transcripts in internal/operator/installer; here is what the commands make of them.
+// The decisions of an operation have transcripts in
+// internal/operator/installer; here is what the commands make of them.
 
 // cluster is a cluster with evenkeel's installer.
 type cluster struct {
@@ -50,6 +51,7 @@ func with(t *testing.T, f func(*cluster)) {
 				c.must(api.Create(t.Context(), p.Want))
 			}
 		}
+
 		fakeapi.Add(api, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}})
 		c.image("v1.0.0")
 		ctx, stop := context.WithCancel(t.Context())
@@ -79,6 +81,7 @@ func (c *cluster) node(name string, play fakeapi.Play, change ...func(*corev1.No
 	for _, change := range change {
 		change(node)
 	}
+
 	fakeapi.Add(c.API, node)
 }
 
@@ -86,7 +89,8 @@ func withLabel(key, value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels[key] = value }
 }
 
-// wantLabels compares the values of LabelAgent, such as "a=install b=install-failed".
+// wantLabels compares the values of LabelAgent, such as "a=install
+// b=install-failed".
 func (c *cluster) wantLabels(want string) {
 	c.t.Helper()
 	list, found := &corev1.NodeList{}, map[string]string{}
@@ -96,14 +100,17 @@ func (c *cluster) wantLabels(want string) {
 			found[node.Name] = value
 		}
 	}
+
 	var got []string
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		got = append(got, name+"="+found[name])
 	}
+
 	assert.That(c.t, strings.Join(got, " ") == want, "the labels are %q, want %q", got, want)
 }
 
-// wantOrder demands that pods became ready in an order, and never more than so many were busy at a time.
+// wantOrder demands that pods became ready in an order, and never more than so
+// many were busy at a time.
 func (c *cluster) wantOrder(most int, order ...string) {
 	c.t.Helper()
 	if got, busy := c.installers.Order(); !slices.Equal(got, order) || busy != most {
@@ -140,7 +147,8 @@ func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
 		c.wantLabels("a-control=install b=install c=install")
 		c.wantOrder(1, "b", "c", "a-control")
 
-		// Again: they are done. And without a choice it is about those that are labelled.
+		// Again: they are done. And without a choice it is about those that are
+		// labelled.
 		c.Run("install", "--yes").WantOutput(t, "3 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 installed already", "3 of 3 nodes installed")
 		c.wantOrder(0)
 
@@ -153,10 +161,12 @@ func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
 		for name := range before {
 			c.installers.Plays(name, next)
 		}
+
 		time.Sleep(time.Minute)
 		if now, err := c.installers.PodsOf(t.Context()); err != nil || !maps.Equal(now, before) {
 			t.Errorf("pods were %v, and are %v with the next manifests, %v", before, now, err)
 		}
+
 		c.Run("install", "--yes").WantOutput(t, "with evenkeel.dev/agent:v1.1.0: 3 to install", "b: installed v1.1.0", "3 of 3 nodes installed")
 		c.wantOrder(1, "b", "c", "a-control")
 	})
@@ -167,6 +177,7 @@ func TestInstallStopsAtTheFirstFailedNode(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			c.node(name, fakeapi.ComesBack)
 		}
+
 		c.installers.Plays("b", fakeapi.TakenBack)
 		fakeapi.Add(c.API, &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "b"},
@@ -217,6 +228,7 @@ func TestInstallEndsAtNodesThatDoNotFinish(t *testing.T) {
 				if len(r.Nodes) != 2 || r.Nodes[0].Name != name || r.Nodes[0].State != installer.Failed || !strings.HasPrefix(r.Nodes[0].Why, tt.why) || r.Image != "evenkeel.dev/agent:v1.0.0" {
 					t.Errorf("the report is %+v", r)
 				}
+
 				c.wantLabels(name + "=install-failed")
 			})
 		})
@@ -228,6 +240,7 @@ func TestInstallNeverExceedsMaxUnavailable(t *testing.T) {
 		for i := range 5 {
 			c.node(fmt.Sprint("n", i), fakeapi.ComesBack)
 		}
+
 		c.Run("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").WantOutput(t, `"state": "Done"`)
 		order, most := c.installers.Order()
 		assert.That(t, most == 2 && len(order) == 5, "%d at a time, %q; want 2 and all", most, order)
@@ -260,6 +273,7 @@ func TestInstallJudgesANodeAgainBeforeItsTurn(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			c.node(name, fakeapi.ComesBack)
 		}
+
 		c.installers.Plays("a", fakeapi.Play{})
 		r := c.Begin("install", "--all-nodes", "--yes")
 		time.Sleep(10 * time.Second)
@@ -301,6 +315,7 @@ func TestInstallNeedsANewCRDAndRightFlags(t *testing.T) {
 		} {
 			c.Run(tt.args...).WantError(t, tt.want)
 		}
+
 		c.Forbid("patch", "Node")
 		c.Run("install", "a", "--yes").Want(t, command.ExitError, []string{"in this order: a"}, `begin with node a: nodes is forbidden: User "nobody" cannot patch resource "nodes"`, "an administrator can grant it")
 		crd := theCRD()
@@ -334,6 +349,7 @@ func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "other"} {
 			c.node(name, fakeapi.ComesBack)
 		}
+
 		c.Run("install", "a", "b", "c", "--yes").WantOutput(t, "3 of 3 nodes installed")
 		c.rollout("done", v1alpha1.RolloutComplete, nil)
 		c.rollout("held", v1alpha1.RolloutPaused, paused)
@@ -369,10 +385,12 @@ func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
 		if c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") || c.exists(&appsv1.DaemonSet{}, v1alpha1.InstallNamespace, "evenkeel-installer") {
 			t.Error("the controller or the installer is still there")
 		}
+
 		r := &v1alpha1.NodeConfigRollout{}
 		if !c.exists(r, "", "done") || !r.Spec.Paused || !c.exists(&v1alpha1.NodeConfig{}, "", "a") {
 			t.Errorf("the rollout is %+v; it is to be paused, and NodeConfigs are to stay", r.Spec)
 		}
+
 		c.Run("uninstall", "--yes").WantOutput(t, "evenkeel-install/evenkeel-installer deleted") // nothing is left to do
 	})
 }

@@ -102,10 +102,12 @@ configuration is on trial: the default is --wait-for=trial. If you run it again 
 			if err := o.check(cmd.Flags().Changed("timeout")); err != nil {
 				return err
 			}
+
 			return a.assign(cmd.Context(), o)
 		},
 	}
 	o.addFlags(cmd)
+
 	return cmd
 }
 
@@ -178,6 +180,7 @@ func (o *assignOptions) check(timed bool) error {
 	case o.agentTimeout <= 0:
 		return fmt.Errorf("--agent-timeout must be longer than 0, such as 1m, not %s", o.agentTimeout)
 	}
+
 	return nil
 }
 
@@ -199,20 +202,24 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err != nil {
 		return err
 	}
+
 	var content payload.Payload
 	if o.file != "" {
 		if content, err = a.ReadPayload(ctx, o.file, o.dropIn, "changed"); err != nil {
 			return err
 		}
+
 		a.NoteFewFields(content)
 		if _, err := payload.ResolveTrial(content.Trial, trial); err != nil {
 			return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 		}
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	it, err := gather(ctx, c, o, content)
 	if err != nil {
 		return err
@@ -220,6 +227,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if o.release {
 		return a.release(ctx, c, o, it)
 	}
+
 	it.trial = trial
 	newTrial := o.trial.Changed() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, trial)
 	if source := it.assigned(); source != nil && !newTrial {
@@ -228,6 +236,7 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := it.checkVerdicts(ctx, c); err != nil {
 		return err
 	}
+
 	sizes, err := describe.SizesOf(it.content, it.machine)
 	if err != nil {
 		return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
@@ -235,14 +244,17 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := a.showAssignment(ctx, c, it); err != nil {
 		return err
 	}
+
 	for _, path := range slices.Sorted(maps.Keys(sizes)) {
 		for value := range sizes[path] { // one, of this node
 			fmt.Fprintln(a.Out, printable.Line(path+": "+value))
 		}
 	}
+
 	if err := it.rehearse(ctx, c); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
+
 	answer, err := a.ask(ctx, c, o, it)
 	if err != nil {
 		return err
@@ -250,27 +262,32 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := a.confirmAssignment(ctx, o, it, answer); err != nil || o.dryRun {
 		return err
 	}
+
 	source, err := it.store(ctx, c)
 	if err != nil {
 		return err
 	}
+
 	stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
 	if err != nil {
 		return maybeWritten(err)
 	}
+
 	if ref := source.ConfigMapRef; ref != nil {
 		fmt.Fprintf(a.Out, "node %s is assigned ConfigMap %s/%s\n", o.node, ref.Namespace, ref.Name)
 	} else {
 		fmt.Fprintf(a.Out, "node %s is assigned its local configuration\n", o.node)
 	}
+
 	if o.until == untilAssigned {
 		return nil
 	}
+
 	return a.probeAndAwait(ctx, c, o, stored, source, false)
 }
 
-// confirmAssignment asks whether to assign the configuration, after the node's answer; nil if there was none. A dry run is not
-// asked.
+// confirmAssignment asks whether to assign the configuration, after the node's
+// answer; nil if there was none. A dry run is not asked.
 func (a *app) confirmAssignment(ctx context.Context, o assignOptions, it *assignment, answer *v1alpha1.PreflightGroup) error {
 	refused := answer != nil && answer.Verdict == v1alpha1.PreflightRefused
 	question := fmt.Sprintf("Assign this to node %s?", o.node)
@@ -280,6 +297,7 @@ func (a *app) confirmAssignment(ctx context.Context, o assignOptions, it *assign
 		if refused {
 			return &command.Exit{Code: command.ExitHalted}
 		}
+
 		return nil
 	case o.local:
 		question = fmt.Sprintf("Return node %s to its local configuration?", o.node)
@@ -290,16 +308,19 @@ func (a *app) confirmAssignment(ctx context.Context, o assignOptions, it *assign
 	case refused:
 		question = fmt.Sprintf("Node %s refuses this. Assign it anyway?", o.node)
 	}
+
 	return a.Confirm(ctx, question, o.yes, o.file == "-")
 }
 
-// gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is
-// impossible, or would have no effect.
+// gather reads what the command needs to know before it assigns something to a
+// node. It returns an error if the assignment is impossible, or would have no
+// effect.
 func gather(ctx context.Context, c client.Client, o assignOptions, content payload.Payload) (*assignment, error) {
 	view, err := query.ViewNode(ctx, c, o.node)
 	if err != nil {
 		return nil, err
 	}
+
 	node := describe.NodeOf(view, time.Now())
 	it := &assignment{node: node, config: node.Config(), content: content, release: o.release}
 	if o.ends {
@@ -308,6 +329,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 	if view.Node != nil {
 		it.machine = []payload.Capacity{payload.CapacityOf(view.Node.Status.Capacity)}
 	}
+
 	switch nc := it.config; {
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was "+
@@ -324,20 +346,25 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content paylo
 		return nil, fmt.Errorf("node %s follows its own ConfigMap, kubelet-%[1]s, and would ignore the assignment: edit that ConfigMap; "+
 			"nothing was changed", o.node)
 	}
+
 	if o.file == "" {
 		return it, nil
 	}
+
 	it.name = steer.ContentName(o.file, content.SHA256)
 	it.stored, err = steer.FindContent(ctx, c, it.name, content)
+
 	return it, err
 }
 
-// assigned returns the node's source if it already assigns the same content, else nil.
+// assigned returns the node's source if it already assigns the same content,
+// else nil.
 func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
 	st, source, local := &it.config.Status, it.config.Spec.ConfigSource, it.content.Key == ""
 	switch {
 	case source == nil:
-		// No source means local, unless the node still runs a ConfigMap or a rollout may assign one.
+		// No source means local, unless the node still runs a ConfigMap or a
+		// rollout may assign one.
 		if local && st.Active == nil && st.LastKnownGood == nil && it.node.Rollout == "" {
 			return &v1alpha1.NodeConfigSource{}
 		}
@@ -355,19 +382,24 @@ func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
 			return source
 		}
 	}
+
 	return nil
 }
 
-// endsAs reports whether an existing assignment ends as this one would. One that has ended is assigned again.
+// endsAs reports whether an existing assignment ends as this one would. One
+// that has ended is assigned again.
 func (it *assignment) endsAs(source *v1alpha1.NodeConfigSource) bool {
 	if it.ends == nil || source.Temporary == nil {
 		return it.ends == nil && source.Temporary == nil
 	}
+
 	ok := meta.FindStatusCondition(it.config.Status.Conditions, v1alpha1.ConditionConfigOK)
+
 	return it.ends.Duration == source.Temporary.Duration && (ok == nil || ok.Reason != v1alpha1.ReasonAssignmentEnded)
 }
 
-// release removes what a person assigned to the node. Rollouts can change the node then.
+// release removes what a person assigned to the node. Rollouts can change the
+// node then.
 func (a *app) release(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) error {
 	source := it.config.Spec.ConfigSource
 	switch {
@@ -378,24 +410,30 @@ func (a *app) release(ctx context.Context, c client.WithWatch, o assignOptions, 
 		fmt.Fprintf(a.Out, "rollout %s assigned what node %s has: nothing changes\n", source.RolloutRef.Name, o.node)
 		return nil
 	}
+
 	if err := a.showAssignment(ctx, c, it); err != nil {
 		return err
 	}
+
 	next := "no rollout selects it, so that it keeps its local configuration"
 	if it.node.Rollout != "" {
 		next = fmt.Sprintf("it runs its local configuration until rollout %s reaches it", it.node.Rollout)
 	}
+
 	if o.dryRun {
 		fmt.Fprintf(a.Out, "dry run: node %s was not released; otherwise %s\n", o.node, next)
 		return nil
 	}
+
 	if err := a.Confirm(ctx, fmt.Sprintf("Release node %s? Then %s.", o.node, next), o.yes, false); err != nil {
 		return err
 	}
 	if _, err := steer.Assign(ctx, c, it.config, nil, nil); err != nil {
 		return maybeWritten(err)
 	}
+
 	fmt.Fprintf(a.Out, "node %s is released: %s\n", o.node, next)
+
 	return nil
 }
 
@@ -406,61 +444,76 @@ func (a *app) follow(ctx context.Context, c client.WithWatch, o assignOptions, i
 	if source.RolloutRef != nil {
 		by = fmt.Sprintf(" from revision %d of rollout %s", source.RolloutRef.Revision, source.RolloutRef.Name)
 	}
+
 	if nc.Spec.ConfigSource == nil {
 		fmt.Fprintf(a.Out, "node %s has no assignment and runs its local configuration: nothing changes\n", o.node)
 		return nil
 	}
+
 	if outcome := describe.OutcomeOf(nc, source, nc.Generation); outcome.Stage == describe.StageProven {
 		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by,
 			outcome.Words)))
 		if o.startProbe != "" && !o.dryRun {
 			return a.probe(ctx, c, o, nc, source)
 		}
+
 		return nil
 	}
+
 	fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
 	if o.dryRun || o.until == untilAssigned {
 		return nil
 	}
+
 	return a.probeAndAwait(ctx, c, o, nc, source, true)
 }
 
-// checkVerdicts returns an error if the node would not run the content because it is revoked or failed there before.
+// checkVerdicts returns an error if the node would not run the content because
+// it is revoked or failed there before.
 func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error {
 	if it.content.Key == "" {
 		return nil
 	}
+
 	nc := it.config
 	if it.stored != nil && slices.Contains(nc.Spec.Revoked, it.stored.UID) {
 		return &command.Exit{Code: command.ExitHalted,
 			Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name,
 				it.stored.UID)}
 	}
+
 	for _, bad := range nc.Status.BadConfigs {
 		same := it.stored != nil && bad.UID == it.stored.UID
 		if !same && bad.UID != "" {
-			// A ConfigMap that is gone or forbidden decides nothing here: the node has the last word.
+			// A ConfigMap that is gone or forbidden decides nothing here: the
+			// node has the last word.
 			cm := &corev1.ConfigMap{}
 			err := c.Get(ctx, client.ObjectKey{Namespace: bad.Namespace, Name: bad.Name}, cm)
 			same = err == nil && cm.UID == bad.UID && payload.Digest(it.content.Key, []byte(cm.Data[it.content.Key])) == it.content.SHA256
 		}
+
 		if !same || bad.Provisional || it.hasOtherValues(bad.Revision) {
 			continue
 		}
+
 		return &command.Exit{Code: command.ExitHalted,
 			Err: fmt.Errorf("this configuration failed on node %s before: %s; the node would not try it again; nothing was changed\nto try it "+
 				"again, run on the node: evenkeel-agent forget %s",
 				nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
 	}
+
 	return nil
 }
 
-// hasOtherValues reports whether the rules of the content give other values on the node's present machine than in a failed revision.
+// hasOtherValues reports whether the rules of the content give other values on
+// the node's present machine than in a failed revision.
 func (it *assignment) hasOtherValues(revision string) bool {
 	if !it.content.HasRules() || len(it.machine) == 0 {
 		return false
 	}
+
 	r, err := it.content.Resolve(it.machine[0])
+
 	return err == nil && !strings.HasSuffix(revision, v1alpha1.ValuesSuffix(r.Digest))
 }
 
@@ -481,25 +534,30 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 			return fmt.Errorf("read the configuration of node %s: %w", nc.Name, err)
 		}
 	}
+
 	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
 	a.PrintDiff(describe.ContentDiff(before, it.content, "the node's local configuration"))
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}
+
 	if it.ends != nil {
 		fmt.Fprintf(a.Out, "The assignment ends after %s; the node then returns to its last-known-good configuration.\n",
 			describe.Span(it.ends.Duration.Duration))
 	}
+
 	return nil
 }
 
-// notes returns what a person should know before assigning something to the node.
+// notes returns what a person should know before assigning something to the
+// node.
 func (it *assignment) notes() []string {
 	var notes []string
 	nc, name := it.config, it.config.Name
 	for _, problem := range it.node.Problems {
 		notes = append(notes, fmt.Sprintf("node %s: %s", name, problem))
 	}
+
 	handOver := "; to return the node to the rollout: kubectl evenkeel assign " + name + " --release"
 	by := nc.Spec.ConfigSource.By()
 	switch rollout := it.node.Rollout; {
@@ -510,21 +568,26 @@ func (it *assignment) notes() []string {
 	case rollout != "":
 		notes = append(notes, fmt.Sprintf("rollout %s selects node %s; it does not change an assignment by a person%s", rollout, name, handOver))
 	}
+
 	if ref := nc.Spec.ConfigSource.Content(); ref.Name != "" && (nc.Status.Active == nil || nc.Status.Active.UID != ref.UID) {
 		notes = append(notes, fmt.Sprintf("node %s does not run its present assignment, ConfigMap %s/%s; this replaces it", name, ref.Namespace,
 			ref.Name))
 	}
+
 	if cost := it.node.RestartCost(); cost != nil {
 		notes = append(notes, cost.String())
 	}
+
 	if it.content.Key == "" && nc.Status.LastKnownGood != nil {
 		notes = append(notes, fmt.Sprintf("node %s will forget its last-known-good configuration, ConfigMap %s/%s", name,
 			nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
 	}
+
 	return notes
 }
 
-// rehearse sends both writes as dry runs, so that a missing right is known before the question.
+// rehearse sends both writes as dry runs, so that a missing right is known
+// before the question.
 func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 	c = client.NewDryRunClient(c)
 	var source *v1alpha1.NodeConfigSource
@@ -536,19 +599,24 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
+
 	_, err := steer.Assign(ctx, c, it.config, source, it.trial)
+
 	return err
 }
 
-// store stores the content, if it is not stored yet, and returns the source that names it.
+// store stores the content, if it is not stored yet, and returns the source
+// that names it.
 func (it *assignment) store(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigSource, error) {
 	if it.content.Key == "" {
 		return &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil
 	}
+
 	cm, err := steer.CreateContent(ctx, c, it.name, it.content)
 	if err != nil {
 		return nil, err
 	}
+
 	return it.sourceOf(cm), nil
 }
 
@@ -559,11 +627,13 @@ func (it *assignment) sourceOf(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource 
 	return source
 }
 
-// maybeWritten adds what to do to an error after which the write may have taken effect.
+// maybeWritten adds what to do to an error after which the write may have taken
+// effect.
 func maybeWritten(err error) error {
 	var status apierrors.APIStatus
 	if errors.Is(err, steer.ErrChanged) || errors.As(err, &status) && status.Status().Code < 500 {
 		return err
 	}
+
 	return fmt.Errorf("%w\nthe assignment may have been written: run the command again, which follows it if it was", err)
 }

@@ -19,15 +19,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// preflightWithin limits how long the command waits for the answer to a preflight.
+// preflightWithin limits how long the command waits for the answer to a
+// preflight.
 const preflightWithin = time.Minute
 
-// ask asks the node's agent whether it would adopt the configuration, and prints the answer. Without an answer it prints why, and
-// returns nil: the assignment does not depend on it. The error says that the command was interrupted.
+// ask asks the node's agent whether it would adopt the configuration, and
+// prints the answer. Without an answer it prints why, and returns nil: the
+// assignment does not depend on it. The error says that the command was
+// interrupted.
 func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (*v1alpha1.PreflightGroup, error) {
 	if o.local {
 		return nil, nil
 	}
+
 	answer, why := a.preflight(ctx, c, o, it)
 	switch {
 	case ctx.Err() != nil:
@@ -40,6 +44,7 @@ func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *
 		if answer != nil {
 			words += ": it " + answer.Message
 		}
+
 		fmt.Fprintln(a.Out, printable.Line(words))
 		answer = nil
 	case answer.Verdict == v1alpha1.PreflightRefused:
@@ -49,21 +54,26 @@ func (a *app) ask(ctx context.Context, c client.WithWatch, o assignOptions, it *
 		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("Preflight: node %s cannot tell whether it would accept this configuration (%s)", o.node,
 			describe.JoinWords(answer.Reason, answer.Message))))
 	}
+
 	return answer, nil
 }
 
-// preflight creates a NodeConfigPreflight for one node, waits for the answer, and deletes the object. It returns nil if the node
-// accepts the configuration and says nothing about it. why says why there is no answer; it is empty if there is one.
+// preflight creates a NodeConfigPreflight for one node, waits for the answer,
+// and deletes the object. It returns nil if the node accepts the configuration
+// and says nothing about it. why says why there is no answer; it is empty if
+// there is one.
 func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment) (answer *v1alpha1.PreflightGroup,
 	why string) {
 	p, err := steer.NodePreflight(ctx, c, it.node.Pair(), it.content, it.trial)
 	if err != nil {
 		return nil, err.Error()
 	}
+
 	rollouts, err := query.Rollouts(ctx, c)
 	if err != nil {
 		return nil, fmt.Sprintf("list rollouts: %v", err)
 	}
+
 	settings := fleet.SettingsIn(rollouts.Items)
 	if silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
 		return nil, silent
@@ -71,6 +81,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	if err := steer.CreatePreflight(ctx, c, p); err != nil {
 		return nil, err.Error()
 	}
+
 	defer func() { // others wait for it; if this fails, the controller deletes it soon after the answer
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), query.ObserveTimeout)
 		defer cancel()
@@ -97,6 +108,7 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 			case u.Err != nil:
 				continue
 			}
+
 			if seen = u.Object; seen.Status.Ended() != nil {
 				return steer.NodeAnswer(seen)
 			}
@@ -114,5 +126,6 @@ func (it *assignment) afterRefusal(answer *v1alpha1.PreflightGroup) string {
 		return fmt.Sprintf("move its pods away first (kubectl drain %s), or use --force: the node then adopts it when its pods allow it",
 			it.node.Name)
 	}
+
 	return "correct the configuration, or use --force to assign it anyway"
 }

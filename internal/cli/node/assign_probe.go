@@ -22,7 +22,8 @@ import (
 // agentImage is the value of --start-probe without an image.
 const agentImage = "agent"
 
-// probeAndAwait follows a node after its source was written, with a start probe if one is wanted.
+// probeAndAwait follows a node after its source was written, with a start probe
+// if one is wanted.
 func (a *app) probeAndAwait(ctx context.Context, c client.WithWatch, o assignOptions, stored *v1alpha1.NodeConfig,
 	source *v1alpha1.NodeConfigSource, already bool) error {
 	if o.startProbe != "" {
@@ -35,16 +36,19 @@ func (a *app) probeAndAwait(ctx context.Context, c client.WithWatch, o assignOpt
 			return err
 		}
 	}
+
 	return a.awaitNode(ctx, c, o, stored, source, already)
 }
 
-// probe starts and stops a pod on the node as soon as its kubelet runs the configuration, and prints the result.
+// probe starts and stops a pod on the node as soon as its kubelet runs the
+// configuration, and prints the result.
 func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, stored *v1alpha1.NodeConfig,
 	source *v1alpha1.NodeConfigSource) error {
 	image := o.startProbe
 	if image == agentImage {
 		image = ""
 	}
+
 	p := startprobe.Probe{Namespace: v1alpha1.SystemNamespace, Node: o.node, Config: stored, For: "assign", Image: image,
 		Key: fmt.Sprintf("%s/%d/%d", source.Content().UID, stored.Generation, time.Now().UnixNano())}
 	report, began := rollout.ProbeReport{}, time.Time{}
@@ -52,6 +56,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		if began.IsZero() || report.Result == rollout.ProbePassed || report.Result == rollout.ProbeFailed {
 			return // the node's agent looks at a pod that cannot be started, which ends by itself
 		}
+
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), query.ObserveTimeout)
 		defer cancel()
 		if err := startprobe.Remove(ctx, c, p); err != nil {
@@ -71,17 +76,21 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 			if began.IsZero() {
 				began = time.Now()
 			}
+
 			report = startprobe.Pass(ctx, c, p, report, time.Now())
 		}
+
 		if report.Result != "" {
 			break
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("interrupted; the trial continues")
 		case <-time.After(startprobe.Interval(report, time.Now())):
 		}
 	}
+
 	switch report.Result {
 	case rollout.ProbePassed:
 		fmt.Fprintf(a.Out, "node %s started and stopped a pod within %s\n", o.node, time.Since(began).Round(time.Second))
@@ -90,6 +99,7 @@ func (a *app) probe(ctx context.Context, c client.Client, o assignOptions, store
 		return &command.Exit{Code: command.ExitError, Err: fmt.Errorf("node %s: %s; the node rolls back by itself if its trial still runs: "+
 			"kubectl evenkeel node %[1]s", o.node, report.Message)}
 	}
+
 	return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("no result of the start probe on node %s: %s; the trial continues: "+
 		"kubectl evenkeel node %[1]s", o.node, report.Message)}
 }

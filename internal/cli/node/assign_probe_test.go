@@ -70,6 +70,7 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 					if _, is := o.(*v1alpha1.NodeConfig); is && c.get != nil {
 						return c.get
 					}
+
 					return api.Get(ctx, key, o, options...)
 				},
 				Create: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
@@ -78,6 +79,7 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 					if c.created != nil {
 						return c.created
 					}
+
 					return api.Create(ctx, o, options...)
 				},
 				Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
@@ -85,6 +87,7 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 					if c.deleted != nil {
 						return c.deleted
 					}
+
 					return api.Delete(ctx, o, options...)
 				},
 				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
@@ -93,6 +96,7 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 			if c.want == "interrupted" {
 				most = time.Second / 2
 			}
+
 			ctx, cancel := context.WithTimeout(t.Context(), most)
 			defer cancel()
 			streams, _, _, notes := genericiooptions.NewTestIOStreams()
@@ -102,6 +106,7 @@ func TestAStartProbeIsDeletedWithoutAResult(t *testing.T) {
 			if exit := (*command.Exit)(nil); strings.HasPrefix(c.want, "no result") {
 				assert.That(t, errors.As(err, &exit) && exit.Code == command.ExitTimeout, "the exit code of %v", err)
 			}
+
 			assert.That(t, (notes.Len() > 0) == (c.note != "") && strings.Contains(notes.String(), c.note), "notes: %s", notes)
 			assert.Equal(t, created, c.pods, "pods that were created")
 			assert.Equal(t, deleted, c.pods, "pods that were deleted")

@@ -16,11 +16,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// answerWithin is the time after which the command prints that the agent has not answered yet.
+// answerWithin is the time after which the command prints that the agent has
+// not answered yet.
 const answerWithin = 5 * time.Second
 
-// awaitNode follows a node after its source was written, until the outcome is known or the time is up. already reports whether
-// an earlier command wrote the source.
+// awaitNode follows a node after its source was written, until the outcome is
+// known or the time is up. already reports whether an earlier command wrote the
+// source.
 func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions, from *v1alpha1.NodeConfig,
 	source *v1alpha1.NodeConfigSource, already bool) error {
 	interrupted := ctx
@@ -41,10 +43,13 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 				if err == nil {
 					fmt.Fprintln(a.Out, printable.Line(words))
 				}
+
 				return err
 			}
+
 			fmt.Fprintln(a.Out, printable.Line(words))
 		}
+
 		select {
 		case u, open := <-updates:
 			switch {
@@ -56,12 +61,14 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 				if !troubled {
 					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 				}
+
 				troubled = true
 			case u.Err == nil:
 				if troubled { // without the API server no agent can answer
 					troubled = false
 					silent.Reset(w.agentTimeout)
 				}
+
 				o = describe.OutcomeOf(u.Object, source, generation)
 			}
 		case <-late.C:
@@ -77,6 +84,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 				if source.ConfigMapRef != nil {
 					back = "; to undo the assignment: kubectl evenkeel assign " + w.node + " --local"
 				}
+
 				return &command.Exit{Code: command.ExitTimeout,
 					Err: fmt.Errorf("the agent of node %s has not answered for %s: is it running? The configuration %s assigned; the node starts it "+
 						"when its agent runs%s",
@@ -92,6 +100,7 @@ func (w *assignOptions) outcome(o describe.Outcome) (done bool, err error) {
 	if o.Advice != "" {
 		words += "\n" + o.Advice
 	}
+
 	switch o.Stage {
 	case describe.StageProven:
 		return true, nil
@@ -104,6 +113,7 @@ func (w *assignOptions) outcome(o describe.Outcome) (done bool, err error) {
 	case describe.StageReplaced:
 		return true, fmt.Errorf("%s; for details: kubectl evenkeel node %s", words, w.node)
 	}
+
 	return false, nil
 }
 
@@ -116,5 +126,6 @@ func (w *assignOptions) ended(interrupted context.Context, o describe.Outcome) e
 	if interrupted.Err() != nil {
 		return fmt.Errorf("interrupted; %s", next)
 	}
+
 	return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("timed out after %s: node %s %s; %s", w.timeout, w.node, o.Words, next)}
 }

@@ -54,6 +54,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 				if api.Read(nc); nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.ConfigMapRef == nil {
 					t.Fatalf("the assignment was not written: %s%s", r.Out, r.Err)
 				}
+
 				tt.then(api, nc)
 				(<-r.Ended).Want(t, tt.code, []string{"node a is assigned ConfigMap evenkeel-system/kubelet."}, tt.words...)
 			})

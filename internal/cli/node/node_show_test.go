@@ -97,6 +97,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
 		t.Errorf("as JSON: %+v", v)
 	}
+
 	api.Run("node", "broken-a", "-o", "yaml").WantOutput(t, "name: broken-a\n", "position: Failed\n", "rollout: broken\n", "state: Failed\n")
 }
 
@@ -118,10 +119,12 @@ func TestNodeShowsItsDrain(t *testing.T) {
 		if name == "drained-a" {
 			taint = fleet.DrainTaint(rollout.Drain{Rollout: fleet.DrainID(r.UID), Revision: 1, Attempt: 1, Since: time.Now()}) // not before the Node was created
 		}
+
 		n.Spec.Taints = append(n.Spec.Taints, taint)
 		api.Write(n)
 		api.AddNodeConfig(name, fakeapi.ByRollout("drained", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) { fakeapi.Failing(st, v1alpha1.ReasonNeedsDrain, "why") })
 	}
+
 	why := "1 pod to evict (shop/web-1): its budget\\x1b[2J allows no disruption"
 	got := api.Run("node", "drained-a")
 	got.WantOutput(t, "Taint: evenkeel.dev/draining, since ", "s ago: keeps new pods away while the node is drained and updated\n",
@@ -174,6 +177,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 			api.Run("node", tt.name).WantOutput(t, tt.want)
 		})
 	}
+
 	t.Run("no agent", func(t *testing.T) {
 		api.AddNode("bare", "cases", "z1")
 		api.Run("node", "bare").WantOutput(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",

@@ -92,6 +92,7 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.CompleteRollout(cmd, nil, so)
 	})
+
 	return cmd
 }
 
@@ -102,10 +103,12 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	case o.selector != "" && o.rollout != "":
 		return errors.New("--selector and --rollout cannot be used together, because a rollout has a selector of its own: omit one of them")
 	}
+
 	selector, err := command.ParseSelector(o.selector)
 	if err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -113,20 +116,24 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if o.drift {
 		o.compared = &driftRows{notCompared: map[string]int{}}
 	}
+
 	o.seen = &describe.Situation{}
 	rows, err := a.rows(ctx, c, o, selector)
 	if err != nil {
 		return err
 	}
+
 	return a.printNodes(rows, o)
 }
 
-// rows returns the nodes that the flags select, in the natural order of their names.
+// rows returns the nodes that the flags select, in the natural order of their
+// names.
 func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector) (rows []describe.Row, err error) {
 	settings := fleet.DefaultSettings
 	if all, err := query.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
 		o.seen.Rollouts, settings = all.Items, fleet.SettingsIn(all.Items)
 	}
+
 	defer func() {
 		slices.SortFunc(rows, func(a, b describe.Row) int { return printable.CompareNatural(a.Name, b.Name) })
 	}()
@@ -137,6 +144,7 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		if o.drift && !o.compared.count(row) {
 			return
 		}
+
 		failed := row.Health == describe.HealthFailed || row.Position == describe.PositionFailed
 		bad := failed || row.Health == describe.HealthUnknown || row.Position == describe.PositionBlocked || len(row.Problems) > 0
 		if (!o.failed || failed) && (!o.problems || bad) {
@@ -147,25 +155,31 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		err = a.rolloutNodes(ctx, c, o.rollout, settings.AgentTimeout.Duration, show)
 		return rows, err
 	}
+
 	failed := describe.FailedIn(o.seen.Rollouts)
 	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
 	if unread {
 		pairs = query.ConfigPairs(ctx, c)
 	}
+
 	for p, err := range pairs {
 		if err != nil {
 			return nil, err
 		}
+
 		row := describe.RowOf(p, nil, settings.AgentTimeout.Duration, time.Now())
 		if s := failed(p); s != nil {
 			row.Standing = row.In(*s)
 		}
+
 		show(p, row)
 	}
+
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are "+
 			"not shown")
 	}
+
 	return rows, nil
 }
 
@@ -176,6 +190,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, ag
 	if err != nil {
 		return err
 	}
+
 	var pairs []fleet.Pair
 	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) { pairs = append(pairs, p) })
 	if err != nil {
@@ -184,11 +199,13 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, ag
 	if f.Input.Invalid != "" {
 		a.Notes(fmt.Sprintf("rollout %s is invalid: %s", r.Name, f.Input.Invalid))
 	}
+
 	plan := f.Plan()
 	for i, p := range pairs {
 		state := f.NodeState(&plan, i)
 		show(p, describe.RowOf(p, &state, agentTimeout, time.Now()))
 	}
+
 	return nil
 }
 
@@ -197,6 +214,7 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 	if o.drift {
 		defer o.compared.notes(a.ErrOut, len(rows))
 	}
+
 	switch o.output {
 	case printing.JSON, printing.YAML:
 		return printing.Encode(a.Out, o.output, map[string][]describe.Row{"items": append([]describe.Row{}, rows...)})
@@ -206,15 +224,19 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	defer a.Notes(summaryNote(describe.SummaryOf(*o.seen)))
 	if len(rows) == 0 {
 		if !o.drift {
 			fmt.Fprintln(a.ErrOut, "No nodes found")
 		}
+
 		return nil
 	}
+
 	agents, modes := map[string]int{}, map[string]int{}
 	table, sizes := make([][]string, len(rows)), describe.Sizes{}
 	for i, row := range rows {
@@ -227,15 +249,19 @@ func (a *app) printNodes(rows []describe.Row, o nodesOptions) error {
 			modes[row.RunMode]++
 		}
 	}
+
 	if err := printing.Table(a.Out, o.header(), table); err != nil {
 		return err
 	}
+
 	a.Notes(sizes.Lines()...)
 	a.Notes(versionNote(agents), bootstrapNote(modes))
+
 	return nil
 }
 
-// summaryNote says in one line which nodes need a person, and how many NodeConfigs have no Node.
+// summaryNote says in one line which nodes need a person, and how many
+// NodeConfigs have no Node.
 func summaryNote(s describe.Summary) string {
 	var words []string
 	for _, l := range s {
@@ -243,35 +269,42 @@ func summaryNote(s describe.Summary) string {
 			words = append(words, l.Words)
 		}
 	}
+
 	return strings.Join(words, ", ")
 }
 
-// versionNote returns a note about agents whose version differs from most; "" if all have the same version.
+// versionNote returns a note about agents whose version differs from most; ""
+// if all have the same version.
 func versionNote(agents map[string]int) string {
 	versions := printable.MostFirst(agents)
 	if len(versions) < 2 {
 		return ""
 	}
+
 	others, all := 0, 0
 	for i, v := range versions {
 		if all += agents[v]; i > 0 {
 			others += agents[v]
 		}
 	}
+
 	return fmt.Sprintf("the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, printable.Count(all, "agent"),
 		printable.Few(versions[1:]), versions[0])
 }
 
-// bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
+// bootstrapNote returns a note about nodes on which the bootstrap kubelet runs;
+// "" if there are none.
 func bootstrapNote(modes map[string]int) string {
 	waits := modes[string(v1alpha1.RunModeBootstrap)]
 	if waits == 0 {
 		return ""
 	}
+
 	all := 0
 	for _, n := range modes {
 		all += n
 	}
+
 	return fmt.Sprintf("the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, printable.Count(all, "node"))
 }
 
@@ -279,16 +312,19 @@ func (o nodesOptions) header() []string {
 	if o.drift {
 		return o.compared.header(o.output)
 	}
+
 	out := []string{"NAME", "HEALTH", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
 	if o.rollout != "" {
 		out = append(out, "POSITION")
 	}
+
 	if o.output == printing.Wide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
 		if o.rollout != "" {
 			out = append(out, "WHY")
 		}
 	}
+
 	return out
 }
 
@@ -296,22 +332,27 @@ func (o nodesOptions) cells(row describe.Row) []string {
 	if o.drift {
 		return o.compared.cells(row, o.output)
 	}
+
 	ok := "no agent yet"
 	if row.ConfigOK.Status != "" {
 		ok = row.ConfigOK.Status + "/" + row.ConfigOK.Reason
 	}
+
 	trial := "-"
 	if t := row.Trial; t != nil {
 		trial = describe.Span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + describe.Span(time.Duration(t.DurationSeconds)*time.Second)
 	}
+
 	since := ""
 	if t := row.ConfigOK.Since; t != nil {
 		since = describe.Age(*t, time.Now())
 	}
+
 	out := []string{row.Name, string(row.Health), row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
 	if o.rollout != "" {
 		out = append(out, row.Place())
 	}
+
 	if o.output == printing.Wide {
 		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode,
 			printing.Cell(strings.Join(row.Problems, "; ")))
@@ -319,6 +360,7 @@ func (o nodesOptions) cells(row describe.Row) []string {
 			out = append(out, printing.Cell(row.Why))
 		}
 	}
+
 	return out
 }
 
@@ -339,6 +381,7 @@ func Command(env *command.Env) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
 	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
+
 	return cmd
 }
 
@@ -347,11 +390,13 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 	if err != nil {
 		return err
 	}
+
 	now := time.Now()
 	view, err := query.ViewNode(ctx, c, name)
 	if err != nil {
 		return err
 	}
+
 	v := describe.NodeOf(view, now)
 	if output != "" {
 		return printing.Encode(a.Out, output, v)
@@ -359,6 +404,7 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 	if v.AgentVersion != "" && v.AgentVersion != a.Program.Version {
 		a.Notes(fmt.Sprintf("the version of the agent (%s) differs from the version of this program (%s)", v.AgentVersion, a.Program.Version))
 	}
+
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))
 	for _, l := range v.Lines(now) {
@@ -367,10 +413,12 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+
 	fmt.Fprintln(a.Out, "\nWhat happens next:")
 	for _, s := range v.Next {
 		fmt.Fprintf(a.Out, "  - %s\n", printable.Line(s))
 	}
+
 	return nil
 }
 
@@ -387,6 +435,7 @@ func (r *driftRows) count(row describe.Row) bool {
 	if row.AgentVersion == "" {
 		return false
 	}
+
 	r.agents++
 	switch d := row.Drift; {
 	case d == nil:
@@ -395,6 +444,7 @@ func (r *driftRows) count(row describe.Row) bool {
 		r.filesOnly++
 		r.notCompared[d.NotCompared]++
 	}
+
 	return row.Drift.Drifted()
 }
 
@@ -403,6 +453,7 @@ func (r *driftRows) header(format printing.Format) []string {
 	if format == printing.Wide {
 		out = append(out, "ACTIVE", "KUBELET", "AGENT", "NOT-COMPARED")
 	}
+
 	return out
 }
 
@@ -414,6 +465,7 @@ func (r *driftRows) cells(row describe.Row, format printing.Format) []string {
 		out[3] = d.Differs(math.MaxInt)
 		out = append(out, row.Active, row.ComponentVersion, row.AgentVersion, d.NotCompared)
 	}
+
 	return out
 }
 
@@ -422,16 +474,19 @@ func (r *driftRows) notes(w io.Writer, n int) {
 	if n == 0 {
 		fmt.Fprintf(w, "No drift reported: %s compared\n", printable.Count(r.agents-r.silent, "node"))
 	}
+
 	if r.silent > 0 {
 		fmt.Fprintf(w, "note: agents that do not report drift: %d of %d; they are older, or started their kubelet seconds ago\n", r.silent,
 			r.agents)
 	}
+
 	if r.filesOnly > 0 {
 		words := fmt.Sprintf("note: on %d of %s, only files are compared: ", r.filesOnly, printable.Count(r.agents, "node"))
 		why := printable.MostFirst(r.notCompared)
 		if words += why[0]; len(why) > 1 {
 			words += "; -o json lists other causes"
 		}
+
 		fmt.Fprintln(w, printable.Line(words))
 	}
 }

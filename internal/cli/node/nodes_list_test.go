@@ -34,6 +34,7 @@ func TestNodesListsConfigurations(t *testing.T) {
 	for _, name := range []string{"table-a", "table-b", "table-c", "table-d", "table-e"} {
 		api.AddNode(name, pool, "z1")
 	}
+
 	start := metav1.NewTime(time.Now().Add(-3*time.Minute - 12*time.Second))
 	api.AddNodeConfig("table-a", fakeapi.ByRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = fakeapi.Runs(current), fakeapi.Proven(old)
@@ -65,6 +66,7 @@ func TestNodesListsConfigurations(t *testing.T) {
 	if got := api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--problems"); got.Out != "node/table-b\nnode/table-c\nnode/table-e\n" {
 		t.Errorf("problems: %+v", got)
 	}
+
 	api.Run("nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").WantOutput(t,
 		"items:\n- active: "+old.Name, "configOK:", "reason: CrashLooped", "name: table-b")
 	if got := api.Run("nodes", "-l", "pool=nobody"); got.Code != 0 || got.Out != "" || got.Err != "No nodes found\n" {
@@ -84,6 +86,7 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	for _, name := range []string{"standing-a", "standing-b", "standing-c"} {
 		api.AddNode(name, pool, "z1")
 	}
+
 	api.AddNode("unselected", "another", "z1")
 	api.AddNodeConfig("standing-a", fakeapi.ByRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = fakeapi.Runs(rev), fakeapi.Proven(rev)
@@ -142,6 +145,7 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 		api.AddNode(name, "versions", "z1")
 		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
+
 	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
 	got := api.Run("nodes", "-l", "pool=versions")
 	assert.That(t, got.Err == want && got.Code == 0, "got %+v, want %q", got, want)
@@ -150,6 +154,7 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 	if got := api.Run("node", "versions-2"); got.Err != "note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n" {
 		t.Errorf("of one node: %q", got.Err)
 	}
+
 	api.AddNode("same-version", "same-version", "z1")
 	api.AddNodeConfig("same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
 	got = api.Run("node", "same-version")
@@ -168,6 +173,7 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 			}
 		})
 	}
+
 	api.AddNode("kinds-d", "kinds", "z1") // without an agent
 	wide := api.Run("nodes", "-l", "pool=kinds", "-o", "wide")
 	wide.WantOutput(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
@@ -176,6 +182,7 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	if got := api.Run("nodes", "-l", "pool=kinds"); got.Err != want || wide.Err != want {
 		t.Errorf("the notes are %q and %q, want %q", got.Err, wide.Err, want)
 	}
+
 	got := api.Run("nodes", "-l", "pool=kinds", "-o", "json")
 	var list struct{ Items []describe.Row }
 	err := json.Unmarshal([]byte(got.Out), &list)
@@ -203,6 +210,7 @@ func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 		for _, row := range list.Items {
 			out = append(out, row.Standing)
 		}
+
 		return out, r.Err
 	}
 	all, _ := healths()
@@ -223,12 +231,14 @@ func TestNodesAreListedInNaturalOrder(t *testing.T) {
 	for _, name := range []string{"w-10", "w-2", "w-1", "w-100"} {
 		api.AddNode(name, "x", "z1")
 	}
+
 	got := api.Run("nodes", "-o", "name")
 	assert.Equal(t, got.Out, "node/w-1\nnode/w-2\nnode/w-10\nnode/w-100\n")
 	api.Run("nodes").WantOutput(t, "w-1 ", "w-2 ", "w-10 ", "w-100 ")
 }
 
-// Dead nodes do not pass as healthy, and nodes that an autoscaler removed leave the fleet at once.
+// Dead nodes do not pass as healthy, and nodes that an autoscaler removed leave
+// the fleet at once.
 func TestNodesThatAreDownOrGoneAreNotHealthy(t *testing.T) {
 	api := newAPI(t)
 	api.AddNode("fine", "x", "z1")
@@ -238,6 +248,7 @@ func TestNodesThatAreDownOrGoneAreNotHealthy(t *testing.T) {
 	for _, name := range []string{"fine", "down", "removed-1", "removed-2"} {
 		api.AddNodeConfig(name, nil, nil)
 	}
+
 	got := api.Run("nodes")
 	got.Want(t, 0, []string{"down NotReady local", "fine Healthy local"}, "note: 1 node not Ready, 2 NodeConfigs have no Node")
 	assert.That(t, !strings.Contains(got.Out, "removed"), "nodes that are gone are listed: %s", got.Out)

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printing formats the output of commands: tables, objects as JSON and YAML, colors.
+// Package printing formats the output of commands: tables, objects as JSON and
+// YAML, colors.
 //
 // It must not know any command, nor where output goes: callers pass a writer.
 package printing
@@ -35,45 +36,54 @@ const (
 	Name Format = "name"
 )
 
-// FormatFlag adds -o with these formats to a command. Another value is wrong usage.
+// FormatFlag adds -o with these formats to a command. Another value is wrong
+// usage.
 func FormatFlag(cmd *cobra.Command, f *Format, all ...Format) {
 	program.Choice(cmd, f, "output", "o", "output format", all...)
 }
 
-// Object prints an object or a list of objects as JSON, YAML or names, without managed fields. An object that is too deep to be
-// indented is printed as one line of JSON, which is valid YAML, too.
+// Object prints an object or a list of objects as JSON, YAML or names, without
+// managed fields. An object that is too deep to be indented is printed as one
+// line of JSON, which is valid YAML, too.
 func Object(w io.Writer, f Format, object runtime.Object) error {
 	p := printers.ResourcePrinterFunc(func(o runtime.Object, w io.Writer) error {
 		if f == Name {
 			return (&printers.NamePrinter{}).PrintObj(o, w)
 		}
+
 		line, err := Line(o)
 		if err != nil {
 			return err
 		}
+
 		if !payload.Indentable([]byte(line)) {
 			_, err := fmt.Fprintln(w, line)
 			return err
 		}
+
 		return Encode(w, f, o)
 	})
 	return (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, w)
 }
 
-// sameYAML returns a YAML document with printable characters only. If the document has other characters, the result has the
-// form of JSON, which is YAML too, because a plain scalar of YAML has no escape sequences.
+// sameYAML returns a YAML document with printable characters only. If the
+// document has other characters, the result has the form of JSON, which is YAML
+// too, because a plain scalar of YAML has no escape sequences.
 func sameYAML(document []byte) []byte {
 	if printable.Clean(document) {
 		return document
 	}
+
 	text, err := yaml.YAMLToJSON(document)
 	if err != nil {
 		return document // the writer escapes it
 	}
+
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, text, "", "  "); err != nil {
 		return document
 	}
+
 	return append(printable.YAML(indented.Bytes()), '\n')
 }
 
@@ -88,8 +98,10 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 				cells[i] = "-"
 			}
 		}
+
 		fmt.Fprintln(out, strings.Join(cells, "\t"))
 	}
+
 	return out.Flush()
 }
 
@@ -100,6 +112,7 @@ func (s Style) with(code, words string) string {
 	if !s {
 		return words
 	}
+
 	return "\x1b[" + code + "m" + words + "\x1b[0m"
 }
 
@@ -126,21 +139,25 @@ func (s Style) Phase(p v1alpha1.RolloutPhase) string {
 	case v1alpha1.RolloutInvalid, v1alpha1.RolloutHalted, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck:
 		return s.Red(string(p))
 	}
+
 	return s.Yellow(string(p))
 }
 
 // Cell returns text as one line of limited length, for the cell of a table.
 func Cell(s string) string { return printable.Truncate(printable.Line(s), 120) }
 
-// Encode writes a value as JSON or YAML. Characters that are not printable become escape sequences of the format.
+// Encode writes a value as JSON or YAML. Characters that are not printable
+// become escape sequences of the format.
 func Encode(w io.Writer, f Format, v any) error {
 	if f == YAML {
 		text, err := yaml.Marshal(v)
 		if err == nil {
 			_, err = w.Write(sameYAML(text))
 		}
+
 		return err
 	}
+
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
@@ -149,6 +166,7 @@ func Encode(w io.Writer, f Format, v any) error {
 	if err == nil {
 		_, err = w.Write(printable.JSON(text.Bytes()))
 	}
+
 	return err
 }
 
@@ -174,5 +192,6 @@ func Value(v any) string {
 	case string(text) == "null":
 		return "unset"
 	}
+
 	return string(text)
 }

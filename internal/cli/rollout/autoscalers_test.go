@@ -20,9 +20,11 @@ func TestPushSaysThatAnAutoscalerPredictsTheRoom(t *testing.T) {
 		if node.Spec.ProviderID = provider; i == 0 {
 			node.Labels["karpenter.sh/nodepool"] = "general"
 		}
+
 		assert.NoError(t, api.Update(t.Context(), node))
 		api.AddNodeConfig(name, nil, nil)
 	}
+
 	push := func(fields string, more ...string) fakeapi.Result {
 		return api.Run(append([]string{"push", "scaled", "-f", fakeapi.File(t, fakeapi.Header+fields), "--drop-in", "--selector", "pool=scaled"}, more...)...)
 	}

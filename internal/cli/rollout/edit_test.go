@@ -33,7 +33,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// Here are the races that no transcript can provoke; the API is the fake one of controller-runtime.
+// Here are the races that no transcript can provoke; the API is the fake one of
+// controller-runtime.
 
 func fakeAPI(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
@@ -43,6 +44,7 @@ func fakeAPI(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	r.Name = "workers"
 	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration"}`)}
 	r.Spec.AllNodes = true
+
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithInterceptorFuncs(funcs).Build()
 }
 
@@ -60,11 +62,13 @@ func between(times int, edit func(*v1alpha1.NodeConfigRollout)) interceptor.Func
 			if err := c.Get(ctx, client.ObjectKey{Name: "workers"}, &r); err != nil {
 				return err
 			}
+
 			edit(&r)
 			if err := c.Update(ctx, &r); err != nil {
 				return err
 			}
 		}
+
 		return c.Patch(ctx, obj, p, o...)
 	}}
 }
@@ -87,6 +91,7 @@ func TestAnEditKeepsConcurrentChanges(t *testing.T) {
 	if r := read(t, c); !r.Spec.Paused || r.Spec.Priority != 3 {
 		t.Errorf("paused is %v and priority %d, want both edits", r.Spec.Paused, r.Spec.Priority)
 	}
+
 	assert.Equal(t, out.String(), "rollout workers paused\n", "what it prints")
 }
 
@@ -160,6 +165,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 		case 5:
 			return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts"}, "workers", errors.New("no"))
 		}
+
 		return nil
 	}
 	watches := 0
@@ -168,6 +174,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 		if err := refusedAt(watches); err != nil {
 			return nil, err
 		}
+
 		w := apiwatch.NewFakeWithChanSize(3, false)
 		r, end := moving(), moving()
 		r.Status.Message = []string{"", "first", "", "", "fourth"}[watches]
@@ -177,7 +184,9 @@ func TestAWatchIsRestarted(t *testing.T) {
 		if watches == 4 {
 			w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 		}
+
 		w.Stop()
+
 		return w, nil
 	}})
 	var messages, failures []string
@@ -191,6 +200,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 			messages = append(messages, u.Object.Status.Message)
 		}
 	}
+
 	assert.Equal(t, strings.Join(messages, " "), "first fourth", "the messages of all watch requests")
 	for i, want := range []string{"ended the watch", "connection refused", "too old", "too old"} {
 		assert.Must(t, len(failures) == 4 && strings.Contains(failures[i], want), "the watch sends the errors %q", failures)
@@ -210,6 +220,7 @@ func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 		other := assert.Value(steer.TemplateOf(tt.key, []byte(tt.text)))(t)
 		assert.Equal(t, same(template, other), tt.want, "same configuration as the key %s with %s", tt.key, tt.text)
 	}
+
 	assert.That(t, !same(template, v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{}}), "a reference is the same as a configuration")
 }
 
@@ -221,6 +232,7 @@ func TestRolloutsAreListedInPages(t *testing.T) {
 		if options.Continue == "" {
 			list.SetContinue("more")
 		}
+
 		return nil
 	}})
 	assert.NoError(t, assert.Err(query.Rollouts(t.Context(), c)))

@@ -11,17 +11,20 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// Steps that are accepted are within their limits, and are read again from what they say.
+// Steps that are accepted are within their limits, and are read again from what
+// they say.
 func FuzzSteps(f *testing.F) {
 	for _, text := range []string{"1,10%,100%", "1, pause:10m ,50", "pause,pause", "", ",", "0", "101%", "-1", "01", "pause:", "pause:-1s", "1e3", "2147483648", "pause:1h,2"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		steps, err := parseSteps(text)
 		if err != nil {
 			assert.That(t, strings.HasPrefix(err.Error(), "--steps: "), "%q is refused with %v", text, err)
 			return
 		}
+
 		assert.That(t, len(steps) != 0 && len(steps) <= v1alpha1.MaxSteps, "%q has %d steps", text, len(steps))
 		var words []string
 		for _, s := range steps {
@@ -34,6 +37,7 @@ func FuzzSteps(f *testing.F) {
 				words = append(words, "pause")
 			}
 		}
+
 		again, err := parseSteps(strings.Join(words, ","))
 		assert.That(t, err == nil && len(again) == len(steps), "%q is %q, which is read as %v, %v", text, words, again, err)
 	})
@@ -45,14 +49,17 @@ func FuzzManifest(f *testing.F) {
 	for _, text := range []string{head, head + "spec: {strategy: {maxUnavailable: 10%}}\n", head + "spec: {unknown: 1}\n", head + "---\n" + head, "", "a: &a [*a]", head + "spec: {strategy: {steps: [{nodes: 1.5}]}}\n", "kind: ConfigMap"} {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ParseManifest(data)
 		if err != nil {
 			if len(err.Error()) > 3000+10*len(data) {
 				t.Errorf("%q is refused with %d bytes", data, len(err.Error()))
 			}
+
 			return
 		}
+
 		assert.That(t, r.Name != "" && r.Kind == "NodeConfigRollout", "%q was accepted as %+v", data, r)
 	})
 }

@@ -15,12 +15,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/steer"
 )
 
-// intent is a command that changes the spec of a rollout, and what its flags say.
+// intent is a command that changes the spec of a rollout, and what its flags
+// say.
 type intent struct {
 	name, long, examples string
 	flags                []string
 	change               func(i *intent) steer.Change
-	// whatever: the status of the rollout does not matter. quiet: nothing says which nodes change.
+	// whatever: the status of the rollout does not matter. quiet: nothing says
+	// which nodes change.
 	whatever, quiet bool
 
 	reason                string
@@ -80,6 +82,7 @@ func (i *intent) command(a *app) *cobra.Command {
 		if i.whatever {
 			i.revision = steer.AnyStatus
 		}
+
 		return steer.EditAndTell(ctx, c, args[0], i.revision, i.change(i))
 	})
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -91,10 +94,12 @@ func (i *intent) command(a *app) *cobra.Command {
 	for _, name := range i.flags {
 		cmd.Flags().AddFlag(all.Lookup(name))
 	}
+
 	return cmd
 }
 
-// editCommand returns a command that changes the spec of a rollout by edit, and prints what happens next.
+// editCommand returns a command that changes the spec of a rollout by edit, and
+// prints what happens next.
 func (a *app) editCommand(use, long, examples string,
 	edit func(ctx context.Context, c client.Client, args []string) (string, error)) *cobra.Command {
 	short, _, _ := strings.Cut(long, ".\n")
@@ -105,6 +110,7 @@ func (a *app) editCommand(use, long, examples string,
 			if err != nil {
 				return err
 			}
+
 			return a.print(edit(cmd.Context(), c, args))
 		},
 	}
@@ -123,6 +129,7 @@ outage (Inconclusive).`, `  kubectl evenkeel rollout retry workers node-7 node-1
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "go on with all nodes, although the revision was stopped")
 	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry
+
 	return cmd
 }
 
@@ -131,5 +138,6 @@ func (a *app) print(message string, err error) error {
 	if err == nil {
 		fmt.Fprintln(a.Out, message)
 	}
+
 	return err
 }

@@ -76,6 +76,7 @@ same --seed gives the same result.`,
 			if cmd.Flags().Changed("zones") && !o.madeUpNodes {
 				return errors.New("--zones needs --nodes")
 			}
+
 			return a.plan(cmd.Context(), args, o)
 		},
 	}
@@ -95,6 +96,7 @@ same --seed gives the same result.`,
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
 	f.IntVar(&o.nodes, "nodes", 0, "simulate this many nodes instead of reading nodes from the cluster")
 	f.IntVar(&o.zones, "zones", 1, "number of zones of the simulated nodes")
+
 	return cmd
 }
 
@@ -103,6 +105,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case (len(args) == 0) == (o.file == ""):
 		return errors.New("specify either the name of a rollout, or -f with the manifest of one")
@@ -115,63 +118,76 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	case o.simulationFlag && !o.simulate:
 		return fmt.Errorf("--%s need --simulate", strings.Join(onlySimulated, ", --"))
 	}
+
 	f, r, err := a.planned(ctx, args, o)
 	if err != nil {
 		return err
 	}
+
 	warnOfSelector(a.Env, r)
 	model.Drain = cmp.Or(model.Drain, f.DrainTime())
 	invalid := checkValid(f)
 	if o.file != "" && invalid != nil { // there is nothing to plan yet
 		return invalid
 	}
+
 	v, err := newPlanReport(ctx, f, model)
 	if err != nil {
 		return err
 	}
+
 	if o.file != "" {
 		if err := a.checkSteps(ctx, o, r, v); err != nil {
 			return err
 		}
 	}
+
 	if o.simulate && invalid == nil {
 		v.Simulation = newSimulationView(v.run, model, v.windows)
 	}
 	if o.output != "" {
 		return errors.Join(printing.Encode(a.Out, o.output, v), invalid, v.impossible)
 	}
+
 	if !o.madeUpNodes && invalid == nil {
 		if err := refuseFailed(a.Env, v.Rollout, v.effect.Failed, true, true); err != nil {
 			return err
 		}
+
 		fmt.Fprintln(a.Out, v.effect.Words())
 	}
+
 	v.print(a.Out)
 	invalid = errors.Join(invalid, v.impossible)
 	if v.Simulation != nil {
 		out, colors := a.Colored()
 		v.Simulation.print(out, colors)
 	}
+
 	return invalid
 }
 
-// checkSteps returns an error if a step of a manifest has fewer nodes than an earlier one. Steps that are stored already stay valid,
-// whatever becomes of the number of nodes.
+// checkSteps returns an error if a step of a manifest has fewer nodes than an
+// earlier one. Steps that are stored already stay valid, whatever becomes of
+// the number of nodes.
 func (a *app) checkSteps(ctx context.Context, o planOptions, r *v1alpha1.NodeConfigRollout, v *PlanReport) error {
 	shrinks := checkGrowth(v.steps, v.members)
 	if shrinks == nil {
 		return nil
 	}
+
 	if !o.madeUpNodes {
 		c, err := a.Client()
 		if err != nil {
 			return err
 		}
+
 		stored, err := Push{Name: r.Name}.Stored(ctx, c)
 		if err != nil || stored != nil && equality.Semantic.DeepEqual(stored.Spec.Strategy.Steps, r.Spec.Strategy.Steps) {
 			return err
 		}
 	}
+
 	return fmt.Errorf("file %s: spec.strategy.steps: %w", o.file, shrinks)
 }
 
@@ -180,10 +196,12 @@ func checkValid(f *query.Fleet) error {
 	if f.Input.Invalid == "" {
 		return nil
 	}
+
 	return fmt.Errorf("rollout %s is invalid: %s", f.Input.Name, f.Input.Invalid)
 }
 
-// planned reads the rollout that the arguments name, and reads or simulates its nodes.
+// planned reads the rollout that the arguments name, and reads or simulates its
+// nodes.
 func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
@@ -193,43 +211,53 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *que
 		if r, err = ParseManifest(data); err != nil {
 			return nil, nil, fmt.Errorf("file %s: %w", o.file, err)
 		}
+
 		if o.madeUpNodes {
 			f, err = makeUp(r, o.nodes, o.zones)
 			return f, r, err
 		}
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if r == nil {
 		if r, err = query.Rollout(ctx, c, args[0]); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	f, err = query.Gather(ctx, c, r, nil)
+
 	return f, r, err
 }
 
-// ParseManifest reads the manifest of a rollout. The error says what is wrong with it.
+// ParseManifest reads the manifest of a rollout. The error says what is wrong
+// with it.
 func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	if err := payload.CheckOneDocument(data); err != nil {
 		return nil, err
 	}
+
 	var r v1alpha1.NodeConfigRollout
 	if err := yaml.Unmarshal(data, &r.TypeMeta); err != nil {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
+
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
 		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: "+
 			"kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, cmp.Or(r.APIVersion, "-"), cmp.Or(r.Kind, "-"))
 	}
+
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
 	}
 	if r.Name == "" {
 		return nil, errors.New("metadata.name is missing")
 	}
+
 	return &r, nil
 }
 
@@ -247,15 +275,19 @@ func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout)
 	if err := checkValid(f); err != nil {
 		return nil, err
 	}
+
 	model, err := planOptions{drain: f.DrainTime()}.model()
 	if err != nil {
 		return nil, err
 	}
+
 	report, err := newPlanReport(ctx, f, model)
 	if err != nil {
 		return nil, err
 	}
+
 	report.autoscaled = managed
+
 	return report, nil
 }
 
@@ -311,7 +343,8 @@ type excludedNodes struct {
 	Nodes []string `json:"nodes"`
 }
 
-// newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
+// newPlanReport plans for a fleet of healthy nodes, and simulates the model
+// too.
 func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
 	m.Interrupted = func() bool { return ctx.Err() != nil }
 	m.Trial = f.TrialTime(m.Trial)
@@ -329,6 +362,7 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	if v.windows = len(f.Input.Windows) > 0; v.windows {
 		m.Limit = mostTimeInWindows
 	}
+
 	v.limit = m.Limit
 	now := f.Plan()
 	v.members = now.Counts.Members
@@ -345,19 +379,24 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	if run.Asked > 0 {
 		v.Preflight, v.Asked = f.Input.Spec.Strategy.Preflight, run.Asked
 	}
+
 	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
 	v.End, v.EndMessage, v.Limited = run.Final.Next.Phase, run.Final.Next.Message, run.Limited
 	if v.windows && !v.Limited {
 		v.EndTime = new(run.End.UTC().Truncate(time.Second))
 	}
+
 	for _, b := range run.Batches {
 		v.Batches = append(v.Batches, batchOf(f, run, b))
 	}
+
 	v.effect = steer.EffectOn(ctx, f)
 	if len(v.Batches) > 0 {
 		v.RestartCost = v.effect.Restart
 	}
+
 	v.run = rollout.Simulate(f.Input, f.Nodes, m)
+
 	return v, ctx.Err()
 }
 
@@ -368,6 +407,7 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
 		out.Zones[cmp.Or(f.Zones[i], "-")]++
 	}
+
 	return out
 }
 
@@ -380,17 +420,20 @@ func (v *PlanReport) addExcluded(f *query.Fleet, now rollout.Result) {
 		default:
 			continue
 		}
+
 		s := now.NodeState(i)
 		key := excludedKey{state, s.Reason}
 		if s.Reason == "" { // the text is the same for many nodes
 			key.why = s.Message
 		}
+
 		at, ok := index[key]
 		if !ok {
 			at = len(v.PassedOver)
 			index[key] = at
 			v.PassedOver = append(v.PassedOver, excludedNodes{State: state.String(), Why: describe.JoinWords(s.Reason, s.Message)})
 		}
+
 		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
 	}
 }
@@ -405,6 +448,7 @@ func (v *PlanReport) print(w io.Writer) {
 	if v.New {
 		made = " (new)"
 	}
+
 	flying := ""
 	if n := v.Nodes.Assigned + v.Nodes.Trial + v.Nodes.Soaking; n > 0 {
 		flying = fmt.Sprintf(", %d in flight", n)
@@ -412,20 +456,24 @@ func (v *PlanReport) print(w io.Writer) {
 	if n := v.Nodes.Draining; n > 0 {
 		flying += fmt.Sprintf(", %d draining", n)
 	}
+
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, printable.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	for _, line := range v.Sizes.Lines() {
 		fmt.Fprintln(w, " ", printable.Line(line))
 	}
+
 	if v.Asked > 0 {
 		fmt.Fprintf(w, "First, %s %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n",
 			printable.Count(v.Asked, "agent"), printable.Verb(v.Asked, "is", "are"), v.Preflight)
 	}
+
 	if len(v.Batches) == 0 {
 		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, printable.Line(v.Message))
 	} else {
 		v.printBatches(w)
 	}
+
 	if v.Limited {
 		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", describe.Span(v.limit))
 	} else if len(v.Batches) > 0 {
@@ -433,30 +481,38 @@ func (v *PlanReport) print(w io.Writer) {
 		if v.EndTime != nil {
 			at = ", at " + v.EndTime.Format(time.RFC3339)
 		}
+
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s%s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), at, v.End,
 			longSpan(v.TrialSeconds))
 	}
+
 	if v.DrainSeconds > 0 {
 		fmt.Fprintf(w, "Nodes are drained; a drain is assumed to take %s (--drain-duration).\n", longSpan(v.DrainSeconds))
 	}
+
 	if v.Approvals > 0 {
 		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout approve %s), which is not included.\n",
 			printable.Verb(v.Approvals, "once", fmt.Sprintf("%d times", v.Approvals)), v.Rollout)
 	}
+
 	if len(v.Gates) > 0 {
 		fmt.Fprintln(w, "Gates must pass after each step. The plan assumes that they do, without waiting for data:")
 	}
+
 	for _, g := range v.Gates {
 		always := ""
 		if g.Every == v1alpha1.GateAlways {
 			always = ", also while nodes are updated"
 		}
+
 		fmt.Fprintf(w, "  %s: %s %s on %s%s\n", printable.Line(g.Name), printable.Line(g.Prometheus.Query), printable.Line(g.Prometheus.Passes),
 			printable.Line(g.Prometheus.Server), always)
 	}
+
 	if v.RestartCost != nil {
 		fmt.Fprintf(w, "Note: %s.\n", v.RestartCost)
 	}
+
 	if len(v.PassedOver) > 0 {
 		fmt.Fprintln(w, "\nExcluded:")
 		for _, p := range v.PassedOver {
@@ -469,6 +525,7 @@ func (v *PlanReport) excluded() (n int) {
 	for _, p := range v.PassedOver {
 		n += len(p.Nodes)
 	}
+
 	return n
 }
 
@@ -486,15 +543,19 @@ func (v *PlanReport) printBatches(w io.Writer) {
 			if i == mostBatches-1 {
 				fmt.Fprintf(tw, "...\t\t\t\t\t%d more batches; -o json has all\n", left-1)
 			}
+
 			continue
 		}
+
 		number := fmt.Sprint(i + 1)
 		if b.Kind != rollout.Assign.String() {
 			number += " " + b.Kind
 		}
+
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, describe.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes),
 			zoneCounts(b.Zones), printable.First(b.Nodes, mostNames, ", "))
 	}
+
 	tw.Flush()
 	fmt.Fprintln(w)
 }
@@ -503,10 +564,12 @@ func zoneCounts(zones map[string]int) string {
 	if _, unknown := zones["-"]; unknown && len(zones) == 1 {
 		return "-"
 	}
+
 	var out []string
 	for _, z := range slices.SortedFunc(maps.Keys(zones), printable.CompareNatural) {
 		out = append(out, fmt.Sprintf("%s:%d", z, zones[z]))
 	}
+
 	return strings.Join(out, " ")
 }
 

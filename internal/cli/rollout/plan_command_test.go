@@ -57,6 +57,7 @@ func TestPlanOfSimulatedNodes(t *testing.T) {
 			seen[n] = true
 		}
 	}
+
 	if len(seen) != 20 || v.End != v1alpha1.RolloutComplete || v.Approvals != 1 || v.TrialSeconds != 120 || v.Nodes.Pending != 20 || v.Simulation != nil {
 		t.Errorf("%d nodes in batches, plan %+v", len(seen), v)
 	}
@@ -85,6 +86,7 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	if s == nil || s.Phase != v1alpha1.RolloutHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
 		t.Fatalf("simulated: %+v", s)
 	}
+
 	got := api.Run(args...)
 	got.WantOutput(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
 		"nodes over time: ─ updated . unavailable x failed\n", "Result Halted, after ", "Updated ", "Reached ", ": the blast radius\n",
@@ -145,6 +147,7 @@ func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
 			api.AddNodeConfig(name, nil, nil)
 		}
 	}
+
 	// The nodes are older than the rollout: they do not join it.
 	api.AddRollout("stored", "stored", nil, func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = fakeapi.Follow(second.Namespace, second.Name)
@@ -177,6 +180,7 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 	for _, name := range []string{"lost-a", "lost-b"} {
 		api.AddNode(name, "lost", "z1")
 	}
+
 	api.AddNodeConfig("lost-a", fakeapi.ByRollout("lost", 2, target, nil), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = fakeapi.Runs(target), fakeapi.Proven(target)
 	})
@@ -240,6 +244,7 @@ func TestPlanErrors(t *testing.T) {
 			api.Run(append([]string{"rollout", "plan"}, strings.Fields(tt.args)...)...).WantError(t, tt.want...)
 		})
 	}
+
 	for kind, want := range map[string]string{"NodeConfigRollout": "list rollouts", "ConfigMap": "revisions of rollout", "Node": "list nodes"} {
 		api.Forbid("list", kind)
 		api.Run("rollout", "plan", "-f", file).WantError(t, want, "forbidden")
@@ -252,6 +257,7 @@ func TestPlanOfAManifestAcceptsStepsThatAreStored(t *testing.T) {
 		api.AddNode(name, "shrunk", "")
 		api.AddNodeConfig(name, nil, nil)
 	}
+
 	manifest := strings.NewReplacer("planned", "shrunk", "steps: [{nodes: 1}", "steps: [{nodes: 2}, {nodes: 10%}").Replace(inPool)
 	file := fakeapi.File(t, manifest)
 	api.Run("rollout", "plan", "-f", file).WantError(t, "spec.strategy.steps: the step of 10% (1 of 2 nodes) follows the step of 2 nodes")

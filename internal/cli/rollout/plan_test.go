@@ -47,6 +47,7 @@ func TestTheGraphOfOneNodeIsOneLineHigh(t *testing.T) {
 	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
 		t.Errorf("the plot is\n%s", strings.Join(lines, "\n"))
 	}
+
 	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
 	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
 		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
@@ -65,6 +66,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 		var out bytes.Buffer
 		v.print(&out)
 		v.Simulation.print(&out, false)
+
 		return v, out.String()
 	}
 	opens := time.Now().UTC().Add(5 * time.Hour).Truncate(time.Minute)
@@ -74,9 +76,11 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != v1alpha1.RolloutWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
 		t.Errorf("the plan is %+v, want the end %s", v, end)
 	}
+
 	for _, want := range []string{"it ends after about 29h", ", at " + end.Format(time.RFC3339) + ": Complete. A trial takes 2m.\n", "Result                Complete, after 29h"} {
 		assert.That(t, strings.Contains(text, want), "the output is %q, want %q", text, want)
 	}
+
 	v, _ = plan(2, "{"+schedule+"}")
 	assert.That(t, v.EndTime.Equal(opens.Add(2*(2*time.Minute+query.AnswerTime))), "with finish: Anytime it ends at %s", v.EndTime)
 	v, text = plan(400, "{"+schedule+", finish: Within}")

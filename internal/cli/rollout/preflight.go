@@ -68,9 +68,11 @@ could not tell, or --timeout has expired.`,
 			case changed("timeout") && o.timeout <= 0:
 				return fmt.Errorf("--timeout must be longer than 0, such as 5m, not %s", o.timeout)
 			}
+
 			if o.selection, err = command.ParseSelection(selector, cmd.Flags().Changed("selector"), allNodes); err != nil {
 				return err
 			}
+
 			return a.preflight(cmd.Context(), o)
 		},
 	}
@@ -83,6 +85,7 @@ could not tell, or --timeout has expired.`,
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 5m, with exit code 3")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+
 	return cmd
 }
 
@@ -95,6 +98,7 @@ func (o *inquiry) object(content payload.Payload) (*v1alpha1.NodeConfigPreflight
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.file, err)
 	}
+
 	p.Spec.Template = v1alpha1.PreflightTemplate{Kubelet: template.Kubelet, KubeletDropIn: template.KubeletDropIn}
 	if o.podLoss {
 		p.Spec.Trial = &v1alpha1.TrialTerms{AllowPodLoss: true}
@@ -102,6 +106,7 @@ func (o *inquiry) object(content payload.Payload) (*v1alpha1.NodeConfigPreflight
 	if t := fleet.PreflightTemplateOf(p); t.Err != nil {
 		return nil, fmt.Errorf("%w; nothing was written", t.Err)
 	}
+
 	return p, nil
 }
 
@@ -111,10 +116,12 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	if err != nil {
 		return err
 	}
+
 	p, err := o.object(content)
 	if err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -122,6 +129,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	if err := c.Create(ctx, p, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 		return fmt.Errorf("create a NodeConfigPreflight: %w", err)
 	}
+
 	fmt.Fprintf(a.ErrOut, "nodeconfigpreflight %s created; waiting for the agents\n", p.Name)
 	interrupted := ctx
 	ctx, stop := command.Limited(ctx, o.timeout)
@@ -147,10 +155,12 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 				fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 				continue
 			}
+
 			p = u.Object
 			if p.Status.Ended() != nil {
 				return a.preflightEnded(p, o.output)
 			}
+
 			if m := p.Status.Message; p.Status.Phase == v1alpha1.PreflightWaiting && m != last {
 				last = m
 				fmt.Fprintln(a.ErrOut, printable.Line(m))
@@ -175,6 +185,7 @@ func (a *app) preflightEnded(p *v1alpha1.NodeConfigPreflight, f printing.Format)
 	case p.Status.Phase == v1alpha1.PreflightComplete:
 		fmt.Fprintln(a.Out, strings.Join(describe.Preflight(r), "\n"))
 	}
+
 	switch {
 	case p.Status.Phase == v1alpha1.PreflightInvalid:
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New(printable.Line(p.Status.Message))}
@@ -185,10 +196,12 @@ func (a *app) preflightEnded(p *v1alpha1.NodeConfigPreflight, f printing.Format)
 	case r.Accepted == 0:
 		return errors.New("no node was asked: the selector matches no node that uses its NodeConfig")
 	}
+
 	return nil
 }
 
-// awaitPreflight waits until all agents were asked about the revision of a rollout, and prints their answers.
+// awaitPreflight waits until all agents were asked about the revision of a
+// rollout, and prints their answers.
 func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name string) error {
 	fmt.Fprintln(a.ErrOut, "waiting for the agents' answers; an interruption does not stop the rollout")
 	follow, stop := context.WithCancel(ctx)
@@ -207,23 +220,28 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 				fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 				continue
 			}
+
 			r := u.Object
 			if seen = query.Observed(r); !seen {
 				continue
 			}
+
 			st := &r.Status
 			if p := st.Preflight; p != nil && p.EndTime != nil {
 				fmt.Fprintln(a.Out, strings.Join(describe.Preflight(p), "\n"))
 				if describe.Stopped(st.Phase) {
 					return &command.Exit{Code: command.ExitHalted, Err: errors.New(plainLine(r))}
 				}
+
 				return nil
 			}
+
 			if st.Phase != v1alpha1.RolloutWaiting || st.Preflight == nil { // it does not ask now
 				fmt.Fprintf(a.Out, "no agent is asked: %s\n", plainLine(r))
 				if describe.Stopped(st.Phase) {
 					return &command.Exit{Code: command.ExitHalted}
 				}
+
 				return nil
 			}
 		case <-late:

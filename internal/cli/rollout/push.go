@@ -77,10 +77,12 @@ prints the answers. The rollout then continues by itself; with --preflight=requi
 	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the plan, and write nothing")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+
 	return cmd
 }
 
-// Push is a configuration for a rollout, and the flags that say which nodes it goes to and how.
+// Push is a configuration for a rollout, and the flags that say which nodes it
+// goes to and how.
 type Push struct {
 	Name, File string
 	DropIn     bool
@@ -99,21 +101,26 @@ func (a *app) push(ctx context.Context, p Push) error {
 		return fmt.Errorf("%q is not a valid name of a rollout: use at most 63 lower-case letters, digits and '-', such as workers-1, "+
 			"beginning and ending with a letter or digit", p.Name)
 	}
+
 	if p.File == "" {
 		return errors.New("push needs -f FILE with a kubelet configuration, or -f - for standard input")
 	}
+
 	data, _, err := a.ReadFile(ctx, p.File, payload.MaxSize)
 	if err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	old, err := p.Stored(ctx, c)
 	if err != nil {
 		return err
 	}
+
 	change, err := p.Change(old, data)
 	if err != nil {
 		return err
@@ -121,20 +128,24 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if differs, err := p.Rehearse(ctx, a.Env, c, change, p.dryRun); err != nil || !differs {
 		return err
 	}
+
 	if p.dryRun {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
+
 	if err := a.Confirm(ctx, change.Verb()+" rollout "+p.Name+"?", p.yes, p.File == "-"); err != nil {
 		return err
 	}
 	if err := change.Write(ctx, a.Env, c); err != nil {
 		return err
 	}
+
 	if mode := change.desired.Spec.Strategy.Preflight; p.Changed("preflight") &&
 		(mode == v1alpha1.PreflightReport || mode == v1alpha1.PreflightRequire) {
 		return a.awaitPreflight(ctx, c, p.Name)
 	}
+
 	return nil
 }
 
@@ -147,6 +158,7 @@ func (p Push) Stored(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfig
 	case err != nil:
 		return nil, fmt.Errorf("read rollout %q: %w", p.Name, err)
 	}
+
 	return r, nil
 }
 
@@ -161,37 +173,44 @@ func (change *Change) Verb() string {
 	if change.old == nil {
 		return "Create"
 	}
+
 	return "Update"
 }
 
 // IsDropIn reports whether the rollout's new configuration is a drop-in.
 func (change *Change) IsDropIn() bool { return change.content.Key == payload.KeyKubeletDropin }
 
-// Change returns what the push makes of old, which is nil if the rollout does not exist yet. Fields without a flag keep their
-// values. The error says what is wrong with a flag or with the configuration.
+// Change returns what the push makes of old, which is nil if the rollout does
+// not exist yet. Fields without a flag keep their values. The error says what
+// is wrong with a flag or with the configuration.
 func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, error) {
 	r := &v1alpha1.NodeConfigRollout{}
 	r.Name = p.Name
 	if old != nil {
 		r = old.DeepCopy()
 	}
+
 	key := payload.KeyKubelet
 	if p.DropIn || !p.Changed("drop-in") && r.Spec.Template.KubeletDropIn != nil {
 		key = payload.KeyKubeletDropin
 	}
+
 	content, err := payload.Decode(key, data)
 	if err != nil {
 		if _, no := ParseManifest(data); no == nil {
 			return nil, fmt.Errorf("%[1]s is a NodeConfigRollout, not a kubelet configuration: use kubectl apply -f %[1]s; kubectl evenkeel "+
 				"rollout plan -f %[1]s shows what it would do; nothing was changed", p.File)
 		}
+
 		return nil, command.Unusable(p.File, err, "changed")
 	}
+
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && !p.inline {
 		return nil, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that ConfigMap, or use --inline to put %s into the rollout in place "+
 			"of the reference",
 			p.Name, ref.Namespace, ref.Name, p.File)
 	}
+
 	r.Spec.Pin = nil // what is pushed is the target
 	template, err := steer.TemplateOf(key, data)
 	if err != nil {
@@ -209,22 +228,27 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 	if _, err := payload.ResolveTrial(content.Trial, r.Spec.Trial); err != nil {
 		return nil, fmt.Errorf("rollout %q: %w; nothing was changed", p.Name, err)
 	}
+
 	if _, err := fleet.SelectionOf(r); err != nil {
 		if old == nil && !p.Changed("selector") {
 			err = fmt.Errorf("rollout %q does not exist yet: use --selector to choose its nodes, or --all-nodes for every node", p.Name)
 		}
+
 		return nil, err
 	}
+
 	return &Change{old, r, content}, steer.SaveApplied(old, r)
 }
 
-// Rehearse checks the types of the configuration's fields, has the API server validate a change without storing it, and prints what
-// changes and what the rollout would do. It reports whether anything changes. The error says that the configuration failed before, unless
-// --force is given or the run is dry.
+// Rehearse checks the types of the configuration's fields, has the API server
+// validate a change without storing it, and prints what changes and what the
+// rollout would do. It reports whether anything changes. The error says that
+// the configuration failed before, unless --force is given or the run is dry.
 func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, change *Change, dry bool) (differs bool, err error) {
 	if err := env.CheckFields(change.content); err != nil {
 		return false, command.Unusable(p.File, err, "changed")
 	}
+
 	env.NoteFewFields(change.content)
 	var changes []steer.Operation
 	old, desired, rehearsal := change.old, change.desired, client.NewDryRunClient(c)
@@ -237,42 +261,52 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 			if steer.Halted(old) {
 				hint = "it is " + steer.HaltWords(old)
 			}
+
 			fmt.Fprintf(env.Out, "rollout %s already has this configuration: nothing changes; %s\n", p.Name, printable.Line(hint))
+
 			return false, nil
 		}
 	}
+
 	if err != nil {
 		return false, fmt.Errorf("the API server refuses rollout %q: %w", p.Name, err)
 	}
+
 	plan, err := planOf(ctx, c, desired)
 	if err != nil {
 		return false, fmt.Errorf("plan rollout %q: %w", p.Name, err)
 	}
+
 	if p.Changed("steps") { // stored steps stay valid, whatever becomes of the number of nodes
 		if err := checkGrowth(plan.steps, plan.members); err != nil {
 			return false, fmt.Errorf("--steps: %w; nothing was changed", err)
 		}
 	}
+
 	var before payload.Payload
 	var unknown error
 	if old != nil {
 		before, unknown = query.ContentIn(ctx, c, old.Spec.Template)
 	}
+
 	showEffect(ctx, env, c, plan.effect)
 	if len(plan.effect.Moves) == 0 {
 		change.showTemplate(env, before, unknown)
 	}
+
 	showOperations(env, changes)
 	plan.print(env.Out)
 	if plan.impossible != nil {
 		return false, fmt.Errorf("%s: %w; nothing was changed", p.File, plan.impossible)
 	}
+
 	warnOfSelector(env, desired)
 	env.Notes(autoscalerNote(before, change.content, plan.autoscaled))
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
 		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps "+
 			"%s\n", stepsFlag(old.Spec.Strategy.Steps))
 	}
+
 	switch {
 	case old == nil:
 	case !query.Observed(old):
@@ -283,9 +317,11 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 		fmt.Fprintf(env.ErrOut, "note: revision %d is replaced before its end (%s, %d of %s updated)\n",
 			st.UpdateRevision.Number, st.Phase, st.Nodes.Updated, printable.Count(plan.members, "node"))
 	}
+
 	if old != nil && steer.Halted(old) && plan.Revision == old.Status.Target() {
 		fmt.Fprintf(env.ErrOut, "warning: the rollout stays %s\n", printable.Line(steer.HaltWords(old)))
 	}
+
 	return true, refuseFailed(env, p.Name, plan.effect.Failed, p.force, dry)
 }
 
@@ -295,20 +331,23 @@ func unfinished(r *v1alpha1.NodeConfigRollout) bool {
 		v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen}, r.Status.Phase)
 }
 
-// warnOfSelector prints a warning if nodes can choose by themselves whether a rollout selects them.
+// warnOfSelector prints a warning if nodes can choose by themselves whether a
+// rollout selects them.
 func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
 	if words := fleet.SelfSelectionWarning(&r.Spec); words != "" {
 		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
 	}
 }
 
-// patch sends a change of an existing rollout, again after conflicts with writes that left the spec alone.
+// patch sends a change of an existing rollout, again after conflicts with
+// writes that left the spec alone.
 func (change *Change) patch(ctx context.Context, c client.Client) ([]steer.Operation, error) {
 	for try := 1; ; try++ {
 		operations, err := steer.Patch(ctx, c, change.old, change.desired)
 		if !apierrors.IsConflict(err) || try == steer.MostConflicts {
 			return operations, err
 		}
+
 		now := &v1alpha1.NodeConfigRollout{}
 		if err := c.Get(ctx, client.ObjectKey{Name: change.old.Name}, now); err != nil {
 			return nil, fmt.Errorf("read it again: %w", err)
@@ -316,6 +355,7 @@ func (change *Change) patch(ctx context.Context, c client.Client) ([]steer.Opera
 		if now.UID != change.old.UID || !equality.Semantic.DeepEqual(now.Spec, change.old.Spec) {
 			return nil, errors.New("somebody else changed it in the meantime: nothing was written; push again to see what changes now")
 		}
+
 		change.old.ObjectMeta = now.ObjectMeta
 		if err := steer.SaveApplied(change.old, change.desired); err != nil {
 			return nil, err
@@ -323,7 +363,8 @@ func (change *Change) patch(ctx context.Context, c client.Client) ([]steer.Opera
 	}
 }
 
-// Write stores a change as it was shown: if the spec has changed since, nothing is written.
+// Write stores a change as it was shown: if the spec has changed since, nothing
+// is written.
 func (change *Change) Write(ctx context.Context, env *command.Env, c client.Client) error {
 	name, did := change.desired.Name, "updated"
 	if change.old == nil {
@@ -338,7 +379,9 @@ func (change *Change) Write(ctx context.Context, env *command.Env, c client.Clie
 	} else if _, err := change.patch(ctx, c); err != nil {
 		return fmt.Errorf("write rollout %q: %w", name, err)
 	}
+
 	fmt.Fprintf(env.Out, "rollout %s %s; %s\n", name, did, steer.Next(change.desired))
+
 	return nil
 }
 
@@ -347,6 +390,7 @@ func (change *Change) showTemplate(env *command.Env, before payload.Payload, unk
 	if unknown != nil { // the template is replaced anyway
 		fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(unknown.Error()))
 	}
+
 	fmt.Fprintln(env.Out, "No node changes its configuration now. Changes of the template:")
 	env.PrintDiff(describe.ContentDiff(before, change.content, describe.LocalOfEach))
 }
@@ -364,7 +408,8 @@ func showOperations(env *command.Env, changes []steer.Operation) {
 	}
 }
 
-// roomFields are the fields that decide how many pods fit on a node, and of which size. An autoscaler predicts that for new nodes.
+// roomFields are the fields that decide how many pods fit on a node, and of
+// which size. An autoscaler predicts that for new nodes.
 var roomFields = []string{
 	"evictionHard", "kubeReserved", "maxPods", "mergeDefaultEvictionSettings", "podsPerCore", "reservedSystemCPUs", "systemReserved",
 }
@@ -377,21 +422,25 @@ var groupLabels = []string{
 	"node.cluster.x-k8s.io/machine-deployment",
 }
 
-// autoscaled returns what says that an autoscaler may manage a node: a label of it, or the kind of its provider ID; empty: nothing.
+// autoscaled returns what says that an autoscaler may manage a node: a label of
+// it, or the kind of its provider ID; empty: nothing.
 func autoscaled(node *corev1.Node) string {
 	for _, label := range groupLabels {
 		if node.Labels[label] != "" {
 			return "label " + label
 		}
 	}
+
 	cloud, _, found := strings.Cut(node.Spec.ProviderID, "://")
 	if !found || slices.Contains([]string{"k3s", "kind", "rke2"}, cloud) { // these add no nodes
 		return ""
 	}
+
 	return "provider ID " + cloud + "://"
 }
 
-// autoscalerNote says what to change besides the kubelets if the room changes on nodes that an autoscaler may manage; empty: nothing.
+// autoscalerNote says what to change besides the kubelets if the room changes
+// on nodes that an autoscaler may manage; empty: nothing.
 func autoscalerNote(before, after payload.Payload, nodes map[string]int) string {
 	_, changes := describe.ContentChanges(before, after, describe.LocalOfEach)
 	var fields []string
@@ -400,17 +449,21 @@ func autoscalerNote(before, after payload.Payload, nodes map[string]int) string 
 			fields = append(fields, name)
 		}
 	}
+
 	if len(fields) == 0 || len(nodes) == 0 {
 		return ""
 	}
+
 	var groups []string
 	for _, what := range printable.MostFirst(nodes) {
 		groups = append(groups, fmt.Sprintf("%s (%s)", printable.Count(nodes[what], "node"), what))
 	}
+
 	do := "an autoscaler that adds nodes to an empty group predicts their room from the cloud's settings"
 	if nodes["label "+karpenterLabel] > 0 {
 		do = "Karpenter predicts the room of new nodes from spec.kubelet of their NodeClass, and replaces nodes when that changes"
 	}
+
 	return fmt.Sprintf("the room for pods changes (%s) on %s: %s; see docs/autoscalers.md", printable.Few(slices.Compact(fields)),
 		printable.First(groups, 3, ", "), do)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// stoppedRevision adds the ConfigMap of a revision of a rollout's template, with the annotation of a stop.
+// stoppedRevision adds the ConfigMap of a revision of a rollout's template,
+// with the annotation of a stop.
 func stoppedRevision(t *testing.T, api *fakeapi.API, r *v1alpha1.NodeConfigRollout, number int64, reason string) v1alpha1.ConfigMapReference {
 	t.Helper()
 	content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
@@ -29,6 +30,7 @@ func stoppedRevision(t *testing.T, api *fakeapi.API, r *v1alpha1.NodeConfigRollo
 			Annotations: map[string]string{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: "1"}},
 		Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
 	})
+
 	return fakeapi.RefTo(cm)
 }
 
@@ -47,6 +49,7 @@ func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now); err != nil || now.Generation != r.Generation {
 		t.Errorf("generation %d, want %d: %v", now.Generation, r.Generation, err)
 	}
+
 	got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run")
 	assert.That(t, got.Code == 0 && !strings.Contains(got.Err, "stopped"), "another configuration: exit %d: %s", got.Code, got.Err)
 	api.Run("push", "repush", "-f", file, "--yes", "--force").Want(t, command.ExitComplete, []string{"rollout repush updated"}, warning)
@@ -102,6 +105,7 @@ func TestPushRefusesALaterStepWithFewerNodes(t *testing.T) {
 		api.AddNode(name, "shrinks", "")
 		api.AddNodeConfig(name, nil, nil)
 	}
+
 	push := func(steps string, more ...string) fakeapi.Result {
 		return api.Run(append([]string{"push", "shrinks", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--selector", "pool=shrinks", "--steps", steps}, more...)...)
 	}

@@ -25,7 +25,8 @@ var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-u
 	"preflight", "force", "inline",
 	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
-// AddStrategyFlags adds the flags that say which nodes a rollout goes to, and how.
+// AddStrategyFlags adds the flags that say which nodes a rollout goes to, and
+// how.
 func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
@@ -44,7 +45,8 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 }
 
-// ApplyFlags writes the flags that were given into a spec. The error names the flag.
+// ApplyFlags writes the flags that were given into a spec. The error names the
+// flag.
 func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	var err error
 	if p.Changed("selector") || p.allNodes {
@@ -52,11 +54,13 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 			return err
 		}
 	}
+
 	if p.Changed("steps") {
 		if s.Strategy.Steps, err = parseSteps(p.steps); err != nil {
 			return err
 		}
 	}
+
 	for _, f := range []struct {
 		name, value string
 		least       int
@@ -69,19 +73,24 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 		if !p.Changed(f.name) {
 			continue
 		}
+
 		v, err := command.ParseAmount(f.value, f.least)
 		if err != nil {
 			return fmt.Errorf("--%s: %w", f.name, err)
 		}
+
 		*f.field = &v
 	}
+
 	if p.Changed("on-failure") {
 		s.FailurePolicy.Action = p.onFailure
 	}
 	if p.Changed("preflight") {
 		s.Strategy.Preflight = p.preflight
 	}
+
 	s.Trial, err = p.trial.Merge(s.Trial)
+
 	return err
 }
 
@@ -91,6 +100,7 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 	if len(words) > v1alpha1.MaxSteps {
 		return nil, fmt.Errorf("--steps: %s are more than the limit of %d", printable.Count(len(words), "step"), v1alpha1.MaxSteps)
 	}
+
 	var steps []v1alpha1.RolloutStep
 	for i, word := range words {
 		word = strings.TrimSpace(word)
@@ -103,26 +113,32 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 			if err != nil || d <= 0 {
 				return nil, fmt.Errorf("--steps: step %d (%q): %q is not a duration: use one such as 10m or 1h30m", i, word, length)
 			}
+
 			steps = append(steps, v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: d}}})
 		default:
 			v, err := command.ParseAmount(word, 1)
 			if err != nil {
 				return nil, fmt.Errorf("--steps: step %d: %w, nor pause or pause:10m", i, err)
 			}
+
 			steps = append(steps, v1alpha1.RolloutStep{Nodes: &v})
 		}
 	}
+
 	return steps, nil
 }
 
-// checkGrowth returns an error if a step has fewer nodes than an earlier one in a rollout with this many members. That numbers and
-// percentages each must grow is a rule of the API; whether 10% is less than 50 nodes depends on the members.
+// checkGrowth returns an error if a step has fewer nodes than an earlier one in
+// a rollout with this many members. That numbers and percentages each must grow
+// is a rule of the API; whether 10% is less than 50 nodes depends on the
+// members.
 func checkGrowth(steps []v1alpha1.RolloutStep, members int32) error {
 	nodes := func(s v1alpha1.RolloutStep) int32 { return min(rollout.RoundUp(s.Nodes, members), members) }
 	words := func(s v1alpha1.RolloutStep) string {
 		if s.Nodes.Type == intstr.String {
 			return fmt.Sprintf("%s (%d of %s)", describe.StepWords(s), nodes(s), printable.Count(members, "node"))
 		}
+
 		return describe.StepWords(s)
 	}
 	for i, later := range steps {
@@ -134,6 +150,7 @@ func checkGrowth(steps []v1alpha1.RolloutStep, members int32) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -142,6 +159,7 @@ func stepsFlag(steps []v1alpha1.RolloutStep) string {
 	if len(steps) == 0 { // the default
 		return "1,10%,100%"
 	}
+
 	var words []string
 	for _, s := range steps {
 		switch {
@@ -153,5 +171,6 @@ func stepsFlag(steps []v1alpha1.RolloutStep) string {
 			words = append(words, "pause")
 		}
 	}
+
 	return strings.Join(words, ",")
 }

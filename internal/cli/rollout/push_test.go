@@ -34,6 +34,7 @@ func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 		parsed := assert.Value(parseSteps(steps))(t)
 		assert.Equal(t, stepsFlag(parsed), steps, "the steps of", steps, "are given again as")
 	}
+
 	none := &v1alpha1.NodeConfigRollout{}
 	have, err := describe.StepsOf(none)
 	assert.NoError(t, err)

@@ -21,8 +21,9 @@ import (
 
 const crashed = "TooManyFailures: 1 node failed (limit 1): undone-0 CrashLooped"
 
-// undone is a rollout with three nodes after an undo: revision 2 crashed on undone-0 and is the template, and revision 3, with the content
-// of revision 1, is pinned, and runs everywhere.
+// undone is a rollout with three nodes after an undo: revision 2 crashed on
+// undone-0 and is the template, and revision 3, with the content of revision 1,
+// is pinned, and runs everywhere.
 func undone(t *testing.T, change func(*v1alpha1.NodeConfigRollout)) *fakeapi.API {
 	t.Helper()
 	api := newAPI(t)
@@ -47,6 +48,7 @@ func undone(t *testing.T, change func(*v1alpha1.NodeConfigRollout)) *fakeapi.API
 			st.Active, st.LastKnownGood = fakeapi.Runs(good), fakeapi.Proven(good)
 		})
 	}
+
 	return api
 }
 
@@ -132,11 +134,13 @@ func TestAbortSaysWhereNodesGoAndWhatRemainsToGoBackTo(t *testing.T) {
 		if i < 2 {
 			previous = nil
 		}
+
 		api.AddNode(name, "ended", "")
 		api.AddNodeConfig(name, fakeapi.ByRollout("ended", 2, last, previous), func(st *v1alpha1.NodeConfigStatus) {
 			st.Active, st.LastKnownGood = fakeapi.Runs(last), fakeapi.Proven(last)
 		})
 	}
+
 	const back = "3 nodes go from revision 2 to revision 1, 2 nodes go from revision 2 to the local configuration"
 	api.Run("rollout", "abort", "ended").Want(t, command.ExitComplete, []string{"; 5 nodes keep revision 2; rolled back, " + back})
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "ended"}}
@@ -160,9 +164,11 @@ func TestARetryNamesUndecidedNodesWhoseFailureStillCounts(t *testing.T) {
 				fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "4 starts")
 				return
 			}
+
 			st.Active, st.Trial = fakeapi.Runs(rev), &v1alpha1.Trial{}
 		})
 	}
+
 	api.Run("rollout", "retry", "retried").WantError(t, "was stopped at revision 1 (TooManyFailures: 1 node failed (limit 1): retried-0 CrashLooped)",
 		"name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes; nothing was changed")
 	api.Run("rollout", "retry", "retried", "retried-0").Want(t, command.ExitComplete, []string{

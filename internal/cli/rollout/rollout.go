@@ -1,9 +1,11 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout has the commands that create, show and steer rollouts: "push", and "rollout" with its subcommands.
+// Package rollout has the commands that create, show and steer rollouts:
+// "push", and "rollout" with its subcommands.
 //
-// It must not decide what a rollout does: it prints plans and status, and writes specs.
+// It must not decide what a rollout does: it prints plans and status, and
+// writes specs.
 package rollout
 
 import (
@@ -44,7 +46,9 @@ and what happens next. Running a command twice changes nothing.`,
 	for _, i := range intents() {
 		cmd.AddCommand(i.command(a))
 	}
+
 	cmd.AddCommand(a.retryCommand(), a.undoCommand(), a.unpinCommand())
+
 	return cmd
 }
 
@@ -61,14 +65,17 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+
 			list, err := query.Rollouts(cmd.Context(), c)
 			if err != nil {
 				return fmt.Errorf("list rollouts: %w", err)
 			}
+
 			return a.printList(cmd.Context(), c, f, list)
 		},
 	}
 	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
+
 	return cmd
 }
 
@@ -80,6 +87,7 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 				return err
 			}
 		}
+
 		return nil
 	case f != "" && f != printing.Wide:
 		return printing.Object(a.Out, f, list)
@@ -87,6 +95,7 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 		fmt.Fprintln(a.ErrOut, "No rollouts found; create one with: kubectl evenkeel push NAME -f FILE --selector LABELS")
 		return nil
 	}
+
 	var rows [][]string
 	for i := range list.Items {
 		rows = append(rows, listRow(f, &list.Items[i]))
@@ -94,6 +103,7 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 	if err := printing.Table(a.Out, listHeader(f), rows); err != nil {
 		return err
 	}
+
 	settings := fleet.SettingsIn(list.Items)
 	away := describe.NoController(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
 	for _, l := range describe.SummaryOf(describe.Situation{Rollouts: list.Items, NoLeader: away}) {
@@ -101,6 +111,7 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 			fmt.Fprintf(a.ErrOut, "note: %s: %s\n", l.Words, l.Next)
 		}
 	}
+
 	return nil
 }
 
@@ -109,6 +120,7 @@ func listHeader(f printing.Format) []string {
 	if f == printing.Wide {
 		header = append(header, "NODES", "MESSAGE")
 	}
+
 	return header
 }
 
@@ -118,20 +130,24 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	if st.UpdateRevision != nil {
 		revision, steps, updated = fmt.Sprint(st.UpdateRevision.Number), stepsDone(r), describe.UpdatedOf(&st.Nodes)
 	}
+
 	phase, message := string(st.Phase), st.Message
 	if !query.Observed(r) {
 		phase, message = "Unseen", query.Unobserved
 	} else if describe.UrgencyOf(r).Reason == describe.ReasonRollingBackFrozen {
 		phase += ",Frozen"
 	}
+
 	row := []string{r.Name, revision, phase, steps, updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
 	if f == printing.Wide {
 		row = append(row, describe.SelectorWords(&r.Spec), message)
 	}
+
 	return row
 }
 
-// oneRollout accepts the name of a rollout, rolloutAndMore also arguments after it.
+// oneRollout accepts the name of a rollout, rolloutAndMore also arguments after
+// it.
 var (
 	oneRollout     = command.Args(1, 1, "needs the name of one rollout: "+listRollouts)
 	rolloutAndMore = command.Args(1, math.MaxInt, "needs the name of one rollout, and perhaps names of nodes: "+listRollouts)
@@ -144,6 +160,7 @@ func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]str
 	if len(args) == 0 {
 		return a.CompleteRollout(cmd, nil, so)
 	}
+
 	return a.CompleteNode(cmd, nil, so)
 }
 
@@ -153,15 +170,19 @@ func (a *app) load(ctx context.Context, name string) (client.WithWatch, *v1alpha
 	if err != nil {
 		return nil, nil, err
 	}
+
 	r, err := query.Rollout(ctx, c, name)
+
 	return c, r, err
 }
 
-// stepsDone counts the finished steps of a rollout and all, such as 2/5; empty if the steps are invalid.
+// stepsDone counts the finished steps of a rollout and all, such as 2/5; empty
+// if the steps are invalid.
 func stepsDone(r *v1alpha1.NodeConfigRollout) string {
 	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return ""
 	}
+
 	return fmt.Sprintf("%d/%d", min(max(int(r.Status.Step), 0), len(steps)), len(steps))
 }

@@ -23,11 +23,13 @@ import (
 )
 
 const (
-	// failTime is how far into its trial a simulated node fails, unless the trial is short.
+	// failTime is how far into its trial a simulated node fails, unless the
+	// trial is short.
 	failTime = time.Minute
 	// mostTime is the longest duration of a plan.
 	mostTime = 30 * 24 * time.Hour
-	// mostTimeInWindows is the longest duration of a plan with maintenance windows: most of that time they are closed.
+	// mostTimeInWindows is the longest duration of a plan with maintenance
+	// windows: most of that time they are closed.
 	mostTimeInWindows = 366 * 24 * time.Hour
 )
 
@@ -40,6 +42,7 @@ func (o planOptions) model() (rollout.Model, error) {
 	if o.drain < 0 {
 		return m, fmt.Errorf("--drain-duration %s is negative", o.drain)
 	}
+
 	for _, f := range []struct {
 		name, value string
 		to          *float64
@@ -48,22 +51,27 @@ func (o planOptions) model() (rollout.Model, error) {
 		if f.value == "" {
 			continue
 		}
+
 		n, percent := strings.CutSuffix(f.value, "%")
 		share, err := strconv.ParseFloat(n, 64)
 		if err != nil || !percent || !(share >= 0 && share <= 100) {
 			return m, fmt.Errorf("--%s %q: use a percentage from 0%% to 100%%, such as 5%%", f.name, f.value)
 		}
+
 		*f.to = share / 100
 	}
+
 	if sum := m.Failing + m.Breaks + m.Silent + m.Blocked; sum > 1 {
 		return m, fmt.Errorf("the sum of --fail-rate, --not-ready-rate, --silent-rate and --blocked-rate is %.4g%%: it must be at most 100%%",
 			100*sum)
 	}
+
 	return m, nil
 }
 
-// makeUp returns a fleet of simulated healthy nodes that run their local configuration, for a rollout that has not begun. A
-// ConfigMap that the template names is not read.
+// makeUp returns a fleet of simulated healthy nodes that run their local
+// configuration, for a rollout that has not begun. A ConfigMap that the
+// template names is not read.
 func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
@@ -73,8 +81,10 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 		if err != nil {
 			return nil, err
 		}
+
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
+
 	f := query.NewFleet(r, now)
 	before := now.Add(-time.Hour)
 	for i := range nodes {
@@ -86,8 +96,10 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 		if r.Spec.Strategy.TopologyKey != "" {
 			n.Domain = zone
 		}
+
 		f.Nodes, f.Zones, f.Restarts = append(f.Nodes, n), append(f.Zones, zone), append(f.Restarts, fleet.Restart{})
 	}
+
 	return f, nil
 }
 
@@ -133,13 +145,16 @@ func newSimulationView(run rollout.Run, m rollout.Model, windows bool) *simulati
 	if windows {
 		v.EndTime = new(run.End.UTC().Truncate(time.Second))
 	}
+
 	if s := run.Stopped; s != nil {
 		at := after(s.At)
 		v.StoppedAfter, v.FailedAtStop = &at, s.Counts.Failed
 	}
+
 	for _, s := range run.Samples {
 		v.Samples = append(v.Samples, sampleView{AfterSeconds: after(s.At), Phase: s.Phase, Step: s.Step, Nodes: s.Counts.RolloutCounts})
 	}
+
 	return v
 }
 
@@ -151,12 +166,14 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	if v.StuckDrains > 0 {
 		blocked += fmt.Sprintf(", %.4g%% have drains that never end", 100*v.StuckDrains)
 	}
+
 	fmt.Fprintf(w, "\nSimulated: %.4g%% of the nodes fail their trial, %.4g%% become NotReady, %.4g%% have a silent agent%s (seed %d)\n\n",
 		100*v.FailRate, 100*v.NotReadyRate, 100*v.SilentRate, blocked, v.Seed)
 	if plot := v.plot(colors); plot != "" {
 		fmt.Fprintln(w, plot)
 		fmt.Fprintln(w)
 	}
+
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(w, "%-22s"+format+"\n", append([]any{key}, args...)...)
 	}
@@ -164,10 +181,12 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	if v.EndTime != nil {
 		at = ", at " + v.EndTime.Format(time.RFC3339)
 	}
+
 	line("Result", "%s, after %s%s", v.Phase, longSpan(v.DurationSeconds), at)
 	if v.Limited {
 		line("", "not complete within that time")
 	}
+
 	line("", "%s", printable.Line(v.Message))
 	line("Updated", "%s", v.share(v.Updated))
 	if v.StoppedAfter == nil {
@@ -177,6 +196,7 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 		line("Stopped after", "%s", longSpan(*v.StoppedAfter))
 		line("Failed at the stop", "%s", v.share(v.FailedAtStop))
 	}
+
 	line("Failed at the end", "%s", v.share(v.FailedInTheEnd))
 }
 
@@ -184,6 +204,7 @@ func (v *simulationView) share(n int32) string {
 	if v.Members == 0 {
 		return fmt.Sprint(n)
 	}
+
 	return fmt.Sprintf("%d of %d (%.1f%%)", n, v.Members, 100*float64(n)/float64(v.Members))
 }
 
@@ -192,11 +213,13 @@ const (
 	plotHeight = 12
 )
 
-// plot returns a graph of updated, unavailable and failed nodes over time; "" if no time has passed.
+// plot returns a graph of updated, unavailable and failed nodes over time; ""
+// if no time has passed.
 func (v *simulationView) plot(colors bool) string {
 	if v.DurationSeconds == 0 || len(v.Samples) == 0 {
 		return ""
 	}
+
 	var updated, unavailable, failed [plotWidth]float64
 	most := 1.0
 	sample := 0
@@ -205,10 +228,12 @@ func (v *simulationView) plot(colors bool) string {
 		for sample+1 < len(v.Samples) && v.Samples[sample+1].AfterSeconds <= at {
 			sample++
 		}
+
 		n := v.Samples[sample].Nodes
 		updated[x], unavailable[x], failed[x] = float64(n.Updated), float64(n.Unavailable), float64(n.Failed)
 		most = max(most, updated[x], unavailable[x], failed[x])
 	}
+
 	options := []asciigraph.Option{
 		asciigraph.Height(min(plotHeight, int(most))), asciigraph.Precision(0), asciigraph.LowerBound(0),
 		asciigraph.SeriesChars(asciigraph.CreateCharSet("."), asciigraph.DefaultCharSet, asciigraph.CreateCharSet("x")),
@@ -216,9 +241,11 @@ func (v *simulationView) plot(colors bool) string {
 	if colors {
 		options = append(options, asciigraph.SeriesColors(asciigraph.Yellow, asciigraph.Green, asciigraph.Red))
 	}
+
 	plot := asciigraph.PlotMany([][]float64{unavailable[:], updated[:], failed[:]}, options...)
 	end := longSpan(v.DurationSeconds)
 	indent := strings.Repeat(" ", max(0, strings.IndexAny(plot, "┤┼"))+1)
+
 	return plot + "\n" + indent + "0s" + strings.Repeat(" ", max(1, plotWidth-2-len(end))) + end +
 		"\n" + indent + "nodes over time: ─ updated   . unavailable   x failed"
 }

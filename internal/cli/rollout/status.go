@@ -67,6 +67,7 @@ When --timeout expires, the exit code is 3. While the API server does not answer
 			if w.until, err = parseGoal(until); err != nil {
 				return err
 			}
+
 			wait, timed := cmd.Flags().Changed("watch"), cmd.Flags().Changed("timeout")
 			switch {
 			case timed && !wait && until == "":
@@ -74,9 +75,11 @@ When --timeout expires, the exit code is 3. While the API server does not answer
 			case timed && w.timeout <= 0:
 				return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", w.timeout)
 			}
+
 			if w.watch || until != "" {
 				return a.await(cmd.Context(), args[0], f, w)
 			}
+
 			return a.status(cmd.Context(), args[0], f)
 		},
 	}
@@ -86,6 +89,7 @@ When --timeout expires, the exit code is 3. While the API server does not answer
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --wait-for: stop waiting after this long, such as 30m, with exit code 3")
 	_ = cmd.RegisterFlagCompletionFunc("wait-for", cobra.FixedCompletions([]string{"complete", "paused", "step="},
 		cobra.ShellCompDirectiveNoFileComp))
+
 	return cmd
 }
 
@@ -111,13 +115,16 @@ func parseGoal(s string) (goal, error) {
 	case "paused":
 		return goal{paused: true}, nil
 	}
+
 	if n, ok := strings.CutPrefix(s, "step="); ok {
 		step, err := strconv.Atoi(n)
 		if err == nil && step >= 0 && step <= v1alpha1.MaxSteps {
 			return goal{step: step, steps: true}, nil
 		}
+
 		return goal{}, fmt.Errorf("--wait-for=%s: no rollout has this step: use a number from 0 to %d", s, v1alpha1.MaxSteps)
 	}
+
 	return goal{}, fmt.Errorf("--wait-for must be complete, paused or step=N, not %q", s)
 }
 
@@ -127,10 +134,12 @@ func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
 	if err != nil {
 		return err
 	}
+
 	if g.steps && g.step > len(steps) {
 		return fmt.Errorf("rollout %q has no step %d: it has %s, counted from 0; use step=%d to wait until all are done", r.Name, g.step,
 			printable.Count(len(steps), "step"), len(steps))
 	}
+
 	return nil
 }
 
@@ -146,6 +155,7 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	case !g.paused:
 		return false
 	}
+
 	switch r.Status.Phase {
 	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval:
 		return true
@@ -153,16 +163,19 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 		steps, err := describe.StepsOf(r)
 		return err == nil && r.Status.NextWindowTime == nil && int(r.Status.Step) < len(steps) && steps[r.Status.Step].Pause != nil
 	}
+
 	return r.Spec.Paused
 }
 
-// tooManyFailed reports whether more nodes have failed than the rollout's policy tolerates.
+// tooManyFailed reports whether more nodes have failed than the rollout's
+// policy tolerates.
 func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == rollout.DegradedTooMany
 }
 
-// exitCode returns the exit code for a rollout's status, and whether the wait for the goal has ended.
+// exitCode returns the exit code for a rollout's status, and whether the wait
+// for the goal has ended.
 func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 	switch p := r.Status.Phase; {
 	case !query.Observed(r):
@@ -176,6 +189,7 @@ func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 	case p == v1alpha1.RolloutAwaitingApproval:
 		return command.ExitApproval, true
 	}
+
 	return command.ExitComplete, false
 }
 
@@ -185,6 +199,7 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	if err != nil {
 		return err
 	}
+
 	a.warnIfControllerSilent(ctx, c, r)
 	if f != "" && f != printing.Wide {
 		err = printing.Object(a.Out, f, r)
@@ -197,26 +212,31 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 			}
 		}
 	}
+
 	if err != nil {
 		return err
 	}
 	if code, _ := exitCode(r, goal{}); code != command.ExitComplete {
 		return &command.Exit{Code: code}
 	}
+
 	return nil
 }
 
-// goneNodes returns the nodes that a rollout's status names as failed, and that no longer exist.
+// goneNodes returns the nodes that a rollout's status names as failed, and that
+// no longer exist.
 func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) map[string]bool {
 	gone := map[string]bool{}
 	for _, n := range r.Status.FailedNodes {
 		gone[n.Name] = apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Name: n.Name}, &corev1.Node{}))
 	}
+
 	return gone
 }
 
-// suspected says what changes of configuration by a rollout and of health have in common. It returns nothing if the nodes cannot
-// be read in a short time: the status does not depend on them.
+// suspected says what changes of configuration by a rollout and of health have
+// in common. It returns nothing if the nodes cannot be read in a short time:
+// the status does not depend on them.
 func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (lines []string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -224,34 +244,41 @@ func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	if err != nil || r.Status.Nodes.Updated == 0 {
 		return nil
 	}
+
 	s := describe.Situation{Rollouts: []v1alpha1.NodeConfigRollout{*r}}
 	for p, err := range query.Pairs(ctx, c, labels.Everything()) {
 		if err != nil {
 			return nil
 		}
+
 		s.Add(p, describe.Standing{}, settings.Maintenance, time.Now())
 	}
+
 	for _, l := range describe.SummaryOf(s) {
 		if l.Reason == describe.ReasonSuspected && l.Object == r.Name {
 			lines = append(lines, l.Words+": "+l.Next)
 		}
 	}
+
 	return lines
 }
 
-// warnIfControllerSilent warns if no controller leads. Without a Lease none does, unless a controller has processed the rollout.
+// warnIfControllerSilent warns if no controller leads. Without a Lease none
+// does, unless a controller has processed the rollout.
 func (a *app) warnIfControllerSilent(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) {
 	if settings, err := query.Settings(ctx, c, r); err == nil {
 		a.WarnIfControllerSilent(ctx, c, settings, r.Status.Controller == nil)
 	}
 }
 
-// await shows a rollout until it has reached the goal, cannot reach it any more, or the time is up.
+// await shows a rollout until it has reached the goal, cannot reach it any
+// more, or the time is up.
 func (a *app) await(ctx context.Context, name string, f printing.Format, w waiting) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	interrupted := ctx
 	ctx, stop := command.Limited(ctx, w.timeout)
 	defer stop()
@@ -262,6 +289,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	if err != nil {
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
+
 	a.warnIfControllerSilent(ctx, c, r)
 	out := follower{out: a.Out, errOut: a.ErrOut, format: f}
 	var late <-chan time.Time
@@ -270,13 +298,16 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	} else {
 		late = time.After(query.ObserveTimeout) // the controller answers soon
 	}
+
 	for updates := watchRollout(ctx, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
 			if code == command.ExitComplete {
 				return nil
 			}
+
 			return &command.Exit{Code: code}
 		}
+
 		select {
 		case u, open := <-updates:
 			switch {
@@ -311,8 +342,10 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 		if r != nil {
 			last = plainLine(r)
 		}
+
 		return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("timed out after %s: %s", w.timeout, last)}
 	}
+
 	return err
 }
 
@@ -322,16 +355,19 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	if !query.Observed(r) {
 		return fmt.Sprintf("%s: %s", r.Name, query.Unobserved)
 	}
+
 	name, phase, message := r.Name, describe.OrUnknown(st.Phase), st.Message
 	if u := st.UpdateRevision; u != nil {
 		name += fmt.Sprintf(" revision %d", u.Number)
 		if st.Attempt > 1 {
 			name += fmt.Sprintf(" attempt %d", st.Attempt)
 		}
+
 		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", u.Number))
 		if steps := stepsDone(r); steps != "" && !strings.Contains(message, " steps done") {
 			phase += ", " + steps + " steps done"
 		}
+
 		if st.Nodes.Members > 0 && !strings.Contains(message, " updated") { // otherwise the message has the counts
 			phase += ", " + describe.UpdatedOf(&st.Nodes) + " updated"
 			if n := inFlight(&st.Nodes); n > 0 {
@@ -342,6 +378,7 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 			}
 		}
 	}
+
 	return printable.Line(name + ": " + describe.JoinWords(phase, message))
 }
 
@@ -374,6 +411,7 @@ func (o *follower) line(r *v1alpha1.NodeConfigRollout) (string, error) {
 	case printing.Name:
 		return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
 	}
+
 	return plainLine(r), nil
 }
 
@@ -384,6 +422,7 @@ func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
 	if err != nil {
 		line = fmt.Sprintf("%s: %v", r.Name, err)
 	}
+
 	if line != o.last {
 		fmt.Fprintln(o.out, line)
 		o.last = line
@@ -395,5 +434,6 @@ func (o *follower) trouble(err error) {
 	if !o.troubled {
 		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(err)))
 	}
+
 	o.troubled = true
 }

@@ -40,6 +40,7 @@ func moving() *v1alpha1.NodeConfigRollout {
 		UpdateRevision: &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "workers-7f9c4d1a2b", UID: "u4", SHA256: "s4"}},
 		Nodes:          v1alpha1.RolloutCounts{Selected: 120, Members: 120, Pending: 56, Assigned: 1, Trial: 2, Updated: 61, Failed: 1, Unavailable: 4},
 	}
+
 	return r
 }
 
@@ -173,6 +174,7 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 			r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Hour}}}}
 			r.Status.Step = 0
 		}
+
 		for _, g := range []struct {
 			goal goal
 			want verdictOf
@@ -181,6 +183,7 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 			got.code, got.over = exitCode(r, g.goal)
 			assert.That(t, got == g.want, "%s for %+v is %+v, want %+v", tt.phase, g.goal, got, g.want)
 		}
+
 		r.Generation++
 		if code, over := exitCode(r, paused); code != 0 || over {
 			t.Errorf("%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
@@ -221,7 +224,8 @@ func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	assert.That(t, strings.Contains(all, want), "no %q in:\n%s", want, all)
 }
 
-// A failure that shows later is in the status, with the step back, and changes nothing else.
+// A failure that shows later is in the status, with the step back, and changes
+// nothing else.
 func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 	api := newAPI(t)
 	before, rev := api.AddRevision("later", 1, "maxPods: 110\n"), api.AddRevision("later", 2, "maxPods: 120\n")
@@ -244,14 +248,17 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 			api.AddNodeConfig(name, nil, nil)
 			continue
 		}
+
 		late = append(late, api.AddNode(name, "later", "z"))
 		api.AddNodeConfig(name, fakeapi.ByRollout("later", 2, rev, before), func(st *v1alpha1.NodeConfigStatus) { st.Active = fakeapi.Runs(rev) })
 	}
+
 	got := api.Run("rollout", "status", "later")
 	assert.That(t, got.Code == command.ExitComplete && !strings.Contains(got.Out, "not Ready"), "all is well: %+v", got)
 	for _, n := range late {
 		down(n)
 	}
+
 	got = api.Run("rollout", "status", "later")
 	got.Want(t, command.ExitComplete, []string{"5 of 20 nodes are not Ready; all 5 run later/2, received at most 11m", " earlier: kubectl evenkeel rollout undo later\n"}, "")
 	assert.That(t, strings.HasSuffix(got.Out, "rollout undo later\n"), "the status waits for the nodes: %s", got.Out)

@@ -42,6 +42,7 @@ when the template changes, by push or by a GitOps controller, or with "rollout u
 			if cmd.Flags().Changed("to-revision") && number < 1 {
 				return fmt.Errorf("--to-revision must be a number from 1, not %d", number)
 			}
+
 			return a.retarget(cmd.Context(), o, func(ctx context.Context, c client.Client) (*steer.Retarget, error) {
 				return steer.Undo(ctx, c, args[0], number, 0)
 			})
@@ -50,23 +51,28 @@ when the template changes, by push or by a GitOps controller, or with "rollout u
 	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
 	_ = cmd.RegisterFlagCompletionFunc("to-revision", a.completeRevision)
 	o.addFlags(cmd)
+
 	return cmd
 }
 
-// completeRevision completes the number of a revision to which a rollout can return.
+// completeRevision completes the number of a revision to which a rollout can
+// return.
 func (a *app) completeRevision(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	return a.Complete(cmd, func(ctx context.Context, c client.Reader) ([]string, error) {
 		r, err := query.Rollout(ctx, c, args[0])
 		if err != nil {
 			return nil, err
 		}
+
 		var all []string
 		for _, o := range r.Status.History {
 			all = append(all, fmt.Sprintf("%d\t%s", o.Revision, o.Outcome))
 		}
+
 		return all, nil
 	})
 }
@@ -91,6 +97,7 @@ what changes on which nodes, and asks for confirmation. If the template's config
 	}
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	o.addFlags(cmd)
+
 	return cmd
 }
 
@@ -102,22 +109,26 @@ func (o *retargeting) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.force, "force", false, "roll out a configuration although it failed before")
 }
 
-// retarget prints what a change of the target does, asks, and writes it. An undo, which is an emergency, does not wait long for an answer
-// about its nodes.
+// retarget prints what a change of the target does, asks, and writes it. An
+// undo, which is an emergency, does not wait long for an answer about its
+// nodes.
 func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.Context, client.Client) (*steer.Retarget, error)) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	t, err := prepare(ctx, c)
 	if err != nil {
 		return err
 	}
+
 	if t.Changes() {
 		look, cancel := context.WithCancel(ctx)
 		if o.yes && !o.dryRun {
 			look, cancel = context.WithTimeout(ctx, steer.Patience)
 		}
+
 		defer cancel()
 		e, err := steer.Foresee(look, c, t.Desired)
 		switch {
@@ -134,35 +145,42 @@ func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.
 		default:
 			a.Notes(steer.Unknown(err))
 		}
+
 		if err := refuseFailed(a.Env, t.Known.Name, t.Failed, o.force, o.dryRun); err != nil {
 			return err
 		}
+
 		if o.dryRun {
 			fmt.Fprintln(a.Out, "dry run: nothing was written")
 			return nil
 		}
+
 		if err := a.Confirm(ctx, "Change rollout "+t.Known.Name+"?", o.yes, false); err != nil {
 			return err
 		}
 	}
+
 	return a.print(t.Write(ctx, c, o.force))
 }
 
-// refuseFailed prints a warning if a change rolls out a configuration that failed before, and returns an error, unless it is forced or the
-// run is dry.
+// refuseFailed prints a warning if a change rolls out a configuration that
+// failed before, and returns an error, unless it is forced or the run is dry.
 func refuseFailed(env *command.Env, name, failed string, force, dry bool) error {
 	if failed == "" {
 		return nil
 	}
+
 	fmt.Fprintf(env.ErrOut, "warning: this configuration failed before: %s\n", printable.Line(failed))
 	if force || dry {
 		return nil
 	}
+
 	return &command.Exit{Code: command.ExitHalted,
 		Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the failure is repaired", name)}
 }
 
-// mostGroups is the largest number of groups of nodes whose changes are printed.
+// mostGroups is the largest number of groups of nodes whose changes are
+// printed.
 const mostGroups = 4
 
 // showEffect prints what changes on which nodes, field by field.
@@ -172,6 +190,7 @@ func showEffect(ctx context.Context, env *command.Env, c client.Client, e *steer
 			fmt.Fprintf(env.Out, "and %d more groups of nodes; what each node runs: kubectl evenkeel nodes\n", len(e.Moves)-i)
 			break
 		}
+
 		fmt.Fprintf(env.Out, "%s:\n", g)
 		if words, err := e.Diff(ctx, c, g); err != nil {
 			fmt.Fprintf(env.Out, "cannot be compared: %s\n", printable.Line(err.Error()))
@@ -179,12 +198,14 @@ func showEffect(ctx context.Context, env *command.Env, c client.Client, e *steer
 			env.PrintDiff(words)
 		}
 	}
+
 	for _, g := range e.Stays {
 		fmt.Fprintln(env.Out, g)
 	}
 }
 
-// same reports whether two templates hold the same configuration, whatever the order of its fields.
+// same reports whether two templates hold the same configuration, whatever the
+// order of its fields.
 func same(a, b v1alpha1.RolloutTemplate) bool {
 	return a.ConfigMapRef == nil && b.ConfigMapRef == nil && sameObject(a.Kubelet, b.Kubelet) && sameObject(a.KubeletDropIn, b.KubeletDropIn)
 }
@@ -193,7 +214,9 @@ func sameObject(a, b *runtime.RawExtension) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
+
 	inA, errA := yaml.YAMLToJSON(a.Raw)
 	inB, errB := yaml.YAMLToJSON(b.Raw)
+
 	return errA == nil && errB == nil && string(inA) == string(inB)
 }

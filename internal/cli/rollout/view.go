@@ -27,7 +27,8 @@ type view struct {
 	wide    bool
 }
 
-// lines returns the status of the rollout, and the failed and draining nodes that it names.
+// lines returns the status of the rollout, and the failed and draining nodes
+// that it names.
 func (v view) lines() []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
@@ -36,9 +37,11 @@ func (v view) lines() []string {
 	} else if st.Message != "" {
 		lines = append(lines, printable.Line(st.Message))
 	}
+
 	if st.UpdateRevision == nil {
 		return lines
 	}
+
 	lines = append(lines, "", "Steps  "+v.steps(), "Nodes  "+v.counts())
 	if p := st.Preflight; p != nil {
 		lines = append(lines, "Agents "+describe.PreflightLine(p))
@@ -48,6 +51,7 @@ func (v view) lines() []string {
 			}
 		}
 	}
+
 	lines = append(lines, v.gates()...)
 	if next := describe.NextWindow(st, v.now); next != "" {
 		lines = append(lines, "Window "+next)
@@ -55,6 +59,7 @@ func (v view) lines() []string {
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}
+
 	return slices.Concat(lines, v.failed(), v.draining())
 }
 
@@ -67,12 +72,14 @@ func (v view) title() string {
 			title += fmt.Sprintf(", attempt %d", st.Attempt)
 		}
 	}
+
 	title += "  " + v.style.Phase(v1alpha1.RolloutPhase(printable.Line(describe.OrUnknown(st.Phase))))
 	if st.Halt != nil {
 		title += v.style.Dim("  stopped " + describe.Ago(&st.Halt.Time, v.now))
 	} else if st.StartTime != nil {
 		title += v.style.Dim("  started " + describe.Ago(st.StartTime, v.now))
 	}
+
 	return title
 }
 
@@ -82,6 +89,7 @@ func (v view) steps() string {
 	if err != nil {
 		return printable.Line(err.Error())
 	}
+
 	st := &v.rollout.Status
 	words := make([]string, len(all))
 	for i, s := range all {
@@ -93,11 +101,13 @@ func (v view) steps() string {
 			if until := describe.PauseEnds(&s, st); until.After(v.now) {
 				w += " (" + duration.HumanDuration(until.Sub(v.now)) + " left)"
 			}
+
 			words[i] = v.style.Bold("▶ " + w)
 		default:
 			words[i] = v.style.Dim(w)
 		}
 	}
+
 	return strings.Join(words, "  ")
 }
 
@@ -121,9 +131,11 @@ func (v view) counts() string {
 			if c.color != nil {
 				words = c.color(words)
 			}
+
 			parts = append(parts, words)
 		}
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -141,12 +153,15 @@ func (v view) gates() []string {
 		case v1alpha1.GateEmpty, v1alpha1.GateError:
 			state = v.style.Yellow(state)
 		}
+
 		lines = append(lines, fmt.Sprintf("%-5s  %s  %s  %s", title, g.Name, state, g.Words))
 		if v.wide {
 			lines = append(lines, "       "+v.style.Dim(g.Query))
 		}
+
 		title = ""
 	}
+
 	return lines
 }
 
@@ -156,9 +171,11 @@ func (v view) conditions() []string {
 		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason),
 			printable.Line(c.Message)))
 	}
+
 	if r := v.rollout.Status.CurrentRevision; r != nil {
 		lines = append(lines, fmt.Sprintf("Last succeeded: revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name)))
 	}
+
 	return lines
 }
 
@@ -169,31 +186,39 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
+
 		line := fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)),
 			printable.Line(describe.WithoutUIDs(n.Message)))
 		if v.gone[n.Name] {
 			line += "  (the node no longer exists)"
 		}
+
 		lines = append(lines, line)
 	}
+
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more failed nodes: kubectl evenkeel nodes --rollout %s --failed", more, v.rollout.Name))
 	}
+
 	return lines
 }
 
-// draining returns the nodes that the status names as being drained, or as drained and not released yet.
+// draining returns the nodes that the status names as being drained, or as
+// drained and not released yet.
 func (v view) draining() []string {
 	var lines []string
 	for i, n := range v.rollout.Status.DrainingNodes {
 		if i == 0 {
 			lines = append(lines, "")
 		}
+
 		lines = append(lines, fmt.Sprintf("%s  draining for %s  %s", printable.Line(n.Name),
 			duration.HumanDuration(max(0, v.now.Sub(n.Since.Time))), printable.Line(n.Message)))
 	}
+
 	if more := int(v.rollout.Status.Nodes.Draining) - len(v.rollout.Status.DrainingNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more draining nodes: kubectl evenkeel nodes --rollout %s", more, v.rollout.Name))
 	}
+
 	return lines
 }

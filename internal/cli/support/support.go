@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package support has the command "support-bundle", which writes what a maintainer needs into one file.
+// Package support has the command "support-bundle", which writes what a
+// maintainer needs into one file.
 //
 // It must not read the cluster itself: internal/operator/support does.
 package support
@@ -71,6 +72,7 @@ Exit codes:
 	cmd.Flags().StringVarP(&output, "output", "o", "",
 		"file to write, which must not exist yet; - is standard output (default evenkeel-support-CONTEXT-TIME.tar.gz)")
 	_ = cmd.MarkFlagFilename("output", "gz")
+
 	return cmd
 }
 
@@ -79,6 +81,7 @@ func (a *app) run(ctx context.Context, output string) error {
 	if err != nil {
 		return err
 	}
+
 	now, name := time.Now(), cmp.Or(current.Name, "cluster")
 	dir := fmt.Sprintf("evenkeel-support-%s-%s", fileName(name), now.UTC().Format("20060102-150405"))
 	path := output
@@ -88,10 +91,12 @@ func (a *app) run(ctx context.Context, output string) error {
 	if err := a.check(path); err != nil {
 		return err
 	}
+
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
+
 	var contents *support.Contents
 	var failed error // without the step of writing the file
 	collect := func(w io.Writer) error {
@@ -103,8 +108,10 @@ func (a *app) run(ctx context.Context, output string) error {
 		if err := collect(a.Terminal); err != nil {
 			return fmt.Errorf("write the bundle to standard output, which is incomplete: %w", err)
 		}
+
 		return a.describe(a.ErrOut, path, contents)
 	}
+
 	fmt.Fprintln(a.ErrOut, "collecting; this takes some seconds for each 1,000 nodes ...")
 	err = atomicfile.WriteNew(atomicfile.OS{}, path, collect)
 	switch {
@@ -119,6 +126,7 @@ func (a *app) run(ctx context.Context, output string) error {
 	case err != nil:
 		return fmt.Errorf("no file was written: %w; choose another place with -o", err)
 	}
+
 	return a.describe(a.Out, path, contents)
 }
 
@@ -128,11 +136,14 @@ func (a *app) check(path string) error {
 		if f, ok := a.Terminal.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			return errors.New("-o -: standard output is a terminal, which cannot show an archive: use -o FILE, or redirect the output")
 		}
+
 		return nil
 	}
+
 	if _, err := os.Lstat(path); err == nil {
 		return exists(path)
 	}
+
 	return nil
 }
 
@@ -142,12 +153,14 @@ func exists(path string) error {
 
 var notInFileName = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
-// fileName returns a context's name as a part of a file's name: contexts can contain slashes and colons.
+// fileName returns a context's name as a part of a file's name: contexts can
+// contain slashes and colons.
 func fileName(name string) string {
 	name = strings.Trim(notInFileName.ReplaceAllString(name, "-"), "-.")
 	if name == "" {
 		return "cluster"
 	}
+
 	return name[:min(len(name), 60)]
 }
 
@@ -157,20 +170,25 @@ func (a *app) describe(w io.Writer, path string, contents *support.Contents) err
 	if path != "-" {
 		fmt.Fprintf(&out, "wrote %s:\n", path)
 	}
+
 	for _, e := range contents.Entries {
 		fmt.Fprintf(&out, "  %-*s  %s\n", contents.Width(), printable.Line(e.Name), printable.Line(e.What))
 	}
+
 	if len(contents.Failures) > 0 {
 		out.WriteString("\nnote: could not be read; the bundle is useful without it:\n")
 		for _, f := range contents.Failures {
 			fmt.Fprintf(&out, "  %s: %s\n", printable.Line(f.What), printable.Line(f.Why))
 		}
 	}
+
 	fmt.Fprintf(&out, "\n%s\nReview it before you send it", support.Masked)
 	if path != "-" {
 		fmt.Fprintf(&out, ": tar tzf %s", path)
 	}
+
 	out.WriteByte('\n')
 	_, err := io.WriteString(w, out.String())
+
 	return err
 }

@@ -40,6 +40,7 @@ func inCluster(t *testing.T, api *fakeapi.API) Report {
 	want := program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd")
 	assert.That(t, v.Client == want, "the client is %+v, want %+v", v.Client, want)
 	v.Client = program.Info{}
+
 	return v
 }
 
@@ -48,9 +49,11 @@ func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 	if got := inCluster(t, api); got.Controller != nil || got.Agents != nil {
 		t.Fatalf("of an empty cluster it says %+v", got)
 	}
+
 	for i, version := range []string{"v0.2.0", "v0.3.0", "v0.3.0", ""} {
 		api.AddNodeConfig(fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
+
 	leaseOf(api, "pod-1_42", map[string]string{v1alpha1.LabelVersion: "v0.3.0"})
 	want := Report{
 		Controller: &Controller{Version: "v0.3.0"}, Agents: []Agents{{Version: "v0.3.0", Nodes: 2}, {Nodes: 1}, {Version: "v0.2.0", Nodes: 1}},
@@ -60,7 +63,8 @@ func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 		"\n\nIN THE CLUSTER VERSION NODES\ncontroller v0.3.0 -\nagent v0.3.0 2\nno agent yet - 1\nagent v0.2.0 1\n")
 	api.Run("version", "-o", "yaml").WantOutput(t, "agents:\n- nodes: 2\n version: v0.3.0", "controller:\n version: v0.3.0\n")
 
-	// Who may look at NodeConfigs, and not at the lease, is told of the agents alone.
+	// Who may look at NodeConfigs, and not at the lease, is told of the agents
+	// alone.
 	api.Forbid("get", "Lease")
 	got := api.Run("version")
 	got.WantOutput(t, "IN THE CLUSTER VERSION NODES\nagent v0.3.0 2\n")
@@ -92,6 +96,7 @@ func TestVersionWithoutACluster(t *testing.T) {
 		assert.That(t, got.Code == 0 && got.Err == "" && strings.Contains(got.Out, "v0.0.0-test") && !strings.Contains(got.Out, "CLUSTER"),
 			"%q: got %+v", args, got)
 	}
+
 	got := api.Run("version")
 	got.Want(t, command.ExitError, []string{"kubectl-evenkeel v0.0.0-test\n"}, "read the versions in the cluster (not needed with --client): ", "an administrator can grant it")
 	api.Run("version", "-o", "wide").WantError(t, "must be one of json, yaml")

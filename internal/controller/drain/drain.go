@@ -1,11 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain empties nodes of their pods through the Eviction API, and writes the taint that keeps new pods away meanwhile. It
-// decides nothing: rollout.Plan says which nodes are drained, and when a drain is given up.
+// Package drain empties nodes of their pods through the Eviction API, and
+// writes the taint that keeps new pods away meanwhile. It decides nothing:
+// rollout.Plan says which nodes are drained, and when a drain is given up.
 //
-// Which pods have to go is decided by the filters of kubectl drain. Its loop is not used: it waits, it evicts by name without a
-// UID, and it can delete pods.
+// Which pods have to go is decided by the filters of kubectl drain. Its loop is
+// not used: it waits, it evicts by name without a UID, and it can delete pods.
 package drain
 
 import (
@@ -45,8 +46,10 @@ const (
 	maxObjects  = 5000 // pods of a node, or PodDisruptionBudgets of a namespace
 )
 
-// Pass makes one eviction pass over a node: it lists the node's pods and requests the eviction of those that have to go. It waits
-// for no pod. If one pod must not be evicted, none is. It never deletes a pod. The report's Time is not set.
+// Pass makes one eviction pass over a node: it lists the node's pods and
+// requests the eviction of those that have to go. It waits for no pod. If one
+// pod must not be evicted, none is. It never deletes a pod. The report's Time
+// is not set.
 func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1alpha1.DrainOptions) rollout.DrainReport {
 	ignored, err := labels.ValidatedSelectorFromSet(options.IgnoredPods)
 	if len(options.IgnoredPods) == 0 {
@@ -55,6 +58,7 @@ func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1
 	if err != nil {
 		return rollout.DrainReport{Refused: "drainOptions.ignoredPods is invalid: " + err.Error()}
 	}
+
 	view := &view{Interface: api, ignored: ignored}
 	helper := &kubectldrain.Helper{
 		Ctx: ctx, Client: view, ChunkSize: pageSize, IgnoreAllDaemonSets: true, GracePeriodSeconds: -1,
@@ -70,10 +74,12 @@ func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1
 		report.Refused = refusal(errs)
 		return report
 	}
+
 	pods, names := list.Pods(), view.ending
 	for i := range pods {
 		names = append(names, nameOf(&pods[i]))
 	}
+
 	report.Left, report.Pods = len(names), few(names)
 	var waiting, refused answers
 	if several, err := severalBudgets(ctx, api, pods); err != nil {
@@ -83,7 +89,9 @@ func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1
 	} else {
 		evictAll(ctx, api, pods, &waiting, &refused)
 	}
+
 	report.Waiting, report.Refused = waiting.first(), refused.first()
+
 	return report
 }
 
@@ -92,20 +100,24 @@ type answers []string
 
 func (a *answers) add(text string) { *a = append(*a, text) }
 
-// first returns the answer about the first pod, in the order of their names, so that reports do not vary.
+// first returns the answer about the first pod, in the order of their names, so
+// that reports do not vary.
 func (a answers) first() string {
 	if len(a) == 0 {
 		return ""
 	}
+
 	return cut(slices.Min(a))
 }
 
-// cut limits a text: a server's answer may contain the text of an admission webhook.
+// cut limits a text: a server's answer may contain the text of an admission
+// webhook.
 func cut(text string) string { return printable.Cut(text, v1alpha1.MaxOutcomeMessage) }
 
 func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// evictAll requests the evictions of pods. It adds why pods stay for now, and why they cannot be evicted at all.
+// evictAll requests the evictions of pods. It adds why pods stay for now, and
+// why they cannot be evicted at all.
 func evictAll(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod, waiting, refused *answers) {
 	var mu sync.Mutex
 	workqueue.ParallelizeUntil(ctx, maxParallel, len(pods), func(i int) {
@@ -122,8 +134,8 @@ func evictAll(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod, 
 	})
 }
 
-// evict requests the eviction of a pod. The client of Evictions is not used: it repeats a request that was answered 429 for up to
-// 100 seconds.
+// evict requests the eviction of a pod. The client of Evictions is not used: it
+// repeats a request that was answered 429 for up to 100 seconds.
 func evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) error {
 	eviction := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
@@ -139,16 +151,19 @@ func describe(err error) string {
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return err.Error()
 	}
+
 	out := err.Error()
 	for _, cause := range status.Status().Details.Causes {
 		if cause.Message != "" {
 			out += " " + cause.Message
 		}
 	}
+
 	return out
 }
 
-// adviceOfKubectl are the flags of kubectl drain that its errors name, and what they are called here.
+// adviceOfKubectl are the flags of kubectl drain that its errors name, and what
+// they are called here.
 var adviceOfKubectl = strings.NewReplacer(
 	"cannot delete ", "", "(use --force to override)", "(drainOptions.unmanagedPods: Evict would evict them)",
 	"(use --delete-emptydir-data to override)", "(drainOptions.localData: Evict would evict them)",
@@ -160,7 +175,9 @@ func refusal(errs []error) string {
 	for _, err := range errs {
 		texts = append(texts, adviceOfKubectl.Replace(err.Error()))
 	}
+
 	slices.Sort(texts)
+
 	return cut(strings.Join(texts, "; "))
 }
 
@@ -170,7 +187,8 @@ func few(names []string) []string {
 	return names[:min(len(names), maxNamed)]
 }
 
-// MayDrain reports whether a client may do what a drain needs. The permissions are in config/drain.
+// MayDrain reports whether a client may do what a drain needs. The permissions
+// are in config/drain.
 func MayDrain(ctx context.Context, api kubernetes.Interface) (bool, error) {
 	for _, need := range []authorizationv1.ResourceAttributes{
 		{Verb: "list", Resource: "pods"},
@@ -183,6 +201,7 @@ func MayDrain(ctx context.Context, api kubernetes.Interface) (bool, error) {
 			return false, err
 		}
 	}
+
 	return true, nil
 }
 
@@ -193,11 +212,13 @@ func May(ctx context.Context, api kubernetes.Interface, what authorizationv1.Res
 	if err != nil {
 		return false, fmt.Errorf("ask whether this controller may %s %s: %w", what.Verb, what.Resource, err)
 	}
+
 	return answer.Status.Allowed, nil
 }
 
-// Write sets the record of a drain on a Node, or removes it if d is zero, and returns the stored Node. Other taints stay as they are.
-// If the Node is gone, it returns nil and no error.
+// Write sets the record of a drain on a Node, or removes it if d is zero, and
+// returns the stored Node. Other taints stay as they are. If the Node is gone,
+// it returns nil and no error.
 func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) (*corev1.Node, error) {
 	node, err := PatchNode(ctx, api, name, func(node *corev1.Node) any {
 		taints := []corev1.Taint{}
@@ -206,12 +227,14 @@ func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 				taints = append(taints, t)
 			}
 		}
+
 		if d.Rollout != "" {
 			taints = append(taints, fleet.DrainTaint(d))
 		}
 		if len(taints) == len(node.Spec.Taints) && fleet.DrainOf(node) == d {
 			return nil
 		}
+
 		return []map[string]any{
 			{"op": "test", "path": "/metadata/uid", "value": node.UID},
 			{"op": "test", "path": "/metadata/resourceVersion", "value": node.ResourceVersion},
@@ -221,14 +244,17 @@ func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 	if err != nil {
 		return nil, fmt.Errorf("write the taint %s of Node %s: %w", v1alpha1.TaintDraining, name, err)
 	}
+
 	return node, nil
 }
 
-// again is how often a Node is patched that changes at the same time: kubelets write it often.
+// again is how often a Node is patched that changes at the same time: kubelets
+// write it often.
 var again = wait.Backoff{Steps: 5, Duration: 20 * time.Millisecond, Factor: 2}
 
-// PatchNode reads a Node, patches it with the JSON patch that a function returns for it, and returns the stored Node. It writes nothing if
-// the patch is nil. If the Node is gone, it returns nil and no error.
+// PatchNode reads a Node, patches it with the JSON patch that a function
+// returns for it, and returns the stored Node. It writes nothing if the patch
+// is nil. If the Node is gone, it returns nil and no error.
 func PatchNode(ctx context.Context, api kubernetes.Interface, name string, patchOf func(*corev1.Node) any) (node *corev1.Node, err error) {
 	err = retry.OnError(again, conflict, func() (err error) {
 		node, err = patchNode(ctx, api, name, patchOf)
@@ -240,11 +266,12 @@ func PatchNode(ctx context.Context, api kubernetes.Interface, name string, patch
 	case err != nil:
 		return nil, err
 	}
+
 	return node, nil
 }
 
-// conflict reports whether a patch failed because the Node has changed: the API server answers a failed test of a JSON patch with
-// the code 422.
+// conflict reports whether a patch failed because the Node has changed: the API
+// server answers a failed test of a JSON patch with the code 422.
 func conflict(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsConflict(err) || errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
@@ -255,19 +282,23 @@ func patchNode(ctx context.Context, api kubernetes.Interface, name string, patch
 	if err != nil {
 		return nil, err
 	}
+
 	operations := patchOf(node)
 	if operations == nil {
 		return node, nil
 	}
+
 	patch, err := json.Marshal(operations)
 	if err != nil {
 		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
+
 	return api.CoreV1().Nodes().Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "evenkeel-controller"})
 }
 
-// severalBudgets returns refusals of pods that have more than one PodDisruptionBudget. The API server would answer 500 to their
-// evictions, but only after other pods of the node were evicted in vain.
+// severalBudgets returns refusals of pods that have more than one
+// PodDisruptionBudget. The API server would answer 500 to their evictions, but
+// only after other pods of the node were evicted in vain.
 func severalBudgets(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod) (refused answers, err error) {
 	budgets := map[string][]policyv1.PodDisruptionBudget{}
 	for i := range pods {
@@ -275,23 +306,28 @@ func severalBudgets(ctx context.Context, api kubernetes.Interface, pods []corev1
 		if pod.Status.Phase == corev1.PodPending {
 			continue // evicted without regard to budgets
 		}
+
 		found, listed := budgets[pod.Namespace]
 		if !listed {
 			if found, err = budgetsIn(ctx, api, pod.Namespace); err != nil {
 				return nil, err
 			}
+
 			budgets[pod.Namespace] = found
 		}
+
 		var names []string
 		for j := range found {
 			if fleet.Covers(&found[j], pod) {
 				names = append(names, found[j].Name)
 			}
 		}
+
 		if len(names) > 1 {
 			refused.add(refusedFor(pod, " ("+strings.Join(few(names), ", ")+")"))
 		}
 	}
+
 	return refused, nil
 }
 
@@ -304,11 +340,13 @@ func budgetsIn(ctx context.Context, api kubernetes.Interface, namespace string) 
 		if err != nil {
 			return nil, fmt.Errorf("list the PodDisruptionBudgets in %s: %w", namespace, err)
 		}
+
 		all = append(all, list.Items...)
 		if options.Continue = list.Continue; options.Continue == "" {
 			return all, nil
 		}
 	}
+
 	return nil, fmt.Errorf("namespace %s has more than %d PodDisruptionBudgets", namespace, maxObjects)
 }
 

@@ -31,7 +31,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// What a real API server answers is tested in test/api. These tests are about answers that it does not give on demand.
+// What a real API server answers is tested in test/api. These tests are about
+// answers that it does not give on demand.
 
 const (
 	podsPath    = "GET /api/v1/pods"
@@ -70,11 +71,13 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
+
 		answer(w, r)
 	}))
 	t.Cleanup(server.Close)
 	f.Interface = kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1})
 	f.answers[budgetsPath] = object(&policyv1.PodDisruptionBudgetList{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudgetList"}})
+
 	return f
 }
 
@@ -87,6 +90,7 @@ func (f *fakeAPI) count(key string) int {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -106,16 +110,20 @@ func failure(code int, message string, causes ...string) func(http.ResponseWrite
 	case http.StatusTooManyRequests:
 		status.Reason = metav1.StatusReasonTooManyRequests
 	}
+
 	for _, c := range causes {
 		if status.Details == nil {
 			status.Details = &metav1.StatusDetails{RetryAfterSeconds: 10}
 		}
+
 		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Message: c})
 	}
+
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if status.Details != nil {
 			w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 		}
+
 		w.WriteHeader(code)
 		_ = json.NewEncoder(w).Encode(&status)
 	}
@@ -182,6 +190,7 @@ func TestAPassReportsWhatTheAPIServerAnswers(t *testing.T) {
 				if slices.Contains(c.evicted, pod) {
 					want = 1
 				}
+
 				n := f.count(evictionPath(pod))
 				assert.That(t, n == want, "the eviction of %s was requested %d times, want %d", pod, n, want)
 			}
@@ -215,14 +224,17 @@ func TestPodsAreListedInPagesUpToALimit(t *testing.T) {
 			if q := r.URL.Query(); q.Get("limit") != "250" || q.Get("fieldSelector") != "spec.nodeName=n" {
 				t.Errorf("the query is %s", r.URL.RawQuery)
 			}
+
 			next, pods := "", make([]corev1.Pod, pageSize)
 			if asked < c.pages {
 				next = "more"
 			}
+
 			for i := range pods {
 				pods[i] = podOf("ReplicaSet", fmt.Sprintf("web-%d-%d", asked, i))
 				pods[i].DeletionTimestamp = new(metav1.Now())
 			}
+
 			object(podList(next, pods...))(w, r)
 		}
 		report := Pass(t.Context(), f, "n", v1alpha1.DrainOptions{})
@@ -280,6 +292,7 @@ func TestPermissionsAreAskedForUntilOneIsMissing(t *testing.T) {
 			n++
 			fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{},"status":{"allowed":%t}}`, n != missing)
 		}
+
 		return f, &n
 	}
 	for missing, want := range []int{5, 1, 2, 3, 4, 5} { // 0: none
@@ -288,6 +301,7 @@ func TestPermissionsAreAskedForUntilOneIsMissing(t *testing.T) {
 			t.Errorf("without permission %d: %v, %v after %d questions, want %d", missing, may, err, *asked, want)
 		}
 	}
+
 	f := newFakeAPI(t)
 	f.answers[path] = failure(500, "etcd is away")
 	assert.ErrorHas(t, assert.Err(MayDrain(t.Context(), f)), "ask whether this controller may list pods: etcd is away")

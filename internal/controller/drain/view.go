@@ -19,8 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// view is the API as the filters of kubectl drain see it: without the pods that are left alone or are ending. The filters cannot
-// tell these apart, and report an API server that does not answer as a pod that must not be evicted.
+// view is the API as the filters of kubectl drain see it: without the pods that
+// are left alone or are ending. The filters cannot tell these apart, and report
+// an API server that does not answer as a pod that must not be evicted.
 type view struct {
 	kubernetes.Interface
 	ignored   labels.Selector
@@ -54,10 +55,12 @@ func (p podsView) List(ctx context.Context, options metav1.ListOptions) (*corev1
 		p.view.failed = fmt.Errorf("list the pods of the node: %w", err)
 		return nil, p.view.failed
 	}
+
 	if p.view.listed += len(list.Items); p.view.listed > maxObjects {
 		p.view.failed = fmt.Errorf("the node has more than %s", printable.Count(maxObjects, "pod"))
 		return nil, p.view.failed
 	}
+
 	kept := list.Items[:0]
 	for i := range list.Items {
 		switch pod := &list.Items[i]; {
@@ -74,11 +77,14 @@ func (p podsView) List(ctx context.Context, options metav1.ListOptions) (*corev1
 			kept = append(kept, *pod)
 		}
 	}
+
 	list.Items = kept
+
 	return list, nil
 }
 
-// isPartOfNode reports whether a pod is static or of a DaemonSet: no drain evicts it.
+// isPartOfNode reports whether a pod is static or of a DaemonSet: no drain
+// evicts it.
 func isPartOfNode(pod *corev1.Pod) bool {
 	_, static := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	owner := metav1.GetControllerOfNoCopy(pod)
@@ -99,11 +105,13 @@ type daemonSetsView struct {
 	view *view
 }
 
-// Get notes an error, unless the DaemonSet does not exist: then the filters decide about its pod.
+// Get notes an error, unless the DaemonSet does not exist: then the filters
+// decide about its pod.
 func (d daemonSetsView) Get(ctx context.Context, name string, options metav1.GetOptions) (*appsv1.DaemonSet, error) {
 	set, err := d.DaemonSetInterface.Get(ctx, name, options)
 	if err != nil && !apierrors.IsNotFound(err) {
 		d.view.failed = fmt.Errorf("read DaemonSet %s: %w", name, err)
 	}
+
 	return set, err
 }

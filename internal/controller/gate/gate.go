@@ -1,11 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate evaluates PromQL queries at Prometheus servers that are configured by name, each to at most one number, for
-// the gates of rollouts.
+// Package gate evaluates PromQL queries at Prometheus servers that are
+// configured by name, each to at most one number, for the gates of rollouts.
 //
-// A server and its answers are not trusted: each request has limits for its time and size, and redirects are not followed.
-// The package must not know what a number means: package rollout decides.
+// A server and its answers are not trusted: each request has limits for its
+// time and size, and redirects are not followed. The package must not know what
+// a number means: package rollout decides.
 package gate
 
 import (
@@ -52,7 +53,8 @@ type client struct {
 	slots chan struct{}
 }
 
-// New returns servers, each with a name of its own, whose answers may take up to a timeout. It makes no request.
+// New returns servers, each with a name of its own, whose answers may take up
+// to a timeout. It makes no request.
 func New(servers []Server, timeout time.Duration) (*Servers, error) {
 	s := &Servers{timeout: timeout, byName: map[string]*client{}}
 	for _, server := range servers {
@@ -60,8 +62,10 @@ func New(servers []Server, timeout time.Duration) (*Servers, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make a client for the Prometheus server %s: %w", server.Name, err)
 		}
+
 		s.byName[server.Name] = &client{api: prometheusv1.NewAPI(c), slots: make(chan struct{}, maxAtOnce)}
 	}
+
 	return s, nil
 }
 
@@ -70,24 +74,28 @@ func (s *Servers) Names() []string {
 	return slices.Sorted(maps.Keys(s.byName))
 }
 
-// Query evaluates a query now. sent, if not nil, is called immediately before the request is sent, which may be later if other
-// requests to the server are not finished. The error is a short text that is safe to print.
+// Query evaluates a query now. sent, if not nil, is called immediately before
+// the request is sent, which may be later if other requests to the server are
+// not finished. The error is a short text that is safe to print.
 func (s *Servers) Query(ctx context.Context, server, query string, sent func()) (Result, error) {
 	c := s.byName[server]
 	if c == nil {
 		return Result{}, fmt.Errorf("there is no Prometheus server %q", server)
 	}
+
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
 		return Result{}, ctx.Err()
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if sent != nil {
 		sent()
 	}
+
 	value, warnings, _, err := c.api.Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(s.timeout))
 	if err == nil {
 		var result Result
@@ -95,6 +103,7 @@ func (s *Servers) Query(ctx context.Context, server, query string, sent func()) 
 			return result, nil
 		}
 	}
+
 	var request *url.Error
 	var network *net.OpError
 	var large *http.MaxBytesError
@@ -108,6 +117,7 @@ func (s *Servers) Query(ctx context.Context, server, query string, sent func()) 
 	case errors.As(err, &request):
 		err = request.Err // the name of the server is enough
 	}
+
 	return Result{}, errors.New("Prometheus server " + server + ": " + printable.Truncate(printable.Line(err.Error()), maxError))
 }
 
@@ -116,6 +126,7 @@ func resultOf(value model.Value, warnings prometheusv1.Warnings) (Result, error)
 	if len(warnings) > 0 { // of Thanos, for example: one of the stores did not answer
 		return Result{}, fmt.Errorf("the result can be incomplete or wrong: %s", warnings[0])
 	}
+
 	switch v := value.(type) {
 	case *model.Scalar:
 		return number(v.Value), nil
@@ -131,10 +142,12 @@ func resultOf(value model.Value, warnings prometheusv1.Warnings) (Result, error)
 		case v[0] == nil || v[0].Histogram != nil:
 			return Result{}, errors.New("the result is a histogram, not a number: use a function such as histogram_quantile")
 		}
+
 		return number(v[0].Value), nil
 	case nil:
 		return Result{}, errors.New("the answer has no result")
 	}
+
 	return Result{}, fmt.Errorf("the result is a %s, not a scalar or an instant vector", value.Type())
 }
 
@@ -142,5 +155,6 @@ func number(v model.SampleValue) Result {
 	if math.IsNaN(float64(v)) {
 		return Result{NoData: true}
 	}
+
 	return Result{Value: float64(v)}
 }

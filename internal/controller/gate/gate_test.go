@@ -40,6 +40,7 @@ func answering(t *testing.T, status int, body string) *Servers {
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(server.Close)
+
 	return at(t, Server{URL: server.URL}, 5*time.Second)
 }
 
@@ -127,6 +128,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "redirect") || followed.Load() {
 			t.Errorf("%d: got %v, followed: %v", status, err, followed.Load())
 		}
+
 		server.Close()
 	}
 }
@@ -210,12 +212,14 @@ func TestAServerThatHangsDoesNotDelayOthers(t *testing.T) {
 			ended <- err
 		}()
 	}
+
 	for sent.Load() < maxAtOnce {
 		time.Sleep(time.Millisecond)
 	}
 	if got, err := servers.Query(t.Context(), "well", "up", nil); err != nil || got.Value != 7 {
 		t.Errorf("got %+v, %v", got, err)
 	}
+
 	n := sent.Load()
 	assert.That(t, n == maxAtOnce, "%d requests at once, want %d", n, maxAtOnce)
 	cancel()
@@ -232,9 +236,11 @@ func secureServer(t *testing.T, token *atomic.Value) (url, ca string) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
+
 		_, _ = io.WriteString(w, success("scalar", `[1,"7"]`))
 	}))
 	t.Cleanup(server.Close)
+
 	return server.URL, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
@@ -267,6 +273,7 @@ func TestTokenAndCAAreReadAgain(t *testing.T) {
 		if step.server != "" {
 			token.Store(step.server)
 		}
+
 		got, err := servers.Query(t.Context(), "main", "up", nil)
 		switch {
 		case step.want == "" && (err != nil || got.Value != 7), step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)):
@@ -295,6 +302,7 @@ func TestNothingListens(t *testing.T) {
 	if _, netErr = at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil); netErr == nil || !strings.Contains(netErr.Error(), "refused") {
 		t.Errorf("got %v", netErr)
 	}
+
 	assert.That(t, !errors.Is(netErr, context.DeadlineExceeded), "it is a timeout")
 }
 
@@ -306,6 +314,7 @@ func FuzzAnswers(f *testing.F) {
 	} {
 		f.Add(200, body)
 	}
+
 	f.Add(400, `{"status":"error","errorType":"bad_data","error":"x"}`)
 	var status atomic.Int64
 	var body atomic.Value
@@ -319,6 +328,7 @@ func FuzzAnswers(f *testing.F) {
 		if code < 200 || code > 999 {
 			code = 200
 		}
+
 		status.Store(int64(code))
 		body.Store(text)
 		got, err := servers.Query(t.Context(), "main", "up", nil)
@@ -327,16 +337,19 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// A server that is accepted has an http or https URL with a host, and no secret in it.
+// A server that is accepted has an http or https URL with a host, and no secret
+// in it.
 func FuzzServer(f *testing.F) {
 	for _, text := range []string{"a=https://b:9090/c,token-file=/d,ca-file=/e", "a=http://b", "a=https://u:p@b", "a=https://b?q=1", "=", "a=https://b,token-file=", "a=https://b,ca-file=x,ca-file=y", "a=https://%zz"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := ParseServer(text)
 		if err != nil {
 			return
 		}
+
 		u, err := url.Parse(s.URL)
 		if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || s.TokenFile != "" && u.Scheme != "https" || s.Name == "" {
 			t.Errorf("%q was accepted as %+v", text, s)

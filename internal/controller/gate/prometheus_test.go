@@ -25,7 +25,8 @@ import (
 
 const root = "../../.."
 
-// metrics are what a cluster exposes that is well, except for one container that restarts and one in 25 nodes.
+// metrics are what a cluster exposes that is well, except for one container
+// that restarts and one in 25 nodes.
 const metrics = `
 kube_node_status_condition{condition="Ready",status="true",node="a"} 1
 kube_node_status_condition{condition="Ready",status="true",node="b"} 0
@@ -45,13 +46,15 @@ groups:
   - {alert: EvenkeelDeadEnd, expr: broken > 0, labels: {severity: critical}}
 `
 
-// prometheus starts a real one, which scrapes metrics, and returns a client, and a function that breaks things.
+// prometheus starts a real one, which scrapes metrics, and returns a client,
+// and a function that breaks things.
 func prometheus(t *testing.T) (ask func(query string) (Result, error), breakIt func()) {
 	t.Helper()
 	binary, err := promserver.Path(root, "prometheus")
 	if err != nil {
 		t.Skip(err)
 	}
+
 	var scrapes, broken atomic.Int64
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		n := scrapes.Add(1)
@@ -64,6 +67,7 @@ func prometheus(t *testing.T) (ask func(query string) (Result, error), breakIt f
 	assert.NoError(t, err)
 	t.Cleanup(func() { assert.OK(t, server.Stop()) })
 	servers := at(t, Server{URL: server.URL}, 10*time.Second)
+
 	return func(query string) (Result, error) { return servers.Query(t.Context(), "main", query, nil) }, func() { broken.Store(1) }
 }
 
@@ -75,6 +79,7 @@ func until(t *testing.T, ask func(string) (Result, error), query string, wanted 
 		if err == nil && wanted(got) {
 			return
 		}
+
 		assert.Must(t, !time.Now().After(deadline), "%s: got %+v, %v", query, got, err)
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -88,6 +93,7 @@ func TestARealPrometheusAnswers(t *testing.T) {
 	} {
 		assert.Returns(t, want, query)(ask(query))
 	}
+
 	for query, want := range map[string]string{
 		`"text"`: "string", "up[5m]": "matrix", "kube_node_status_condition": "2 elements", "sum(": "bad_data", "": "bad_data",
 		strings.Repeat("(", 4000) + "1": "bad_data",
@@ -108,6 +114,7 @@ func documented(t *testing.T) []v1alpha1.RolloutGate {
 	assert.Must(t, block != nil, "docs/rollouts.md has no gates")
 	var strategy v1alpha1.RolloutStrategy
 	assert.NoError(t, yaml.UnmarshalStrict(block[1], &strategy))
+
 	return strategy.Gates
 }
 
@@ -127,9 +134,11 @@ func TestTheDocumentedQueriesReturnANumber(t *testing.T) {
 			t.Errorf("gate %s is not tested", g.Name)
 			continue
 		}
+
 		queries[g.Name] = g.Prometheus.Query
 		until(t, ask, g.Prometheus.Query, func(r Result) bool { return !r.NoData && wanted[g.Name](r.Value) })
 	}
+
 	breakIt()
 	until(t, ask, queries["firing-alerts"], func(r Result) bool { return r.Value == 2 })
 	until(t, ask, queries["evenkeel-alerts"], func(r Result) bool { return r.Value == 1 })

@@ -26,11 +26,13 @@ type Server struct {
 	URL       string // http or https, with the path under which its API is served
 	TokenFile string // with a bearer token, read for each request; empty: none
 	CAFile    string // with the PEM certificates that may sign the server's, read for each request; empty: those of the system
-	// Transport sends the requests; nil: over connections to the URL. With another one, CAFile has no effect.
+	// Transport sends the requests; nil: over connections to the URL. With
+	// another one, CAFile has no effect.
 	Transport http.RoundTripper
 }
 
-// ParseServer parses the value of a flag: name=URL[,token-file=FILE][,ca-file=FILE].
+// ParseServer parses the value of a flag:
+// name=URL[,token-file=FILE][,ca-file=FILE].
 func ParseServer(text string) (Server, error) {
 	name, rest, _ := strings.Cut(text, "=")
 	settings := strings.Split(rest, ",")
@@ -39,14 +41,17 @@ func ParseServer(text string) (Server, error) {
 		return s, fmt.Errorf("must be name=URL[,token-file=FILE][,ca-file=FILE], where the name has at most 63 lower-case letters, digits and "+
 			"dashes, not %q", text)
 	}
+
 	for _, setting := range settings[1:] {
 		key, file, _ := strings.Cut(setting, "=")
 		to := map[string]*string{"token-file": &s.TokenFile, "ca-file": &s.CAFile}[key]
 		if to == nil || file == "" || *to != "" {
 			return s, fmt.Errorf("%s: after the URL, there may be one token-file=FILE and one ca-file=FILE, not %q", name, setting)
 		}
+
 		*to = file
 	}
+
 	u, err := url.Parse(s.URL)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
@@ -58,6 +63,7 @@ func ParseServer(text string) (Server, error) {
 	case u.Scheme == "http" && (s.TokenFile != "" || s.CAFile != ""):
 		return s, fmt.Errorf("%s: token-file and ca-file need an https URL: a token sent over http can be read on the way", name)
 	}
+
 	return s, nil
 }
 
@@ -71,7 +77,8 @@ func newHTTPClient(s Server) *http.Client {
 	}
 }
 
-// transport sends requests with the token and limits the answers. Each request has its own connection: the CA file may have changed.
+// transport sends requests with the token and limits the answers. Each request
+// has its own connection: the CA file may have changed.
 type transport struct{ server Server }
 
 // RoundTrip implements http.RoundTripper.
@@ -80,25 +87,31 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if t.server.TokenFile != "" {
 		token, err := readSmall(t.server.TokenFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the token: %w", err)
 		}
+
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
 	}
+
 	answer, err := base.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
+
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind == "text/html" && answer.StatusCode/100 != 3 {
 		_ = answer.Body.Close() // nobody reads a web page
 		return nil, fmt.Errorf("a proxy or a login page answers in its place (a web page, HTTP %d): --prometheus-server needs the address of "+
 			"the API, "+
 			"and a token-file if that asks for a login", answer.StatusCode)
 	}
+
 	answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
+
 	return answer, nil
 }
 
@@ -107,17 +120,20 @@ func (t *transport) current() (http.RoundTripper, error) {
 	if t.server.Transport != nil {
 		return t.server.Transport, nil
 	}
+
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.server.CAFile != "" {
 		roots, err := readSmall(t.server.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the CA certificates: %w", err)
 		}
+
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(roots)) {
 			return nil, fmt.Errorf("%s has no PEM certificate", t.server.CAFile)
 		}
 	}
+
 	return &http.Transport{
 		Proxy:           http.ProxyFromEnvironment,
 		DialContext:     (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -137,5 +153,6 @@ func readSmall(path string) (string, error) {
 	case len(strings.TrimSpace(string(data))) == 0:
 		return "", fmt.Errorf("%s is empty", path)
 	}
+
 	return string(data), nil
 }

@@ -20,6 +20,7 @@ func TestServersAreParsedFromTheFlag(t *testing.T) {
 		got, err := ParseServer(text)
 		assert.That(t, (err == nil) == (want != Server{}) && (err != nil || got == want), "%s: got %+v, %v; want %+v", text, got, err, want)
 	}
+
 	for text, want := range map[string]string{
 		"":                                     "must be name=URL",
 		"http://localhost:9090":                "must be name=URL",

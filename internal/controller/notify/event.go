@@ -27,7 +27,8 @@ const (
 	RollingBack = Kind(v1alpha1.RolloutRollingBack) // nodes return from the stopped revision
 	RolledBack  = Kind(v1alpha1.RolloutRolledBack)  // all nodes that had the stopped revision have returned
 	Frozen      = Kind(v1alpha1.RolloutFrozen)      // no node moves, not even back
-	// nodes refuse the revision because of their pods, and no other node is in progress
+	// nodes refuse the revision because of their pods, and no other node is in
+	// progress
 	Blocked          = Kind("Blocked")
 	AwaitingApproval = Kind(v1alpha1.RolloutAwaitingApproval) // at a pause that ends with an approval
 	Complete         = Kind(v1alpha1.ConditionComplete)       // every node that can run the revision has proven it
@@ -37,8 +38,9 @@ const (
 // typePrefix begins the type of each event.
 const typePrefix = "dev.evenkeel.rollout."
 
-// Event is a CloudEvent in the structured JSON format. It is made from a rollout's stored status alone, so that every controller
-// makes the same event of the same state: receivers drop the second one by its ID.
+// Event is a CloudEvent in the structured JSON format. It is made from a
+// rollout's stored status alone, so that every controller makes the same event
+// of the same state: receivers drop the second one by its ID.
 type Event struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
@@ -66,8 +68,8 @@ type Data struct {
 	FailedNodes []string `json:"failedNodes,omitempty"`
 }
 
-// EventsOf returns the events for the present state of a rollout. moving reports whether nodes are about to be moved, which the
-// status does not say.
+// EventsOf returns the events for the present state of a rollout. moving
+// reports whether nodes are about to be moved, which the status does not say.
 func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 	st := &r.Status
 	var out []Event
@@ -77,6 +79,7 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 		if kind == Degraded {
 			id += "-" + reason
 		}
+
 		data := Data{
 			Kind: kind, Rollout: r.Name, UID: r.UID, Revision: revision, Attempt: st.Attempt, Phase: st.Phase,
 			Reason: reason, Message: message, Step: st.Step, Nodes: st.Nodes,
@@ -84,6 +87,7 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 		for _, n := range st.FailedNodes {
 			data.FailedNodes = append(data.FailedNodes, n.Name)
 		}
+
 		out = append(out, Event{
 			SpecVersion: "1.0", ID: fmt.Sprintf("%s.%d", id, since.Unix()), Source: "/apis/" + v1alpha1.GroupVersion.String() +
 				"/nodeconfigrollouts/" + r.Name,
@@ -94,15 +98,18 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 		if c := meta.FindStatusCondition(st.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
 			return c
 		}
+
 		return nil
 	}
-	// outcome returns when an outcome of the target was recorded, which does not change any more.
+	// outcome returns when an outcome of the target was recorded, which does
+	// not change any more.
 	outcome := func(want string, otherwise metav1.Time) metav1.Time {
 		for _, o := range st.History {
 			if o.Revision == st.Target() && o.Outcome == want && o.EndTime != nil {
 				return *o.EndTime
 			}
 		}
+
 		return otherwise
 	}
 	if h := st.Halt; h != nil {
@@ -115,8 +122,10 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 		case string(RolledBack):
 			add(RolledBack, h.Reason, st.Message, outcome(v1alpha1.OutcomeRolledBack, h.Time))
 		}
+
 		return out
 	}
+
 	n := &st.Nodes
 	idle := n.Assigned+n.Trial+n.Soaking+n.Draining+n.RollingBack == 0 && !moving
 	switch st.Phase {
@@ -135,15 +144,18 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 				since = c.LastTransitionTime
 			}
 		}
+
 		add(Frozen, "", st.Message, since)
 	case v1alpha1.RolloutProgressing, v1alpha1.RolloutStuck:
 		if n.Blocked > 0 && idle && st.ProgressTime != nil {
 			add(Blocked, "", st.Message, *st.ProgressTime)
 		}
 	}
+
 	if c := condition(v1alpha1.ConditionDegraded); c != nil {
 		add(Degraded, c.Reason, c.Message, c.LastTransitionTime)
 	}
+
 	return slices.Clip(out)
 }
 

@@ -32,6 +32,7 @@ func rolloutIn(phase v1alpha1.RolloutPhase, with ...func(*v1alpha1.NodeConfigRol
 	for _, f := range with {
 		f(st)
 	}
+
 	return r
 }
 
@@ -112,6 +113,7 @@ func TestEventsOfAState(t *testing.T) {
 			for _, e := range EventsOf(tt.r, tt.moving) {
 				got = append(got, e.ID+": "+e.Data.Message)
 			}
+
 			assert.NoDiff(t, cmp.Diff(tt.want, got))
 		})
 	}

@@ -24,7 +24,8 @@ const (
 	mostAge      = 24 * time.Hour  // of an event in the queue
 	firstBackoff = time.Second     // after a failure; it doubles with each
 	mostBackoff  = 5 * time.Minute // between two attempts
-	// blockedFor is how long a rollout must be blocked: a blocked node makes place for the next one within seconds.
+	// blockedFor is how long a rollout must be blocked: a blocked node makes
+	// place for the next one within seconds.
 	blockedFor = time.Minute
 	mostSent   = 50 // events of a rollout that are remembered as sent
 )
@@ -46,28 +47,34 @@ type sent struct {
 	blockedSince      time.Time // since when this process sees the rollout blocked; zero: it is not
 }
 
-// New returns a Notifier for receivers with different names. agent is the User-Agent of its requests.
+// New returns a Notifier for receivers with different names. agent is the
+// User-Agent of its requests.
 func New(receivers []Receiver, agent string, log *slog.Logger, registry prometheus.Registerer) (*Notifier, error) {
 	n := &Notifier{sent: map[string]*sent{}}
 	var err error
 	if n.metrics, err = newMeters(registry, receivers); err != nil {
 		return nil, err
 	}
+
 	for _, r := range receivers {
 		n.queues = append(n.queues, &queue{
 			client: client{receiver: r, agent: agent}, metrics: n.metrics, log: log.With("receiver", r.Name),
 			waiting: make(chan queued, mostQueued),
 		})
 	}
+
 	return n, nil
 }
 
-// Rollout queues the events of a rollout's present state that were not queued before. It does not wait for receivers. moving
-// reports whether nodes are about to be moved. Call it again at the returned time, on the clock of now; zero: after the next change.
+// Rollout queues the events of a rollout's present state that were not queued
+// before. It does not wait for receivers. moving reports whether nodes are
+// about to be moved. Call it again at the returned time, on the clock of now;
+// zero: after the next change.
 func (n *Notifier) Rollout(r *v1alpha1.NodeConfigRollout, moving bool, now time.Time) (again time.Time) {
 	if len(n.queues) == 0 {
 		return time.Time{}
 	}
+
 	events := EventsOf(r, moving)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,30 +84,37 @@ func (n *Notifier) Rollout(r *v1alpha1.NodeConfigRollout, moving bool, now time.
 	} else if s.blockedSince.IsZero() {
 		s.blockedSince = now
 	}
+
 	for _, e := range events {
 		if e.Data.Kind == Blocked && now.Sub(s.blockedSince) < blockedFor {
 			again = s.blockedSince.Add(blockedFor)
 			continue
 		}
+
 		if slices.Contains(s.ids, e.ID) {
 			continue
 		}
+
 		s.ids = append(s.ids, e.ID)
 		s.ids = s.ids[max(0, len(s.ids)-mostSent):]
 		for _, q := range n.queues {
 			q.add(e, time.Now())
 		}
 	}
+
 	return again
 }
 
-// sentOf returns what was sent for the attempt of a rollout. The caller holds mu.
+// sentOf returns what was sent for the attempt of a rollout. The caller holds
+// mu.
 func (n *Notifier) sentOf(r *v1alpha1.NodeConfigRollout) *sent {
 	is := &sent{uid: r.UID, revision: r.Status.Target(), attempt: r.Status.Attempt}
 	if s := n.sent[r.Name]; s != nil && s.uid == is.uid && s.revision == is.revision && s.attempt == is.attempt {
 		return s
 	}
+
 	n.sent[r.Name] = is
+
 	return is
 }
 
@@ -111,12 +125,14 @@ func (n *Notifier) Forget(rollout string) {
 	delete(n.sent, rollout)
 }
 
-// Run sends events until ctx ends. Then it drops those that wait: the next leader sends the present states again.
+// Run sends events until ctx ends. Then it drops those that wait: the next
+// leader sends the present states again.
 func (n *Notifier) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, q := range n.queues {
 		all.Go(func() { q.run(ctx) })
 	}
+
 	all.Wait()
 }
 
@@ -143,6 +159,7 @@ func (q *queue) add(e Event, now time.Time) {
 			return
 		default:
 		}
+
 		select {
 		case oldest := <-q.waiting:
 			q.drop(oldest.event, droppedFull)
@@ -170,19 +187,22 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// deliver sends an event until the receiver has answered, the event is too old, or ctx ends.
+// deliver sends an event until the receiver has answered, the event is too old,
+// or ctx ends.
 func (q *queue) deliver(ctx context.Context, e queued) {
 	defer q.metrics.pending(q.client.receiver, -1)
 	for backoff := firstBackoff; time.Since(e.since) <= mostAge; backoff = min(2*backoff, mostBackoff) {
 		if err := q.send(ctx, e.event); err == nil || errors.Is(err, errRejected) {
 			return
 		}
+
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(backoff + rand.N(backoff/4)): // up to a quarter more, so that many controllers do not ask at the same time
 		}
 	}
+
 	q.drop(e.event, droppedOld)
 }
 
@@ -195,6 +215,7 @@ func (q *queue) send(ctx context.Context, e Event) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // no failure of the receiver
 	}
+
 	q.metrics.attempt(q.client.receiver, err)
 	switch {
 	case errors.Is(err, errRejected):
@@ -205,7 +226,9 @@ func (q *queue) send(ctx context.Context, e Event) error {
 	case err == nil && q.failing:
 		q.log.Info("notifications are sent again")
 	}
+
 	q.failing = err != nil && !errors.Is(err, errRejected)
+
 	return err
 }
 
@@ -239,14 +262,18 @@ func newMeters(registry prometheus.Registerer, receivers []Receiver) (*meters, e
 		for _, result := range []string{"ok", "error"} {
 			m.attempts.WithLabelValues(r.Name, result)
 		}
+
 		for _, reason := range []string{droppedFull, droppedOld, droppedRejected} {
 			m.dropped.WithLabelValues(r.Name, reason)
 		}
+
 		m.queued.WithLabelValues(r.Name)
 	}
+
 	if err := errors.Join(registry.Register(m.attempts), registry.Register(m.dropped), registry.Register(m.queued)); err != nil {
 		return nil, fmt.Errorf("register the metrics of notifications: %w", err)
 	}
+
 	return m, nil
 }
 
@@ -255,6 +282,7 @@ func (m *meters) attempt(r Receiver, err error) {
 	if err != nil {
 		result = "error"
 	}
+
 	m.attempts.WithLabelValues(r.Name, result).Inc()
 }
 

@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// world is a Notifier in a synctest bubble, with receivers that a test answers for.
+// world is a Notifier in a synctest bubble, with receivers that a test answers
+// for.
 type world struct {
 	*Notifier
 	t        *testing.T
@@ -40,6 +41,7 @@ func newWorld(t *testing.T, names ...string) *world {
 	for _, name := range names {
 		receivers = append(receivers, Receiver{Name: name, URL: "http://" + name + "/a-secret"})
 	}
+
 	n := assert.Value(New(receivers, "test", slog.New(slog.NewTextHandler(&w.log, nil)), w.registry))(t)
 	w.Notifier = n
 	began := time.Now()
@@ -52,9 +54,11 @@ func newWorld(t *testing.T, names ...string) *world {
 			if code := w.answer(name, e.ID); code != 0 {
 				return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
 			}
+
 			return nil, errors.New("connection refused")
 		})
 	}
+
 	return w
 }
 
@@ -72,7 +76,8 @@ func (w *world) add(events ...string) {
 	}
 }
 
-// metric returns the value of the series with this name whose labels include these values.
+// metric returns the value of the series with this name whose labels include
+// these values.
 func (w *world) metric(name string, labels ...string) float64 {
 	w.t.Helper()
 	families := assert.Value(w.registry.Gather())(w.t)
@@ -87,7 +92,9 @@ func (w *world) metric(name string, labels ...string) float64 {
 			}
 		}
 	}
+
 	w.t.Fatalf("there is no series %s%q", name, labels)
+
 	return 0
 }
 
@@ -98,6 +105,7 @@ func TestAnEventIsQueuedOnceForEachReceiver(t *testing.T) {
 		for range 3 {
 			w.Rollout(r, false, time.Now())
 		}
+
 		w.run(time.Second)
 		r.Status.StepTime = new(at(50))
 		w.Rollout(r, false, time.Now()) // the next pause
@@ -114,7 +122,8 @@ func TestAnEventIsQueuedOnceForEachReceiver(t *testing.T) {
 	})
 }
 
-// Freezing ends the condition Complete, and unfreezing restores it with another time: the rollout succeeded only once.
+// Freezing ends the condition Complete, and unfreezing restores it with another
+// time: the rollout succeeded only once.
 func TestCompleteIsSentOnceAlthoughTheRolloutIsFrozenAndUnfrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
@@ -130,7 +139,8 @@ func TestCompleteIsSentOnceAlthoughTheRolloutIsFrozenAndUnfrozen(t *testing.T) {
 	})
 }
 
-// A new leader knows nothing of what an earlier one has sent: it sends the same events, which receivers know by their IDs.
+// A new leader knows nothing of what an earlier one has sent: it sends the same
+// events, which receivers know by their IDs.
 func TestANewLeaderSendsTheSameEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated"), is(v1alpha1.ConditionDegraded, "AgentsSilent"))
@@ -142,6 +152,7 @@ func TestANewLeaderSendsTheSameEvents(t *testing.T) {
 			received = append(received, w.requests["a"])
 			time.Sleep(time.Hour)
 		}
+
 		assert.That(t, len(received[0]) == 2 && slices.Equal(received[0], received[1]), "the leaders sent %q", received)
 	})
 }
@@ -174,6 +185,7 @@ func TestAFailureIsRetriedWithBackOff(t *testing.T) {
 			if time.Now().Before(up) {
 				return 0
 			}
+
 			return 200
 		}
 		w.add("1", "2")
@@ -184,6 +196,7 @@ func TestAFailureIsRetriedWithBackOff(t *testing.T) {
 			d := assert.Value(time.ParseDuration(at))(t)
 			times = append(times, d)
 		}
+
 		pause := firstBackoff
 		for i, r := range w.requests["a"][:len(times)-2] {
 			got := times[i+1] - times[i]
@@ -191,6 +204,7 @@ func TestAFailureIsRetriedWithBackOff(t *testing.T) {
 				"%s: %s until the next attempt, want about %s", r, got, pause)
 			pause = min(2*pause, mostBackoff)
 		}
+
 		n := len(times)
 		assert.That(t, n >= 15 && n <= 30 && times[n-2] >= time.Hour && times[n-1] == times[n-2] && strings.HasSuffix(w.requests["a"][n-1], " 2"),
 			"got %q, want the second event right after the first one", w.requests["a"])
@@ -219,6 +233,7 @@ func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
 		for i := range mostQueued + 3 {
 			w.add(fmt.Sprint(i))
 		}
+
 		n := w.metric("evenkeel_notifications_pending", "a")
 		assert.That(t, n == mostQueued, "%v are pending", n)
 		w.run(time.Second)
@@ -228,6 +243,7 @@ func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
 		if n := w.metric("evenkeel_notifications_dropped_total", droppedFull, "a"); n != 3 || strings.Count(w.log.String(), "notification dropped") != 3 {
 			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
 		}
+
 		n = w.metric("evenkeel_notifications_pending", "a")
 		assert.That(t, n == 0, "%v are pending", n)
 	})

@@ -38,6 +38,7 @@ func ParseReceiver(s string) (Receiver, error) {
 	if !ok || len(validation.IsDNS1123Label(name)) > 0 {
 		return Receiver{}, fmt.Errorf("must be NAME=URL[,key-file=FILE][,ca-file=FILE], with a name of lower-case letters, digits and dashes")
 	}
+
 	r := Receiver{Name: name}
 	files := map[string]*string{"key-file": &r.KeyFile, "ca-file": &r.CAFile}
 	for {
@@ -50,8 +51,10 @@ func ParseReceiver(s string) (Receiver, error) {
 		if file == "" || *into != "" {
 			return Receiver{}, fmt.Errorf("%s: %s must name one file", name, key)
 		}
+
 		*into, rest = file, rest[:i]
 	}
+
 	u, err := url.Parse(rest)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "" {
 		return Receiver{}, fmt.Errorf("%s: the URL must begin with https:// or http:// and have a host and no fragment", name)
@@ -59,7 +62,9 @@ func ParseReceiver(s string) (Receiver, error) {
 	if r.CAFile != "" && u.Scheme != "https" {
 		return Receiver{}, fmt.Errorf("%s: a ca-file needs an https:// URL", name)
 	}
+
 	r.URL = rest
+
 	return r, nil
 }
 
@@ -75,7 +80,8 @@ const (
 	mostFileBytes = 1 << 20
 )
 
-// errRejected means that the receiver does not want this event, whenever it comes.
+// errRejected means that the receiver does not want this event, whenever it
+// comes.
 var errRejected = errors.New("the receiver rejected the event")
 
 // client sends events to one receiver.
@@ -85,7 +91,8 @@ type client struct {
 	transport http.RoundTripper // nil: a connection for each event
 }
 
-// send sends an event once. It reads the files each time, so that they can be changed.
+// send sends an event once. It reads the files each time, so that they can be
+// changed.
 func (c *client) send(ctx context.Context, id string, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
@@ -93,6 +100,7 @@ func (c *client) send(ctx context.Context, id string, body []byte) error {
 	if err != nil {
 		return withoutURL(err)
 	}
+
 	request.Header.Set("Content-Type", contentType)
 	request.Header.Set("User-Agent", c.agent)
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
@@ -103,18 +111,22 @@ func (c *client) send(ctx context.Context, id string, body []byte) error {
 		if err != nil {
 			return fmt.Errorf("sign the event: %w", err) // never unsigned
 		}
+
 		request.Header.Set(signatureHeader, sign(key, id, stamp, body))
 	}
+
 	transport, err := c.connect()
 	if err != nil {
 		return err
 	}
+
 	sender := http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := sender.Do(request)
 	if err != nil {
 		return withoutURL(err)
 	}
+
 	_ = answer.Body.Close() // the status says whether the event has arrived
 	switch code := answer.StatusCode; {
 	case code >= 200 && code < 300:
@@ -139,6 +151,7 @@ func (c *client) connect() (http.RoundTripper, error) {
 	if c.transport != nil {
 		return c.transport, nil
 	}
+
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: requestTime,
 		MaxResponseHeaderBytes: mostHeaders, DisableCompression: true, ForceAttemptHTTP2: true,
@@ -149,12 +162,15 @@ func (c *client) connect() (http.RoundTripper, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the CA certificates: %w", err)
 		}
+
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(ca) {
 			return nil, fmt.Errorf("%s contains no PEM certificate", c.receiver.CAFile)
 		}
+
 		transport.TLSClientConfig.RootCAs = pool
 	}
+
 	return transport, nil
 }
 
@@ -165,28 +181,33 @@ func sign(key []byte, id, stamp string, body []byte) string {
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// readKey returns the key in a file: whsec_ and the key in base64, as Standard Webhooks writes it.
+// readKey returns the key in a file: whsec_ and the key in base64, as Standard
+// Webhooks writes it.
 func readKey(file string) ([]byte, error) {
 	text, err := atomicfile.ReadBounded(file, mostFileBytes)
 	if err != nil {
 		return nil, err
 	}
+
 	encoded, prefixed := strings.CutPrefix(strings.TrimSpace(string(text)), "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !prefixed || err != nil || len(key) < minKey || len(key) > maxKey {
 		return nil, fmt.Errorf("%s must contain whsec_ and a key of %d to %d bytes in base64: create one with: echo whsec_$(openssl rand "+
 			"-base64 32)", file, minKey, maxKey)
 	}
+
 	return key, nil
 }
 
 // The limits of a key's length in Standard Webhooks.
 const minKey, maxKey = 24, 64
 
-// withoutURL removes the URL from an error: it can contain a secret, and errors are logged.
+// withoutURL removes the URL from an error: it can contain a secret, and errors
+// are logged.
 func withoutURL(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		return u.Err
 	}
+
 	return err
 }

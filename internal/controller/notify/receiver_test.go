@@ -36,6 +36,7 @@ func TestParseReceiver(t *testing.T) {
 	} {
 		assert.Returns(t, want, text)(ParseReceiver(text))
 	}
+
 	for text, want := range map[string]string{
 		"":                                  "must be NAME=URL",
 		"https://secret.example.com":        "must be NAME=URL",
@@ -68,7 +69,8 @@ func rewrite(t *testing.T, path, content string) {
 	assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// sender returns a client for a handler, and a function that returns what it received last.
+// sender returns a client for a handler, and a function that returns what it
+// received last.
 func sender(t *testing.T, r Receiver, answer http.HandlerFunc) (*client, func() (*http.Request, string)) {
 	t.Helper()
 	var last atomic.Pointer[http.Request]
@@ -83,6 +85,7 @@ func sender(t *testing.T, r Receiver, answer http.HandlerFunc) (*client, func() 
 	t.Cleanup(server.Close)
 	r.URL = server.URL + "/a-secret"
 	c := &client{receiver: r, agent: "evenkeel-controller/v1"}
+
 	return c, func() (*http.Request, string) { return last.Load(), body.Load().(string) }
 }
 
@@ -99,6 +102,7 @@ func TestAnEventArrivesWithItsSignature(t *testing.T) {
 	if r.Method != http.MethodPost || got != body || r.Header.Get("Content-Type") != "application/cloudevents+json; charset=utf-8" || r.UserAgent() != "evenkeel-controller/v1" {
 		t.Errorf("got %s %q with %v", r.Method, got, r.Header)
 	}
+
 	stamp := r.Header.Get("webhook-timestamp")
 	sent := assert.Value(strconv.ParseInt(stamp, 10, 64))(t)
 	assert.That(t, r.Header.Get("webhook-id") == "uid.1" && time.Since(time.Unix(sent, 0)) < time.Minute, "got %v", r.Header)
@@ -118,7 +122,8 @@ func TestAnEventArrivesWithItsSignature(t *testing.T) {
 	assert.That(t, r.Header.Get("webhook-signature") == "" && r.Header.Get("webhook-id") == "uid.1", "without a key: %v", r.Header)
 }
 
-// The example of the specification of Standard Webhooks, which its libraries test too.
+// The example of the specification of Standard Webhooks, which its libraries
+// test too.
 func TestTheSignatureIsThatOfStandardWebhooks(t *testing.T) {
 	key := assert.Value(readKey(write(t, "key", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")))(t)
 	got := sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))

@@ -25,6 +25,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if !w.init.get().covered || !w.nodes.watching() || !w.kubelet.running().closely {
 			t.Error("the kubelet is not probed closely during the trial")
 		}
+
 		w.promoted("uid-good")
 		w.pass(time.Second)
 		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-good" {
@@ -33,6 +34,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if w.init.get().covered || w.nodes.watching() || w.kubelet.running().closely {
 			t.Error("the trial is over, and is still looked at closely")
 		}
+
 		w.wantStarts("", "good")
 		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
 			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
@@ -61,8 +63,10 @@ func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
 			if r.Status.Trial != nil {
 				trial = ", on trial"
 			}
+
 			seen = append(seen, active+trial+" at start "+string(rune('0'+r.starts)))
 		}
+
 		want := []string{
 			"local at start 0", "local at start 1", // the second has seen the NodeConfig's generation
 			"uid-good, on trial at start 1", "uid-good, on trial at start 2", // the last one has compared the kubelet with what was started
@@ -71,6 +75,7 @@ func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
 		if !slices.Equal(seen, want) && !slices.Equal(seen, slices.Delete(slices.Clone(want), 1, 2)) {
 			t.Errorf("reports %q, want %q", seen, want)
 		}
+
 		for _, r := range w.reporter.all() {
 			if r.KubeletStart.IsZero() || r.Condition.Status == "" || r.NodeConfigUID == "" {
 				t.Errorf("a report lacks something: %+v", r)
@@ -88,6 +93,7 @@ func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
 		if s := w.status(); s.Error != "failed to validate current (UID: uid-typo): unknown field maxPodz" || len(s.BadConfigs) != 1 || s.BadConfigs[0].UID != "uid-typo" {
 			t.Errorf("%q, %+v", s.Error, s.BadConfigs)
 		}
+
 		w.wantDryRuns("typo", 1)
 		wantEvents(t, w, "Warning ConfigRejected: failed to validate current (UID: uid-typo): unknown field maxPodz")
 	})
@@ -103,6 +109,7 @@ func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
 		if s := w.status(); !strings.Contains(s.Error, "staticPodPath is the relative path \"manifests\"") || s.Conditions[0].Reason != v1alpha1.ReasonValidationFailed {
 			t.Errorf("%q, %+v", s.Error, s.Conditions)
 		}
+
 		w.wantDryRuns("good", 0)
 	})
 }
@@ -117,6 +124,7 @@ func TestNewestAssignmentDoesNotWaitForAnOlderDryRun(t *testing.T) {
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("it took %s", took)
 		}
+
 		w.pass(time.Minute)
 		w.wantStarts("", "good")
 		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "0" {
@@ -188,6 +196,7 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "1" {
 			t.Errorf("the metric counts %s undecided validations, want 1", got)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
 		w.pass(20 * time.Second)
 		w.runs("good")
@@ -208,6 +217,7 @@ func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 		if s := w.status(); s.Active.UID != "uid-2" || s.Trial == nil || s.Trial.HealthySeconds < 15 || !slices.Equal(s.OverriddenFields, []string{"clusterDNS"}) {
 			t.Errorf("it did not inherit: %+v", s)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { // a dry run that cannot tell says nothing of the port
 			s.confs["good"] = conf{name: "good", healthz: 20248, doubtful: true}
 		})
@@ -216,6 +226,7 @@ func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 		if ports := w.kubelet.get().ports; !slices.Equal(ports, []string{"10248", "20248", "20248"}) {
 			t.Errorf("its health was asked for at %q", ports)
 		}
+
 		w.promoted("uid-2")
 		if got := counted(t, w, "evenkeel_change_duration_seconds_count"); got != "2" {
 			t.Errorf("%s changes, want the two assignments", got)
@@ -292,10 +303,12 @@ func TestStartWaitsForTheAPIUpToTheSyncTimeoutAndStartsOnce(t *testing.T) {
 				if took := time.Since(begin).Round(100 * time.Millisecond); took > tt.took {
 					t.Errorf("it took %s to start, want %s", took, tt.took)
 				}
+
 				w.pass(10 * time.Second)
 				if got := w.kubelet.get().starts[starts:]; !slices.Equal(got, []string{tt.start}) {
 					t.Errorf("started %q, want once %s", got, tt.start)
 				}
+
 				w.wantConfigOK(tt.ok)
 			})
 		})
@@ -315,7 +328,9 @@ func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 		if w.source.Current().ConfigMap != nil {
 			t.Error("it was downloaded again")
 		}
-		// Without a checkpoint it is downloaded, and must then match the recorded digest.
+
+		// Without a checkpoint it is downloaded, and must then match the
+		// recorded digest.
 		w.stop()
 		w.disk.Plant(dir+"/checkpoints/uid-good", []byte("garbage"))
 		w.start()
@@ -339,6 +354,7 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 		if len(asked) > 0 {
 			t.Fatal("it answered before the state was loaded")
 		}
+
 		r.open()
 		if got := <-asked; got != "" {
 			t.Errorf("%q", got)
@@ -349,8 +365,9 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 	})
 }
 
-// The caller releases the node's lock when Run has returned: another agent may then run the dry run of its kubelet.
-// The kernel does not end a process that waits for a disk.
+// The caller releases the node's lock when Run has returned: another agent may
+// then run the dry run of its kubelet. The kernel does not end a process that
+// waits for a disk.
 func TestADryRunThatDoesNotEndKeepsNoLock(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.killTakes = time.Hour })
@@ -360,6 +377,7 @@ func TestADryRunThatDoesNotEndKeepsNoLock(t *testing.T) {
 		if n := w.kubelet.get().checking; n != 1 {
 			t.Errorf("%d dry runs are in progress after the end of the agent, want the one that does not end", n)
 		}
+
 		time.Sleep(time.Hour)
 	})
 }
@@ -372,6 +390,7 @@ func TestNoDryRunOutlivesTheAgent(t *testing.T) {
 		if n := w.kubelet.get().checking; n != 1 {
 			t.Fatalf("%d dry runs are in progress, want that of the assignment", n)
 		}
+
 		w.stop()
 		if n := w.kubelet.get().checking; n != 0 {
 			t.Errorf("%d dry runs are in progress after the end of the agent", n)

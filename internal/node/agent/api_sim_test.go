@@ -68,6 +68,7 @@ func configMap(uid string, c conf) *corev1.ConfigMap {
 	if c.dropin {
 		key = payload.KeyKubeletDropin
 	}
+
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: c.name, UID: types.UID(uid), ResourceVersion: "7"},
@@ -75,7 +76,8 @@ func configMap(uid string, c conf) *corev1.ConfigMap {
 	}
 }
 
-// assign assigns a configuration with a UID, in the given attempt of a rollout if that is not 0.
+// assign assigns a configuration with a UID, in the given attempt of a rollout
+// if that is not 0.
 func (w *world) assign(uid string, c conf, attempt ...int64) {
 	w.kubelet.set(func(s *kubeletState) {
 		if _, known := s.confs[c.name]; !known {
@@ -90,12 +92,14 @@ func (w *world) assignObject(cm *corev1.ConfigMap, attempt ...int64) {
 	if w.disk.Crashed() {
 		return
 	}
+
 	w.api.set(func(api *simAPI) {
 		api.object = cm
 		api.ref = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
 		if len(attempt) > 0 {
 			api.ref.RolloutRef = &v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: attempt[0]}
 		}
+
 		api.generation++
 	})
 }
@@ -105,6 +109,7 @@ func (w *world) assignLocal() {
 	if w.disk.Crashed() {
 		return
 	}
+
 	w.api.set(func(api *simAPI) {
 		api.ref, api.object = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil
 		api.generation++
@@ -113,8 +118,8 @@ func (w *world) assignLocal() {
 
 func (w *world) apiUp(up bool) { w.api.set(func(api *simAPI) { api.up = up }) }
 
-// simSource finds the intended configuration like the real source: from the checkpoint if there is one, else by a
-// download.
+// simSource finds the intended configuration like the real source: from the
+// checkpoint if there is one, else by a download.
 type simSource struct {
 	ctx     context.Context
 	api     *simAPI
@@ -147,6 +152,7 @@ func (s *simSource) Refresh() {
 	if s.agains++; s.agains > 1000 {
 		panic("what is assigned is resolved again and again") // and no time passes, so that no test would end
 	}
+
 	s.mu.Unlock()
 	go s.look()
 }
@@ -167,12 +173,14 @@ func (s *simSource) look() {
 	if !hangs {
 		s.looks++
 	}
+
 	look := s.looks
 	s.mu.Unlock()
 	s.api.mu.Unlock()
 	if hangs {
 		return
 	}
+
 	a := source.Answer{Intent: trial.Intent{Config: named(ref), TakenBack: taken}, Generation: generation, NodeConfigUID: uid, Revoked: &revoked}
 	a.Config.AssignedBy = string(uid)
 	switch {
@@ -190,6 +198,7 @@ func (s *simSource) look() {
 		go s.resolve(look, a, *ref.ConfigMapRef, object, notice)
 		return
 	}
+
 	s.publish(look, a)
 }
 
@@ -200,6 +209,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	if !known {
 		found = s.fetch(ref, object)
 	}
+
 	a.Kind, a.Cause, a.Reason, a.ConfigMap = found.Kind, found.Cause, found.Reason, found.ConfigMap
 	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
 	a.Config.SHA256, a.Config.RequestedTerms = found.Payload.SHA256, s.api.asked
@@ -216,11 +226,13 @@ func named(ref *v1alpha1.NodeConfigSource) trial.Config {
 	if ref == nil || ref.ConfigMapRef == nil {
 		return trial.Config{}
 	}
+
 	cm := ref.ConfigMapRef
 	c := trial.Config{Revision: string(cm.UID), ConfigRevision: v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
 	if r := ref.RolloutRef; r != nil {
 		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt}
 	}
+
 	return c
 }
 
@@ -232,13 +244,16 @@ func (s *simSource) fetch(ref v1alpha1.ConfigMapReference, object *corev1.Config
 		case <-s.ctx.Done():
 		case <-time.After(20 * time.Millisecond):
 		}
+
 		cm = object
 		found.ConfigMap, _ = json.Marshal(cm) // an object can always be encoded
 	}
+
 	found.Payload, found.PayloadErr = payload.FromConfigMap(cm)
 	if recorded := s.records.Payload(string(ref.UID)); recorded != "" && recorded != found.Payload.SHA256 {
 		return source.Answer{Intent: trial.Intent{Kind: trial.Invalid, Reason: v1alpha1.ReasonObjectChanged, Cause: fmt.Sprintf("ConfigMap %s was changed", cm.Name)}}
 	}
+
 	return found
 }
 
@@ -248,9 +263,11 @@ func (s *simSource) publish(look int, a source.Answer) bool {
 	if look != s.looks {
 		return false
 	}
+
 	s.answer = a
 	s.once.Do(func() { close(s.firm) })
 	signal(s.changed)
+
 	return true
 }
 
@@ -259,6 +276,7 @@ func (s *simSource) First(ctx context.Context) source.Answer {
 	case <-s.firm:
 	case <-ctx.Done():
 	}
+
 	return s.Current()
 }
 
@@ -301,6 +319,7 @@ func (n *simNodes) Snapshot(ctx context.Context) source.NodeState {
 		case <-time.After(45 * time.Second):
 		}
 	}
+
 	return n.api.node()
 }
 
@@ -311,6 +330,7 @@ func (api *simAPI) node() source.NodeState {
 	if !api.up || api.hangs {
 		return source.NodeState{Cause: "the API server does not answer"}
 	}
+
 	return source.NodeState{
 		Labels: api.labels, Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable, Taints: api.taints,
 		Pressure: api.pressure, LeaseRenewed: renewed, Pods: slices.Clone(api.pods),
@@ -325,12 +345,14 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 	if !api.up || api.hangs || api.unlistable {
 		return nil, nil, errors.New("the API server does not answer")
 	}
+
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: api.labels}, Spec: corev1.NodeSpec{Unschedulable: api.unschedulable, Taints: api.taints}}
 	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi")}
 	node.Status.Allocatable = node.Status.Capacity.DeepCopy()
 	if api.allocatable > 0 {
 		node.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(api.allocatable, resource.DecimalSI)
 	}
+
 	var pods []*corev1.Pod
 	for _, p := range api.pods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: p.UID, Namespace: p.Namespace, Name: p.Name}}
@@ -340,10 +362,13 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 		if p.Static {
 			pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static-" + p.Name}
 		}
+
 		pod.Status.Phase, pod.Spec = corev1.PodPhase(p.Phase), *api.spec.DeepCopy()
 		pods = append(pods, pod)
 	}
+
 	api.pods, api.late = append(api.pods, api.late...), nil
+
 	return node, pods, nil
 }
 
@@ -371,6 +396,7 @@ func (n *simNodes) Current() source.NodeState {
 	if !n.watching() {
 		return source.NodeState{}
 	}
+
 	return n.api.node()
 }
 
@@ -404,24 +430,29 @@ func (r *simReporter) Report(report source.Report) {
 	if r.onReport != nil {
 		r.onReport(report)
 	}
+
 	r.set(func(s *told) {
 		if n := len(s.reports); n > 0 && plain(s.reports[n-1].Report) == plain(report) {
 			s.reports[n-1].Report = report
 			return
 		}
+
 		s.reports = append(s.reports, toldReport{report, starts})
 		r.written = time.Now().Add(r.takes)
 	})
 }
 
-// plain returns a report without the progress of the trial, as the real reporter compares reports.
+// plain returns a report without the progress of the trial, as the real
+// reporter compares reports.
 func plain(report source.Report) string {
 	if t := report.Status.Trial; t != nil {
 		c := *t
 		c.HealthySeconds, c.Restarts = 0, 0
 		report.Status.Trial = &c
 	}
+
 	raw, _ := json.Marshal(report) // it can always be encoded
+
 	return string(raw)
 }
 

@@ -20,21 +20,25 @@ func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
+
 		starts := len(w.kubelet.get().starts)
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-3", "v1.37.0" })
 		w.pass(15 * time.Second)
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("with the old one running: %s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
+
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
 		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
+
 		w.runs("crasher") // which was mended
 		if got := w.kubelet.get().starts[starts:]; !slices.Equal(got, []string{"crasher"}) {
 			t.Errorf("starts %q", got)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-1", "v1.36.3" })
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
@@ -51,7 +55,8 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 		w.wantStarts("")
 		w.wantLogged("cannot examine the kubelet's binary", 0)
 
-		// A kubelet that cannot be started is no failure of the configuration on trial.
+		// A kubelet that cannot be started is no failure of the configuration
+		// on trial.
 		w.assign("uid-good", good)
 		w.runs("good")
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
@@ -60,6 +65,7 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 		if got, want := w.status().Error, "the kubelet exited unexpectedly: start /usr/bin/kubelet: it is not there"; got != want {
 			t.Errorf("the error is %q, want %q", got, want)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.identityErr, s.spawnErr = nil, nil })
 		w.runs("good")
 		w.wantNoBad()
@@ -93,6 +99,7 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
+
 		w.wantLogged("continuing with the old version's", 1)
 		w.openErr = nil
 		w.dies(exitOne)
@@ -103,8 +110,8 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 	})
 }
 
-// TestVerdictOnTheRunningConfigIsKept: after a crash, a kubelet with another health endpoint must not be probed at
-// the default one.
+// TestVerdictOnTheRunningConfigIsKept: after a crash, a kubelet with another
+// health endpoint must not be probed at the default one.
 func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"the binary was replaced": func(w *world) { w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) },
@@ -125,6 +132,7 @@ func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 						w.assign("uid-good", conf{name: "good", healthz: 20249})
 						w.runs("good")
 					}
+
 					lose(w)
 					w.pass(15 * time.Second)
 					w.dies(exitOne)
@@ -140,8 +148,8 @@ func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 	}
 }
 
-// TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the old kubelet, and then the state of the
-// new version counts.
+// TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the
+// old kubelet, and then the state of the new version counts.
 func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
@@ -150,11 +158,13 @@ func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 		if s := w.status(); s.ComponentVersion != "v1.37.0" || s.Trial == nil {
 			t.Errorf("%s, trial: %+v", s.ComponentVersion, s.Trial)
 		}
+
 		w.wantStarts("", "good")
 	})
 }
 
-// The kubelet of another file is not restarted after a crash: it would exit at state of before, as with any change.
+// The kubelet of another file is not restarted after a crash: it would exit at
+// state of before, as with any change.
 func TestStateIsMovedAsideAlsoForAReplacedBinary(t *testing.T) {
 	for _, version := range []string{"v1.36.3", "v1.37.0"} {
 		inGoodWorld(t, func(w *world) {
@@ -181,7 +191,8 @@ func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	})
 }
 
-// TestLocalIsValidatedWithTheNewBinary: the trial of last-known-good with another version falls back to local.
+// TestLocalIsValidatedWithTheNewBinary: the trial of last-known-good with
+// another version falls back to local.
 func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) {

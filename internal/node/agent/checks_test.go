@@ -15,6 +15,7 @@ func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
 	for _, revision := range []string{"", "a", "runs"} {
 		c.put(revision, verdict{Verdict: component.Verdict{Outcome: component.Rejected}})
 	}
+
 	soon, later := time.Now().Add(recheckAfter/2), time.Now().Add(2*recheckAfter)
 	for _, tt := range []struct {
 		what  string
@@ -53,8 +54,10 @@ func TestDryRunsWithoutAVerdictAreCountedInARow(t *testing.T) {
 				if got := c.countUndecided("u", undecided).Outcome; got != component.CouldNotTell {
 					t.Errorf("%s: the first one after it is %s", what, got)
 				}
+
 				c.countUndecided("u", undecided)
 			}
+
 			if got := c.countUndecided("u", undecided).Outcome; got != want {
 				t.Errorf("%s: dry run %d is %s, want %s", what, i+1, got, want)
 			}

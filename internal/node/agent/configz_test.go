@@ -27,10 +27,12 @@ func configzOf(t *testing.T, w *world, ask asker) map[string]any {
 	if r.Code != http.StatusOK || r.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%d %s: %s", r.Code, r.Header().Get("Content-Type"), r.Body)
 	}
+
 	var got map[string]any
 	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
+
 	return got
 }
 
@@ -40,11 +42,13 @@ func TestConfigzContainsTheRunningConfigAndItsSource(t *testing.T) {
 		if r := get(t, w.agent.Handler(nil), "/configz"); r.Code != http.StatusServiceUnavailable || !strings.Contains(r.Body.String(), "no kubelet has been started yet") {
 			t.Errorf("before the first start: %d %s", r.Code, r.Body)
 		}
+
 		w.runs("")
 		got := configzOf(t, w, nil)
 		if diff := cmp.Diff(map[string]any{"kind": "init"}, got["source"]); diff != "" || got["kubeletConfigzError"] != "the agent has no credentials for the kubelet" {
 			t.Errorf("%s%v", diff, got)
 		}
+
 		w.assign("uid-good", conf{name: "good", healthz: 20248})
 		w.runs("good")
 		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
@@ -64,6 +68,7 @@ func TestConfigzContainsTheRunningConfigAndItsSource(t *testing.T) {
 		if diff := cmp.Diff([]any{"clusterDNS"}, got["overridden"]); diff != "" {
 			t.Error(diff)
 		}
+
 		got = configzOf(t, w, func(context.Context, component.Effective) (component.Effective, error) {
 			return nil, errors.New("403 Forbidden")
 		})
@@ -82,7 +87,9 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 				if refuses {
 					return errors.New("no space left on device")
 				}
+
 				kept = append(kept, string(about))
+
 				return nil
 			}
 		}
@@ -92,6 +99,7 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 		if n := w.log.count("cannot save the description"); n != 1 || len(kept) != 0 {
 			t.Errorf("warned %d times, kept %q", n, kept)
 		}
+
 		refuses = false
 		w.pass(15 * time.Second)
 		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
@@ -103,6 +111,7 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 			if err := json.Unmarshal(r.Body.Bytes(), &z); err != nil {
 				t.Fatal(err)
 			}
+
 			maxPods := z.Effective["maxPods"]
 			if form == "grouped" {
 				maxPods = z.Effective["resources"].(map[string]any)["maxPods"]
@@ -110,22 +119,26 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 					t.Errorf("grouped: the kubelet says %v, overridden %q", z.Kubelet, z.Overridden)
 				}
 			}
+
 			for _, secret := range []string{"user:pass", "t0ken", "s3cret"} {
 				if strings.Contains(r.Body.String(), secret) {
 					t.Errorf("%q shows %s", form, secret)
 				}
 			}
+
 			differs := payload.Difference{Field: path, Value: "50", Local: "110"}
 			if maxPods != 50.0 || z.Origins[path] != "remote" || !slices.Contains(z.Differs, differs) || z.Remote != "NodeConfig" || z.Config().Revision != "uid-good" {
 				t.Errorf("%q: %s", form, r.Body)
 			}
 		}
+
 		if r := get(t, w.agent.Handler(ask), "/configz?form=pretty"); r.Code != http.StatusBadRequest || r.Body.String() != "form must be flat or grouped, not \"pretty\"\n" {
 			t.Errorf("%d %s", r.Code, r.Body)
 		}
 		if len(kept) != 1 || !strings.Contains(kept[0], `"revision":"uid-good"`) || strings.Contains(kept[0], "kubeletConfigz") {
 			t.Errorf("kept %q", kept)
 		}
+
 		w.assignLocal()
 		w.runs("")
 		if last := kept[len(kept)-1]; !strings.Contains(last, `"kind":"init"`) {
@@ -149,12 +162,14 @@ func TestHealthzFailsOnlyIfTheAgentHangs(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 10 * time.Minute }) // it cannot even be killed
 		w.assign("uid-good", good)
 		w.pass(5 * time.Minute)
 		if got := healthz(); got != "Internal Server Error: no decision for 5m0s" && !strings.HasPrefix(got, "Internal Server Error: no decision for 4m59") {
 			t.Error(got)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 0 })
 		w.pass(6 * time.Minute)
 	})
@@ -166,6 +181,7 @@ func TestMetricsContainAssignedActiveAndLastKnownGood(t *testing.T) {
 			if name == "" {
 				return `{node_config_kubelet_key="",node_config_resource_version="",node_config_source="local",node_config_uid=""}`
 			}
+
 			return `{node_config_kubelet_key="kubelet",node_config_resource_version="7",node_config_source="/api/v1/namespaces/evenkeel-system/configmaps/` + name + `",node_config_uid="` + uid + `"}`
 		}
 		want := func(when string, values map[string]string) {
@@ -211,6 +227,7 @@ func TestInitSystemIsNotifiedOnceWhenTheKubeletIsHealthy(t *testing.T) {
 		if w.init.get().ready < 2 {
 			t.Errorf("tried %d times", w.init.get().ready)
 		}
+
 		w.init.set(func(s *initState) { s.err = nil })
 		w.pass(15 * time.Second)
 		told := w.init.get().ready

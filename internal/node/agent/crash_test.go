@@ -15,8 +15,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig crashes the machine after each operation of each scenario, with
-// unsynced writes lost, kept or torn, and starts the node again with and without the API.
+// TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig crashes the machine after
+// each operation of each scenario, with unsynced writes lost, kept or torn, and
+// starts the node again with and without the API.
 func TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig(t *testing.T) {
 	var visited, distinct atomic.Int32
 	t.Run("scenarios", func(t *testing.T) {
@@ -33,8 +34,8 @@ func TestAfterACrashAtAnyPointTheNodeRunsAnAllowedConfig(t *testing.T) {
 	t.Logf("%d states visited, %d of them distinct", visited.Load(), distinct.Load())
 }
 
-// crash runs a scenario until the machine crashes after n operations, and then what may follow. It returns whether
-// the scenario has more operations.
+// crash runs a scenario until the machine crashes after n operations, and then
+// what may follow. It returns whether the scenario has more operations.
 func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.Int32) (more bool) {
 	w := p.world(t)
 	newInvariants(w).where = fmt.Sprintf("before the crash after operation %d", n)
@@ -52,12 +53,14 @@ func crash(t *testing.T, s scenario, p past, n int, visited, distinct *atomic.In
 		if seen[what] {
 			continue
 		}
+
 		seen[what] = true
 		for _, up := range []bool{true, false} {
 			distinct.Add(1)
 			again(t, w, image, fate, up, p.good, fmt.Sprintf("crash after operation %d, %s, API up: %t", n, fate, up))
 		}
 	}
+
 	return crashed.Crashed()
 }
 
@@ -72,6 +75,7 @@ func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, go
 	if fate != "all kept" { // else only the agent died
 		w.boot = "boot-2"
 	}
+
 	r := newInvariants(w)
 	r.where = where
 	found := w.view().LastKnownGood
@@ -84,8 +88,10 @@ func again(t *testing.T, old *world, image *crashfs.FS, fate string, up bool, go
 		if now := w.view().LastKnownGood; now.IsLocal() && !found.IsLocal() {
 			r.complain("%s was last-known-good, and is forgotten with the API away", found.Revision)
 		}
+
 		return
 	}
+
 	if fate == "all lost" || fate == "all kept" { // this takes a while
 		w.pass(wholeTrial + 10*time.Second)
 		r.settled(good)
@@ -98,6 +104,7 @@ func content(disk *crashfs.FS, at string) string {
 	if err != nil {
 		return err.Error()
 	}
+
 	all := ""
 	for _, e := range entries {
 		name := at + "/" + e.Name()
@@ -105,8 +112,10 @@ func content(disk *crashfs.FS, at string) string {
 			all += name + "{" + content(disk, name) + "}"
 			continue
 		}
+
 		data, err := disk.ReadFile(name)
 		all += fmt.Sprintf("%s=%q %v\n", name, data, err)
 	}
+
 	return all
 }

@@ -24,7 +24,8 @@ type disk struct {
 	forgotten []string     // requests to forget that were carried out but not removed yet
 }
 
-// waits reports whether a failure is so recent that the disk is not tried again.
+// waits reports whether a failure is so recent that the disk is not tried
+// again.
 func (d *disk) waits(now time.Time) bool { return d.failure != "" && now.Before(d.retryAt) }
 
 // binary is the kubelet's binary, as it was when it was last examined.
@@ -44,35 +45,43 @@ func (a *Agent) save(next trial.State) bool {
 	if a.disk.store == nil {
 		return true
 	}
+
 	next.Run = trial.Run{}
 	if a.disk.saved != nil && reflect.DeepEqual(next, *a.disk.saved) {
 		a.disk.failure = ""
 		return true
 	}
+
 	if err := a.disk.store.Save(next); err != nil {
 		if a.disk.failure == "" {
 			a.o.Log.Error("cannot save the node's state; the running configuration continues, and no new one is adopted", "err", err)
 		}
+
 		a.disk.saved = nil // some of its records may have been written
 		a.disk.failure, a.disk.retryAt = err.Error(), time.Now().Add(storageRetry)
+
 		return false
 	}
+
 	a.disk.saved, a.disk.failure = &next, ""
+
 	return true
 }
 
-// readForgetRequests returns the revisions of new requests to forget. It leaves out those that were carried out:
-// another time would end another trial.
+// readForgetRequests returns the revisions of new requests to forget. It leaves
+// out those that were carried out: another time would end another trial.
 func (a *Agent) readForgetRequests() []string {
 	revisions, err := a.disk.store.ForgetRequests()
 	if err != nil {
 		a.o.Log.Warn("cannot read the requests to forget", "err", err)
 	}
+
 	a.disk.forgotten = slices.DeleteFunc(a.disk.forgotten, func(r string) bool { return !slices.Contains(revisions, r) })
 	revisions = slices.DeleteFunc(revisions, func(r string) bool { return slices.Contains(a.disk.forgotten, r) })
 	for _, r := range revisions {
 		a.validations.drop(r) // it must be validated again
 	}
+
 	return revisions
 }
 
@@ -83,27 +92,31 @@ func (a *Agent) removeForgetRequests(carriedOut []string) {
 		if err != nil && slices.Contains(carriedOut, r) {
 			a.o.Log.Warn("cannot remove a completed request to forget; retrying", "uid", r, "err", err)
 		}
+
 		return err == nil
 	})
 }
 
-// binaryChanged reports whether the kubelet's binary has changed since refreshVersion.
+// binaryChanged reports whether the kubelet's binary has changed since
+// refreshVersion.
 func (a *Agent) binaryChanged() bool {
 	identity, err := a.p.Kubelet.Identity()
 	return err == nil && identity != a.binary.identity
 }
 
-// refreshVersion examines the kubelet's binary if it has changed. Another version has its own records, and
-// last-known-good is on trial again with it.
+// refreshVersion examines the kubelet's binary if it has changed. Another
+// version has its own records, and last-known-good is on trial again with it.
 func (a *Agent) refreshVersion(ctx context.Context) error {
 	identity, err := a.p.Kubelet.Identity()
 	if err != nil || identity == a.binary.identity || time.Now().Before(a.binary.retryAt) {
 		return err
 	}
+
 	version, err := a.p.Kubelet.Version(ctx)
 	if err != nil {
 		return err
 	}
+
 	if version != a.binary.version && a.o.OpenStore != nil {
 		store, err := a.o.OpenStore(version)
 		switch {
@@ -113,17 +126,23 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 			if a.binary.retryAt.IsZero() {
 				a.o.Log.Error("cannot open the state of the kubelet's new version; continuing with the old version's", "version", version, "err", err)
 			}
+
 			a.binary.retryAt = time.Now().Add(storageRetry)
+
 			return nil
 		}
+
 		a.o.Log.Info("kubelet found", "version", version, "before", a.binary.version)
 		if a.disk.store != nil {
 			a.closeVersion(ctx)
 		}
+
 		a.load(store)
 	}
+
 	a.binary = binary{identity: identity, version: version, next: identity, minor: minorOf(version)}
 	a.validations.clear()
+
 	return nil
 }
 
@@ -133,15 +152,18 @@ func (a *Agent) nextMinor(ctx context.Context) int {
 		version, _ := a.p.Kubelet.Version(ctx) // an unreadable one counts as the newest, until the file is replaced again
 		a.binary.next, a.binary.minor = identity, minorOf(version)
 	}
+
 	return a.binary.minor
 }
 
-// closeVersion saves the final state of a version whose binary was replaced while this agent runs. The end of its
-// kubelet does not count in a trial with the new version, which needs a new baseline.
+// closeVersion saves the final state of a version whose binary was replaced
+// while this agent runs. The end of its kubelet does not count in a trial with
+// the new version, which needs a new baseline.
 func (a *Agent) closeVersion(ctx context.Context) {
 	if !a.save(trial.CleanShutdown(a.state)) {
 		a.o.Log.Warn("cannot save the final state of the kubelet's old version", "err", a.disk.failure)
 	}
+
 	a.state.Run = a.state.Run.ForNewVersion()
 	a.kubelet.exit = nil
 	a.countPods(ctx).wait(ctx)
@@ -161,8 +183,9 @@ func (a *Agent) load(store Store) {
 	}
 }
 
-// SavedConfigs answers questions of the source about the saved state. It is safe for concurrent use. Its methods wait
-// until the state has been loaded: a known configuration must not count as new. The zero value is ready to use.
+// SavedConfigs answers questions of the source about the saved state. It is
+// safe for concurrent use. Its methods wait until the state has been loaded: a
+// known configuration must not count as new. The zero value is ready to use.
 type SavedConfigs struct {
 	once   sync.Once
 	opened chan struct{} // closed when the state has been loaded, or cannot be
@@ -192,7 +215,8 @@ func (r *SavedConfigs) get(revision string) trial.Config {
 	return c
 }
 
-// find returns current or last-known-good if it is the one that is looked for, otherwise local.
+// find returns current or last-known-good if it is the one that is looked for,
+// otherwise local.
 func (r *SavedConfigs) find(is func(trial.Config) bool) (Store, trial.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,6 +225,7 @@ func (r *SavedConfigs) find(is func(trial.Config) bool) (Store, trial.Config) {
 			return r.store, c
 		}
 	}
+
 	return r.store, trial.Config{}
 }
 
@@ -211,21 +236,25 @@ func (r *SavedConfigs) Checkpoint(revision string) ([]byte, bool) {
 	if c.Checkpoint == "" {
 		return nil, false
 	}
+
 	data, err := store.Get(c)
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.problems = append(r.problems, err)
 	}
+
 	return data, err == nil
 }
 
-// takeProblems returns the errors of checkpoints since the last call, for the loop to report.
+// takeProblems returns the errors of checkpoints since the last call, for the
+// loop to report.
 func (r *SavedConfigs) takeProblems() []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	problems := r.problems
 	r.problems = nil
+
 	return problems
 }
 
@@ -243,5 +272,6 @@ func (r *SavedConfigs) Adopted(revision string, attempt int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	current := r.state.Current.Config
+
 	return current.SourceRevision() == revision && attempt <= current.Rollout.Attempt
 }

@@ -21,15 +21,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// Times of the comparisons. The first one comes when the start is over, so that it does not load a node that starts.
+// Times of the comparisons. The first one comes when the start is over, so that
+// it does not load a node that starts.
 const (
 	firstDriftCheck = 15 * time.Second // after the start of a kubelet
 	driftInterval   = 10 * time.Minute // at least, also across starts: a kubelet may crash again and again
 	driftTimeout    = 30 * time.Second // of one comparison
 )
 
-// drift compares the running kubelet with what was started, beside the loop. Nothing is decided on the result, and nothing is
-// corrected.
+// drift compares the running kubelet with what was started, beside the loop.
+// Nothing is decided on the result, and nothing is corrected.
 type drift struct {
 	// Set at each start of a kubelet.
 	process Process           // that was started
@@ -58,16 +59,19 @@ func (d *drift) started(p Process, files map[string]string, now time.Time) {
 	}
 }
 
-// checkDrift takes the result of a comparison, and begins the next one when it is due and the kubelet is healthy.
+// checkDrift takes the result of a comparison, and begins the next one when it
+// is due and the kubelet is healthy.
 func (a *Agent) checkDrift(ctx context.Context, o trial.Observed) {
 	d := &a.drift
 	if d.task != nil && d.task.ended() {
 		a.takeDrift(d.task.result)
 		d.task = nil
 	}
+
 	if d.task != nil || !o.Child.Healthy || o.Now.Before(d.due) {
 		return
 	}
+
 	d.last, d.due = o.Now, o.Now.Add(driftInterval)
 	process, files, effective, ask, kubelet := d.process, d.files, a.kubelet.verdict.Effective, a.p.Configz, a.p.Kubelet
 	d.task = begin(ctx, a.tasks, func(ctx context.Context) driftResult {
@@ -76,12 +80,13 @@ func (a *Agent) checkDrift(ctx context.Context, o trial.Observed) {
 		got := driftResult{process: process}
 		got.found.Files = changedFiles(files, kubelet.LocalFiles())
 		got.found.Fields, got.found.NotCompared, got.passing, got.detailed = compareConfigz(ctx, effective, ask)
+
 		return got
 	})
 }
 
-// takeDrift keeps and logs a result. A kubelet that once did not answer keeps its result: it answers the next time, and two writes
-// are saved.
+// takeDrift keeps and logs a result. A kubelet that once did not answer keeps
+// its result: it answers the next time, and two writes are saved.
 func (a *Agent) takeDrift(got driftResult) {
 	d := &a.drift
 	if got.process != d.process {
@@ -90,12 +95,14 @@ func (a *Agent) takeDrift(got driftResult) {
 	if got.detailed != nil {
 		a.o.Log.Debug("cannot compare the /configz of the kubelet", "err", got.detailed)
 	}
+
 	if got.passing && d.found != nil && d.found.NotCompared == "" && !d.missed {
 		d.missed = true
 		got.found.Fields, got.found.NotCompared = d.found.Fields, ""
 	} else {
 		d.missed = false
 	}
+
 	before := d.found
 	d.found = &got.found
 	c := drifted(d.found, a.kubelet.config)
@@ -108,18 +115,21 @@ func (a *Agent) takeDrift(got driftResult) {
 	}
 }
 
-// changedFiles returns the paths of files that were edited, added or removed, sorted.
+// changedFiles returns the paths of files that were edited, added or removed,
+// sorted.
 func changedFiles(before, now map[string]string) []string {
 	paths := map[string]string{}
 	maps.Copy(paths, before)
 	maps.Copy(paths, now)
 	maps.DeleteFunc(paths, func(path, _ string) bool { return before[path] == now[path] })
+
 	return slices.Sorted(maps.Keys(paths))
 }
 
-// compareConfigz returns the fields in which a kubelet's /configz differs from the configuration that was started, or why it was
-// not compared. That sentence has no numbers that change from one request to the next, because each change is written to the API.
-// err is the same with all details.
+// compareConfigz returns the fields in which a kubelet's /configz differs from
+// the configuration that was started, or why it was not compared. That sentence
+// has no numbers that change from one request to the next, because each change
+// is written to the API. err is the same with all details.
 func compareConfigz(ctx context.Context, effective component.Effective,
 	ask func(context.Context, component.Effective) (component.Effective,
 		error)) (fields []string, notCompared string, passing bool, err error) {
@@ -131,10 +141,12 @@ func compareConfigz(ctx context.Context, effective component.Effective,
 	case effective == nil:
 		return nil, "the dry run of this kubelet did not print the configuration that was started", false, nil
 	}
+
 	running, err := ask(ctx, effective)
 	if err == nil {
 		return component.ConfigzDifferences(effective, running), "", false, nil
 	}
+
 	var refused *component.StatusError
 	var unreachable *url.Error
 	switch {
@@ -149,10 +161,12 @@ func compareConfigz(ctx context.Context, effective component.Effective,
 	default:
 		notCompared, passing = "the answer of the kubelet's /configz could not be read", true
 	}
+
 	return nil, notCompared, passing, err
 }
 
-// drifted returns the condition Drifted, without its generation. config is the configuration that runs.
+// drifted returns the condition Drifted, without its generation. config is the
+// configuration that runs.
 func drifted(d *v1alpha1.Drift, config trial.Config) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionDrifted, Status: metav1.ConditionFalse, Reason: v1alpha1.DriftNone}
 	var words []string
@@ -161,16 +175,20 @@ func drifted(d *v1alpha1.Drift, config trial.Config) metav1.Condition {
 		words = append(words, fmt.Sprintf("the running kubelet differs in %s from the configuration that the agent validated and started",
 			few(d.Fields, "field")))
 	}
+
 	if n := len(d.Files); n > 0 {
 		if c.Status = metav1.ConditionTrue; c.Reason == v1alpha1.DriftNone {
 			c.Reason = v1alpha1.DriftFilesEdited
 		}
+
 		effect := "takes effect at the next restart of the kubelet"
 		if !config.IsLocal() && !config.Dropin {
 			effect = "has no effect while the assigned configuration runs, because that replaces the local one"
 		}
+
 		words = append(words, fmt.Sprintf("%s changed since the kubelet was started; the change %s", few(d.Files, "local file"), effect))
 	}
+
 	switch {
 	case len(words) > 0:
 	case d.NotCompared != "":
@@ -179,10 +197,13 @@ func drifted(d *v1alpha1.Drift, config trial.Config) metav1.Condition {
 	default:
 		words = append(words, "the running kubelet and the local files are as they were when the kubelet was started")
 	}
+
 	if d.NotCompared != "" {
 		words = append(words, "/configz is not compared: "+d.NotCompared)
 	}
+
 	c.Message = strings.Join(words, "; ")
+
 	return c
 }
 
@@ -191,5 +212,6 @@ func few(names []string, what string) string {
 	if len(names) == 1 {
 		return what + " " + names[0]
 	}
+
 	return fmt.Sprintf("%d %ss", len(names), what)
 }

@@ -56,8 +56,10 @@ func (z *simConfigz) answer(ctx context.Context, started component.Effective) (c
 		<-ctx.Done()
 		return nil, &url.Error{Op: "Get", URL: "https://127.0.0.1:10250/configz", Err: ctx.Err()}
 	}
+
 	running := maps.Clone(started)
 	maps.Copy(running, change)
+
 	return running, err
 }
 
@@ -67,7 +69,8 @@ func (z *simConfigz) times() []time.Time {
 	return slices.Clone(z.asked)
 }
 
-// inDriftWorld runs a test on a node whose kubelet runs its local configuration, and was compared with it.
+// inDriftWorld runs a test on a node whose kubelet runs its local
+// configuration, and was compared with it.
 func inDriftWorld(t *testing.T, test func(w *world, z *simConfigz)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
@@ -80,12 +83,14 @@ func inDriftWorld(t *testing.T, test func(w *world, z *simConfigz)) {
 	})
 }
 
-// drifted returns the newest condition as `status reason: message`; empty: there is none.
+// drifted returns the newest condition as `status reason: message`; empty:
+// there is none.
 func (w *world) drifted() string {
 	c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionDrifted)
 	if c == nil {
 		return ""
 	}
+
 	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
 }
 
@@ -95,8 +100,10 @@ func (w *world) drifts(want string) {
 		if w.drifted() == want {
 			return
 		}
+
 		w.pass(time.Second)
 	}
+
 	w.t.Fatalf("Drifted is %q, want %q", w.drifted(), want)
 }
 
@@ -113,8 +120,10 @@ func (w *world) asks(z *simConfigz) {
 		if len(z.times()) > before {
 			return
 		}
+
 		w.pass(time.Second)
 	}
+
 	w.t.Fatal("the kubelet is not asked again")
 }
 
@@ -130,10 +139,12 @@ func TestDriftIsCheckedAtMostEveryTenMinutes(t *testing.T) {
 			w.runs("")
 			w.pass(time.Minute)
 		}
+
 		asked := z.times()
 		if len(asked) < 10 || len(asked) > 13 {
 			t.Errorf("/configz was read %d times in two hours", len(asked))
 		}
+
 		for i := 1; i < len(asked); i++ {
 			if gap := asked[i].Sub(asked[i-1]); gap < 10*time.Minute {
 				t.Errorf("comparison %d began %s after the one before", i, gap)
@@ -155,6 +166,7 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 		if n := len(w.reporter.all()) - reports; n != 1 {
 			t.Errorf("the edit was reported %d times", n)
 		}
+
 		w.wantLogged("differ from what was started", 1)
 		z.set(func() {
 			z.change = map[string]any{"maxPods": json.Number("55"), "hairpinMode": "x", "evictionHard": map[string]any{"memory.available": "1Gi"}}
@@ -164,6 +176,7 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 		if got, want := w.status().Drift.Fields, []string{"evictionHard[memory.available]", "hairpinMode", "maxPods"}; !slices.Equal(got, want) {
 			t.Errorf("fields are %q, want %q", got, want)
 		}
+
 		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
 		w.wantStarts("")
 		if got := w.records(); got != disk {
@@ -188,6 +201,7 @@ func TestAStartEndsDrift(t *testing.T) {
 		if got := w.drifted(); got != "" {
 			t.Errorf("before the new kubelet was compared, Drifted is %q", got)
 		}
+
 		w.drifts(noDrift)
 	})
 }
@@ -215,6 +229,7 @@ func TestAKubeletThatOnceDoesNotAnswerKeepsItsResult(t *testing.T) {
 		if got := w.drifted(); got != noDrift || len(w.reporter.all()) != reports {
 			t.Errorf("after one failure, Drifted is %q", got)
 		}
+
 		const unanswered = "False FilesUnchanged: the local files are as they were when the kubelet was started; /configz is not compared: the kubelet does not answer requests for its /configz"
 		w.drifts(unanswered)
 		z.set(func() { z.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection reset, port 4711")} })
@@ -222,6 +237,7 @@ func TestAKubeletThatOnceDoesNotAnswerKeepsItsResult(t *testing.T) {
 		if n := len(w.reporter.all()) - reports; n != 1 || w.drifted() != unanswered {
 			t.Errorf("%d reports of three failures, the last is %q", n, w.drifted())
 		}
+
 		z.set(func() { z.err = nil })
 		w.drifts(noDrift)
 	})
@@ -264,11 +280,13 @@ func TestWhyConfigzIsNotComparedIsStable(t *testing.T) {
 				if tt.err != nil {
 					return nil, fmt.Errorf("configz: %w", tt.err)
 				}
+
 				return component.Effective{"maxPods": json.Number("111")}, nil
 			}
 			if tt.noClient {
 				ask = nil
 			}
+
 			fields, why, passing, err := compareConfigz(t.Context(), tt.effective, ask)
 			if why != tt.want || passing != tt.passing || (tt.err != nil) != (err != nil) {
 				t.Errorf("%q, passing %v, error %v; want %q, passing %v", why, passing, err, tt.want, tt.passing)
@@ -318,7 +336,8 @@ func TestTheKubeletIsAskedOnThisMachine(t *testing.T) {
 	}
 }
 
-// A process that has taken the port of the kubelet learns no token, and cannot send the agent elsewhere.
+// A process that has taken the port of the kubelet learns no token, and cannot
+// send the agent elsewhere.
 func TestTheKubeletIsAskedWithNoTokenAndNoRedirectIsFollowed(t *testing.T) {
 	var asked []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -330,10 +349,12 @@ func TestTheKubeletIsAskedWithNoTokenAndNoRedirectIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = KubeletConfigz(client)(t.Context(), component.Effective{"port": json.Number(port)})
 	var refused *component.StatusError
 	if !errors.As(err, &refused) || refused.Code != http.StatusFound {

@@ -13,8 +13,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestReportsNameNothingOfAForeignConfigMap assigns a ConfigMap of kube-system in each way in which a report quotes a configuration: what
-// the dry run and a guard say about it, how it cannot be decoded, and what the kubelet logs with it.
+// TestReportsNameNothingOfAForeignConfigMap assigns a ConfigMap of kube-system
+// in each way in which a report quotes a configuration: what the dry run and a
+// guard say about it, how it cannot be decoded, and what the kubelet logs with
+// it.
 func TestReportsNameNothingOfAForeignConfigMap(t *testing.T) {
 	const secret = "10.7.7.7"
 	for name, tt := range map[string]struct {
@@ -38,6 +40,7 @@ func TestReportsNameNothingOfAForeignConfigMap(t *testing.T) {
 				if tt.data != nil {
 					cm.Data = tt.data
 				}
+
 				w.kubelet.set(func(s *kubeletState) { s.confs["a"] = tt.conf })
 				w.names["uid-a"] = "a"
 				w.assignObject(cm)
@@ -48,6 +51,7 @@ func TestReportsNameNothingOfAForeignConfigMap(t *testing.T) {
 					text := fmt.Sprintf("%+v %+v %+v", told.Status, told.Condition, told.Configured)
 					assert.That(t, !strings.Contains(text, secret) && !strings.Contains(text, "10777"), "%s", text)
 				}
+
 				for _, e := range w.reporter.get().events {
 					assert.That(t, !strings.Contains(e, secret) && !strings.Contains(e, "10777"), "the Event %s", e)
 				}

@@ -23,6 +23,7 @@ func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 				if now.Sub(begin) < limit {
 					return nil
 				}
+
 				return gaveUp
 			}
 		}
@@ -49,7 +50,9 @@ func TestRollbackHappensBeforeGivingUp(t *testing.T) {
 				if isHealthy {
 					healthy = now.Sub(begin)
 				}
+
 				longest = max(longest, now.Sub(begin)-healthy)
+
 				return nil
 			}
 		}

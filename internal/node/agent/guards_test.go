@@ -29,6 +29,7 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 		if s := w.status(); len(s.BadConfigs) > 0 || !w.nodes.watching() {
 			t.Errorf("bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
 		}
+
 		w.pods("a", "b", "c")
 		w.api.set(func(api *simAPI) {
 			api.pods = append(api.pods, source.Pod{UID: "pod-done", Name: "done", Phase: "Succeeded"}) // takes no place
@@ -53,6 +54,7 @@ func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 		if told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open"); told != 1 || n != 1 {
 			t.Errorf("told %d times, after %d dry runs", told, n)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{readOnlyPort: 10255} }) // the operator of the node agrees
 		w.runs("open")
 		w.wantStarts("", "open")
@@ -64,6 +66,7 @@ func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	for i := range 7 {
 		v.Effective[fmt.Sprintf("new%d", i)] = true
 	}
+
 	got, compared := v.CheckProtected(payload.DefaultProtection())
 	if !compared || !strings.HasPrefix(got, "protected field new0 would be true, but is unset locally; protected field new1") || !strings.HasSuffix(got, "; 2 more") {
 		t.Error(got)
@@ -91,6 +94,7 @@ func TestUnusableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
 				w.runs("other")
 				starts = append(starts, "other")
 			}
+
 			w.wantStarts(starts...)
 		})
 	}
@@ -142,6 +146,7 @@ func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
 		if c := w.status().Conditions[0]; c.Reason != "WouldEvictPods" {
 			t.Errorf("%+v", c)
 		}
+
 		w.pods("a")
 		w.runs("few")
 	})
@@ -163,7 +168,8 @@ func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
 	})
 }
 
-// contradictingState changes the CPU manager's policy on a node that is then cordoned in some way, and drained.
+// contradictingState changes the CPU manager's policy on a node that is then
+// cordoned in some way, and drained.
 func contradictingState(t *testing.T, cordon func(*simAPI)) {
 	const file = "/var/lib/kubelet/cpu_manager_state"
 	inWorld(t, func(w *world) {
@@ -187,6 +193,7 @@ func contradictingState(t *testing.T, cordon func(*simAPI)) {
 		if got := w.kubelet.get().moved; !slices.Equal(got, []string{file + ".evenkeel"}) {
 			t.Errorf("moved aside: %q", got)
 		}
+
 		w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
 		w.wantDryRuns("static", 1)
 	})
@@ -202,6 +209,7 @@ func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 		if got := w.kubelet.get().moved; len(got) > 0 {
 			t.Errorf("moved aside after a crash: %q", got)
 		}
+
 		w.runs("good")
 		if got := w.kubelet.get().moved; len(got) != 1 {
 			t.Errorf("moved aside for the rollback: %q", got)
@@ -283,6 +291,7 @@ func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 		if l.renewed(at("10:00")) {
 			t.Error("renewed, although its base is not known")
 		}
+
 		l.readBase(t.Context(), w.nodesOf("10:00"))
 		if l.renewed(at("10:00")) {
 			t.Error("renewed, although the time is the same")
@@ -293,6 +302,7 @@ func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 		if l.renewed(source.NodeState{LeaseRenewed: "10:02"}) {
 			t.Error("renewed, although the API is not reachable")
 		}
+
 		late := &leaseObserver{since: time.Now()}
 		w.api.up = false
 		late.readBase(t.Context(), &simNodes{api: w.api})
@@ -316,8 +326,8 @@ func (n fixedNodes) Snapshot(context.Context) source.NodeState {
 	return source.NodeState{Reachable: true, Complete: true, LeaseRenewed: n.renewed}
 }
 
-// The Lease may have been renewed before its base was read; the watch has seen that renewal, and then polls once a
-// minute.
+// The Lease may have been renewed before its base was read; the watch has seen
+// that renewal, and then polls once a minute.
 func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.assign("r1", conf{name: "late", loses: true})
@@ -327,6 +337,7 @@ func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 		if got := w.nodes.starts - before; got != 0 {
 			t.Errorf("within the time that it has, it was asked for %d times", got)
 		}
+
 		w.pass(2 * leaseGrace)
 		if got := w.nodes.starts - before; got != 1 {
 			t.Errorf("it was asked for %d times, want once", got)

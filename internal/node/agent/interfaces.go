@@ -30,20 +30,24 @@ type Kubelet interface {
 	CheckLocal(ctx context.Context) component.Verdict
 	// LocalDigest changes when the local configuration changes.
 	LocalDigest() string
-	// LocalFiles returns a digest of each file of the local configuration, by its path.
+	// LocalFiles returns a digest of each file of the local configuration, by
+	// its path.
 	LocalFiles() map[string]string
 	// Capacity returns what the kubelet will measure of this machine.
 	Capacity() payload.Capacity
 	Check(ctx context.Context, p payload.Resolved) component.Verdict
 	// Files returns the files for Start that contain the payload.
 	Files(p payload.Resolved) (map[string][]byte, error)
-	// Start starts the kubelet with the rendered files; without a Dir, with the local configuration.
+	// Start starts the kubelet with the rendered files; without a Dir, with the
+	// local configuration.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
 	// Describe sets the fields of in that are read from this machine.
 	Describe(ctx context.Context, in *podguard.Input) error
-	// MoveState renames the kubelet's state files with which it would not start with in.After, and returns their new names.
+	// MoveState renames the kubelet's state files with which it would not start
+	// with in.After, and returns their new names.
 	MoveState(in podguard.Input) ([]string, error)
-	// RuntimeReachable returns an error if the container runtime does not answer.
+	// RuntimeReachable returns an error if the container runtime does not
+	// answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool
 }
@@ -53,14 +57,17 @@ type Process interface {
 	Done() <-chan struct{}
 	Changed() <-chan struct{} // its health may have changed
 	Exit() supervisor.Exit    // after Done
-	// PodRefusals returns the last attempts to start pods that the kubelet or its runtime refused, as far as its log still has them.
+	// PodRefusals returns the last attempts to start pods that the kubelet or
+	// its runtime refused, as far as its log still has them.
 	PodRefusals() []component.PodRefusal
-	// LastErrors returns, after Done, the last errors that the kubelet logged, as one line without credentials; empty: none.
+	// LastErrors returns, after Done, the last errors that the kubelet logged,
+	// as one line without credentials; empty: none.
 	LastErrors() string
 	Stop(grace time.Duration) supervisor.Exit
 	Healthy() bool // READY, watchdog and healthz agree
 	Waiting() bool // for its lock
-	// Watch sets how often the health of a healthy kubelet is probed: closely while a decision depends on it.
+	// Watch sets how often the health of a healthy kubelet is probed: closely
+	// while a decision depends on it.
 	Watch(closely bool)
 }
 
@@ -82,7 +89,8 @@ type Source interface {
 	First(ctx context.Context) source.Answer
 	Current() source.Answer
 	Changed() <-chan struct{}
-	// Refresh downloads the assigned configuration again, because its checkpoint cannot be used.
+	// Refresh downloads the assigned configuration again, because its
+	// checkpoint cannot be used.
 	Refresh()
 }
 
@@ -93,7 +101,8 @@ type Nodes interface {
 	Stop()
 	Current() source.NodeState // zero while it does not watch
 	Changed() <-chan struct{}
-	// Bound returns the Node, nil if it does not exist, and all pods that are bound to it, as the API server has them now.
+	// Bound returns the Node, nil if it does not exist, and all pods that are
+	// bound to it, as the API server has them now.
 	Bound(ctx context.Context) (*corev1.Node, []*corev1.Pod, error)
 }
 
@@ -113,11 +122,13 @@ type InitSystem interface {
 	Cover(bool)
 }
 
-// Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the node has no API.
+// Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the
+// node has no API.
 type Parts struct {
 	Preflights Preflights // nil: the node takes no requests
-	// Configz reads the /configz of the running kubelet, which runs with effective. It is called beside the loop. nil: the agent has
-	// no credentials for it.
+	// Configz reads the /configz of the running kubelet, which runs with
+	// effective. It is called beside the loop. nil: the agent has no
+	// credentials for it.
 	Configz      func(ctx context.Context, effective component.Effective) (component.Effective, error)
 	Kubelet      Kubelet
 	Source       Source
@@ -132,9 +143,11 @@ type Options struct {
 	APILoss     string // auto, on or off
 	SyncTimeout time.Duration
 	StopGrace   time.Duration
-	// UnansweredLimit is how long the API server may refuse an answer, or not say which pods the node has, before the agent reports that; 0
-	// means 30s. If it does not answer at all about the NodeConfig, the limit is ten times as long.
-	// An overloaded API server does not answer some agents for a few seconds: if each of them reported that, and that it is over, the server
+	// UnansweredLimit is how long the API server may refuse an answer, or not
+	// say which pods the node has, before the agent reports that; 0 means 30s.
+	// If it does not answer at all about the NodeConfig, the limit is ten times
+	// as long. An overloaded API server does not answer some agents for a few
+	// seconds: if each of them reported that, and that it is over, the server
 	// would stay overloaded. The controller must wait longer for an agent.
 	UnansweredLimit time.Duration
 	AgentVersion    string
@@ -142,19 +155,22 @@ type Options struct {
 	RunMode         v1alpha1.RunMode
 	BootID          string
 	Log             *slog.Logger
-	// GiveUp is called once for each decision, with the monotonic time and whether the kubelet is healthy. If it
-	// returns an error, the agent leaves the node to another agent: Run reports the error as an Event, stops the
+	// GiveUp is called once for each decision, with the monotonic time and
+	// whether the kubelet is healthy. If it returns an error, the agent leaves
+	// the node to another agent: Run reports the error as an Event, stops the
 	// kubelet, and returns the error. nil: this agent never gives the node up.
 	GiveUp func(now time.Time, healthy bool) error
-	// StartupTaint is the key of the taint that keeps pods away from a new node until it runs its configuration. The pod guard
-	// takes it for a cordon. Empty: there is none.
+	// StartupTaint is the key of the taint that keeps pods away from a new node
+	// until it runs its configuration. The pod guard takes it for a cordon.
+	// Empty: there is none.
 	StartupTaint string
 	// Protected are the fields that no payload may change.
 	Protected payload.Protection
-	// SaveRunning saves a JSON description of what runs and why, for `evenkeel-agent status`. nil: it is not saved.
+	// SaveRunning saves a JSON description of what runs and why, for
+	// `evenkeel-agent status`. nil: it is not saved.
 	SaveRunning func([]byte) error
-	// OpenStore opens the state of a version of the component. nil: dynamic configuration is off, and nothing is
-	// saved.
+	// OpenStore opens the state of a version of the component. nil: dynamic
+	// configuration is off, and nothing is saved.
 	OpenStore    func(version string) (Store, error)
 	Metrics      *Metrics
 	Init         InitSystem

@@ -35,8 +35,8 @@ func (r *invariants) complain(format string, args ...any) {
 	r.w.t.Errorf(r.where+": "+format+"\n%s", append(args, r.w.tail())...)
 }
 
-// started is invariants 1 and 4 for the disk: the started configuration was not rejected, has a role in the state,
-// and is not bad.
+// started is invariants 1 and 4 for the disk: the started configuration was not
+// rejected, has a role in the state, and is not bad.
 func (r *invariants) started(name string) {
 	w, s := r.w, &r.w.kubelet.s
 	if words := s.rejection(name); words != "" && time.Since(r.edited) > s.stopTakes {
@@ -48,15 +48,18 @@ func (r *invariants) started(name string) {
 	if name == "" {
 		return
 	}
+
 	v, err := checkpoint.ReadOnly(w.disk, dir, s.version)
 	if err != nil {
 		r.complain("started %s, but the state cannot be read: %v", name, err)
 	}
+
 	allowed := false
 	for _, c := range []trial.Config{v.State.Current.Config, v.State.LastKnownGood.Config} {
 		_, bad := v.State.BadEntry(c)
 		allowed = allowed || r.named(c) == name && !bad && !v.State.IsRevoked(c)
 	}
+
 	if !allowed {
 		r.complain("started %s, but saved are current %q, last-known-good %q, bad %v", name, v.State.Current.Revision, v.State.LastKnownGood.Revision, v.State.Bad)
 	}
@@ -70,6 +73,7 @@ func (r *invariants) isProven(good trial.Config) {
 	if good.IsLocal() {
 		return
 	}
+
 	healthy := time.Duration(0)
 	for _, version := range []string{"v1.36.3", "v1.37.0"} {
 		healthy = max(healthy, r.w.kubelet.observedHealthy(version, r.named(good)))
@@ -79,8 +83,8 @@ func (r *invariants) isProven(good trial.Config) {
 	}
 }
 
-// atRest is invariants 4 and 5: a kubelet runs, the agent reports its configuration, and another decision changes
-// nothing.
+// atRest is invariants 4 and 5: a kubelet runs, the agent reports its
+// configuration, and another decision changes nothing.
 func (r *invariants) atRest() {
 	w := r.w
 	w.t.Helper()
@@ -89,8 +93,10 @@ func (r *invariants) atRest() {
 			r.complain("no kubelet runs, the agent says %s", w.configOK())
 			return
 		}
+
 		w.pass(time.Second)
 	}
+
 	name, v, status := w.kubelet.running().conf.name, w.view(), w.status()
 	said, label := "", "(init)"
 	if status.Active != nil {
@@ -102,6 +108,7 @@ func (r *invariants) atRest() {
 	if name != "" && name != r.named(v.Current.Config) && name != r.named(v.LastKnownGood.Config) {
 		r.complain("%s runs, but saved are current %q, last-known-good %q", name, v.Current.Revision, v.LastKnownGood.Revision)
 	}
+
 	r.isProven(v.LastKnownGood.Config)
 	r.fixedPoint()
 }
@@ -119,6 +126,7 @@ func (r *invariants) fixedPoint() {
 		o.Guard = a.ask(context.Background(), *d.Ask)
 		d = trial.Decide(a.state, o)
 	}
+
 	if len(d.Validate) > 0 || !o.Child.Alive {
 		return // not at rest
 	}
@@ -127,8 +135,9 @@ func (r *invariants) fixedPoint() {
 	}
 }
 
-// settled checks the final state with a reachable API: the intended configuration runs if it is good. If it is known
-// to be bad, the earlier good one runs.
+// settled checks the final state with a reachable API: the intended
+// configuration runs if it is good. If it is known to be bad, the earlier good
+// one runs.
 func (r *invariants) settled(good string) {
 	w := r.w
 	w.t.Helper()
@@ -138,6 +147,7 @@ func (r *invariants) settled(good string) {
 	if status.Active != nil {
 		active = string(status.Active.UID)
 	}
+
 	if intended := w.intended(); active != intended {
 		if _, bad := v.BadEntry(trial.Config{Revision: intended}); !bad && !v.IsRevoked(trial.Config{ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(intended)}}) || intended == "" {
 			r.complain("%q runs, intended is %q, which is not bad: %s", active, intended, w.configOK())
@@ -148,6 +158,7 @@ func (r *invariants) settled(good string) {
 	} else if v.LastKnownGood.Revision != intended {
 		r.complain("%q runs well, but last-known-good is %q", intended, v.LastKnownGood.Revision)
 	}
+
 	if good != "" && v.LastKnownGood.IsLocal() && w.intended() != "" {
 		r.complain("last-known-good was %q and is forgotten, although nil was not assigned", good)
 	}

@@ -30,7 +30,8 @@ import (
 // watchdog is the interval within which a kubelet must send WATCHDOG=1.
 const watchdog = 30 * time.Second
 
-// HostKubelet is the stock kubelet of this node, run as a child process of the agent.
+// HostKubelet is the stock kubelet of this node, run as a child process of the
+// agent.
 type HostKubelet struct {
 	*component.Kubelet
 	DryRunner *component.DryRunner
@@ -51,28 +52,33 @@ type preparation struct {
 	verdict           component.Verdict
 }
 
-// Prepare determines in advance what each start needs, so that the start does not wait for it: the kubelet's version,
-// and the verdict on the local configuration, which it returns. Version and the next CheckLocal use the results
-// unless the kubelet or the configuration has changed. The error says why this kubelet cannot run.
+// Prepare determines in advance what each start needs, so that the start does
+// not wait for it: the kubelet's version, and the verdict on the local
+// configuration, which it returns. Version and the next CheckLocal use the
+// results unless the kubelet or the configuration has changed. The error says
+// why this kubelet cannot run.
 func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 	identity, err := h.Identity()
 	if err != nil {
 		return component.Verdict{}, err
 	}
+
 	version, err := h.version(ctx)
 	if err != nil {
 		return component.Verdict{}, err
 	}
+
 	local := h.LocalDigest() // before the dry run: a later edit must be validated again
 	found := preparation{identity: identity, version: version, local: local, verdict: h.DryRunner.CheckLocal(ctx, h.InitFile)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.preparation = found
+
 	return found.verdict, nil
 }
 
-// currentPreparation returns the result of Prepare, zero if the kubelet has changed. take uses up the verdict on the
-// local configuration.
+// currentPreparation returns the result of Prepare, zero if the kubelet has
+// changed. take uses up the verdict on the local configuration.
 func (h *HostKubelet) currentPreparation(take bool) preparation {
 	identity, err := h.Identity()
 	h.mu.Lock()
@@ -82,9 +88,11 @@ func (h *HostKubelet) currentPreparation(take bool) preparation {
 		h.preparation = preparation{}
 		return preparation{}
 	}
+
 	if take {
 		h.preparation.local, h.preparation.verdict = "", component.Verdict{}
 	}
+
 	return found
 }
 
@@ -99,6 +107,7 @@ func (h *HostKubelet) Local() trial.LocalConfig {
 	if h.InitFile != "" || h.Config != "" {
 		return trial.LocalInit
 	}
+
 	return trial.LocalDefault
 }
 
@@ -107,6 +116,7 @@ func (h *HostKubelet) Version(ctx context.Context) (string, error) {
 	if found := h.currentPreparation(false); found.version != "" {
 		return found.version, nil
 	}
+
 	return h.version(ctx)
 }
 
@@ -115,17 +125,21 @@ func (h *HostKubelet) version(ctx context.Context) (string, error) {
 	if h.LockFile == "" {
 		return h.Kubelet.Version(ctx)
 	}
+
 	version, locks, err := h.VersionWithLock(ctx, h.LockFile)
 	if err != nil {
 		return "", err
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !locks && !h.noLockFile {
 		h.Log.Warn("this kubelet does not support --lock-file: only agents prevent a second kubelet on this node", "version", version, "lock",
 			h.LockFile)
 	}
+
 	h.noLockFile = !locks
+
 	return version, nil
 }
 
@@ -136,6 +150,7 @@ func (h *HostKubelet) lockFile() string {
 	if h.noLockFile {
 		return ""
 	}
+
 	return h.LockFile
 }
 
@@ -145,6 +160,7 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 	if found.verdict.Outcome != component.CouldNotTell && found.local == h.LocalDigest() {
 		return found.verdict
 	}
+
 	return h.DryRunner.CheckLocal(ctx, h.InitFile)
 }
 
@@ -160,6 +176,7 @@ func (h *HostKubelet) Check(ctx context.Context, p payload.Resolved) component.V
 	if message, compared := v.CheckProtected(h.DryRunner.Protected); v.Outcome != component.Accepted || message != "" || !compared {
 		return v
 	}
+
 	version, err := h.Version(ctx)
 	in := podguard.Input{Minor: minorOf(version), Before: v.Local}
 	if err != nil || v.Local == nil {
@@ -171,14 +188,17 @@ func (h *HostKubelet) Check(ctx context.Context, p payload.Resolved) component.V
 	if words := newReasons(podguard.Unusable(in, v.Effective), podguard.Unusable(in, v.Local)); words != "" {
 		v.Outcome, v.Stage, v.Message = component.Rejected, 3, words
 	}
+
 	return v
 }
 
-// maxReasons limits the message of a rejection, in bytes, like that of a dry run.
+// maxReasons limits the message of a rejection, in bytes, like that of a dry
+// run.
 const maxReasons = 2000
 
-// newReasons returns why a candidate is unusable, in words. A fault that the local configuration has too, perhaps with a worse value,
-// is not the candidate's.
+// newReasons returns why a candidate is unusable, in words. A fault that the
+// local configuration has too, perhaps with a worse value, is not the
+// candidate's.
 func newReasons(candidate, local []podguard.Reason) string {
 	var words []string
 	for _, reason := range candidate {
@@ -186,6 +206,7 @@ func newReasons(candidate, local []podguard.Reason) string {
 			words = append(words, reason.Words)
 		}
 	}
+
 	return printable.Truncate(strings.Join(words, "; "), maxReasons)
 }
 
@@ -211,10 +232,12 @@ func (h *HostKubelet) MoveState(in podguard.Input) ([]string, error) {
 	if err := h.machine().StateFiles(&in); err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
+
 	var files []string
 	for _, c := range podguard.StateConflicts(in) {
 		files = append(files, filepath.Join(h.RootDir, c.File))
 	}
+
 	return component.MoveAside(files, time.Now())
 }
 
@@ -234,6 +257,7 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 	if err != nil {
 		h.Log.Warn("cannot determine whether this node runs static pods", "err", err)
 	}
+
 	return runs
 }
 
@@ -249,8 +273,10 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 		if output != nil {
 			output.Close()
 		}
+
 		return nil, err
 	}
+
 	k := &kubeletProcess{
 		Process: p, output: output, collected: make(chan struct{}), copied: make(chan struct{}),
 		changed: make(chan struct{}, 1), intervalChanged: make(chan struct{}, 1),
@@ -260,18 +286,23 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 	if url := h.HealthzURL(effective); effective != nil && url != "" {
 		k.health = component.NewHealth(url)
 	}
+
 	go k.probe(ctx)
+
 	return k, nil
 }
 
-// relayOutput returns the file for the kubelet's log. The log passes through a relay, which keeps the last errors. Without
-// one, which the node may have no memory for, the kubelet runs all the same, and writes to this process's stderr itself.
+// relayOutput returns the file for the kubelet's log. The log passes through a
+// relay, which keeps the last errors. Without one, which the node may have no
+// memory for, the kubelet runs all the same, and writes to this process's
+// stderr itself.
 func (h *HostKubelet) relayOutput() (*relay.Relay, *os.File) {
 	output, err := relay.Start(os.Stderr, h.Log)
 	if err != nil {
 		h.Log.Warn("cannot keep the kubelet's last errors: if it exits, the status does not say why", "err", err)
 		return nil, os.Stderr
 	}
+
 	return output, output.Input()
 }
 
@@ -294,11 +325,13 @@ type kubeletProcess struct {
 
 const (
 	maxLastErrors = 1 << 10 // bytes
-	// relayTimeout limits how long an exit waits for the relay, twice: a slow journal must not delay the next start.
+	// relayTimeout limits how long an exit waits for the relay, twice: a slow
+	// journal must not delay the next start.
 	relayTimeout = time.Second
 )
 
-// collect keeps the last errors of a kubelet that has exited, and releases its relay.
+// collect keeps the last errors of a kubelet that has exited, and releases its
+// relay.
 func (k *kubeletProcess) collect() {
 	defer close(k.copied)
 	<-k.Done()
@@ -306,6 +339,7 @@ func (k *kubeletProcess) collect() {
 		close(k.collected)
 		return
 	}
+
 	defer func() {
 		k.reading.Lock()
 		defer k.reading.Unlock()
@@ -317,13 +351,15 @@ func (k *kubeletProcess) collect() {
 	k.output.Drain(relayTimeout)
 }
 
-// kept returns the errors at the end of the log; nil if they are not known any more.
+// kept returns the errors at the end of the log; nil if they are not known any
+// more.
 func (k *kubeletProcess) kept() []byte {
 	k.reading.Lock()
 	defer k.reading.Unlock()
 	if k.output == nil || k.closed {
 		return nil
 	}
+
 	return k.output.Kept()
 }
 
@@ -336,14 +372,16 @@ func (k *kubeletProcess) LastErrors() string {
 	return k.lastErrors
 }
 
-// Stop implements Process. It also waits until the log has been copied: in a container, the relay ends with the agent.
+// Stop implements Process. It also waits until the log has been copied: in a
+// container, the relay ends with the agent.
 func (k *kubeletProcess) Stop(grace time.Duration) supervisor.Exit {
 	exit := k.Process.Stop(grace)
 	<-k.copied
 	return exit
 }
 
-// Intervals between health probes: short after a start and during a trial, long for a kubelet that has been healthy.
+// Intervals between health probes: short after a start and during a trial, long
+// for a kubelet that has been healthy.
 const (
 	minProbeInterval     = 20 * time.Millisecond
 	maxUnhealthyInterval = 500 * time.Millisecond
@@ -357,6 +395,7 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 	if k.health != nil {
 		defer k.health.Close()
 	}
+
 	interval := minProbeInterval
 	for {
 		ask, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -367,6 +406,7 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 			k.wasHealthy = healthy
 			signal(k.changed)
 		}
+
 		switch {
 		case !k.wasHealthy:
 			interval = min(interval*3/2, maxUnhealthyInterval)
@@ -375,6 +415,7 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 		default:
 			interval = idleInterval
 		}
+
 		select {
 		case <-k.Done():
 			return
@@ -391,8 +432,8 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 // Changed implements Process.
 func (k *kubeletProcess) Changed() <-chan struct{} { return k.changed }
 
-// Healthy implements Process: READY since this start, WATCHDOG=1 within its interval if it was ever sent, and healthz
-// ok.
+// Healthy implements Process: READY since this start, WATCHDOG=1 within its
+// interval if it was ever sent, and healthz ok.
 func (k *kubeletProcess) Healthy() bool {
 	since, seen := k.Process.Watchdog()
 	return k.ok.Load() && k.Ready() && (!seen || since < watchdog*3/2)

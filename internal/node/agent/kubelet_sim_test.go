@@ -52,6 +52,7 @@ func (c conf) effective() component.Effective {
 		if n == 0 {
 			n = standard
 		}
+
 		return json.Number(fmt.Sprint(n))
 	}
 	return component.Effective{
@@ -103,7 +104,8 @@ func (s kubeletState) clone() kubeletState {
 	return s
 }
 
-// rejection returns why the dry run rejects a configuration by itself; empty: it does not.
+// rejection returns why the dry run rejects a configuration by itself; empty:
+// it does not.
 func (s kubeletState) rejection(name string) string {
 	switch {
 	case s.refuses[name]:
@@ -111,10 +113,12 @@ func (s kubeletState) rejection(name string) string {
 	case name == "" && s.mended:
 		return ""
 	}
+
 	return s.confs[name].rejected
 }
 
-// simKubelet is a kubelet binary: it validates configurations, and runs one at a time.
+// simKubelet is a kubelet binary: it validates configurations, and runs one at
+// a time.
 type simKubelet struct {
 	guarded[kubeletState]
 	w *world
@@ -136,6 +140,7 @@ func newSimKubelet(w *world) *simKubelet {
 		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}},
 		checks: map[string]int{}, healthy: map[string]time.Duration{}, exitCode: 1, stopTakes: 50 * time.Millisecond,
 	}
+
 	return k
 }
 
@@ -158,7 +163,8 @@ func (k *simKubelet) checked(name string) int {
 	return k.s.checks[name]
 }
 
-// observedHealthy returns how long kubelets of a version were healthy with a configuration, in total.
+// observedHealthy returns how long kubelets of a version were healthy with a
+// configuration, in total.
 func (k *simKubelet) observedHealthy(version, name string) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -166,17 +172,19 @@ func (k *simKubelet) observedHealthy(version, name string) time.Duration {
 	if p := k.process; p != nil && p.conf.name == name && p.version == version && p.healthySince != nil {
 		sum += time.Since(*p.healthySince)
 	}
+
 	return sum
 }
 
-// leaseRenewed returns the renew time of the node's Lease: a healthy kubelet renews it at once, and then every ten
-// seconds.
+// leaseRenewed returns the renew time of the node's Lease: a healthy kubelet
+// renews it at once, and then every ten seconds.
 func (k *simKubelet) leaseRenewed() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p := k.process; p != nil && p.healthySince != nil {
 		p.renew()
 	}
+
 	return k.s.lease.Format(time.RFC3339Nano)
 }
 
@@ -218,6 +226,7 @@ func (k *simKubelet) Check(ctx context.Context, p payload.Resolved) component.Ve
 			v.Effective[name] = p.Fields[name]
 		}
 	}
+
 	return v
 }
 
@@ -244,12 +253,14 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	if c.hangs || c.slow {
 		takes = 15 * time.Second
 	}
+
 	select {
 	case <-ctx.Done():
 		time.Sleep(k.get().killTakes)
 		return component.Verdict{Message: ctx.Err().Error()}
 	case <-time.After(takes):
 	}
+
 	switch {
 	case !known:
 		return component.Verdict{Outcome: component.Rejected, Message: "nobody knows " + name}
@@ -264,6 +275,7 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	case c.rejected != "":
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: c.rejected}
 	}
+
 	v := accepted
 	if c.noDump {
 		v.Assumed = component.Effective{"healthzPort": c.effective()["healthzPort"]}
@@ -271,13 +283,16 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	} else {
 		v.Effective = c.effective()
 	}
+
 	if name != "" {
 		if local.rejected == "" && !local.doubtful && !local.hangs {
 			v.Local = local.effective()
 		}
+
 		v.Overridden = []string{"clusterDNS"}
 		v.Origins = map[string]component.Origin{"maxPods": "remote"}
 	}
+
 	return v
 }
 
@@ -288,8 +303,10 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 		if err != nil {
 			return nil, err
 		}
+
 		name = nameOf(data)
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.s.spawnErr != nil {
@@ -298,21 +315,26 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 	if k.process != nil {
 		k.w.t.Errorf("a second kubelet was started, with %s beside %s", orLocal(name), orLocal(k.process.conf.name))
 	}
+
 	p := &simProcess{kubelet: k, conf: k.s.confs[name], version: k.s.version, began: time.Now(), done: make(chan struct{}), changed: make(chan struct{}, 1), kill: make(chan supervisor.Exit)}
 	p.conf.name = name
 	if !k.ignored && !k.w.disk.Crashed() {
 		if k.onStart != nil {
 			k.onStart(name)
 		}
+
 		k.s.starts = append(k.s.starts, name)
 		port, _ := effective.Int("healthzPort")
 		k.s.ports = append(k.s.ports, fmt.Sprint(port))
 	}
+
 	if !k.s.ended.IsZero() {
 		k.s.gap = max(k.s.gap, time.Since(k.s.ended))
 	}
+
 	k.process = p
 	go p.run()
+
 	return p, nil
 }
 
@@ -333,13 +355,16 @@ func (k *simKubelet) MoveState(in podguard.Input) (moved []string, err error) {
 	if len(conflicts) == 0 {
 		return nil, nil
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range conflicts {
 		moved = append(moved, "/var/lib/kubelet/"+c.File+".evenkeel")
 	}
+
 	k.s.moved = append(k.s.moved, moved...)
 	k.s.cpuState = ""
+
 	return moved, nil
 }
 
@@ -353,12 +378,14 @@ func (k *simKubelet) RuntimeReachable(_ context.Context, endpoint string) error 
 	if p := k.running(); p != nil && p.conf.greedy {
 		return context.DeadlineExceeded
 	}
+
 	const timeout = 2 * time.Second
 	hangs := time.Until(k.get().runtimeHangs)
 	time.Sleep(min(hangs, timeout))
 	if hangs > timeout {
 		return context.DeadlineExceeded
 	}
+
 	return nil
 }
 
@@ -391,6 +418,7 @@ func (p *simProcess) run() {
 	if !p.conf.sick {
 		health = time.After(300 * time.Millisecond)
 	}
+
 	var exit supervisor.Exit
 	for over := false; !over; {
 		select {
@@ -406,6 +434,7 @@ func (p *simProcess) run() {
 			over = true
 		}
 	}
+
 	p.endHealth() // the probes of a real kubelet end with it, without a signal
 	p.kubelet.mu.Lock()
 	p.exit = exit
@@ -429,6 +458,7 @@ func (p *simProcess) endHealth() {
 	if p.healthySince != nil {
 		p.kubelet.s.healthy[p.version+"/"+p.conf.name] += time.Since(*p.healthySince)
 	}
+
 	p.healthySince = nil
 }
 
@@ -458,6 +488,7 @@ func (p *simProcess) PodRefusals() []component.PodRefusal {
 		refusals[i].Attempt = time.Now().Truncate(10 * time.Second).String()
 		refusals[i].Seen = refusals[i].Attempt
 	}
+
 	return refusals
 }
 
@@ -467,7 +498,9 @@ func (p *simProcess) Stop(time.Duration) supervisor.Exit {
 	case <-time.After(p.kubelet.get().stopTakes):
 		p.die(supervisor.Exit{Signal: "terminated", Stopped: true})
 	}
+
 	<-p.done
+
 	return p.Exit()
 }
 

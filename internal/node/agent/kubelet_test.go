@@ -27,13 +27,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// asKubelet makes this test binary a kubelet that behaves as the address of its health endpoint requests.
+// asKubelet makes this test binary a kubelet that behaves as the address of its
+// health endpoint requests.
 const asKubelet = "EVENKEEL_TEST_KUBELET_ADDRESS"
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(asKubelet); address != "" {
 		serveAsKubelet(address)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -44,6 +46,7 @@ func serveAsKubelet(address string) {
 			http.Error(w, "not today", http.StatusInternalServerError)
 			return
 		}
+
 		fmt.Fprint(w, "ok")
 	})
 	http.HandleFunc("/ready", func(http.ResponseWriter, *http.Request) {
@@ -67,12 +70,14 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defer p.Stop(0)
 	ask := func(path string) bool {
 		r, err := http.Get("http://" + address + path)
 		if err != nil {
 			return false
 		}
+
 		return r.Body.Close() == nil && r.StatusCode == http.StatusOK
 	}
 	eventually(t, "healthz answers", func() bool { return ask("/healthz") })
@@ -80,6 +85,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	if p.Healthy() || p.Waiting() {
 		t.Error("healthy, or waiting for a lock, before it said READY")
 	}
+
 	ask("/ready")
 	eventually(t, "it is healthy", p.Healthy)
 	select {
@@ -87,6 +93,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("Changed was not signalled")
 	}
+
 	ask("/sick")
 	p.Watch(true) // else it is asked every ten seconds
 	eventually(t, "it is not healthy", func() bool { return !p.Healthy() })
@@ -96,6 +103,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("it does not end")
 	}
+
 	if exit := p.Exit(); exit.Code != 3 || exit.Stopped {
 		t.Errorf("%+v", exit)
 	}
@@ -108,6 +116,7 @@ func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defer p.Stop(0)
 	eventually(t, "it says READY", func() bool {
 		r, err := http.Get("http://" + address + "/ready")
@@ -141,15 +150,18 @@ goroutine 1 [running]:' >&2; seq 5000 >&2; exit 2`, "panic: oh; 1000; 999; "},
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got := p.LastErrors()
 			var pid int
 			if _, err := fmt.Sscanf(got, "x %d", &pid); err == nil {
 				got = "x "
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
+
 			if len(got) > maxLastErrors || tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) || p.Exit().Code == 0 {
 				t.Errorf("the last errors are %q, want %q", got, tt.want)
 			}
+
 			p.Stop(0)
 		})
 	}
@@ -162,6 +174,7 @@ func TestAKubeletWithoutARelayRuns(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
+
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +182,7 @@ func TestAKubeletWithoutARelayRuns(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(len(open) - 1), Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
+
 	output, stderr := h.relayOutput()
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -176,10 +190,12 @@ func TestAKubeletWithoutARelayRuns(t *testing.T) {
 	if output != nil || stderr != os.Stderr {
 		t.Fatal("without descriptors there is a relay")
 	}
+
 	p, err := h.Start(t.Context(), component.RunConfig{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	k := &kubeletProcess{Process: p.(*kubeletProcess).Process, collected: make(chan struct{}), copied: make(chan struct{})}
 	go k.collect()
 	if got := k.LastErrors(); got != "" || k.Stop(0).Code != 3 {
@@ -203,10 +219,12 @@ func TestLocalIsInitIfThereIsAFile(t *testing.T) {
 	if got := h.Local(); got != trial.LocalDefault {
 		t.Errorf("without any file it is %s", got)
 	}
+
 	h.InitFile = "/etc/evenkeel/kubelet"
 	if got := h.Local(); got != trial.LocalInit {
 		t.Errorf("with an init file it is %s", got)
 	}
+
 	h.InitFile, h.Kubelet.Config = "", "/var/lib/kubelet/config.yaml"
 	if got := h.Local(); got != trial.LocalInit {
 		t.Errorf("with the kubelet's own --config it is %s", got)
@@ -220,16 +238,20 @@ func hostKubelet(t *testing.T) *HostKubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	kubelet, err := component.ParseKubelet([]string{path})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	log := slog.New(slog.DiscardHandler)
 	notifier, err := supervisor.NewNotifier(t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(notifier.Close)
+
 	return &HostKubelet{Kubelet: kubelet, Notifier: notifier, Log: log}
 }
 
@@ -257,6 +279,7 @@ func TestACandidateIsNotRefusedForAFaultOfTheLocalConfiguration(t *testing.T) {
 			t.Errorf("%v is refused: %s", tt.candidate, got)
 		}
 	}
+
 	got := newReasons([]podguard.Reason{{Key: "cpu", Words: "no cpu"}, {Key: "memory", Words: "less"}, {Key: "maxPods", Words: "many"}},
 		[]podguard.Reason{{Key: "memory", Words: "all of it"}})
 	if got != "no cpu; many" {
@@ -290,6 +313,7 @@ end "failed to run Kubelet: failed to create kubelet: the sysctls \\\"$sysctl\\\
 	if v.Outcome != component.Accepted || v.Stage != 2 || !strings.Contains(fmt.Sprint(v.Warnings), "the cgroup driver was not compared: ") {
 		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
 	}
+
 	v = h.Check(t.Context(), payload.Resolved{Upstream: []byte("many")})
 	if want := "maxPods: 99999999 is above 65535, for which there are user IDs"; v.Outcome != component.Rejected || v.Stage != 3 || v.Message != want {
 		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)

@@ -32,6 +32,7 @@ func TestALocalFileThatBecameInvalidIsNamedAsTheCause(t *testing.T) {
 				if got := w.status().Error; got != words {
 					t.Errorf("the error is %q", got)
 				}
+
 				w.wantEvent("Warning ConfigRefused: " + words)
 				w.wantStarts("")
 				w.wantNoBad()
@@ -40,6 +41,7 @@ func TestALocalFileThatBecameInvalidIsNamedAsTheCause(t *testing.T) {
 						t.Errorf("it was reported as %s", got)
 					}
 				}
+
 				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
 				w.runs("next")
 				w.wantStarts("", "next")
@@ -97,6 +99,7 @@ func TestAnInvalidLocalFileIsNotStarted(t *testing.T) {
 						w.promoted("uid-it")
 					}
 				}
+
 				w.breaksLocal()
 				w.pass(5 * time.Minute)
 				w.wantStarts(tt.starts...)
@@ -115,7 +118,8 @@ func TestAnInvalidLocalFileIsNotStarted(t *testing.T) {
 	}
 }
 
-// A kubelet that has run for long was validated with the files of its start. What replaces it must be valid now.
+// A kubelet that has run for long was validated with the files of its start.
+// What replaces it must be valid now.
 func TestWhatReplacesAKubeletIsValidatedWithTheFilesOfNow(t *testing.T) {
 	revoked := func(w *world) { w.revoke("uid-good") }
 	taken := func(w *world) {

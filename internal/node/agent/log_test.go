@@ -22,6 +22,7 @@ func TestLogLinesContainUIDAndRollout(t *testing.T) {
 				}
 			}
 		}
+
 		if w.found(`msg="kubelet started"`, "uid=uid-good", "name=good") == 0 || w.found(`msg="kubelet started"`, `uid=""`, "name=") != 0 {
 			t.Errorf("starts of the good and of the local one:\n%s", w.tail())
 		}
@@ -42,5 +43,6 @@ func (w *world) found(parts ...string) int {
 			n++
 		}
 	}
+
 	return n
 }

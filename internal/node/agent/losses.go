@@ -19,17 +19,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// lossDelay is how long a healthy kubelet may take until its rejections of pods are in the API: a rejected pod is Failed there only
-// after its containers have ended.
+// lossDelay is how long a healthy kubelet may take until its rejections of pods
+// are in the API: a rejected pod is Failed there only after its containers have
+// ended.
 const lossDelay = 30 * time.Second
 
-// observeStart requests the state of the node while the kubelet starts, which does not wait for it: in a trial as the base of the
-// Lease, and at a restart to report what it costs. The guard never refuses a rollback or a restart after a crash, and does not see
-// pods that are bound after its last look.
+// observeStart requests the state of the node while the kubelet starts, which
+// does not wait for it: in a trial as the base of the Lease, and at a restart
+// to report what it costs. The guard never refuses a rollback or a restart
+// after a crash, and does not see pods that are bound after its last look.
 func (a *Agent) observeStart(ctx context.Context, cause trial.Cause) {
 	if a.p.Nodes == nil || cause == trial.CauseBoot && a.state.Trial == nil {
 		return
 	}
+
 	a.kubelet.settled = podUIDs(a.node.view.now(a.p.Nodes).Pods, false)
 	lease := a.kubelet.lease
 	before := begin(ctx, a.quiet, func(ctx context.Context) []string { return podUIDs(lease.readBase(ctx, a.p.Nodes).Pods, true) })
@@ -41,12 +44,14 @@ func (a *Agent) observeStart(ctx context.Context, cause trial.Cause) {
 	}
 }
 
-// countLosses begins to count the pods that the restart has cost, once the kubelet is healthy.
+// countLosses begins to count the pods that the restart has cost, once the
+// kubelet is healthy.
 func (a *Agent) countLosses(ctx context.Context) {
 	before, cause := a.kubelet.before, a.kubelet.beforeCause
 	if before == nil {
 		return
 	}
+
 	a.kubelet.before = nil
 	a.losses = append(a.losses, begin(ctx, a.tasks, func(ctx context.Context) (message string) {
 		before.wait(ctx)
@@ -55,15 +60,18 @@ func (a *Agent) countLosses(ctx context.Context) {
 			return ""
 		case <-time.After(lossDelay):
 		}
+
 		active := before.result
 		s := a.p.Nodes.Current() // a trial watches the pods
 		if !s.Complete {
 			s = a.p.Nodes.Snapshot(ctx)
 		}
+
 		if lost, _ := lostPods(s.Pods, active, nil); len(lost) > 0 {
 			message = fmt.Sprintf("the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"),
 				printable.Few(lost))
 		}
+
 		return message
 	}))
 }
@@ -74,6 +82,7 @@ func (a *Agent) reportLosses() {
 		if t.ended() && t.result != "" {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "PodsLost", Message: t.result})
 		}
+
 		return t.ended()
 	})
 }
@@ -95,7 +104,8 @@ var (
 	ownLimit = regexp.MustCompile(`^(Usage of EmptyDir volume "[^"]*" exceeds the limit|` +
 		`Pod ephemeral local storage usage exceeds the total limit of containers|Container \S+ exceeded its local ephemeral storage limit) `)
 	otherEnds = []string{"DeadlineExceeded", "Terminated", "NodeShutdown", "TaintToleration"}
-	// rejections are reasons to reject a pod that the kubelet has admitted before, besides a shortage (OutOf...).
+	// rejections are reasons to reject a pod that the kubelet has admitted
+	// before, besides a shortage (OutOf...).
 	rejections = []string{
 		"NodeAffinity", "NodeName", "NodePorts", "UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError",
 		"EmptyPodSharedPoolError", "AppArmor", "SysctlForbidden", "PodFeatureUnsupported", "PodLevelResourcesNotSupported",
@@ -103,13 +113,15 @@ var (
 	}
 )
 
-// endingOf returns how a pod has ended. The final states of its containers may have replaced what the kubelet wrote to its status.
-// settled means that the kubelet which runs now has not rejected the pod.
+// endingOf returns how a pod has ended. The final states of its containers may
+// have replaced what the kubelet wrote to its status. settled means that the
+// kubelet which runs now has not rejected the pod.
 func endingOf(p source.Pod, settled bool) ending {
 	message, byKubelet := strings.TrimPrefix(p.Message, rejected), p.Disruption == corev1.PodReasonTerminationByKubelet
 	if p.Reason == "" && byKubelet {
 		message = p.DisruptionMessage
 	}
+
 	wasRejected := strings.HasPrefix(p.Message, rejected)
 	switch {
 	case isActive(p), slices.Contains(otherEnds, p.Reason), message == shutDown, ownLimit.MatchString(message):
@@ -121,11 +133,13 @@ func endingOf(p source.Pod, settled bool) ending {
 	case p.Reason != "", !p.RestartsAlways, p.Deleting, p.Disruption != "", p.LimitsStorage && settled:
 		return notLost
 	}
+
 	return mayBeLost
 }
 
-// lostPods describes those of the pods of before that the kubelet has ended since, or may have ended. unexplained means that none of them
-// is known to be lost. settled are pods that the kubelet which runs now has not rejected.
+// lostPods describes those of the pods of before that the kubelet has ended
+// since, or may have ended. unexplained means that none of them is known to be
+// lost. settled are pods that the kubelet which runs now has not rejected.
 func lostPods(pods []source.Pod, before, settled []string) (names []string, unexplained bool) {
 	words := map[ending]string{isLost: evicted, mayBeLost: "ended, and it is not known why"} // of an eviction, the condition remains
 	for _, p := range pods {
@@ -134,5 +148,6 @@ func lostPods(pods []source.Pod, before, settled []string) (names []string, unex
 			unexplained = e == mayBeLost && (unexplained || len(names) == 1)
 		}
 	}
+
 	return names, unexplained
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// The reasons and messages are all that kubelets from 1.33 to 1.37 write to the status of a pod that they end: of the packages
-// eviction, preemption, lifecycle, sysctl, nodeshutdown, volumemanager, cm/admission, cm/cpumanager and cm/topologymanager.
+// The reasons and messages are all that kubelets from 1.33 to 1.37 write to the
+// status of a pod that they end: of the packages eviction, preemption,
+// lifecycle, sysctl, nodeshutdown, volumemanager, cm/admission, cm/cpumanager
+// and cm/topologymanager.
 func TestAPodIsLostForTheKubeletsReasons(t *testing.T) {
 	const (
 		pressure = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 512Mi. "
@@ -64,6 +66,7 @@ func TestAPodIsLostForTheKubeletsReasons(t *testing.T) {
 	for _, by := range []string{"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC"} {
 		tests = append(tests, test{by, source.Pod{Phase: "Failed", RestartsAlways: true, Disruption: by}, false, notLost})
 	}
+
 	for reason, want := range map[string]ending{
 		"OutOfcpu": isLost, "OutOfmemory": isLost, "OutOfephemeral-storage": isLost, "OutOfpods": isLost, "OutOfexample.com/gpu": isLost, "OutOfhugepages-2Mi": isLost,
 		"NodeAffinity": isLost, "NodeName": isLost, "NodePorts": isLost, "UnexpectedAdmissionError": isLost, "TopologyAffinityError": isLost, "SMTAlignmentError": isLost,
@@ -75,6 +78,7 @@ func TestAPodIsLostForTheKubeletsReasons(t *testing.T) {
 	} {
 		tests = append(tests, test{reason, source.Pod{Phase: "Failed", Reason: reason, Message: "Pod was rejected: for a reason"}, false, want})
 	}
+
 	for _, tt := range tests {
 		if got := endingOf(tt.pod, tt.admitted); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
@@ -82,17 +86,20 @@ func TestAPodIsLostForTheKubeletsReasons(t *testing.T) {
 	}
 }
 
-// status returns a pod as the API server shows it after a kubelet has ended it: if all containers end well, the phase Succeeded replaces
-// the reason, and the condition DisruptionTarget remains.
+// status returns a pod as the API server shows it after a kubelet has ended it:
+// if all containers end well, the phase Succeeded replaces the reason, and the
+// condition DisruptionTarget remains.
 func status(r *rapid.T, p source.Pod, reason, message string) source.Pod {
 	p.Phase, p.Reason, p.Message = "Failed", reason, message
 	if rapid.Bool().Draw(r, "ends well") {
 		p.Phase, p.Reason, p.Message = rapid.SampledFrom([]string{"Succeeded", "Failed"}).Draw(r, "phase"), "", ""
 	}
+
 	return p
 }
 
-// Pods with random policies and limits end, as the kubelet's code would have it.
+// Pods with random policies and limits end, as the kubelet's code would have
+// it.
 func TestNoConfigurationIsBlamedForTheEndOfAPodOfItsOwn(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := source.Pod{RestartsAlways: rapid.Bool().Draw(r, "restarts always"), LimitsStorage: rapid.Bool().Draw(r, "limits storage")}
@@ -267,6 +274,7 @@ func TestAnUnexplainedLossIsProvisionalUntilTheFallbackIsHealthy(t *testing.T) {
 			if bad := w.status().BadConfigs; len(bad) != 1 || !bad[0].Provisional {
 				t.Errorf("bad are %+v", bad)
 			}
+
 			w.wantConfigOK("False | using last-known-good (init): current (UID: uid-it) harmed the workload: pod default/a: ended, and it is not known why (WorkloadHarmed)")
 			w.pass(30 * time.Second)
 			if bad := w.status().BadConfigs; len(bad) != 1 && !sick || !sick && bad[0].Provisional || sick && len(bad) != 0 {

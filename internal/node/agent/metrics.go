@@ -36,7 +36,8 @@ type Metrics struct {
 	info, condition                 *prometheus.GaugeVec
 }
 
-// sourceLabels are the labels of the kubelet's former metrics with the same meaning.
+// sourceLabels are the labels of the kubelet's former metrics with the same
+// meaning.
 var sourceLabels = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
 
 // NewMetrics returns the metrics of a node's agent, in their own registry.
@@ -97,6 +98,7 @@ func NewMetrics(node, version, commit string) *Metrics {
 			vec.WithLabelValues(label)
 		}
 	}
+
 	return m
 }
 
@@ -124,7 +126,8 @@ func (m *Metrics) health(healthy bool) {
 	}
 }
 
-// status sets the gauges. object returns the resource version and key of a configuration.
+// status sets the gauges. object returns the resource version and key of a
+// configuration.
 func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, object func(trial.Config) (resourceVersion, key string)) {
 	set := func(g *prometheus.GaugeVec, c *trial.Config) {
 		g.Reset()
@@ -142,6 +145,7 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 	if assigned == nil && st.Condition.Status == metav1.ConditionTrue {
 		assigned = &trial.Config{}
 	}
+
 	set(m.assigned, assigned)
 	set(m.active, &st.Active)
 	set(m.lastKnownGood, &st.LastKnownGood.Config)
@@ -149,10 +153,12 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 	if st.Condition.Status != metav1.ConditionTrue {
 		m.failing.Set(1)
 	}
+
 	rollout := ""
 	if st.Assigned != nil {
 		rollout = st.Assigned.Rollout.Name
 	}
+
 	m.condition.Reset()
 	m.condition.WithLabelValues(m.node, string(st.Condition.Status), st.Condition.Reason, rollout).Set(1)
 	m.info.Reset()
@@ -165,6 +171,7 @@ func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, ob
 		t = *st.Trial
 		m.trialStart.Set(float64(t.StartTime.Unix()))
 	}
+
 	m.trialHealthy.Set(float64(t.HealthySeconds))
 	m.trialDuration.Set(float64(t.DurationSeconds))
 	m.restartsInTrial.Set(float64(t.Restarts))

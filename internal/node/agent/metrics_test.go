@@ -36,6 +36,7 @@ func TestMetricsContainNodeAndCondition(t *testing.T) {
 		if got := counted(t, w, "evenkeel_trial_start_time_seconds"); got == "0" || got == "" {
 			t.Errorf("the metric of the trial's start is %q", got)
 		}
+
 		w.promoted("uid-good")
 		want("evenkeel_trial_start_time_seconds", "0")
 

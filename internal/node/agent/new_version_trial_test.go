@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// another replaces the kubelet by another version and kills it, so that the agent notices.
+// another replaces the kubelet by another version and kills it, so that the
+// agent notices.
 func (w *world) another(version string, change func(*kubeletState)) {
 	w.t.Helper()
 	w.kubelet.set(func(s *kubeletState) {
@@ -35,16 +36,19 @@ func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 		if s := w.status(); len(s.BadConfigs) != 1 || s.BadConfigs[0].Provisional || s.LastKnownGood == nil || s.Active != nil {
 			t.Errorf("bad are %+v, last-known-good %+v, active %+v", s.BadConfigs, s.LastKnownGood, s.Active)
 		}
+
 		w.another("v1.36.3", crashing(0))
 		w.runs("good")
 		if w.view().Trial != nil {
 			t.Errorf("the version that proved it tries it again: %+v", *w.view().Trial)
 		}
+
 		w.another("v1.38.0", crashing(0))
 		w.runs("good")
 		if s := w.status(); s.Trial != nil || w.view().Trial == nil || s.Conditions[0].Status != "True" {
 			t.Errorf("reported is %+v, on disk %+v, %+v", s.Trial, w.view().Trial, s.Conditions)
 		}
+
 		w.until("it is proven", func() bool { return w.view().Trial == nil })
 		if p := w.view().Promoted; len(p) != 1 || p[0].Revision != "uid-good" {
 			t.Errorf("promoted are %+v", p)
@@ -63,6 +67,7 @@ func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 			w.another(version, func(*kubeletState) {})
 			w.runs("good")
 		}
+
 		if s := w.status(); len(s.BadConfigs) != 0 || s.Trial == nil {
 			t.Errorf("bad are %+v, the trial is %+v", s.BadConfigs, s.Trial)
 		}
@@ -92,6 +97,7 @@ func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 			if v := w.view(); !v.LastKnownGood.IsLocal() || len(v.Bad) > 0 || v.Trial == nil {
 				t.Errorf("it was promoted or blamed: %+v", v)
 			}
+
 			ready(w, true)
 			w.promoted("uid-good")
 		})

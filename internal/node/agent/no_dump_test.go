@@ -47,6 +47,7 @@ func TestALocalConfigurationWithoutADumpReturnsToAnEmptyNodeOnly(t *testing.T) {
 				w.wantStarts("", "good", "")
 				return
 			}
+
 			w.wantStarts("", "good")
 			if got := w.configOK(); !strings.Contains(got, "the kubelet did not print the configuration, so the loss of pods cannot be predicted") {
 				t.Error(got)
@@ -66,6 +67,7 @@ func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {
 		if len(s.BadConfigs) != 1 || !strings.Contains(s.Error, "3 dry runs ended without a verdict, while the local configuration passed each time: it was killed") {
 			t.Errorf("bad: %+v, error %q", s.BadConfigs, s.Error)
 		}
+
 		w.pass(time.Hour)
 		w.wantDryRuns("alone", maxUndecidedAlone)
 		w.wantStarts("")

@@ -23,16 +23,17 @@ type node struct {
 	watching bool
 }
 
-// view is the last known state of the node: from the watch or, while it does not watch or has not seen everything,
-// from a single request.
+// view is the last known state of the node: from the watch or, while it does
+// not watch or has not seen everything, from a single request.
 type view struct {
 	mu   sync.Mutex
 	once source.NodeState
 	at   time.Time // of that request
 }
 
-// snapshotLifetime is how long the result of a single request is used. A trial that begins later, because a kubelet
-// exited, must not fail because of what happened to pods in between.
+// snapshotLifetime is how long the result of a single request is used. A trial
+// that begins later, because a kubelet exited, must not fail because of what
+// happened to pods in between.
 const snapshotLifetime = 2 * time.Minute
 
 func (v *view) set(s source.NodeState) {
@@ -46,24 +47,29 @@ func (v *view) now(nodes Nodes) source.NodeState {
 	if s.Complete || s.Cause != "" {
 		return s
 	}
+
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if time.Since(v.at) > snapshotLifetime {
 		return source.NodeState{Cause: "the last count is too old"}
 	}
+
 	return v.once
 }
 
-// countTimeout limits how long an unresponsive API delays a verdict, if the sync timeout is shorter.
+// countTimeout limits how long an unresponsive API delays a verdict, if the
+// sync timeout is shorter.
 const countTimeout = 2 * time.Second
 
-// countPods requests the state of the node while a configuration is validated, for the guards and the baseline of a
-// trial.
+// countPods requests the state of the node while a configuration is validated,
+// for the guards and the baseline of a trial.
 func (a *Agent) countPods(ctx context.Context) *task[source.NodeState] {
 	if a.p.Nodes == nil {
 		return finished(source.NodeState{})
 	}
+
 	a.node.view.set(source.NodeState{Cause: "the count is in progress"}) // an old state must not be used
+
 	return a.readNode(ctx)
 }
 
@@ -74,15 +80,18 @@ func (a *Agent) readNode(ctx context.Context) *task[source.NodeState] {
 		defer cancel()
 		s := a.p.Nodes.Snapshot(ctx)
 		a.node.view.set(s)
+
 		return s
 	})
 }
 
-// leaseGrace is the time after which the Lease is taken as the base, if the API was not reachable at the start.
+// leaseGrace is the time after which the Lease is taken as the base, if the API
+// was not reachable at the start.
 const leaseGrace = 5 * time.Second
 
-// leaseObserver remembers the renew time of the node's Lease at the start of a kubelet. A different time later means
-// that this kubelet renewed the Lease; clocks are not compared.
+// leaseObserver remembers the renew time of the node's Lease at the start of a
+// kubelet. A different time later means that this kubelet renewed the Lease;
+// clocks are not compared.
 type leaseObserver struct {
 	since     time.Time // of the start
 	rewatched bool      // the watch was restarted because of an overdue Lease
@@ -92,12 +101,14 @@ type leaseObserver struct {
 	time string
 }
 
-// readBase must run after the old kubelet's last renewal and before the new one's first. It returns the state that it has read.
+// readBase must run after the old kubelet's last renewal and before the new
+// one's first. It returns the state that it has read.
 func (l *leaseObserver) readBase(ctx context.Context, nodes Nodes) source.NodeState {
 	s := nodes.Snapshot(ctx)
 	if s.Reachable {
 		l.set(s.LeaseRenewed)
 	}
+
 	return s
 }
 
@@ -109,13 +120,15 @@ func (l *leaseObserver) set(renewed string) {
 	}
 }
 
-// overdue reports, once, that the Lease is overdue. It may have been renewed before its base was read, so that only
-// the next renewal counts.
+// overdue reports, once, that the Lease is overdue. It may have been renewed
+// before its base was read, so that only the next renewal counts.
 func (l *leaseObserver) overdue() bool {
 	if l.rewatched || time.Since(l.since) <= leaseGrace {
 		return false
 	}
+
 	l.rewatched = true
+
 	return true
 }
 
@@ -139,8 +152,9 @@ type podCounts struct {
 	probed, probedStatic int64 // Ready and with a readiness or startup probe: all, and the static ones
 }
 
-// probeTime is how long after a start of the kubelet pods can be unready because of it, if their probes have usual periods. Until
-// then the number of Ready pods with probes does not decrease.
+// probeTime is how long after a start of the kubelet pods can be unready
+// because of it, if their probes have usual periods. Until then the number of
+// Ready pods with probes does not decrease.
 const probeTime = 2 * time.Minute
 
 func countPodsForStatus(pods []source.Pod) *podCounts {
@@ -152,6 +166,7 @@ func countPodsForStatus(pods []source.Pod) *podCounts {
 		if !p.Static && p.OwnerKind != "DaemonSet" {
 			c.workload++
 		}
+
 		if p.Probed && p.Ready && !p.Deleting {
 			c.probed++
 			if p.Static {
@@ -159,30 +174,37 @@ func countPodsForStatus(pods []source.Pod) *podCounts {
 			}
 		}
 	}
+
 	return c
 }
 
-// unreadyOnRestart returns the number of pods that a start of the kubelet makes unready until their next probe.
+// unreadyOnRestart returns the number of pods that a start of the kubelet makes
+// unready until their next probe.
 func (c *podCounts) unreadyOnRestart(config component.Effective, minor int) int64 {
 	if podguard.ResetsReadiness(config, minor) {
 		return c.probed
 	}
+
 	return c.probedStatic
 }
 
-// recountInterval is the time between two counts of pods while nothing else counts them.
+// recountInterval is the time between two counts of pods while nothing else
+// counts them.
 const recountInterval = time.Hour
 
-// recountPods counts the pods from time to time where a restart makes more pods unready than the static ones: on an idle node
-// the last count may be from the start of the machine, when no pods ran.
+// recountPods counts the pods from time to time where a restart makes more pods
+// unready than the static ones: on an idle node the last count may be from the
+// start of the machine, when no pods ran.
 func (a *Agent) recountPods(ctx context.Context) {
 	if a.p.Nodes == nil || time.Now().Before(a.node.recount) {
 		return
 	}
+
 	first := a.node.recount.IsZero()
 	a.node.recount = time.Now().Add(wait.Jitter(recountInterval, 0.2))
 	if first || a.node.watching || a.kubelet.process == nil || !podguard.ResetsReadiness(a.kubelet.verdict.Effective, a.nextMinor(ctx)) {
 		return
 	}
+
 	a.readNode(ctx)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// gather updates what observe reads: the source's answer, requests to forget, the verdict on the local configuration, and the
-// state of the node.
+// gather updates what observe reads: the source's answer, requests to forget,
+// the verdict on the local configuration, and the state of the node.
 func (a *Agent) gather() {
 	for _, err := range a.p.SavedConfigs.takeProblems() {
 		a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "StateProblem", Message: err.Error() + "; it is downloaded again"})
@@ -24,6 +24,7 @@ func (a *Agent) gather() {
 	if a.disk.store != nil && a.p.Source != nil {
 		a.takeAnswer()
 	}
+
 	a.disk.requested = nil
 	if a.disk.store != nil && !a.disk.waits(time.Now()) {
 		a.disk.requested = a.readForgetRequests()
@@ -47,7 +48,8 @@ type assignment struct {
 	redownloaded time.Time    // when the source was last asked to download a checkpoint again
 }
 
-// takeAnswer takes a new answer from the source, and drops verdicts that it makes obsolete.
+// takeAnswer takes a new answer from the source, and drops verdicts that it
+// makes obsolete.
 func (a *Agent) takeAnswer() {
 	answer := a.resolve(a.p.Source.Current())
 	before, config := a.assignment.answer, answer.Config
@@ -56,12 +58,14 @@ func (a *Agent) takeAnswer() {
 		answer.Cause == before.Cause && answer.Notice == before.Notice {
 		return
 	}
+
 	a.log(config).Info("new answer from the source", "intent", answer.Kind.String(), "generation", answer.Generation, "cause", answer.Cause,
 		"notice", answer.Notice)
 	local := answer.Kind == trial.Nil || a.state.RemovedBy(answer.Intent)
 	if local && answer.Kind != before.Kind {
 		a.validations.drop("") // the file may have been edited since the start
 	}
+
 	if config.Revision != a.assignment.config.Revision || config.Rollout.Attempt != a.assignment.config.Rollout.Attempt {
 		a.assignment.since = time.Time{}
 		if !a.isRunning(config.Revision) {
@@ -70,8 +74,10 @@ func (a *Agent) takeAnswer() {
 				a.assignment.since = time.Now()
 			}
 		}
+
 		a.validations.keep(a.state.Current.Revision, a.state.LastKnownGood.Revision, config.Revision)
 	}
+
 	a.assignment.config = config
 }
 
@@ -80,6 +86,7 @@ func (a *Agent) saveDownload() {
 	if a.disk.store == nil || a.p.Source == nil {
 		return
 	}
+
 	revision := a.assignment.config.Revision
 	a.assignment.saveErr = nil
 	if a.assignment.answer.Kind != trial.Assigned || a.assignment.answer.ConfigMap == nil || a.assignment.saved.Revision == revision {
@@ -99,14 +106,17 @@ func (a *Agent) checkpoint(revision string) error {
 	if err != nil {
 		return err
 	}
+
 	sum, err := a.disk.store.Put(revision, data)
 	if err == nil {
 		a.assignment.saved = trial.Config{Revision: revision, Checkpoint: sum}
 	}
+
 	return err
 }
 
-// updateNode counts the pods. In a trial it also updates what is known about the Node's Lease.
+// updateNode counts the pods. In a trial it also updates what is known about
+// the Node's Lease.
 func (a *Agent) updateNode() {
 	s := a.node.view.now(a.p.Nodes)
 	if s.Reachable && s.Complete {
@@ -114,11 +124,14 @@ func (a *Agent) updateNode() {
 		if c := a.node.counts; c != nil && time.Since(a.kubelet.started) < probeTime {
 			counts.probed, counts.probedStatic = max(counts.probed, c.probed), max(counts.probedStatic, c.probedStatic)
 		}
+
 		a.node.counts = counts
 	}
+
 	if a.kubelet.process != nil && (a.state.Trial != nil || a.state.Run.AfterTrial > 0) {
 		a.kubelet.pods.update(a.kubelet.process.PodRefusals(), a.p.Nodes.Current(), a.node.watching, a.state.Trial)
 	}
+
 	if a.state.Trial != nil {
 		a.kubelet.lease.update(s)
 		if !a.kubelet.admitted && a.state.Run.HealthyFor >= lossDelay {
@@ -129,8 +142,8 @@ func (a *Agent) updateNode() {
 	}
 }
 
-// restartNodeWatch restarts the watch in a trial if the Node's Lease is overdue: the watch has already seen the renewal, and
-// polls rarely.
+// restartNodeWatch restarts the watch in a trial if the Node's Lease is
+// overdue: the watch has already seen the renewal, and polls rarely.
 func (a *Agent) restartNodeWatch(ctx context.Context) {
 	if a.p.Nodes == nil || a.state.Trial == nil || !a.node.watching {
 		return
@@ -145,7 +158,8 @@ func (a *Agent) isRunning(revision string) bool {
 	return a.state.Run.Started && a.state.Run.Config.Revision == revision
 }
 
-// observe returns what the agent sees now, without the verdicts. It changes nothing.
+// observe returns what the agent sees now, without the verdicts. It changes
+// nothing.
 func (a *Agent) observe(ctx context.Context) trial.Observed {
 	now := time.Now()
 	o := trial.Observed{
@@ -168,8 +182,10 @@ func (a *Agent) observe(ctx context.Context) trial.Observed {
 	if a.disk.waits(now) {
 		o.Storage = a.disk.failure
 	}
+
 	o.Limits.APILossRollback = a.o.APILoss == "on" ||
 		a.o.APILoss == "auto" && a.p.Kubelet.RunsStaticPods(a.validations.local.EffectiveOrAssumed())
+
 	return o
 }
 
@@ -180,10 +196,12 @@ func (a *Agent) child() trial.Child {
 	if a.kubelet.process == nil {
 		return trial.Child{}
 	}
+
 	return trial.Child{Alive: true, Healthy: a.kubelet.process.Healthy(), Waiting: a.kubelet.process.Waiting()}
 }
 
-// intent returns the source's answer, after the downloaded ConfigMap has been saved.
+// intent returns the source's answer, after the downloaded ConfigMap has been
+// saved.
 func (a *Agent) intent() trial.Intent {
 	switch {
 	case a.disk.store == nil:
@@ -191,6 +209,7 @@ func (a *Agent) intent() trial.Intent {
 	case a.p.Source == nil:
 		return trial.Intent{Kind: trial.Unanswered, Cause: "the kubelet has no kubeconfig, so the agent has no API server"}
 	}
+
 	in := a.assignment.answer.Intent
 	switch {
 	case in.Kind != trial.Assigned:
@@ -202,6 +221,7 @@ func (a *Agent) intent() trial.Intent {
 	default:
 		in.Config.Checkpoint = a.assignment.saved.Checkpoint
 	}
+
 	return in
 }
 
@@ -218,15 +238,18 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 			n.LostPods, n.LossUnexplained = lostPods(s.Pods, t.Baseline.Pods, a.kubelet.settled)
 		}
 	}
+
 	if a.state.Trial != nil || a.kubelet.exit != nil || a.kubelet.process == nil {
 		ours, theirs := component.RuntimeEndpoint(a.validations.local.EffectiveOrAssumed()),
 			component.RuntimeEndpoint(a.kubelet.verdict.EffectiveOrAssumed())
 		n.RuntimeDown = ours != "" && (ours == theirs || a.kubelet.verdict.EffectiveOrAssumed() == nil) &&
 			a.p.Kubelet.RuntimeReachable(ctx, ours) != nil
 	}
+
 	if a.kubelet.exit != nil || a.kubelet.process == nil {
 		n.ShuttingDown = a.o.ShuttingDown != nil && a.o.ShuttingDown(ctx)
 	}
+
 	return n
 }
 
@@ -235,12 +258,14 @@ func isActive(p source.Pod) bool {
 	return p.Phase != string(corev1.PodFailed) && p.Phase != string(corev1.PodSucceeded)
 }
 
-// podUIDs returns the UIDs of the pods that are active, or of those that are not.
+// podUIDs returns the UIDs of the pods that are active, or of those that are
+// not.
 func podUIDs(pods []source.Pod, active bool) (uids []string) {
 	for _, p := range pods {
 		if isActive(p) == active {
 			uids = append(uids, string(p.UID))
 		}
 	}
+
 	return uids
 }

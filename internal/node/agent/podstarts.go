@@ -20,16 +20,20 @@ import (
 )
 
 const (
-	// minRefusals is how often a pod must be refused to count: the first time can be a short outage.
+	// minRefusals is how often a pod must be refused to count: the first time
+	// can be a short outage.
 	minRefusals = 2
-	// maxRefused limits how many refused pods are remembered, and maxOfNamespace those of one namespace. Those of the cluster's own are
+	// maxRefused limits how many refused pods are remembered, and
+	// maxOfNamespace those of one namespace. Those of the cluster's own are
 	// always remembered.
 	maxRefused, maxOfNamespace = 64, 4
-	// forgottenAfter is how long a pod counts as refused without another attempt or back-off: longer than a kubelet waits between them.
+	// forgottenAfter is how long a pod counts as refused without another
+	// attempt or back-off: longer than a kubelet waits between them.
 	forgottenAfter = 90 * time.Second
 )
 
-// podStarts is which pods the kubelet that was started last could start, and which it could not.
+// podStarts is which pods the kubelet that was started last could start, and
+// which it could not.
 type podStarts struct {
 	since    time.Time            // the start of this kubelet: the one before may have started containers until then
 	base     map[types.UID]string // when the containers of each pod had started before this kubelet; nil: not known yet
@@ -74,6 +78,7 @@ func (p *podStarts) hasRoom(namespace string) bool {
 			same++
 		}
 	}
+
 	return len(p.attempts) < maxRefused && same < maxOfNamespace
 }
 
@@ -82,18 +87,20 @@ func isOwn(namespace string) bool {
 	return namespace == metav1.NamespaceSystem || namespace == v1alpha1.SystemNamespace
 }
 
-// shorterTimeout reports whether a configuration has a shorter timeout for requests to the runtime than the first of before that is known.
+// shorterTimeout reports whether a configuration has a shorter timeout for
+// requests to the runtime than the first of before that is known.
 func shorterTimeout(c component.Effective, before ...component.Effective) bool {
 	timeout := func(e component.Effective) time.Duration {
 		d, _ := time.ParseDuration(e.String("runtimeRequestTimeout"))
 		return d
 	}
 	before = slices.DeleteFunc(before, func(e component.Effective) bool { return e == nil })
+
 	return len(before) > 0 && timeout(c) > 0 && timeout(c) < timeout(before[0])
 }
 
-// update notes what the kubelet's log says about refused pods and, if the node's pods are watched, which of them count. t is nil after
-// the trial.
+// update notes what the kubelet's log says about refused pods and, if the
+// node's pods are watched, which of them count. t is nil after the trial.
 func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watched bool, t *trial.Trial) {
 	if t != nil {
 		p.before = t.Baseline
@@ -101,28 +108,34 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 	if p.attempts == nil {
 		p.attempts = map[string]attempts{}
 	}
+
 	now := time.Now()
 	static := map[string]bool{} // of all pods, by namespace/name
 	for i := range s.Pods {
 		static[s.Pods[i].Namespace+"/"+s.Pods[i].Name] = s.Pods[i].Static
 	}
+
 	for _, r := range log {
 		p.note(r, static[r.Namespace+"/"+r.Name], now)
 	}
+
 	p.unseen = false
 	for name, a := range p.attempts {
 		if now.Sub(a.at) > forgottenAfter {
 			a = attempts{last: a.last, seen: a.seen}
 		}
+
 		p.attempts[name] = a
 		p.unseen = p.unseen || !watched && a.count >= minRefusals && !a.judged
 	}
+
 	if !watched {
 		p.refused = nil
 	}
 	if !s.Complete || !s.Reachable {
 		return // what was known before an outage stays
 	}
+
 	p.refused = nil
 	base := make(map[types.UID]string, len(s.Pods))                // without pods that are gone
 	since := now.Add(-now.Sub(p.since)).UTC().Format(time.RFC3339) // on the clock as it is now
@@ -133,6 +146,7 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 		if p.base == nil {
 			base[pod.UID] = pod.Started
 		}
+
 		start := trial.PodStart{
 			Namespace: pod.Namespace, Name: pod.Name, Probe: pod.StartProbe,
 			Trusted: pod.Static || isOwn(pod.Namespace),
@@ -148,10 +162,12 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 			start.Words = a.words
 			p.refused = append(p.refused, start)
 		}
+
 		if known {
 			p.attempts[name] = a
 		}
 	}
+
 	p.base = base
 	maps.DeleteFunc(p.attempts, func(name string, _ attempts) bool {
 		_, exists := static[name]
@@ -162,15 +178,17 @@ func (p *podStarts) update(log []component.PodRefusal, s source.NodeState, watch
 	})
 }
 
-// failedBefore reports whether a pod, or one of the same owner, did not run before the trial, or whether that is not known.
+// failedBefore reports whether a pod, or one of the same owner, did not run
+// before the trial, or whether that is not known.
 func (p *podStarts) failedBefore(pod *source.Pod) bool {
 	b := p.before
 	return !b.API || b.Pending || b.Failing == nil || slices.Contains(b.Failing, string(pod.UID)) ||
 		pod.Owner != "" && slices.Contains(b.Failing, string(pod.Owner))
 }
 
-// failing returns the UIDs of active pods with a container that does not run, and of their owners. All start probes of a node have one
-// owner, but not one fault.
+// failing returns the UIDs of active pods with a container that does not run,
+// and of their owners. All start probes of a node have one owner, but not one
+// fault.
 func failing(pods []source.Pod) []string {
 	uids := []string{} // nil: not known
 	for i := range pods {
@@ -181,5 +199,6 @@ func failing(pods []source.Pod) []string {
 			}
 		}
 	}
+
 	return uids
 }

@@ -39,7 +39,8 @@ func beganWith(pods ...source.Pod) *starting {
 	return s
 }
 
-// update notes attempts to start these pods, namespace/name, and returns which pods were refused and which were started.
+// update notes attempts to start these pods, namespace/name, and returns which
+// pods were refused and which were started.
 func (s *starting) update(refused ...string) string {
 	var log []component.PodRefusal
 	for _, name := range refused {
@@ -47,14 +48,17 @@ func (s *starting) update(refused ...string) string {
 		namespace, pod, _ := strings.Cut(name, "/")
 		log = append(log, component.PodRefusal{Namespace: namespace, Name: pod, Attempt: fmt.Sprint(s.clock), Seen: fmt.Sprint(s.clock), Words: fmt.Sprintf("words %d", s.clock)})
 	}
+
 	s.pods.update(log, s.state, true, s.trial)
 	var words []string
 	for _, p := range s.pods.refused {
 		words = append(words, fmt.Sprintf("%s/%s refused (%s)", p.Namespace, p.Name, p.Words))
 	}
+
 	for _, p := range s.pods.started {
 		words = append(words, fmt.Sprintf("%s/%s started", p.Namespace, p.Name))
 	}
+
 	return strings.Join(words, ", ")
 }
 
@@ -71,6 +75,7 @@ func TestAPodCountsAsRefusedAfterTwoAttempts(t *testing.T) {
 			t.Errorf("attempt %d: %q", i, got)
 		}
 	}
+
 	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
 	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
 	if got := s.update(); got != "shop/new refused (words 1)" {
@@ -93,13 +98,15 @@ func TestPodsThatFailedBeforeTheTrialDoNotCount(t *testing.T) {
 			t.Errorf("refused are %q", got)
 		}
 	}
+
 	s.trial = nil // nor after the trial
 	if got := s.update("shop/failed", "shop/replacement"); got != "" {
 		t.Errorf("after the trial, refused are %q", got)
 	}
 }
 
-// All start probes of a node have one owner, which says nothing about the next one: the earlier one may have shown another fault.
+// All start probes of a node have one owner, which says nothing about the next
+// one: the earlier one may have shown another fault.
 func TestAnEarlierStartProbeDoesNotAcquitTheNext(t *testing.T) {
 	before, after := pod("evenkeel-system/probe-1", ""), pod("evenkeel-system/probe-2", "")
 	before.Owner, after.Owner, before.StartProbe, after.StartProbe = "node-config", "node-config", true, true
@@ -118,6 +125,7 @@ func TestPodsThatAreGoneAreForgotten(t *testing.T) {
 		s.state.Pods = append(s.state.Pods[:1], job)
 		s.update()
 	}
+
 	assert.Equal(t, len(s.pods.base), 2, "pods that are remembered")
 }
 
@@ -138,10 +146,12 @@ func TestAPodThatStartsIsNoLongerRefused(t *testing.T) {
 	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
 		t.Errorf("got %q", got)
 	}
+
 	s.state.Pods = s.state.Pods[:1]
 	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
 		t.Errorf("after the pod that started was deleted: %q", got)
 	}
+
 	s.state.Reachable = false
 	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
 		t.Errorf("without the API: %q", got)
@@ -169,6 +179,7 @@ func TestRefusalsThatNobodyWatchesAreReportedAsSuch(t *testing.T) {
 	if p.update(nil, source.NodeState{}, false, nil); p.unseen {
 		t.Error("unseen without a refusal")
 	}
+
 	for _, attempt := range []string{"1", "2"} {
 		p.update([]component.PodRefusal{{Namespace: "shop", Name: "web", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
 	}
@@ -177,7 +188,8 @@ func TestRefusalsThatNobodyWatchesAreReportedAsSuch(t *testing.T) {
 	}
 }
 
-// A flood of failing pods must neither cost memory nor change the words that are reported.
+// A flood of failing pods must neither cost memory nor change the words that
+// are reported.
 func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 	s := beganWith()
 	var names []string
@@ -186,6 +198,7 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 		names = append(names, name)
 		s.state.Pods = append(s.state.Pods, pod(name, ""))
 	}
+
 	s.update(names...)
 	first := s.update(names...)
 	var before, after runtime.MemStats
@@ -195,9 +208,11 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 		slices.Reverse(names)
 		s.update(names...)
 	}
+
 	if len(s.pods.refused) != maxRefused || s.update() != first {
 		t.Errorf("%d refused, other words: %t", len(s.pods.refused), s.update() != first)
 	}
+
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
@@ -205,7 +220,8 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 	}
 }
 
-// Nothing says for pods that did not count once whether the next attempt must be watched: otherwise the watch would go on and off.
+// Nothing says for pods that did not count once whether the next attempt must
+// be watched: otherwise the watch would go on and off.
 func TestAPodThatWasJudgedIsNotUnseenAgain(t *testing.T) {
 	before := pod("shop/failed", "")
 	s := beganWith(before)
@@ -220,7 +236,8 @@ func TestAPodThatWasJudgedIsNotUnseenAgain(t *testing.T) {
 	}
 }
 
-// The kubelet reports a container that could not be started without a time, or shows the one before it.
+// The kubelet reports a container that could not be started without a time, or
+// shows the one before it.
 func TestARefusedRestartIsNoStart(t *testing.T) {
 	for _, started := range []string{"", "2026-11-28T09:00:00Z"} {
 		s := beganWith(pod("shop/web", "2026-11-28T10:00:00Z"))
@@ -294,6 +311,7 @@ func TestTimeoutsCountWithAShorterTimeoutOnly(t *testing.T) {
 			t.Errorf("%v, local %v, then %v: %t", c.lastKnownGood, c.local, c.after, got)
 		}
 	}
+
 	s := beganWith()
 	s.pods.hasty = true
 	s.state.Pods = append(s.state.Pods, pod("shop/new", ""))
@@ -312,17 +330,20 @@ func TestTheClustersOwnRefusedPodsAlwaysCount(t *testing.T) {
 	for i := range 100 {
 		names = append(names, fmt.Sprintf("shop/web-%d", i), fmt.Sprintf("shop-%d/web", i))
 	}
+
 	names = append(names, "kube-system/proxy", "evenkeel-system/probe", "ops/static")
 	for _, name := range names {
 		p := pod(name, "")
 		p.Static = name == "ops/static"
 		s.state.Pods = append(s.state.Pods, p)
 	}
+
 	s.update(names...)
 	got := s.update(names...)
 	if n := strings.Count(got, "shop/"); n != maxOfNamespace || strings.Count(got, "shop-") != maxRefused-n {
 		t.Errorf("%d pods of one namespace: %s", n, got)
 	}
+
 	for _, name := range names[200:] {
 		if !strings.Contains(got, name) {
 			t.Errorf("%s is not among %s", name, got)
@@ -330,12 +351,14 @@ func TestTheClustersOwnRefusedPodsAlwaysCount(t *testing.T) {
 	}
 }
 
-// After a restart of a node with many namespaces, few started pods are remembered, and among them one of the cluster's own.
+// After a restart of a node with many namespaces, few started pods are
+// remembered, and among them one of the cluster's own.
 func TestFewStartedPodsAreRemembered(t *testing.T) {
 	s := beganWith()
 	for i := range 50 {
 		s.state.Pods = append(s.state.Pods, pod(fmt.Sprintf("shop-%02d/web", i), "2"))
 	}
+
 	s.state.Pods = append(s.state.Pods, pod("kube-system/proxy", "2"))
 	assert.Equal(t, s.update(), "shop-00/web started, shop-01/web started, kube-system/proxy started")
 }
@@ -347,6 +370,7 @@ func TestWithoutNotesNoPodCounts(t *testing.T) {
 	if got := s.update("shop/runs") + s.update("shop/runs"); got != "" {
 		t.Errorf("refused are %q", got)
 	}
+
 	data, err := json.Marshal(trial.Baseline{Failing: failing(nil)})
 	var b trial.Baseline
 	if err = errors.Join(err, json.Unmarshal(data, &b)); err != nil || b.Failing == nil {
@@ -372,6 +396,7 @@ func (w *world) podsStarted() string {
 	if c == nil {
 		return ""
 	}
+
 	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
 }
 
@@ -408,16 +433,19 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 		if got := counted(t, w, `evenkeel_trial_pods_started{reason="NoPodStarted"}`); got != "1" {
 			t.Errorf("the metric is %q", got)
 		}
+
 		w.refuse("shop/web", "blog/web")
 		w.pass(3 * time.Minute)
 		if got := w.podsStarted(); !strings.HasPrefix(got, "False PodsCannotStart: the node cannot start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, ") {
 			t.Errorf("three minutes later: %q", got)
 		}
+
 		w.wantEvent("Warning PodsCannotStart: since (UID: uid-it) became last-known-good, the node cannot start pods: 2 refused, pod blog/web")
 		var more []string
 		for i := range 100 {
 			more = append(more, fmt.Sprintf("shop/another-%d", i))
 		}
+
 		w.refuse(more...)
 		w.pass(5 * time.Minute)
 		w.wantStarts("", good.name)
@@ -427,6 +455,7 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 				said[c.Message] = true
 			}
 		}
+
 		if len(said) != 2 {
 			t.Errorf("a flood of pods was reported as %v", said)
 		}

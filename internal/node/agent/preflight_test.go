@@ -41,15 +41,18 @@ func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.Confi
 	if p.object != nil {
 		return payload.FromConfigMap(p.object)
 	}
+
 	c, known := p.confs[ref.UID]
 	if !known {
 		<-ctx.Done() // the API server does not answer
 		return payload.Payload{}, ctx.Err()
 	}
+
 	return payload.FromConfigMap(configMap(string(ref.UID), c))
 }
 
-// asks lets the agent's next start, or the running agent, see preflight requests.
+// asks lets the agent's next start, or the running agent, see preflight
+// requests.
 func (w *world) takesPreflights() *simPreflights {
 	p := &simPreflights{w: w, confs: map[types.UID]conf{}}
 	w.preflights = p
@@ -78,6 +81,7 @@ func (w *world) answered(uid string) *v1alpha1.PreflightAnswer {
 		a := w.status().Preflight
 		return a != nil && a.UID == uid
 	})
+
 	return w.status().Preflight
 }
 
@@ -92,10 +96,12 @@ func TestAPreflightWaitsForAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		if a := w.status().Preflight; a != nil {
 			t.Errorf("the answer is %+v", a)
 		}
+
 		w.api.set(func(api *simAPI) { api.unlistable = false })
 		if a := w.answered("short"); a.Verdict != v1alpha1.PreflightAccepted {
 			t.Errorf("the answer is %+v", a)
 		}
+
 		w.api.set(func(api *simAPI) { api.unlistable = true })
 		asks.ask("replaced", good, 1)
 		w.pass(time.Second)
@@ -128,6 +134,7 @@ func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
 			w.dies(exitOne)
 			w.pass(3 * time.Second)
 		}
+
 		w.runs("good")        // the trial of few has failed
 		w.pods("a", "b", "c") // too many for few
 		w.api.set(func(api *simAPI) { api.unlistable = false })
@@ -166,11 +173,13 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 				t.Errorf("%s: the answer is %+v", c.conf.name, a)
 			}
 		}
+
 		asks.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
 		asks.ask("gone", conf{name: "gone"}, 1)
 		if a := w.answered("gone"); a.Verdict != v1alpha1.PreflightUnknown || a.Reason != v1alpha1.ReasonSyncFailed || !strings.Contains(a.Message, "not found") {
 			t.Errorf("the answer is %+v", a)
 		}
+
 		asks.err = nil
 
 		// Nothing else has happened.
@@ -200,6 +209,7 @@ func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
 		if a := w.answered("again"); a.Verdict != v1alpha1.PreflightRefused || a.Reason != "CrashLooped" && a.Reason != "NotHealthy" {
 			t.Errorf("the answer is %+v", a)
 		}
+
 		asks.ask("next attempt", sick, 2)
 		if a := w.answered("next attempt"); a.Verdict != v1alpha1.PreflightAccepted {
 			t.Errorf("the answer is %+v", a)
@@ -207,7 +217,8 @@ func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
 	})
 }
 
-// TestAnEqualPayloadIsAcceptedOnlyIfItRuns: a configuration may be current, but refused, so that the kubelet runs another one.
+// TestAnEqualPayloadIsAcceptedOnlyIfItRuns: a configuration may be current, but
+// refused, so that the kubelet runs another one.
 func TestAnEqualPayloadIsAcceptedOnlyIfItRuns(t *testing.T) {
 	inWorld(t, func(w *world) {
 		asks := w.takesPreflights()
@@ -221,6 +232,7 @@ func TestAnEqualPayloadIsAcceptedOnlyIfItRuns(t *testing.T) {
 		if a := w.answered("on trial"); a.Verdict != v1alpha1.PreflightAccepted {
 			t.Errorf("the answer about the configuration on trial is %+v", a)
 		}
+
 		w.promoted("uid-open")
 		asks.ask("good", open, 0)
 		if a := w.answered("good"); a.Verdict != v1alpha1.PreflightAccepted {
@@ -237,6 +249,7 @@ func TestAnEqualPayloadIsAcceptedOnlyIfItRuns(t *testing.T) {
 		if got := w.view().Current.Revision; got != "uid-open" {
 			t.Errorf("current is %q", got)
 		}
+
 		asks.ask("refused", open, 0)
 		if a := w.answered("refused"); a.Verdict != v1alpha1.PreflightRefused || a.Reason != v1alpha1.ReasonProtectedFields {
 			t.Errorf("the answer about what is current but does not run is %+v", a)
@@ -254,6 +267,7 @@ func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
 		if n := w.kubelet.checked("slow"); n != 1 {
 			t.Fatalf("%d dry runs of what is asked", n)
 		}
+
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
 		w.pass(5 * time.Second)
@@ -277,6 +291,7 @@ func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
 		if got := w.status().Preflight; got == nil || *got != a {
 			t.Errorf("after a restart of the agent the answer is %+v, want %+v", got, a)
 		}
+
 		asks.err = nil
 		delete(asks.confs, "asked-good")
 		asks.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: "hangs", ConfigMapRef: v1alpha1.ConfigMapReference{UID: "unknown"}}}
@@ -285,6 +300,7 @@ func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
 		if got := w.status().Preflight; got != nil {
 			t.Errorf("the answer to another request is still there: %+v", got)
 		}
+
 		asks.ask("two", conf{name: "invalid", rejected: "no"}, 1)
 		if a := w.answered("two"); a.Verdict != v1alpha1.PreflightRefused {
 			t.Errorf("the answer is %+v", a)
@@ -299,10 +315,12 @@ func (w *world) records() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	return string(text)
 }
 
-// TestPreflightRequestsChangeNoDecision runs the same history with and without preflight requests.
+// TestPreflightRequestsChangeNoDecision runs the same history with and without
+// preflight requests.
 func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 	confs := []conf{{name: "good"}, {name: "better"}, {name: "bad", crashes: time.Second}, {name: "invalid", rejected: "no"}, {name: "few", maxPods: 1}, {name: "sick", sick: true}}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -311,6 +329,7 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			steps = append(steps, step{rapid.IntRange(0, 5).Draw(rt, "what"), rapid.IntRange(0, len(confs)-1).Draw(rt, "conf"), rapid.IntRange(1, 60).Draw(rt, "seconds")})
 		}
+
 		asked := rapid.SliceOfN(rapid.IntRange(-1, len(confs)-1), len(steps), len(steps)).Draw(rt, "asked") // -1: nothing
 		play := func(asking bool) (out string) {
 			synctest.Test(t, func(t *testing.T) {
@@ -323,6 +342,7 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 					if n := asked[i]; asking && n >= 0 {
 						asks.ask(fmt.Sprint("request-", i), confs[n], int64(1+i%2))
 					}
+
 					c := confs[s.conf]
 					switch s.what {
 					case 0, 1:
@@ -337,8 +357,10 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 						w.stop()
 						w.start()
 					}
+
 					w.pass(time.Duration(s.seconds) * time.Second)
 				}
+
 				w.pass(2 * time.Minute)
 				status := w.status()
 				status.Preflight = nil
@@ -346,6 +368,7 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				out = fmt.Sprintf("starts %q\nstatus %s\nrecords %s", w.kubelet.get().starts, text, w.records())
 			})
 			return out
@@ -356,14 +379,16 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 	})
 }
 
-// sameHistory compares two histories, whose times may differ by less than the interval between two passes of an agent in a trial: an
-// answer is another reason for a pass, and what is observed counts from pass to pass.
+// sameHistory compares two histories, whose times may differ by less than the
+// interval between two passes of an agent in a trial: an answer is another
+// reason for a pass, and what is observed counts from pass to pass.
 func sameHistory(t *testing.T, a, b string) bool {
 	const interval = 5 * time.Second
 	isTime := regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 	if isTime.ReplaceAllString(a, "") != isTime.ReplaceAllString(b, "") {
 		return false
 	}
+
 	others := isTime.FindAllString(b, -1)
 	for i, text := range isTime.FindAllString(a, -1) {
 		x, err := time.Parse(time.RFC3339Nano, text)
@@ -375,5 +400,6 @@ func sameHistory(t *testing.T, a, b string) bool {
 			return false
 		}
 	}
+
 	return true
 }

@@ -32,18 +32,22 @@ func newAskedKubelet(t *testing.T) *askedKubelet {
 	if _, err := os.Stat(real); err != nil {
 		t.Fatalf("%v; run make tools", err)
 	}
+
 	c := &askedKubelet{t: t, dir: t.TempDir()}
 	c.write("kubelet", fmt.Sprintf("#!/bin/sh\ncase $1 in --version) echo version ;; *) echo judge ;; esac >>%s/asked\nexec %s \"$@\"\n", c.dir, real))
 	if err := os.Chmod(c.file("kubelet"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	c.local("maxPods: 111")
 	k, err := component.ParseKubelet([]string{c.file("kubelet"), "--config=" + c.file("config")})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	log := slog.New(slog.DiscardHandler)
 	c.host = &HostKubelet{Kubelet: k, DryRunner: component.NewDryRunner(k, filepath.Join(c.dir, "scratch"), log), Log: log}
+
 	return c
 }
 
@@ -67,7 +71,9 @@ func (c *askedKubelet) asked() int {
 	if err != nil && !os.IsNotExist(err) {
 		c.t.Fatal(err)
 	}
+
 	c.write("asked", "")
+
 	return strings.Count(string(raw), "\n")
 }
 
@@ -76,10 +82,12 @@ func (c *askedKubelet) prepare(want component.Outcome) {
 	if v, err := c.host.Prepare(c.t.Context()); err != nil || v.Outcome != want {
 		c.t.Fatalf("prepared: %+v, %v, want %s", v, err, want)
 	}
+
 	c.asked()
 }
 
-// judged checks the verdict on the local configuration, and whether the kubelet was run for it.
+// judged checks the verdict on the local configuration, and whether the kubelet
+// was run for it.
 func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
 	c.t.Helper()
 	v := c.host.CheckLocal(c.t.Context())
@@ -106,10 +114,12 @@ func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
 			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
 				t.Fatal(err)
 			}
+
 			k, err := component.ParseKubelet([]string{path})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			h := &HostKubelet{Kubelet: k, LockFile: "/run/lock", Log: slog.New(slog.DiscardHandler)}
 			if _, err := h.Version(t.Context()); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
@@ -129,6 +139,7 @@ func TestPreparedVerdictIsUsedOnce(t *testing.T) {
 			t.Errorf("the version is %q, %v, or the kubelet was asked for it", version, err)
 		}
 	}
+
 	c.judged(component.Accepted, "", false)
 	c.judged(component.Accepted, "", true) // the next start's
 }
@@ -150,6 +161,7 @@ func TestKubeletReplacedAfterPrepareIsExaminedAgain(t *testing.T) {
 	if version, err := c.host.Version(t.Context()); err != nil || version != "v1.36.99" || c.asked() == 0 {
 		t.Errorf("the version is %q, %v", version, err)
 	}
+
 	c.judged(component.CouldNotTell, "the dry run does not work with this kubelet", true)
 
 	c.prepare(component.CouldNotTell)

@@ -20,8 +20,9 @@ import (
 
 var histories = flag.Int("histories", 100, "number of random histories of an agent")
 
-// TestInvariantsHoldInRandomHistoriesOfAnAgent edits the local file and replaces the binary at any time, with any verdict. Package
-// trial has histories of the decision alone.
+// TestInvariantsHoldInRandomHistoriesOfAnAgent edits the local file and
+// replaces the binary at any time, with any verdict. Package trial has
+// histories of the decision alone.
 func TestInvariantsHoldInRandomHistoriesOfAnAgent(t *testing.T) {
 	for seed := range *histories {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -59,6 +60,7 @@ func (h *history) run() {
 	if h.coin() {
 		h.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 	}
+
 	h.restarted(h.start)
 	steps := []func(){
 		h.assignAny, h.assignAny, h.assignAny, h.edit, h.edit, h.replace, h.replace, h.die, h.assignLocal,
@@ -86,6 +88,7 @@ func (h *history) run() {
 		h.pass([]time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second, 15 * time.Second, time.Minute, 3 * time.Minute}[h.IntN(7)])
 		h.mayHaveEnded()
 	}
+
 	h.finish()
 }
 
@@ -101,6 +104,7 @@ func (h *history) assignAny() {
 	if h.coin() {
 		uid = "uid-" + c.name
 	}
+
 	h.assign(uid, c, int64(1+h.IntN(3)))
 }
 
@@ -111,6 +115,7 @@ func (h *history) edit() {
 	if h.coin() {
 		c.rejected = fmt.Sprintf("unknown field: line %d", h.IntN(20))
 	}
+
 	h.kubelet.set(func(s *kubeletState) { s.confs[""] = c })
 }
 
@@ -133,7 +138,8 @@ func (h *history) die() {
 	}
 }
 
-// mayHaveEnded repairs the local configuration if the agent has ended because of it. The agent must not have stopped a kubelet before.
+// mayHaveEnded repairs the local configuration if the agent has ended because
+// of it. The agent must not have stopped a kubelet before.
 func (h *history) mayHaveEnded() {
 	h.t.Helper()
 	select {
@@ -141,6 +147,7 @@ func (h *history) mayHaveEnded() {
 	default:
 		return
 	}
+
 	s := h.kubelet.get()
 	if !errors.Is(h.err, ErrLocalInvalid) || s.rejection("") == "" {
 		h.inv.complain("the agent ended with %v", h.err)
@@ -148,6 +155,7 @@ func (h *history) mayHaveEnded() {
 	if whileStopped := s.ended.Sub(h.acted) <= s.stopTakes; len(s.starts) > h.began && s.exit.Stopped && !whileStopped {
 		h.inv.complain("the agent stopped a kubelet that nothing could replace")
 	}
+
 	h.stop()
 	h.mend()
 	h.restarted(h.start)

@@ -18,13 +18,15 @@ func (w *world) unassign(uid types.UID, takenBack *v1alpha1.TakenBackAssignment,
 		if api.uid != uid {
 			api.generation = 0
 		}
+
 		api.uid, api.ref, api.object, api.takenBack, api.revoked = uid, nil, nil, takenBack, revoked
 		api.generation++
 	})
 }
 
-// TestOnlyARemovalFromTheAssigningObjectMeansLocal tries the meanings of a NodeConfig without a source. The agent is restarted before it
-// sees the NodeConfig, so that only the saved state counts.
+// TestOnlyARemovalFromTheAssigningObjectMeansLocal tries the meanings of a
+// NodeConfig without a source. The agent is restarted before it sees the
+// NodeConfig, so that only the saved state counts.
 func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 	back := &v1alpha1.TakenBackAssignment{Rollout: "workers", Revision: 1, Attempt: 1}
 	for _, c := range []struct {
@@ -53,6 +55,7 @@ func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 				if got := w.view().LastKnownGood.Revision; got != c.good {
 					t.Errorf("last-known-good is %q, want %q", got, c.good)
 				}
+
 				w.restart()
 				w.pass(30 * time.Second)
 				w.runs(c.runs)

@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// reported returns, for each start of the kubelet from now on, whether the report on it was written before.
+// reported returns, for each start of the kubelet from now on, whether the
+// report on it was written before.
 func (w *world) reported() func() []bool {
 	var before []bool
 	w.kubelet.set(func(*kubeletState) {
 		w.kubelet.onStart = func(string) { before = append(before, !w.reporter.pending()) }
 	})
+
 	return func() (got []bool) {
 		w.kubelet.set(func(*kubeletState) { got = slices.Clone(before) })
 		return got
@@ -28,6 +30,7 @@ func TestConfigOKIsWrittenBeforeAConfigurationOnTrialIsStarted(t *testing.T) {
 			if !written {
 				w.reporter.takes = time.Hour // the start does not wait as long
 			}
+
 			got := w.reported()
 			w.assign("uid-good", good)
 			w.runs("good")

@@ -18,7 +18,8 @@ import (
 
 var onlyOnZoneA = map[string]string{"zone": "a"}
 
-// inChangedWorld runs a test in which good runs, and the label that the pods a and b select has changed since.
+// inChangedWorld runs a test in which good runs, and the label that the pods a
+// and b select has changed since.
 func inChangedWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inGoodWorld(t, func(w *world) {
@@ -93,7 +94,8 @@ func TestAReturnToLocalFromADeadKubeletIsNotGuarded(t *testing.T) {
 	})
 }
 
-// Pods that any start would end are no reason to call the new configuration the cause, also if no kubelet runs yet.
+// Pods that any start would end are no reason to call the new configuration the
+// cause, also if no kubelet runs yet.
 func TestTheGuardAtAStartComparesWithTheCurrentConfiguration(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")
@@ -168,7 +170,8 @@ func TestNothingIsAdoptedWhileItIsNotKnownWhetherPodsSurvive(t *testing.T) {
 	}
 }
 
-// Without a running kubelet one is started anyway, and with the configuration of before.
+// Without a running kubelet one is started anyway, and with the configuration
+// of before.
 func TestTheGuardHoldsAtTheAgentsStartToo(t *testing.T) {
 	inChangedWorld(t, func(w *world) {
 		w.stop()
@@ -181,7 +184,8 @@ func TestTheGuardHoldsAtTheAgentsStartToo(t *testing.T) {
 	})
 }
 
-// While a node is blocked, each change of a pod leads to a decision, and the whole pods must not be listed for each.
+// While a node is blocked, each change of a pod leads to a decision, and the
+// whole pods must not be listed for each.
 func TestARefusalIsKeptForAWhile(t *testing.T) {
 	inChangedWorld(t, func(w *world) {
 		w.assign("uid-next", conf{name: "next"})
@@ -194,13 +198,16 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 				each()
 				w.pass(time.Second)
 			}
+
 			w.api.mu.Lock()
 			defer w.api.mu.Unlock()
+
 			return w.api.bounds - before
 		}
 		if got := counted(10*time.Minute, func() {}); got < 8 || got > 12 {
 			t.Errorf("%d lists in 10 min without a change, want one a minute", got)
 		}
+
 		if got := counted(10*time.Minute, func() {
 			w.api.set(func(api *simAPI) { api.pods[0].Reason += "x" })
 		}); got < 40 || got > 62 {
@@ -209,7 +216,8 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 	})
 }
 
-// Pods of which the guard cannot know are no reason to wait: those that appear after its look are judged by the trial.
+// Pods of which the guard cannot know are no reason to wait: those that appear
+// after its look are judged by the trial.
 func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.pods("a")
@@ -224,6 +232,7 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 		if ok := w.configOK(); !strings.Contains(ok, "default/a, default/late: NodeAffinity") {
 			t.Error(ok)
 		}
+
 		w.wantStarts("", "good")
 		if w.status().Conditions[0].Reason != v1alpha1.ReasonRestartWouldEvictPods {
 			t.Errorf("%+v", w.status().Conditions)
@@ -250,7 +259,8 @@ func TestALostPodThatTheGuardDidNotSeeIsReported(t *testing.T) {
 	})
 }
 
-// A pod that has ended between the dry run and the restart is no loss of the trial.
+// A pod that has ended between the dry run and the restart is no loss of the
+// trial.
 func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.pods("a", "b")
@@ -263,7 +273,8 @@ func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 	})
 }
 
-// A kubelet of 1.37 does not admit pods with mount options of volumes without an alpha gate; earlier ones do not know the field.
+// A kubelet of 1.37 does not admit pods with mount options of volumes without
+// an alpha gate; earlier ones do not know the field.
 func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
 	replaced := func(w *world, version string) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-"+version, version })
@@ -283,6 +294,7 @@ func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
 		if got := w.configOK(); !refused.MatchString(got) {
 			t.Errorf("ConfigOK is %s", got)
 		}
+
 		w.wantStarts("")
 		replaced(w, "v1.36.3")
 		w.runs("next")

@@ -29,6 +29,7 @@ func TestDrainedNodeMustAlsoBeCordoned(t *testing.T) {
 		if ok := w.configOK(); !strings.HasSuffix(ok, "cordon and drain the node first (NeedsDrain)") {
 			t.Error(ok)
 		}
+
 		w.wantStarts("")
 		w.api.set(func(api *simAPI) { api.unschedulable = true })
 		w.runs("static")
@@ -47,6 +48,7 @@ func TestLocalIsValidatedAgainWhenTheAssignmentEnds(t *testing.T) {
 					w.runs("good")
 					starts = append(starts, "good")
 				}
+
 				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} }) // edited since the start
 				w.api.set(func(api *simAPI) {
 					api.up, api.ref, api.object = true, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil
@@ -81,7 +83,8 @@ func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
 	}
 }
 
-// A lost last-known-good is recovered from the promotions. Another file may be in its place.
+// A lost last-known-good is recovered from the promotions. Another file may be
+// in its place.
 func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.stop()
@@ -91,6 +94,7 @@ func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.confs["better"] = better })
 		w.disk.Plant(goodFile, other)
 		w.apiUp(false)
@@ -112,10 +116,12 @@ func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
 		if n := w.source.asked(); n > 1 {
 			t.Fatalf("downloaded %d times in a second", n)
 		}
+
 		w.pass(time.Minute)
 		if n := w.source.asked(); n < 2 || n > 6 {
 			t.Errorf("downloaded %d times in a minute", n)
 		}
+
 		w.wantStarts("")
 		w.disk.Heal()
 		w.pass(time.Minute)
@@ -134,6 +140,7 @@ func (s countingStore) Save(next trial.State) error {
 	if next.Current.Revision == s.revision {
 		*s.saves++
 	}
+
 	return s.Store.Save(next)
 }
 
@@ -156,12 +163,14 @@ func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 			w.api.set(func(api *simAPI) { api.generation++ })
 			w.pass(100 * time.Millisecond)
 		}
+
 		if saves < 1 || saves > 2 {
 			t.Errorf("tried %d times in 10 s", saves)
 		}
 		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
+
 		w.wantLogged("cannot save the node's state", 1)
 		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
 			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")

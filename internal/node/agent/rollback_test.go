@@ -33,34 +33,40 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStartsAndIsExplained(t *testing.
 			if s := w.status(); len(s.BadConfigs) == 0 {
 				early = cmp.Or(s.Error, early)
 			}
+
 			return len(w.status().BadConfigs) > 0
 		})
 		if want := "the kubelet exited unexpectedly: exit status 1: " + why; early != want {
 			t.Errorf("the error in the trial was %q, want %q", early, want)
 		}
+
 		const verdict = "current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1"
 		check := func() {
 			t.Helper()
 			if s := w.status(); s.Error != verdict+": "+why || s.BadConfigs[0].Reason != s.Error {
 				t.Errorf("error %q, badConfigs %+v, want %q", s.Error, s.BadConfigs, verdict+": "+why)
 			}
+
 			w.wantConfigOK("False | using last-known-good (UID: uid-good): " + verdict + " (CrashLooped)")
 		}
 		check()
 		if want := verdict + "; going back to last-known-good (UID: uid-good); the kubelet's last errors: " + why; w.found(want) != 1 {
 			t.Errorf("%d log lines, want one with %q", w.found(want), want)
 		}
+
 		w.assign("uid-crasher", crasher) // again
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
 		if got := counted(t, w, `evenkeel_rollbacks_total{reason="CrashLooped"}`); got != "1" {
 			t.Errorf("%s rollbacks", got)
 		}
+
 		for cause, want := range map[string]string{"boot": "1", "change": "2", "crash": "2", "rollback": "1"} {
 			if got := counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause)); got != want {
 				t.Errorf("%s starts by %s, want %s", got, cause, want)
 			}
 		}
+
 		w.kill() // the reason is on disk
 		w.start()
 		w.pass(time.Minute)
@@ -86,6 +92,7 @@ func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 			if p := w.kubelet.running(); p != nil && p.conf.name == "sick" {
 				last = time.Now()
 			}
+
 			return slices.Equal(w.kubelet.get().starts[len(w.kubelet.get().starts)-1:], []string{"good"})
 		})
 		if took := time.Since(last); took > 200*time.Millisecond {
@@ -116,8 +123,10 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 					if w.kubelet.running() != nil {
 						t.Error("it was started again within the second")
 					}
+
 					w.pass(5 * time.Second)
 				}
+
 				v := w.view()
 				if n := len(w.kubelet.get().starts); n != tt.starts || len(v.Startups) != tt.starts-1 {
 					t.Errorf("%d starts, %d counted in the trial; want %d", n, len(v.Startups), tt.starts)
@@ -143,6 +152,7 @@ func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
 		if s := w.status(); !strings.Contains(s.Error, errNoBinary.Error()) || len(s.BadConfigs) > 0 {
 			t.Errorf("%q, bad: %+v", s.Error, s.BadConfigs)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = nil })
 		w.pass(10 * time.Second)
 		w.runs("better")
@@ -150,7 +160,8 @@ func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
 	})
 }
 
-// TestSIGTERMAtAnyTimeStopsCleanly sends SIGTERM every 90 ms during a start, a change, a crash loop and a rollback.
+// TestSIGTERMAtAnyTimeStopsCleanly sends SIGTERM every 90 ms during a start, a
+// change, a crash loop and a rollback.
 func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 	p := before(t, scenario{from: withGood})
 	for at := time.Duration(0); at < 9*time.Second; at += 90 * time.Millisecond {
@@ -164,6 +175,7 @@ func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 				w.assign("uid-crasher", crasher)
 				w.pass(at - time.Second)
 			}
+
 			begin := time.Now()
 			w.stop()
 			if took := time.Since(begin); w.err != nil || took > 200*time.Millisecond {
@@ -175,6 +187,7 @@ func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 			if v := w.view(); v.Trial != nil && !v.Trial.Clean {
 				r.complain("the trial's record does not say that the shutdown was clean: %+v", *v.Trial)
 			}
+
 			w.boot = "boot-2" // a clean reboot is held against nobody
 			counted := len(w.view().Startups)
 			w.start()
@@ -182,6 +195,7 @@ func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 			if v := w.view(); v.Trial != nil && counted > 0 && len(v.Startups) > counted {
 				r.complain("%d starts counted, %d before the reboot", len(v.Startups), counted)
 			}
+
 			r.atRest()
 			w.stop()
 		})
@@ -202,6 +216,7 @@ func TestActionIsNotCarriedOutAfterSIGTERM(t *testing.T) {
 		if v := w.view(); v.Current.Revision != "uid-good" || !v.Trial.Clean {
 			t.Errorf("%+v, %+v", v, v.Trial)
 		}
+
 		w.reporter.onReport = nil
 		w.start()
 		w.runs("good")
@@ -243,6 +258,7 @@ func TestOutagesFailNoTrial(t *testing.T) {
 				if v := w.view(); len(v.Bad) > 0 || v.LastKnownGood.Revision != "uid-good" || v.Current.Revision != "uid-better" {
 					t.Errorf("in the outage: %+v\n%s", v, w.tail())
 				}
+
 				tt.finish(w)
 				w.promoted("uid-better")
 			})
@@ -271,8 +287,8 @@ func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
 	})
 }
 
-// TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss: without a trial the node is not watched, and pods may have
-// ended since the last request.
+// TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss: without a trial the node
+// is not watched, and pods may have ended since the last request.
 func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")
@@ -291,6 +307,7 @@ func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 		if w.view().Trial == nil {
 			t.Error("no trial with the edited file")
 		}
+
 		w.pass(5 * time.Minute)
 		w.wantStarts("good", "good")
 		if s := w.status(); len(s.BadConfigs) > 0 || w.view().Trial != nil {

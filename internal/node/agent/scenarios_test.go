@@ -26,7 +26,8 @@ var (
 	sick    = conf{name: "sick", sick: true}
 )
 
-// scenario is a change of a node. It continues after failures and checks nothing itself: invariants does.
+// scenario is a change of a node. It continues after failures and checks
+// nothing itself: invariants does.
 type scenario struct {
 	name string
 	from func(w *world) // what was before, without faults
@@ -101,6 +102,7 @@ var scenarios = []scenario{
 		if err := checkpoint.RequestForget(w.disk, dir, "uid-crasher"); err != nil && w.log != nil {
 			fmt.Fprintln(w.log, "level=OPERATOR", err)
 		}
+
 		w.pass(wholeTrial + 10*time.Second)
 	}},
 	{"revoked", withGood, func(w *world) {
@@ -146,6 +148,7 @@ func before(t *testing.T, s scenario) past {
 		p.disk, p.kubelet, p.names = w.disk, w.kubelet.get().clone(), w.names
 		p.ref, p.object, p.generation = w.api.ref, w.api.object, w.api.generation
 	})
+
 	return p
 }
 
@@ -157,6 +160,7 @@ func (p past) world(t *testing.T) *world {
 	w.kubelet.s = p.kubelet.clone()
 	w.api.ref, w.api.object, w.api.generation = p.ref, p.object, p.generation
 	maps.Copy(w.names, p.names)
+
 	return w
 }
 
@@ -164,6 +168,7 @@ func (w *world) revoke(uids ...types.UID) {
 	if w.disk.Crashed() {
 		return
 	}
+
 	w.api.set(func(api *simAPI) {
 		api.revoked = uids
 		api.generation++
@@ -175,6 +180,7 @@ func (w *world) restart() {
 	if w.disk.Crashed() {
 		return
 	}
+
 	w.stop()
 	w.start()
 }
@@ -186,6 +192,7 @@ func (w *world) intended() string {
 	if w.api.ref == nil || w.api.ref.ConfigMapRef == nil {
 		return ""
 	}
+
 	return string(w.api.ref.ConfigMapRef.UID)
 }
 

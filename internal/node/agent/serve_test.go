@@ -32,6 +32,7 @@ func TestIdleClientsAreLimited(t *testing.T) {
 		fmt.Fprint(c, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
 		_ = c.SetReadDeadline(time.Now().Add(time.Second))
 		n, err := c.Read(make([]byte, 1))
+
 		return n == 1 && (err == nil || err == io.EOF)
 	}
 	for i := range maxConnections + 1 {
@@ -42,12 +43,14 @@ func TestIdleClientsAreLimited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		defer c.Close()
 		open = append(open, c)
 		if ok := answered(c); ok != (i < maxConnections) {
 			t.Fatalf("client %d was answered: %v", i+1, ok)
 		}
 	}
+
 	open[0].Close()
 	if !answered(open[maxConnections]) {
 		t.Error("who waited was not answered when another left")
@@ -62,6 +65,7 @@ func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	address, log := taken.Addr().String(), &lines{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -74,11 +78,13 @@ func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "the agent answers", func() bool {
 		r, err := http.Get("http://" + address + "/healthz")
 		if err == nil {
 			r.Body.Close()
 		}
+
 		return err == nil
 	})
 	if log.count("cannot serve") != 1 || log.count(`msg="serving /healthz, /metrics and /configz"`) != 1 {

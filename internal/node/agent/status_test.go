@@ -86,13 +86,16 @@ func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
 		if tt.trial {
 			st.Trial = &v1alpha1.Trial{}
 		}
+
 		var got []string
 		for _, c := range readiness(st) {
 			if c.Message == "" {
 				t.Errorf("%+v", c)
 			}
+
 			got = append(got, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason))
 		}
+
 		if is := strings.Join(got, ", "); is != tt.want {
 			t.Errorf("ConfigOK %s, on trial %t: %s, want %s", tt.ok, tt.trial, is, tt.want)
 		}
@@ -127,7 +130,8 @@ func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	assert.That(t, got.Active == nil && got.LastKnownGood == nil && got.Trial == nil && got.BadConfigs == nil, "%+v", got)
 }
 
-// TestFirstReportContainsNumbersForPlans: for a node that joins nothing is assigned, so nothing is watched.
+// TestFirstReportContainsNumbersForPlans: for a node that joins nothing is
+// assigned, so nothing is watched.
 func TestFirstReportContainsNumbersForPlans(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b", "c")
@@ -157,10 +161,12 @@ func unreadyOf(s v1alpha1.NodeConfigStatus) int64 {
 	if s.PodsUnreadyOnRestart == nil {
 		return -1
 	}
+
 	return *s.PodsUnreadyOnRestart
 }
 
-// probedPods are two pods that a restart of every kubelet or of an old one makes unready, and several that none does.
+// probedPods are two pods that a restart of every kubelet or of an old one
+// makes unready, and several that none does.
 func (w *world) probedPods() {
 	w.pods("static", "ready", "not-ready", "not-probed", "deleted", "failed")
 	w.api.set(func(api *simAPI) {
@@ -253,6 +259,7 @@ func TestIdleAgentCountsPodsAgainWhereARestartMakesThemUnready(t *testing.T) {
 			if n := w.api.snapshots - before; n > 2 || (n > 0) != (want > 0) {
 				t.Errorf("%s: %d requests", version, n)
 			}
+
 			w.apiUp(false)
 			w.pass(2 * recountInterval)
 			if got := unreadyOf(w.reporter.last().Status); got != want {
@@ -279,6 +286,7 @@ func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
 		if s := w.reporter.last().Status; s.Trial != nil || unreadyOf(s) != 2 {
 			t.Errorf("after the trial the status says %d pods, want 2; trial %+v", unreadyOf(s), s.Trial)
 		}
+
 		w.pass(2 * recountInterval) // something else makes them unready
 		if got := unreadyOf(w.reporter.last().Status); got != 0 {
 			t.Errorf("later it says %d pods, want 0", got)
@@ -286,7 +294,8 @@ func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
 	})
 }
 
-// An overloaded API server fails to answer agents for minutes. If they wrote that, it would stay overloaded.
+// An overloaded API server fails to answer agents for minutes. If they wrote
+// that, it would stay overloaded.
 func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 	const unanswered = "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: the API server refuses connections (SyncFailed)"
 	const limit = silenceFactor * unansweredLimit
@@ -298,6 +307,7 @@ func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 			w.apiUp(true)
 			w.pass(25 * time.Second)
 		}
+
 		w.wantReports(before)
 		w.apiUp(false)
 		w.pass(limit - 5*time.Second)
@@ -332,7 +342,8 @@ func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
 	})
 }
 
-// An API server that has just started refuses for a moment what it grants later, and an overloaded one may not list the pods.
+// An API server that has just started refuses for a moment what it grants
+// later, and an overloaded one may not list the pods.
 func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
 	for name, happens := range map[string]func(*world){
 		"the NodeConfig is forbidden": func(w *world) {
@@ -370,7 +381,8 @@ func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 	})
 }
 
-// The controller takes an assignment back from a node that does not answer: a node that cannot read the ConfigMap has answered.
+// The controller takes an assignment back from a node that does not answer: a
+// node that cannot read the ConfigMap has answered.
 func TestThatAnAssignmentWasSeenIsReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.source.publish(w.source.looks, source.Answer{Generation: 5, Intent: trial.Intent{Cause: "ConfigMap better cannot be read"}})
@@ -429,6 +441,7 @@ func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonWouldEvictPods {
 			t.Fatalf("%+v", c)
 		}
+
 		unlistable(true)(w)
 		before := len(w.reporter.all())
 		w.until("the guard has asked again", func() bool { return w.log.count("reason=CouldNotValidate") > 0 })
@@ -469,18 +482,21 @@ func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
 			w.pass(5 * time.Second)
 			w.apiUp(true)
 		}
+
 		if !slices.ContainsFunc(w.reporter.all(), func(r toldReport) bool { return r.Status.ObservedGeneration == w.api.generation }) {
 			t.Errorf("generation %d was not reported", w.api.generation)
 		}
 	})
 }
 
-// The node's watch tells nothing new, and the API server can be able to answer again.
+// The node's watch tells nothing new, and the API server can be able to answer
+// again.
 func TestThePodGuardAsksAgainSoonIfItHadNoAnswer(t *testing.T) {
 	a := Agent{guard: guard{judgement: judgement{refusal: trial.Verdict{Outcome: trial.CouldNotTell}}, at: time.Now()}}
 	if wait := a.guardWait(); wait <= guardInterval {
 		t.Errorf("a refusal is kept for %s", wait)
 	}
+
 	a.guard.unanswered = true
 	if wait := a.guardWait(); wait > guardInterval {
 		t.Errorf("without an answer, it is kept for %s", wait)
@@ -511,6 +527,7 @@ func TestAChangeIsReportedFewTimes(t *testing.T) {
 					conditions++
 				}
 			}
+
 			if reports := len(all) - before; reports > tt.reports || conditions > tt.conditions {
 				t.Errorf("%s: %d reports, want at most %d; the Node's condition changed %d times, want at most %d", tt.uid, reports, tt.reports, conditions, tt.conditions)
 				for _, r := range all[before:] {

@@ -34,6 +34,7 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 		if n := len(w.reporter.all()); n > 20 {
 			t.Errorf("%d different reports", n)
 		}
+
 		w.apiUp(true)
 		w.runs("third")
 		w.wantConfigOK("True | using current (UID: uid-third): all checks passed (AllChecksPassed)")
@@ -52,14 +53,17 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 				w.restart()
 				w.runs("good")
 			}
+
 			starts := len(w.kubelet.get().starts)
 			if err := w.disk.Remove(goodFile); err != nil {
 				t.Fatal(err)
 			}
+
 			w.pass(5 * time.Second)
 			if got := len(w.kubelet.get().starts) - starts; got > 0 {
 				t.Errorf("%d starts while it runs", got)
 			}
+
 			w.dies(exitOne)
 			w.pass(5 * time.Second)
 			w.runs("good")
@@ -88,6 +92,7 @@ func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
 			if err := w.disk.Remove(goodFile); err != nil {
 				t.Fatal(err)
 			}
+
 			w.assignObject(again)
 		},
 	} {
@@ -145,11 +150,13 @@ func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 					!strings.Contains(ok, "no space left on device") {
 					t.Error(ok)
 				}
+
 				said := len(w.reporter.all())
 				w.pass(10 * time.Minute)
 				if n := len(w.reporter.all()); n != said {
 					t.Errorf("%d more reports in 10 minutes, such as %s", n-said, w.configOK())
 				}
+
 				w.disk.Heal()
 				w.pass(12 * time.Second)
 				w.runs("better")
@@ -169,11 +176,13 @@ func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
 		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-typo" || s.Conditions[0].Reason != "SyncFailed" {
 			t.Errorf("bad %+v, status %+v", v.Bad, s)
 		}
+
 		w.disk.Heal()
 		w.pass(30 * time.Second)
 		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-again" || s.Conditions[0].Reason != "ValidationFailed" {
 			t.Errorf("bad %+v, status %+v", v.Bad, s)
 		}
+
 		w.wantStarts("", "good")
 	})
 }
@@ -188,6 +197,7 @@ func TestARollbackNeedsNoDisk(t *testing.T) {
 		if s := w.status(); len(s.BadConfigs) != 1 || s.Conditions[0].Reason != "CrashLooped" {
 			t.Errorf("%+v", s)
 		}
+
 		w.disk.Heal()
 		w.pass(15 * time.Second)
 		if v := w.view(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-crasher" {
@@ -205,6 +215,7 @@ func TestFailedRenderKeepsTheRunningKubelet(t *testing.T) {
 		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): ") || !strings.Contains(ok, "render uid-better: ") {
 			t.Error(ok)
 		}
+
 		w.dies(exitOne) // what was rendered before need not be again
 		w.runs("good")
 		w.disk.Heal()
@@ -243,6 +254,7 @@ func TestForgetRequestThatCannotBeSavedStays(t *testing.T) {
 		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) != 1 {
 			t.Errorf("%q, %v", requests, err)
 		}
+
 		w.disk.Heal()
 		w.pass(15 * time.Second)
 		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
@@ -289,6 +301,7 @@ func TestRunReturnsWhyTheDirectoryCannotBeOpened(t *testing.T) {
 		if w.err == nil || w.err.Error() != "open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000" {
 			t.Errorf("it ended with %v", w.err)
 		}
+
 		w.wantStarts()
 	})
 }
@@ -320,6 +333,7 @@ func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 		if !errors.Is(w.err, ErrLocalInvalid) || !strings.Contains(w.err.Error(), "maxPods must not be negative") {
 			t.Errorf("it ended with %v", w.err)
 		}
+
 		w.wantStarts()
 		if w.init.get().stopping != 1 {
 			t.Error("the init system was not told")
@@ -341,6 +355,7 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 		if n := w.source.asked(); n != 0 {
 			t.Errorf("downloaded %d times", n)
 		}
+
 		w.kubelet.set(func(s *kubeletState) { s.filesErr = nil })
 		w.runs("good")
 	})

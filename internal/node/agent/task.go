@@ -8,21 +8,24 @@ import (
 	"sync"
 )
 
-// tasks are what runs beside the loop. Run returns only when all of them have ended.
+// tasks are what runs beside the loop. Run returns only when all of them have
+// ended.
 type tasks struct {
 	running *sync.WaitGroup
 	changed chan struct{} // receives when one has ended; nil: that makes no decision necessary
 }
 
-// task is one thing that runs beside the loop, such as a dry run. A decision never waits for it, and its result enters neither
-// trial.State nor the records by itself. The loop polls it with ended.
+// task is one thing that runs beside the loop, such as a dry run. A decision
+// never waits for it, and its result enters neither trial.State nor the records
+// by itself. The loop polls it with ended.
 type task[T any] struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when result is set
 	result T
 }
 
-// begin starts a task. fn must not use the fields of the agent that the loop changes, and must end soon after its context.
+// begin starts a task. fn must not use the fields of the agent that the loop
+// changes, and must end soon after its context.
 func begin[T any](ctx context.Context, all tasks, fn func(context.Context) T) *task[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &task[T]{cancel: cancel, done: make(chan struct{})}
@@ -32,6 +35,7 @@ func begin[T any](ctx context.Context, all tasks, fn func(context.Context) T) *t
 		close(t.done)
 		signal(all.changed)
 	})
+
 	return t
 }
 

@@ -30,7 +30,8 @@ func withCPUs(n int64) func(*kubeletState) {
 	return func(s *kubeletState) { s.capacity.CPU = 1000 * n }
 }
 
-// beginWithRules starts a machine with 4 CPUs, on which a configuration with rules is on trial.
+// beginWithRules starts a machine with 4 CPUs, on which a configuration with
+// rules is on trial.
 func (w *world) beginWithRules() {
 	w.kubelet.set(withCPUs(4))
 	w.start()
@@ -40,7 +41,8 @@ func (w *world) beginWithRules() {
 	w.runs("good")
 }
 
-// inWorldOfRules runs a test on a machine with 4 CPUs, on which a configuration with rules is last-known-good.
+// inWorldOfRules runs a test on a machine with 4 CPUs, on which a configuration
+// with rules is last-known-good.
 func inWorldOfRules(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
@@ -65,6 +67,7 @@ func (w *world) wantValues(want string) {
 	for _, v := range w.status().ResolvedValues {
 		got = append(got, payload.ValueWords(v))
 	}
+
 	assert.That(w.t, strings.Join(got, "; ") == want, "the values are %q, want %q\n%s", got, want, w.tail())
 }
 
@@ -76,6 +79,7 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 			current.Revision != "uid-good-"+a.ResolvedSHA256[:12] || s.LastKnownGood.ConfigRevision != *a || *s.Assigned != *a {
 			t.Errorf("active is %+v, assigned %+v", a, s.Assigned)
 		}
+
 		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + current.Revision + "/kubelet"))(t))
 		assert.That(t, strings.Contains(text, `"maxPods": 40`), "the kubelet got %s", text)
 		for form, path := range map[string]string{"flat": "maxPods", "grouped": "resources.maxPods"} {
@@ -83,6 +87,7 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 			assert.NoError(t, json.Unmarshal(get(t, w.agent.Handler(nil), "/configz?form="+form).Body.Bytes(), &z))
 			assert.That(t, len(z.Resolved) == 1 && z.Resolved[0].Path == path && z.Resolved[0].Value == "40", "%s: /configz has %v", form, z.Resolved)
 		}
+
 		w.restartWith(4)
 		w.runs("good")
 		w.pass(time.Minute)
@@ -319,6 +324,7 @@ func TestAPreflightOfRulesComparesTheirValues(t *testing.T) {
 		for i := range 6 {
 			long += fmt.Sprintf("{upTo: %d, percent: 0.12345678901234},", i+1)
 		}
+
 		long += "]}"
 		asks.object.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\nresources: {reservations: {" +
 			"kubeReserved: {cpu: " + long + ", pid: " + long + "}, systemReserved: {cpu: " + long + ", pid: " + long + "}}, eviction: {evictionHard: {pid.available: " + long + "}}}\n"
@@ -365,6 +371,7 @@ func TestACheckpointWithOtherValuesIsNotUsed(t *testing.T) {
 				assert.That(t, err == nil && string(got.Upstream) == string(r.Upstream), "got %s, %v", got.Upstream, err)
 				return
 			}
+
 			assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "got %v, want %s", err, test.want)
 		})
 	}

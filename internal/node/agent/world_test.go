@@ -30,7 +30,8 @@ import (
 
 const dir = "/var/lib/evenkeel"
 
-// Limits of the simulated world. Time there costs nothing, but each decision does.
+// Limits of the simulated world. Time there costs nothing, but each decision
+// does.
 var limits = trial.Limits{TrialDuration: 40 * time.Second, CrashLoopThreshold: 2, HealthTimeout: 20 * time.Second, ReadyTimeout: 20 * time.Second}
 
 // world is the environment of an agent, and outlives it.
@@ -75,7 +76,8 @@ func (g *guarded[T]) set(change func(*T)) {
 	change(&g.s)
 }
 
-// inWorld runs a test in its own world, where time passes when all goroutines are blocked.
+// inWorld runs a test in its own world, where time passes when all goroutines
+// are blocked.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +87,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// inStartedWorld runs a test on a node whose kubelet runs its local configuration.
+// inStartedWorld runs a test on a node whose kubelet runs its local
+// configuration.
 func inStartedWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
@@ -110,6 +113,7 @@ func newWorld(t *testing.T) *world {
 	w.kubelet = newSimKubelet(w)
 	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true, allocatable: 110}
 	w.reporter = &simReporter{w: w}
+
 	return w
 }
 
@@ -119,6 +123,7 @@ func (w *world) start() {
 	if w.cancel != nil {
 		w.t.Fatal("an agent runs already")
 	}
+
 	ctx, cancel := context.WithCancel(w.t.Context())
 	records := &SavedConfigs{}
 	w.init = &simInit{}
@@ -133,11 +138,13 @@ func (w *world) start() {
 	if w.log != nil {
 		o.Log = slog.New(slog.NewTextHandler(w.log, nil))
 	}
+
 	disk := w.disk // an agent of before goes on with its own
 	o.OpenStore = func(version string) (Store, error) {
 		if w.openErr != nil {
 			return nil, w.openErr
 		}
+
 		return checkpoint.Open(disk, dir, version, o.Log)
 	}
 	parts := Parts{Configz: w.configz, Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
@@ -147,6 +154,7 @@ func (w *world) start() {
 	if w.options != nil {
 		w.options(&o)
 	}
+
 	a := New(o, parts)
 	ended := make(chan struct{})
 	w.agent, w.cancel, w.ended, w.err = a, cancel, ended, nil
@@ -163,13 +171,15 @@ func (w *world) stop() {
 	if w.cancel == nil {
 		return
 	}
+
 	w.cancel()
 	<-w.ended
 	w.cancel = nil
 	synctest.Wait()
 }
 
-// kill ends the agent and its kubelet at once, without losing unsynced writes: the machine continues.
+// kill ends the agent and its kubelet at once, without losing unsynced writes:
+// the machine continues.
 func (w *world) kill() { w.become(w.disk.Reboot(crashfs.Choices["all kept"])) }
 
 // become replaces the disk, with no agent running.
@@ -197,6 +207,7 @@ func (w *world) until(what string, so func() bool) {
 			return
 		}
 	}
+
 	w.t.Fatalf("never: %s\n%s", what, w.tail())
 }
 
@@ -217,6 +228,7 @@ func (w *world) dies(exit supervisor.Exit) {
 	if p == nil {
 		w.t.Fatalf("no kubelet runs\n%s", w.tail())
 	}
+
 	p.die(exit)
 	<-p.done
 	synctest.Wait()
@@ -234,6 +246,7 @@ func (w *world) view() trial.State {
 	if err != nil && !errors.Is(err, crashfs.ErrCrashed) && w.agent != nil {
 		w.t.Errorf("the directory cannot be read: %v", err)
 	}
+
 	return v.State
 }
 
@@ -249,7 +262,9 @@ func (w *world) configOK() string {
 	if len(s.Conditions) == 0 {
 		return "none"
 	}
+
 	c := s.Conditions[0]
+
 	return string(c.Status) + " | " + c.Message + " (" + c.Reason + ")"
 }
 
@@ -311,6 +326,7 @@ func (w *world) tail() string {
 	if w.log == nil {
 		return ""
 	}
+
 	return w.log.tail()
 }
 
@@ -318,6 +334,7 @@ func orLocal(name string) string {
 	if name == "" {
 		return "local"
 	}
+
 	return name
 }
 
@@ -332,6 +349,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	_, line, _ := bytes.Cut(bytes.TrimSpace(p), []byte("level="))
 	l.text = append(l.text, time.Now().Format("15:04:05.000 ")+string(line))
+
 	return len(p), nil
 }
 
@@ -350,6 +368,7 @@ func (l *lines) count(part string) int {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -382,6 +401,7 @@ func counted(t *testing.T, w *world, name string) string {
 			return strings.TrimSpace(value)
 		}
 	}
+
 	return ""
 }
 

@@ -24,11 +24,13 @@ func TestPutReturnsTheDigestThatGetVerifies(t *testing.T) {
 	if err != nil || digest != fmt.Sprintf("%x", sha256.Sum256(data)) {
 		t.Fatalf("%s, %v", digest, err)
 	}
+
 	for _, c := range []trial.Config{{Revision: "uid-a", Checkpoint: digest}, {Revision: "uid-a"}} {
 		if got, err := s.Get(c); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
+
 	if _, err := s.Get(trial.Config{Revision: "uid-b"}); !errors.Is(err, checkpoint.ErrNotFound) {
 		t.Errorf("another: %v", err)
 	}
@@ -46,6 +48,7 @@ func TestPutKeepsTheSameBytesAndMakesThemDurable(t *testing.T) {
 	if _, err := s.Put("uid-a", data); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("it is there, but not durable: %v", err)
 	}
+
 	fsys.Heal()
 	before := fsys.Operations()
 	if _, err := s.Put("uid-a", data); err != nil || fsys.Operations() != before+1 {
@@ -65,10 +68,12 @@ func TestPutKeepsAFileWhoseDigestIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	other, err := s.Put("uid-a", relabelled)
 	if err != nil || other == digest {
 		t.Fatalf("nothing names it yet: %s, %v", other, err)
 	}
+
 	state := full()
 	state.LastKnownGood.Checkpoint = other
 	if err := s.Save(state); err != nil {
@@ -80,6 +85,7 @@ func TestPutKeepsAFileWhoseDigestIsRecorded(t *testing.T) {
 	if got, err := s.Get(state.LastKnownGood.Config); err != nil || !bytes.Equal(got, relabelled) {
 		t.Errorf("%s, %v", got, err)
 	}
+
 	// A file with another digest than the recorded one is set aside.
 	fsys.Plant(dir+"/checkpoints/uid-a", []byte("rot"))
 	if got, err := s.Put("uid-a", relabelled); err != nil || got != other || read(t, fsys, "checkpoints/uid-a.corrupt") != "rot" {
@@ -94,6 +100,7 @@ func TestUnreadableCheckpointIsSetAsideForANewDownload(t *testing.T) {
 	if _, err := s.Put("uid-a", data); err != nil {
 		t.Fatal(err)
 	}
+
 	fsys.FailRead(dir+"/checkpoints/uid-a", syscall.EIO)
 	if _, err := s.Get(trial.Config{Revision: "uid-a"}); !errors.Is(err, syscall.EIO) || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNotFound) {
 		t.Errorf("get: %v", err)
@@ -123,15 +130,18 @@ func TestCorruptCheckpointIsSetAsideAndReplacedByANewOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		fsys.Plant(dir+"/checkpoints/uid-a", tt.content)
 		c := trial.Config{Revision: "uid-a"}
 		if tt.digest {
 			c.Checkpoint = digest
 		}
+
 		fsys.FailFrom(1, syscall.EROFS)
 		if _, err := s.Get(c); !errors.Is(err, checkpoint.ErrCorrupt) || !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "cannot set it aside") {
 			t.Errorf("%s, read-only: %v", name, err)
 		}
+
 		fsys.Heal()
 		if _, err := s.Get(c); !errors.Is(err, checkpoint.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) || !strings.HasSuffix(err.Error(), "uid-a.corrupt") {
 			t.Errorf("%s: %v", name, err)
@@ -158,12 +168,14 @@ func TestCollectRemovesUnusedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for i := range 7 {
 		fsys.Plant(fmt.Sprintf("%s/checkpoints/rotten-%d.corrupt", dir, i), nil)
 		if err := fsys.Mkdir(fmt.Sprintf("/time-passes-%d", i), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for i := range 8 {
 		for _, name := range []string{"bad-configs", "trial.corrupt"} {
 			fsys.Plant(fmt.Sprintf("%s/v1.%d.0/%s", dir, i, name), nil)
@@ -171,15 +183,18 @@ func TestCollectRemovesUnusedFiles(t *testing.T) {
 		if i == 0 {
 			fsys.Plant(dir+"/v1.0.0/notes-of-the-operator", nil)
 		}
+
 		touch := fmt.Sprintf("%s/v1.%d.0/startups", dir, i)
 		if f, err := fsys.Create(touch, 0o600); err != nil || f.Close() != nil {
 			t.Fatal(err)
 		}
 	}
+
 	fsys.Plant(dir+"/manifests/static.yaml", nil)
 	if err := s.Collect("uid-c"); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, want := range map[string]bool{
 		"checkpoints/uid-a": true, "checkpoints/uid-b": true, "checkpoints/uid-c": true, "checkpoints/uid-d": false,
 		"rendered/uid-a": true, "rendered/uid-b": true, "rendered/uid-c": true, "rendered/uid-d": false,
@@ -191,6 +206,7 @@ func TestCollectRemovesUnusedFiles(t *testing.T) {
 			t.Errorf("%s is there: %v, want %v", name, got, want)
 		}
 	}
+
 	if got := s.Rendered(); fmt.Sprint(got) != "[uid-a uid-b uid-c]" {
 		t.Errorf("rendered: %v", got)
 	}
@@ -204,11 +220,13 @@ func TestCollectRemovesNothingWhileARecordIsUnreadable(t *testing.T) {
 	if err := open(t, fsys).Collect(); err == nil || err.Error() != "collect: the state has not been loaded" {
 		t.Errorf("before Load: %v", err)
 	}
+
 	fsys.FailRead(dir+"/current", syscall.EIO)
 	s.Load()
 	if err := s.Collect(); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "collect: current cannot be read") {
 		t.Errorf("current is unreadable: %v", err)
 	}
+
 	fsys.Heal()
 	s.Load()
 	// A failed save may have changed the references.
@@ -217,11 +235,13 @@ func TestCollectRemovesNothingWhileARecordIsUnreadable(t *testing.T) {
 	if _, err := s.Put("uid-n", configMap("uid-n", "x")); err != nil {
 		t.Fatal(err)
 	}
+
 	fsys.FailFrom(7, syscall.EIO) // after `+"`current`"+` was written
 	next.Startups = nil
 	if err := s.Save(next); err == nil || !strings.HasPrefix(err.Error(), "save startups: ") {
 		t.Fatalf("saved on a broken disk: %v", err)
 	}
+
 	fsys.Heal()
 	if err := s.Collect(); err != nil || !exists(fsys, "checkpoints/uid-b") || !exists(fsys, "checkpoints/uid-n") {
 		t.Errorf("after a failed save: %v", err)
@@ -242,6 +262,7 @@ func TestCollectContinuesAfterAnErrorAndReturnsIt(t *testing.T) {
 	if exists(fsys, "checkpoints/uid-y") || !exists(fsys, "checkpoints/uid-x") {
 		t.Error("it stopped at the error")
 	}
+
 	fsys.FailRead(dir+"/rendered", syscall.EACCES)
 	fsys.FailRead(dir, syscall.EACCES)
 	if err := s.Collect(); !errors.Is(err, syscall.EACCES) || exists(fsys, "checkpoints/uid-x") {

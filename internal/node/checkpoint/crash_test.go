@@ -82,6 +82,7 @@ func history() []step {
 		s.Current, s.LastKnownGood = trial.AdoptedConfig{Since: at(40)}, trial.AdoptedConfig{Since: at(40)}
 		s.Trial, s.Startups = nil, nil
 	})
+
 	return steps
 }
 
@@ -90,10 +91,12 @@ func digestOf(uid string) string {
 	if err != nil {
 		panic(err) // a memory that is empty
 	}
+
 	digest, err := s.Put(uid, configMap(uid, "x"))
 	if err != nil {
 		panic(err) // the same
 	}
+
 	return digest
 }
 
@@ -103,25 +106,30 @@ func take(fsys *crashfs.FS, s step) error {
 	if err != nil {
 		return err
 	}
+
 	store.Load()
 	if s.download != "" {
 		if _, err := store.Put(s.download, configMap(s.download, "x")); err != nil {
 			return err
 		}
 	}
+
 	if err := store.Save(s.state); err != nil {
 		return err
 	}
+
 	return store.Collect()
 }
 
-// parts returns the contents of the records, in the order in which they are written.
+// parts returns the contents of the records, in the order in which they are
+// written.
 func parts(s trial.State) []any {
 	return []any{s.Revoked, s.Current, s.Bad, s.Promoted, s.LastKnownGood, s.Startups, s.Trial}
 }
 
-// check loads the state after a crash: each record is old or new, no record is new after an old one, none is corrupt
-// or missing, and the referenced configurations have their checkpoints.
+// check loads the state after a crash: each record is old or new, no record is
+// new after an old one, none is corrupt or missing, and the referenced
+// configurations have their checkpoints.
 func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, done bool) {
 	t.Helper()
 	store, err := checkpoint.Open(fsys, dir, version, nil)
@@ -129,10 +137,12 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 		t.Errorf("%s: %v", where, err)
 		return
 	}
+
 	got, problems := store.Load()
 	if len(problems) > 0 {
 		t.Errorf("%s: %v", where, problems)
 	}
+
 	stillNew := true
 	for i, part := range parts(got) {
 		isOld, isNew := cmp.Equal(part, parts(old)[i]), cmp.Equal(part, parts(next)[i])
@@ -144,8 +154,10 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 		case !isOld && !stillNew:
 			t.Errorf("%s: %s is new, although one before it is old", where, files[i])
 		}
+
 		stillNew = stillNew && isNew
 	}
+
 	for _, r := range []trial.AdoptedConfig{got.Current, got.LastKnownGood} {
 		if r.IsLocal() {
 			continue
@@ -154,6 +166,7 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 			t.Errorf("%s: %s is named: %v", where, r.Revision, err)
 		}
 	}
+
 	// The same step then has its usual result.
 	if err := take(fsys, step{state: next, download: next.Current.Revision}); err != nil {
 		t.Errorf("%s: again: %v", where, err)
@@ -182,15 +195,19 @@ func TestAfterACrashAtAnyPointEachRecordIsOldOrNewInOrder(t *testing.T) {
 				up := fsys.Reboot(choice)
 				check(t, fmt.Sprintf("%s, crash after %d operations, %s", s.name, n, name), up, old, s.state, err == nil && !fsys.Crashed())
 			}
+
 			if !fsys.Crashed() {
 				break
 			}
 		}
+
 		if err := take(disk, s); err != nil {
 			t.Fatal(err)
 		}
+
 		old = s.state
 	}
+
 	t.Logf("%d states visited", visited)
 }
 
@@ -208,29 +225,35 @@ func TestAfterAnyFailedOperationRecordsAreOldOrNewAndTheNextSaveCompletesThem(t 
 				} else {
 					fsys.FailAt(n, cause)
 				}
+
 				from := fsys.Operations()
 				err := take(fsys, s)
 				hit := fsys.Operations()-from >= n
 				if err != nil && !strings.Contains(err.Error(), cause.Error()) {
 					t.Errorf("%s, operation %d: %v", s.name, n, err)
 				}
+
 				fsys.Heal()
 				where := fmt.Sprintf("%s, operation %d failed (%v)", s.name, n, err)
 				for _, choice := range []string{"all lost", "all kept", "names kept"} {
 					visited++
 					check(t, where+", then "+choice, fsys.Reboot(crashfs.Choices[choice]), old, s.state, err == nil)
 				}
+
 				check(t, where, fsys, old, s.state, err == nil)
 				if !hit {
 					break
 				}
 			}
 		}
+
 		if err := take(disk, s); err != nil {
 			t.Fatal(err)
 		}
+
 		old = s.state
 	}
+
 	t.Logf("%d states visited", visited)
 }
 
@@ -244,6 +267,7 @@ func TestPowerCutAfterAFailedSaveKeepsWhatALaterSaveWrote(t *testing.T) {
 		if err := s.Save(steps[4].state); err != nil {
 			t.Fatalf("operation %d failed: %v, then %v", n, first, err)
 		}
+
 		got, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
 		if diff := cmp.Diff(steps[4].state, got); diff != "" || len(problems) > 0 {
 			t.Errorf("operation %d failed: %s%v", n, diff, problems)
@@ -261,8 +285,10 @@ func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
 		if err := s.Save(next); err == nil {
 			t.Fatal("saved on a broken disk")
 		}
+
 		fsys.Heal()
-		// The agent dies, the machine keeps running, and the next agent acts on what it reads.
+		// The agent dies, the machine keeps running, and the next agent acts on
+		// what it reads.
 		got, _ := reload(t, fsys)
 		again, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
 		if diff := cmp.Diff(next, got) + cmp.Diff(got, again); diff != "" || len(problems) > 0 {
@@ -271,7 +297,8 @@ func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
 	}
 }
 
-// changesOfOneRecord returns states that differ from full in one record each: saving another one would sync its directory too.
+// changesOfOneRecord returns states that differ from full in one record each:
+// saving another one would sync its directory too.
 func changesOfOneRecord() map[string]trial.State {
 	shared, versioned := full(), full()
 	shared.LastKnownGood.Since = noon
@@ -285,6 +312,7 @@ func TestPowerCutDoesNotRemoveTheCheckpointOfWhatLoadRead(t *testing.T) {
 	if _, err := s.Put("uid-b", configMap("uid-b", "b")); err == nil {
 		t.Fatal("put on a broken disk")
 	}
+
 	fsys.Heal()
 	reload(t, fsys)
 	if after := fsys.Reboot(crashfs.Choices["all lost"]); !exists(after, "checkpoints/uid-b") {
@@ -300,11 +328,13 @@ func TestPartlyCreatedDirectoryIsDurableWhenUsed(t *testing.T) {
 		if err == nil {
 			return
 		}
+
 		s := open(t, fsys)
 		s.Load()
 		if err := s.Save(full()); err != nil {
 			t.Fatal(err)
 		}
+
 		got, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
 		if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
 			t.Errorf("operation %d failed (%v): %s%v", n, err, diff, problems)

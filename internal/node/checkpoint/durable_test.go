@@ -29,20 +29,24 @@ func testDirectoryOfAKilledProcess(t *testing.T, failed bool) {
 			t.Fatal(err)
 		}
 	}
+
 	for _, name := range []string{dir, dir + "/checkpoints", dir + "/rendered", dir + "/" + version} { // and nobody has synced their names
 		if err := fsys.Mkdir(name, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	s := open(t, fsys)
 	if failed {
 		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
 	}
+
 	s.Load()
 	fsys.Heal()
 	if err := s.Save(full()); err != nil {
 		t.Fatal(err)
 	}
+
 	after := fsys.Reboot(func(crashfs.Unsynced) crashfs.Fate { return crashfs.Lost })
 	got, problems := open(t, after).Load()
 	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
@@ -50,7 +54,8 @@ func testDirectoryOfAKilledProcess(t *testing.T, failed bool) {
 	}
 }
 
-// A disk that rejects the sync of a new directory's name must not leave that directory for later: nobody would sync it again.
+// A disk that rejects the sync of a new directory's name must not leave that
+// directory for later: nobody would sync it again.
 func TestDirectoryThatOpenCouldNotSyncIsMadeDurableBySave(t *testing.T) {
 	fsys := crashfs.New()
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
@@ -59,6 +64,7 @@ func TestDirectoryThatOpenCouldNotSyncIsMadeDurableBySave(t *testing.T) {
 	if err := s.Save(full()); err != nil {
 		t.Fatal(err)
 	}
+
 	got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
 	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
 		t.Errorf("%v, -saved +loaded\n%s", problems, diff)
@@ -77,6 +83,7 @@ func TestForgetRequestSurvivesAPowerCut(t *testing.T) {
 	if err := checkpoint.RequestForget(fsys, dir, "uid-c"); err != nil {
 		t.Fatal(err)
 	}
+
 	after := fsys.Reboot(func(crashfs.Unsynced) crashfs.Fate { return crashfs.Lost })
 	if requests, err := open(t, after).ForgetRequests(); err != nil || len(requests) != 1 {
 		t.Errorf("%q, %v", requests, err)

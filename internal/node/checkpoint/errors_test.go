@@ -11,7 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// Repeated errors must have the same text: otherwise the node would write its status each time.
+// Repeated errors must have the same text: otherwise the node would write its
+// status each time.
 func TestErrorsOfRepeatedCallsAreEqual(t *testing.T) {
 	for what, try := range map[string]func(fsys *crashfs.FS) error{
 		"save": func(fsys *crashfs.FS) error { return open(t, fsys).Save(full()) },
@@ -30,6 +31,7 @@ func TestErrorsOfRepeatedCallsAreEqual(t *testing.T) {
 				if err := open(t, fsys).Save(first); err != nil {
 					t.Fatal(err)
 				}
+
 				fsys.FailFrom(1, syscall.ENOSPC, op)
 				_ = try(fsys) // it may have got somewhere
 				one, two := try(fsys), try(fsys)

@@ -70,6 +70,7 @@ func open(t *testing.T, fsys atomicfile.FS) *checkpoint.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return s
 }
 
@@ -84,6 +85,7 @@ func saved(t *testing.T, state trial.State) (*crashfs.FS, *checkpoint.Store) {
 	if err := s.Save(state); err != nil {
 		t.Fatal(err)
 	}
+
 	return fsys, s
 }
 
@@ -93,6 +95,7 @@ func read(t *testing.T, fsys atomicfile.FS, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(data)
 }
 
@@ -101,7 +104,8 @@ func exists(fsys atomicfile.FS, name string) bool {
 	return err == nil
 }
 
-// without returns the state without the content of one record, as Load returns it if that record is corrupt.
+// without returns the state without the content of one record, as Load returns
+// it if that record is corrupt.
 func without(s trial.State, file string) trial.State {
 	switch file {
 	case "current":
@@ -121,6 +125,7 @@ func without(s trial.State, file string) trial.State {
 	case version + "/trial":
 		s.Trial = nil
 	}
+
 	return s
 }
 

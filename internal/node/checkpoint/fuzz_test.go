@@ -22,8 +22,9 @@ func put(t *testing.T, fsys atomicfile.FS, name, text string) {
 	}
 }
 
-// Whatever is in a record, the node gets a state that it can run with, and that is loaded as it was saved. A record that is
-// damaged has a problem that names it, and the others stay.
+// Whatever is in a record, the node gets a state that it can run with, and that
+// is loaded as it was saved. A record that is damaged has a problem that names
+// it, and the others stay.
 func FuzzRecords(f *testing.F) {
 	fsys := crashfs.New()
 	s, err := checkpoint.Open(fsys, dir, version, nil)
@@ -33,15 +34,18 @@ func FuzzRecords(f *testing.F) {
 	if err := s.Save(full()); err != nil {
 		f.Fatal(err)
 	}
+
 	for i, name := range files {
 		data, err := fsys.ReadFile(dir + "/" + name)
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		f.Add(byte(i), data)
 		f.Add(byte(i), data[:len(data)/2])
 		f.Add(byte(i), []byte(strings.Replace(string(data), "uid-", "../", 1)))
 	}
+
 	f.Add(byte(1), []byte(`{"apiVersion":"state.evenkeel.dev/v2","kind":"CurrentConfig","content":null}`))
 	f.Fuzz(func(t *testing.T, which byte, data []byte) {
 		name := files[int(which)%len(files)]
@@ -51,6 +55,7 @@ func FuzzRecords(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		store := open(t, fsys)
 		state, problems := store.Load()
 		if diff := cmp.Diff(view.State, state); diff != "" {
@@ -59,14 +64,17 @@ func FuzzRecords(f *testing.F) {
 		if view, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || len(problems) == 0 && len(view.Problems) > 0 {
 			t.Errorf("%s: %q: %v, %v", name, data, view.Problems, err)
 		}
+
 		for _, p := range problems {
 			if p.File == "" || p.What == "" {
 				t.Errorf("%s: %q has the problem %+v", name, data, p)
 			}
 		}
+
 		if err := store.Save(state); err != nil {
 			t.Fatalf("%s: %q gave a state that cannot be saved: %v", name, data, err)
 		}
+
 		again, problemsAgain := open(t, fsys).Load()
 		if diff := cmp.Diff(state, again); diff != "" || len(problemsAgain) > len(problems) { // an empty file stays until it changes
 			t.Errorf("%s: %q gave a state that is saved as another one: %s %v", name, data, diff, problemsAgain)
@@ -78,6 +86,7 @@ func FuzzGivenUp(f *testing.F) {
 	for _, text := range []string{`{"by":"a","at":"2026-05-01T12:00:00Z","times":3}`, "", "null", "{}", `{"times":-1}`, "[]", `{"times":1e99}`} {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fsys := crashfs.New()
 		open(t, fsys)
@@ -87,11 +96,14 @@ func FuzzGivenUp(f *testing.F) {
 			if g != (checkpoint.GivenUp{}) || !strings.Contains(err.Error(), dir+"/given-up") {
 				t.Errorf("%q is %+v, %v", data, g, err)
 			}
+
 			return
 		}
+
 		if err := checkpoint.SetGivenUp(fsys, dir, g); err != nil {
 			t.Fatalf("%q is %+v, which cannot be saved: %v", data, g, err)
 		}
+
 		again, err := checkpoint.LastGivenUp(fsys, dir)
 		a, _ := json.Marshal(g)
 		if b, _ := json.Marshal(again); err != nil || string(a) != string(b) {

@@ -31,11 +31,12 @@ func (p Problem) String() string {
 	if p.SetAside != "" {
 		return fmt.Sprintf("%s: %s (set aside as %s)", p.File, p.What, p.SetAside)
 	}
+
 	return p.File + ": " + p.What
 }
 
-// Load reads the state, sets corrupt files aside, and returns the problems. The state is always one that a node can
-// run with:
+// Load reads the state, sets corrupt files aside, and returns the problems. The
+// state is always one that a node can run with:
 //
 //   - `current` missing or empty: local, and nothing is reset. Corrupt: last-known-good, because corrupt does not mean
 //     empty.
@@ -55,19 +56,23 @@ func (s *Store) Load() (trial.State, []Problem) {
 		s.log.Warn("the files may not survive a power cut; the next change writes all of them", "err", syncErr)
 		s.durable = map[string][]byte{}
 	}
+
 	s.unreadable, s.currentLost = l.unreadable, l.lost["current"]
 	s.referenced, s.loaded = []trial.AdoptedConfig{l.state.Current, l.state.LastKnownGood}, true
+
 	return l.state, l.problems
 }
 
-// syncDirs makes the files that are about to be read durable, and the names of their directories: the process that wrote them may
-// have died before its sync, and a node must not act on something that a power cut removes.
+// syncDirs makes the files that are about to be read durable, and the names of
+// their directories: the process that wrote them may have died before its sync,
+// and a node must not act on something that a power cut removes.
 func (s *Store) syncDirs() error {
 	for _, d := range []string{filepath.Dir(s.dir), s.dir, s.path(checkpointsDir), s.path(s.version)} {
 		if err := s.fsys.SyncDir(d); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -79,46 +84,56 @@ type View struct {
 	Problems []Problem
 }
 
-// NewerThan returns the newest version of the component that left records, if it is newer than the given one, else
-// "". A version that cannot be parsed is ignored.
+// NewerThan returns the newest version of the component that left records, if
+// it is newer than the given one, else "". A version that cannot be parsed is
+// ignored.
 func (v View) NewerThan(version string) string {
 	newest, err := utilversion.ParseSemantic(version)
 	if err != nil {
 		return ""
 	}
+
 	name := ""
 	for _, v := range v.Versions {
 		if parsed, err := utilversion.ParseSemantic(v); err == nil && newest.LessThan(parsed) {
 			newest, name = parsed, v
 		}
 	}
+
 	return name
 }
 
-// ReadOnly loads the state for a version of the component, or for the last used one if version is empty. It changes
-// nothing and may be called while an agent runs; the state may then mix records from before and after a write. It
-// returns an error if the directory cannot be read, or the version is not a safe name.
+// ReadOnly loads the state for a version of the component, or for the last used
+// one if version is empty. It changes nothing and may be called while an agent
+// runs; the state may then mix records from before and after a write. It
+// returns an error if the directory cannot be read, or the version is not a
+// safe name.
 func ReadOnly(fsys atomicfile.FS, dir, version string) (View, error) {
 	if version != "" {
 		if err := checkVersion(version); err != nil {
 			return View{}, err
 		}
 	}
+
 	versions, err := versionDirs(fsys, dir)
 	if err != nil {
 		return View{}, fmt.Errorf("dynamic config directory: %w", err)
 	}
+
 	v := View{Version: version, Versions: versions}
 	if version == "" {
 		v.Version = lastVersion(fsys, dir, versions)
 	}
+
 	l := loader{fsys: fsys, dir: dir, version: v.Version}
 	l.load()
 	v.State, v.Problems = l.state, l.problems
+
 	return v, nil
 }
 
-// lastVersion returns the version that saved last: the one in versionRecord, else the one with the newest directory.
+// lastVersion returns the version that saved last: the one in versionRecord,
+// else the one with the newest directory.
 func lastVersion(fsys atomicfile.FS, dir string, versions []string) string {
 	if data, err := fsys.ReadFile(recordPath(dir, "", versionRecord)); err == nil {
 		var v string
@@ -126,34 +141,41 @@ func lastVersion(fsys atomicfile.FS, dir string, versions []string) string {
 			return v
 		}
 	}
+
 	if len(versions) > 0 {
 		return versions[0]
 	}
+
 	return ""
 }
 
-// versionDirs returns the versions of the component that left records, newest first.
+// versionDirs returns the versions of the component that left records, newest
+// first.
 func versionDirs(fsys atomicfile.FS, dir string) ([]string, error) {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	var all []fs.FileInfo
 	for _, e := range entries {
 		if !e.IsDir() || checkVersion(e.Name()) != nil {
 			continue
 		}
+
 		inside, err := fsys.ReadDir(filepath.Join(dir, e.Name()))
 		info, statErr := e.Info()
 		if err == nil && statErr == nil && slices.ContainsFunc(inside, func(e fs.DirEntry) bool { return isVersioned(e.Name()) }) {
 			all = append(all, info)
 		}
 	}
+
 	slices.SortStableFunc(all, newestFirst)
 	var names []string
 	for _, info := range all {
 		names = append(names, info.Name())
 	}
+
 	return names, nil
 }
 
@@ -188,19 +210,23 @@ func (l *loader) load() {
 		if r.versioned && l.version == "" {
 			continue
 		}
+
 		if l.read(r) {
 			present[r.name] = true
 		} else {
 			missing = append(missing, r)
 		}
 	}
+
 	for _, r := range missing {
 		l.checkMissing(r, present)
 	}
+
 	l.recover()
 }
 
-// read reads one record into the state. It returns false if the file does not exist.
+// read reads one record into the state. It returns false if the file does not
+// exist.
 func (l *loader) read(r record) bool {
 	data, err := readBounded(l.fsys, recordPath(l.dir, l.version, r))
 	switch {
@@ -222,13 +248,14 @@ func (l *loader) read(r record) bool {
 			l.good[r.name] = data
 		}
 	}
+
 	return true
 }
 
 var errCorrupt = errors.New("corrupt")
 
-// readBounded returns the content of a file; errCorrupt if it is not a regular file, or larger than any file of this
-// package.
+// readBounded returns the content of a file; errCorrupt if it is not a regular
+// file, or larger than any file of this package.
 func readBounded(fsys atomicfile.FS, path string) ([]byte, error) {
 	info, err := fsys.Lstat(path)
 	if err != nil {
@@ -240,6 +267,7 @@ func readBounded(fsys atomicfile.FS, path string) ([]byte, error) {
 	if info.Size() > maxFile {
 		return nil, fmt.Errorf("%w: it has %d bytes", errCorrupt, info.Size())
 	}
+
 	return fsys.ReadFile(path)
 }
 
@@ -250,6 +278,7 @@ func (l *loader) reportCorrupt(r record, cause error) {
 	if !errors.Is(cause, errCorrupt) {
 		p.What = "corrupt: " + p.What
 	}
+
 	if l.setAside != nil {
 		path := recordPath(l.dir, l.version, r)
 		if err := l.setAside(path); err != nil {
@@ -258,11 +287,13 @@ func (l *loader) reportCorrupt(r record, cause error) {
 			p.SetAside = l.relative(r) + corruptSuffix
 		}
 	}
+
 	l.report(r, p)
 }
 
-// checkMissing decides whether a missing record was lost. Records are first written in the order of the table, so a
-// record that is missing before an existing one was lost. A version's records say nothing about those for all
+// checkMissing decides whether a missing record was lost. Records are first
+// written in the order of the table, so a record that is missing before an
+// existing one was lost. A version's records say nothing about those for all
 // versions, which may be older; but the other way round they do.
 func (l *loader) checkMissing(r record, present map[string]bool) {
 	path := recordPath(l.dir, l.version, r)
@@ -271,10 +302,12 @@ func (l *loader) checkMissing(r record, present map[string]bool) {
 		l.report(r, Problem{What: "the file is missing: it was corrupt, and has not been written since"})
 		return
 	}
+
 	i := slices.IndexFunc(records, func(x record) bool { return x.name == r.name })
 	if i < 0 {
 		return
 	}
+
 	for _, later := range append(slices.Clone(records[i+1:]), versionRecord) {
 		if present[later.name] && (!r.versioned || later.versioned) {
 			l.lost[r.name] = true
@@ -316,6 +349,7 @@ func (l *loader) recover() {
 			l.addConsequence("last-known-good", "using the local configuration, which is always good")
 		}
 	}
+
 	_, unread = l.unreadable["current"]
 	switch {
 	case l.corrupt["current"] || unread:
@@ -326,8 +360,9 @@ func (l *loader) recover() {
 	}
 }
 
-// newestPromoted returns the newest configuration that passed its trial and can still run. It contains the recorded
-// digest of the payload, so that the caller can verify the checkpoint.
+// newestPromoted returns the newest configuration that passed its trial and can
+// still run. It contains the recorded digest of the payload, so that the caller
+// can verify the checkpoint.
 func (l *loader) newestPromoted() (trial.AdoptedConfig, bool) {
 	for _, p := range l.state.Promoted {
 		data, err := l.fsys.ReadFile(filepath.Join(l.dir, checkpointsDir, p.Revision))
@@ -337,13 +372,16 @@ func (l *loader) newestPromoted() (trial.AdoptedConfig, bool) {
 		if err != nil || json.Unmarshal(data, &object) != nil {
 			continue
 		}
+
 		m := object.Metadata
 		m.SHA256, m.ResolvedSHA256 = p.SHA256, p.Resolved
 		c := trial.Config{ConfigRevision: m, Revision: p.Revision, Checkpoint: sha256hex(data)}
 		if _, bad := l.state.BadEntry(c); bad || l.state.IsRevoked(c) || m.UID == "" || !strings.HasPrefix(p.Revision, string(m.UID)) {
 			continue
 		}
+
 		return trial.AdoptedConfig{Config: c, Since: p.Time}, true
 	}
+
 	return trial.AdoptedConfig{}, false
 }

@@ -68,6 +68,7 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				if err != nil || !exists(fsys, file) {
 					t.Errorf("ReadOnly: %v, the file is still there: %v", err, exists(fsys, file))
 				}
+
 				s := open(t, fsys)
 				got, problems := s.Load()
 				want := without(full(), file)
@@ -77,6 +78,7 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				if len(problems) != 1 || len(view.Problems) != 1 {
 					t.Fatalf("problems %v and %v", problems, view.Problems)
 				}
+
 				p := problems[0]
 				if p.File != file || p.SetAside != file+".corrupt" || !strings.Contains(p.What, "corrupt") || !strings.Contains(p.What, tt.want) {
 					t.Errorf("problem %+v, want one that says %q", p, tt.want)
@@ -84,6 +86,7 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				if read(t, fsys, file+".corrupt") != damaged || exists(fsys, file) {
 					t.Error("the file was not set aside in place of the older one")
 				}
+
 				// It stays a problem until the record is written again.
 				again, problems := s.Load()
 				if diff := cmp.Diff(want, again); diff != "" || len(problems) != 1 || !strings.Contains(problems[0].What, "has not been written since") {
@@ -140,6 +143,7 @@ func TestImpossibleValuesAreCorrupt(t *testing.T) {
 			t.Errorf("%s with %s: %v, want %q", tt.file, tt.new, problems, tt.want)
 		}
 	}
+
 	fsys, _ := saved(t, trial.State{})
 	fsys.Plant(dir+"/current", []byte(strings.Replace(read(t, fsys, "current"), `{}`, `{"uid": "uid-a"}`, 1)))
 	if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no revision, but") {
@@ -161,10 +165,12 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+
 		if len(problems) != 1 || problems[0].SetAside != "" || !strings.HasPrefix(problems[0].What, name) ||
 			!strings.HasSuffix(problems[0].What, "using the local configuration; nothing is reset") {
 			t.Errorf("%s: %v", name, problems)
 		}
+
 		// Saving the loaded state does not create a record.
 		if err := s.Save(got); err != nil {
 			t.Fatal(err)
@@ -172,6 +178,7 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		if _, problems := open(t, fsys).Load(); len(problems) != 1 {
 			t.Errorf("%s, after Save: %v", name, problems)
 		}
+
 		got.Current, got.LastKnownGood = trial.AdoptedConfig{Since: noon}, trial.AdoptedConfig{Since: noon}
 		if err := s.Save(got); err != nil {
 			t.Fatal(err)
@@ -188,6 +195,7 @@ func TestMissingRecordIsReportedIfALaterOneExists(t *testing.T) {
 		if err := fsys.Remove(dir + "/" + file); err != nil {
 			t.Fatal(err)
 		}
+
 		_, problems := open(t, fsys).Load()
 		if len(problems) != 1 || problems[0].File != file || !strings.Contains(problems[0].What, "the file is missing, although ") {
 			t.Errorf("%s: %v", file, problems)
@@ -201,6 +209,7 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got, problems := newer.Load()
 	want := trial.State{Current: full().Current, LastKnownGood: full().LastKnownGood, Revoked: full().Revoked, Temporary: full().Temporary}
 	if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
@@ -218,7 +227,9 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	if v, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || v.Version != version || len(v.State.Bad) != 1 {
 		t.Errorf("read-only of the older: %+v, %v", v, err)
 	}
-	// Back to the older version: its records do not change, and still it is the last used one.
+
+	// Back to the older version: its records do not change, and still it is the
+	// last used one.
 	older := open(t, fsys)
 	older.Load()
 	if err := older.Save(full()); err != nil {
@@ -227,6 +238,7 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != version {
 		t.Errorf("read-only after going back: %q, %v", v.Version, err)
 	}
+
 	fsys.Plant(dir+"/component-version", []byte("garbage"))
 	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "v1.37.0" || len(v.Problems) != 1 {
 		t.Errorf("read-only by the time of the directories: %q, %v, %v", v.Version, v.Problems, err)
@@ -240,6 +252,7 @@ func TestReadOnlyNeedsADirectoryAndASafeVersion(t *testing.T) {
 	if _, err := checkpoint.ReadOnly(crashfs.New(), dir, "../x"); !errors.Is(err, checkpoint.ErrName) {
 		t.Errorf("version: %v", err)
 	}
+
 	fsys := crashfs.New()
 	fsys.PlantDir(dir, 0o700)
 	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "" || len(v.Problems) > 0 {
@@ -261,6 +274,7 @@ func TestUnreadableRecordIsNotReplaced(t *testing.T) {
 			if len(problems) != 1 || problems[0].SetAside != "" || !strings.Contains(problems[0].What, cause.Error()) {
 				t.Errorf("%s: %+v", file, problems)
 			}
+
 			fsys.Heal() // too late: what was decided since was decided without it
 			next := got
 			next.Promoted = append(next.Promoted, trial.Promotion{Revision: "uid-n", Time: noon})
@@ -295,9 +309,11 @@ func TestFailureToSetAsideIsReported(t *testing.T) {
 		!strings.Contains(problems[0].What, "cannot set it aside") || !strings.Contains(problems[0].String(), "current: corrupt: ") {
 		t.Errorf("%+v, %v", got.Current, problems)
 	}
+
 	if err := s.Save(full()); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("save: %v", err)
 	}
+
 	fsys.Heal()
 	if err := s.Save(full()); err != nil || read(t, fsys, "current.corrupt") != "garbage" {
 		t.Errorf("save: %v", err)
@@ -309,6 +325,7 @@ func TestDirectoryInPlaceOfARecordIsSetAside(t *testing.T) {
 	if err := fsys.Remove(dir + "/current"); err != nil {
 		t.Fatal(err)
 	}
+
 	fsys.PlantDir(dir+"/current", 0o700)
 	_, problems := open(t, fsys).Load()
 	if len(problems) != 1 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "it is not a regular file but a directory") {
@@ -321,13 +338,15 @@ func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
 	for _, file := range files {
 		fsys.Plant(dir+"/"+file, []byte(strings.Replace(read(t, fsys, file), `"kind"`, `"later": {"a": 1}, "kind"`, 1)))
 	}
+
 	got, problems := open(t, fsys).Load()
 	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
 		t.Errorf("problems %v, %s", problems, diff)
 	}
 }
 
-// The files in testdata were written by the agent before its records had a version of their own.
+// The files in testdata were written by the agent before its records had a
+// version of their own.
 func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
 	fsys, _ := saved(t, full())
 	for _, file := range append(slices.Clone(files), "component-version") {
@@ -335,8 +354,10 @@ func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		fsys.Plant(dir+"/"+file, data)
 	}
+
 	got, problems := open(t, fsys).Load()
 	if diff := cmp.Diff(trial.State{}, got); diff != "" {
 		t.Error(diff)
@@ -344,6 +365,7 @@ func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
 	if len(problems) != len(files)+1 {
 		t.Fatal(problems)
 	}
+
 	for _, p := range problems {
 		if !strings.Contains(p.What, `apiVersion "evenkeel.dev/v1alpha1" is not supported, only "state.evenkeel.dev/v1"`) || p.SetAside != p.File+".corrupt" {
 			t.Error(p)

@@ -22,10 +22,12 @@ const (
 	apiVersion = group + "v1"
 )
 
-// maxFile is larger than any record or ConfigMap, even with every character escaped. A larger file is not read.
+// maxFile is larger than any record or ConfigMap, even with every character
+// escaped. A larger file is not read.
 const maxFile = 16 << 20
 
-// record is a file that contains a part of the state, in the JSON form of that part.
+// record is a file that contains a part of the state, in the JSON form of that
+// part.
 type record struct {
 	name      string
 	kind      string
@@ -35,10 +37,11 @@ type record struct {
 
 var badConfigs = record{"bad-configs", "BadConfigs", true, func(s *trial.State) any { return &s.Bad }}
 
-// records are the files of the state, in the order in which they are written: after a crash between any two, the next
-// start decides the same again. What must never run comes first; then what ends, and current, before everything about it; a verdict
-// before the trial that it ends; last-known-good after the promotion that it is based on, and after a current that is
-// local.
+// records are the files of the state, in the order in which they are written:
+// after a crash between any two, the next start decides the same again. What
+// must never run comes first; then what ends, and current, before everything
+// about it; a verdict before the trial that it ends; last-known-good after the
+// promotion that it is based on, and after a current that is local.
 var records = []record{
 	{"revoked", "RevokedConfigs", false, func(s *trial.State) any { return &s.Revoked }},
 	{"temporary", "TemporaryAssignment", false, func(s *trial.State) any { return &s.Temporary }},
@@ -50,8 +53,8 @@ var records = []record{
 	{"trial", "TrialRecord", true, func(s *trial.State) any { return &s.Trial }},
 }
 
-// versionRecord contains the version of the component that saved last. It is not part of the state, and is written
-// after it.
+// versionRecord contains the version of the component that saved last. It is
+// not part of the state, and is written after it.
 var versionRecord = record{name: "component-version", kind: "ComponentVersion"}
 
 // file is what a record's file contains.
@@ -68,17 +71,21 @@ func (r record) encode(content any) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	err := e.Encode(file[any]{apiVersion, r.kind, content})
+
 	return b.Bytes(), err
 }
 
-// decode is strict: it accepts one JSON value of this version and kind, with each key once and the content
-// present. It ignores unknown fields: a later agent may have added them, and a downgrade must not lose `current`
-// because of that. There is no checksum, because the proposal lets operators repair these files by hand.
+// decode is strict: it accepts one JSON value of this version and kind, with
+// each key once and the content present. It ignores unknown fields: a later
+// agent may have added them, and a downgrade must not lose `current` because of
+// that. There is no checksum, because the proposal lets operators repair these
+// files by hand.
 func (r record) decode(data []byte, into any) error {
 	var f file[json.RawMessage]
 	if err := json.Unmarshal(data, &f); err != nil { // of all data: nothing may follow the value
 		return err
 	}
+
 	switch {
 	case f.APIVersion != apiVersion && strings.HasPrefix(f.APIVersion, group):
 		return fmt.Errorf("it was written by a future version: apiVersion %q, supported is %q", f.APIVersion, apiVersion)
@@ -87,6 +94,7 @@ func (r record) decode(data []byte, into any) error {
 	case f.Kind != r.kind:
 		return fmt.Errorf("kind %q is not %q", f.Kind, r.kind)
 	}
+
 	var all map[string]any
 	switch duplicates, err := kjson.UnmarshalStrict(data, &all, kjson.DisallowDuplicateFields); {
 	case err != nil:
@@ -96,6 +104,7 @@ func (r record) decode(data []byte, into any) error {
 	case f.Content == nil:
 		return errors.New("it has no content")
 	}
+
 	return json.Unmarshal(f.Content, into)
 }
 
@@ -104,6 +113,7 @@ func (r record) decodeInto(data []byte, s *trial.State) error {
 	if r.part == nil {
 		return r.decode(data, new(string))
 	}
+
 	state := *s
 	if err := r.decode(data, r.part(&state)); err != nil {
 		return err
@@ -111,13 +121,16 @@ func (r record) decodeInto(data []byte, s *trial.State) error {
 	if t := state.Trial; t != nil && (t.Terms.Threshold < 0 || t.Terms == (trial.Terms{}) && !hasTerms(data)) {
 		return errors.New("the trial has no terms") // it would be passed, or fail, at once
 	}
+
 	for _, c := range []*trial.AdoptedConfig{&state.Current, &state.LastKnownGood} {
 		c.Rollout.AssignedAt.Time = c.Rollout.AssignedAt.UTC() // as the source returns it
 	}
 	if err := check(state); err != nil {
 		return err
 	}
+
 	*s = state
+
 	return nil
 }
 
@@ -142,15 +155,18 @@ func check(s trial.State) error {
 			err = errors.New("it has no revision, but other fields of a configuration")
 		}
 	}
+
 	if slices.Contains(s.Revoked, "") {
 		err = errors.New("an empty UID")
 	}
+
 	for i, b := range s.Bad {
 		err = errors.Join(err, checkRevision(b.Revision), checkDigest(b.SHA256), checkDigest(b.ResolvedSHA256))
 		if slices.ContainsFunc(s.Bad[:i], func(earlier trial.BadConfig) bool { return earlier.Revision == b.Revision }) {
 			err = errors.Join(err, fmt.Errorf("two entries for %s", b.Revision))
 		}
 	}
+
 	for _, p := range s.Promoted {
 		err = errors.Join(err, checkRevision(p.Revision), checkDigest(p.SHA256), checkDigest(p.Resolved))
 	}
@@ -160,6 +176,7 @@ func check(s trial.State) error {
 	if t := s.Temporary; t != nil {
 		err = errors.Join(err, checkRevision(t.Revision))
 	}
+
 	return err
 }
 
@@ -169,5 +186,6 @@ func checkDigest(s string) error {
 	if !digest.MatchString(s) {
 		return fmt.Errorf("%q is not a sha256", s)
 	}
+
 	return nil
 }

@@ -38,22 +38,27 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 			if tt.content != nil {
 				fsys.Plant(dir+"/checkpoints/uid-a", tt.content)
 			}
+
 			fsys.Plant(dir+"/last-known-good", []byte("garbage"))
 			got, problems := s.Load()
 			if len(problems) != 1 || problems[0].File != "last-known-good" {
 				t.Fatal(problems)
 			}
+
 			if !tt.recovered {
 				if got.LastKnownGood != (trial.AdoptedConfig{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
 					t.Errorf("%+v, %v", got.LastKnownGood, problems)
 				}
+
 				return
 			}
+
 			lkg := got.LastKnownGood
 			if lkg.Revision != "uid-a" || lkg.UID != "uid-a" || lkg.Name != "workers" || lkg.SHA256 != hex64("a") ||
 				!strings.HasSuffix(problems[0].What, "using the newest promoted configuration, uid-a") {
 				t.Errorf("%+v, %v", lkg, problems)
 			}
+
 			if data, err := s.Get(lkg.Config); err != nil || string(data) != string(tt.content) {
 				t.Errorf("its checkpoint: %s, %v", data, err)
 			}
@@ -87,7 +92,8 @@ func TestRevisionWithAPayloadInItsNameIsRecovered(t *testing.T) {
 	}
 }
 
-// An emptied file is the proposal's way to write "local"; a missing or damaged one is a loss.
+// An emptied file is the proposal's way to write "local"; a missing or damaged
+// one is a loss.
 func TestEmptiedLastKnownGoodMeansLocal(t *testing.T) {
 	for content, want := range map[string]string{"": "", "\n": "", "{": "uid-a", "missing": "uid-a"} {
 		fsys, _ := saved(t, full())
@@ -98,6 +104,7 @@ func TestEmptiedLastKnownGoodMeansLocal(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		s := open(t, fsys)
 		got, problems := s.Load()
 		if got.LastKnownGood.Revision != want || got.Current.Revision != "uid-b" || len(problems) != 1 {

@@ -17,14 +17,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// Render writes the files for a start of the component and returns their directory, which is always the same for a
-// revision. Names may contain slashes. Existing files are replaced unless they are the same.
+// Render writes the files for a start of the component and returns their
+// directory, which is always the same for a revision. Names may contain
+// slashes. Existing files are replaced unless they are the same.
 //
-// The directory appears as a whole or not at all. It is not durable: it is written again for each start.
+// The directory appears as a whole or not at all. It is not durable: it is
+// written again for each start.
 func (s *Store) Render(revision string, files map[string][]byte) (dir string, err error) {
 	if err := checkRevision(revision); err != nil {
 		return "", err
 	}
+
 	for name := range files {
 		for element := range strings.SplitSeq(name, "/") {
 			if err := checkName("rendered file", element); err != nil {
@@ -32,12 +35,14 @@ func (s *Store) Render(revision string, files map[string][]byte) (dir string, er
 			}
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dir = s.path(renderedDir, revision)
 	if err := s.render(dir, files); err != nil {
 		return "", fmt.Errorf("render %s: %w", revision, err)
 	}
+
 	return dir, nil
 }
 
@@ -48,15 +53,18 @@ func (s *Store) render(dir string, files map[string][]byte) error {
 	if err := s.ensureDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
+
 	temp := fmt.Sprintf("%s.%08x%s", dir, rand.Uint32(), atomicfile.TempSuffix)
 	err := s.writeFiles(temp, files)
 	if err == nil {
 		err = s.replaceDir(temp, dir)
 	}
+
 	if err != nil {
 		_ = s.removeTree(temp, true) // return the first error; Open removes leftovers
 		err = atomicfile.WithStableName(err, strings.TrimSuffix(temp, atomicfile.TempSuffix), dir)
 	}
+
 	return err
 }
 
@@ -68,7 +76,9 @@ func (s *Store) hasFiles(dir string, files map[string][]byte) bool {
 			return false
 		}
 	}
+
 	n, ok := s.count(dir)
+
 	return ok && n == len(files)
 }
 
@@ -81,12 +91,15 @@ func (s *Store) count(dir string) (n int, ok bool) {
 		if e.IsDir() {
 			inside, good = s.count(filepath.Join(dir, e.Name()))
 		}
+
 		n, ok = n+inside, ok && good
 	}
+
 	return n, ok
 }
 
-// replaceDir moves a directory to the place of another one. A rename alone cannot replace a directory with files.
+// replaceDir moves a directory to the place of another one. A rename alone
+// cannot replace a directory with files.
 func (s *Store) replaceDir(temp, dir string) error {
 	info, err := s.fsys.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,6 +108,7 @@ func (s *Store) replaceDir(temp, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	old := strings.TrimSuffix(temp, atomicfile.TempSuffix) + "-old" + atomicfile.TempSuffix
 	if err := s.fsys.Rename(dir, old); err != nil {
 		return err
@@ -105,6 +119,7 @@ func (s *Store) replaceDir(temp, dir string) error {
 	if err := s.removeTree(old, info.IsDir()); err != nil {
 		s.log.Warn("cannot remove the previous rendered directory", "directory", old, "err", err)
 	}
+
 	return nil
 }
 
@@ -112,6 +127,7 @@ func (s *Store) writeFiles(dir string, files map[string][]byte) error {
 	if err := s.fsys.Mkdir(dir, dirMode); err != nil {
 		return err
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path := dir
 		elements := strings.Split(name, "/")
@@ -121,15 +137,18 @@ func (s *Store) writeFiles(dir string, files map[string][]byte) error {
 				return err
 			}
 		}
+
 		f, err := s.fsys.Create(filepath.Join(dir, name), fileMode)
 		if err != nil {
 			return err
 		}
+
 		_, err = f.Write(files[name])
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -139,11 +158,13 @@ func (s *Store) Rendered() []string {
 	if err != nil {
 		return nil // the next Render returns the error
 	}
+
 	var revisions []string
 	for _, e := range entries {
 		if e.IsDir() && checkRevision(e.Name()) == nil {
 			revisions = append(revisions, e.Name())
 		}
 	}
+
 	return revisions
 }

@@ -26,19 +26,24 @@ func rendered(t *testing.T, fsys *crashfs.FS, at string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, e := range entries {
 		if e.IsDir() {
 			for name, data := range rendered(t, fsys, at+"/"+e.Name()) {
 				found[e.Name()+"/"+name] = data
 			}
+
 			continue
 		}
+
 		data, err := fsys.ReadFile(at + "/" + e.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		found[e.Name()] = string(data)
 	}
+
 	return found
 }
 
@@ -54,6 +59,7 @@ func TestRenderReplacesTheWholeDirectory(t *testing.T) {
 	if err != nil || first != dir+"/rendered/uid-a" || len(rendered(t, fsys, first)) != 3 {
 		t.Fatalf("%s, %v, %v", first, rendered(t, fsys, first), err)
 	}
+
 	second, err := s.Render("uid-a", after)
 	want := map[string]string{"kubelet": "new", "kubelet.conf.d/30.conf": "fresh"}
 	if err != nil || second != first || cmp.Diff(want, rendered(t, fsys, second)) != "" {
@@ -74,6 +80,7 @@ func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 		if _, err := s.Render("uid-a", before); err != nil {
 			t.Fatal(err)
 		}
+
 		fsys.FailAt(n, syscall.ENOSPC)
 		_, err := s.Render("uid-a", after)
 		got := rendered(t, fsys, dir+"/rendered/uid-a")
@@ -83,6 +90,7 @@ func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 		default:
 			t.Errorf("operation %d failed: %v, %v", n, err, got)
 		}
+
 		if err == nil && fsys.Operations() < n {
 			t.Fatal("no operation was left to fail")
 		}
@@ -114,11 +122,13 @@ func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 	if got, err := s.ForgetRequests(); got != nil || err != nil {
 		t.Errorf("none yet: %v, %v", got, err)
 	}
+
 	for _, revision := range []string{"uid-b", "uid-a", "uid-b"} {
 		if err := checkpoint.RequestForget(fsys, dir, revision); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	fsys.Plant(dir+"/forget-requests/.not a revision", nil)
 	s = open(t, fsys.Reboot(crashfs.Choices["all lost"]))
 	if got, err := s.ForgetRequests(); err != nil || cmp.Diff([]string{"uid-a", "uid-b"}, got) != "" {
@@ -141,6 +151,7 @@ func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 	if err := open(t, fsys).Save(trial.State{}); err != nil { // what an empty list looks like
 		t.Fatal(err)
 	}
+
 	none := read(t, fsys, file)
 	for content, want := range map[string][]string{
 		one: nil, none: {"uid-c", "uid-d"}, strings.Replace(one, `"uid-d"`, `"uid-e"`, 1): {"uid-d"},
@@ -151,6 +162,7 @@ func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 			t.Errorf("with %q: %q, %v, want %q", content, got, err, want)
 		}
 	}
+
 	if err := fsys.Remove(dir + "/" + file); err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +172,12 @@ func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 	if err := checkpoint.RequestForget(fsys, dir, "uid-d"); err != nil { // in both ways
 		t.Fatal(err)
 	}
+
 	fsys.Plant(dir+"/"+file, []byte(none))
 	if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, []string{"uid-c", "uid-d"}) {
 		t.Errorf("%q, %v", got, err)
 	}
+
 	state.Bad = two
 	if err := s.Save(state); err != nil {
 		t.Fatal(err)
@@ -181,6 +195,7 @@ func TestForgetRequestErrorsNameTheOperation(t *testing.T) {
 			t.Errorf("operation %d failed: %v", n+1, err)
 		}
 	}
+
 	fsys, s := saved(t, trial.State{})
 	if err := checkpoint.RequestForget(fsys, "/nowhere", "uid-a"); err == nil {
 		t.Error("there is no such directory")
@@ -188,10 +203,12 @@ func TestForgetRequestErrorsNameTheOperation(t *testing.T) {
 	if err := checkpoint.RequestForget(fsys, dir, "uid-a"); err != nil {
 		t.Fatal(err)
 	}
+
 	fsys.FailAt(1, syscall.EROFS)
 	if err := s.DropForgetRequest("uid-a"); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("drop: %v", err)
 	}
+
 	fsys.FailRead(dir+"/forget-requests", syscall.EACCES)
 	if _, err := s.ForgetRequests(); !errors.Is(err, syscall.EACCES) {
 		t.Errorf("list: %v", err)

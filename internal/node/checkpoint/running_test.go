@@ -22,6 +22,7 @@ func TestRunningReturnsWhatSetRunningSaved(t *testing.T) {
 	if err := checkpoint.ClearRunning(disk, dir); err != nil {
 		t.Error(err)
 	}
+
 	for _, about := range []string{"first", "second"} {
 		if err := checkpoint.SetRunning(disk, dir, []byte(about)); err != nil {
 			t.Fatal(err)
@@ -39,6 +40,7 @@ func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
 		if err := checkpoint.SetRunning(disk, dir, []byte("before")); err != nil {
 			t.Fatal(err)
 		}
+
 		disk.FailAt(n, syscall.ENOSPC)
 		err := checkpoint.SetRunning(disk, dir, []byte("after"))
 		disk.Heal()
@@ -61,10 +63,12 @@ func TestClearRunningRemovesTheDescriptionOrReturnsAnError(t *testing.T) {
 	if err := checkpoint.SetRunning(disk, dir, []byte("old")); err != nil {
 		t.Fatal(err)
 	}
+
 	disk.FailAt(1, syscall.EROFS)
 	if err := checkpoint.ClearRunning(disk, dir); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("on a disk that refuses: %v", err)
 	}
+
 	disk.Heal()
 	if err := checkpoint.ClearRunning(disk, dir); err != nil {
 		t.Error(err)

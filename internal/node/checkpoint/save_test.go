@@ -90,9 +90,11 @@ func TestRecordsAreReadableText(t *testing.T) {
 			t.Errorf("%s: %s", file, diff)
 		}
 	}
+
 	if got := read(t, fsys, version+"/trial"); !strings.Contains(got, `"healthy": "1m3s"`) {
 		t.Error(got)
 	}
+
 	fsys, _ = saved(t, trial.State{})
 	if got := read(t, fsys, "current"); !strings.Contains(got, `"content": {}`) {
 		t.Error(got)
@@ -106,17 +108,20 @@ func TestSaveWritesOnlyChangedRecords(t *testing.T) {
 		if err := s.Save(next); err != nil {
 			t.Fatal(err)
 		}
+
 		var names []string
 		for _, line := range fsys.Log()[from:] {
 			if _, to, ok := strings.Cut(line, " -> "); ok {
 				names = append(names, strings.TrimPrefix(to, dir+"/"))
 			}
 		}
+
 		return names
 	}
 	if got := writes(full()); got != nil {
 		t.Errorf("nothing changed, yet %q were written", got)
 	}
+
 	next := full()
 	next.Trial.Healthy.Duration += time.Minute
 	if got := writes(next); !slices.Equal(got, []string{version + "/trial"}) {
@@ -125,6 +130,7 @@ func TestSaveWritesOnlyChangedRecords(t *testing.T) {
 	if got := writes(trial.State{}); !slices.Equal(got, files) {
 		t.Errorf("%q were written, want all in the order %q", got, files)
 	}
+
 	// The same holds for a store that was just opened.
 	s = open(t, fsys)
 	s.Load()
@@ -142,14 +148,17 @@ func TestRecordRemovedOrCorruptedAtRunTimeIsWrittenAgain(t *testing.T) {
 		if err := s.Save(full()); err != nil || !exists(fsys, file) {
 			t.Errorf("%s vanished: %v", file, err)
 		}
+
 		fsys.Plant(dir+"/"+file, []byte("rot"))
 		if err := s.Save(full()); err != nil || read(t, fsys, file+".corrupt") != "rot" {
 			t.Errorf("%s rotted: %v", file, err)
 		}
+
 		fsys.FailRead(dir+"/"+file, syscall.EIO)
 		if err := s.Save(full()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "is not replaced") {
 			t.Errorf("%s is unreadable: %v", file, err)
 		}
+
 		fsys.Heal()
 		if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
 			t.Errorf("%s: %v", file, problems)
@@ -234,6 +243,7 @@ func TestDiskErrorNamesTheFileAndALaterSaveCompletes(t *testing.T) {
 		if got, problems := open(t, fsys).Load(); cmp.Diff(trial.State{}, got) != "" || len(problems) > 0 {
 			t.Errorf("%s: %+v, %v", name, got, problems)
 		}
+
 		fsys.Heal()
 		if err := s.Save(full()); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -255,10 +265,12 @@ func TestRecordWithAFailedSyncIsWrittenAgain(t *testing.T) {
 		if _, problems := s.Load(); len(problems) > 0 {
 			t.Fatal(problems)
 		}
+
 		fsys.Heal()
 		if err := s.Save(next); err != nil {
 			t.Fatal(err)
 		}
+
 		got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
 		if diff := cmp.Diff(next, got); diff != "" || len(problems) > 0 {
 			t.Errorf("%s, after a power cut: %s%v", name, diff, problems)
@@ -274,16 +286,19 @@ func TestLoadReturnsWhatWasSaved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s.Load()
 		for _, state := range []trial.State{anyState(t), want} {
 			if err := s.Save(state); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		s, err = checkpoint.Open(fsys.Reboot(crashfs.Choices["all lost"]), dir, version, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got, problems := s.Load()
 		if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
 			t.Fatalf("%s%v", diff, problems)
@@ -329,12 +344,14 @@ func anyState(t *rapid.T) trial.State {
 	if rapid.Bool().Draw(t, "plain") {
 		text = rapid.StringMatching(`[ -~]*`)
 	}
+
 	text = rapid.Map(text, func(s string) string { return strings.ToValidUTF8(s, "?") })
 	record := rapid.Custom(func(t *rapid.T) trial.AdoptedConfig {
 		r := trial.AdoptedConfig{Since: at.Draw(t, "since")}
 		if rapid.Bool().Draw(t, "local") {
 			return r
 		}
+
 		r.Config = trial.Config{Revision: revision.Draw(t, "revision"), ConfigRevision: v1alpha1.ConfigRevision{Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), UID: types.UID(text.Draw(t, "uid")), SHA256: digest.Draw(t, "payload")},
 			Checkpoint: digest.Draw(t, "file")}
 		if rapid.Bool().Draw(t, "asks") {
@@ -346,6 +363,7 @@ func anyState(t *rapid.T) trial.State {
 		if rapid.Bool().Draw(t, "rollout") {
 			r.Rollout = v1alpha1.RolloutReference{Name: text.Draw(t, "rollout name"), Revision: rapid.Int64().Draw(t, "n"), Attempt: rapid.Int64().Draw(t, "attempt"), AssignedAt: metav1.NewTime(at.Draw(t, "assigned").Truncate(time.Second))}
 		}
+
 		return r
 	})
 	uids := rapid.SliceOfN(text.Filter(func(s string) bool { return s != "" }), 0, 4)
@@ -353,6 +371,7 @@ func anyState(t *rapid.T) trial.State {
 		if len(s) == 0 {
 			return nil
 		}
+
 		return s
 	}
 	s := trial.State{Current: record.Draw(t, "current"), LastKnownGood: record.Draw(t, "last-known-good"), Revoked: rapid.SliceOfN(rapid.Map(text, func(s string) types.UID { return types.UID("u" + s) }), 1, 4).Draw(t, "revoked")}
@@ -363,10 +382,12 @@ func anyState(t *rapid.T) trial.State {
 		s.Promoted = append(s.Promoted, trial.Promotion{Revision: r, SHA256: digest.Draw(t, "promoted"), Time: at.Draw(t, "time")})
 		s.Startups = append(s.Startups, at.Draw(t, "startup"))
 	}
+
 	if rapid.Bool().Draw(t, "trial") {
 		s.Trial = &trial.Trial{Revision: revision.Draw(t, "trial"), Terms: trial.Terms{Duration: metav1.Duration{Duration: time.Hour}, Threshold: rapid.IntRange(0, 10).Draw(t, "threshold")}, StartTime: at.Draw(t, "start"), Healthy: metav1.Duration{Duration: time.Duration(rapid.Int64().Draw(t, "healthy"))},
 			BootID: text.Draw(t, "boot"), Clean: rapid.Bool().Draw(t, "clean"), Fallback: trial.APIProbe,
 			Baseline: trial.Baseline{API: rapid.Bool().Draw(t, "api"), Pods: orNil(uids.Draw(t, "pods"))}}
 	}
+
 	return s
 }

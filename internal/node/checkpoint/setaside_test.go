@@ -11,7 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
-// A file set aside survives a power cut: people inspect it, and the node must not read the corrupt file again.
+// A file set aside survives a power cut: people inspect it, and the node must
+// not read the corrupt file again.
 func TestFilesSetAsideSurviveAPowerCut(t *testing.T) {
 	for name, meet := range map[string]func(*testing.T, *checkpoint.Store){
 		"checkpoints/uid-b": func(t *testing.T, s *checkpoint.Store) {

@@ -28,11 +28,13 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s.Load()
 	digest, err := s.Put("uid-b", configMap("uid-b", "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	state := full()
 	state.Current.Checkpoint = digest
 	if _, err := s.Render("uid-b", map[string][]byte{"kubelet": []byte("x"), "kubelet.conf.d/10.conf": []byte("y")}); err != nil {
@@ -41,11 +43,13 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	if err := errors.Join(s.Save(state), checkpoint.RequestForget(atomicfile.OS{}, dir, "uid-c"), s.Collect()); err != nil {
 		t.Fatal(err)
 	}
+
 	var found []string
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
+
 		info, err := e.Info()
 		if want := map[bool]fs.FileMode{true: fs.ModeDir | 0o700, false: 0o600}[e.IsDir()]; err != nil || info.Mode() != want {
 			t.Errorf("%s: mode %v, %v, want %v", path, info.Mode(), err, want)
@@ -53,6 +57,7 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 		if !e.IsDir() {
 			found = append(found, strings.TrimPrefix(path, dir+"/"))
 		}
+
 		return nil
 	})
 	want := []string{"checkpoints/uid-b", "component-version", "current", "forget-requests/uid-c", "last-known-good", "rendered/uid-b/kubelet",
@@ -60,10 +65,12 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
+
 	s, err = checkpoint.Open(atomicfile.OS{}, dir, version, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got, problems := s.Load()
 	if diff := cmp.Diff(state, got); diff != "" || len(problems) > 0 {
 		t.Error(diff, problems)
@@ -85,6 +92,7 @@ func TestSymbolicLinkInPlaceOfARecordIsSetAside(t *testing.T) {
 	if err := errors.Join(os.WriteFile(elsewhere, []byte("{}"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "current"))); err != nil {
 		t.Fatal(err)
 	}
+
 	_, problems := s.Load()
 	if len(problems) == 0 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "a symbolic link") {
 		t.Error(problems) // that `revoked` is missing is another one
@@ -109,6 +117,7 @@ func TestOpenRefusesAnUnsafeDirectory(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
+
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(t.TempDir(), link); err != nil {
 		t.Fatal(err)
@@ -126,17 +135,20 @@ func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		adopted := trial.State{Current: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon}}
 		adopted.Current.Checkpoint = sum
 		if err := before.Save(adopted); err != nil {
 			t.Fatal(err)
 		}
+
 		fsys.FailFrom(1, cause, crashfs.NeedSpace...)
 		var log bytes.Buffer
 		s, err := checkpoint.Open(fsys, dir, "v9.9.9", slog.New(slog.NewTextHandler(&log, nil))) // whose directory is missing
 		if err != nil {
 			t.Fatalf("%v: %v", cause, err)
 		}
+
 		state, _ := s.Load()
 		if state.Current.Revision != "uid-a" {
 			t.Errorf("%v: current is %q, want uid-a", cause, state.Current.Revision)
@@ -147,6 +159,7 @@ func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 		if err := s.Save(state); !errors.Is(err, cause) {
 			t.Errorf("%v: saving: %v", cause, err)
 		}
+
 		fsys.Heal()
 		if err := s.Save(state); err != nil {
 			t.Errorf("%v: saving when the disk is back: %v", cause, err)
@@ -179,6 +192,7 @@ func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 	for _, name := range leftovers[:4] {
 		fsys.Plant(dir+"/"+name, []byte("half"))
 	}
+
 	fsys.Plant(dir+"/"+leftovers[4]+"/kubelet", []byte("half"))
 	open(t, fsys)
 	for _, name := range leftovers {
@@ -186,6 +200,7 @@ func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
+
 	// On a read-only disk they stay, and Open succeeds.
 	fsys.Plant(dir+"/"+leftovers[0], nil)
 	fsys.FailFrom(1, syscall.EROFS)
@@ -210,6 +225,7 @@ func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
 		if strings.Contains(name, "a/b") {
 			fileErr = checkpoint.ErrName // the one place where a slash is allowed
 		}
+
 		for op, err := range map[string]error{"Open": openErr, "Put": putErr, "Get": getErr, "Render": renderErr, "a rendered file": fileErr,
 			"RequestForget": checkpoint.RequestForget(fsys, dir, name), "DropForgetRequest": s.DropForgetRequest(name)} {
 			if !errors.Is(err, checkpoint.ErrName) {
@@ -217,16 +233,19 @@ func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
 			}
 		}
 	}
+
 	for _, name := range []string{"checkpoints", "rendered", "forget-requests", "current", "trial", "component-version", "kubelet.lock"} {
 		if _, err := checkpoint.Open(fsys, dir, name, nil); !errors.Is(err, checkpoint.ErrName) {
 			t.Errorf("version %q: %v", name, err)
 		}
 	}
+
 	for _, line := range fsys.Log()[before:] {
 		if !strings.Contains(line, dir+"/rendered/uid-b") { // "a/b" is rendered
 			t.Errorf("the disk was touched: %s", line)
 		}
 	}
+
 	for _, name := range []string{"v1.36.3", "v1.36.3-rc.0_x", strings.Repeat("a", 128)} {
 		if _, err := checkpoint.Open(fsys, dir, name, nil); err != nil {
 			t.Errorf("version %q: %v", name, err)

@@ -54,6 +54,7 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 	if err := a.CheckStart(time.Now()); err != nil || !strings.Contains(log.String(), "cannot read whether this kubelet has failed before") {
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
+
 	assert.NoError(t, a.Ended(nil, time.Now()))
 	assert.Is(t, assert.Err(os.Stat(filepath.Join(dir, "given-up"))), os.ErrNotExist, "a file that is not understood is left")
 	a.Dir = filepath.Join(dir, "gone")
@@ -72,6 +73,7 @@ func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Minute} { // nobody waits, and the time begins again
 		assert.NoError(t, a.CheckTenure(now.Add(after), false), "after", after)
 	}
+
 	waiter := locker(t, path)
 	waits(t, waiter.Process.Pid)
 	assert.NoError(t, a.CheckTenure(now.Add(90*time.Second), false), "within the limit")

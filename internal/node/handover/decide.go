@@ -30,12 +30,13 @@ type Decision struct {
 }
 
 const (
-	// firstPause is how long an attempt leaves the node alone after it gave the node up for the first time. The pause
-	// doubles with each further time in a row, because a kubelet that was never healthy rarely recovers by itself.
+	// firstPause is how long an attempt leaves the node alone after it gave the
+	// node up for the first time. The pause doubles with each further time in a
+	// row, because a kubelet that was never healthy rarely recovers by itself.
 	firstPause   = time.Hour
 	longestPause = 24 * time.Hour
-	// steady is how long a kubelet must be healthy to count as healthy: a kubelet that crashes repeatedly is healthy
-	// in between.
+	// steady is how long a kubelet must be healthy to count as healthy: a
+	// kubelet that crashes repeatedly is healthy in between.
 	steady = 30 * time.Second
 )
 
@@ -46,9 +47,10 @@ type StartFacts struct {
 	Last    checkpoint.GivenUp
 }
 
-// DecideStart decides whether an agent asks for the node's lock: Run or StandBack. An attempt that gave the node up is not
-// repeated at once, because the bootstrap kubelet, healthy again, restarts its container. A clock that was set back does
-// not prolong the pause.
+// DecideStart decides whether an agent asks for the node's lock: Run or
+// StandBack. An attempt that gave the node up is not repeated at once, because
+// the bootstrap kubelet, healthy again, restarts its container. A clock that
+// was set back does not prolong the pause.
 func DecideStart(f StartFacts) Decision {
 	again := f.Last.At.Add(pauseAfter(f.Last.Times))
 	switch {
@@ -61,17 +63,20 @@ func DecideStart(f StartFacts) Decision {
 	case !f.Now.Before(again):
 		return Decision{Action: Run, Reason: "the pause since this attempt gave the node up is over"}
 	}
+
 	return Decision{Action: StandBack, Reason: fmt.Sprintf("this kubelet was never healthy and released the node at %s; next attempt at %s",
 		f.Last.At.Format(time.RFC3339), again.Format(time.RFC3339))}
 }
 
-// pauseAfter returns how long an attempt leaves the node alone that gave it up this many times in a row.
+// pauseAfter returns how long an attempt leaves the node alone that gave it up
+// this many times in a row.
 func pauseAfter(times int) time.Duration {
 	return min(firstPause<<min(max(times-1, 0), 10), longestPause)
 }
 
-// TenureFacts are what an agent that has the node's lock knows. They leave out whether the container runtime answers: the
-// cause may be this kubelet's configuration, which names the wrong endpoint.
+// TenureFacts are what an agent that has the node's lock knows. They leave out
+// whether the container runtime answers: the cause may be this kubelet's
+// configuration, which names the wrong endpoint.
 type TenureFacts struct {
 	Now     time.Time     // by the monotonic clock
 	Limit   time.Duration // how long no kubelet may be healthy (--give-up-after); 0: for ever
@@ -79,15 +84,17 @@ type TenureFacts struct {
 	Waited  bool          // another agent waits for the node's lock; false if Healthy, or without a Limit
 }
 
-// Tenure is the history of one agent's hold of the lock. The zero value is its beginning.
+// Tenure is the history of one agent's hold of the lock. The zero value is its
+// beginning.
 type Tenure struct {
 	HealthySince time.Time // zero: the kubelet is not healthy
 	CountedSince time.Time // the time without a healthy kubelet counts from here; never later than HealthySince + steady
 }
 
-// DecideTenure decides whether an agent goes on running the node: Run or GiveUp. A kubelet can pass every dry run and never
-// become healthy, and the cluster cannot repair a node without a kubelet. If no other agent waits, this agent goes on: the
-// node has no alternative.
+// DecideTenure decides whether an agent goes on running the node: Run or
+// GiveUp. A kubelet can pass every dry run and never become healthy, and the
+// cluster cannot repair a node without a kubelet. If no other agent waits, this
+// agent goes on: the node has no alternative.
 func DecideTenure(t Tenure, f TenureFacts) Decision {
 	switch {
 	case !f.Healthy:
@@ -95,10 +102,12 @@ func DecideTenure(t Tenure, f TenureFacts) Decision {
 	case t.HealthySince.IsZero():
 		t.HealthySince = f.Now
 	}
+
 	isSteady := f.Healthy && f.Now.Sub(t.HealthySince) >= steady
 	if t.CountedSince.IsZero() || isSteady {
 		t.CountedSince = f.Now
 	}
+
 	switch {
 	case isSteady:
 		return Decision{Run, "the kubelet is healthy", t}
@@ -113,10 +122,12 @@ func DecideTenure(t Tenure, f TenureFacts) Decision {
 		return Decision{Run, fmt.Sprintf("no kubelet was healthy for %s, but no other agent waits for the lock: the limit starts again", f.Limit),
 			t}
 	}
+
 	return Decision{GiveUp, fmt.Sprintf("no kubelet was healthy for %s", f.Limit), t}
 }
 
-// nextGivenUp returns the record of an attempt that has ended: the zero value removes earlier records.
+// nextGivenUp returns the record of an attempt that has ended: the zero value
+// removes earlier records.
 func nextGivenUp(last checkpoint.GivenUp, attempt string, gaveUp bool, now time.Time) checkpoint.GivenUp {
 	switch {
 	case !gaveUp:
@@ -124,6 +135,8 @@ func nextGivenUp(last checkpoint.GivenUp, attempt string, gaveUp bool, now time.
 	case last.By != attempt:
 		last = checkpoint.GivenUp{By: attempt}
 	}
+
 	last.At, last.Times = now.UTC(), last.Times+1
+
 	return last
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
-// TestTheTranscriptsSayWhenANodeIsGivenUp runs testdata/*.txt: what happens to an agent and its kubelet, and below the line
-// what the agent decides and remembers. Run with -rewrite after a change, and read the difference.
+// TestTheTranscriptsSayWhenANodeIsGivenUp runs testdata/*.txt: what happens to
+// an agent and its kubelet, and below the line what the agent decides and
+// remembers. Run with -rewrite after a change, and read the difference.
 func TestTheTranscriptsSayWhenANodeIsGivenUp(t *testing.T) {
 	transcript.Run(t, func(*testing.T) transcript.Command {
 		n := &nodeSim{now: time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC)}
@@ -28,17 +29,20 @@ func TestTheTranscriptsSayWhenANodeIsGivenUp(t *testing.T) {
 			if !ok {
 				return fmt.Errorf("unknown command; known are %v", slices.Sorted(maps.Keys(transcriptCommands)))
 			}
+
 			n.out = out
 			command(t, n, td)
 			if out.Len() == 0 {
 				out.WriteString("nothing changes\n")
 			}
+
 			return nil
 		}
 	})
 }
 
-// nodeSim is a node with at most one agent that runs, or wants to run, its kubelet.
+// nodeSim is a node with at most one agent that runs, or wants to run, its
+// kubelet.
 type nodeSim struct {
 	now     time.Time
 	attempt string
@@ -51,7 +55,8 @@ type nodeSim struct {
 }
 
 var transcriptCommands = map[string]func(*testing.T, *nodeSim, *datadriven.TestData){
-	// An agent starts, has the lock at once if it asks for it, and starts its kubelet.
+	// An agent starts, has the lock at once if it asks for it, and starts its
+	// kubelet.
 	"start": func(t *testing.T, n *nodeSim, td *datadriven.TestData) {
 		var limit string
 		td.ScanArgs(t, "attempt", &n.attempt)
@@ -59,6 +64,7 @@ var transcriptCommands = map[string]func(*testing.T, *nodeSim, *datadriven.TestD
 		if limit != "" {
 			n.limit = duration(t, limit)
 		}
+
 		d := DecideStart(StartFacts{Now: n.now, Attempt: n.attempt, Last: n.last})
 		fmt.Fprintf(n.out, "%s: %s\n", d.Action, d.Reason)
 		n.runs, n.decided = d.Action == Run, Decision{}
@@ -82,7 +88,8 @@ func duration(t *testing.T, text string) time.Duration {
 	return d
 }
 
-// pass lets the agent decide every second, and notes each decision that differs from the one before.
+// pass lets the agent decide every second, and notes each decision that differs
+// from the one before.
 func (n *nodeSim) pass(t *testing.T, td *datadriven.TestData, healthy bool) {
 	t.Helper()
 	assert.Must(t, n.runs, "no agent runs")
@@ -93,6 +100,7 @@ func (n *nodeSim) pass(t *testing.T, td *datadriven.TestData, healthy bool) {
 		if d.Reason != n.decided.Reason {
 			fmt.Fprintf(n.out, "after %s %s: %s\n", passed, d.Action, d.Reason)
 		}
+
 		if n.decided = d; d.Action == GiveUp {
 			n.ended(true)
 			return
@@ -106,5 +114,6 @@ func (n *nodeSim) ended(gaveUp bool) {
 		n.out.WriteString("remembered: nothing\n")
 		return
 	}
+
 	fmt.Fprintf(n.out, "remembered: %s gave the node up at %s, %d in a row\n", n.last.By, n.last.At.Format(time.RFC3339), n.last.Times)
 }

@@ -22,11 +22,13 @@ import (
 )
 
 const (
-	// knockInterval is how often a waiting agent without --bootstrap opens the lock file, which requests the node
-	// from a bootstrap kubelet.
+	// knockInterval is how often a waiting agent without --bootstrap opens the
+	// lock file, which requests the node from a bootstrap kubelet.
 	knockInterval = 2 * time.Second
-	// predecessorTimeout is how long an agent that has the node's lock waits for its predecessor to release the directory:
-	// twice the time that a kubelet has to stop. The wait is rarely needed, because the node's lock is released last.
+	// predecessorTimeout is how long an agent that has the node's lock waits
+	// for its predecessor to release the directory: twice the time that a
+	// kubelet has to stop. The wait is rarely needed, because the node's lock
+	// is released last.
 	predecessorTimeout = time.Minute
 )
 
@@ -38,18 +40,22 @@ type Holder struct {
 	Log     *slog.Logger
 }
 
-// Hold waits for the locks, and calls run while this agent, and no other, may run the node's kubelet. The context of run ends
-// when the node's lock must be released. Hold returns the error of run, an Error, or that of ctx.
+// Hold waits for the locks, and calls run while this agent, and no other, may
+// run the node's kubelet. The context of run ends when the node's lock must be
+// released. Hold returns the error of run, an Error, or that of ctx.
 //
-// The locks are released in reverse order, the node's last: its holder may write to the directory, and start a kubelet.
+// The locks are released in reverse order, the node's last: its holder may
+// write to the directory, and start a kubelet.
 func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error {
 	if h.Lock.Path == "" {
 		return h.holdDirectory(ctx, 0, run)
 	}
+
 	claim, err := h.acquire(ctx)
 	if err != nil {
 		return err
 	}
+
 	defer func() {
 		if err := claim.Release(); err != nil {
 			h.Log.Error("cannot release the node's lock; it is released when this process ends", "err", err)
@@ -59,6 +65,7 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 		h.Log.Info("releasing the lock: another process requested the node", "why", why)
 		return h.released(claim, nil)
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -68,15 +75,18 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 			if errors.Is(claim.Why(), lockfile.ErrLost) {
 				level, message = slog.LevelError, "stopping the kubelet: another process has the node's lock"
 			}
+
 			h.Log.Log(ctx, level, message, "why", claim.Why())
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
+
 	return h.released(claim, h.holdDirectory(ctx, predecessorTimeout, run))
 }
 
-// released returns the error of an agent that releases the node's lock; err is the error of what it ran.
+// released returns the error of an agent that releases the node's lock; err is
+// the error of what it ran.
 func (h Holder) released(claim *lockfile.Claim, err error) error {
 	switch why := claim.Why(); {
 	case errors.Is(why, lockfile.ErrLost):
@@ -84,6 +94,7 @@ func (h Holder) released(claim *lockfile.Claim, err error) error {
 	case why != nil && errors.Is(err, context.Canceled):
 		return nil // another process requested the node before this one started a kubelet
 	}
+
 	return err
 }
 
@@ -96,6 +107,7 @@ func (h Holder) acquire(ctx context.Context) (*lockfile.Claim, error) {
 	if !h.Lock.Bootstrap {
 		contender.ReopenEvery = knockInterval
 	}
+
 	q := &queue{path: h.Lock.Path, service: h.Service, log: h.Log}
 	waiting, acquired := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -113,22 +125,27 @@ func (h Holder) acquire(ctx context.Context) (*lockfile.Claim, error) {
 	case err != nil:
 		return nil, fail(Unusable, fmt.Errorf("%s cannot be used: %w", h.Lock.Flag, err))
 	}
+
 	h.Service.Starting("has the lock")
 	h.Log.Info("this agent has the node's lock", "file", h.Lock.Path, "waited", time.Since(begin).Round(time.Millisecond), "bootstrap",
 		h.Lock.Bootstrap)
+
 	return claim, nil
 }
 
-// holdDirectory calls run while no other agent works on the directory. It waits at most timeout for an agent that does.
+// holdDirectory calls run while no other agent works on the directory. It waits
+// at most timeout for an agent that does.
 func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run func(context.Context) error) error {
 	if h.Dir == "" {
 		return run(ctx)
 	}
+
 	if _, err := os.Stat(h.Dir); errors.Is(err, fs.ErrNotExist) {
 		if err := atomicfile.MakeDir(atomicfile.OS{}, filepath.Clean(h.Dir), 0o700); err != nil {
 			return fmt.Errorf("--dynamic-config-dir: %w", err)
 		}
 	}
+
 	path := checkpoint.AgentLock(h.Dir)
 	lock, err := lockfile.TryAcquire(path)
 	if errors.Is(err, lockfile.ErrHeld) && timeout > 0 {
@@ -139,6 +156,7 @@ func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run fu
 			return !errors.Is(err, lockfile.ErrHeld), nil
 		}) // err has the cause
 	}
+
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -147,6 +165,8 @@ func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run fu
 	case err != nil:
 		return fmt.Errorf("--dynamic-config-dir: %w", err)
 	}
+
 	defer func() { _ = lock.Release() }() // the end of the process releases it, too
+
 	return run(ctx)
 }

@@ -28,6 +28,7 @@ func quiet(t *testing.T) *Service {
 	t.Setenv("NOTIFY_SOCKET", "")
 	n := assert.Value(supervisor.NewNotifier(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(n.Close)
+
 	return &Service{Notifier: n}
 }
 
@@ -64,6 +65,7 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 			done = true
 			return nil
 		})
+
 		return done, err
 	}
 	done, err := hold(0o777)
@@ -90,11 +92,13 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 				if err := exec.Command("cat", path).Run(); err != nil { // an open is all that it takes
 					t.Error(err)
 				}
+
 				select {
 				case <-ctx.Done():
 				case <-time.After(20 * time.Second):
 					t.Error("nobody told it to leave")
 				}
+
 				return c.err
 			})
 			assert.That(t, errors.Is(err, c.want) && (c.want != nil || err == nil), "got %v, want %v", err, c.want)
@@ -149,6 +153,7 @@ func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Error("nobody told it to leave")
 		}
+
 		return nil
 	})
 	var failed *Error
@@ -186,6 +191,7 @@ func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testin
 		t.Fatalf("it did not wait: %v", err)
 	default:
 	}
+
 	assert.NoError(t, before.Release())
 	assert.NoError(t, <-done)
 	assert.That(t, strings.Contains(log.String(), `msg="waiting for the previous agent to end"`), "the log is %s", &log)
@@ -203,6 +209,7 @@ func TestTheWaitForThePreviousAgentIsLimited(t *testing.T) {
 		var failed *Error
 		assert.That(t, errors.As(err, &failed) && failed.Failure == DirectoryHeld && strings.HasPrefix(err.Error(), "another agent works on "+dir+": "), "for %s: %v, want DirectoryHeld", patience, err)
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.Is(t, (Holder{Dir: dir, Service: quiet(t), Log: log}).holdDirectory(ctx, time.Minute, never), context.Canceled, "told to stop, it says")
@@ -217,6 +224,7 @@ func locker(t *testing.T, path string) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+
 	return cmd
 }
 

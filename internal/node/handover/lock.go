@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-// Lock is the lock file that decides which process runs this node's kubelet (proposal "Self-hosted kubelet").
+// Lock is the lock file that decides which process runs this node's kubelet
+// (proposal "Self-hosted kubelet").
 type Lock struct {
 	Flag      string // the flag that names the file, for messages
 	Path      string // empty: no other process contends for the node
@@ -33,8 +34,9 @@ type Flags struct {
 	Dir       string // --dynamic-config-dir
 }
 
-// Lock returns the node's lock, or an error that names the wrong flag. The kubelet's own --lock-file becomes the agent's,
-// and its --exit-on-lock-contention means --bootstrap: both are the same feature.
+// Lock returns the node's lock, or an error that names the wrong flag. The
+// kubelet's own --lock-file becomes the agent's, and its --exit-on-lock-contention
+// means --bootstrap: both are the same feature.
 func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 	l := Lock{Flag: "--lock-file", Path: f.LockFile, Bootstrap: f.Bootstrap || k.ExitOnLockContention, Mode: v1alpha1.RunModeHost}
 	switch {
@@ -50,15 +52,18 @@ func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 		if err != nil {
 			return l, fmt.Errorf("the kubelet's --lock-file: %w", err)
 		}
+
 		l.Flag, l.Path = "the kubelet's --lock-file", path
 	case f.Bootstrap:
 		return l, errors.New("--bootstrap needs --lock-file: without a lock no process could request the node")
 	case k.ExitOnLockContention:
 		return l, errors.New("the kubelet's --exit-on-lock-contention needs --lock-file")
 	}
+
 	if l.Bootstrap {
 		l.Mode = v1alpha1.RunModeBootstrap
 	}
+
 	switch path := filepath.Clean(l.Path); {
 	case f.Dir == "" || l.Path == "":
 	case path == KubeletLock(f.Dir, l):
@@ -67,12 +72,14 @@ func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 		return l, fmt.Errorf("%s %s is in --dynamic-config-dir, which only the lock's holder may write to: choose another directory",
 			l.Flag, l.Path)
 	}
+
 	return l, nil
 }
 
-// KubeletLock is the lock file that the agent gives every kubelet of this node, so that the kernel keeps two kubelets apart
-// even if an agent was killed: its own lock is free before its kubelet has ended. Without a directory and without a lock
-// KubeletLock returns "", and the kubelet has no lock.
+// KubeletLock is the lock file that the agent gives every kubelet of this node,
+// so that the kernel keeps two kubelets apart even if an agent was killed: its
+// own lock is free before its kubelet has ended. Without a directory and
+// without a lock KubeletLock returns "", and the kubelet has no lock.
 func KubeletLock(dir string, l Lock) string {
 	switch {
 	case dir != "":
@@ -80,10 +87,12 @@ func KubeletLock(dir string, l Lock) string {
 	case l.Path != "":
 		return filepath.Clean(l.Path) + ".kubelet"
 	}
+
 	return ""
 }
 
-// queue reports which process holds the node's lock while an agent waits for it.
+// queue reports which process holds the node's lock while an agent waits for
+// it.
 type queue struct {
 	path    string
 	service *Service
@@ -93,8 +102,8 @@ type queue struct {
 	holder lockfile.Process // of the lock, at the last report
 }
 
-// report reports the holder that an attempt to take the lock has found. It does not look the holder up again: the path may
-// name another file by now.
+// report reports the holder that an attempt to take the lock has found. It does
+// not look the holder up again: the path may name another file by now.
 func (q *queue) report(err error) {
 	held := &lockfile.HeldError{}
 	_ = errors.As(err, &held) // it always is one
@@ -106,7 +115,8 @@ func (q *queue) report(err error) {
 	q.warnOfForeign(held.By)
 }
 
-// warnInterval is how often an agent logs that a process that will not run the node holds its lock.
+// warnInterval is how often an agent logs that a process that will not run the
+// node holds its lock.
 const warnInterval = time.Minute
 
 // watch logs during the wait that the holder will not run the node.
@@ -119,6 +129,7 @@ func (q *queue) watch(ctx context.Context) {
 			return
 		case <-tick:
 		}
+
 		q.mu.Lock()
 		holder := q.holder
 		q.mu.Unlock()
@@ -127,6 +138,7 @@ func (q *queue) watch(ctx context.Context) {
 			q.log.Error("a child of an ended process still holds the node's lock; this node may have no kubelet; "+
 				"run fuser -v FILE and end that process", "file", q.path, "took", holder.String())
 		}
+
 		before = holder
 	}
 }
@@ -138,11 +150,13 @@ func (q *queue) warnOfForeign(holder lockfile.Process) {
 	}
 }
 
-// isForeign reports whether a process is neither a kubelet nor an agent of any version, and so will not run this node.
+// isForeign reports whether a process is neither a kubelet nor an agent of any
+// version, and so will not run this node.
 func isForeign(p lockfile.Process) bool {
 	return p.Name != "" && !strings.HasPrefix(p.Name, "kubelet") && !strings.HasPrefix(p.Name, "evenkeel-agent")
 }
 
-// hasEnded reports whether a process has ended. Usually its lock ended with it, and another process has the lock by now. Only
-// a child that inherited the open file can still hold it; children of kubelets and agents do not inherit it.
+// hasEnded reports whether a process has ended. Usually its lock ended with it,
+// and another process has the lock by now. Only a child that inherited the open
+// file can still hold it; children of kubelets and agents do not inherit it.
 func hasEnded(p lockfile.Process) bool { return p.PID > 0 && p.Name == "" }

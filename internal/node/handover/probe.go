@@ -23,17 +23,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
-// AskProbe asks the agent that answers on a socket whether it is alive and, with ready, whether it is ready. It prints a
-// positive answer, and returns a negative one as an error.
+// AskProbe asks the agent that answers on a socket whether it is alive and,
+// with ready, whether it is ready. It prints a positive answer, and returns a
+// negative one as an error.
 func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) error {
 	path := "/healthz"
 	if ready {
 		path = "/readyz"
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
 	if err != nil {
 		return err
 	}
+
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
@@ -42,6 +45,7 @@ func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) err
 	if err != nil {
 		return fmt.Errorf("no agent answers on %s: %w", socket, errors.Unwrap(err))
 	}
+
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	if err != nil {
@@ -50,11 +54,14 @@ func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) err
 	if res.StatusCode != http.StatusOK {
 		return errors.New(strings.TrimSpace(string(text)))
 	}
+
 	_, err = out.Write(text)
+
 	return err
 }
 
-// Probe answers on a socket whether this agent is alive and ready. It may be used by several goroutines at once.
+// Probe answers on a socket whether this agent is alive and ready. It may be
+// used by several goroutines at once.
 type Probe struct {
 	mu    sync.Mutex
 	state string
@@ -86,11 +93,13 @@ func (p *Probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if state, ready = "running", running.Healthy(); !ready {
 			state += ", the kubelet is not healthy"
 		}
+
 		if err := running.Health(); err != nil {
 			http.Error(w, fmt.Sprintf("not alive: %v (%s)", err, state), http.StatusInternalServerError)
 			return
 		}
 	}
+
 	switch {
 	case r.URL.Path == "/readyz" && !ready:
 		http.Error(w, "not ready: "+state, http.StatusServiceUnavailable)
@@ -101,17 +110,20 @@ func (p *Probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Serve answers on a Unix socket until stop is called. If the socket cannot be made, Serve logs that and returns: the probe
-// fails then, and the node still gets its kubelet.
+// Serve answers on a Unix socket until stop is called. If the socket cannot be
+// made, Serve logs that and returns: the probe fails then, and the node still
+// gets its kubelet.
 func (p *Probe) Serve(path string, log *slog.Logger) (stop func()) {
 	if path == "" {
 		return func() {}
 	}
+
 	listener, err := listenUnix(path)
 	if err != nil {
 		log.Error("cannot answer probes; continuing without them", "err", err)
 		return func() {}
 	}
+
 	server := agent.NewServer(p)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -119,19 +131,21 @@ func (p *Probe) Serve(path string, log *slog.Logger) (stop func()) {
 			log.Error("probes are not answered any more", "err", err)
 		}
 	})
+
 	return func() {
 		_ = server.Close()
 		all.Wait()
 	}
 }
 
-// listenUnix makes a socket that only its owner may use, and its directory. It replaces a socket that an ended agent left
-// behind.
+// listenUnix makes a socket that only its owner may use, and its directory. It
+// replaces a socket that an ended agent left behind.
 func listenUnix(path string) (net.Listener, error) {
 	wrap := func(err error) error { return fmt.Errorf("--probe-socket: %w", err) }
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, wrap(err)
 	}
+
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -143,43 +157,53 @@ func listenUnix(path string) (net.Listener, error) {
 			_ = conn.Close()
 			return nil, fmt.Errorf("--probe-socket: another process answers on %s: give each agent its own path", path)
 		}
+
 		if err := os.Remove(path); err != nil {
 			return nil, wrap(err)
 		}
 	}
+
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, wrap(err)
 	}
+
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = listener.Close()
 		return nil, wrap(err)
 	}
+
 	removeStaleSockets(filepath.Dir(path))
+
 	return listener, nil
 }
 
-// listenDelay is much longer than a process takes to listen on a socket that it has made.
+// listenDelay is much longer than a process takes to listen on a socket that it
+// has made.
 const listenDelay = time.Minute
 
-// removeStaleSockets removes the probe sockets of agents that were killed from a directory that has only sockets: each pod has
-// a socket of its own, and no later pod uses it again.
+// removeStaleSockets removes the probe sockets of agents that were killed from
+// a directory that has only sockets: each pod has a socket of its own, and no
+// later pod uses it again.
 func removeStaleSockets(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
+
 	for _, e := range entries {
 		if e.Type() != fs.ModeSocket {
 			return // the directory may belong to another program
 		}
 	}
+
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		info, err := e.Info()
 		if err != nil || !isOwn(path, fs.ModeSocket|0o600) || time.Since(info.ModTime()) < listenDelay {
 			continue
 		}
+
 		conn, err := net.DialTimeout("unix", path, time.Second)
 		if err == nil {
 			_ = conn.Close()
@@ -190,26 +214,32 @@ func removeStaleSockets(dir string) {
 	}
 }
 
-// isOwn reports whether the file at path belongs to this user and has this mode.
+// isOwn reports whether the file at path belongs to this user and has this
+// mode.
 func isOwn(path string, mode fs.FileMode) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != mode {
 		return false
 	}
+
 	stat, ok := info.Sys().(*syscall.Stat_t)
+
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// Service reports the state of the agent's service to the init system and to the probe.
+// Service reports the state of the agent's service to the init system and to
+// the probe.
 type Service struct {
 	*supervisor.Notifier
 	Probe Probe
 }
 
-// Starting reports what the agent does before it has a kubelet. The agent is not ready.
+// Starting reports what the agent does before it has a kubelet. The agent is
+// not ready.
 func (s *Service) Starting(state string) { s.report(state, false) }
 
-// Waiting reports what the agent waits for, after it has done everything that needs no lock. The agent is ready.
+// Waiting reports what the agent waits for, after it has done everything that
+// needs no lock. The agent is ready.
 func (s *Service) Waiting(state string) { s.report(state, true) }
 
 func (s *Service) report(state string, ready bool) {
@@ -217,7 +247,8 @@ func (s *Service) report(state string, ready bool) {
 	_ = s.Notifier.Status(state) // for people only, and the log has it too
 }
 
-// Running reports that agent runs the kubelet from now on, and lets the probe ask agent.
+// Running reports that agent runs the kubelet from now on, and lets the probe
+// ask agent.
 func (s *Service) Running(agent RunningAgent) { s.Probe.set("running", false, agent) }
 
 // Stopping implements agent.InitSystem.

@@ -23,6 +23,7 @@ func asked(t *testing.T, socket string, ready bool) (string, string) {
 	if err := AskProbe(t.Context(), &out, socket, ready); err != nil {
 		return out.String(), err.Error()
 	}
+
 	return out.String(), ""
 }
 
@@ -62,10 +63,12 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 			t.Errorf("ready says %q, %q, want %q, %q", out, words, c.ready, c.what)
 		}
 	}
+
 	for path, mode := range map[string]os.FileMode{socket: os.ModeSocket | 0o600, filepath.Dir(socket): os.ModeDir | 0o700} {
 		info, err := os.Stat(path)
 		assert.That(t, err == nil && info.Mode() == mode, "%s is %v, %v, want %v", path, info, err, mode)
 	}
+
 	other := httptest.NewRecorder()
 	tell.Probe.ServeHTTP(other, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	assert.That(t, other.Code == http.StatusNotFound, "another path: %d", other.Code)

@@ -34,7 +34,8 @@ const (
 	endedWords   = `msg="a child of an ended process still holds the node's lock; this node may have no kubelet; run fuser -v FILE and end that process" file=/run/lock/kubelet took="process 7, which has ended"`
 )
 
-// wantWarnings lets these minutes pass, and counts the lines with ERROR since the queue began.
+// wantWarnings lets these minutes pass, and counts the lines with ERROR since
+// the queue began.
 func (q *queue) wantWarnings(t *testing.T, log *bytes.Buffer, minutes time.Duration, foreign, ended int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,10 +24,12 @@ func there(t *testing.T, path string) bool {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	return err == nil
 }
 
-// runtimeDirVar names the directory where this test binary, started again, makes a rundir, says so, and is killed.
+// runtimeDirVar names the directory where this test binary, started again,
+// makes a rundir, says so, and is killed.
 const runtimeDirVar = "EVENKEEL_TEST_RUNDIR"
 
 func TestMain(m *testing.M) {
@@ -37,9 +39,11 @@ func TestMain(m *testing.M) {
 			fmt.Print(dir.Path)
 			err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
+
 		fmt.Print(err)
 		os.Exit(1)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -75,11 +79,13 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 		dir("evenkeel-theirs", 0o700, runtimeDirLock)
 		assert.NoError(t, os.Chown(filepath.Join(parent, "evenkeel-theirs"), 54321, -1))
 	}
+
 	before := assert.Value(os.ReadDir(parent))(t)
 	removeStaleDirs(parent)
 	for _, e := range before {
 		assert.Equal(t, there(t, filepath.Join(parent, e.Name())), e.Name() != "evenkeel-left")
 	}
+
 	assert.That(t, there(t, filepath.Join(parent, "other", runtimeDirLock)), "a link was followed")
 }
 
@@ -97,6 +103,7 @@ func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
 		if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
 			t.Errorf("it is %v, %v", info, err)
 		}
+
 		assert.Is(t, assert.Err(lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock))), lockfile.ErrHeld, "it is not held")
 		dir.Remove()
 		assert.That(t, !there(t, dir.Path), "it is there after its end")
@@ -107,6 +114,7 @@ func TestADirectoryThatCannotBeHeldIsNotLeftBehind(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
+
 	full := t.TempDir()
 	assert.NoError(t, syscall.Mount("tmpfs", full, "tmpfs", 0, "size=64k,nr_inodes=2")) // room for a directory
 	t.Cleanup(func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) })

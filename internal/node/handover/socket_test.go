@@ -28,6 +28,7 @@ func leave(t *testing.T, dir, name string, mode fs.FileMode, old time.Duration, 
 		listener.SetUnlinkOnClose(false) // as one that was killed
 		assert.NoError(t, listener.Close())
 	}
+
 	return path
 }
 

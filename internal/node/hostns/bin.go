@@ -29,15 +29,18 @@ type Program struct {
 	file *os.File
 }
 
-// OpenProgram opens the executable at an absolute path. The error names the path.
+// OpenProgram opens the executable at an absolute path. The error names the
+// path.
 func OpenProgram(path string) (*Program, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("program %q: not an absolute path", path)
 	}
+
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe must not wait
 	if err != nil {
 		return nil, fmt.Errorf("program: %w", err)
 	}
+
 	info, err := f.Stat()
 	switch {
 	case err != nil:
@@ -48,17 +51,20 @@ func OpenProgram(path string) (*Program, error) {
 	case info.Size() == 0:
 		err = fmt.Errorf("program %s: empty", path)
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return &Program{filepath.Base(path), f}, nil
 }
 
 // Close closes the program's file.
 func (p *Program) Close() error { return p.file.Close() }
 
-// Bin is a directory of the host with copies of programs. The name of a copy, NAME-DIGEST, contains the digest of its
-// content, and a copy never changes, so running programs stay intact.
+// Bin is a directory of the host with copies of programs. The name of a copy,
+// NAME-DIGEST, contains the digest of its content, and a copy never changes, so
+// running programs stay intact.
 type Bin struct {
 	path string
 	lock *os.File
@@ -68,12 +74,15 @@ type Bin struct {
 // The mode of the directory and of the copies.
 const executable = 0o755
 
-// OpenBin opens a directory, creates it if needed, and waits until no other process has it open. The error is ErrRefused
-// if programs in it cannot or must not run: on a noexec or read-only file system, or if other users can write to it.
+// OpenBin opens a directory, creates it if needed, and waits until no other
+// process has it open. The error is ErrRefused if programs in it cannot or must
+// not run: on a noexec or read-only file system, or if other users can write to
+// it.
 func OpenBin(path string) (*Bin, error) {
 	if err := os.MkdirAll(path, executable); err != nil {
 		return nil, refuse("directory for programs: %w", err)
 	}
+
 	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, refuse("directory for programs: %w", err)
@@ -81,8 +90,9 @@ func OpenBin(path string) (*Bin, error) {
 	if err := checkDir(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	// Held until the descriptor is closed, at the latest by an exec, so that no other process prunes a program that is
-	// about to run.
+
+	// Held until the descriptor is closed, at the latest by an exec, so that no
+	// other process prunes a program that is about to run.
 	for {
 		if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err == nil {
 			return &Bin{path: path, lock: d}, nil
@@ -92,13 +102,15 @@ func OpenBin(path string) (*Bin, error) {
 	}
 }
 
-// checkDir returns an error unless programs of this user, and only those, can run from a directory.
+// checkDir returns an error unless programs of this user, and only those, can
+// run from a directory.
 func checkDir(d *os.File) error {
 	var file unix.Stat_t
 	var system unix.Statfs_t
 	if err := errors.Join(unix.Fstat(int(d.Fd()), &file), unix.Fstatfs(int(d.Fd()), &system)); err != nil {
 		return refuse("directory %s: %w", d.Name(), err)
 	}
+
 	switch {
 	case int(file.Uid) != os.Geteuid() || file.Mode&0o022 != 0:
 		return refuse("directory %s (owner %d, mode %#o): users other than %d can write to it, and so choose what runs here; use another "+
@@ -108,19 +120,22 @@ func checkDir(d *os.File) error {
 	case system.Flags&unix.ST_RDONLY != 0:
 		return refuse("directory %s is on a file system of the host that is mounted read-only; use another directory", d.Name())
 	}
+
 	return nil
 }
 
 // Close unlocks the directory.
 func (b *Bin) Close() error { return b.lock.Close() }
 
-// Put copies the program, durably and with mode 0755, unless a valid copy exists, and returns the path of the copy. A
-// symbolic link with the name of the program points to the latest copy.
+// Put copies the program, durably and with mode 0755, unless a valid copy
+// exists, and returns the path of the copy. A symbolic link with the name of
+// the program points to the latest copy.
 func (b *Bin) Put(p *Program) (string, error) {
 	path, err := b.copy(p)
 	if err != nil {
 		return "", err
 	}
+
 	link := filepath.Join(b.path, p.name)
 	next := link + ".next"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -129,20 +144,23 @@ func (b *Bin) Put(p *Program) (string, error) {
 	if err := errors.Join(os.Symlink(filepath.Base(path), next), os.Rename(next, link)); err != nil {
 		return "", fmt.Errorf("link to %s: %w", path, err)
 	}
+
 	return path, nil
 }
 
-// mapped maps the content of the program into memory until unmap. It is not read: a copy of a kubelet in memory exceeds
-// the memory limit of many pods.
+// mapped maps the content of the program into memory until unmap. It is not
+// read: a copy of a kubelet in memory exceeds the memory limit of many pods.
 func (p *Program) mapped() (data []byte, unmap func(), err error) {
 	info, err := p.file.Stat()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	data, err = unix.Mmap(int(p.file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", p.file.Name(), err)
 	}
+
 	return data, func() { _ = unix.Munmap(data) }, nil
 }
 
@@ -151,13 +169,16 @@ func (p *Program) pathIn(dir string, sum [sha256.Size]byte) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%x", p.name, sum[:6]))
 }
 
-// In returns the path of the program's copy in a directory, which need not be there.
+// In returns the path of the program's copy in a directory, which need not be
+// there.
 func (p *Program) In(dir string) (string, error) {
 	data, unmap, err := p.mapped()
 	if err != nil {
 		return "", err
 	}
+
 	defer unmap()
+
 	return p.pathIn(dir, sha256.Sum256(data)), nil
 }
 
@@ -167,6 +188,7 @@ func (b *Bin) copy(p *Program) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	defer unmap()
 	sum := sha256.Sum256(data)
 	path := p.pathIn(b.path, sum)
@@ -174,20 +196,24 @@ func (b *Bin) copy(p *Program) (string, error) {
 	b.removeInterrupted(p.name) // first: they may have filled the disk
 	if hasCopy(path, sum[:]) {
 		now := time.Now()
-		// Prune uses this time. The process that made the copy may have been killed before its name was durable.
+		// Prune uses this time. The process that made the copy may have been
+		// killed before its name was durable.
 		return path, errors.Join(os.Chtimes(path, now, now), atomicfile.OS{}.SyncDir(b.path))
 	}
+
 	if err := atomicfile.Write(atomicfile.OS{}, path, data, executable); err != nil {
 		return "", fmt.Errorf("copy %s to the host: %w", p.file.Name(), err)
 	}
+
 	return path, nil
 }
 
 // interrupted matches the end of the name of an interrupted copy.
 var interrupted = regexp.MustCompile(`^-[0-9a-f]{12}\.[0-9a-f]{8}` + regexp.QuoteMeta(atomicfile.TempSuffix) + `$`)
 
-// removeInterrupted removes leftovers of interrupted copies of a program. No other process writes while this one has the lock.
-// They are harmless, so a failure does not matter.
+// removeInterrupted removes leftovers of interrupted copies of a program. No
+// other process writes while this one has the lock. They are harmless, so a
+// failure does not matter.
 func (b *Bin) removeInterrupted(name string) {
 	entries, _ := os.ReadDir(b.path)
 	for _, e := range entries {
@@ -203,27 +229,33 @@ func hasCopy(path string, sum []byte) bool {
 	if err != nil {
 		return false
 	}
+
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || info.Mode() != executable { // also requires a regular file
 		return false
 	}
+
 	h := sha256.New()
 	_, err = io.Copy(h, f)
+
 	return err == nil && bytes.Equal(h.Sum(nil), sum)
 }
 
-// Prune removes all copies of the programs except the newest keep of each. It keeps a copy that a process runs or names on its
-// command line, and one that is needed: it may run later.
+// Prune removes all copies of the programs except the newest keep of each. It
+// keeps a copy that a process runs or names on its command line, and one that
+// is needed: it may run later.
 func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Program) error {
 	entries, err := os.ReadDir(b.path)
 	if err != nil {
 		return err
 	}
+
 	used, err := usedPrograms()
 	if err != nil {
 		return err
 	}
+
 	var errs []error
 	for _, p := range programs {
 		for _, path := range b.old(entries, p.name, keep) {
@@ -235,6 +267,7 @@ func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Progra
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -251,17 +284,20 @@ func (b *Bin) old(entries []fs.DirEntry, name string, keep int) []string {
 			copies = append(copies, info)
 		}
 	}
+
 	slices.SortFunc(copies, func(a, b fs.FileInfo) int {
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
 	})
 	for _, info := range copies[min(len(copies), keep):] {
 		paths = append(paths, filepath.Join(b.path, info.Name()))
 	}
+
 	return paths
 }
 
-// usedPrograms returns a function that reports whether a process runs a file, or names it on its command line: an agent
-// that waits for the lock has not started its kubelet yet.
+// usedPrograms returns a function that reports whether a process runs a file,
+// or names it on its command line: an agent that waits for the lock has not
+// started its kubelet yet.
 func usedPrograms() (func(path string) bool, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err == nil && len(processes) == 0 {
@@ -270,6 +306,7 @@ func usedPrograms() (func(path string) bool, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	named := map[string]bool{}
 	var running []fs.FileInfo
 	for _, process := range processes {
@@ -278,10 +315,12 @@ func usedPrograms() (func(path string) bool, error) {
 				named[arg] = true
 			}
 		}
+
 		if info, err := os.Stat(process + "/exe"); err == nil { // otherwise it has ended, or is a kernel thread
 			running = append(running, info)
 		}
 	}
+
 	return func(path string) bool {
 		info, err := os.Lstat(path)
 		return named[path] || err == nil && slices.ContainsFunc(running, func(r fs.FileInfo) bool { return os.SameFile(r, info) })

@@ -53,6 +53,7 @@ func TestCopyIsNamedAfterItsContentAndMadeOnce(t *testing.T) {
 	if err != nil || first.Mode() != 0o755 {
 		t.Fatalf("the copy is %v, %v, want mode 0755", first.Mode(), err)
 	}
+
 	old := time.Now().Add(-time.Hour)
 	assert.NoError(t, os.Chtimes(path, old, old))
 	again, err := b.Put(p)
@@ -105,6 +106,7 @@ func mount(t *testing.T, flags uintptr, data string) string {
 	dir := t.TempDir()
 	assert.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", flags, data))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+
 	return dir
 }
 
@@ -142,6 +144,7 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 		if err == nil {
 			err = b.Close()
 		}
+
 		second <- err
 	}()
 	waits := fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", os.Getpid())
@@ -154,6 +157,7 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 		t.Fatalf("two processes have the directory: %v", err)
 	default:
 	}
+
 	assert.NoError(t, first.Close())
 	assert.NoError(t, <-second, "the second")
 }
@@ -171,15 +175,18 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 		path, _ := put(t, b, "kubelet", fmt.Sprint("kubelet ", i))
 		more = append(more, path)
 	}
+
 	for i, path := range append([]string{running, named, needed}, more...) { // the later, the newer
 		when := time.Now().Add(time.Duration(i-10) * time.Hour)
 		assert.NoError(t, os.Chtimes(path, when, when))
 	}
+
 	leftover := more[0] + ".0123abcd.tmp"
 	others := []string{dir + "/agent-0123456789ab", dir + "/kubelet", dir + "/kubelet-0123456789ab.mine", dir + "/mykubelet-0123456789ab"}
 	for _, path := range append(others, leftover) {
 		write(t, path, "x")
 	}
+
 	runs := exec.Command(running, "600")
 	runs.Args[0] = "another name"
 	names := exec.Command("sh", "-c", "read line", named)
@@ -188,6 +195,7 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	} else {
 		t.Cleanup(func() { _ = in.Close() })
 	}
+
 	for _, cmd := range []*exec.Cmd{runs, names} {
 		assert.NoError(t, cmd.Start())
 		t.Cleanup(func() {
@@ -195,15 +203,18 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 			_ = cmd.Wait()
 		})
 	}
+
 	assert.NoError(t, b.Close())
 
 	b = openBin(t, dir)
-	// A second program of the same name was copied by the same process, and must stay too.
+	// A second program of the same name was copied by the same process, and
+	// must stay too.
 	oldest, p := put(t, b, "kubelet", "kubelet 0")
 	latest, q := put(t, b, "kubelet", "the latest")
 	if oldest != more[0] {
 		t.Fatalf("%s is not %s", oldest, more[0])
 	}
+
 	isNeeded := func(path string) bool { return path == needed }
 	assert.NoError(t, b.Prune(1, isNeeded, p, q))
 	kept := append([]string{running, named, needed, oldest, latest}, others...)
@@ -213,6 +224,7 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != len(kept) {
 		t.Errorf("left: %v, %v, want %q", left, err, kept)
 	}
+
 	assert.NoError(t, names.Process.Kill())
 	_ = names.Wait()
 	assert.NoError(t, b.Prune(2, isNeeded, p))
@@ -260,6 +272,7 @@ func TestLinkPointsToTheNewestCopy(t *testing.T) {
 		to, err := os.Readlink(link)
 		assert.That(t, err == nil && filepath.Join(dir, to) == path, "it leads to %s, %v, want %s", to, err, path)
 	}
+
 	assert.NoError(t, os.Remove(link))
 	assert.NoError(t, os.MkdirAll(filepath.Join(link, "in the way"), 0o755))
 	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "agent"), "three"))
@@ -276,6 +289,7 @@ func TestPutRemovesInterruptedCopies(t *testing.T) {
 		for _, name := range []string{"kubelet-0123456789ab.0123abcd.tmp", "kubelet-0123456789ab.mine.tmp", "agent-0123456789ab.0123abcd.tmp"} {
 			write(t, filepath.Join(dir, name), "half")
 		}
+
 		copied, _ := put(t, b, "kubelet", "a kubelet")
 		got, err := filepath.Glob(filepath.Join(dir, "*-*"))
 		want := []string{dir + "/agent-0123456789ab.0123abcd.tmp", dir + "/kubelet-0123456789ab.mine.tmp", copied}

@@ -33,6 +33,7 @@ func TestDropLeavesNoThreadWithPrivileges(t *testing.T) {
 		if len(fields) == 0 {
 			continue
 		}
+
 		if value, ok := want[fields[0]]; ok {
 			found[fields[0]]++
 			if got := strings.Join(fields[1:], " "); got != value {
@@ -40,6 +41,7 @@ func TestDropLeavesNoThreadWithPrivileges(t *testing.T) {
 			}
 		}
 	}
+
 	for name := range want {
 		if found[name] < 2 || found[name] != found["Uid:"] { // Go programs have several threads
 			t.Errorf("%s is there %d times:\n%s", name, found[name], out)

@@ -30,13 +30,15 @@ echo ready
 while :; do sleep 600 & wait $!; done
 `
 
-// onHost starts the program in a container, from which it moves to the host, and returns what it printed.
+// onHost starts the program in a container, from which it moves to the host,
+// and returns what it printed.
 func onHost(t *testing.T, host *process, dir string) (p *process, said []string) {
 	t.Helper()
 	image := t.TempDir()
 	exe := assert.Value(os.Executable())(t)
 	script := write(t, filepath.Join(t.TempDir(), "program"), program)
-	// The host does not see the files of the image, and the image does not see those of the host.
+	// The host does not see the files of the image, and the image does not see
+	// those of the host.
 	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /
 		mount -t tmpfs none "$0"; cp "$1" "$0/program"; hostname container; cd "$0"; shift; exec "$@"`,
 		image, script, exe, strconv.Itoa(host.Process.Pid), dir+"/bin", image+"/program", dir+"/file", "argument")
@@ -49,6 +51,7 @@ func onHost(t *testing.T, host *process, dir string) (p *process, said []string)
 			t.Fatalf("it says %q and ends", said)
 		}
 	}
+
 	return p, said
 }
 
@@ -70,6 +73,7 @@ func TestProcessMovesFromContainerToHost(t *testing.T) {
 		theirs, _ := os.Readlink(namespacePath(strconv.Itoa(host.Process.Pid), ns.name))
 		assert.Returns(t, theirs, "it is in, the host in")(os.Readlink(namespacePath(strconv.Itoa(p.Process.Pid), ns.name)))
 	}
+
 	assert.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, p.line(t), "told to stop", "on SIGTERM it says")
 	if err := p.Wait(); p.ProcessState.ExitCode() != 7 {

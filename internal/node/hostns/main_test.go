@@ -29,14 +29,17 @@ func TestMain(m *testing.M) {
 		fmt.Println("refused:", carryOut(do, os.Args[1:]))
 		os.Exit(1)
 	}
+
 	os.Exit(m.Run())
 }
 
-// carryOut acts as the first process of a container: check; or enter PID; or exec PID DIR PROGRAM ARG...
+// carryOut acts as the first process of a container: check; or enter PID; or
+// exec PID DIR PROGRAM ARG...
 func carryOut(do string, args []string) error {
 	if do == "check" || do == "check in a pod" {
 		return CheckPIDs(do != "check")
 	}
+
 	if do == "drop" || do == "drop again" {
 		if err := Drop(); err != nil {
 			return err
@@ -44,12 +47,15 @@ func carryOut(do string, args []string) error {
 		if do == "drop again" {
 			return Drop()
 		}
+
 		return printStatus()
 	}
+
 	pid, err := strconv.Atoi(args[0])
 	if err != nil {
 		return err
 	}
+
 	host, err := Open(pid)
 	if err != nil {
 		return err
@@ -57,6 +63,7 @@ func carryOut(do string, args []string) error {
 	if do == "enter" {
 		return host.Enter()
 	}
+
 	p, err := OpenProgram(args[2])
 	if err != nil {
 		return err
@@ -64,14 +71,17 @@ func carryOut(do string, args []string) error {
 	if err := host.Enter(); err != nil {
 		return err
 	}
+
 	bin, err := OpenBin(args[1])
 	if err != nil {
 		return err
 	}
+
 	path, err := bin.Put(p)
 	if err != nil {
 		return err
 	}
+
 	return syscall.Exec(path, append([]string{path}, args[3:]...), Environ(os.Environ()))
 }
 
@@ -81,13 +91,16 @@ func printStatus() error {
 	if err != nil {
 		return err
 	}
+
 	for _, task := range tasks {
 		raw, err := os.ReadFile(task)
 		if err != nil {
 			return err
 		}
+
 		fmt.Print(string(raw))
 	}
+
 	return nil
 }
 
@@ -98,6 +111,7 @@ func again(t *testing.T, do string, before ...string) *exec.Cmd {
 	argv := append(before, exe)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), doVar+"="+do)
+
 	return cmd
 }
 
@@ -115,6 +129,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
+
 	cmd.SysProcAttr.Setpgid = true
 	assert.NoError(t, cmd.Start())
 	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what it has started
@@ -124,6 +139,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	})
 	stop := time.AfterFunc(30*time.Second, kill) // so that no test hangs on what it says
 	t.Cleanup(func() { stop.Stop() })
+
 	return &process{cmd, bufio.NewReader(out)}
 }
 
@@ -142,6 +158,7 @@ func (p *process) line(t *testing.T) string {
 	if err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
+
 	return strings.TrimSpace(line)
 }
 
@@ -160,6 +177,7 @@ func shell(t *testing.T, flags uintptr, script string) *process {
 	p := start(t, cmd)
 	got := p.line(t)
 	assert.Must(t, got == "ready", "the script printed %q", got)
+
 	return p
 }
 

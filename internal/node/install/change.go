@@ -32,8 +32,8 @@ const (
 	takenBack outcome = "taken back"
 )
 
-// change is written to disk before the node is changed, and again with its outcome. The next run completes an
-// interrupted change, or takes it back.
+// change is written to disk before the node is changed, and again with its
+// outcome. The next run completes an interrupted change, or takes it back.
 type change struct {
 	Version   int       `json:"version"`
 	Operation operation `json:"operation"`
@@ -49,8 +49,8 @@ type change struct {
 	Healthy    bool    `json:"healthy"`        // the kubelet was healthy before the change
 	Target     Target  `json:"target"`         // the kubelet
 
-	// The command that systemd must run after an install: the agent with its flags, and the kubelet, with variables not
-	// expanded.
+	// The command that systemd must run after an install: the agent with its
+	// flags, and the kubelet, with variables not expanded.
 	Agent   []string `json:"agent,omitempty"`
 	Kubelet []string `json:"kubelet,omitempty"`
 	Prefix  string   `json:"prefix,omitempty"`
@@ -74,12 +74,13 @@ func (h *Host) newChange(o operation, u Unit, r Request) change {
 // open reports whether the change has no outcome yet.
 func (c *change) open() bool { return c != nil && c.Outcome == "" }
 
-// repeats returns ErrTakenBack for an attempt that failed before: a pod that starts again must not restart the kubelet
-// again.
+// repeats returns ErrTakenBack for an attempt that failed before: a pod that
+// starts again must not restart the kubelet again.
 func (c *change) repeats(o operation, attempt string) error {
 	if c == nil || attempt == "" || c.Attempt != attempt || c.Operation != o || c.Outcome != takenBack {
 		return nil
 	}
+
 	return fmt.Errorf("%s of %s: %w: this attempt (%s) has failed before and is not repeated: %s", o, c.Unit, ErrTakenBack, attempt, c.Reason)
 }
 
@@ -97,11 +98,13 @@ func (c *change) desired() dropIns {
 	case c.Operation == installing && !c.Proven:
 		return dropIns{lasting: c.From, trial: c.To}
 	}
+
 	return dropIns{lasting: c.To}
 }
 
-// writeFiles writes the desired content, durably. During a trial the final file stays unchanged. A temporary file
-// beside it proves that the disk has room for the final file, which is written only after the trial.
+// writeFiles writes the desired content, durably. During a trial the final file
+// stays unchanged. A temporary file beside it proves that the disk has room for
+// the final file, which is written only after the trial.
 func (c *change) writeFiles(fsys atomicfile.FS, desired dropIns) error {
 	path := c.DropIn
 	var err error
@@ -112,16 +115,19 @@ func (c *change) writeFiles(fsys atomicfile.FS, desired dropIns) error {
 	} else {
 		err = writeDropIn(fsys, path, desired.lasting)
 	}
+
 	if err == nil {
 		path = c.Trial
 		err = writeDropIn(fsys, path, desired.trial)
 	}
+
 	if errors.Is(err, syscall.EROFS) {
 		err = fmt.Errorf("%w: on this system, add the file the way its unit files are managed; --dry-run prints it", err)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+
 	return nil
 }
 
@@ -131,7 +137,9 @@ func (c *change) readFiles(fsys atomicfile.FS) (dropIns, error) {
 	if err != nil {
 		return dropIns{}, err
 	}
+
 	trial, err := readDropIn(fsys, c.Trial)
+
 	return dropIns{lasting, trial}, err
 }
 
@@ -145,6 +153,7 @@ func (h *Host) load(unit string) (*change, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	c := change{Trial: h.trial(unit)}
 	if err == nil {
 		err = json.Unmarshal(data, &c)
@@ -155,6 +164,7 @@ func (h *Host) load(unit string) (*change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", h.record(unit), err)
 	}
+
 	return &c, nil
 }
 
@@ -163,6 +173,7 @@ func (h *Host) save(c *change) error {
 	if err != nil {
 		return err
 	}
+
 	return atomicfile.Write(h.FS, h.record(c.Unit), append(data, '\n'), 0o600)
 }
 
@@ -171,6 +182,7 @@ func (h *Host) drop(unit string) error {
 	if err := h.FS.Remove(h.record(unit)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	return h.FS.SyncDir(h.StateDir)
 }
 
@@ -183,17 +195,20 @@ func readDropIn(fsys atomicfile.FS, path string) (*string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	content := string(data)
+
 	return &content, nil
 }
 
-// writeDropIn writes or removes the file, durably, and removes leftovers of an interrupted write. It removes the
-// directory if it is empty.
+// writeDropIn writes or removes the file, durably, and removes leftovers of an
+// interrupted write. It removes the directory if it is empty.
 func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 	there, err := readDropIn(fsys, path)
 	if err == nil {
 		err = sweep(fsys, filepath.Dir(path), filepath.Base(path)+".")
 	}
+
 	switch {
 	case err != nil:
 		return err
@@ -203,26 +218,31 @@ func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 		if err := atomicfile.MakeDir(fsys, filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
+
 		return atomicfile.Write(fsys, path, []byte(*desired), 0o644)
 	case there != nil:
 		if err := fsys.Remove(path); err != nil {
 			return err
 		}
 	}
+
 	dir := filepath.Dir(path)
 	_ = fsys.Remove(dir) // fails if other files are in it
 	if _, err := fsys.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		dir = filepath.Dir(dir)
 	}
+
 	return fsys.SyncDir(dir)
 }
 
-// sweep removes leftovers of interrupted writes from a directory, durably: temporary files whose names begin with prefix.
+// sweep removes leftovers of interrupted writes from a directory, durably:
+// temporary files whose names begin with prefix.
 func sweep(fsys atomicfile.FS, dir, prefix string) error {
 	entries, err := fsys.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	found := false
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), atomicfile.TempSuffix) {
@@ -230,9 +250,11 @@ func sweep(fsys atomicfile.FS, dir, prefix string) error {
 			err = errors.Join(err, fsys.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
+
 	if found && err == nil {
 		err = fsys.SyncDir(dir)
 	}
+
 	return err
 }
 

@@ -23,7 +23,8 @@ import (
 // errKilled is the panic of a killed run.
 var errKilled = errors.New("killed")
 
-// kill ends a run before one of its steps (a change on disk or in systemd), or after a change in systemd.
+// kill ends a run before one of its steps (a change on disk or in systemd), or
+// after a change in systemd.
 type kill struct {
 	at, steps int
 }
@@ -98,14 +99,16 @@ func killed(h *Host, at int, do func(*Host) error) (was bool, err error) {
 			panic(r)
 		}
 	}()
+
 	return false, do(&host)
 }
 
 // bad is a flag with which an agent exits.
 const bad = "--bad"
 
-// model simulates systemd with one unit: what it has read, and what it has started. The files that change are on a disk that
-// loses power; a real directory has the lock, the programs and the kubelet's own unit.
+// model simulates systemd with one unit: what it has read, and what it has
+// started. The files that change are on a disk that loses power; a real
+// directory has the lock, the programs and the kubelet's own unit.
 type model struct {
 	Host
 	t    *testing.T
@@ -119,7 +122,8 @@ type model struct {
 	invocation int
 }
 
-// newModel returns a node whose unit runs a plain kubelet. Models can use the same directory one after another.
+// newModel returns a node whose unit runs a plain kubelet. Models can use the
+// same directory one after another.
 func newModel(t *testing.T, dir string) *model {
 	t.Helper()
 	m := &model{t: t, dir: dir, disk: crashfs.New()}
@@ -133,6 +137,7 @@ func newModel(t *testing.T, dir string) *model {
 			if m.running == nil {
 				return errors.New("nobody answers")
 			}
+
 			return nil
 		},
 		Journal:  func(context.Context, Unit) string { return "" },
@@ -144,10 +149,12 @@ func newModel(t *testing.T, dir string) *model {
 	for _, dir := range []string{m.UnitDir, m.TrialDir} {
 		m.disk.PlantDir(dir, 0o755)
 	}
+
 	err := errors.Join(os.MkdirAll(m.StateDir, 0o700), os.MkdirAll(filepath.Join(m.Proc, "1"), 0o755), os.WriteFile(kubelet, []byte("\x7fELF"), 0o755), os.WriteFile(filepath.Join(m.dir, "evenkeel-agent"), nil, 0o755),
 		os.WriteFile(m.fragment(), []byte("[Service]\nExecStart="+kubelet+" --v=2 $MORE\n"), 0o644))
 	assert.NoError(t, err)
 	m.boots()
+
 	return m
 }
 
@@ -162,7 +169,9 @@ func (m *model) onDisk() (argv, dropIns []string) {
 			files, dropIns = append(files, file{path, data}), append(dropIns, path)
 		}
 	}
+
 	c := assert.Value(execStartOf(files))(m.t)
+
 	return strings.Fields(c.text), dropIns
 }
 
@@ -173,6 +182,7 @@ func (m *model) starts() {
 	if slices.Contains(m.read, bad) {
 		m.running = nil
 	}
+
 	line := strings.Join(m.running, "\x00") + "\x00"
 	assert.NoError(m.t, os.WriteFile(filepath.Join(m.Proc, "1", "cmdline"), []byte(line), 0o644))
 }
@@ -182,7 +192,8 @@ func (m *model) boots() {
 	m.starts()
 }
 
-// Events after a run was killed, besides a power cut, which has a name of crashfs.Choices.
+// Events after a run was killed, besides a power cut, which has a name of
+// crashfs.Choices.
 const (
 	nothing = "nothing"
 	guarded = "its guard"
@@ -196,10 +207,12 @@ func (m *model) befalls(what string) {
 		m.disk = m.disk.Reboot(choice)
 		m.FS = m.disk
 	}
+
 	if cut || what == guarded && m.guard != nil {
 		m.clear(m.TrialDir)
 		m.boots()
 	}
+
 	assert.That(m.t, what == nothing || m.running != nil, "after %s the node has no kubelet", what)
 	if what != nothing {
 		m.guard = nil
@@ -214,7 +227,8 @@ func (m *model) clear(dir string) {
 	}
 }
 
-// paths returns what is below a directory of the disk; what is in a directory comes before it.
+// paths returns what is below a directory of the disk; what is in a directory
+// comes before it.
 func (m *model) paths(dir string) []string {
 	m.t.Helper()
 	entries := assert.Value(m.disk.ReadDir(dir))(m.t)
@@ -224,8 +238,10 @@ func (m *model) paths(dir string) []string {
 		if e.IsDir() {
 			paths = append(paths, m.paths(path)...)
 		}
+
 		paths = append(paths, path)
 	}
+
 	return paths
 }
 
@@ -239,6 +255,7 @@ func (m *model) Unit(context.Context, string) (Unit, error) {
 	if m.running == nil {
 		u.ActiveState, u.SubState = "activating", "auto-restart"
 	}
+
 	return u, nil
 }
 
@@ -264,6 +281,7 @@ func (m *model) Restart(context.Context, string) error {
 	if m.running == nil {
 		return errors.New("the job has failed")
 	}
+
 	return nil
 }
 
@@ -316,10 +334,12 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 					if tt.wrapped != nil {
 						left = m.DropIn("kubelet.service") + "\n" + filepath.Dir(m.DropIn("kubelet.service"))
 					}
+
 					if tt.before != nil {
 						r.Flags, r.Keep = tt.before, false
 						assert.NoError(t, assert.Err(m.Install(t.Context(), r)))
 					}
+
 					r.Flags, r.Keep = tt.flags, false
 					was, err := killed(&m.Host, at, func(h *Host) error {
 						_, err := tt.do(h, t.Context(), r)
@@ -332,18 +352,21 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 					} else if at < 10 {
 						t.Errorf("only %d steps", at-1)
 					}
+
 					fails := tt.fails || !was && slices.Contains(tt.flags, bad)
 					assert.Must(t, fails == errors.Is(err, ErrTakenBack) && (fails || err == nil), "killed before step %d, then: %v", at, err)
 					want := []string{m.dir + "/kubelet", "--v=2", "$MORE"}
 					if tt.wrapped != nil {
 						want = slices.Concat([]string{m.dir + "/evenkeel-agent"}, tt.wrapped, []string{"--"}, want)
 					}
+
 					now, _ := m.onDisk()
 					assert.That(t, (!was || slices.Equal(m.running, want)) && slices.Equal(m.read, m.running) && slices.Equal(m.read, now),
 						"killed before step %d: it runs %q, has read %q, want %q", at, m.running, m.read, want)
 					if was && m.tree() != left {
 						t.Errorf("killed before step %d: left\n%s\nwant\n%s", at, m.tree(), left)
 					}
+
 					assert.That(t, m.guard == nil, "killed before step %d: a guard is left", at)
 					if !was {
 						t.Logf("%d steps", at-1)
@@ -355,7 +378,8 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 	}
 }
 
-// killedOnTrial returns the state after an install was killed when it had just written its drop-in, and had no guard.
+// killedOnTrial returns the state after an install was killed when it had just
+// written its drop-in, and had no guard.
 func killedOnTrial(t *testing.T) *model {
 	t.Helper()
 	dir := t.TempDir()
@@ -385,6 +409,7 @@ func TestKilledUninstallAfterKilledInstallIsCompleted(t *testing.T) {
 		} else if at < 5 {
 			t.Errorf("only %d steps", at-1)
 		}
+
 		if now, dropIns := m.onDisk(); !slices.Equal(m.running, now) || len(dropIns) > 0 || strings.Contains(m.tree(), "kubelet.service.d") {
 			t.Errorf("killed before step %d: it runs %q, and the files are\n%s", at, m.running, m.tree())
 		}
@@ -401,7 +426,8 @@ func TestInterruptedInstallDoesNotContinueOverEditedFile(t *testing.T) {
 	assert.That(t, err != nil && strings.Contains(err.Error(), want) && string(raw) == "# mine\n", "error %v, want %q; the file holds %q", err, want, raw)
 }
 
-// A pod that starts again after a power cut must not try again what may have cost the node its kubelet.
+// A pod that starts again after a power cut must not try again what may have
+// cost the node its kubelet.
 func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 	dir, refused := t.TempDir(), 0
 	for at, was := 1, true; was; at++ {
@@ -415,6 +441,7 @@ func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 		if !was {
 			break
 		}
+
 		m.befalls("all kept")
 		_, err := m.Install(t.Context(), r)
 		if errors.Is(err, ErrTakenBack) {
@@ -422,12 +449,15 @@ func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 			if !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: begun ") || m.tree() != "" {
 				t.Errorf("killed before step %d: %v; left %s", at, err, m.tree())
 			}
+
 			r.Attempt = "pod-2"
 			_, err = m.Install(t.Context(), r)
 		}
+
 		_, dropIns := m.onDisk()
 		assert.That(t, err == nil && slices.Equal(dropIns, []string{m.DropIn("kubelet.service")}), "killed before step %d, then: %v; drop-ins %q", at, err, dropIns)
 	}
+
 	assert.That(t, refused >= 5, "the attempt was refused after %d kills", refused)
 }
 
@@ -442,6 +472,7 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		for _, path := range []string{m.DropIn("kubelet.service") + ".room.tmp", m.trial("kubelet.service") + ".01234567.tmp", m.record("kubelet.service") + ".01234567.tmp"} {
 			m.disk.Plant(path, []byte("half"))
 		}
+
 		mine := m.DropIn("kubelet.service") + ".mine"
 		m.disk.Plant(mine, nil)
 		words, err := tt.do(&m.Host, t.Context(), m.request())
@@ -450,6 +481,7 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		for _, dir := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 			_ = m.disk.Remove(filepath.Dir(dir)) // as it was planted; fails if it has files
 		}
+
 		assert.Equal(t, m.tree(), want, tt.name, "left")
 	}
 }

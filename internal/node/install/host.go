@@ -19,12 +19,14 @@ type Manager interface {
 	Reload(ctx context.Context) error
 	Restart(ctx context.Context, name string) error
 	Stop(ctx context.Context, name string) error
-	// StartTransient starts a command as a transient service, which systemd forgets when it has ended. The command does
-	// not start if pre fails. A running service of that name stays as it is.
+	// StartTransient starts a command as a transient service, which systemd
+	// forgets when it has ended. The command does not start if pre fails. A
+	// running service of that name stays as it is.
 	StartTransient(ctx context.Context, name, description string, pre, argv []string) error
 }
 
-// API is the API server, with the credentials of this node. *source.Client implements it.
+// API is the API server, with the credentials of this node. *source.Client
+// implements it.
 type API interface {
 	Snapshot(ctx context.Context, node string) source.NodeState
 	NodeAnnotation(ctx context.Context, node, annotation string) (string, error)
@@ -43,24 +45,28 @@ type Checked struct {
 	Target   Target
 	Limits   Limits
 	Warnings []string
-	// Losses describes the pods that the restart of the kubelet would end, with their causes; empty: none. nil: the kubelet has
-	// no API server.
+	// Losses describes the pods that the restart of the kubelet would end, with
+	// their causes; empty: none. nil: the kubelet has no API server.
 	Losses func(context.Context) (string, error)
 }
 
 // Host is the node, and what install needs to know about the agent.
 type Host struct {
 	Manager Manager
-	// Check checks the agent's flags and the kubelet's command line as the agent would at its start. It changes nothing. With plain
-	// it checks the same kubelet without the agent: of the flags only those that identify the node count.
+	// Check checks the agent's flags and the kubelet's command line as the
+	// agent would at its start. It changes nothing. With plain it checks the
+	// same kubelet without the agent: of the flags only those that identify the
+	// node count.
 	Check func(ctx context.Context, flags, kubelet []string, plain bool) (Checked, error)
 	// API returns a client for a kubelet that has a kubeconfig.
 	API func(Target) (API, error)
 	// Healthy checks the health of a kubelet.
 	Healthy func(ctx context.Context, healthz string) error
-	// Journal returns the last log lines of a unit since its start; "" if they are not available.
+	// Journal returns the last log lines of a unit since its start; "" if they
+	// are not available.
 	Journal func(ctx context.Context, unit Unit) string
-	// Place copies the agent to a permanent directory, and returns its path. With dry it writes nothing.
+	// Place copies the agent to a permanent directory, and returns its path.
+	// With dry it writes nothing.
 	Place func(dry bool) (string, error)
 
 	// Volatile reports whether a reboot clears a directory.

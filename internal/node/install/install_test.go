@@ -28,7 +28,8 @@ func (n *node) kubeadmCommand() string {
 		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
 }
 
-// onTrial starts an agent that never becomes ready, with a guard and the lock, as a run that will be killed.
+// onTrial starts an agent that never becomes ready, with a guard and the lock,
+// as a run that will be killed.
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
 	assert.NoError(n.t, atomicfile.MakeDir(atomicfile.OS{}, n.StateDir, 0o700))
@@ -39,6 +40,7 @@ func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.startGuard(n.t.Context(), rec)
 	assert.NoError(n.t, assert.Err(n.Host.write(n.t.Context(), rec)))
 	_ = n.Manager.Restart(n.t.Context(), n.unit) // of a simple service systemd says that it has started
+
 	return rec, lock
 }
 
@@ -73,6 +75,7 @@ func (f failing) fails(path string) error {
 	if strings.HasPrefix(path, f.below+"/") {
 		return &fs.PathError{Op: "change", Path: path, Err: f.err}
 	}
+
 	return nil
 }
 
@@ -80,6 +83,7 @@ func (f failing) Create(name string, mode fs.FileMode) (atomicfile.File, error) 
 	if err := f.fails(name); err != nil {
 		return nil, err
 	}
+
 	return f.OS.Create(name, mode)
 }
 
@@ -87,6 +91,7 @@ func (f failing) Mkdir(name string, mode fs.FileMode) error {
 	if err := f.fails(name); err != nil {
 		return err
 	}
+
 	return f.OS.Mkdir(name, mode)
 }
 
@@ -94,6 +99,7 @@ func (f failing) Remove(name string) error {
 	if err := f.fails(name); err != nil {
 		return err
 	}
+
 	return f.OS.Remove(name)
 }
 
@@ -108,6 +114,7 @@ func TestUnwritableDropInIsNotTried(t *testing.T) {
 				if upgrade {
 					n.installs()
 				}
+
 				running, tree := n.invocation(), n.digest()
 				r := n.request()
 				r.Flags, r.Keep = []string{"--new"}, false
@@ -117,6 +124,7 @@ func TestUnwritableDropInIsNotTried(t *testing.T) {
 					want := words + ", nothing was changed: the kubelet was not restarted"
 					assert.That(t, err != nil && !errors.Is(err, ErrTakenBack) && strings.HasSuffix(err.Error(), want) && strings.HasPrefix(err.Error(), "write "+n.DropIn(n.unit)+": "), "error %v, want %s", err, want)
 				}
+
 				if n.invocation() != running || n.digest() != tree {
 					t.Errorf("the kubelet was restarted: %t, unit files changed: %t", n.invocation() != running, n.digest() != tree)
 				}
@@ -140,6 +148,7 @@ func (d *deaf) Reload(ctx context.Context) error {
 	if d.restarted {
 		return errors.New("not now")
 	}
+
 	return d.Manager.Reload(ctx)
 }
 
@@ -236,6 +245,7 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasSuffix(words, ": nothing to do") {
 		t.Errorf("nothing to change: %q, %v", words, err)
 	}
+
 	r.Keep, r.Flags = false, []string{"--listen="}
 	for turn, words := range map[string]string{
 		"":     "not this node's turn: this node has another agent, or one with other flags, which stays until the node's turn: kubectl evenkeel install",
@@ -246,6 +256,7 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 		_, err := n.Install(t.Context(), r)
 		assert.That(t, errors.Is(err, ErrNotItsTurn) && err.Error() == words, "turn %q: %v, want %s", turn, err, words)
 	}
+
 	assert.That(t, n.digest() == tree && n.invocation() == running, "something was changed before the turn of the node")
 	n.turn, n.state.Reachable = "new", true
 	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
@@ -265,6 +276,7 @@ func TestAgentWithoutProgramIsNotRestored(t *testing.T) {
 		if !dry {
 			assert.NoError(t, os.Remove(old))
 		}
+
 		return filepath.Join(next, "evenkeel-agent"), nil
 	}
 	_, err := n.install()
@@ -288,6 +300,7 @@ func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
 	} {
 		assert.That(t, strings.Contains(words, want), "output lacks %q:\n%s", want, words)
 	}
+
 	if _, err := os.Stat(n.StateDir); !errors.Is(err, os.ErrNotExist) || n.digest() != tree || n.invocation() != running {
 		t.Errorf("something was changed: %v", err)
 	}
@@ -318,6 +331,7 @@ func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
 			if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: ") || n.invocation() != running {
 				t.Errorf("the same attempt again: %v", err)
 			}
+
 			r.Attempt, r.Timing = "pod-2", pace
 			assert.NoError(t, assert.Err(n.Install(t.Context(), r)), "another attempt")
 		})
@@ -335,6 +349,7 @@ func TestOnlyOneInstallerRuns(t *testing.T) {
 			_, err := other.Install(t.Context(), n.request())
 			second <- err
 		}
+
 		return filepath.Join(n.dir, "evenkeel-agent"), nil
 	}
 	n.installs()
@@ -362,14 +377,17 @@ func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
 	if _, _, err := n.CommandLine(t.Context(), r); err == nil || !strings.HasPrefix(err.Error(), "none.service does not exist") {
 		t.Errorf("of no unit: %v", err)
 	}
+
 	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=--bad=1\n")
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasSuffix(err.Error(), "bad is no flag of a kubelet") {
 		t.Errorf("of a kubelet that the agent refuses: %v", err)
 	}
+
 	assert.NoError(t, n.save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}))
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "install of "+n.unit+" was interrupted (begun ") {
 		t.Errorf("of an interrupted install: %v", err)
 	}
+
 	assert.NoError(t, os.WriteFile(n.record(n.unit), nil, 0o600))
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "record ") {
 		t.Errorf("of a broken record: %v", err)

@@ -40,7 +40,8 @@ var shared struct {
 	err  error
 }
 
-// TestMain makes this test binary, under other names, the agent and the kubelet of a machine.
+// TestMain makes this test binary, under other names, the agent and the kubelet
+// of a machine.
 func TestMain(m *testing.M) {
 	switch base := filepath.Base(os.Args[0]); {
 	case strings.HasPrefix(base, "evenkeel-agent"):
@@ -50,6 +51,7 @@ func TestMain(m *testing.M) {
 	case base == "busy":
 		beBusy()
 	}
+
 	code := m.Run()
 	if shared.m != nil {
 		if err := shared.m.Stop(); err != nil {
@@ -57,6 +59,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+
 	_ = os.RemoveAll(shared.dir)
 	os.Exit(code)
 }
@@ -74,6 +77,7 @@ func mode(name string) string {
 	if err != nil {
 		return ""
 	}
+
 	return strings.TrimSpace(string(raw))
 }
 
@@ -84,6 +88,7 @@ func flagValue(args []string, name string) string {
 			return value
 		}
 	}
+
 	return ""
 }
 
@@ -93,6 +98,7 @@ func beKubelet() {
 		fmt.Println("kubelet: failed to run: no such thing")
 		os.Exit(1)
 	}
+
 	var listener net.Listener
 	for deadline := time.Now().Add(10 * time.Second); ; { // the one before may still be there
 		var err error
@@ -102,8 +108,10 @@ func beKubelet() {
 		if time.Now().After(deadline) {
 			fail(err)
 		}
+
 		time.Sleep(time.Millisecond)
 	}
+
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	go func() {
@@ -117,6 +125,7 @@ func beKubelet() {
 			http.Error(w, "not well", http.StatusInternalServerError)
 			return
 		}
+
 		fmt.Fprint(w, "ok")
 	})))
 }
@@ -130,12 +139,14 @@ func beAgent() {
 	case "never ready":
 		time.Sleep(time.Hour) // select {} would be a deadlock, and an exit
 	}
+
 	var kubelet []string
 	for i, arg := range os.Args {
 		if arg == "--" {
 			kubelet = os.Args[i+1:]
 		}
 	}
+
 	cmd := exec.Command(kubelet[0], kubelet[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "AGENT=1", "NOTIFY_SOCKET=")
@@ -150,12 +161,14 @@ func beAgent() {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		fail(err)
 	}
+
 	_ = cmd.Wait()
 	os.Exit(0)
 }
 
-// beBusy relays the two connections of a client to systemd's private socket, and delays the end of the authentication until
-// more data follows: as if systemd had been busy until then.
+// beBusy relays the two connections of a client to systemd's private socket,
+// and delays the end of the authentication until more data follows: as if
+// systemd had been busy until then.
 func beBusy() {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[1]})
 	fail(err)
@@ -167,6 +180,7 @@ func beBusy() {
 		fail(err)
 		relays.Go(func() { relayBusy(client) })
 	}
+
 	relays.Wait()
 	os.Exit(0)
 }
@@ -184,6 +198,7 @@ func relayBusy(client net.Conn) {
 		if pending = append(pending, buffer[:n]...); bytes.HasSuffix(pending, []byte("BEGIN\r\n")) {
 			continue
 		}
+
 		_, err = systemd.Write(pending)
 		fail(err)
 		pending = nil
@@ -230,6 +245,7 @@ func newMachine(t *testing.T) *machine.Machine {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+
 	return shared.m
 }
 
@@ -268,6 +284,7 @@ func newNode(t *testing.T) *node {
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn)
 	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--node-ip=192.0.2.1 --label='a b'\"\n")
 	n.start()
+
 	return n
 }
 
@@ -283,6 +300,7 @@ func bareNode(t *testing.T) *node {
 	for _, name := range []string{"kubelet", "evenkeel-agent"} {
 		assert.NoError(t, os.Link(self, filepath.Join(n.dir, name)))
 	}
+
 	n.healthz = localcluster.FreeAddressForTest(t)
 	n.manager = assert.Value(Dial(t.Context(), m.Bus(), "/nonexistent"))(t)
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
@@ -303,12 +321,14 @@ func bareNode(t *testing.T) *node {
 			_ = os.Remove(m.Path(d + "/" + n.unit))
 			_ = os.RemoveAll(m.Path(d + "/" + n.unit + ".d"))
 		}
+
 		_ = exec.Command("umount", filepath.Join(n.dir, "bin")).Run() // if a test has mounted something there, and failed
 		_ = os.RemoveAll(n.dir)
 		if t.Failed() {
 			t.Log(n.out.String())
 		}
 	})
+
 	return n
 }
 
@@ -355,15 +375,18 @@ func healthy(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Do(req)
 	if err != nil {
 		return err
 	}
+
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		return errors.New("not well")
 	}
+
 	return nil
 }
 
@@ -372,6 +395,7 @@ func (n *node) check(_ context.Context, flags, kubelet []string, _ bool) (Checke
 	if flagValue(kubelet, "bad") != "" {
 		return Checked{}, errors.New("bad is no flag of a kubelet")
 	}
+
 	return Checked{
 		Target: Target{Node: "n", Kubeconfig: flagValue(kubelet, "kubeconfig"), Healthz: flagValue(kubelet, "healthz")},
 		Limits: Limits{StopGrace: 30 * time.Second, HealthTimeout: 2 * time.Minute, StateDir: flagValue(flags, "dynamic-config-dir")},
@@ -387,6 +411,7 @@ func (n *node) Snapshot(context.Context, string) source.NodeState {
 	if n.renews {
 		n.state.LeaseRenewed += "+"
 	}
+
 	return state
 }
 
@@ -396,6 +421,7 @@ func (n *node) NodeAnnotation(context.Context, string, string) (string, error) {
 	if !n.state.Reachable {
 		return "", errors.New(n.state.Cause)
 	}
+
 	return n.turn, nil
 }
 
@@ -453,12 +479,15 @@ func (n *node) digest() string {
 				fmt.Fprintln(h, path)
 				return err
 			}
+
 			raw, err := os.ReadFile(path)
 			info, statErr := d.Info()
 			fmt.Fprintln(h, path, string(raw), info.Mode())
+
 			return errors.Join(err, statErr)
 		})
 		assert.NoError(n.t, err)
 	}
+
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

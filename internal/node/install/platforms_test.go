@@ -14,13 +14,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// Each directory of testdata/platforms has the unit files of a platform in the shape that the platform writes: etc and lib
-// are those of systemd, files is beside the kubelet. want is the drop-in's command line and the kubelet's, or the refusal.
+// Each directory of testdata/platforms has the unit files of a platform in the
+// shape that the platform writes: etc and lib are those of systemd, files is
+// beside the kubelet. want is the drop-in's command line and the kubelet's, or
+// the refusal.
 func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 	platforms, err := filepath.Glob("testdata/platforms/*")
 	if err != nil || len(platforms) == 0 {
 		t.Fatal("no platforms: ", err)
 	}
+
 	for _, platform := range platforms {
 		t.Run(filepath.Base(platform), func(t *testing.T) {
 			n := bareNode(t)
@@ -31,6 +34,7 @@ func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 				n.refused(strings.TrimSpace(words))
 				return
 			}
+
 			line, kubelet, _ := strings.Cut(strings.TrimSpace(n.named(string(raw))), "\n")
 			n.start()
 			assert.Equal(t, n.command(), strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"))
@@ -40,7 +44,8 @@ func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 	}
 }
 
-// copyPlatform writes the files of a platform, whose unit gets the name of this node's.
+// copyPlatform writes the files of a platform, whose unit gets the name of this
+// node's.
 func (n *node) copyPlatform(platform string) {
 	n.t.Helper()
 	roots := map[string]string{"etc": n.m.Path(machine.Etc), "lib": n.m.Path(machine.Lib), "files": n.dir}
@@ -53,11 +58,13 @@ func (n *node) copyPlatform(platform string) {
 			if err != nil || d.IsDir() {
 				return err
 			}
+
 			content, err := os.ReadFile(path)
 			if err == nil {
 				name := strings.Replace(strings.TrimPrefix(path, dir), "/kubelet.service", "/"+n.unit, 1)
 				n.put(filepath.Join(root, name), string(content))
 			}
+
 			return err
 		})
 		assert.NoError(n.t, err)

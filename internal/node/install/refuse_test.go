@@ -29,6 +29,7 @@ func (n *node) refused(words ...string) {
 		w = strings.NewReplacer("UNIT", n.unit, "DIR", n.dir, "ETC", n.m.Path(machine.Etc), "LIB", n.m.Path(machine.Lib)).Replace(w)
 		assert.That(n.t, err != nil && strings.Contains(err.Error(), w), "error %v\nwant %s", err, w)
 	}
+
 	assert.That(n.t, !errors.Is(err, ErrTakenBack), "something was changed: %v", err)
 	if after := n.systemctl("show", n.unit, "--property=InvocationID", "--value"); n.digest() != tree || after != before {
 		n.t.Errorf("unit files changed: %t, invocation %s, before %s", n.digest() != tree, after, before)
@@ -135,6 +136,7 @@ func TestARestartThatCostsPodsIsRefused(t *testing.T) {
 	if _, err := n.uninstall(); err == nil || !strings.Contains(err.Error(), "would end pods of node n: default/a: NodeAffinity") || n.command() != with || n.invocation() != running {
 		t.Errorf("uninstall: %v", err)
 	}
+
 	assert.NoError(t, assert.Err(n.Uninstall(t.Context(), r)), "uninstall that allows it")
 }
 
@@ -217,6 +219,7 @@ func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
+
 	n := newNode(t)
 	dir := filepath.Join(n.dir, "bin")
 	assert.NoError(t, os.Mkdir(dir, 0o755))
@@ -231,6 +234,7 @@ func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 		out, err = exec.Command("umount", dir).CombinedOutput()
 		assert.Must(t, err == nil, "%v: %s", err, out)
 	}
+
 	n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: "bin"}.Place
 	n.refused(`--bin-dir: "bin" is no absolute path of letters, digits and ./_-`)
 }
@@ -257,6 +261,7 @@ func TestForeignOrEditedDropInStays(t *testing.T) {
 	if _, err := n.Uninstall(t.Context(), r); err != nil || n.command() != command {
 		t.Errorf("uninstall --force: %v, runs %s", err, n.command())
 	}
+
 	assert.That(t, n.digest() == tree, "unit files changed")
 }
 

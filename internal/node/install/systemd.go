@@ -49,6 +49,7 @@ func (u Unit) state() string {
 	if u.Result != "" && u.Result != "success" {
 		s += ", result " + u.Result
 	}
+
 	return s
 }
 
@@ -61,20 +62,24 @@ type Systemd struct {
 // ErrNoSystemd means that no systemd answers over D-Bus.
 var ErrNoSystemd = errors.New("systemd cannot be reached over D-Bus")
 
-// Dial connects to systemd: through the system bus at the first path or, if that fails, through systemd's private socket
-// at the second. The error is ErrNoSystemd and names both attempts.
+// Dial connects to systemd: through the system bus at the first path or, if
+// that fails, through systemd's private socket at the second. The error is
+// ErrNoSystemd and names both attempts.
 func Dial(ctx context.Context, bus, private string) (*Systemd, error) {
 	var errs []error
 	for _, path := range []string{bus, private} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+
 		s, err := dial(ctx, path, path == private)
 		if err == nil {
 			return s, nil
 		}
+
 		errs = append(errs, fmt.Errorf("%s: %w", path, err))
 	}
+
 	return nil, fmt.Errorf("%w: %w; %w: this command works on nodes whose kubelet is a systemd service; run it on the node itself, as root",
 		ErrNoSystemd, errs[0], errs[1])
 }
@@ -84,8 +89,8 @@ const (
 	reloadTimeout = 3 * time.Minute // systemd reads all its files
 )
 
-// dial has go-systemd use connections that are made here: its own wait for an answer without a limit, know one path
-// each, and do not ping (see ping).
+// dial has go-systemd use connections that are made here: its own wait for an
+// answer without a limit, know one path each, and do not ping (see ping).
 func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 	lasting := context.WithoutCancel(ctx) // the connections outlive Dial
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -103,20 +108,26 @@ func dial(ctx context.Context, path string, direct bool) (*Systemd, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		s.raw = append(s.raw, conn)
-		// In force until NewConnection returns, which makes a call of its own without a limit.
+		// In force until NewConnection returns, which makes a call of its own
+		// without a limit.
 		stops = append(stops, context.AfterFunc(ctx, func() { _ = conn.Close() }))
+
 		return conn, greet(ctx, conn, direct)
 	})
 	if ctx.Err() != nil {
 		err = fmt.Errorf("no answer: %w", ctx.Err())
 	}
+
 	if err != nil {
 		for _, conn := range s.raw {
 			_ = conn.Close()
 		}
+
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -125,15 +136,18 @@ func greet(ctx context.Context, conn *dbus.Conn, direct bool) error {
 	if err := conn.Auth(nil); err != nil {
 		return err
 	}
+
 	var err error
 	if direct {
 		err = ping(ctx, conn)
 	} else {
 		err = conn.Hello()
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return manager(conn).CallWithContext(ctx, destination+".Manager.Subscribe", 0).Err
 }
 
@@ -143,9 +157,10 @@ func manager(conn *dbus.Conn) dbus.BusObject {
 	return conn.Object(destination, "/org/freedesktop/systemd1")
 }
 
-// ping returns when systemd answers on its private socket. If systemd is busy, the first call can arrive together with the
-// end of the authentication; systemd then reads the call but does not answer until more data arrives. So ping repeats
-// the call until an answer comes.
+// ping returns when systemd answers on its private socket. If systemd is busy,
+// the first call can arrive together with the end of the authentication;
+// systemd then reads the call but does not answer until more data arrives. So
+// ping repeats the call until an answer comes.
 func ping(ctx context.Context, conn *dbus.Conn) error {
 	for timeout := 100 * time.Millisecond; ; timeout *= 2 {
 		try, cancel := context.WithTimeout(ctx, timeout)
@@ -160,7 +175,8 @@ func ping(ctx context.Context, conn *dbus.Conn) error {
 // Close ends the connection.
 func (s *Systemd) Close() { s.conn.Close() }
 
-// Unit returns the state of a unit, which systemd loads if needed. An unknown unit is not an error.
+// Unit returns the state of a unit, which systemd loads if needed. An unknown
+// unit is not an error.
 func (s *Systemd) Unit(ctx context.Context, name string) (Unit, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -172,6 +188,7 @@ func (s *Systemd) Unit(ctx context.Context, name string) (Unit, error) {
 	if err != nil {
 		return Unit{}, fmt.Errorf("ask systemd about %s: %w", name, describeError(err))
 	}
+
 	return u, nil
 }
 
@@ -204,15 +221,18 @@ func unitOf(properties map[string]any) (Unit, error) {
 			return u, fmt.Errorf("%s: %w", key, err)
 		}
 	}
+
 	u.LoadError, u.Invocation = loadError.Message, fmt.Sprintf("%x", invocation)
 	u.Root += rootImage
 	for _, e := range exec {
 		u.Exec = append(u.Exec, e.Argv)
 	}
+
 	return u, nil
 }
 
-// Kubelets returns the names of the units that may run a kubelet, alone or inside another program.
+// Kubelets returns the names of the units that may run a kubelet, alone or
+// inside another program.
 func (s *Systemd) Kubelets(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -221,11 +241,14 @@ func (s *Systemd) Kubelets(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask systemd for its units: %w", describeError(err))
 	}
+
 	var names []string
 	for _, f := range files {
 		names = append(names, filepath.Base(f.Path))
 	}
+
 	slices.Sort(names)
+
 	return slices.Compact(names), nil
 }
 
@@ -236,6 +259,7 @@ func (s *Systemd) Reload(ctx context.Context) error {
 	if err := s.conn.ReloadContext(ctx); err != nil {
 		return fmt.Errorf("systemctl daemon-reload: %w", describeError(err))
 	}
+
 	return nil
 }
 
@@ -262,8 +286,10 @@ func (s *Systemd) StartTransient(ctx context.Context, name, description string, 
 	if u, err := s.Unit(ctx, name); err == nil && u.Running() {
 		return nil
 	}
+
 	execStartPre := sd.PropExecStart(pre, false)
 	execStartPre.Name = "ExecStartPre"
+
 	return s.job(ctx, "start the transient unit "+name, func(result chan<- string) (int, error) {
 		return s.conn.StartTransientUnitContext(ctx, name, "fail", []sd.Property{
 			sd.PropDescription(description),
@@ -274,23 +300,27 @@ func (s *Systemd) StartTransient(ctx context.Context, name, description string, 
 	})
 }
 
-// job begins a job of systemd, and returns when the job has ended. what names the job in an error.
+// job begins a job of systemd, and returns when the job has ended. what names
+// the job in an error.
 func (s *Systemd) job(ctx context.Context, what string, begin func(result chan<- string) (int, error)) error {
 	ended := make(chan string, 1)
 	if _, err := begin(ended); err != nil {
 		return fmt.Errorf("%s: %w", what, describeError(err))
 	}
+
 	select { // go-systemd does not report a connection that ends
 	case result := <-ended:
 		if result != "done" {
 			return fmt.Errorf("%s: the result of the job is %q", what, result)
 		}
+
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%s: the job has not ended: %w", what, context.Cause(ctx))
 	case <-s.raw[0].Context().Done():
 	case <-s.raw[1].Context().Done():
 	}
+
 	return fmt.Errorf("%s: the connection to systemd was closed", what)
 }
 
@@ -300,12 +330,14 @@ func describeError(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+
 	message := strings.TrimSpace(e.Error())
 	switch e.Name {
 	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.AuthFailed",
 		"org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
 		return fmt.Errorf("denied by the policy of D-Bus, polkit or SELinux: %s", message)
 	}
+
 	return fmt.Errorf("%s (%s)", message, e.Name)
 }
 
@@ -321,5 +353,6 @@ func Journal(ctx context.Context, u Unit) string {
 	if err != nil {
 		return ""
 	}
+
 	return strings.TrimSpace(string(text))
 }

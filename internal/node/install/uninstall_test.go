@@ -40,6 +40,7 @@ func TestInstallChecksTheNodeInTheAPI(t *testing.T) {
 					defer n.mu.Unlock()
 					tt.then(n)
 				}
+
 				return filepath.Join(n.dir, "evenkeel-agent"), nil
 			}
 			r := n.request()
@@ -67,6 +68,7 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "uninstall of "+n.unit+": taken back: not healthy within 3s: not well") {
 		t.Errorf("error %v", err)
 	}
+
 	n.well()
 	n.is(with, tree)
 	running := n.invocation()
@@ -78,6 +80,7 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 		if plain {
 			return Checked{}, errors.New("the configuration is no YAML")
 		}
+
 		return n.check(ctx, flags, kubelet, plain)
 	}
 	want := "without evenkeel the kubelet of " + n.unit + " would not work, nothing was changed (--force uninstalls anyway): the configuration is no YAML"
@@ -121,11 +124,13 @@ func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 	for _, name := range []string{n.unit, n.unit + ".d"} {
 		assert.NoError(t, os.RemoveAll(n.m.Path(machine.Lib+"/"+name)))
 	}
+
 	n.systemctl("daemon-reload")
 	r.DryRun, r.Force = false, true
 	if words, err := n.Uninstall(t.Context(), r); err != nil || !strings.HasPrefix(words, n.DropIn(n.unit)+" was removed; ") {
 		t.Errorf("%q, %v", words, err)
 	}
+
 	assert.Is(t, assert.Err(os.Stat(n.DropIn(n.unit))), os.ErrNotExist, "the drop-in is left")
 }
 
@@ -155,6 +160,7 @@ func TestSELinuxLabelIsChecked(t *testing.T) {
 	if _, err := p.Place(false); err == nil || !strings.HasPrefix(err.Error(), "SELinux enforces, and "+program+" has no label (no data available): restorecon "+program) {
 		t.Errorf("no label: %v", err)
 	}
+
 	for label, words := range map[string]string{
 		"system_u:object_r:bin_t:s0":             "",
 		"system_u:object_r:kubelet_exec_t:s0":    "",
@@ -165,10 +171,12 @@ func TestSELinuxLabelIsChecked(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		path, err := p.Place(false)
 		assert.That(t, (words != "" || err == nil && path == program) && (words == "" || err != nil && err.Error() == words),
 			"%q: %s, %v, want %q", label, path, err, words)
 	}
+
 	assert.NoError(t, os.WriteFile(enforce, []byte("0"), 0o644))
 	assert.NoError(t, assert.Err(p.Place(false)), "permissive")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-// In each unit the kubelet must run under the agent with the same command line as without, and systemd-analyze must accept
-// the unit.
+// In each unit the kubelet must run under the agent with the same command line
+// as without, and systemd-analyze must accept the unit.
 func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -54,6 +54,7 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 			for name, content := range tt.files {
 				n.write(strings.ReplaceAll(name, "UNIT", n.unit), content)
 			}
+
 			n.beside("kubeadm-flags.env", tt.env)
 			n.start()
 			n.keeps("--dynamic-config-dir=/var/lib/evenkeel", "--odd=$A 100% \"q\" 'x' \\ é")
@@ -61,8 +62,9 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 	}
 }
 
-// keeps requires that the kubelet has its command line with an agent, which gets these flags, and without it again, and that the
-// installer expands the command line as systemd does. It returns the drop-in.
+// keeps requires that the kubelet has its command line with an agent, which
+// gets these flags, and without it again, and that the installer expands the
+// command line as systemd does. It returns the drop-in.
 func (n *node) keeps(flags ...string) (dropIn string) {
 	n.t.Helper()
 	before, tree := n.command(), n.digest()
@@ -80,6 +82,7 @@ func (n *node) keeps(flags ...string) (dropIn string) {
 	n.verified()
 	assert.NoError(n.t, assert.Err(n.uninstall()))
 	n.is(before, tree)
+
 	return dropIn
 }
 
@@ -90,15 +93,18 @@ func (n *node) verified() {
 	if err != nil {
 		n.t.Skip("no systemd-analyze here")
 	}
+
 	cmd := exec.CommandContext(n.t.Context(), analyze, "verify", "--man=no", n.unit)
 	var dirs []string
 	for _, d := range []string{machine.Etc, machine.Run, machine.Lib} {
 		dirs = append(dirs, n.m.Path(d))
 	}
+
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+strings.Join(dirs, ":"))
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		n.t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
+
 	settings := n.systemctl("show", n.unit, "--property=Type,NotifyAccess,KillMode,Restart,OOMPolicy,OOMScoreAdjust,StartLimitIntervalUSec,TimeoutStopUSec,TimeoutStartUSec,StateDirectory,StateDirectoryMode,RuntimeDirectoryMode")
 	for _, want := range []string{
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "OOMPolicy=continue", "OOMScoreAdjust=-999", "StartLimitIntervalUSec=0",
@@ -116,7 +122,8 @@ func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	n.beside("agent.mode", "exit")
 	r := n.request()
 	r.Flags, r.Keep, r.Timing.Timeout = []string{"--new"}, false, 5*time.Second
-	// The old agent reads its mode only at its start, so the new one has its own directory.
+	// The old agent reads its mode only at its start, so the new one has its
+	// own directory.
 	n.beside("new/agent.mode", "exit")
 	n.beside("agent.mode", "")
 	assert.NoError(t, os.Link(filepath.Join(n.dir, "evenkeel-agent"), filepath.Join(n.dir, "new", "evenkeel-agent")))
@@ -125,6 +132,7 @@ func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	if _, err := n.Install(t.Context(), r); err == nil || !strings.Contains(err.Error(), "taken back") {
 		t.Fatalf("error %v", err)
 	}
+
 	n.is(old, tree)
 
 	n.Place = place
@@ -134,7 +142,8 @@ func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	words, err := n.install()
 	assert.That(t, err == nil && strings.HasSuffix(words, "nothing to do"), "%q, %v", words, err)
 
-	// The kubelet's own unit gets another flag: the next install updates the drop-in.
+	// The kubelet's own unit gets another flag: the next install updates the
+	// drop-in.
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --kubeconfig=k --healthz=HEALTHZ --newer\n")
 	n.systemctl("daemon-reload")
 	assert.NoError(t, assert.Err(n.install()))

@@ -24,8 +24,9 @@ type setting struct {
 	section, key, value string
 }
 
-// settings reads a unit file as systemd does: a line that ends in a backslash continues in the next one, comments
-// between them are ignored, and so are lines that are not assignments in a section.
+// settings reads a unit file as systemd does: a line that ends in a backslash
+// continues in the next one, comments between them are ignored, and so are
+// lines that are not assignments in a section.
 func (f file) settings() []setting {
 	var out []setting
 	section, continued := "", ""
@@ -34,21 +35,25 @@ func (f file) settings() []setting {
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
 			continue
 		}
+
 		line = continued + line
 		if backslashes := len(line) - len(strings.TrimRight(line, `\`)); backslashes%2 == 1 {
 			continued = line[:len(line)-1] + " "
 			continue
 		}
+
 		continued = ""
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
 			section = line[1 : len(line)-1]
 			continue
 		}
+
 		if key, value, found := strings.Cut(line, "="); found && section != "" {
 			out = append(out, setting{section, strings.TrimSpace(key), strings.TrimSpace(value)})
 		}
 	}
+
 	return out
 }
 
@@ -59,8 +64,8 @@ type command struct {
 	file   string // path of the file
 }
 
-// execStartOf returns the only command of the files of a unit, in the order of systemd. An empty assignment clears
-// earlier ones.
+// execStartOf returns the only command of the files of a unit, in the order of
+// systemd. An empty assignment clears earlier ones.
 func execStartOf(files []file) (command, error) {
 	var commands []command
 	for _, f := range files {
@@ -75,16 +80,19 @@ func execStartOf(files []file) (command, error) {
 			}
 		}
 	}
+
 	if len(commands) != 1 {
 		return command{}, fmt.Errorf("it has %d ExecStart= commands, not one", len(commands))
 	}
+
 	return commands[0], commands[0].check()
 }
 
 // prefixes are the characters that systemd accepts before a program.
 const prefixes = "-@:+!|"
 
-// check returns an error if the command would mean something else as the arguments of another program.
+// check returns an error if the command would mean something else as the
+// arguments of another program.
 func (c command) check() error {
 	at := "ExecStart= in " + c.file
 	switch {
@@ -97,10 +105,12 @@ func (c command) check() error {
 	case slices.Contains(strings.Fields(c.text), ";"):
 		return fmt.Errorf("%s has more than one command", at)
 	}
+
 	return nil
 }
 
-// overriders returns the files that systemd reads after a drop-in of this name, and that set what our drop-in must set.
+// overriders returns the files that systemd reads after a drop-in of this name,
+// and that set what our drop-in must set.
 func overriders(files []file, name string) []string {
 	ours := map[string]bool{"ExecStart": true, "Type": true, "NotifyAccess": true, "KillMode": true, "Restart": true}
 	var out []string
@@ -113,14 +123,17 @@ func overriders(files []file, name string) []string {
 			out = append(out, f.path)
 		}
 	}
+
 	return out
 }
 
-// quote quotes a word so that systemd reads it unchanged. Without expansion (prefix :) a $ needs no escape.
+// quote quotes a word so that systemd reads it unchanged. Without expansion
+// (prefix :) a $ needs no escape.
 func quote(word string, expands bool) (string, error) {
 	if strings.ContainsFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("%q has a control character", word)
 	}
+
 	word = strings.ReplaceAll(word, "%", "%%")
 	if expands {
 		word = strings.ReplaceAll(word, "$", "$$")
@@ -128,16 +141,19 @@ func quote(word string, expands bool) (string, error) {
 	if word != "" && word != ";" && !strings.ContainsAny(word, " \"'\\") {
 		return word, nil
 	}
+
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`, nil
 }
 
 // DropInName is the name of the drop-in file that install writes.
 const DropInName = "90-evenkeel.conf"
 
-// trialName is the name of a drop-in on trial. systemd reads it after DropInName.
+// trialName is the name of a drop-in on trial. systemd reads it after
+// DropInName.
 const trialName = "90-evenkeel.trial.conf"
 
-// The first line of our drop-in ends with the digest of the rest, to tell an edited file from one of an older evenkeel.
+// The first line of our drop-in ends with the digest of the rest, to tell an
+// edited file from one of an older evenkeel.
 const marker = "# Written by `evenkeel-agent install`; `evenkeel-agent uninstall` takes it away. sha256:"
 
 // flagsMark begins the line with the agent's flags, as JSON.
@@ -145,9 +161,11 @@ const flagsMark = "# The agent's flags: "
 
 // fixedSettings are the settings that do not depend on the node.
 //
-// Nothing here restricts the kubelet. Settings with a private mount namespace (ProtectSystem=, PrivateTmp=, ProtectProc=
-// and the like) would hide volumes from the pods; system call filters, NoNewPrivileges= and capabilities would also
-// apply to the kubelet, its mount helpers and its credential plugins; RestrictSUIDSGID= breaks fsGroup.
+// Nothing here restricts the kubelet. Settings with a private mount namespace
+// (ProtectSystem=, PrivateTmp=, ProtectProc= and the like) would hide volumes
+// from the pods; system call filters, NoNewPrivileges= and capabilities would
+// also apply to the kubelet, its mount helpers and its credential plugins;
+// RestrictSUIDSGID= breaks fsGroup.
 const fixedSettings = `[Unit]
 # systemd must never stop restarting the kubelet: a node needs it.
 StartLimitIntervalSec=0
@@ -192,7 +210,8 @@ type Limits struct {
 	StateDir      string // the agent's state directory; empty: none
 }
 
-// render returns the drop-in with which the program agent, with these flags, starts the kubelet of a command.
+// render returns the drop-in with which the program agent, with these flags,
+// starts the kubelet of a command.
 func render(agent string, agentFlags []string, limits Limits, kubelet command) (string, error) {
 	line := kubelet.prefix + agent
 	expands := !strings.Contains(kubelet.prefix, ":")
@@ -201,13 +220,16 @@ func render(agent string, agentFlags []string, limits Limits, kubelet command) (
 		if err != nil {
 			return "", fmt.Errorf("flag of the agent: %w", err)
 		}
+
 		line += " " + word
 	}
+
 	line += " -- " + kubelet.text
 	flags, err := json.Marshal(agentFlags)
 	if err != nil {
 		return "", err
 	}
+
 	body := "# Do not edit. Put additions into your own file, such as 95-local.conf in this directory. If the kubelet's own unit\n" +
 		"# changes, run `evenkeel-agent install` again: this file has a copy of the kubelet's command line from\n" +
 		"# " + kubelet.file + "\n" + flagsMark + string(flags) + "\n\n" +
@@ -215,6 +237,7 @@ func render(agent string, agentFlags []string, limits Limits, kubelet command) (
 	if name, err := filepath.Rel("/var/lib", limits.StateDir); limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
 		body += "StateDirectory=" + strings.ReplaceAll(name, "%", "%%") + "\nStateDirectoryMode=0700\n"
 	}
+
 	return sign(body), nil
 }
 
@@ -241,6 +264,7 @@ func originOf(content string) origin {
 	case sign(body) != content:
 		return edited
 	}
+
 	return ours
 }
 
@@ -252,8 +276,10 @@ func flagsOf(content string) ([]string, error) {
 			if err := json.Unmarshal([]byte(text), &flags); err != nil {
 				return nil, fmt.Errorf("the agent's flags in %s: %w", DropInName, err)
 			}
+
 			return flags, nil
 		}
 	}
+
 	return nil, fmt.Errorf("no flags of the agent in %s", DropInName)
 }

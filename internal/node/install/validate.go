@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// products are products that contain a kubelet, by the name of their program or unit.
+// products are products that contain a kubelet, by the name of their program or
+// unit.
 var products = map[string]string{
 	"k3s": "k3s", "rke2": "RKE2", "k0s": "k0s", "k0sworker": "k0s", "k0scontroller": "k0s", "kubelite": "MicroK8s", "microk8s": "MicroK8s",
 	"snap": "a snap",
@@ -26,10 +27,12 @@ func (h *Host) unit(ctx context.Context, name string) (Unit, error) {
 	if strings.ContainsAny(name, "/ ") {
 		return Unit{}, fmt.Errorf("%q is not a valid unit name", name)
 	}
+
 	u, err := h.Manager.Unit(ctx, name)
 	if err != nil {
 		return u, err
 	}
+
 	switch {
 	case u.LoadState == "not-found":
 		return u, h.notFound(ctx, name)
@@ -44,6 +47,7 @@ func (h *Host) unit(ctx context.Context, name string) (Unit, error) {
 	case u.Type == "forking" || u.Type == "oneshot" || u.Type == "dbus":
 		return u, fmt.Errorf("%s is of Type=%s, which a kubelet cannot have", name, u.Type)
 	}
+
 	return u, nil
 }
 
@@ -55,17 +59,21 @@ func (h *Host) notFound(ctx context.Context, name string) error {
 	if len(found) == 0 {
 		return fmt.Errorf("%s does not exist, and no unit looks like a kubelet: set --unit", name)
 	}
+
 	var words []string
 	for _, f := range found {
 		if in := productOf(f); in != "" {
 			f += " (" + in + " contains its kubelet and cannot be wrapped)"
 		}
+
 		words = append(words, f)
 	}
+
 	return fmt.Errorf("%s does not exist; found %s: set --unit", name, strings.Join(words, ", "))
 }
 
-// productOf returns the product that contains a kubelet, by the name of its program or unit; empty if none.
+// productOf returns the product that contains a kubelet, by the name of its
+// program or unit; empty if none.
 func productOf(name string) string {
 	base := filepath.Base(name)
 	for prefix, product := range products {
@@ -73,6 +81,7 @@ func productOf(name string) string {
 			return product
 		}
 	}
+
 	return ""
 }
 
@@ -94,22 +103,26 @@ func checkProgram(u Unit, argv []string, where string) error {
 		return fmt.Errorf("%s runs %s, which is not a kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run "+
 			"`evenkeel-agent -- %s ...`, or the unit run the kubelet", u.Name, program, where, wrappedKubelet(argv))
 	}
+
 	if script, err := isScript(program); err != nil {
 		return fmt.Errorf("the kubelet of %s: %w", u.Name, err)
 	} else if script {
 		return fmt.Errorf("%s runs %s, which is a script (%s): evenkeel-agent must be given the kubelet itself; have the script exec "+
 			"`evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
 	}
+
 	return nil
 }
 
-// wrappedKubelet returns the path of the kubelet that a wrapper has among its arguments, or what stands for it.
+// wrappedKubelet returns the path of the kubelet that a wrapper has among its
+// arguments, or what stands for it.
 func wrappedKubelet(argv []string) string {
 	for _, arg := range argv[1:] {
 		if filepath.IsAbs(arg) && filepath.Base(arg) == "kubelet" {
 			return arg
 		}
 	}
+
 	return "/path/to/kubelet"
 }
 
@@ -118,13 +131,16 @@ func isScript(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	defer f.Close()
 	head, err := io.ReadAll(io.LimitReader(f, 2))
+
 	return string(head) == "#!", err
 }
 
-// Volatile reports whether a reboot clears a directory, because its file system is in memory, or an overlay whose writable
-// layer is. mounts is the path of a mountinfo file, which shows overlays; without it they do not count.
+// Volatile reports whether a reboot clears a directory, because its file system
+// is in memory, or an overlay whose writable layer is. mounts is the path of a
+// mountinfo file, which shows overlays; without it they do not count.
 func Volatile(dir, mounts string) bool {
 	system, err := fileSystem(dir)
 	if err == nil && system.Type == unix.OVERLAYFS_SUPER_MAGIC {
@@ -132,15 +148,18 @@ func Volatile(dir, mounts string) bool {
 			system, err = fileSystem(upper)
 		}
 	}
+
 	return err == nil && (system.Type == unix.TMPFS_MAGIC || system.Type == unix.RAMFS_MAGIC)
 }
 
-// upperDir returns the directory of the writable layer of the overlay with a directory; empty if unknown.
+// upperDir returns the directory of the writable layer of the overlay with a
+// directory; empty if unknown.
 func upperDir(dir, mounts string) string {
 	data, err := os.ReadFile(mounts)
 	if err != nil {
 		return ""
 	}
+
 	at, options := "", ""
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Fields(line)
@@ -148,15 +167,18 @@ func upperDir(dir, mounts string) string {
 		if dash < 5 || len(fields) < dash+4 {
 			continue
 		}
+
 		point := fields[4]
 		if relative, err := filepath.Rel(point, dir); err == nil && filepath.IsLocal(relative) && len(point) >= len(at) {
 			at, options = point, fields[dash+3]
 		}
 	}
+
 	for option := range strings.SplitSeq(options, ",") {
 		if upper, ok := strings.CutPrefix(option, "upperdir="); ok {
 			return upper
 		}
 	}
+
 	return ""
 }

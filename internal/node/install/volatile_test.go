@@ -15,17 +15,20 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// mounted mounts a file system in a new directory, which is unmounted when the test ends.
+// mounted mounts a file system in a new directory, which is unmounted when the
+// test ends.
 func mounted(t *testing.T, kind, options string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", kind, "-o", options, "none", dir).CombinedOutput(); err != nil {
 		t.Skipf("cannot mount: %v: %s", err, out)
 	}
+
 	t.Cleanup(func() {
 		out, err := exec.Command("umount", dir).CombinedOutput()
 		assert.That(t, err == nil, "%v: %s", err, out)
 	})
+
 	return dir
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// watch waits until the unit runs and the kubelet stays healthy for some time without a restart, its node is Ready, and
-// its Lease has been renewed since. While the API server does not answer, the health of the kubelet is enough.
+// watch waits until the unit runs and the kubelet stays healthy for some time
+// without a restart, its node is Ready, and its Lease has been renewed since.
+// While the API server does not answer, the health of the kubelet is enough.
 func (h *Host) watch(ctx context.Context, c *change, timing Timing) error {
 	seen := &health{h: h, change: c}
 	if c.Target.Kubeconfig != "" {
@@ -22,8 +23,10 @@ func (h *Host) watch(ctx context.Context, c *change, timing Timing) error {
 		if err != nil {
 			return err
 		}
+
 		seen.api = api
 	}
+
 	deadline := time.NewTimer(timing.Timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(timing.Poll)
@@ -34,6 +37,7 @@ func (h *Host) watch(ctx context.Context, c *change, timing Timing) error {
 		if settled && seen.node == nil {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
@@ -45,6 +49,7 @@ func (h *Host) watch(ctx context.Context, c *change, timing Timing) error {
 			case why != nil:
 				return fmt.Errorf("not healthy within %s: %w", timing.Timeout, why)
 			}
+
 			return fmt.Errorf("not healthy for %s without interruption within %s", timing.HealthyFor, timing.Timeout)
 		case <-tick.C:
 		}
@@ -80,14 +85,15 @@ func (l *health) check(ctx context.Context) {
 	if err != nil || l.err != nil || l.since.IsZero() || u.Invocation != l.unit.Invocation || u.Restarts != l.unit.Restarts {
 		l.since, l.leaseKnown, l.renewed = time.Now(), false, false
 	}
+
 	l.unit, l.err, l.node = u, err, nil
 	if err == nil && l.api != nil {
 		l.node = l.checkNode(l.api.Snapshot(ctx, l.change.Target.Node))
 	}
 }
 
-// checkNode returns why the node is not healthy. A Lease that changes after the kubelet became healthy was renewed by
-// it.
+// checkNode returns why the node is not healthy. A Lease that changes after the
+// kubelet became healthy was renewed by it.
 func (l *health) checkNode(s source.NodeState) error {
 	if !s.Reachable {
 		return fmt.Errorf("%w: %s", errUnreachable, s.Cause)
@@ -95,6 +101,7 @@ func (l *health) checkNode(s source.NodeState) error {
 	if !l.leaseKnown {
 		l.leaseKnown, l.lease = true, s.LeaseRenewed
 	}
+
 	l.renewed = l.renewed || s.LeaseRenewed != l.lease
 	switch {
 	case !s.Ready:
@@ -102,5 +109,6 @@ func (l *health) checkNode(s source.NodeState) error {
 	case !l.renewed:
 		return fmt.Errorf("the Lease of node %s is not renewed", l.change.Target.Node)
 	}
+
 	return nil
 }

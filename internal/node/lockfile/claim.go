@@ -13,14 +13,16 @@ import (
 )
 
 var (
-	// ErrContended means that another process wants the lock, and that this holder yields.
+	// ErrContended means that another process wants the lock, and that this
+	// holder yields.
 	ErrContended = errors.New("another process wants the lock")
-	// ErrLost means that the lock file was replaced, and that another process locked the new file.
+	// ErrLost means that the lock file was replaced, and that another process
+	// locked the new file.
 	ErrLost = errors.New("the lock file was replaced, and another process has the lock on the new one")
 )
 
-// Claim is the lock of a Contender. If its file is deleted or replaced, the Claim also locks the file that is at the
-// path then, if possible.
+// Claim is the lock of a Contender. If its file is deleted or replaced, the
+// Claim also locks the file that is at the path then, if possible.
 type Claim struct {
 	c         Contender
 	contended chan struct{}
@@ -33,7 +35,8 @@ type Claim struct {
 
 	// Used by the goroutine of keep only, until it ends.
 	//
-	// files are all locked, because other processes may still wait for replaced files. The last one is at the path.
+	// files are all locked, because other processes may still wait for replaced
+	// files. The last one is at the path.
 	files   []*os.File
 	watch   *watch
 	wait    time.Duration // until the next check
@@ -47,8 +50,10 @@ func (c Contender) claim(file *os.File, w *watch) *Claim {
 	if w.openedWithin(openMemory) {
 		k.reportOpened()
 	}
+
 	lost := k.check()
 	k.kept.Go(func() { k.keep(lost) })
+
 	return k
 }
 
@@ -56,8 +61,8 @@ func (k *Claim) hold(file *os.File, w *watch) {
 	k.files, k.watch, k.wait = append(k.files, file), w, time.Millisecond
 }
 
-// Contended returns a channel that is closed when the holder should release the lock: another process wants it (Yield), or
-// has it (ErrLost). Why says which.
+// Contended returns a channel that is closed when the holder should release the
+// lock: another process wants it (Yield), or has it (ErrLost). Why says which.
 func (k *Claim) Contended() <-chan struct{} { return k.contended }
 
 // Why returns ErrContended or ErrLost after Contended is closed, nil before.
@@ -67,7 +72,8 @@ func (k *Claim) Why() error {
 	return k.why
 }
 
-// Release unlocks the files; further calls do nothing. The files stay, as with a Lock.
+// Release unlocks the files; further calls do nothing. The files stay, as with
+// a Lock.
 func (k *Claim) Release() error {
 	var errs []error
 	k.once.Do(func() {
@@ -77,6 +83,7 @@ func (k *Claim) Release() error {
 			errs = append(errs, unlock(file))
 		}
 	})
+
 	return errors.Join(errs...)
 }
 
@@ -100,12 +107,14 @@ func (k *Claim) reportOpened() {
 func (k *Claim) keep(lost bool) {
 	defer func() { k.watch.close() }() // k.watch may have been replaced
 	for !lost {
-		// A process that opened the file before it was watched is visible only when it waits for the lock. So the
-		// intervals between checks begin short and double: such a process is found after at most the time that it took
-		// from opening to waiting, or at the next check.
+		// A process that opened the file before it was watched is visible only
+		// when it waits for the lock. So the intervals between checks begin
+		// short and double: such a process is found after at most the time that
+		// it took from opening to waiting, or at the next check.
 		if !k.c.Yield || k.wait > checkInterval {
 			k.wait = checkInterval
 		}
+
 		select {
 		case <-k.release:
 			return
@@ -116,13 +125,15 @@ func (k *Claim) keep(lost bool) {
 		case <-time.After(k.wait):
 			k.wait *= 2
 		}
+
 		lost = k.check()
 	}
+
 	<-k.release
 }
 
-// check looks for processes that wait for the lock, and checks that the file is still at its path. It reports whether
-// the lock is lost.
+// check looks for processes that wait for the lock, and checks that the file is
+// still at its path. It reports whether the lock is lost.
 func (k *Claim) check() (lost bool) {
 	for _, file := range k.files {
 		if !k.c.Yield {
@@ -132,28 +143,34 @@ func (k *Claim) check() (lost bool) {
 			k.report(fmt.Errorf("lock file %s: %w: %s waits for it", k.c.Path, ErrContended, process(pids[0])))
 		}
 	}
+
 	if isAt(k.c.Path, k.files[len(k.files)-1]) {
 		return false
 	}
+
 	return k.retake()
 }
 
-// retake locks the file that is at the path now. It reports whether another process has that lock: then this holder must
-// release. Until another process has it, there is no need to.
+// retake locks the file that is at the path now. It reports whether another
+// process has that lock: then this holder must release. Until another process
+// has it, there is no need to.
 func (k *Claim) retake() (lost bool) {
 	if _, unsafe := checkAccess(k.c.Path); unsafe != nil { // not a reason to release
 		k.keepOld(unsafe)
 		return false
 	}
+
 	if pid := WhoHolds(k.c.Path); pid > 0 { // opening the file could make its holder yield to this process, which is about to release
 		return k.lose(pid)
 	}
+
 	var w *watch
 	file, err := open(k.c.Path)
 	if err == nil {
 		w = k.c.watch(file)
 		err = flock(file)
 	}
+
 	switch {
 	case errors.Is(err, ErrHeld):
 		lost = k.lose(holderOf(file))
@@ -164,10 +181,13 @@ func (k *Claim) retake() (lost bool) {
 		k.c.notice(fmt.Errorf("lock file %s was deleted or replaced: the new file was locked too", k.c.Path))
 		k.watch.close()
 		k.hold(file, w)
+
 		return false
 	}
+
 	w.close()
 	_ = file.Close()
+
 	return lost
 }
 

@@ -26,6 +26,7 @@ func claimed(t *testing.T, c Contender) *Claim {
 	claim, err := c.Acquire(t.Context(), func(err error) { t.Errorf("waits: %v", err) })
 	assert.NoError(t, err)
 	t.Cleanup(func() { _ = claim.Release() })
+
 	return claim
 }
 
@@ -37,10 +38,12 @@ func contended(t *testing.T, claim *Claim, kind error, words ...string) {
 	case <-time.After(patience):
 		t.Fatal("the holder was not told to release the lock")
 	}
+
 	wantError(t, claim.Why(), kind, words...)
 }
 
-// notContended checks that the holder is not told to release the lock at its next check.
+// notContended checks that the holder is not told to release the lock at its
+// next check.
 func notContended(t *testing.T, claim *Claim) {
 	t.Helper()
 	select {
@@ -48,6 +51,7 @@ func notContended(t *testing.T, claim *Claim) {
 		t.Errorf("contended: %v", claim.Why())
 	case <-time.After(checkInterval + checkInterval/2): // nothing to poll for: no change is expected
 	}
+
 	why := claim.Why()
 	assert.That(t, why == nil, "why: %v", why)
 }
@@ -111,6 +115,7 @@ func TestCancelledWaiterLeavesTheLockToOthers(t *testing.T) {
 		if err != nil {
 			return false
 		}
+
 		return lock.Release() == nil
 	})
 }
@@ -126,7 +131,8 @@ func TestYieldingHolderIsToldOfAnOpen(t *testing.T) {
 	contended(t, claim, ErrContended, path, "was opened")
 }
 
-// An open during the wait counts for a while: the process that opened the file may not have entered the queue yet.
+// An open during the wait counts for a while: the process that opened the file
+// may not have entered the queue yet.
 func TestAnOpenDuringTheWaitCountsForAWhile(t *testing.T) {
 	localcluster.SkipShort(t)
 	for _, old := range []bool{false, true} {
@@ -147,6 +153,7 @@ func TestAnOpenDuringTheWaitCountsForAWhile(t *testing.T) {
 			if old {
 				<-time.After(openMemory + 2*checkInterval) // nothing to poll for: this is about time
 			}
+
 			kill()
 			claim := <-got
 			if old {
@@ -154,6 +161,7 @@ func TestAnOpenDuringTheWaitCountsForAWhile(t *testing.T) {
 			} else {
 				contended(t, claim, ErrContended, path, "was opened")
 			}
+
 			assert.NoError(t, claim.Release())
 		})
 	}
@@ -176,10 +184,12 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 			case <-time.After(checkInterval + checkInterval/2):
 				assert.That(t, !tt.again, "every %s: not opened a %d. time", tt.reopen, n)
 			}
+
 			if !tt.again {
 				break
 			}
 		}
+
 		w.close()
 		waiter.kill()
 	}
@@ -201,6 +211,7 @@ func TestStoppedWaiterDoesNotBlockOthers(t *testing.T) {
 		p.signal(unix.SIGSTOP)
 		stopped = append(stopped, p)
 	}
+
 	next := startWaiting(t, Contender{Path: path}) // behind them; the kernel wakes only the first
 	kill()
 	next.hears("held")
@@ -209,6 +220,7 @@ func TestStoppedWaiterDoesNotBlockOthers(t *testing.T) {
 		queued(t, p.pid())
 		p.saidNothingOf("held")
 	}
+
 	next.release() // although its waiting thread may still wait
 	stopped[0].kill()
 	stopped[1].hears("held")
@@ -249,12 +261,14 @@ func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
 	}
 }
 
-// mounted returns a new directory on a file system of this kind. A file in an overlay has another device than its lower file.
+// mounted returns a new directory on a file system of this kind. A file in an
+// overlay has another device than its lower file.
 func mounted(t *testing.T, kind string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
+
 	mount := func(kind, options string, flags uintptr) string {
 		dir := t.TempDir()
 		assert.NoError(t, unix.Mount(kind, dir, kind, flags, options))
@@ -264,13 +278,16 @@ func mounted(t *testing.T, kind string) string {
 	if kind == "read-only" {
 		return mount("tmpfs", "size=64k", unix.MS_RDONLY)
 	}
+
 	below := mount("tmpfs", "size=1m", 0)
 	if kind == "tmpfs" {
 		return below
 	}
+
 	for _, dir := range []string{"lower", "upper", "work"} {
 		assert.NoError(t, os.Mkdir(filepath.Join(below, dir), 0o700))
 	}
+
 	return mount("overlay", fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", below), 0)
 }
 

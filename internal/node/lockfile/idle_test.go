@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// ran returns the processor time of all threads of a process, and how often they were scheduled.
+// ran returns the processor time of all threads of a process, and how often
+// they were scheduled.
 func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 	t.Helper()
 	threads := assert.Value(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
@@ -26,6 +27,7 @@ func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 		assert.NoError(t, assert.Err(fmt.Sscan(string(text), &had, &waited, &n)))
 		cpu, times = cpu+had, times+n
 	}
+
 	return cpu, times
 }
 
@@ -35,6 +37,7 @@ func resident(t *testing.T, pid int) (kib int) {
 	assert.NoError(t, err)
 	_, after, _ := strings.Cut(string(text), "VmRSS:")
 	assert.NoError(t, assert.Err(fmt.Sscan(after, &kib)))
+
 	return kib
 }
 
@@ -49,8 +52,9 @@ func TestWaitingAndHoldingAreCheap(t *testing.T) {
 	}
 }
 
-// isCheap requires one period in which a process does almost nothing. A busy machine schedules it more
-// often for shorter times, so there are several tries: work of the process itself would show in all of them.
+// isCheap requires one period in which a process does almost nothing. A busy
+// machine schedules it more often for shorter times, so there are several
+// tries: work of the process itself would show in all of them.
 func isCheap(t *testing.T, name string, pid int) {
 	t.Helper()
 	const looks, tries = 4, 5
@@ -64,5 +68,6 @@ func isCheap(t *testing.T, name string, pid int) {
 			return
 		}
 	}
+
 	t.Errorf("%s: always more than a tick of CPU, or more than %d wakeups", name, 50*looks)
 }

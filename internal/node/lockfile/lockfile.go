@@ -1,11 +1,14 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lockfile opens and locks a file with flock(2), refuses one that other users could have tampered with (owner and
-// permissions of the file and its directory), waits for the lock, and notices other processes that wait for it. It is the
-// lock of the stock kubelet (--lock-file), so an agent and a kubelet exclude each other.
+// Package lockfile opens and locks a file with flock(2), refuses one that other
+// users could have tampered with (owner and permissions of the file and its
+// directory), waits for the lock, and notices other processes that wait for it.
+// It is the lock of the stock kubelet (--lock-file), so an agent and a kubelet
+// exclude each other.
 //
-// It must not know who takes a lock, or why. It never reads or writes the content of the file.
+// It must not know who takes a lock, or why. It never reads or writes the
+// content of the file.
 package lockfile
 
 import (
@@ -17,10 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld means that another process has the lock, or this one through another Lock. It is always a HeldError.
+// ErrHeld means that another process has the lock, or this one through another
+// Lock. It is always a HeldError.
 var ErrHeld = errors.New("the lock is held")
 
-// HeldError is ErrHeld with the holder, which was looked up for the open file: the path may name another file by now.
+// HeldError is ErrHeld with the holder, which was looked up for the open file:
+// the path may name another file by now.
 type HeldError struct {
 	Path string
 	By   Process
@@ -34,24 +39,28 @@ func (e *HeldError) Unwrap() error { return ErrHeld }
 // Lock is held until Release, or until the process ends, however it ends.
 type Lock struct{ file *os.File }
 
-// TryAcquire locks the file at path without waiting, and creates the file if needed. If the lock is taken the error is a
-// HeldError, which names the file and, if the kernel shows it, the holder.
+// TryAcquire locks the file at path without waiting, and creates the file if
+// needed. If the lock is taken the error is a HeldError, which names the file
+// and, if the kernel shows it, the holder.
 //
-// Other errors come from opening the file: fs.ErrNotExist for a missing directory, EISDIR, ELOOP for a symbolic link
-// (not followed, so that a user who can write the directory cannot choose another file), EROFS, fs.ErrPermission, or
-// that it is not a regular file.
+// Other errors come from opening the file: fs.ErrNotExist for a missing
+// directory, EISDIR, ELOOP for a symbolic link (not followed, so that a user
+// who can write the directory cannot choose another file), EROFS,
+// fs.ErrPermission, or that it is not a regular file.
 //
-// Processes that watch the file see that it was opened, even if the lock was taken: a kubelet with
-// --exit-on-lock-contention then exits.
+// Processes that watch the file see that it was opened, even if the lock was
+// taken: a kubelet with --exit-on-lock-contention then exits.
 func TryAcquire(path string) (*Lock, error) {
 	file, err := open(path)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := flock(file); err != nil {
 		_ = file.Close() // nothing was written or locked
 		return nil, err
 	}
+
 	return &Lock{file}, nil
 }
 
@@ -61,26 +70,30 @@ func open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock file: %w", describeOpenError(err))
 	}
+
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() { // pipes and devices block and close in other ways
 		err = &os.PathError{Op: "open", Path: path, Err: errNotRegular}
 	}
+
 	if err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("lock file: %w", err)
 	}
+
 	return file, nil
 }
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// Release unlocks the file; call it once. The file stays: if it were deleted, two processes could lock different files of
-// the same name.
+// Release unlocks the file; call it once. The file stays: if it were deleted,
+// two processes could lock different files of the same name.
 func (l *Lock) Release() error { return unlock(l.file) }
 
 // unlock unlocks and closes the file.
 func unlock(file *os.File) error {
-	// Unlock before close: a child between fork and exec shares the open file, and would keep the lock for that moment.
+	// Unlock before close: a child between fork and exec shares the open file,
+	// and would keep the lock for that moment.
 	return errors.Join(flockErr(file, unix.Flock(int(file.Fd()), unix.LOCK_UN)), file.Close())
 }
 
@@ -90,10 +103,12 @@ func flock(file *os.File) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return flockErr(file, err)
 		}
+
 		pid := holderOf(file)
 		if again && pid == os.Getpid() {
 			continue // the holder ended, and another thread of this process, which waited on this file, may have the lock
 		}
+
 		return &HeldError{Path: file.Name(), By: process(pid)}
 	}
 }
@@ -102,6 +117,7 @@ func flockErr(file *os.File, err error) error {
 	if err == nil {
 		return nil
 	}
+
 	return fmt.Errorf("lock file %s: flock: %w", file.Name(), err)
 }
 
@@ -113,18 +129,22 @@ func describeOpenError(err error) error {
 	case errors.Is(err, unix.ELOOP):
 		return fmt.Errorf("it is a symbolic link, which is not followed: %w", err)
 	}
+
 	return err // the other errors are clear: "is a directory", "read-only file system", "permission denied"
 }
 
 // ErrUnsafe means that untrusted users could take the lock.
 var ErrUnsafe = errors.New("other users could take it")
 
-// checkAccess checks which users, besides this one and root, could take the lock on the file at path. It returns
-// ErrUnsafe if the file or its directory belongs to another user, or is writable for everyone, and doubts for lesser
-// risks. It ignores a missing file, and whatever is below a directory that no one else can enter.
+// checkAccess checks which users, besides this one and root, could take the
+// lock on the file at path. It returns ErrUnsafe if the file or its directory
+// belongs to another user, or is writable for everyone, and doubts for lesser
+// risks. It ignores a missing file, and whatever is below a directory that no
+// one else can enter.
 //
-// It runs before the file is opened: an open makes another process release the lock, and in a sticky directory the
-// kernel refuses the file of another user with a less clear error.
+// It runs before the file is opened: an open makes another process release the
+// lock, and in a sticky directory the kernel refuses the file of another user
+// with a less clear error.
 func checkAccess(path string) (doubts []error, unsafe error) {
 	dir, _ := filepath.EvalSymlinks(filepath.Dir(path))
 	for above := dir; ; above = filepath.Dir(above) {
@@ -135,6 +155,7 @@ func checkAccess(path string) (doubts []error, unsafe error) {
 			break
 		}
 	}
+
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("lock file %s: %w: %s", path, ErrUnsafe, fmt.Sprintf(format, args...))
 	}
@@ -153,6 +174,7 @@ func checkAccess(path string) (doubts []error, unsafe error) {
 	case parent.Mode&0o020 != 0 && !sticky && parent.Gid != 0:
 		doubt("group %d can write to its directory %s, and replace the file: chmod g-w %[2]s, or choose another directory", parent.Gid, dir)
 	}
+
 	switch file := lstat(path); {
 	case file.Mode&unix.S_IFMT != unix.S_IFREG:
 	case !trusted(file):
@@ -164,16 +186,20 @@ func checkAccess(path string) (doubts []error, unsafe error) {
 	case file.Mode&0o060 != 0 && file.Gid != 0:
 		doubt("group %d can open it, and so take the lock, or make its holder release it: chmod 600 %s", file.Gid, path)
 	}
+
 	return doubts, nil
 }
 
-// lstat returns zero for a missing file: owned by root, and closed to other users.
+// lstat returns zero for a missing file: owned by root, and closed to other
+// users.
 func lstat(path string) (stat unix.Stat_t) {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return unix.Stat_t{}
 	}
+
 	return stat
 }
 
-// trusted reports whether the owner is the user of this process, or root, who can do anything.
+// trusted reports whether the owner is the user of this process, or root, who
+// can do anything.
 func trusted(stat unix.Stat_t) bool { return stat.Uid == 0 || int(stat.Uid) == os.Geteuid() }

@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// holdVar names the file that this test binary, started again, is to lock and hold.
+// holdVar names the file that this test binary, started again, is to lock and
+// hold.
 const holdVar = "LOCKFILE_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -30,19 +31,23 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(runVar); text != "" {
 		runStandIn(text)
 	}
+
 	os.Exit(m.Run())
 }
 
-// hold locks path with the two calls of the kubelet (pkg/util/flock), prints "held" and waits to be killed.
+// hold locks path with the two calls of the kubelet (pkg/util/flock), prints
+// "held" and waits to be killed.
 func hold(path string) {
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		err = unix.Flock(fd, unix.LOCK_EX)
 	}
+
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+
 	fmt.Println("held")
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
 	os.Exit(0)
@@ -54,6 +59,7 @@ func startHolder(t *testing.T, path string) (pid int, stop func()) {
 	exe := assert.Value(os.Executable())(t)
 	p := start(t, []string{exe}, holdVar+"="+path)
 	p.hears("held")
+
 	return p.pid(), p.kill
 }
 
@@ -62,6 +68,7 @@ func acquire(t *testing.T, path string) *Lock {
 	lock, err := TryAcquire(path)
 	assert.Must(t, err == nil, "TryAcquire: %v", err)
 	t.Cleanup(func() { _ = lock.Release() })
+
 	return lock
 }
 
@@ -113,6 +120,7 @@ func TestChildDoesNotInheritTheLock(t *testing.T) {
 		target, _ := os.Readlink(fd)
 		assert.That(t, target != path, "the child has %s open", path)
 	}
+
 	// Closed and not unlocked, so that a copy in the child would keep it.
 	assert.NoError(t, lock.file.Close())
 	acquire(t, path)
@@ -153,16 +161,19 @@ func TestOtherFilesAreRefused(t *testing.T) {
 			if tt.path == "" {
 				t.Skip("the file system has no immutable files")
 			}
+
 			_, err := TryAcquire(tt.path)
 			wantError(t, err, tt.kind, tt.path, tt.words)
 			_, err = Contender{Path: tt.path}.Acquire(t.Context(), nil)
 			wantError(t, err, tt.kind, tt.path, tt.words)
 		})
 	}
+
 	assert.Is(t, assert.Err(os.Lstat(filepath.Join(dir, "elsewhere"))), fs.ErrNotExist, "the symbolic link was followed")
 }
 
-// unwritable returns a file that not even root can write; "" if the file system cannot have one.
+// unwritable returns a file that not even root can write; "" if the file system
+// cannot have one.
 func unwritable(t *testing.T) string {
 	t.Helper()
 	const immutable = 0x10 // FS_IMMUTABLE_FL
@@ -173,6 +184,7 @@ func unwritable(t *testing.T) string {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, int(flags|immutable))
 	}
+
 	t.Cleanup(func() {
 		_ = unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, int(flags))
 		_ = file.Close()
@@ -180,6 +192,7 @@ func unwritable(t *testing.T) string {
 	if err != nil {
 		return ""
 	}
+
 	return path
 }
 

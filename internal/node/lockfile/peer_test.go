@@ -25,29 +25,34 @@ import (
 // contendVar has a Contender, in JSON, for this test binary, started again.
 const contendVar = "LOCKFILE_TEST_CONTEND"
 
-// contend prints what happens to a contender: "waiting ...", "held", "contended ...", "notice ...". A line of input makes it
-// release the lock, the end of its input makes it end.
+// contend prints what happens to a contender: "waiting ...", "held", "contended
+// ...", "notice ...". A line of input makes it release the lock, the end of its
+// input makes it end.
 func contend(text string) {
 	var c Contender
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}
+
 	starve := os.Getenv(starveVar) != ""
 	c.Notice = func(err error) { fmt.Println("notice", err) }
 	if starve {
 		starveOfFiles()
 	}
+
 	claim, err := c.Acquire(context.Background(), func(err error) {
 		if starve {
 			feed()
 		}
+
 		fmt.Println("waiting", err)
 	})
 	if err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}
+
 	fmt.Println("held")
 	go func() {
 		<-claim.Contended()
@@ -58,13 +63,16 @@ func contend(text string) {
 		fmt.Println("released", claim.Release())
 		_, _ = in.ReadString('\n')
 	}
+
 	os.Exit(0)
 }
 
-// tracedVar makes a process stop when it has started, traced by the thread that started it.
+// tracedVar makes a process stop when it has started, traced by the thread that
+// started it.
 const tracedVar = "LOCKFILE_TEST_TRACED"
 
-// starveVar makes a contender have one file descriptor: enough for the file, and none for inotify.
+// starveVar makes a contender have one file descriptor: enough for the file,
+// and none for inotify.
 const starveVar = "LOCKFILE_TEST_STARVE"
 
 var plenty unix.Rlimit
@@ -73,11 +81,13 @@ func starveOfFiles() {
 	if r, w, err := os.Pipe(); err == nil { // Go's own files are open from now on
 		_, _ = r.Close(), w.Close()
 	}
+
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &plenty)
 	next, err := unix.Dup(0) // the lowest that is free
 	if err != nil {
 		panic(err)
 	}
+
 	_ = unix.Close(next)
 	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + 1, Max: plenty.Max})
 }
@@ -102,7 +112,8 @@ func startPeer(t *testing.T, c Contender, env ...string) *peer {
 	return startPeerAs(t, c, []string{"/proc/self/exe"}, env...)
 }
 
-// startHolding starts a contender in another process, and waits until it has the lock.
+// startHolding starts a contender in another process, and waits until it has
+// the lock.
 func startHolding(t *testing.T, c Contender) *peer {
 	t.Helper()
 	p := startPeer(t, c)
@@ -110,7 +121,8 @@ func startHolding(t *testing.T, c Contender) *peer {
 	return p
 }
 
-// startWaiting starts a contender in another process, and waits until it waits for the lock.
+// startWaiting starts a contender in another process, and waits until it waits
+// for the lock.
 func startWaiting(t *testing.T, c Contender) *peer {
 	t.Helper()
 	p := startPeer(t, c)
@@ -123,7 +135,8 @@ func wantHolder(t *testing.T, path string, want *peer) {
 	assert.Equal(t, WhoHolds(path), want.pid(), "process has the lock")
 }
 
-// startPeerAs starts a contender with a command line that ends in this test binary.
+// startPeerAs starts a contender with a command line that ends in this test
+// binary.
 func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
 	t.Helper()
 	text := assert.Value(json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "ReopenEvery": c.ReopenEvery}))(t)
@@ -139,6 +152,7 @@ func start(t *testing.T, argv []string, env ...string) *peer {
 	if slices.Contains(env, tracedVar+"=1") {
 		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
 	}
+
 	stdin := assert.Value(cmd.StdinPipe())(t)
 	stdout := assert.Value(cmd.StdoutPipe())(t)
 	assert.NoError(t, cmd.Start())
@@ -147,9 +161,11 @@ func start(t *testing.T, argv []string, env ...string) *peer {
 		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
 			p.lines <- scanner.Text()
 		}
+
 		close(p.lines)
 	}()
 	t.Cleanup(p.kill)
+
 	return p
 }
 
@@ -185,6 +201,7 @@ func (p *peer) hears(prefix string, words ...string) string {
 				for _, w := range words {
 					assert.That(p.t, strings.Contains(line, w), "line %q lacks %q", line, w)
 				}
+
 				return line
 			}
 		case <-deadline:
@@ -205,8 +222,10 @@ func (p *peer) saidNothingOf(prefix string) {
 			}
 		default:
 		}
+
 		break
 	}
+
 	for _, line := range p.said {
 		assert.That(p.t, !strings.HasPrefix(line, prefix), "unexpected line %q", line)
 	}

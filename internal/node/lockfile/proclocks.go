@@ -24,8 +24,9 @@ type lockEntry struct {
 	file    string // see kernelID
 }
 
-// parseLocks reads lines such as "5: FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF", or, for a process that waits,
-// "5: -> FLOCK  ADVISORY  WRITE 4711 fd:01:131078 0 EOF". It skips other locks.
+// parseLocks reads lines such as "5: FLOCK ADVISORY WRITE 4711 fd:01:131078 0
+// EOF", or, for a process that waits, "5: -> FLOCK ADVISORY WRITE 4711
+// fd:01:131078 0 EOF". It skips other locks.
 func parseLocks(locks io.Reader) (entries []lockEntry) {
 	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
 		field := strings.Fields(scanner.Text())
@@ -40,6 +41,7 @@ func parseLocks(locks io.Reader) (entries []lockEntry) {
 			entries = append(entries, lockEntry{waiting, max(pid, 0), field[5]})
 		}
 	}
+
 	return entries
 }
 
@@ -49,28 +51,34 @@ func kernelLocks() []lockEntry {
 	if err != nil {
 		return nil
 	}
+
 	defer locks.Close()
+
 	return parseLocks(locks)
 }
 
-// holder returns the process that has the lock on a file; 0 if there is none, or it is not visible.
+// holder returns the process that has the lock on a file; 0 if there is none,
+// or it is not visible.
 func holder(locks []lockEntry, file string) int {
 	for _, l := range locks {
 		if !l.waiting && l.pid > 0 && l.file == file {
 			return l.pid
 		}
 	}
+
 	return 0
 }
 
-// waiters returns the processes, other than this one, that wait for the lock on a file; 0 is one in another PID namespace.
-// The list is complete only for the holder: the kernel shows waiters only to processes that can see the holder.
+// waiters returns the processes, other than this one, that wait for the lock on
+// a file; 0 is one in another PID namespace. The list is complete only for the
+// holder: the kernel shows waiters only to processes that can see the holder.
 func waiters(locks []lockEntry, file string) (pids []int) {
 	for _, l := range locks {
 		if l.waiting && l.file == file && l.pid != os.Getpid() {
 			pids = append(pids, l.pid)
 		}
 	}
+
 	return pids
 }
 
@@ -78,39 +86,46 @@ func holderOf(file *os.File) int { return holder(kernelLocks(), kernelID(file)) 
 
 func waitersFor(file *os.File) []int { return waiters(kernelLocks(), kernelID(file)) }
 
-// WhoHolds returns the process that has the lock on the file at path, 0 if there is none or it is unknown. It does not
-// open the file, so processes that watch for that do not notice.
+// WhoHolds returns the process that has the lock on the file at path, 0 if
+// there is none or it is unknown. It does not open the file, so processes that
+// watch for that do not notice.
 func WhoHolds(path string) int { return holder(kernelLocks(), kernelIDAt(path)) }
 
-// Held reports whether a visible process has the lock on the file at path. It does not open the file.
+// Held reports whether a visible process has the lock on the file at path. It
+// does not open the file.
 func Held(path string) bool { return WhoHolds(path) > 0 }
 
-// HasWaiters reports whether another process waits for the lock on the file at path. Only the holder gets a complete answer.
-// It does not open the file.
+// HasWaiters reports whether another process waits for the lock on the file at
+// path. Only the holder gets a complete answer. It does not open the file.
 func HasWaiters(path string) bool { return len(waiters(kernelLocks(), kernelIDAt(path))) > 0 }
 
-// Waiting reports whether a process waits for any flock(2) of another process; false if that is unknown.
+// Waiting reports whether a process waits for any flock(2) of another process;
+// false if that is unknown.
 func Waiting(pid int) bool {
 	return slices.ContainsFunc(kernelLocks(), func(l lockEntry) bool { return l.waiting && l.pid == pid })
 }
 
-// unknownFile is the kernelID of a file that cannot be identified. It is not in /proc/locks.
+// unknownFile is the kernelID of a file that cannot be identified. It is not in
+// /proc/locks.
 const unknownFile = ""
 
 // kernelID returns the name of an open file in /proc/locks.
 func kernelID(file *os.File) string { return statID(int(file.Fd()), "", unix.AT_EMPTY_PATH) }
 
-// kernelIDAt returns the name of the file at path in /proc/locks. It does not open the file, not even with O_PATH, which
-// older kernels report to processes that watch the file.
+// kernelIDAt returns the name of the file at path in /proc/locks. It does not
+// open the file, not even with O_PATH, which older kernels report to processes
+// that watch the file.
 func kernelIDAt(path string) string { return statID(unix.AT_FDCWD, path, 0) }
 
-// statID combines the inode number with the device number of the file system. The latter comes from the mount, because
-// stat(2) returns another device on btrfs and overlayfs.
+// statID combines the inode number with the device number of the file system.
+// The latter comes from the mount, because stat(2) returns another device on
+// btrfs and overlayfs.
 func statID(dir int, path string, flags int) string {
 	var stat unix.Statx_t
 	if err := unix.Statx(dir, path, flags|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stat); err != nil {
 		return unknownFile
 	}
+
 	major, minor := stat.Dev_major, stat.Dev_minor
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if stat.Mask&unix.STATX_MNT_ID != 0 && err == nil { // since Linux 5.8
@@ -123,6 +138,7 @@ func statID(dir int, path string, flags int) string {
 			}
 		}
 	}
+
 	return fmt.Sprintf("%02x:%02x:%d", major, minor, stat.Ino)
 }
 
@@ -138,6 +154,7 @@ func process(pid int) Process {
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)); err == nil {
 		p.Name = printable.Line(string(name)) // a process can choose any text
 	}
+
 	return p
 }
 
@@ -149,5 +166,6 @@ func (p Process) String() string {
 	case p.Name == "":
 		return fmt.Sprintf("process %d, which has ended", p.PID)
 	}
+
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }

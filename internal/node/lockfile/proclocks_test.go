@@ -36,6 +36,7 @@ odd
 	} {
 		assert.Equal(t, holder(locks, file), want, "holder of", file)
 	}
+
 	for file, want := range map[string][]int{
 		"fd:01:7":  nil,
 		"fd:01:8":  {14, 15, 0}, // not this process

@@ -36,8 +36,9 @@ type standIn struct {
 	Path        string
 	Yield       bool
 	ReopenEvery time.Duration
-	// Strict is the file of a second lock: a process that cannot take it has found a second holder. It is a POSIX lock,
-	// which the kernel releases before flock(2) locks when a process is killed.
+	// Strict is the file of a second lock: a process that cannot take it has
+	// found a second holder. It is a POSIX lock, which the kernel releases
+	// before flock(2) locks when a process is killed.
 	Strict string
 	Log    string        // events: process, kind, event, time
 	Stop   time.Duration // the time to stop
@@ -52,6 +53,7 @@ func (s standIn) write(pid int, what string) {
 	if err != nil {
 		panic(err)
 	}
+
 	_ = file.Close()
 }
 
@@ -61,6 +63,7 @@ func monotonic() int64 {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		panic(err)
 	}
+
 	return now.Nano()
 }
 
@@ -69,12 +72,14 @@ func runStandIn(text string) {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		panic(err)
 	}
+
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer cancel()
 	strict, err := os.OpenFile(s.Strict, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		panic(err)
 	}
+
 	_, _ = os.Stdout.WriteString("u") // up
 	c := Contender{Path: s.Path, Yield: s.Yield, ReopenEvery: s.ReopenEvery}
 	claim, err := c.Acquire(ctx, func(error) { s.write(os.Getpid(), "waits") })
@@ -84,6 +89,7 @@ func runStandIn(text string) {
 	if err != nil {
 		panic(err)
 	}
+
 	select {
 	case <-claim.Contended(): // before it ran
 	default:
@@ -91,28 +97,33 @@ func runStandIn(text string) {
 			s.write(os.Getpid(), "TWO")
 			os.Exit(3)
 		}
+
 		s.write(os.Getpid(), "on")
 		select {
 		case <-claim.Contended():
 		case <-ctx.Done():
 		}
+
 		<-time.After(s.Stop)
 		s.write(os.Getpid(), "off")
 		_ = strict.Close()
 	}
+
 	_ = claim.Release()
 	os.Exit(0)
 }
 
-// A hand-over takes at most a restart, with the delay of the init system or of the pod, and one interval of ReopenEvery.
-// The limit is ten times that, for a busy machine.
+// A hand-over takes at most a restart, with the delay of the init system or of
+// the pod, and one interval of ReopenEvery. The limit is ten times that, for a
+// busy machine.
 const (
 	initDelay = 20 * time.Millisecond // from a bootstrap's end to its restart
 	podDelay  = 30 * time.Millisecond // the longest restart in a pod
 	raceOpen  = 50 * time.Millisecond
 )
 
-// raceBound is the longest time without a holder, or before a bootstrap releases; start is the time to start a process.
+// raceBound is the longest time without a holder, or before a bootstrap
+// releases; start is the time to start a process.
 func raceBound(start time.Duration) time.Duration {
 	return 10 * (initDelay + podDelay + raceOpen + start)
 }
@@ -124,12 +135,14 @@ type actor struct {
 	cmds    chan *exec.Cmd // the running process; taken out while it gets a signal
 }
 
-// up starts a stand-in, and returns when it has started: kills before that would only make a crash loop.
+// up starts a stand-in, and returns when it has started: kills before that
+// would only make a crash loop.
 func (s standIn) up() (*exec.Cmd, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
+
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), runVar+"="+string(text))
 	cmd.Stderr = os.Stderr
@@ -141,7 +154,9 @@ func (s standIn) up() (*exec.Cmd, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+
 	_, err = stdout.Read(make([]byte, 1))
+
 	return cmd, errors.Join(err, stdout.Close())
 }
 
@@ -152,6 +167,7 @@ func (a *actor) run(ctx context.Context, t *testing.T) {
 			t.Error(err)
 			return
 		}
+
 		a.cmds <- cmd
 		state, _ := cmd.Process.Wait()
 		<-a.cmds
@@ -186,6 +202,7 @@ func (l life) first(words ...string) time.Duration {
 			earliest = min(earliest, at)
 		}
 	}
+
 	return earliest
 }
 
@@ -201,10 +218,12 @@ func lives(record string) []life {
 		if n, _ := fmt.Sscan(line, &pid, &kind, &what, &at); n < 4 {
 			continue // not completely written
 		}
+
 		if _, ok := current[pid]; !ok {
 			current[pid] = len(all)
 			all = append(all, life{kind, map[string]time.Duration{}})
 		}
+
 		if l := all[current[pid]]; !l.has(what) {
 			l.at[what] = at
 		}
@@ -212,6 +231,7 @@ func lives(record string) []life {
 			delete(current, pid)
 		}
 	}
+
 	return all
 }
 
@@ -225,11 +245,13 @@ func verdict(record string, bound time.Duration) (wrong []string, runs map[strin
 		if l.has("TWO") {
 			say("%s could not have the second lock at %s: two at once", l.kind, l.at["TWO"])
 		}
+
 		if l.has("on") {
 			ran = append(ran, l)
 			runs[l.kind]++
 		}
 	}
+
 	slices.SortFunc(ran, func(a, b life) int { return cmp.Compare(a.at["on"], b.at["on"]) })
 	for i, l := range ran {
 		end := max(l.at["on"], l.first("off", "SIGKILL", "gone"))
@@ -242,23 +264,28 @@ func verdict(record string, bound time.Duration) (wrong []string, runs map[strin
 				say("no holder from %s for %s", end, gap)
 			}
 		}
+
 		if l.kind != "bootstrap" {
 			continue
 		}
+
 		for _, other := range all {
 			if other.kind == "bootstrap" || !other.has("waits") {
 				continue
 			}
+
 			late := min(end, other.first("on", "SIGKILL", "SIGTERM", "gone")) - max(l.at["on"], other.at["waits"])
 			if late > bound {
 				say("%s waited %s for a bootstrap to give way, from %s", other.kind, late, other.at["waits"])
 			}
 		}
 	}
+
 	return wrong, runs
 }
 
-// race starts contenders, and kills, stops and ends them at random, until handOvers of them have run.
+// race starts contenders, and kills, stops and ends them at random, until
+// handOvers of them have run.
 func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, "record")
@@ -280,9 +307,11 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 			delays := rand.New(rand.NewPCG(random.Uint64(), 0))
 			a.delay = func() time.Duration { return time.Duration(delays.Int64N(int64(podDelay))) }
 		}
+
 		actors = append(actors, a)
 		ended.Go(func() { a.run(ctx, t) })
 	}
+
 	deadline := time.Now().Add(2 * time.Minute)
 	done := 0
 	for n := 1; done < handOvers && !t.Failed(); n++ {
@@ -297,13 +326,16 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 			<-time.After(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
 			a.signal(unix.SIGCONT)
 		}
+
 		<-time.After(time.Duration(random.Int64N(int64(8 * time.Millisecond)))) // between signals
 		if n%20 == 0 {
 			text, _ := os.ReadFile(record)
 			done = strings.Count(string(text), " on ")
 		}
+
 		assert.That(t, !time.Now().After(deadline), "only %d hand-overs", done)
 	}
+
 	cancel()
 	all := make(chan struct{})
 	go func() { ended.Wait(); close(all) }()
@@ -311,18 +343,21 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 		for _, a := range actors {
 			a.signal(unix.SIGKILL)
 		}
+
 		select {
 		case <-all:
 			over = true
 		case <-time.After(5 * time.Millisecond): // a process may just have started
 		}
 	}
+
 	text := assert.Value(os.ReadFile(record))(t)
 	wrong, runs := verdict(string(text), bound)
 	t.Logf("%d hand-overs, by kind %v; limit %s", done, runs, bound)
 	for _, w := range wrong {
 		t.Error(w)
 	}
+
 	for _, kind := range kinds {
 		if runs[kind] < handOvers/20 {
 			t.Errorf("%s ran only %d times: the race is not one", kind, runs[kind])
@@ -335,10 +370,12 @@ func TestExactlyOneHolderInARace(t *testing.T) {
 	if text := os.Getenv("LOCKFILE_TEST_SEED"); text != "" {
 		seed = assert.Value(strconv.ParseUint(text, 10, 64))(t)
 	}
+
 	handOvers := 260 // more than 500 in total
 	if testing.Short() {
 		handOvers = 60
 	}
+
 	for _, kinds := range [][]string{{"bootstrap", "v1"}, {"bootstrap", "v1", "v2"}} {
 		t.Run(strings.Join(kinds, ", "), func(t *testing.T) {
 			t.Parallel()

@@ -100,6 +100,7 @@ func TestInvisibleHolderHasTheLock(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make a PID namespace")
 	}
+
 	unshare := assert.Value(exec.LookPath("unshare"))(t)
 	path := lockPath(t)
 	exe := assert.Value(os.Executable())(t)
@@ -149,6 +150,7 @@ func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
 			for _, w := range waiters {
 				queued(t, w.pid())
 			}
+
 			holder.signal(unix.SIGSTOP) // it cannot notice
 			assert.NoError(t, way.do(path))
 			for _, w := range waiters {
@@ -156,6 +158,7 @@ func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
 				w.hears("waiting", fmt.Sprint(holder.pid()), "on a file that was deleted or replaced since", "it must release the lock or exit")
 				w.saidNothingOf("held")
 			}
+
 			holder.signal(unix.SIGCONT)
 			holder.hears("notice", "the new file was locked too")
 			holder.saidNothingOf("contended")

@@ -24,8 +24,8 @@ import (
 type steps struct {
 	t    *testing.T
 	path string
-	// at is called at the begin and end of each system call, from the first one that names the lock file until the
-	// contender has the lock.
+	// at is called at the begin and end of each system call, from the first one
+	// that names the lock file until the contender has the lock.
 	at   func(n int, call string)
 	held func()
 	wait func() // before it waits for the lock
@@ -37,7 +37,8 @@ type steps struct {
 	told   bool // the contender was told that another process wants the lock
 }
 
-// run kills the contender, and returns, when it is told that another process wants the lock.
+// run kills the contender, and returns, when it is told that another process
+// wants the lock.
 func (s *steps) run(pid int) {
 	s.t.Helper()
 	s.inside = map[int]bool{}
@@ -45,6 +46,7 @@ func (s *steps) run(pid int) {
 	if _, err := unix.Wait4(pid, &status, unix.WALL, nil); err != nil || !status.Stopped() {
 		s.t.Fatalf("it did not stop: %v, %#x", err, status)
 	}
+
 	const options = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_EXITKILL
 	assert.NoError(s.t, unix.PtraceSetOptions(pid, options))
 	assert.NoError(s.t, unix.PtraceSyscall(pid, 0))
@@ -56,14 +58,17 @@ func (s *steps) run(pid int) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
+
 		assert.Must(s.t, err == nil, "it ended (%v)", err)
 		if !status.Stopped() {
 			delete(threads, thread)
 			if thread == pid {
 				return
 			}
+
 			continue
 		}
+
 		signal := 0
 		switch {
 		case status.StopSignal() == unix.SIGTRAP|0x80:
@@ -73,6 +78,7 @@ func (s *steps) run(pid int) {
 		default:
 			signal = int(status.StopSignal())
 		}
+
 		threads[thread] = true
 		if s.told {
 			_ = unix.Kill(pid, unix.SIGKILL)
@@ -116,14 +122,17 @@ func (s *steps) call(thread int) {
 			s.told = true
 		}
 	}
+
 	s.begun = s.begun || path == s.path
 	if !s.begun || s.has || name == "" {
 		return
 	}
+
 	when := "after "
 	if begins {
 		when = "before "
 	}
+
 	s.count++
 	s.at(s.count, when+name+" "+path)
 	if name == fmt.Sprintf("flock %d", unix.LOCK_EX) && begins {
@@ -138,8 +147,9 @@ func (s *steps) text(thread int, address uint64, most uint64) string {
 	return string(text)
 }
 
-// A yielding holder notices an open at any step of Acquire: through its watch, or, if the open came before the watch, when
-// the process that opened the file waits for the lock.
+// A yielding holder notices an open at any step of Acquire: through its watch,
+// or, if the open came before the watch, when the process that opened the file
+// waits for the lock.
 func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 	localcluster.SkipShort(t)
 	runtime.LockOSThread() // ptrace(2) belongs to a thread
@@ -179,12 +189,14 @@ func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 				if step == 0 {
 					open()
 				}
+
 				p := startPeer(t, Contender{Path: path, Yield: true}, tracedVar+"=1")
 				s.run(p.pid())
 				assert.Must(t, s.told, "an open %s was missed", where)
 				if !watched {
 					assert.NoError(t, <-waits)
 				}
+
 				_ = file.Close()
 				if step > s.count {
 					assert.That(t, watched && step >= 10, "%d steps were seen", s.count)

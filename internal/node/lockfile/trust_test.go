@@ -16,15 +16,18 @@ import (
 // untrusted is a user, and a group, that the tests do not trust.
 const untrusted = 54321
 
-// sharedDir is a directory that every user of this machine can enter, with this mode.
+// sharedDir is a directory that every user of this machine can enter, with this
+// mode.
 func sharedDir(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files to other users")
 	}
+
 	dir := assert.Value(os.MkdirTemp("/tmp", "lockfile-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	assert.NoError(t, os.Chmod(dir, mode))
+
 	return dir
 }
 
@@ -66,12 +69,14 @@ func TestUnsafeLockIsRefusedOrDoubted(t *testing.T) {
 			if c.file.mode != 0 {
 				assert.NoError(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, c.file.uid, c.file.gid), os.Chmod(path, c.file.mode)))
 			}
+
 			assert.NoError(t, errors.Join(os.Chown(dir, c.dir.uid, c.dir.gid), os.Chmod(dir, c.dir.mode)))
 			var noticed []string
 			claim, err := Contender{Path: path, Notice: func(err error) { noticed = append(noticed, err.Error()) }}.Acquire(t.Context(), nil)
 			if err == nil {
 				assert.NoError(t, claim.Release())
 			}
+
 			words := strings.NewReplacer("D", dir, "F", path).Replace(c.wantWords)
 			switch c.what {
 			case refuse:

@@ -40,6 +40,7 @@ func TestHeldAndWhoHoldsDoNotOpenTheFile(t *testing.T) {
 	if n, err := unix.Read(watch, make([]byte, 256)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("the file was opened: %d bytes, %v", n, err)
 	}
+
 	end()
 	assert.That(t, WhoHolds(path) == 0 && !Held(path), "it is held, although the holder ended")
 }

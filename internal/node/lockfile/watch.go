@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// moved are events after which the file may not be at its path any more. IN_ATTRIB: its last name was deleted while
-	// it is open.
+	// moved are events after which the file may not be at its path any more.
+	// IN_ATTRIB: its last name was deleted while it is open.
 	moved = unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 	// opened are opens by any process; an overflow may hide one.
 	opened = unix.IN_OPEN | unix.IN_Q_OVERFLOW
 )
 
-// watch receives inotify events of a file, from newWatch until close. A nil watch receives none.
+// watch receives inotify events of a file, from newWatch until close. A nil
+// watch receives none.
 type watch struct {
 	file   *os.File
 	told   chan uint32
@@ -29,23 +30,28 @@ type watch struct {
 	last   time.Time // when queue received the last open
 }
 
-// newWatch watches an open file: so it is the locked file, and its own open is not an event.
+// newWatch watches an open file: so it is the locked file, and its own open is
+// not an event.
 func newWatch(file *os.File, opens bool) (*watch, error) {
 	wrap := func(err error) error { return fmt.Errorf("lock file %s: inotify: %w", file.Name(), err) }
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, wrap(err)
 	}
+
 	w := &watch{file: os.NewFile(uintptr(fd), "inotify"), told: make(chan uint32), closed: make(chan struct{})}
 	mask := uint32(moved)
 	if opens {
 		mask |= unix.IN_OPEN
 	}
+
 	if _, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), mask); err != nil {
 		_ = w.file.Close()
 		return nil, wrap(err)
 	}
+
 	go w.run()
+
 	return w, nil
 }
 
@@ -61,6 +67,7 @@ func (w *watch) events() <-chan uint32 {
 	if w == nil {
 		return nil
 	}
+
 	return w.told
 }
 
@@ -72,10 +79,12 @@ func (w *watch) run() {
 		if err != nil {
 			return
 		}
+
 		var events uint32
 		for at := 0; at+unix.SizeofInotifyEvent <= n; at += unix.SizeofInotifyEvent {
 			events |= binary.NativeEndian.Uint32(buf[at+int(unsafe.Offsetof(unix.InotifyEvent{}.Mask)):])
 		}
+
 		select {
 		case w.told <- events:
 		case <-w.closed:

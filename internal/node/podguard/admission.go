@@ -1,10 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podguard predicts which pods a starting kubelet would reject or kill: the kubelet's admission handlers, its
-// allocatable, eviction thresholds, cgroups and state files, for the kubelets 1.33 to 1.38. All of it is pure: it reads no
-// file and no clock and asks no API server; the caller gathers the Input. A prediction errs to one side: a pod that it does
-// not name survives, a pod that it names may survive.
+// Package podguard predicts which pods a starting kubelet would reject or kill:
+// the kubelet's admission handlers, its allocatable, eviction thresholds,
+// cgroups and state files, for the kubelets 1.33 to 1.38. All of it is pure: it
+// reads no file and no clock and asks no API server; the caller gathers the
+// Input. A prediction errs to one side: a pod that it does not name survives, a
+// pod that it names may survive.
 //
 // A pod may be named although it would survive
 //   - because the order of admission is not known: all pods must fit together, and under the old and the new allocatable;
@@ -27,20 +29,24 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// Input is what a prediction depends on. Predict and NeedsDrain do not modify it.
+// Input is what a prediction depends on. Predict and NeedsDrain do not modify
+// it.
 type Input struct {
 	Minor  int                 // minor version of the kubelet that will start: 33 to 38; a newer one counts as the newest known
 	Before component.Effective // configuration of the kubelet that runs now; nil: not known, the same as After
 	After  component.Effective // configuration of the kubelet that will start
 	Node   *corev1.Node        // as the API server has it now; with nil no pod is safe
 
-	// Pods are all pods bound to the node. Mirror pods stand for the static pods.
+	// Pods are all pods bound to the node. Mirror pods stand for the static
+	// pods.
 	Pods []*corev1.Pod
-	// Allocated is the kubelet's allocated_pods_state, by the UID that the kubelet uses; nil: there is none.
+	// Allocated is the kubelet's allocated_pods_state, by the UID that the
+	// kubelet uses; nil: there is none.
 	Allocated map[types.UID]Allocation
-	// Running names the containers that run now, according to the container runtime, by the UID that the kubelet uses: for a
-	// static pod the mirror pod's annotation kubernetes.io/config.mirror. nil: not known; then no container counts as running
-	// where that matters, which is for devices.
+	// Running names the containers that run now, according to the container
+	// runtime, by the UID that the kubelet uses: for a static pod the mirror
+	// pod's annotation kubernetes.io/config.mirror. nil: not known; then no
+	// container counts as running where that matters, which is for devices.
 	Running map[types.UID]map[string]bool
 	Devices Devices
 
@@ -57,7 +63,8 @@ type Allocation struct {
 	Pod        *corev1.ResourceRequirements // pod-level resources; nil: none recorded
 }
 
-// Devices is the device manager's checkpoint, kubelet_internal_checkpoint. The zero value means no checkpoint.
+// Devices is the device manager's checkpoint, kubelet_internal_checkpoint. The
+// zero value means no checkpoint.
 type Devices struct {
 	Resources map[corev1.ResourceName]bool // of registered plugins, and those with allocated devices
 	Allocated map[DeviceUser]int           // the number of devices
@@ -89,22 +96,25 @@ type NUMANode struct {
 	Memory map[corev1.ResourceName]MemoryTable `json:"memoryMap"`
 }
 
-// MemoryTable is the bytes of one resource, memory or a size of huge pages, on one NUMA node.
+// MemoryTable is the bytes of one resource, memory or a size of huge pages, on
+// one NUMA node.
 type MemoryTable struct {
 	SystemReserved, Free uint64
 }
 
 // Machine is what the agent reads from the machine. Zero fields are not known.
 type Machine struct {
-	// Capacity has the resources that the starting kubelet would measure: cpu, memory, ephemeral-storage, hugepages-*.
-	// Where the Node's capacity is smaller, that counts.
+	// Capacity has the resources that the starting kubelet would measure: cpu,
+	// memory, ephemeral-storage, hugepages-*. Where the Node's capacity is
+	// smaller, that counts.
 	Capacity       corev1.ResourceList
 	OnlineCPUs     cpuset.CPUSet
 	ThreadsPerCore int
 	NUMANodes      int
 	NoAppArmor     bool // the kernel has AppArmor disabled
-	// CgroupDriver is the driver that the container runtime reports: "systemd" or "cgroupfs"; empty: it reports none, and the
-	// configuration's field counts.
+	// CgroupDriver is the driver that the container runtime reports: "systemd"
+	// or "cgroupfs"; empty: it reports none, and the configuration's field
+	// counts.
 	CgroupDriver   string
 	IgnoreEviction bool // the kubelet's flag --experimental-allocatable-ignore-eviction is set
 	// NodeLabels are the labels of the kubelet's flag --node-labels.
@@ -124,7 +134,8 @@ type Usage struct {
 	PIDs               Level
 }
 
-// Level is how much of something there is, and how much is still available. A capacity of zero means not known.
+// Level is how much of something there is, and how much is still available. A
+// capacity of zero means not known.
 type Level struct{ Capacity, Available int64 }
 
 // Loss is a pod that a restart would cost, or may cost.

@@ -41,12 +41,14 @@ func (tt prediction) run(t *testing.T) {
 			if tt.input != nil {
 				tt.input(&in)
 			}
+
 			want := tt.want
 			if special, ok := tt.in[minor]; ok {
 				want = special
 			} else if special, ok := tt.in[37]; ok && minor == 38 {
 				want = special
 			}
+
 			if losses := Predict(in); told(losses) != want {
 				t.Errorf("got %q, want %q; %+v", told(losses), want, losses)
 			}
@@ -68,6 +70,7 @@ func initContainer(name string, requests corev1.ResourceList, sidecar bool) func
 		if sidecar {
 			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		}
+
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}
 }
@@ -288,6 +291,7 @@ func TestPlacement(t *testing.T) {
 		if p.Annotations == nil {
 			p.Annotations = map[string]string{}
 		}
+
 		p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = "runtime/default"
 	}
 	noAppArmor := func(in *Input) { in.Machine.NoAppArmor = true }

@@ -112,6 +112,7 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 			if tt.input != nil {
 				tt.input(&in)
 			}
+
 			reasons := NeedsDrain(in)
 			if tt.want == "" && len(reasons) > 0 || tt.want != "" && (len(reasons) != 1 || !strings.Contains(reasons[0], tt.want)) {
 				t.Errorf("got %q, want %q", reasons, tt.want)
@@ -190,6 +191,7 @@ func TestAllocatableIsTheKubelets(t *testing.T) {
 			t.Errorf("%s is %d, want %d", name, a[name], value)
 		}
 	}
+
 	if storage == 99<<30-10<<30 {
 		t.Error("the test does not tell the kubelet's rounding from an exact one")
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// --help lists the alpha and beta gates of a kubelet with their defaults. Others are locked, deprecated or unknown.
+// --help lists the alpha and beta gates of a kubelet with their defaults.
+// Others are locked, deprecated or unknown.
 func TestTheStagesOfGatesAreThoseOfTheKubeletsThatWereBuilt(t *testing.T) {
 	localcluster.SkipShort(t)
 	kubelets, err := filepath.Glob("../../../bin/tools/kubelets/*/kubelet")
@@ -37,6 +38,7 @@ func TestTheStagesOfGatesAreThoseOfTheKubeletsThatWereBuilt(t *testing.T) {
 					found[m[1]] = m[2] + " " + m[3]
 				}
 			}
+
 			assert.Must(t, len(found) > 50 && minor >= oldestMinor && minor <= newestMinor, "minor %d, gates %v", minor, found)
 			for name, stages := range gateStages {
 				if want := listed[stages[minor-oldestMinor]]; found[name] != want {

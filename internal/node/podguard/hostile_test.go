@@ -25,8 +25,10 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1m", "memory", "1")}})
 				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, AllocatedResources: quantities("cpu", "1m")})
 			}
+
 			pods = append(pods, p)
 		}
+
 		return pods
 	}
 	huger := resource.MustParse("1e30")
@@ -36,10 +38,12 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 			for range 5000 {
 				terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: expressions})
 			}
+
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
 		}
 	}
-	// Ports of one number on different addresses do not conflict, except in the last two pods.
+	// Ports of one number on different addresses do not conflict, except in the
+	// last two pods.
 	ports := func() (pods []*corev1.Pod) {
 		for i := range 50 {
 			p := aPod(fmt.Sprint("p", i), nil)
@@ -47,8 +51,10 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 				address := fmt.Sprintf("10.%d.%d.%d", min(i, 48), port/250, port%250)
 				p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: 80, HostIP: address})
 			}
+
 			pods = append(pods, p)
 		}
+
 		return pods
 	}
 	// Every port of a pod is the same.
@@ -57,6 +63,7 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 		for range 200_000 {
 			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: number})
 		}
+
 		return p
 	}
 	various := func(p *corev1.Pod) {

@@ -46,6 +46,7 @@ func TestMessagesNameTheLabelTheConditionAndReadableAmounts(t *testing.T) {
 			if tt.input != nil {
 				tt.input(&in)
 			}
+
 			losses := Predict(in)
 			if len(losses) != 1 || losses[0].Reason+": "+losses[0].Message != tt.want {
 				t.Errorf("got %+v, want %q", losses, tt.want)

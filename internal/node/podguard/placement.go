@@ -27,8 +27,8 @@ func because(reason, format string, args ...any) *cause {
 	return &cause{reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// safeSysctls are the sysctls that need no permission, with the kernel and the minor version of the kubelet since when
-// (pkg/kubelet/sysctl/safe_sysctls.go).
+// safeSysctls are the sysctls that need no permission, with the kernel and the
+// minor version of the kubelet since when (pkg/kubelet/sysctl/safe_sysctls.go).
 var safeSysctls = map[string]struct {
 	kernel string
 	minor  int
@@ -54,12 +54,14 @@ func (n *node) sysctls(p *pod) *cause {
 	if p.Spec.SecurityContext == nil {
 		return nil
 	}
+
 	for _, s := range p.Spec.SecurityContext.Sysctls {
 		name := sysctl.NormalizeName(s.Name)
 		namespaces := n.allowedSysctl(name)
 		if len(namespaces) == 0 {
 			return because("SysctlForbidden", "the sysctl %s is not allowed", name)
 		}
+
 		for _, namespace := range namespaces {
 			if namespace == sysctl.IPCNamespace && p.Spec.HostIPC || namespace == sysctl.NetNamespace && p.Spec.HostNetwork ||
 				namespace == sysctl.UserNamespace && (p.Spec.HostUsers == nil || *p.Spec.HostUsers) && n.gates.minor >= 37 {
@@ -67,16 +69,19 @@ func (n *node) sysctls(p *pod) *cause {
 			}
 		}
 	}
+
 	return nil
 }
 
-// allowedSysctl returns the namespaces of the names and patterns that allow the sysctl; none: it is not allowed. The kubelet
-// uses an arbitrary pattern of several that match.
+// allowedSysctl returns the namespaces of the names and patterns that allow the
+// sysctl; none: it is not allowed. The kubelet uses an arbitrary pattern of
+// several that match.
 func (n *node) allowedSysctl(name string) (namespaces []sysctl.Namespace) {
 	if safe, ok := safeSysctls[name]; ok && n.gates.minor >= safe.minor && n.kernelAtLeast(safe.kernel) {
 		namespace, _, _ := sysctl.GetNamespace(name)
 		namespaces = append(namespaces, namespace)
 	}
+
 	for _, entry := range list(n.in.After, "allowedUnsafeSysctls") {
 		pattern, _ := entry.(string)
 		namespace, prefix, isPrefix := sysctl.GetNamespace(pattern)
@@ -84,6 +89,7 @@ func (n *node) allowedSysctl(name string) (namespaces []sysctl.Namespace) {
 			namespaces = append(namespaces, namespace)
 		}
 	}
+
 	return namespaces
 }
 
@@ -91,12 +97,15 @@ func (n *node) kernelAtLeast(oldest string) bool {
 	if oldest == "" {
 		return true
 	}
+
 	kernel, err := version.ParseGeneric(n.Status.NodeInfo.KernelVersion)
+
 	return err == nil && kernel.AtLeast(version.MustParseGeneric(oldest))
 }
 
-// features applies the checks of the operating system and of SupplementalGroupsPolicy, which come before the comparison
-// with the node's resources (pkg/kubelet/lifecycle/predicate.go, Admit).
+// features applies the checks of the operating system and of
+// SupplementalGroupsPolicy, which come before the comparison with the node's
+// resources (pkg/kubelet/lifecycle/predicate.go, Admit).
 func (n *node) features(p *pod) *cause {
 	if name, ok := p.Labels[corev1.LabelOSStable]; ok && name != "linux" {
 		return because("PodOSSelectorNodeLabelDoesNotMatch", "the pod's label %s is %q", corev1.LabelOSStable, name)
@@ -104,46 +113,55 @@ func (n *node) features(p *pod) *cause {
 	if p.Spec.OS != nil && p.Spec.OS.Name != corev1.Linux {
 		return because("PodOSNotSupported", "the pod is for %s", p.Spec.OS.Name)
 	}
+
 	if s := p.Spec.SecurityContext; s != nil && s.SupplementalGroupsPolicy != nil &&
 		*s.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
 		if f := n.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil || !*f.SupplementalGroupsPolicy {
 			return because("SupplementalGroupsPolicyNotSupported", "the container runtime does not support supplementalGroupsPolicy: Strict")
 		}
 	}
+
 	return nil
 }
 
-// placement applies the scheduler's predicates that the kubelet repeats, after the resources.
+// placement applies the scheduler's predicates that the kubelet repeats, after
+// the resources.
 func (n *node) placement(p *pod) *cause {
 	if p.Spec.NodeSelector != nil || p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
 		affinity := nodeaffinity.GetRequiredNodeAffinity(p.Pod)
 		matches, err := affinity.Match(n.Node)
 		if err == nil && matches && p.static && n.gates.minor < 35 {
-			// These kubelets may admit a static pod before they have seen the Node, and ask no more.
+			// These kubelets may admit a static pod before they have seen the
+			// Node, and ask no more.
 			if matches, err = affinity.Match(n.initial); err == nil && !matches {
 				return because("NodeAffinity", "the static pod's node selector or affinity needs labels that the kubelet does not know when it starts")
 			}
 		}
+
 		if err != nil || !matches {
 			return because("NodeAffinity", "%s", n.unmatched(p))
 		}
 	}
+
 	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name {
 		return because("NodeName", "the pod is bound to %s", p.Spec.NodeName)
 	}
 	if port, other := n.ports.conflict(p); other != nil {
 		return because("NodePorts", "the host port %d is also a port of %s/%s", port, other.Namespace, other.Name)
 	}
+
 	if !p.static && len(n.noExecute) > 0 {
 		if taint, found := scheduling.FindMatchingUntoleratedTaint(klog.Logger{}, n.noExecute, p.Spec.Tolerations, nil,
 			n.gates.on("TaintTolerationComparisonOperators")); found {
 			return because("TaintToleration", "the pod does not tolerate the taint %s", taint.ToString())
 		}
 	}
+
 	return nil
 }
 
-// unmatched says which label the pod misses on the node: the first by name of its node selector, otherwise one of its affinity.
+// unmatched says which label the pod misses on the node: the first by name of
+// its node selector, otherwise one of its affinity.
 func (n *node) unmatched(p *pod) string {
 	for _, key := range slices.Sorted(maps.Keys(p.Spec.NodeSelector)) {
 		switch label, ok := n.Labels[key]; {
@@ -153,11 +171,12 @@ func (n *node) unmatched(p *pod) string {
 			return fmt.Sprintf("the pod's node selector needs %s=%s, and the node has %s=%s", key, p.Spec.NodeSelector[key], key, label)
 		}
 	}
+
 	return "the node's labels do not match the pod's required node affinity"
 }
 
-// initialNode returns the Node that a kubelet knows before it has seen the API server's: default labels, and those of a
-// flag.
+// initialNode returns the Node that a kubelet knows before it has seen the API
+// server's: default labels, and those of a flag.
 func initialNode(n *corev1.Node, flag map[string]string) *corev1.Node {
 	labels := map[string]string{}
 	for _, name := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable} {
@@ -165,11 +184,14 @@ func initialNode(n *corev1.Node, flag map[string]string) *corev1.Node {
 			labels[name] = value
 		}
 	}
+
 	maps.Copy(labels, flag)
+
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}}
 }
 
-// hostPort is a port of the node on an address; without an address it stands for the port on any of them.
+// hostPort is a port of the node on an address; without an address it stands
+// for the port on any of them.
 type hostPort struct {
 	protocol corev1.Protocol
 	number   int32
@@ -193,11 +215,13 @@ func hostPorts(p *pod) (ports []hostPort) {
 	for c := range pointers(p.Spec.Containers) {
 		add(c)
 	}
+
 	for c := range pointers(p.Spec.InitContainers) {
 		if isSidecar(c) {
 			add(c)
 		}
 	}
+
 	return ports
 }
 
@@ -217,16 +241,19 @@ func portsOf(pods []*pod) portUsers {
 			}
 		}
 	}
+
 	return users
 }
 
-// conflict returns a host port of the pod that another pod has too, and that pod; nil if there is none.
+// conflict returns a host port of the pod that another pod has too, and that
+// pod; nil if there is none.
 func (u portUsers) conflict(p *pod) (number int32, other *pod) {
 	for _, port := range hostPorts(p) {
 		addresses := []string{port.address, anyAddress}
 		if port.address == anyAddress {
 			addresses = []string{""}
 		}
+
 		for _, port.address = range addresses {
 			for _, user := range u[port] {
 				if user != p {
@@ -235,12 +262,15 @@ func (u portUsers) conflict(p *pod) (number int32, other *pod) {
 			}
 		}
 	}
+
 	return 0, nil
 }
 
-// lateHandlers applies the handlers after the predicates: AppArmor, pod-level resources and declared features.
+// lateHandlers applies the handlers after the predicates: AppArmor, pod-level
+// resources and declared features.
 func (n *node) lateHandlers(p *pod) *cause {
-	// A static pod has no status from the API, and counts as pending although it runs.
+	// A static pod has no status from the API, and counts as pending although
+	// it runs.
 	if (p.static || p.Status.Phase == corev1.PodPending || p.Status.Phase == "") && n.in.Machine.NoAppArmor && needsAppArmor(p) {
 		return because("AppArmor", "the pod needs AppArmor, which the kernel does not have enabled")
 	}
@@ -250,11 +280,13 @@ func (n *node) lateHandlers(p *pod) *cause {
 	if feature := n.missingFeature(p); feature != "" {
 		return because("PodFeatureUnsupported", "the node does not have the feature %s, which the pod needs", feature)
 	}
+
 	return nil
 }
 
-// declaredFeatures are the features of a node that pods can need, with the first minor version that compares them. Those of the
-// container runtime are known only from the present declaration.
+// declaredFeatures are the features of a node that pods can need, with the
+// first minor version that compares them. Those of the container runtime are
+// known only from the present declaration.
 var declaredFeatures = []struct {
 	name      string // also of the gate
 	since     int
@@ -270,17 +302,20 @@ var declaredFeatures = []struct {
 	{"SecurityProfileOCI", 38, true, usesOCIProfile},
 }
 
-// missingFeature returns the name of a feature that the pod needs and the node will not declare.
+// missingFeature returns the name of a feature that the pod needs and the node
+// will not declare.
 func (n *node) missingFeature(p *pod) string {
 	if !n.gates.on("NodeDeclaredFeatures") {
 		return ""
 	}
+
 	for _, f := range declaredFeatures {
 		available := n.gates.on(f.name) && (!f.ofRuntime || slices.Contains(n.Status.DeclaredFeatures, f.name))
 		if n.gates.minor >= f.since && !available && f.needs(p.Pod) {
 			return f.name
 		}
 	}
+
 	return ""
 }
 
@@ -318,11 +353,13 @@ func needsAppArmor(p *pod) bool {
 	if s := p.Spec.SecurityContext; s != nil && confined(s.AppArmorProfile) || hasAny(allContainers(p.Pod), container) {
 		return true
 	}
+
 	for name, value := range p.Annotations {
 		if strings.HasPrefix(name, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) &&
 			value != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
 			return true
 		}
 	}
+
 	return false
 }

@@ -32,9 +32,10 @@ type node struct {
 	exclusive exclusive
 }
 
-// Predict returns the pods that the starting kubelet may reject, evict or kill, sorted by namespace and name, each once with
-// its first cause in the order of the kubelet's handlers. The result does not depend on the order of the pods. Terminal and
-// terminating pods use the node's resources and are not reported.
+// Predict returns the pods that the starting kubelet may reject, evict or kill,
+// sorted by namespace and name, each once with its first cause in the order of
+// the kubelet's handlers. The result does not depend on the order of the pods.
+// Terminal and terminating pods use the node's resources and are not reported.
 func Predict(in Input) []Loss {
 	g := gatesOf(in.After, in.Minor)
 	pods := activePods(in, g)
@@ -42,6 +43,7 @@ func Predict(in Input) []Loss {
 	if in.Node != nil {
 		causeOf = newNode(in, g, pods).causeOf
 	}
+
 	var losses []Loss
 	for _, p := range pods {
 		if !p.reported {
@@ -51,6 +53,7 @@ func Predict(in Input) []Loss {
 			losses = append(losses, Loss{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Reason: c.reason, Message: c.message})
 		}
 	}
+
 	return losses
 }
 
@@ -60,6 +63,7 @@ func newNode(in Input, g gates, pods []*pod) *node {
 	if before == nil {
 		before = in.After
 	}
+
 	n := &node{
 		Node:      in.Node,
 		in:        in,
@@ -75,16 +79,20 @@ func newNode(in Input, g gates, pods []*pod) *node {
 			n.noExecute = append(n.noExecute, taint)
 		}
 	}
-	// Admission sees the API server's Node, which has the old allocatable until the new kubelet's first update of the status
-	// returns. The Node may not have the running configuration's allocatable yet either.
+
+	// Admission sees the API server's Node, which has the old allocatable until
+	// the new kubelet's first update of the status returns. The Node may not
+	// have the running configuration's allocatable yet either.
 	present := amountsOf(in.Node.Status.Allocatable)
 	future := allocatable(in.After, total, in.Machine.IgnoreEviction)
 	n.shortages = shortages(pods, in.Devices, present, allocatable(before, total, in.Machine.IgnoreEviction), future)
 	n.exclusive = exclusiveOf(n, total, pods)
+
 	return n
 }
 
-// causeOf returns why the pod is lost; nil: it survives. The order is the kubelet's, 1.33 to 1.38.
+// causeOf returns why the pod is lost; nil: it survives. The order is the
+// kubelet's, 1.33 to 1.38.
 func (n *node) causeOf(p *pod) *cause {
 	for _, handler := range []func(*pod) *cause{
 		n.evicted,
@@ -101,6 +109,7 @@ func (n *node) causeOf(p *pod) *cause {
 			return c
 		}
 	}
+
 	return nil
 }
 
@@ -108,6 +117,7 @@ func (n *node) memoryLimit(*pod) *cause {
 	if n.overLimit == "" {
 		return nil
 	}
+
 	return because("OOMKilled", "%s", n.overLimit)
 }
 
@@ -124,8 +134,9 @@ type shortage struct {
 	hasCritical, hasHighest bool // a critical pod needs the resource, and has a priority
 }
 
-// shortages returns the resources that do not suffice for all pods at once under every allocatable, in the order in which
-// the kubelet reports them. If all pods fit together, they fit in any order.
+// shortages returns the resources that do not suffice for all pods at once
+// under every allocatable, in the order in which the kubelet reports them. If
+// all pods fit together, they fit in any order.
 func shortages(pods []*pod, plugins Devices, allocatables ...amounts) []shortage {
 	need, critical, stuck := amounts{}, amounts{}, amounts{}
 	for _, p := range pods {
@@ -138,19 +149,23 @@ func shortages(pods []*pod, plugins Devices, allocatables ...amounts) []shortage
 			}
 		}
 		for name, request := range p.request {
-			// Whether plugins' resources suffice is a question of devices: a pod that keeps its devices fits.
+			// Whether plugins' resources suffice is a question of devices: a
+			// pod that keeps its devices fits.
 			if isFitted(name) && !plugins.Resources[name] {
 				count(name, request, p.freeable[name])
 			}
 		}
+
 		count(corev1.ResourcePods, 1, 1)
 	}
+
 	var short []shortage
 	for _, name := range slices.SortedFunc(maps.Keys(need), inKubeletOrder) {
 		least, known := leastOf(name, allocatables)
 		if !known || need[name] <= least {
 			continue
 		}
+
 		s := shortage{resource: name, need: need[name], allocatable: least}
 		s.criticalLost = add(critical[name], stuck[name]) > least
 		for _, p := range pods {
@@ -161,13 +176,16 @@ func shortages(pods []*pod, plugins Devices, allocatables ...amounts) []shortage
 				}
 			}
 		}
+
 		short = append(short, s)
 	}
+
 	return short
 }
 
-// leastOf returns the least of a resource. A Node without an extended resource is no limit for it: the kubelet ignores the
-// requests. known is false if no allocatable limits the resource.
+// leastOf returns the least of a resource. A Node without an extended resource
+// is no limit for it: the kubelet ignores the requests. known is false if no
+// allocatable limits the resource.
 func leastOf(name corev1.ResourceName, allocatables []amounts) (least int64, known bool) {
 	for _, a := range allocatables {
 		value, ok := a[name]
@@ -178,10 +196,12 @@ func leastOf(name corev1.ResourceName, allocatables []amounts) (least int64, kno
 			least, known = value, true
 		}
 	}
+
 	return least, known
 }
 
-// inKubeletOrder compares resources by the order of the scheduler's fit (noderesources/fit.go, fitsRequest).
+// inKubeletOrder compares resources by the order of the scheduler's fit
+// (noderesources/fit.go, fitsRequest).
 func inKubeletOrder(a, b corev1.ResourceName) int {
 	rank := func(name corev1.ResourceName) int {
 		order := []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, name}
@@ -194,13 +214,14 @@ func (p *pod) needs(name corev1.ResourceName) bool {
 	return name == corev1.ResourcePods || p.request[name] > 0
 }
 
-// resources compares the requests with the allocatable. A pod without a request for a resource is never rejected for it,
-// and never preempted for it.
+// resources compares the requests with the allocatable. A pod without a request
+// for a resource is never rejected for it, and never preempted for it.
 func (n *node) resources(p *pod) *cause {
 	for _, s := range n.shortages {
 		if !p.needs(s.resource) {
 			continue
 		}
+
 		message := fmt.Sprintf("%s: %s needed by all pods together, %s allocatable", s.resource, written(s.resource, s.need),
 			written(s.resource, s.allocatable))
 		switch {
@@ -214,10 +235,12 @@ func (n *node) resources(p *pod) *cause {
 			return because("Preempting", "%s, and a critical pod has a higher priority", message)
 		}
 	}
+
 	return nil
 }
 
-// written returns an amount as `kubectl describe node` writes it: 1500m CPUs, 1887436Ki bytes.
+// written returns an amount as `kubectl describe node` writes it: 1500m CPUs,
+// 1887436Ki bytes.
 func written(name corev1.ResourceName, value int64) string {
 	switch {
 	case name == corev1.ResourceCPU:
@@ -225,6 +248,7 @@ func written(name corev1.ResourceName, value int64) string {
 	case name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isHugePages(name):
 		return resource.NewQuantity(value, resource.BinarySI).String()
 	}
+
 	return fmt.Sprint(value)
 }
 

@@ -27,6 +27,7 @@ func config(t testing.TB, text string) component.Effective {
 	if err := dec.Decode(&e); err != nil {
 		t.Fatal(err)
 	}
+
 	return e
 }
 
@@ -35,6 +36,7 @@ func quantities(pairs ...string) corev1.ResourceList {
 	for i := 0; i < len(pairs); i += 2 {
 		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
 	}
+
 	return list
 }
 
@@ -49,6 +51,7 @@ func aNode(change ...func(*corev1.Node)) *corev1.Node {
 	for _, c := range change {
 		c(n)
 	}
+
 	return n
 }
 
@@ -63,7 +66,9 @@ func aPod(name string, requests corev1.ResourceList, change ...func(*corev1.Pod)
 	for _, c := range change {
 		c(p)
 	}
+
 	p.Status.QOSClass = qos.GetPodQOS(p)
+
 	return p
 }
 
@@ -88,6 +93,7 @@ func told(losses []Loss) string {
 	for _, l := range losses {
 		lines = append(lines, l.Name+" "+l.Reason)
 	}
+
 	return strings.Join(lines, ", ")
 }
 

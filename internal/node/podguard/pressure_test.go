@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// The kubelet removes images only near a threshold, so a margin as large as that of memory would refuse ordinary nodes.
+// The kubelet removes images only near a threshold, so a margin as large as
+// that of memory would refuse ordinary nodes.
 func TestTheMarginOfFilesystemsIsSmall(t *testing.T) {
 	config := component.Effective{"evictionHard": map[string]any{"imagefs.available": "10%", "memory.available": "10%"}}
 	for _, tt := range []struct {

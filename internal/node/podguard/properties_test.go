@@ -26,9 +26,11 @@ func drawRequests(t *rapid.T) corev1.ResourceList {
 		if rapid.IntRange(0, 3).Draw(t, "has "+string(name)) != 0 {
 			continue
 		}
+
 		text := rapid.SampledFrom([]string{"0", "1", "250m", "700m", "1Gi", "-1"}).Draw(t, string(name))
 		list[name] = resource.MustParse(text)
 	}
+
 	return list
 }
 
@@ -41,6 +43,7 @@ func drawPod(t *rapid.T, i int) *corev1.Pod {
 			p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		}
 	}
+
 	if has("limits") {
 		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
 	}
@@ -59,16 +62,19 @@ func drawPod(t *rapid.T, i int) *corev1.Pod {
 	if has("overhead") {
 		p.Spec.Overhead = quantities("cpu", "100m")
 	}
+
 	if has("status") {
 		p.Status.ContainerStatuses[0].AllocatedResources = drawRequests(t)
 		p.Status.AllocatedResources = drawRequests(t)
 	}
+
 	if has("pod level") {
 		p.Spec.Resources = &corev1.ResourceRequirements{Requests: drawRequests(t)}
 	}
 	if has("class") {
 		p.Status.QOSClass = rapid.SampledFrom([]corev1.PodQOSClass{"Guaranteed", "Burstable", "BestEffort"}).Draw(t, "QoS")
 	}
+
 	return p
 }
 
@@ -87,6 +93,7 @@ func drawInput(t *rapid.T) Input {
 	if rapid.Bool().Draw(t, "static memory policy") {
 		fields["memoryManagerPolicy"] = "Static"
 	}
+
 	in := Input{Minor: rapid.SampledFrom(allMinors).Draw(t, "minor"), After: fields, Node: node}
 	if rapid.Bool().Draw(t, "one NUMA node") {
 		in.Machine.NUMANodes = 1
@@ -94,9 +101,11 @@ func drawInput(t *rapid.T) Input {
 	if rapid.Bool().Draw(t, "plugin") {
 		in.Devices.Resources = map[corev1.ResourceName]bool{"example.com/gpu": true}
 	}
+
 	for i := range rapid.IntRange(0, 10).Draw(t, "pods") {
 		in.Pods = append(in.Pods, drawPod(t, i))
 	}
+
 	return in
 }
 
@@ -117,10 +126,12 @@ func TestRemovingAPodNeverAddsALossOfAnother(t *testing.T) {
 		if len(in.Pods) == 0 {
 			return
 		}
+
 		before := map[string]bool{}
 		for _, l := range Predict(in) {
 			before[l.Name] = true
 		}
+
 		i := rapid.IntRange(0, len(in.Pods)-1).Draw(t, "removed")
 		in.Pods = append(append([]*corev1.Pod{}, in.Pods[:i]...), in.Pods[i+1:]...)
 		for _, l := range Predict(in) {
@@ -138,25 +149,30 @@ func TestAPodWithoutARequestIsNeverOutOfTheResource(t *testing.T) {
 		for _, p := range in.Pods {
 			byName[p.Name] = p
 		}
+
 		for _, l := range Predict(in) {
 			name, ok := strings.CutPrefix(l.Reason, "OutOf")
 			if !ok || name == "pods" {
 				continue
 			}
+
 			p, positive := byName[l.Name], false
 			lists := []corev1.ResourceList{p.Spec.Overhead, p.Status.AllocatedResources, p.Status.ContainerStatuses[0].AllocatedResources}
 			if p.Spec.Resources != nil {
 				lists = append(lists, p.Spec.Resources.Requests)
 			}
+
 			for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 				for _, c := range containers {
 					lists = append(lists, c.Resources.Requests, c.Resources.Limits)
 				}
 			}
+
 			for _, list := range lists {
 				q := list[corev1.ResourceName(name)]
 				positive = positive || q.Sign() > 0
 			}
+
 			if !positive {
 				t.Errorf("%s is %s without a request", l.Name, l.Reason)
 			}
@@ -171,6 +187,7 @@ func TestAPredictionDoesNotChangeItsInput(t *testing.T) {
 		for _, p := range in.Pods {
 			pods = append(pods, p.DeepCopy())
 		}
+
 		node := in.Node.DeepCopy()
 		Predict(in)
 		NeedsDrain(in)
@@ -180,7 +197,8 @@ func TestAPredictionDoesNotChangeItsInput(t *testing.T) {
 	})
 }
 
-// BenchmarkPredict has a full node: 110 pods with two containers, a sidecar and a status each.
+// BenchmarkPredict has a full node: 110 pods with two containers, a sidecar and
+// a status each.
 func BenchmarkPredict(b *testing.B) {
 	in := Input{Minor: 37, After: config(b, nothingReserved), Node: aNode(), Allocated: map[types.UID]Allocation{}}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -198,6 +216,7 @@ func BenchmarkPredict(b *testing.B) {
 		in.Allocated[p.UID] = Allocation{Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "10m")}}}
 		in.Pods = append(in.Pods, p)
 	}
+
 	b.ReportAllocs()
 	for b.Loop() {
 		Predict(in)

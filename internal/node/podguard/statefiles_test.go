@@ -39,6 +39,7 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pod := &corev1.ResourceRequirements{Requests: quantities("cpu", "2")}
 	want := map[types.UID]Allocation{
 		"u": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "500m")}, "d": {}}, Pod: pod},
@@ -47,10 +48,12 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 	if diff := cmp.Diff(want, allocated); diff != "" {
 		t.Errorf("allocated_pods_state (-want, +got):\n%s", diff)
 	}
+
 	devices, err := DecodeDevices([]byte(devicesFile))
 	if diff := cmp.Diff(Devices{map[corev1.ResourceName]bool{"b.com/b": true, "example.com/gpu": true}, map[DeviceUser]int{{"u", "c", "example.com/gpu"}: 2}}, devices); diff != "" || err != nil {
 		t.Errorf("kubelet_internal_checkpoint: %v (-want, +got):\n%s", err, diff)
 	}
+
 	wantCPU := &CPUState{"static", cpuset.New(0, 1, 4), map[types.UID]map[string]cpuset.CPUSet{"u": {"c": cpuset.New(2, 3)}}}
 	wantMemory := &MemoryState{"Static", map[int]NUMANode{0: {map[corev1.ResourceName]MemoryTable{"memory": {2, 4}, "hugepages-2Mi": {}}}, 1: {}}, map[types.UID]map[string][]struct{}{"u": {"c": {{}}}}}
 	// 1.37 writes the content also into data, and reads it from there.
@@ -62,6 +65,7 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 		if diff := cmp.Diff(wantCPU, cpu, cmp.Comparer(cpuset.CPUSet.Equals)); diff != "" || err != nil {
 			t.Errorf("%s: cpu_manager_state: %v (-want, +got):\n%s", version, err, diff)
 		}
+
 		memory, err := DecodeMemoryState([]byte(files[1]))
 		if diff := cmp.Diff(wantMemory, memory); diff != "" || err != nil {
 			t.Errorf("%s: memory_manager_state: %v (-want, +got):\n%s", version, err, diff)
@@ -139,7 +143,8 @@ func TestBrokenFilesAreErrorsInLittleTime(t *testing.T) {
 	}
 }
 
-// inLittleTime fails the test if the function has not returned after 20 seconds, which is far above what it takes.
+// inLittleTime fails the test if the function has not returned after 20
+// seconds, which is far above what it takes.
 func inLittleTime(t *testing.T, run func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -158,10 +163,12 @@ func manyEntries(n int) string {
 	for i := range n {
 		entries = append(entries, fmt.Sprintf(`"c%d":"0-8191"`, i))
 	}
+
 	return strings.Join(entries, ",")
 }
 
-// A quantity with a large exponent must not make the parser compute all its digits.
+// A quantity with a large exponent must not make the parser compute all its
+// digits.
 func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
 	for _, text := range []string{"1e9", "1e999999999", "1e-999999999", "9e9223372036854775807", "1.5e2147483647", "-1e2147483647", "1e+0000999999999", "1e99", "1e-99"} {
 		inLittleTime(t, func() {
@@ -174,7 +181,8 @@ func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
 	}
 }
 
-// useFile decodes the file with every decoder, and predicts with what they return.
+// useFile decodes the file with every decoder, and predicts with what they
+// return.
 func useFile(after component.Effective, data []byte) {
 	in := Input{Minor: 35, After: after, Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil, guaranteed("1"), func(p *corev1.Pod) { p.UID = "u" })}}
 	in.Allocated, _ = DecodeAllocated(data)
@@ -193,6 +201,7 @@ func FuzzCPUSet(f *testing.F) {
 	for _, text := range []string{"", "0-3,7", " 1\n", "0-4000000000", "3-1", "8191-0,0-8191", "-", ",", "+1", "0-8191,0-8191"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		set, err := ParseCPUSet(text)
 		if again, errAgain := ParseCPUSet(set.String()); err == nil && (errAgain != nil || !again.Equals(set) || set.Size() > maxCPUs) {
@@ -205,6 +214,7 @@ func FuzzQuantity(f *testing.F) {
 	for _, text := range []string{"1", "1e30", "-9E", "1e999999999", "0.5", "1Ki", "100%", "3.3%", "NaN%"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		if q, err := payload.ParseQuantity(text); err == nil {
 			for _, name := range []corev1.ResourceName{"cpu", "memory"} {
@@ -213,6 +223,7 @@ func FuzzQuantity(f *testing.F) {
 				}
 			}
 		}
+
 		if least := threshold(text, 1<<40); least < 0 {
 			t.Errorf("the threshold %q is %d", text, least)
 		}
@@ -224,6 +235,7 @@ func FuzzDecoders(f *testing.F) {
 	for _, text := range stateFiles {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) { useFile(after, data) })
 }
 
@@ -237,6 +249,7 @@ func TestDamagedFilesDoNotPanic(t *testing.T) {
 			to := min(len(text), from+rapid.IntRange(0, 12).Draw(t, "length"))
 			text = text[:from] + rapid.SampledFrom(tokens).Draw(t, "token") + text[to:]
 		}
+
 		useFile(after, []byte(text))
 	})
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// exclusive is the state of the static policies of CPU and memory and of alignment, as the starting kubelet finds it.
+// exclusive is the state of the static policies of CPU and memory and of
+// alignment, as the starting kubelet finds it.
 type exclusive struct {
 	staticCPU, staticMemory bool
 	cpu                     *CPUState    // nil: none that the policy accepts
@@ -52,6 +53,7 @@ func exclusiveOf(n *node, total amounts, pods []*pod) exclusive {
 		if !in.Machine.OnlineCPUs.IsEmpty() {
 			all = int64(in.Machine.OnlineCPUs.Size())
 		}
+
 		e.shared = all
 		if in.CPUState != nil && in.CPUState.Policy == "static" && !in.CPUState.Default.IsEmpty() {
 			e.cpu, e.shared = in.CPUState, int64(in.CPUState.Default.Size())
@@ -60,6 +62,7 @@ func exclusiveOf(n *node, total amounts, pods []*pod) exclusive {
 			e.shared = max(0, e.shared-e.reservedCPUs)
 		}
 	}
+
 	if e.staticMemory && in.MemoryState != nil && in.MemoryState.Policy == "Static" {
 		e.memory = in.MemoryState
 		e.oneNUMANode = e.oneNUMANode || len(in.MemoryState.NUMA) == 1
@@ -69,6 +72,7 @@ func exclusiveOf(n *node, total amounts, pods []*pod) exclusive {
 			}
 		}
 	}
+
 	e.aligned = !e.oneNUMANode && slices.Contains([]string{"restricted", "single-numa-node"}, alignmentOf(in.After)[0])
 	for _, p := range pods {
 		e.missingCPUs = add(e.missingCPUs, n.missingCPUs(e, p))
@@ -76,10 +80,12 @@ func exclusiveOf(n *node, total amounts, pods []*pod) exclusive {
 			e.missingMemory[name] = add(e.missingMemory[name], bytes)
 		}
 	}
+
 	return e
 }
 
-// reservedCPUs returns the number of CPUs that the static policy leaves to the system.
+// reservedCPUs returns the number of CPUs that the static policy leaves to the
+// system.
 func reservedCPUs(config component.Effective) int64 {
 	return (reserved(config, corev1.ResourceCPU) + 999) / 1000
 }
@@ -92,12 +98,14 @@ func alignmentOptions(config component.Effective) map[string]string {
 	return texts(config, "topologyManagerPolicyOptions")
 }
 
-// ownsCPUs returns the number of CPUs that the static policy gives to a container of an exclusivePod alone.
+// ownsCPUs returns the number of CPUs that the static policy gives to a
+// container of an exclusivePod alone.
 func (p *pod) ownsCPUs(c *corev1.Container) int64 {
 	milli := amount(corev1.ResourceCPU, p.granted(c)[corev1.ResourceCPU])
 	if milli%1000 != 0 {
 		return 0
 	}
+
 	return milli / 1000
 }
 
@@ -112,68 +120,82 @@ func (p *pod) granted(c *corev1.Container) corev1.ResourceList {
 	if replaced, ok := p.allocated.Containers[c.Name]; ok {
 		return replaced.Requests
 	}
+
 	return c.Resources.Requests
 }
 
-// missingCPUs returns the CPUs that the pod's containers need and do not have in the state. Completed init containers are
-// among them: the kubelet releases their CPUs and asks for them again at each start. Later containers reuse them only if
-// these are not in the state either.
+// missingCPUs returns the CPUs that the pod's containers need and do not have
+// in the state. Completed init containers are among them: the kubelet releases
+// their CPUs and asks for them again at each start. Later containers reuse them
+// only if these are not in the state either.
 func (n *node) missingCPUs(e exclusive, p *pod) int64 {
 	if !e.staticCPU || !n.exclusivePod(p) {
 		return 0
 	}
+
 	var assigned map[string]cpuset.CPUSet
 	if e.cpu != nil {
 		assigned = e.cpu.Assigned[p.uid]
 	}
+
 	var initial, regular int64
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		if _, ok := assigned[c.Name]; ok {
 			continue
 		}
+
 		if cpus := p.ownsCPUs(c); isSidecar(c) {
 			regular = add(regular, cpus)
 		} else {
 			initial = max(initial, cpus)
 		}
 	}
+
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		if _, ok := assigned[c.Name]; !ok {
 			regular = add(regular, p.ownsCPUs(c))
 		}
 	}
+
 	if len(assigned) == 0 && len(p.Spec.InitContainers) > 0 && !hasAny(allContainers(p.Pod), isSidecar) {
 		return max(initial, regular)
 	}
+
 	return add(initial, regular)
 }
 
-// missingMemory returns the memory and huge pages that the pod's containers need and do not have in the state.
+// missingMemory returns the memory and huge pages that the pod's containers
+// need and do not have in the state.
 func (n *node) missingMemory(e exclusive, p *pod) amounts {
 	if !e.staticMemory || !n.exclusivePod(p) {
 		return nil
 	}
+
 	var assigned map[string][]struct{}
 	if e.memory != nil {
 		assigned = e.memory.Assigned[p.uid]
 	}
+
 	missing := amounts{}
 	for c := range allContainers(p.Pod) {
 		if _, ok := assigned[c.Name]; ok {
 			continue
 		}
+
 		for name, q := range p.granted(c) {
 			if name == corev1.ResourceMemory || isHugePages(name) {
 				missing[name] = add(missing[name], amount(name, q))
 			}
 		}
 	}
+
 	return missing
 }
 
-// topology applies the managers of CPUs, memory and alignment (pkg/kubelet/cm/topologymanager, cpumanager, memorymanager).
+// topology applies the managers of CPUs, memory and alignment
+// (pkg/kubelet/cm/topologymanager, cpumanager, memorymanager).
 func (n *node) topology(p *pod) *cause {
 	e := n.exclusive
 	missingCPUs, missingMemory := n.missingCPUs(e, p), n.missingMemory(e, p)
@@ -183,23 +205,28 @@ func (n *node) topology(p *pod) *cause {
 			return because("TopologyAffinityError", "the topology manager may find no alignment for the pod's CPUs, memory or devices")
 		}
 	}
+
 	if e.byPod && (e.staticCPU || e.staticMemory) && n.exclusivePod(p) && resources.IsPodLevelResourcesSet(p.Pod) {
 		return because("UnexpectedAdmissionError", "the kubelet assigns CPUs and memory for pod-level resources again at each start, and may "+
 			"find none")
 	}
+
 	if e.staticCPU && e.fullCores && n.gates.minor < 37 {
 		if c := n.wholeCores(e, p); c != nil {
 			return c
 		}
 	}
+
 	if missingCPUs > 0 && e.missingCPUs > e.shared {
 		return because("UnexpectedAdmissionError", "the static CPU policy has to assign %d CPUs and has %d", e.missingCPUs, e.shared)
 	}
+
 	for _, name := range sorted(missingMemory) {
 		if !e.oneNUMANode || e.memory != nil && e.missingMemory[name] > e.freeMemory[name] {
 			return because("UnexpectedAdmissionError", "the static memory policy has to assign %s to the pod and may find none", name)
 		}
 	}
+
 	return nil
 }
 
@@ -208,22 +235,27 @@ func (n *node) hinted(e exclusive, p *pod) bool {
 	if n.usesDevices(p) {
 		return true
 	}
+
 	return n.exclusivePod(p) && (e.staticMemory ||
 		e.staticCPU && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }))
 }
 
-// wholeCores applies the option full-pcpus-only of 1.33 to 1.36, which check running containers too: the shared pool must
-// be as large as the request, although the container has its CPUs.
+// wholeCores applies the option full-pcpus-only of 1.33 to 1.36, which check
+// running containers too: the shared pool must be as large as the request,
+// although the container has its CPUs.
 func (n *node) wholeCores(e exclusive, p *pod) *cause {
 	if !n.exclusivePod(p) {
 		return nil
 	}
+
 	if e.threadsPerCore <= 0 {
 		if hasAny(allContainers(p.Pod), func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }) {
 			return because("SMTAlignmentError", "the number of threads per core is not known")
 		}
+
 		return nil
 	}
+
 	// The siblings of the reserved CPUs do not count.
 	available := e.shared - e.reservedCPUs*int64(e.threadsPerCore-1)
 	if hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
@@ -233,5 +265,6 @@ func (n *node) wholeCores(e exclusive, p *pod) *cause {
 		return because("SMTAlignmentError", "with full-pcpus-only the kubelet also compares running containers with the %d CPUs of the shared "+
 			"pool", max(0, available))
 	}
+
 	return nil
 }

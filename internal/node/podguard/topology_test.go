@@ -51,6 +51,7 @@ func TestStaticPolicies(t *testing.T) {
 			for id := range numa {
 				in.MemoryState.NUMA[id] = NUMANode{map[corev1.ResourceName]MemoryTable{"memory": {Free: free}}}
 			}
+
 			for _, uid := range assigned {
 				in.MemoryState.Assigned[uid] = map[string][]struct{}{"c": nil}
 			}

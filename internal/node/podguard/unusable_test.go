@@ -54,6 +54,7 @@ func TestAMachineOnWhichAConfigurationIsUnusable(t *testing.T) {
 		for _, reason := range Unusable(in, config(t, tt.config)) {
 			words = append(words, reason.Words)
 		}
+
 		assert.Equal(t, strings.Join(words, "; "), tt.want, tt.name)
 		in.Machine.Capacity = nil
 		if strings.Contains(tt.want, "is left for pods") { // nothing is known of a machine that cannot be measured

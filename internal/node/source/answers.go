@@ -17,17 +17,22 @@ import (
 
 // Answer is the intended configuration, as far as it is known.
 type Answer struct {
-	// Intent is what the node is to do about it. Its Cause names the object, the problem and the remedy. Its Config has no Checkpoint.
+	// Intent is what the node is to do about it. Its Cause names the object,
+	// the problem and the remedy. Its Config has no Checkpoint.
 	trial.Intent
-	// Silent, if Unanswered, means that the API server did not answer, is overloaded, or failed. Otherwise it refused.
+	// Silent, if Unanswered, means that the API server did not answer, is
+	// overloaded, or failed. Otherwise it refused.
 	Silent bool
-	// ConfigMap is the whole object as JSON; set if Assigned and the node has no checkpoint of it yet.
+	// ConfigMap is the whole object as JSON; set if Assigned and the node has
+	// no checkpoint of it yet.
 	ConfigMap []byte
-	// Payload is set if Assigned, unless PayloadErr, a *payload.Error, says why it cannot be decoded: the source is then
-	// still correct, and the agent must reject the configuration.
+	// Payload is set if Assigned, unless PayloadErr, a *payload.Error, says why
+	// it cannot be decoded: the source is then still correct, and the agent
+	// must reject the configuration.
 	Payload    payload.Payload
 	PayloadErr error
-	// Generation and NodeConfigUID are those of the NodeConfig; zero if it does not exist or is not known.
+	// Generation and NodeConfigUID are those of the NodeConfig; zero if it does
+	// not exist or is not known.
 	Generation    int64
 	NodeConfigUID types.UID
 	// Revoked is nil if it is not known.
@@ -48,7 +53,8 @@ type answers struct {
 	ready   chan struct{} // closed at the first answer that First returns
 }
 
-// newAnswers starts with the answer of a source that has not read its object yet.
+// newAnswers starts with the answer of a source that has not read its object
+// yet.
 func newAnswers(object string) answers {
 	return answers{
 		wake:    make(chan struct{}, 1),
@@ -65,22 +71,24 @@ func (a *answers) Current() Answer {
 	return a.answer
 }
 
-// Changed returns a channel for one reader, which receives when Current has a new answer. Several changes may arrive as
-// one.
+// Changed returns a channel for one reader, which receives when Current has a
+// new answer. Several changes may arrive as one.
 func (a *answers) Changed() <-chan struct{} { return a.changed }
 
-// First waits for the first answer, until ctx ends. It returns what is known if ctx ends, or if no answer is expected soon:
-// the connection is refused, the kubeconfig is missing, or there is no NodeConfig.
+// First waits for the first answer, until ctx ends. It returns what is known if
+// ctx ends, or if no answer is expected soon: the connection is refused, the
+// kubeconfig is missing, or there is no NodeConfig.
 func (a *answers) First(ctx context.Context) Answer {
 	select {
 	case <-a.ready:
 	case <-ctx.Done():
 	}
+
 	return a.Current()
 }
 
-// Refresh resolves the assignment again, and downloads its object: the checkpoint was valid when the source read it, but
-// cannot be used.
+// Refresh resolves the assignment again, and downloads its object: the
+// checkpoint was valid when the source read it, but cannot be used.
 func (a *answers) Refresh() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,13 +96,15 @@ func (a *answers) Refresh() {
 	signal(a.wake)
 }
 
-// publish sets the answer, and signals if it is a new one. Only one goroutine calls it.
+// publish sets the answer, and signals if it is a new one. Only one goroutine
+// calls it.
 func (a *answers) publish(answer Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if same(answer, a.answer) {
 		return
 	}
+
 	a.answer = answer
 	if answer.Kind != trial.Unanswered && !answer.mayPass || answer.noneSoon {
 		select {
@@ -103,6 +113,7 @@ func (a *answers) publish(answer Answer) {
 			close(a.ready)
 		}
 	}
+
 	signal(a.changed)
 }
 
@@ -112,6 +123,7 @@ func same(a, b Answer) bool {
 	digests := a.Payload.SHA256 == b.Payload.SHA256 && (a.ConfigMap == nil) == (b.ConfigMap == nil)
 	a.PayloadErr, a.Payload, a.ConfigMap = nil, payload.Payload{}, nil
 	b.PayloadErr, b.Payload, b.ConfigMap = nil, payload.Payload{}, nil
+
 	return errors && digests && reflect.DeepEqual(a, b)
 }
 
@@ -122,12 +134,14 @@ type view[T any] struct {
 	err    error // why the object cannot be read now
 }
 
-// update stores an object, nil if it does not exist. An err keeps the last known object.
+// update stores an object, nil if it does not exist. An err keeps the last
+// known object.
 func (v *view[T]) update(object *T, err error) {
 	if err != nil {
 		v.err = err
 		return
 	}
+
 	*v = view[T]{synced: true, object: object}
 }
 

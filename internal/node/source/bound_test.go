@@ -28,6 +28,7 @@ func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
 	for range many {
 		createPod(t, node, newName("pod"))
 	}
+
 	asAdmin(t, request{verb: "POST", gv: coreV1, namespace: "default", resource: "pods", body: map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": newName("pod"), "annotations": map[string]any{
@@ -44,12 +45,14 @@ func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
 		if p.Annotations == nil {
 			continue
 		}
+
 		mirrors++
 		if len(p.Annotations) != 1 || p.Annotations[corev1.MirrorPodAnnotationKey] != "static-uid" || p.Spec.NodeSelector["zone"] != "a" ||
 			p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 100 {
 			t.Errorf("mirror pod %+v", p)
 		}
 	}
+
 	assert.That(t, mirrors == 1, "%d mirror pods", mirrors)
 }
 
@@ -61,6 +64,7 @@ func TestBoundSaysWhyThePodsCannotBeRead(t *testing.T) {
 	if _, _, err := stranger.Bound(t.Context()); err == nil || !strings.Contains(err.Error(), "the pods of node another-node") || !strings.Contains(err.Error(), "check the authorizers") {
 		t.Errorf("of another node: %v", err)
 	}
+
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	_, _, err := w.Bound(ctx)

@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// expensive are characters that take more bytes in storage than in a string, and some that do not.
+// expensive are characters that take more bytes in storage than in a string,
+// and some that do not.
 var expensive = map[string]string{
 	"letters": "b", "letters of two bytes": "é", "of four": "😀", "quotes": `"`, "backslashes": `\`, "backslashes before letters": `\a`,
 	"angle brackets": "<", "ampersands": "&", "bells": "\a", "escapes": "\x1b", "newlines": "\n", "deletes": "\x7f",
@@ -54,24 +55,29 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 		c.Type = kind
 		s.Conditions = append(s.Conditions, c)
 	}
+
 	s.Conditions = append(s.Conditions, *s.Conditions[2].DeepCopy())
 	s.Conditions[3].Type = v1alpha1.ConditionDrifted
 	s.Drift = &v1alpha1.Drift{NotCompared: long}
 	for range 30 {
 		s.Drift.Files, s.Drift.Fields = append(s.Drift.Files, long), append(s.Drift.Fields, long)
 	}
+
 	for range 12 {
 		s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{
 			UID: types.UID(name), Revision: name, Namespace: name, Name: name, Time: &at, Reason: long, Provisional: true,
 		})
 	}
+
 	for range 120 {
 		s.OverriddenFields = append(s.OverriddenFields, strings.Repeat(of, 600))
 	}
+
 	return s
 }
 
-// The API server, with the CRD and the admission policy, accepts the largest status that an agent can write.
+// The API server, with the CRD and the admission policy, accepts the largest
+// status that an agent can write.
 func TestLargestStatusIsAccepted(t *testing.T) {
 	for name, of := range expensive {
 		t.Run(name, func(t *testing.T) {
@@ -124,12 +130,14 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/status") {
 			return 0
 		}
+
 		body, err := io.ReadAll(r.Body)
 		assert.OK(t, err)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if bytes.Contains(body, []byte("overriddenFields")) {
 			return http.StatusUnprocessableEntity
 		}
+
 		return 0
 	})
 	r.Report(Report{Status: s})

@@ -34,11 +34,13 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
 		t.Errorf("nothing listens there, but the state is %+v", s)
 	}
+
 	raw := assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t)
 	assert.NoError(t, os.WriteFile(path, raw, 0o600))
 	if s := c.Snapshot(t.Context(), node); !s.Reachable {
 		t.Errorf("with the new kubeconfig: %+v", s)
 	}
+
 	for _, broken := range []func() error{
 		func() error { return os.WriteFile(path, []byte("{"), 0o600) },
 		func() error { return os.Remove(path) },
@@ -74,6 +76,7 @@ func TestClientsShareOneConnection(t *testing.T) {
 	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
 		assert.That(t, err != nil && strings.Contains(err.Error(), "needs a configuration and an HTTP client"), "with a nil argument: %v", err)
 	}
+
 	config := assert.Value(clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared"))))(t)
 	shared := assert.Value(rest.HTTPClientFor(config))(t)
 	for range 2 {

@@ -20,15 +20,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// NodeConfigMap is the name of a ConfigMap that is the configuration source of one node.
+// NodeConfigMap is the name of a ConfigMap that is the configuration source of
+// one node.
 type NodeConfigMap struct {
 	Namespace string
 	Name      string
 	Node      string
 }
 
-// NodeConfigMapOf returns the name of the ConfigMap of a node, kubelet-<node-name> as in the proposal. The error is an
-// invalid name.
+// NodeConfigMapOf returns the name of the ConfigMap of a node,
+// kubelet-<node-name> as in the proposal. The error is an invalid name.
 func NodeConfigMapOf(namespace, node string) (NodeConfigMap, error) {
 	name := "kubelet-" + node
 	switch {
@@ -43,15 +44,17 @@ func NodeConfigMapOf(namespace, node string) (NodeConfigMap, error) {
 		return NodeConfigMap{}, fmt.Errorf("node %s: ConfigMap %s/%s is kubeadm's, for all nodes, and not this node's own: use another "+
 			"namespace (--config-namespace), or the NodeConfig", node, namespace, name)
 	}
+
 	return NodeConfigMap{Namespace: namespace, Name: name, Node: node}, nil
 }
 
 func (m NodeConfigMap) String() string { return "ConfigMap " + m.Namespace + "/" + m.Name }
 
-// ConfigMapSource reads the intended configuration from a node's own ConfigMap. Each content of each object is a
-// revision, so an edit is a change; to delete the object of the running configuration means local. It implements the
-// precedence of the proposal dynamic-kubelet-settings. It also keeps a NodeConfig, from which it uses only the revoked
-// revisions.
+// ConfigMapSource reads the intended configuration from a node's own ConfigMap.
+// Each content of each object is a revision, so an edit is a change; to delete
+// the object of the running configuration means local. It implements the
+// precedence of the proposal dynamic-kubelet-settings. It also keeps a
+// NodeConfig, from which it uses only the revoked revisions.
 type ConfigMapSource struct {
 	answers
 	client      *Client
@@ -96,6 +99,7 @@ func (s *ConfigMapSource) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-s.nodeConfig.Changed():
 		}
+
 		if answer, ok := s.compose(); ok {
 			nodeConfig := s.nodeConfig.Current()
 			answer.NodeConfigUID, answer.Revoked = nodeConfig.NodeConfigUID, nodeConfig.Revoked
@@ -112,13 +116,15 @@ func (s *ConfigMapSource) see(cm *corev1.ConfigMap, err error) {
 	signal(s.wake)
 }
 
-// compose makes an answer of the last known state. It returns false if nothing is known yet.
+// compose makes an answer of the last known state. It returns false if nothing
+// is known yet.
 func (s *ConfigMapSource) compose() (Answer, bool) {
 	s.mu.Lock()
 	v, refresh := s.view, s.refresh
 	if v.err == nil {
 		s.refresh = false
 	}
+
 	s.mu.Unlock()
 	switch {
 	case v.err != nil:
@@ -132,18 +138,21 @@ func (s *ConfigMapSource) compose() (Answer, bool) {
 			"%s does not exist, and the configuration of this node does not come from it, so the node keeps its configuration; create it; to "+
 				"return to the local configuration, delete it once the node runs it", s.own)}}, true
 	}
+
 	s.resolve(v.object, refresh)
+
 	return s.found, true
 }
 
-// resolve sets found to what the object asks for. Changes to metadata alone do not change found. With refresh the node
-// receives the object again.
+// resolve sets found to what the object asks for. Changes to metadata alone do
+// not change found. With refresh the node receives the object again.
 func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 	p, digest, err := identify(cm)
 	revision := fmt.Sprintf("%s-%.12s", cm.UID, digest)
 	if revision == s.found.Config.Revision && digest == s.digest && !refresh {
 		return
 	}
+
 	s.digest = digest
 	c := trial.Config{Revision: revision, ConfigRevision: v1alpha1.ConfigRevision{Namespace: s.own.Namespace, Name: s.own.Name, UID: cm.UID},
 		AssignedBy: s.own.String()}
@@ -153,8 +162,10 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 			"%s (UID: %s) was changed: this node recorded payload %s for revision %s, but now it is %s; change it again, for example by a comment",
 			s.own, cm.UID, recorded, revision, cmp.Or(p.SHA256, "none"))
 		s.found.Config, s.found.Reason = c, v1alpha1.ReasonObjectChanged
+
 		return
 	}
+
 	c.SHA256, c.RequestedTerms, c.Dropin = p.SHA256, asked(p.Trial), p.Key == payload.KeyKubeletDropin
 	s.found = Answer{Intent: trial.Intent{Kind: trial.Assigned, Config: c}, Payload: p, PayloadErr: err}
 	if refresh || !s.hasCheckpoint(cm, revision, digest) {
@@ -162,30 +173,37 @@ func (s *ConfigMapSource) resolve(cm *corev1.ConfigMap, refresh bool) {
 	}
 }
 
-// hasCheckpoint reports whether the node has a valid checkpoint of that revision of cm, with that payload.
+// hasCheckpoint reports whether the node has a valid checkpoint of that
+// revision of cm, with that payload.
 func (s *ConfigMapSource) hasCheckpoint(cm *corev1.ConfigMap, revision, digest string) bool {
 	raw, ok := s.checkpoints.Checkpoint(revision)
 	if !ok {
 		return false
 	}
+
 	old := &corev1.ConfigMap{}
 	if err := json.Unmarshal(raw, old); err != nil || old.UID != cm.UID {
 		return false
 	}
+
 	_, oldDigest, _ := identify(old)
+
 	return oldDigest == digest
 }
 
-// identify returns the payload of a ConfigMap and its digest. If the payload cannot be decoded, the digest is that of
-// all data: a later agent that can decode it sees another revision, and tries it.
+// identify returns the payload of a ConfigMap and its digest. If the payload
+// cannot be decoded, the digest is that of all data: a later agent that can
+// decode it sees another revision, and tries it.
 func identify(cm *corev1.ConfigMap) (p payload.Payload, digest string, err error) {
 	if p, err = payload.FromConfigMap(cm); err != nil {
 		return p, content(cm), err
 	}
+
 	return p, p.SHA256, nil
 }
 
-// encode returns an object as a GET returns it: objects of a watch lack their kind.
+// encode returns an object as a GET returns it: objects of a watch lack their
+// kind.
 func encode(cm *corev1.ConfigMap) []byte {
 	object := *cm
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
@@ -193,6 +211,7 @@ func encode(cm *corev1.ConfigMap) []byte {
 	if err != nil {
 		return nil // a decoded object can always be encoded
 	}
+
 	return raw
 }
 
@@ -201,6 +220,7 @@ func (s *ConfigMapSource) describeError(err error) string {
 	if noSuchResource(err) {
 		return fmt.Sprintf("%s cannot be read: the server does not know ConfigMaps (404): check that the kubeconfig names an API server", s.own)
 	}
+
 	return describeError(err, s.own.String(), fmt.Sprintf("allow user system:node:%s to get, list and watch it, or apply "+
 		"config/configmap-source, which lets every node read that whole namespace", s.own.Node))
 }

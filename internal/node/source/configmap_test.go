@@ -23,7 +23,8 @@ import (
 
 const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 120\n"
 
-// ownOf returns the ConfigMap of a node, in the namespace that all nodes may read.
+// ownOf returns the ConfigMap of a node, in the namespace that all nodes may
+// read.
 func ownOf(t *testing.T, node string) NodeConfigMap {
 	t.Helper()
 	own := assert.Value(NodeConfigMapOf(v1alpha1.SystemNamespace, node))(t)
@@ -71,6 +72,7 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	if a := s.First(t.Context()); a.Kind != trial.Unassigned || a.Config != (trial.Config{AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node}) || a.Generation != 0 {
 		t.Errorf("without an object the first answer is %+v, want Unassigned, and the object", a)
 	}
+
 	cm := createOwn(t, node, kubelet110)
 	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	want := trial.Config{
@@ -85,10 +87,12 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	if a := awaitEdit(t, s, cm, kubelet110); a.Config != want {
 		t.Errorf("back to the first content it is %+v, want %+v", a.Config, want)
 	}
+
 	deleteConfigMap(t, cm)
 	if a := awaitAnswer(t, s, "the deletion", kind(trial.Unassigned)); a.Config != (trial.Config{AssignedBy: want.AssignedBy}) || a.ConfigMap != nil || !strings.Contains(a.Cause, " does not exist, and the configuration of this node") {
 		t.Errorf("after the deletion %+v, want the object and nothing else", a)
 	}
+
 	again := createOwn(t, node, kubelet110)
 	if a := awaitAnswer(t, s, "the new object", kind(trial.Assigned)); a.Config.Revision != revisionOf(again, kubelet110) || again.UID == cm.UID {
 		t.Errorf("the same content in a new object is revision %s, want another than %s", a.Config.Revision, want.Revision)
@@ -159,6 +163,7 @@ func seenObject(s *ConfigMapSource) *corev1.ConfigMap {
 	if s.view.object == nil {
 		return &corev1.ConfigMap{}
 	}
+
 	return s.view.object
 }
 
@@ -175,6 +180,7 @@ func TestConfigMapBeingDeletedStillCounts(t *testing.T) {
 	for _, k := range seen() {
 		assert.That(t, k == trial.Assigned, "while it was being deleted the source was %v", k)
 	}
+
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 	awaitAnswer(t, s, "its end", kind(trial.Unassigned))
 }
@@ -204,12 +210,14 @@ func TestConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
 		if c.patch != nil {
 			editConfigMap(t, cm, c.patch)
 		}
+
 		a := awaitAnswer(t, s, c.name, func(a Answer) bool { _, old := revisions[a.Config.Revision]; return a.Kind == trial.Assigned && !old })
 		revisions[a.Config.Revision] = c.name
 		assert.That(t, a.PayloadErr != nil && strings.HasPrefix(a.PayloadErr.Error(), c.words), "%s: the error is %v, want %q", c.name, a.PayloadErr, c.words)
 		assert.That(t, strings.HasPrefix(a.Config.Revision, string(cm.UID)+"-") && len(a.Config.Revision) == len(cm.UID)+13 && a.Config.SHA256 == "" && a.ConfigMap != nil,
 			"%s: it is %+v with %d bytes, want a revision of %s with an object and no payload", c.name, a.Config, len(a.ConfigMap), cm.UID)
 	}
+
 	editConfigMap(t, cm, map[string]any{"binaryData": nil})
 	a := awaitAnswer(t, s, "the repair", revision(revisionOf(cm, kubelet110)))
 	assert.That(t, a.PayloadErr == nil && a.Config.SHA256 != "" && revisions[a.Config.Revision] == "", "the repaired object is answered with %+v", a)
@@ -241,6 +249,7 @@ func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 	if own, err := NodeConfigMapOf("kube-system", long); err != nil || own.Name != "kubelet-"+long || own.String() != "ConfigMap kube-system/kubelet-"+long {
 		t.Errorf("the longest name is %+v, error %v", own, err)
 	}
+
 	for _, c := range []struct{ namespace, node, want string }{
 		{"kube-system", "", `node "": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},
 		{"kube-system", "-a", `node "-a": the name of the ConfigMap`},
@@ -300,6 +309,7 @@ func ownBehindProxy(t *testing.T) (string, *corev1.ConfigMap, *proxy, *ConfigMap
 	p := newProxy(t, node)
 	s := startOwn(t, newClient(t, p.Kubeconfig), ownOf(t, node), &disk{})
 	awaitAnswer(t, s, "the object", kind(trial.Assigned))
+
 	return node, cm, p, s
 }
 
@@ -317,6 +327,7 @@ func TestConfigMapThatCannotBeReadChangesNothing(t *testing.T) {
 		if status == http.StatusUnauthorized {
 			refusal = trial.Invalid
 		}
+
 		a := awaitAnswer(t, s, words, kind(refusal))
 		want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words
 		assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
@@ -389,6 +400,7 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	if a := awaitAnswer(t, s, "the object", kind(trial.Assigned)); a.ConfigMap != nil {
 		t.Fatalf("answer %+v, want nothing to write", a)
 	}
+
 	p.fail(all(http.StatusServiceUnavailable))
 	p.CloseConnections()
 	awaitAnswer(t, s, "an outage", kind(trial.Unanswered))

@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// A status without drift is that of an agent that has not compared its kubelet yet.
+// A status without drift is that of an agent that has not compared its kubelet
+// yet.
 func TestAStartEndsReportedDriftAndWritesNothingElse(t *testing.T) {
 	node, p, r := reporting(t)
 	compared := func(status metav1.ConditionStatus, files ...string) v1alpha1.NodeConfigStatus {
@@ -34,6 +35,7 @@ func TestAStartEndsReportedDriftAndWritesNothingElse(t *testing.T) {
 		if c := drifted(); c != nil {
 			got = c.Status
 		}
+
 		n := p.count("PATCH") - before
 		assert.That(t, n == writes && got == want, "%d writes, want %d; Drifted is %q, want %q", n, writes, got, want)
 	}

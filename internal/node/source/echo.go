@@ -15,16 +15,19 @@ import (
 )
 
 const (
-	// echoDelay is the least time that a status must differ from what was written last, because a watch shows older states first. The
-	// most is five times as long: the agents of a fleet must not all write at the same time.
+	// echoDelay is the least time that a status must differ from what was
+	// written last, because a watch shows older states first. The most is five
+	// times as long: the agents of a fleet must not all write at the same time.
 	echoDelay = 30 * time.Second
-	// repairInterval is the least time between two repairs, so that two writers do not fight.
+	// repairInterval is the least time between two repairs, so that two writers
+	// do not fight.
 	repairInterval = 5 * time.Minute
 )
 
-// echo compares the status that the API server returned for the last write with the one that it has now. They differ if somebody else has
-// written: a request that was delayed on its way, a restored backup of etcd, or a person. What was returned is compared, not what was
-// sent: an older CRD drops fields.
+// echo compares the status that the API server returned for the last write with
+// the one that it has now. They differ if somebody else has written: a request
+// that was delayed on its way, a restored backup of etcd, or a person. What was
+// returned is compared, not what was sent: an older CRD drops fields.
 type echo struct {
 	delay, interval time.Duration // echoDelay and repairInterval, except in tests
 	repair          func()        // writes the last report again, to the NodeConfig and the Node
@@ -64,10 +67,12 @@ func (e *echo) compare() {
 		e.since = time.Time{}
 		return
 	}
+
 	if reflect.DeepEqual(e.shown.status, e.returned.status) {
 		e.shown, e.since = e.returned, time.Time{} // one copy is enough
 		return
 	}
+
 	if e.since.IsZero() {
 		e.since = time.Now()
 	}
@@ -89,10 +94,12 @@ func (e *echo) check() {
 	if e.since.IsZero() {
 		return
 	}
+
 	if left := e.delay - time.Since(e.since); left > 0 {
 		e.checkAfter(left)
 		return
 	}
+
 	e.repaired = time.Now()
 	e.repair()
 }

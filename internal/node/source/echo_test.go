@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// repairing starts a reporter that soon repairs its status, and the source that shows it.
+// repairing starts a reporter that soon repairs its status, and the source that
+// shows it.
 func repairing(t *testing.T) (string, *proxy, *Reporter) {
 	t.Helper()
 	node := newName("node")
@@ -31,10 +32,12 @@ func repairing(t *testing.T) (string, *proxy, *Reporter) {
 	source := NewNodeConfigSource(c, node, &disk{}, quiet())
 	source.ShowTo(r)
 	background(t, source.Run)
+
 	return node, p, r
 }
 
-// The status is another one if a request arrives late, a backup of etcd is restored, or a person edits it.
+// The status is another one if a request arrives late, a backup of etcd is
+// restored, or a person edits it.
 func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 	node, p, r := repairing(t)
 	createNode(t, node)
@@ -66,6 +69,7 @@ func TestARepairIsTriedAgainIfItsReadFails(t *testing.T) {
 		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/nodeconfigs/"+node) && reads.Add(1) == 1 {
 			return http.StatusServiceUnavailable
 		}
+
 		return 0
 	})
 	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status"}, map[string]any{"status": map[string]any{"error": "old"}})

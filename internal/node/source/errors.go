@@ -23,7 +23,8 @@ import (
 // errNoAnswer means that the API server did not answer in time.
 var errNoAnswer = listwatch.ErrSilent
 
-// answered reports whether an API server answered the request that returned err.
+// answered reports whether an API server answered the request that returned
+// err.
 func answered(err error) bool {
 	return err == nil || codeOf(err) != 0
 }
@@ -34,42 +35,50 @@ func codeOf(err error) int32 {
 	if errors.As(err, &status) {
 		return status.Status().Code
 	}
+
 	return 0
 }
 
-// unavailable reports whether a retry within seconds is useless: the connection is refused, or there is no usable
-// kubeconfig.
+// unavailable reports whether a retry within seconds is useless: the connection
+// is refused, or there is no usable kubeconfig.
 func unavailable(err error) bool {
 	var config *kubeconfigError
 	return utilnet.IsConnectionRefused(err) || errors.As(err, &config)
 }
 
-// silent reports whether the API server gave no usable answer, is overloaded (429), or failed (5xx).
+// silent reports whether the API server gave no usable answer, is overloaded
+// (429), or failed (5xx).
 func silent(err error) bool {
 	code := codeOf(err)
 	return code == 0 || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// intentAfter returns what the failure to read an object says about the intended configuration: that credentials or rights are missing is
-// an answer, after which the object is not used. Everything else may be an outage.
+// intentAfter returns what the failure to read an object says about the
+// intended configuration: that credentials or rights are missing is an answer,
+// after which the object is not used. Everything else may be an outage.
 func intentAfter(err error) trial.IntentKind {
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		return trial.Invalid
 	}
+
 	return trial.Unanswered
 }
 
-// noSuchResource reports whether the API server does not know the kind of object, as opposed to the object.
+// noSuchResource reports whether the API server does not know the kind of
+// object, as opposed to the object.
 func noSuchResource(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false
 	}
+
 	details := status.Status().Details
+
 	return details == nil || details.Name == ""
 }
 
-// describeError says why object cannot be read, and what to do about it; grant is the remedy for missing rights.
+// describeError says why object cannot be read, and what to do about it; grant
+// is the remedy for missing rights.
 func describeError(err error, object, grant string) string {
 	var config *kubeconfigError
 	switch {
@@ -99,21 +108,26 @@ func describeError(err error, object, grant string) string {
 	}
 }
 
-// innermost returns the innermost error as text: for a connection, the reason without the URL.
+// innermost returns the innermost error as text: for a connection, the reason
+// without the URL.
 func innermost(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		if strings.HasPrefix(err.Error(), "dial ") {
 			break
 		}
+
 		err = inner
 	}
+
 	return oneLine(err.Error())
 }
 
-// localAddress matches the local end of a connection in an error of package net, whose port differs each time.
+// localAddress matches the local end of a connection in an error of package
+// net, whose port differs each time.
 var localAddress = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.%a-z]+\]):\d+->`)
 
-// oneLine shortens a text to one line for a condition, and removes what differs between equal errors.
+// oneLine shortens a text to one line for a condition, and removes what differs
+// between equal errors.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(localAddress.ReplaceAllString(text, "")), " ")
 	return printable.Truncate(text, 400)

@@ -46,7 +46,8 @@ func TestSilenceIsNotARefusal(t *testing.T) {
 	}
 }
 
-// Everything but missing credentials and rights may be an outage: the running configuration is not doubted.
+// Everything but missing credentials and rights may be an outage: the running
+// configuration is not doubted.
 func TestOnlyMissingRightsAreAnAnswer(t *testing.T) {
 	maps := schema.GroupResource{Resource: "configmaps"}
 	for want, all := range map[trial.IntentKind][]error{

@@ -36,8 +36,8 @@ type queuedEvent struct {
 	reason, message string
 }
 
-// Event queues an Event on the Node. An Event that cannot be written within 30 minutes is dropped, and so are the oldest
-// ones beyond 50.
+// Event queues an Event on the Node. An Event that cannot be written within 30
+// minutes is dropped, and so are the oldest ones beyond 50.
 func (r *Reporter) Event(severity Severity, reason, message string) {
 	e := queuedEvent{r.serial.Add(1), time.Now(), severity, reason, r.hide(message)}
 	for {
@@ -46,6 +46,7 @@ func (r *Reporter) Event(severity Severity, reason, message string) {
 			return
 		default:
 		}
+
 		select {
 		case <-r.events:
 		default:
@@ -64,7 +65,8 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 	}
 }
 
-// writeEvent writes an Event, and retries until the Event is too old or there are too many newer ones.
+// writeEvent writes an Event, and retries until the Event is too old or there
+// are too many newer ones.
 func (r *Reporter) writeEvent(ctx context.Context, e queuedEvent) {
 	retry := newRetry(r.client, time.Minute)
 	for time.Since(e.at) <= maxEventAge && len(r.events) < maxEvents {
@@ -72,10 +74,12 @@ func (r *Reporter) writeEvent(ctx context.Context, e queuedEvent) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
+
 		if !worthRetrying(err) {
 			r.log.Warn("the API server refused an event", "event", e.reason, "message", e.message, "err", err)
 			return
 		}
+
 		r.log.Debug("cannot write an event, retrying", "event", e.reason, "err", err)
 		if !retry.wait(ctx, err, nil) {
 			return
@@ -86,7 +90,8 @@ func (r *Reporter) writeEvent(ctx context.Context, e queuedEvent) {
 // worthRetrying reports whether the same request can succeed later.
 func worthRetrying(err error) bool { return silent(err) || apierrors.IsUnauthorized(err) }
 
-// Event writes one Event on a node, without a retry: for callers that exit soon.
+// Event writes one Event on a node, without a retry: for callers that exit
+// soon.
 func (c *Client) Event(ctx context.Context, node, component string, severity Severity, reason, message string) error {
 	return c.writeEvent(ctx, node, component, queuedEvent{at: time.Now(), severity: severity, reason: reason, message: message})
 }
@@ -96,7 +101,8 @@ func (c *Client) writeEvent(ctx context.Context, node, component string, e queue
 	_, err := c.do(ctx, request{verb: "POST", gv: coreV1, namespace: metav1.NamespaceDefault, resource: "events", body: corev1.Event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x.%d", node, e.at.UnixNano(), e.serial), Namespace: metav1.NamespaceDefault},
-		// kubectl describe finds the events of a Node by its name in the UID, as the kubelet writes them.
+		// kubectl describe finds the events of a Node by its name in the UID,
+		// as the kubelet writes them.
 		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: node, UID: types.UID(node)},
 		Reason:         e.reason,
 		Message:        shorten(e.message, maxEventMessage),
@@ -107,5 +113,6 @@ func (c *Client) writeEvent(ctx context.Context, node, component string, e queue
 	if apierrors.IsAlreadyExists(err) {
 		return nil // an earlier attempt succeeded, but its answer was lost
 	}
+
 	return err
 }

@@ -111,6 +111,7 @@ func TestForbiddenNamespaceIsInvalidUntilGranted(t *testing.T) {
 		body["apiVersion"], body["metadata"] = rbac.String(), map[string]any{"name": "nodes"}
 		asAdmin(t, request{verb: "POST", gv: rbac, namespace: namespace, resource: resource, body: body})
 	}
+
 	awaitAnswer(t, s, "the grant", kind(trial.Assigned))
 }
 
@@ -190,6 +191,7 @@ func TestWatcherListsWithoutSendInitialEvents(t *testing.T) {
 		if r.URL.Query().Has("sendInitialEvents") {
 			return 422
 		}
+
 		return list
 	}
 	p.fail(fault)
@@ -227,7 +229,8 @@ func TestSameComparesAnswers(t *testing.T) {
 	}
 }
 
-// An API server that has just started refuses what it accepts a moment later: the start of the node waits for that.
+// An API server that has just started refuses what it accepts a moment later:
+// the start of the node waits for that.
 func TestFirstWaitsForTheEndOfARefusal(t *testing.T) {
 	for _, status := range []int{401, 403} {
 		node, cm := newName("node"), newConfigMap(t)

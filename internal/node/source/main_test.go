@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 		if admin, err = NewClient(cluster.AdminKubeconfig(), "test"); err != nil {
 			return 0, err
 		}
+
 		return m.Run(), nil
 	}))
 }
@@ -52,6 +53,7 @@ func await[T any](t *testing.T, what string, get func() T, done func(T) bool) T 
 		if done(got) {
 			return got
 		}
+
 		assert.Must(t, !time.Now().After(deadline), "%s: not within %v; last value %+v", what, patience, got)
 	}
 }
@@ -62,7 +64,8 @@ func newName(prefix string) string { return fmt.Sprintf("%s-%d", prefix, serial.
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// background runs f until the test ends, and fails the test if f does not return when its context ends.
+// background runs f until the test ends, and fails the test if f does not
+// return when its context ends.
 func background(t *testing.T, f func(context.Context)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,6 +83,7 @@ func background(t *testing.T, f func(context.Context)) (stop func()) {
 		})
 	}
 	t.Cleanup(stop)
+
 	return stop
 }
 
@@ -156,6 +160,7 @@ func createConfigMap(t *testing.T, namespace, name string, immutable bool, data 
 	}})
 	cm := &corev1.ConfigMap{}
 	assert.NoError(t, json.Unmarshal(raw, cm))
+
 	return cm
 }
 
@@ -179,7 +184,8 @@ func refTo(cm *corev1.ConfigMap) map[string]any {
 	return map[string]any{"configMapRef": map[string]any{"namespace": cm.Namespace, "name": cm.Name, "uid": cm.UID}}
 }
 
-// assign writes the whole spec of a NodeConfig, and creates it if it does not exist.
+// assign writes the whole spec of a NodeConfig, and creates it if it does not
+// exist.
 func assign(t *testing.T, node string, source any) {
 	t.Helper()
 	setSpec(t, node, map[string]any{"configSource": source})
@@ -196,6 +202,7 @@ func setSpec(t *testing.T, node string, spec map[string]any) {
 		}}
 		_, err = admin.do(t.Context(), r, nil)
 	}
+
 	assert.NoError(t, err, "assign", spec, "to", node)
 }
 
@@ -205,6 +212,7 @@ func getNodeConfig(t *testing.T, node string) *v1alpha1.NodeConfig {
 	if _, err := admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, nc); err != nil {
 		t.Fatal(err)
 	}
+
 	return nc
 }
 
@@ -213,7 +221,8 @@ func deleteNodeConfig(t *testing.T, node string) {
 	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
 }
 
-// proxy forwards requests to the API server with the identity of a node, counts them, and injects failures.
+// proxy forwards requests to the API server with the identity of a node, counts
+// them, and injects failures.
 type proxy struct {
 	*localcluster.Proxy
 
@@ -239,6 +248,7 @@ func newProxy(t *testing.T, node string) *proxy {
 	})
 	assert.NoError(t, err)
 	t.Cleanup(p.Close)
+
 	return p
 }
 
@@ -247,6 +257,7 @@ func (p *proxy) serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 	if status != 0 {
 		w.Header().Set("Content-Type", "application/json")
 	}
+
 	switch status {
 	case 0:
 		next.ServeHTTP(w, r)
@@ -279,10 +290,12 @@ func (p *proxy) take(r *http.Request) (status int) {
 	if r.URL.Query().Get("watch") == "true" {
 		line += " watch"
 	}
+
 	p.requests = append(p.requests, line)
 	if p.fault != nil {
 		return p.fault(r)
 	}
+
 	return 0
 }
 
@@ -304,8 +317,10 @@ lines:
 				continue lines
 			}
 		}
+
 		n++
 	}
+
 	return n
 }
 
@@ -318,6 +333,7 @@ func of(part string, status int) func(*http.Request) int {
 		if strings.Contains(r.URL.Path, part) {
 			return status
 		}
+
 		return 0
 	}
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// NodeConfigSource reads the intended configuration from the NodeConfig of a node.
+// NodeConfigSource reads the intended configuration from the NodeConfig of a
+// node.
 type NodeConfigSource struct {
 	answers
 	client      *Client
@@ -47,11 +48,13 @@ func NewNodeConfigSource(client *Client, node string, checkpoints Checkpoints, l
 	}
 }
 
-// ShowTo makes the source show each state of the NodeConfig to the reporter, which then notices that its status is not the one that the
-// agent has written, and writes it again. Call it before Run.
+// ShowTo makes the source show each state of the NodeConfig to the reporter,
+// which then notices that its status is not the one that the agent has written,
+// and writes it again. Call it before Run.
 func (s *NodeConfigSource) ShowTo(r *Reporter) { s.reporter = r }
 
-// Run watches the NodeConfig and the assigned object until ctx ends. It creates a missing NodeConfig.
+// Run watches the NodeConfig and the assigned object until ctx ends. It creates
+// a missing NodeConfig.
 func (s *NodeConfigSource) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -78,6 +81,7 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
+
 		s.mu.Lock()
 		v, refresh := s.view, s.refresh
 		s.refresh = false
@@ -91,12 +95,14 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 				stop(&fetching)
 				fetching = s.fetch(ctx, &all, *a)
 			}
+
 			if v.object != nil {
 				stop(&creating)
 			} else if creating == nil {
 				creating = s.create(ctx, &all, backoff.next())
 			}
 		}
+
 		s.mu.Lock()
 		answer, ok := s.compose()
 		s.mu.Unlock()
@@ -114,13 +120,16 @@ func (s *NodeConfigSource) see(object *v1alpha1.NodeConfig, err error) {
 	if err == nil {
 		s.setPreflight(preflightOf(object))
 	}
+
 	if object != nil {
 		if s.reporter != nil {
 			s.reporter.status.echo.see(object.UID, object.Status)
 		}
+
 		object.ManagedFields, object.Status = nil, v1alpha1.NodeConfigStatus{} // large, and not used
 		s.seen, s.createErr = true, nil
 	}
+
 	signal(s.wake)
 }
 
@@ -132,14 +141,17 @@ func assignmentOf(object *v1alpha1.NodeConfig) *assignment {
 	if kind, _ := validate(object.Spec.ConfigSource); kind != trial.Assigned {
 		return nil
 	}
+
 	a := &assignment{ref: *object.Spec.ConfigSource.ConfigMapRef}
 	if r := object.Spec.ConfigSource.RolloutRef; r != nil {
 		a.rollout, a.attempt, a.term = r.Name, r.Attempt, r.Term
 	}
+
 	return a
 }
 
-// fetch begins to resolve an assignment, and drops the result of the one before.
+// fetch begins to resolve an assignment, and drops the result of the one
+// before.
 func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a assignment) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -154,6 +166,7 @@ func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a ass
 		}
 	}}
 	all.Go(func() { f.run(ctx) })
+
 	return cancel
 }
 
@@ -163,27 +176,32 @@ func (s *NodeConfigSource) forget() {
 	s.assigned, s.resolved = assignment{}, Answer{}
 }
 
-// create begins to create the NodeConfig, until the returned function is called.
+// create begins to create the NodeConfig, until the returned function is
+// called.
 func (s *NodeConfigSource) create(ctx context.Context, all *sync.WaitGroup, delay time.Duration) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	all.Go(func() {
 		retry := newRetry(s.client, time.Minute)
-		// It goes on after a success: an existing NodeConfig may be deleted before the watch shows it.
+		// It goes on after a success: an existing NodeConfig may be deleted
+		// before the watch shows it.
 		for ok := sleep(ctx, delay, retry.recovered, nil); ok; ok = retry.wait(ctx, nil, nil) {
 			err := s.client.createNodeConfig(ctx, s.node, s.log)
 			if ctx.Err() != nil {
 				return
 			}
+
 			s.mu.Lock()
 			s.createErr = err
 			signal(s.wake)
 			s.mu.Unlock()
 		}
 	})
+
 	return cancel
 }
 
-// compose makes an answer of the last known state. It returns false if nothing is known yet.
+// compose makes an answer of the last known state. It returns false if nothing
+// is known yet.
 func (s *NodeConfigSource) compose() (Answer, bool) {
 	name := "NodeConfig " + s.node
 	v := s.view
@@ -198,18 +216,22 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		if s.seen {
 			what = "was deleted"
 		}
+
 		cause := fmt.Sprintf("%s %s; creating it with an empty spec", name, what)
 		if s.createErr != nil {
 			cause = fmt.Sprintf("%s %s, and cannot be created: %s", name, what, oneLine(s.createErr.Error()))
 		}
+
 		// The new object will assign nothing, so First need not wait for it.
 		return Answer{Intent: trial.Intent{Cause: cause}, noneSoon: true, Silent: s.createErr != nil && silent(s.createErr)}, true
 	}
+
 	object := v.object
 	revoked := object.Spec.Revoked
 	if s.revokedOnly {
 		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
+
 	assigns := Answer{Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
 	assigns.Kind, assigns.Cause = validate(object.Spec.ConfigSource)
 	assigns.Config = configOf(object.Spec.ConfigSource)
@@ -221,35 +243,44 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 			assigns.TakenBack.AssignedAt.Time = boundTime(t.AssignedAt.UTC())
 		}
 	}
+
 	if assigns.Kind != trial.Assigned {
 		if t := object.Spec.Trial; t != nil {
 			assigns.Config.RequestedTerms.AllowPodLoss = t.AllowPodLoss // also a return to the local configuration is a restart
 		}
+
 		return assigns, true
 	}
+
 	a := s.resolved
 	if a.Kind == trial.Unanswered && a.Cause == "" {
 		return Answer{}, false // not resolved yet
 	}
+
 	a.Config, a.Generation, a.NodeConfigUID, a.Revoked = assigns.Config, assigns.Generation, assigns.NodeConfigUID, assigns.Revoked
 	a.Config.SHA256, a.Config.Dropin = a.Payload.SHA256, a.Payload.Key == payload.KeyKubeletDropin
 	if a.Kind != trial.Assigned {
 		return a, true
 	}
+
 	requested, err := payload.ResolveTrial(a.Payload.Trial, object.Spec.Trial)
 	if err != nil {
 		assigns.Kind, assigns.Cause, assigns.Config = trial.Invalid, err.Error(), a.Config
 		return assigns, true
 	}
+
 	a.Config.RequestedTerms = asked(requested)
+
 	return a, true
 }
 
-// configOf returns the configuration that a source names. Its revision is the UID of the ConfigMap.
+// configOf returns the configuration that a source names. Its revision is the
+// UID of the ConfigMap.
 func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 	if s == nil || s.ConfigMapRef == nil {
 		return trial.Config{}
 	}
+
 	ref := s.ConfigMapRef
 	of := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 	c := trial.Config{Revision: string(ref.UID), ConfigRevision: of}
@@ -257,10 +288,12 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 		c.End = trial.End{Requested: boundTime(t.RequestedAt.UTC()).Format(time.RFC3339)}
 		c.End.After.Duration = min(max(t.Duration.Duration, v1alpha1.MinTemporary), v1alpha1.MaxTemporary) // an older CRD lets everything pass
 	}
+
 	if r := s.RolloutRef; r != nil {
 		c.Rollout = v1alpha1.RolloutReference{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt,
 			AssignedAt: metav1.NewTime(boundTime(r.AssignedAt.UTC()))}
 	}
+
 	return c
 }
 
@@ -273,10 +306,12 @@ func asked(t v1alpha1.TrialTerms) trial.RequestedTerms {
 	if t.CrashLoopThreshold != nil {
 		a.Starts = int(*t.CrashLoopThreshold) + 1
 	}
+
 	return a
 }
 
-// The CRD refuses what validate calls invalid, but an older CRD may not, and these names become parts of paths.
+// The CRD refuses what validate calls invalid, but an older CRD may not, and
+// these names become parts of paths.
 var (
 	labelPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	namePattern  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
@@ -284,9 +319,11 @@ var (
 	shaPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// validate classifies a spec by itself: Unassigned, Nil, Invalid with the cause, or Assigned if the object must be
-// fetched. It implements "Finding and checkpointing intended configuration" of the proposal. A missing source has no
-// meaning by itself: only the node knows whether this NodeConfig assigned the running configuration.
+// validate classifies a spec by itself: Unassigned, Nil, Invalid with the
+// cause, or Assigned if the object must be fetched. It implements "Finding and
+// checkpointing intended configuration" of the proposal. A missing source has
+// no meaning by itself: only the node knows whether this NodeConfig assigned
+// the running configuration.
 func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string) {
 	switch {
 	case s == nil:
@@ -298,6 +335,7 @@ func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string
 	case s.Local != nil:
 		return trial.Nil, ""
 	}
+
 	for _, field := range []struct {
 		name, value string
 		valid       bool
@@ -315,16 +353,19 @@ func validate(s *v1alpha1.NodeConfigSource) (kind trial.IntentKind, cause string
 		if field.value == "" && !field.valid {
 			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be non-empty", field.name)
 		}
+
 		if !field.valid {
 			return trial.Invalid, fmt.Sprintf("invalid NodeConfigSource, configMapRef.%s must be %s, but is %s", field.name, field.requirement,
 				oneLine(fmt.Sprintf("%q", field.value)))
 		}
 	}
+
 	return trial.Assigned, ""
 }
 
-// EnsureNodeConfig creates an empty NodeConfig for a node that takes its configuration from elsewhere, so that the whole fleet
-// is visible. It returns when the NodeConfig exists, or ctx ends.
+// EnsureNodeConfig creates an empty NodeConfig for a node that takes its
+// configuration from elsewhere, so that the whole fleet is visible. It returns
+// when the NodeConfig exists, or ctx ends.
 func EnsureNodeConfig(ctx context.Context, client *Client, node string, log *slog.Logger) {
 	retry := newRetry(client, 5*time.Minute)
 	for {
@@ -332,6 +373,7 @@ func EnsureNodeConfig(ctx context.Context, client *Client, node string, log *slo
 		if err == nil {
 			return
 		}
+
 		log.Debug("cannot create the NodeConfig of this node, retrying", "err", err)
 		if !retry.wait(ctx, nil, nil) {
 			return
@@ -348,11 +390,12 @@ func (c *Client) createNodeConfig(ctx context.Context, node string, log *slog.Lo
 	if err == nil {
 		log.Info("created the NodeConfig of this node")
 	}
+
 	return err
 }
 
-// newNodeConfig is the request that creates a NodeConfig that assigns nothing. It has an empty spec: without one a JSON patch
-// cannot add spec.configSource.
+// newNodeConfig is the request that creates a NodeConfig that assigns nothing.
+// It has an empty spec: without one a JSON patch cannot add spec.configSource.
 func newNodeConfig(node string) request {
 	return request{verb: "POST", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", body: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),
@@ -362,7 +405,8 @@ func newNodeConfig(node string) request {
 	}}
 }
 
-// creationBackoff limits how often a NodeConfig is created that someone deletes repeatedly.
+// creationBackoff limits how often a NodeConfig is created that someone deletes
+// repeatedly.
 type creationBackoff struct {
 	last  time.Time
 	retry wait.Backoff
@@ -376,5 +420,6 @@ func (p *creationBackoff) next() time.Duration {
 		p.retry = newBackoff(time.Minute)
 		return 0
 	}
+
 	return p.retry.Step()
 }

@@ -35,6 +35,7 @@ func TestCreatedNodeConfigAssignsNothing(t *testing.T) {
 	if a := s.First(ctx); a.Kind != trial.Unassigned && (a.Kind != trial.Unanswered || !strings.Contains(a.Cause, "was not found; creating it")) {
 		t.Errorf("first answer %+v, want a missing NodeConfig, without a wait", a)
 	}
+
 	a := awaitAnswer(t, s, "the new NodeConfig", kind(trial.Unassigned))
 	nc := getNodeConfig(t, node)
 	assert.That(t, a.Kind == trial.Unassigned && a.Generation == 1 && a.NodeConfigUID == nc.UID && a.Revoked != nil && len(*a.Revoked) == 0, "answer %+v, want Unassigned by generation 1 of %s", a, nc.UID)
@@ -132,6 +133,7 @@ func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
 	if a := awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "503")); a.Revoked != nil {
 		t.Errorf("revoked is %v without an answer, want it unknown", *a.Revoked)
 	}
+
 	p.fail(nil)
 	a := awaitAnswer(t, s, "the answer", kind(trial.Unassigned))
 	assert.NoDiff(t, cmp.Diff([]types.UID{"a", "b"}, *a.Revoked), "revoked")
@@ -161,6 +163,7 @@ func TestDeletedNodeConfigIsUnansweredAndItsSuccessorAssignsNothing(t *testing.T
 		a := <-answers
 		assert.That(t, a.Kind != trial.Nil && a.Kind != trial.Invalid, "answer %+v during the outage", a)
 	}
+
 	assign(t, node, refTo(cm))
 	awaitAnswer(t, s, "the assignment again", kind(trial.Assigned))
 }
@@ -188,6 +191,7 @@ func TestRepeatedlyDeletedNodeConfigIsCreatedWithBackoff(t *testing.T) {
 		assert.That(t, d > previous/2 && d >= 400*time.Millisecond, "waits %v after %v", d, previous)
 		previous = d
 	}
+
 	pace.last = time.Now().Add(-6 * time.Minute)
 	assert.Equal(t, pace.next(), 0, "after quiet minutes a creation waits")
 }
@@ -241,6 +245,7 @@ func TestLostCheckpointIsDownloadedAgain(t *testing.T) {
 	if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.ConfigMap != nil {
 		t.Fatalf("answer %+v, want nothing to write", a)
 	}
+
 	records.mu.Lock()
 	delete(records.checkpoints, string(cm.UID))
 	records.mu.Unlock()

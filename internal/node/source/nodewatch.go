@@ -29,8 +29,9 @@ import (
 
 // NodeState is the state of a node in the API.
 type NodeState struct {
-	// Reachable means that the API server answers requests with the credentials of this node. If it does not, Cause says
-	// why, and the other fields keep their last values.
+	// Reachable means that the API server answers requests with the credentials
+	// of this node. If it does not, Cause says why, and the other fields keep
+	// their last values.
 	Reachable bool
 	Cause     string
 	// Complete means that the Node, its Lease and its pods have all been read.
@@ -40,11 +41,13 @@ type NodeState struct {
 	Ready         bool
 	Unschedulable bool
 	Pressure      []string // pressure conditions with status True, sorted
-	// Labels and Taints matter to the admission of pods: a change of them leads to another decision about a refused restart.
+	// Labels and Taints matter to the admission of pods: a change of them leads
+	// to another decision about a refused restart.
 	Labels map[string]string
 	Taints []corev1.Taint
-	// LeaseRenewed is the renewTime of the Lease of the node, empty if there is none. It comes from the clock of that
-	// machine: compare it only with an earlier value.
+	// LeaseRenewed is the renewTime of the Lease of the node, empty if there is
+	// none. It comes from the clock of that machine: compare it only with an
+	// earlier value.
 	LeaseRenewed string
 	Pods         []Pod // sorted by UID
 }
@@ -55,7 +58,8 @@ type Pod struct {
 	Namespace, Name string
 	Phase           string
 	Reason, Message string // of the status
-	// Disruption and DisruptionMessage are those of the condition DisruptionTarget, empty if it is not True. The kubelet keeps them when
+	// Disruption and DisruptionMessage are those of the condition
+	// DisruptionTarget, empty if it is not True. The kubelet keeps them when
 	// the final states of the containers replace Reason and Message.
 	Disruption, DisruptionMessage string
 	OwnerKind                     string // of the controlling owner, empty if there is none
@@ -67,13 +71,15 @@ type Pod struct {
 	Probed                        bool      // a container or a sidecar has a readiness or startup probe
 	StartProbe                    bool      // evenkeel created it to see whether the node can start pods
 	Owner                         types.UID // of the controlling owner, empty if there is none or it is the Node
-	// Started is when a container of the pod started last, as the runtime said; empty: none has started. Compare it with an earlier value
-	// only. Waiting means that a container has not started, or has to be started again.
+	// Started is when a container of the pod started last, as the runtime said;
+	// empty: none has started. Compare it with an earlier value only. Waiting
+	// means that a container has not started, or has to be started again.
 	Started string
 	Waiting bool
 }
 
-// NodeWatch watches a node, its Lease and its pods, between Start and Stop, which one goroutine calls.
+// NodeWatch watches a node, its Lease and its pods, between Start and Stop,
+// which one goroutine calls.
 type NodeWatch struct {
 	client  *Client
 	node    string
@@ -94,7 +100,8 @@ func NewNodeWatch(client *Client, node string) *NodeWatch {
 	return &NodeWatch{client: client, node: node, changed: make(chan struct{}, 1), renewal: make(chan struct{}, 1)}
 }
 
-// Changed returns a channel for one reader, which receives when Current has changed. Several changes may arrive as one.
+// Changed returns a channel for one reader, which receives when Current has
+// changed. Several changes may arrive as one.
 func (w *NodeWatch) Changed() <-chan struct{} { return w.changed }
 
 // Current returns the last known state. It is zero while the watch is stopped.
@@ -105,17 +112,21 @@ func (w *NodeWatch) Current() NodeState {
 	for _, p := range w.pods {
 		state.Pods = append(state.Pods, p)
 	}
+
 	sortPods(state.Pods)
+
 	return state
 }
 
-// Start starts the watch, until ctx ends or Stop. Call it after each start of the kubelet, even if the watch runs: it
-// then reads the Lease often until the kubelet has renewed it.
+// Start starts the watch, until ctx ends or Stop. Call it after each start of
+// the kubelet, even if the watch runs: it then reads the Lease often until the
+// kubelet has renewed it.
 func (w *NodeWatch) Start(ctx context.Context) {
 	signal(w.renewal)
 	if w.stop != nil {
 		return
 	}
+
 	w.mu.Lock()
 	w.state, w.pods, w.synced = NodeState{}, map[types.UID]Pod{}, map[string]bool{}
 	w.mu.Unlock()
@@ -128,6 +139,7 @@ func (w *NodeWatch) Stop() {
 	if w.stop == nil {
 		return
 	}
+
 	w.stop()
 	w.running.Wait()
 	w.stop = nil
@@ -161,6 +173,7 @@ func (w *NodeWatch) run(ctx context.Context) {
 			if !ok {
 				return
 			}
+
 			w.record("pods", nil, func() {
 				delete(w.pods, p.UID)
 				if change != watch.Deleted {
@@ -175,8 +188,8 @@ func (w *NodeWatch) run(ctx context.Context) {
 	w.pollLease(ctx)
 }
 
-// The intervals between reads of the Lease: a node may get its Lease, but not watch it. Kubelets renew it every 10 s,
-// and when they start.
+// The intervals between reads of the Lease: a node may get its Lease, but not
+// watch it. Kubelets renew it every 10 s, and when they start.
 const (
 	minLeaseExpectedInterval = 250 * time.Millisecond // grows while the kubelet that starts does not renew it
 	maxLeaseExpectedInterval = 2 * time.Second
@@ -195,17 +208,21 @@ func (w *NodeWatch) pollLease(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+
 		renewed, err := w.client.lease(ctx, w.node)
 		if ctx.Err() != nil {
 			return
 		}
+
 		w.record("lease", err, func() { w.state.LeaseRenewed = renewed })
 		if err == nil {
 			if !known {
 				since, known = renewed, true
 			}
+
 			expected = expected && renewed == since
 		}
+
 		interval = leaseInterval
 		if expected || err != nil {
 			interval, soon = soon, min(soon*3/2, maxLeaseExpectedInterval)
@@ -227,16 +244,19 @@ func (w *NodeWatch) record(what string, err error, take func()) {
 		w.synced[what] = true
 		w.state.Complete = len(w.synced) == 3
 	}
+
 	if what != "pods" && reflect.DeepEqual(before, w.state) {
 		return
 	}
+
 	signal(w.changed)
 }
 
 // Snapshot reads the state once, whether or not the watch runs.
 func (w *NodeWatch) Snapshot(ctx context.Context) NodeState { return w.client.Snapshot(ctx, w.node) }
 
-// Snapshot reads once what NodeWatch watches. If it is not Reachable, the result has what was read before the failure.
+// Snapshot reads once what NodeWatch watches. If it is not Reachable, the
+// result has what was read before the failure.
 func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	state := NodeState{}
 	fail := func(err error) NodeState {
@@ -251,28 +271,35 @@ func (c *Client) Snapshot(ctx context.Context, name string) NodeState {
 	default:
 		state.setNode(n)
 	}
+
 	var err error
 	if state.LeaseRenewed, err = c.lease(ctx, name); err != nil {
 		return fail(err)
 	}
+
 	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", name).String(), "limit": "50"}
 	for more := true; more; {
 		pods := &list[pod]{}
 		if _, err := c.do(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, pods); err != nil {
 			return fail(err)
 		}
+
 		for i := range pods.Items {
 			state.Pods = append(state.Pods, podOf(&pods.Items[i]))
 		}
+
 		query["continue"] = pods.Continue
 		more = pods.Continue != ""
 	}
+
 	sortPods(state.Pods)
 	state.Reachable, state.Complete = true, true
+
 	return state
 }
 
-// NodeAnnotation returns the value of an annotation of a Node, empty if it does not exist.
+// NodeAnnotation returns the value of an annotation of a Node, empty if it does
+// not exist.
 func (c *Client) NodeAnnotation(ctx context.Context, name, key string) (string, error) {
 	n := &node{}
 	_, err := c.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n)
@@ -286,6 +313,7 @@ func (c *Client) lease(ctx context.Context, name string) (string, error) {
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
+
 	return l.Spec.RenewTime, err
 }
 
@@ -294,6 +322,7 @@ func (s *NodeState) setNode(n *node) {
 	if n == nil {
 		return
 	}
+
 	s.Unschedulable, s.Labels, s.Taints = n.Spec.Unschedulable, n.Labels, n.Spec.Taints
 	for _, c := range n.Status.Conditions {
 		switch {
@@ -304,6 +333,7 @@ func (s *NodeState) setNode(n *node) {
 			s.Pressure = append(s.Pressure, c.Type)
 		}
 	}
+
 	slices.Sort(s.Pressure)
 }
 
@@ -318,17 +348,20 @@ func podOf(p *pod) Pod {
 			out.Owner = owner.UID
 		}
 	}
+
 	out.StartProbe = p.Namespace == v1alpha1.SystemNamespace && p.Labels[v1alpha1.LabelStartProbe] != ""
 	out.Waiting = len(p.Status.ContainerStatuses) == 0
 	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		out.Waiting = out.Waiting || c.State.Waiting != nil
 		for _, s := range []*containerStart{c.State.Running, c.State.Terminated, c.LastState.Terminated} {
-			// the runtime also reports a container that it could not start as ended, at the beginning of the epoch
+			// the runtime also reports a container that it could not start as
+			// ended, at the beginning of the epoch
 			if s != nil && s.Reason != "StartError" && s.Reason != "ContainerCannotRun" && !strings.HasPrefix(s.StartedAt, "1970-") {
 				out.Started = max(out.Started, s.StartedAt)
 			}
 		}
 	}
+
 	_, out.Static = p.Annotations["kubernetes.io/config.mirror"]
 	for _, c := range p.Status.Conditions {
 		switch {
@@ -339,6 +372,7 @@ func podOf(p *pod) Pod {
 			out.Disruption, out.DisruptionMessage = c.Reason, c.Message
 		}
 	}
+
 	ends := func(c container) bool { return c.RestartPolicy != "" && c.RestartPolicy != "Always" }
 	out.RestartsAlways = p.Spec.RestartPolicy == "Always" && !slices.ContainsFunc(p.Spec.InitContainers, ends) &&
 		slices.ContainsFunc(p.Spec.Containers, func(c container) bool { return !ends(c) })
@@ -348,6 +382,7 @@ func podOf(p *pod) Pod {
 	probed := func(c container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
 	// only sidecars may have probes
 	out.Probed = slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed)
+
 	return out
 }
 
@@ -355,11 +390,13 @@ func sortPods(pods []Pod) {
 	slices.SortFunc(pods, func(a, b Pod) int { return cmp.Compare(a.UID, b.UID) })
 }
 
-// podsPerPage limits how many whole pods one answer contains, so that their encoded form does not take much memory.
+// podsPerPage limits how many whole pods one answer contains, so that their
+// encoded form does not take much memory.
 const podsPerPage = 250
 
-// Bound reads the Node, nil if it does not exist, and all pods that are bound to it, without their managed fields and annotations,
-// except the annotation that marks a mirror pod.
+// Bound reads the Node, nil if it does not exist, and all pods that are bound
+// to it, without their managed fields and annotations, except the annotation
+// that marks a mirror pod.
 func (w *NodeWatch) Bound(ctx context.Context) (*corev1.Node, []*corev1.Pod, error) {
 	return w.client.bound(ctx, w.node)
 }
@@ -380,6 +417,7 @@ func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev
 			<-read
 			return nil, nil, explain(err)
 		}
+
 		for i := range page.Items {
 			p := page.Items[i]
 			mirror, isMirror := p.Annotations[corev1.MirrorPodAnnotationKey]
@@ -387,11 +425,14 @@ func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev
 			if isMirror {
 				p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirror}
 			}
+
 			pods = append(pods, &p)
 		}
+
 		query["continue"] = page.Continue
 		more = page.Continue != ""
 	}
+
 	err := <-read
 	if apierrors.IsNotFound(err) {
 		return nil, pods, nil
@@ -399,10 +440,12 @@ func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev
 	if err != nil {
 		return nil, nil, explain(err)
 	}
+
 	return n, pods, nil
 }
 
-// whole makes a request for objects with all their fields, in the encoding that is cheapest to decode.
+// whole makes a request for objects with all their fields, in the encoding that
+// is cheapest to decode.
 func (c *Client) whole(ctx context.Context, r request, into runtime.Object) error {
 	r.accept = runtime.ContentTypeProtobuf
 	raw, err := c.do(ctx, r, nil)
@@ -412,6 +455,7 @@ func (c *Client) whole(ctx context.Context, r request, into runtime.Object) erro
 	if err := runtime.DecodeInto(wholeCodecs.UniversalDeserializer(), raw, into); err != nil {
 		return fmt.Errorf("decode the answer: %w", err)
 	}
+
 	return nil
 }
 

@@ -34,6 +34,7 @@ func setConditions(t *testing.T, name string, conditions map[string]string) {
 	for kind, status := range conditions {
 		list = append(list, map[string]string{"type": kind, "status": status})
 	}
+
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: name, subresource: "status",
 		contentType: string(types.StrategicMergePatchType), body: map[string]any{"status": map[string]any{"conditions": list}}})
 }
@@ -113,10 +114,12 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 		!slices.Equal(once.Pods, s.Pods) || !slices.Equal(once.Pressure, s.Pressure) {
 		t.Errorf("snapshot %+v, watch %+v", once, s)
 	}
+
 	patch(t, request{gv: coreV1, resource: "nodes", name: node}, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/turn": "now"}}})
 	for key, want := range map[string]string{"example.com/turn": "now", "example.com/none": ""} {
 		assert.Returns(t, want, "annotation", key)(c.NodeAnnotation(t.Context(), node, key))
 	}
+
 	asAdmin(t, request{verb: "DELETE", gv: coreV1, namespace: "default", resource: "pods", name: name})
 	see("its end", func(s NodeState) bool { return len(s.Pods) == 0 })
 	asAdmin(t, request{verb: "DELETE", gv: coreV1, resource: "nodes", name: node})
@@ -126,6 +129,7 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	if s := w.Current(); s.Complete || s.Reachable {
 		t.Errorf("the watch is stopped, but its state is %+v", s)
 	}
+
 	before := p.count("watch")
 	w.Stop()
 	w.Start(t.Context())
@@ -145,6 +149,7 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 	for len(w.Changed()) > 0 {
 		<-w.Changed()
 	}
+
 	for _, status := range []int{401, 403, 503} {
 		p.fail(all(status))
 		p.CloseConnections()
@@ -155,17 +160,21 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 		case <-time.After(patience):
 			t.Error("Changed did not receive")
 		}
+
 		p.fail(nil)
 		await(t, "the recovery", w.Current, func(s NodeState) bool { return s.Reachable && s.Cause == "" && s.Ready })
 	}
+
 	p.fail(all(503))
 	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "503") {
 		t.Errorf("snapshot %+v, want the failure", s)
 	}
+
 	p.fail(of("/pods", nonsense))
 	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer: unable to decode evenkeel.dev/v1alpha1, Kind=NodeConfig into ") {
 		t.Errorf("snapshot %+v, want a decoding error", s)
 	}
+
 	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {
 		p.fail(of(part, 500))
 		s := w.client.Snapshot(t.Context(), node)
@@ -178,6 +187,7 @@ func TestSnapshotReadsPodsInPages(t *testing.T) {
 	for range 55 {
 		createPod(t, node, newName("many"))
 	}
+
 	p := newProxy(t, node)
 	s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node)
 	assert.That(t, len(s.Pods) == 55 && p.count("/pods") == 2, "%d pods in %d requests, want 55 in 2: %s", len(s.Pods), p.count("/pods"), s.Cause)

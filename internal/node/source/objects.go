@@ -20,8 +20,8 @@ var (
 	leaseV1 = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
 )
 
-// The types below have only the fields that the agent reads: a hundred complete pods need more memory than the rest of
-// the agent.
+// The types below have only the fields that the agent reads: a hundred complete
+// pods need more memory than the rest of the agent.
 
 type node struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -44,15 +44,17 @@ type nodeCondition struct {
 	Message            string      `json:"message,omitempty"`
 }
 
-// UnmarshalJSON leaves out times that cannot be parsed: the API server accepts 9999-12-31T23:59:59-23:59, and shows it as a time of the
-// year 10000.
+// UnmarshalJSON leaves out times that cannot be parsed: the API server accepts
+// 9999-12-31T23:59:59-23:59, and shows it as a time of the year 10000.
 func (c *nodeCondition) UnmarshalJSON(data []byte) error {
 	type plain nodeCondition
 	var text struct{ Type, Status, Reason, Message string }
 	if err := json.Unmarshal(data, &text); err != nil || json.Unmarshal(data, (*plain)(c)) == nil {
 		return err
 	}
+
 	*c = nodeCondition{Type: text.Type, Status: text.Status, Reason: text.Reason, Message: text.Message}
+
 	return nil
 }
 
@@ -126,14 +128,16 @@ type list[T any] struct {
 	Items           []T `json:"items"`
 }
 
-// Each object is decoded for one reader and never changed, so the copies may be shallow.
+// Each object is decoded for one reader and never changed, so the copies may be
+// shallow.
 
 func (n *node) DeepCopyObject() runtime.Object    { c := *n; return &c }
 func (p *pod) DeepCopyObject() runtime.Object     { c := *p; return &c }
 func (l *list[T]) DeepCopyObject() runtime.Object { c := *l; return &c }
 func (l *lease) DeepCopyObject() runtime.Object   { c := *l; return &c }
 
-// codecs decodes the objects that the agent reads, and errors of the API server.
+// codecs decodes the objects that the agent reads, and errors of the API
+// server.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(coreV1.WithKind("Node"), &node{})
@@ -146,5 +150,6 @@ var codecs = func() serializer.CodecFactory {
 	metav1.AddToGroupVersion(scheme, leaseV1)
 	scheme.AddKnownTypes(v1alpha1.GroupVersion, &v1alpha1.NodeConfig{}, &v1alpha1.NodeConfigList{})
 	metav1.AddToGroupVersion(scheme, v1alpha1.GroupVersion)
+
 	return serializer.NewCodecFactory(scheme)
 }()

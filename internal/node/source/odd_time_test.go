@@ -15,8 +15,10 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestOddTimesDoNotSilenceAnAgent plants a time of the year 10000 in the conditions of the NodeConfig and the Node, which the API server
-// stores and refuses when it is written in UTC. The agent reports the same status, and an assignment of that time.
+// TestOddTimesDoNotSilenceAnAgent plants a time of the year 10000 in the
+// conditions of the NodeConfig and the Node, which the API server stores and
+// refuses when it is written in UTC. The agent reports the same status, and an
+// assignment of that time.
 func TestOddTimesDoNotSilenceAnAgent(t *testing.T) {
 	const odd = "9999-12-31T23:59:59-23:59"
 	node := newName("node")

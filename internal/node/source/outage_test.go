@@ -27,6 +27,7 @@ func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+
 	return node, p, s
 }
 
@@ -47,10 +48,12 @@ func kinds(t *testing.T, s interface {
 			}
 		}
 	})
+
 	return func() (seen []trial.IntentKind) {
 		for len(all) > 0 {
 			seen = append(seen, <-all)
 		}
+
 		return seen
 	}
 }
@@ -77,13 +80,16 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !same(a, before) {
 			t.Errorf("after it %+v, before it %+v", a, before)
 		}
+
 		assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
 
-		// The download of a ConfigMap is retried in the same way. Missing rights are an answer about it.
+		// The download of a ConfigMap is retried in the same way. Missing
+		// rights are an answer about it.
 		failed := trial.Unanswered
 		if c.status == http.StatusUnauthorized || c.status == http.StatusForbidden {
 			failed = trial.Invalid
 		}
+
 		cm := newConfigMap(t)
 		p.fail(of("/configmaps/", c.status))
 		assign(t, node, refTo(cm))
@@ -120,6 +126,7 @@ func TestExpiredWatchIsOpenedAgain(t *testing.T) {
 				expired = true
 				return how
 			}
+
 			return 0
 		})
 		p.CloseConnections()
@@ -167,6 +174,7 @@ func TestAnObjectIsListedIfTheAPIServerRefusesToStreamIt(t *testing.T) {
 				case strings.HasSuffix(r.URL.Path, "/nodeconfigs") && !values.Has("watch"):
 					<-time.After(2 * time.Second) // a late server also needs time for the list
 				}
+
 				return 0
 			})
 			c := newClient(t, p.Kubeconfig)
@@ -185,6 +193,7 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 		if r.URL.Query().Has("sendInitialEvents") {
 			return 422
 		}
+
 		return nonsense
 	})
 	p.CloseConnections()
@@ -196,6 +205,7 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	if s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer") {
 		t.Errorf("snapshot %+v", s)
 	}
+
 	p.fail(of("/configmaps/", nonsense))
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 	assign(t, node, refTo(newConfigMap(t)))
@@ -223,6 +233,7 @@ func TestRestartOfAPIServer(t *testing.T) {
 	if a := late.First(t.Context()); !strings.Contains(a.Cause, "refuses connections") {
 		t.Errorf("answer %+v after a start without the API server", a)
 	}
+
 	assert.NoError(t, cluster.StartAPIServer(t.Context()))
 	awaitStatus(t, node, "during")
 	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "during" })
@@ -260,6 +271,7 @@ func TestSourceWaitsForKubeconfig(t *testing.T) {
 	if s := newClient(t, path).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "kubeconfig "+path+" does not exist yet") {
 		t.Errorf("snapshot %+v", s)
 	}
+
 	assert.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600))
 	awaitAnswer(t, s, "half a kubeconfig", cause(trial.Unanswered, "kubeconfig "+path+" cannot be used: "))
 	certificate := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
@@ -303,6 +315,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 20 s")
 	}
+
 	node, p, s := assigned(t)
 	nc := getNodeConfig(t, node)
 	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
@@ -321,6 +334,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 	if n := p.count() - before; n != 0 {
 		t.Errorf("%d requests in 20 s, want none: %v", n, p.requests[before:])
 	}
+
 	a := s.Current()
 	assert.That(t, a.Kind == trial.Assigned, "afterwards %+v", a)
 }

@@ -16,34 +16,42 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// maxRequest is how many bytes of the annotation evenkeel.dev/preflight are read. A request has about 500.
+// maxRequest is how many bytes of the annotation evenkeel.dev/preflight are
+// read. A request has about 500.
 const maxRequest = 4096
 
-// Preflight is a request in the node's NodeConfig: would the node adopt this configuration? It assigns nothing.
+// Preflight is a request in the node's NodeConfig: would the node adopt this
+// configuration? It assigns nothing.
 type Preflight struct {
 	v1alpha1.PreflightRequest
-	// Answered is the answer in the status of the NodeConfig if it is an answer to this request.
+	// Answered is the answer in the status of the NodeConfig if it is an answer
+	// to this request.
 	Answered *v1alpha1.PreflightAnswer
 }
 
-// preflightOf returns the request in a NodeConfig; nil if there is none that can be read. Without a UID it cannot be answered.
+// preflightOf returns the request in a NodeConfig; nil if there is none that
+// can be read. Without a UID it cannot be answered.
 func preflightOf(nc *v1alpha1.NodeConfig) *Preflight {
 	if nc == nil {
 		return nil
 	}
+
 	text := nc.Annotations[v1alpha1.AnnotationPreflight]
 	var p Preflight
 	if text == "" || len(text) > maxRequest || json.Unmarshal([]byte(text), &p.PreflightRequest) != nil || p.UID == "" ||
 		len(p.UID) > v1alpha1.MaxPreflightUID {
 		return nil
 	}
+
 	if a := nc.Status.Preflight; a != nil && a.UID == p.UID {
 		p.Answered = a.DeepCopy()
 	}
+
 	return &p
 }
 
-// Preflight returns the newest request; nil if there is none. Changed signals a new one.
+// Preflight returns the newest request; nil if there is none. Changed signals a
+// new one.
 func (s *NodeConfigSource) Preflight() *Preflight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,14 +64,17 @@ func (s *NodeConfigSource) setPreflight(p *Preflight) {
 	if s.preflight != nil {
 		was = s.preflight.UID
 	}
+
 	s.preflight = p
 	if p != nil && p.UID != was {
 		signal(s.changed)
 	}
 }
 
-// PreflightPayload downloads the payload that a request names, and saves nothing. It retries until the API answers or ctx ends. A
-// *payload.Error says that the node would reject the payload; other errors say why an assignment of it could not be carried out.
+// PreflightPayload downloads the payload that a request names, and saves
+// nothing. It retries until the API answers or ctx ends. A *payload.Error says
+// that the node would reject the payload; other errors say why an assignment of
+// it could not be carried out.
 func (s *NodeConfigSource) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
 	object := "ConfigMap " + ref.Namespace + "/" + ref.Name
 	retry := newRetry(s.client, time.Minute)
@@ -79,14 +90,17 @@ func (s *NodeConfigSource) PreflightPayload(ctx context.Context, ref v1alpha1.Co
 			if !retry.wait(ctx, err, nil) {
 				return payload.Payload{}, ctx.Err()
 			}
+
 			continue
 		case cm.UID != ref.UID:
 			return payload.Payload{}, fmt.Errorf("uid %s names another object than %s, whose uid is %s", ref.UID, object, cm.UID)
 		}
+
 		p, err := payload.FromConfigMap(cm)
 		if err == nil && ref.SHA256 != "" && p.SHA256 != ref.SHA256 {
 			return payload.Payload{}, fmt.Errorf("%s does not have the requested payload: its sha256 is %s, not %s", object, p.SHA256, ref.SHA256)
 		}
+
 		return p, err
 	}
 }

@@ -28,6 +28,7 @@ func TestPreflightRequestsAreBounded(t *testing.T) {
 		p := preflightOf(nc)
 		assert.That(t, (p == nil) == (c.want == "") && (p == nil || p.UID == c.want), "%s: the request is %+v, want the UID %q", what, p, c.want)
 	}
+
 	assert.That(t, preflightOf(nil) == nil, "a NodeConfig that does not exist has a request")
 	nc := &v1alpha1.NodeConfig{}
 	nc.Annotations = map[string]string{v1alpha1.AnnotationPreflight: good}
@@ -35,6 +36,7 @@ func TestPreflightRequestsAreBounded(t *testing.T) {
 	if p := preflightOf(nc); p.Answered != nil {
 		t.Errorf("the answer to another request counts: %+v", p.Answered)
 	}
+
 	nc.Status.Preflight.UID = "u1"
 	if p := preflightOf(nc); p.Answered == nil || p.Attempt != 2 || p.ConfigMapRef.SHA256 != "s" {
 		t.Errorf("the request is %+v", p)

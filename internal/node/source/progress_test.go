@@ -25,6 +25,7 @@ func TestProgressOfATrialIsWrittenAtEachTenth(t *testing.T) {
 	for second := range int64(50) {
 		at(second)
 	}
+
 	assert.Equal(t, p.count("PATCH"), 1+10, "writes")
 	at(20) // the agent was killed, and counts from an older record
 	at(49)

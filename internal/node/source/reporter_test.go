@@ -29,7 +29,8 @@ func someStatus(words string) v1alpha1.NodeConfigStatus {
 	}
 }
 
-// reporting starts a reporter for a node with a NodeConfig and, unless late, a Node.
+// reporting starts a reporter for a node with a NodeConfig and, unless late, a
+// Node.
 func reporting(t *testing.T) (string, *proxy, *Reporter) {
 	t.Helper()
 	node := newName("node")
@@ -37,6 +38,7 @@ func reporting(t *testing.T) (string, *proxy, *Reporter) {
 	p := newProxy(t, node)
 	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, r.Run)
+
 	return node, p, r
 }
 
@@ -59,6 +61,7 @@ func conditionOfType(t *testing.T, name, kind string) nodeCondition {
 	if i < 0 {
 		return nodeCondition{}
 	}
+
 	return n.Status.Conditions[i]
 }
 
@@ -73,6 +76,7 @@ func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 	if c := s.Conditions[0]; s.ObservedGeneration != 1 || c.Reason != "LocalInit" || c.ObservedGeneration != 1 || c.LastTransitionTime.IsZero() {
 		t.Errorf("status %+v", s)
 	}
+
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Type != "" })
 	assert.That(t, c.Status == "True" && c.Reason == "all checks passed" && c.Message == "using current (UID: 1)" && c.LastHeartbeatTime.Time.Equal(start.Truncate(time.Second)) && !c.LastTransitionTime.IsZero(),
 		"condition %+v", c)
@@ -96,11 +100,13 @@ func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
 	if c := is("b"); !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
 		t.Errorf("the transition moved from %v to %v with a message", first.LastTransitionTime, c.LastTransitionTime)
 	}
+
 	report.Configured = metav1.Condition{Status: "True", Reason: "AllChecksPassed", Message: "c"}
 	r.Report(report)
 	if c := is("c"); c.Status != "True" || c.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", c)
 	}
+
 	assert.Equal(t, p.count("PATCH", "/nodes/"), 3, "writes")
 }
 
@@ -121,6 +127,7 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 		report.Status.Trial = &trial
 		r.Report(report)
 	}
+
 	report.Status.Trial, report.Status.Error = &v1alpha1.Trial{DurationSeconds: 600, HealthySeconds: 9}, "b"
 	r.Report(report)
 	s := awaitStatus(t, node, "b")
@@ -153,6 +160,7 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 	if s := awaitStatus(t, node, "new"); !s.Conditions[0].LastTransitionTime.Equal(&past) {
 		t.Errorf("the status is unchanged, but the transition time moved to %v", s.Conditions[0].LastTransitionTime)
 	}
+
 	failed := someStatus("failed")
 	failed.Conditions[0].Status = metav1.ConditionFalse
 	r.Report(Report{Status: failed, Condition: metav1.Condition{Status: "True", Reason: "r", Message: "new"}})
@@ -168,6 +176,7 @@ func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	for i := range 20 {
 		r.Report(Report{Status: someStatus(fmt.Sprint(i))})
 	}
+
 	await(t, "an attempt", func() int { return p.count("nodeconfigs") }, func(n int) bool { return n > 0 })
 	r.Report(Report{Status: someStatus("newest")})
 	p.fail(nil)
@@ -184,6 +193,7 @@ func TestFailedWriteIsRetried(t *testing.T) {
 		if r.Method == http.MethodPatch {
 			return 500
 		}
+
 		return 0
 	})
 	r.Report(Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
@@ -255,6 +265,7 @@ func TestEventsSurviveAnOutageUpToTheirLimits(t *testing.T) {
 	for i := range maxEvents + 10 {
 		r.Event(Normal, "R", fmt.Sprint(i))
 	}
+
 	await(t, "an attempt", func() int { return p.count("events") }, func(n int) bool { return n > 0 })
 	p.fail(nil)
 	for _, e := range awaitEvents(t, node, maxEvents) {
@@ -325,6 +336,7 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 		if n == nil {
 			return -1
 		}
+
 		return *n
 	}
 	for _, tt := range []struct {
@@ -345,6 +357,7 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 		assert.NoError(t, w.write(t.Context(), Report{Status: status}))
 		assert.Equal(t, stored(), tt.stored, tt.about, "the status says")
 	}
+
 	agent := &statusWriter{client: w.client, node: node, now: w.now} // after a restart
 	status := someStatus("a")
 	status.PodsUnreadyOnRestart = new(int64(6))

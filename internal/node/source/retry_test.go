@@ -37,6 +37,7 @@ func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 		for range 10 {
 			next()
 		}
+
 		d := next()
 		assert.That(t, d >= 20*time.Second, "during the outage the next delay is %s", d)
 		client.noteReachable(nil)
@@ -76,6 +77,7 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 					if writes <- time.Now(); len(writes) == 1 {
 						return outage
 					}
+
 					return nil
 				}, nil)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -89,6 +91,7 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 				if test.report {
 					w.set(Report{NodeConfigUID: "b"})
 				}
+
 				time.Sleep(5 * time.Second)
 				<-writes
 				took := (<-writes).Sub(recovered)
@@ -121,6 +124,7 @@ func TestOverloadedAPIServerGetsLongerDelays(t *testing.T) {
 		d := retryDelay(busy, 2*time.Second)
 		assert.That(t, d >= overloadedDelay && d <= 3*overloadedDelay, "the next delay is %s", d)
 	}
+
 	assert.Equal(t, retryDelay(busy, time.Second), time.Second, "the first delay is")
 	assert.Equal(t, retryDelay(busy, time.Minute), time.Minute, "a longer delay became")
 	assert.Equal(t, retryDelay(errors.New("refused"), time.Second), time.Second, "after another failure the next delay is")

@@ -18,6 +18,7 @@ func by(ref map[string]any, attempt, term int64) map[string]any {
 	if term != 0 {
 		r["term"] = term
 	}
+
 	return map[string]any{"configMapRef": ref["configMapRef"], "rolloutRef": r}
 }
 
@@ -48,6 +49,7 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 			if test.annotations != nil {
 				editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": test.annotations}})
 			}
+
 			assign(t, node, by(refTo(cm), test.attempt, test.term))
 			d := &disk{checkpoints: map[string][]byte{}, adopted: map[string]int64{}}
 			if test.kept {
@@ -56,6 +58,7 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 			if test.adopted != 0 {
 				d.adopted[string(cm.UID)] = test.adopted
 			}
+
 			p := newProxy(t, node)
 			s := startSource(t, newClient(t, p.Kubeconfig), node, d)
 			if test.want == "" {
@@ -64,6 +67,7 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); a.Reason != v1alpha1.ReasonStaleAssignment || a.ConfigMap != nil && test.kept {
 				t.Errorf("answer %+v", a)
 			}
+
 			asked := p.count("configmaps/") > 0
 			assert.That(t, asked != (test.adopted >= test.attempt), "%d requests for the ConfigMap", p.count("configmaps/"))
 		})
@@ -78,6 +82,7 @@ func TestRolloutAssignmentUsesCheckpointOfDeletedObject(t *testing.T) {
 			if kept {
 				d.checkpoints[string(cm.UID)] = asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
 			}
+
 			deleteConfigMap(t, cm)
 			assign(t, node, by(refTo(cm), 1, 3))
 			s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, d)
@@ -85,6 +90,7 @@ func TestRolloutAssignmentUsesCheckpointOfDeletedObject(t *testing.T) {
 				awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "not found"))
 				return
 			}
+
 			a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 			assert.That(t, a.Payload.SHA256 != "" && strings.Contains(a.Notice, "was deleted"), "answer %+v", a)
 		})
@@ -106,7 +112,8 @@ func TestStaleAssignmentIsAcceptedWhenAssignedAgain(t *testing.T) {
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: nil}}})
 	awaitAnswer(t, s, "the retry", kind(trial.Assigned))
 
-	// An assignment by a person applies, whatever a rollout did with the revision.
+	// An assignment by a person applies, whatever a rollout did with the
+	// revision.
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: "Aborted"}}})
 	assign(t, node, by(refTo(cm), 3, 4))
 	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))

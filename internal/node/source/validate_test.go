@@ -47,7 +47,8 @@ var sources = []struct {
 	{"half a digest", `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"abc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.sha256 must be 64 lower-case hexadecimal digits, but is "abc"`},
 }
 
-// An older CRD may accept what the present one refuses, so a source classifies whatever it sees.
+// An older CRD may accept what the present one refuses, so a source classifies
+// whatever it sees.
 func TestSpecIsClassifiedByTheProposalsRules(t *testing.T) {
 	for _, c := range sources {
 		t.Run(c.name, func(t *testing.T) {

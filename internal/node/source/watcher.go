@@ -24,8 +24,9 @@ import (
 
 // watcher keeps a watch open, and passes on what the API server sends.
 //
-// Each connection begins with the current list. Few objects match the selector, so this costs less than resource
-// versions, needs no handling of expired ones (410), and never shows an older state than before.
+// Each connection begins with the current list. Few objects match the selector,
+// so this costs less than resource versions, needs no handling of expired ones
+// (410), and never shows an older state than before.
 type watcher struct {
 	client    *Client
 	gv        schema.GroupVersion
@@ -39,8 +40,9 @@ type watcher struct {
 	fail    func(error) // an attempt failed; no changes arrive until the next replace
 }
 
-// run watches until ctx ends. It calls replace, apply and fail one at a time, and not after it has returned. A watch
-// that ended and can be opened again is not a failure.
+// run watches until ctx ends. It calls replace, apply and fail one at a time,
+// and not after it has returned. A watch that ended and can be opened again is
+// not a failure.
 func (w *watcher) run(ctx context.Context) {
 	retry := newRetry(w.client, w.maxDelay)
 	for {
@@ -49,26 +51,31 @@ func (w *watcher) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
 		if synced && time.Since(began) > time.Second {
 			retry.reset()
 			continue
 		}
+
 		if !synced {
 			w.client.noteReachable(err)
 			w.fail(err)
 		}
+
 		if !retry.wait(ctx, err, nil) {
 			return
 		}
 	}
 }
 
-// once watches over one connection. synced reports whether the list was complete.
+// once watches over one connection. synced reports whether the list was
+// complete.
 func (w *watcher) once(ctx context.Context) (synced bool, err error) {
 	client, err := w.client.rest(w.gv)
 	if err != nil {
 		return false, err
 	}
+
 	get := func(options metav1.ListOptions) *rest.Request {
 		options.FieldSelector = w.fields
 		return client.Get().NamespaceIfScoped(w.namespace, w.namespace != "").Resource(w.resource).
@@ -82,7 +89,8 @@ func (w *watcher) once(ctx context.Context) (synced bool, err error) {
 		List:          func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return get(o).Do(ctx).Get() },
 		Watch:         func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return get(o).Watch(ctx) },
 		StreamTimeout: w.client.timeout, ListTimeout: w.client.timeout,
-		// The watches of a fleet must not all end at once; the default of the API server is 30 minutes or more.
+		// The watches of a fleet must not all end at once; the default of the
+		// API server is 30 minutes or more.
 		Lifetime: wait.Jitter(5*time.Minute, 1),
 		Set: func(o listwatch.Object) {
 			if objects == nil {
@@ -105,11 +113,12 @@ func (w *watcher) once(ctx context.Context) (synced bool, err error) {
 		},
 	}
 	at, err := c.Run(ctx)
+
 	return !at.IsZero(), err
 }
 
-// watchObject makes w watch the one object of that name: it calls see with the object, and with nil if there is none.
-// Objects of another type are failures.
+// watchObject makes w watch the one object of that name: it calls see with the
+// object, and with nil if there is none. Objects of another type are failures.
 func watchObject[T any, P interface {
 	*T
 	runtime.Object
@@ -132,7 +141,9 @@ func watchObject[T any, P interface {
 			see(nil)
 			return
 		}
+
 		handle(watch.Added, objects[0])
 	}
+
 	return &w
 }

@@ -45,6 +45,7 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 				for _, e := range append(tt.events, end) {
 					_ = json.NewEncoder(w).Encode(e)
 				}
+
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 			}))
@@ -61,6 +62,7 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 						cm := o.(*corev1.ConfigMap)
 						got = append(got, fmt.Sprint(cm.Name, cm.ResourceVersion))
 					}
+
 					cancel()
 				},
 				apply: func(change watch.EventType, o runtime.Object) {
@@ -70,6 +72,7 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 			if synced, err := f.once(ctx); !synced {
 				t.Fatal(err)
 			}
+
 			slices.Sort(got)
 			assert.Equal(t, strings.Join(got, " "), tt.want, "objects")
 		})

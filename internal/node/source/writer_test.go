@@ -24,6 +24,7 @@ func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 			if !open.Load() {
 				return errors.New("there is no Node yet")
 			}
+
 			return nil
 		}, nil)
 		background(t, w.run)
@@ -36,6 +37,7 @@ func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 			w.set(report("a", int64(i)))
 			synctest.Wait()
 		}
+
 		assert.Equal(t, attempts.Load(), 1, "attempts for a repeated report")
 		w.set(report("b", 0))
 		synctest.Wait()

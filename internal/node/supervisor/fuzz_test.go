@@ -17,6 +17,7 @@ func FuzzNotification(f *testing.F) {
 	for _, text := range []string{"READY=1\nSTATUS=up", "WATCHDOG=1", "WATCHDOG=trigger", "MAINPID=1\nFDSTORE=1", "EXTEND_TIMEOUT_USEC=5\nEXTEND_TIMEOUT_USEC=x", "READY=0", "STATUS=a\x00b", "STOPPING=1", "\xff", "=\n==", "STATUS=a\r\nMAINPID=2"} {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		said := parseNotification(data)
 		size := 0
@@ -27,6 +28,7 @@ func FuzzNotification(f *testing.F) {
 				t.Errorf("%q forwards %q, which is more than a line", data, line)
 			}
 		}
+
 		if size > len(data) || said.ready && !strings.Contains(string(data), "READY=1") || said.watchdog && !strings.Contains(string(data), "WATCHDOG=1") {
 			t.Errorf("%q says %+v", data, said)
 		}

@@ -28,7 +28,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// deadline is the limit for every wait; it is long because the machine may be busy.
+// deadline is the limit for every wait; it is long because the machine may be
+// busy.
 const deadline = 20 * time.Second
 
 // roleVar makes this test binary act as another program.
@@ -46,29 +47,35 @@ func TestMain(m *testing.M) {
 	case "agent":
 		beAgent()
 	}
+
 	os.Exit(99)
 }
 
-// speak is a child that sends each line of the fifo, a quoted string, as a notification.
+// speak is a child that sends each line of the fifo, a quoted string, as a
+// notification.
 func speak(fifo string) {
 	f, err := os.OpenFile(fifo, os.O_RDWR, 0) // and so it never ends
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(98)
 	}
+
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		text, err := strconv.Unquote(lines.Text())
 		if name, ok := strings.CutPrefix(text, "env "); ok {
 			value, set := os.LookupEnv(name)
 			text = fmt.Sprintf("STATUS=%s=%s %v", name, value, set)
 		}
+
 		if err == nil && text == "BARRIER=1" {
 			err = barrier()
 			text = "STATUS=barrier passed"
 		}
+
 		if err == nil {
 			_, err = daemon.SdNotify(false, text)
 		}
+
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(97)
@@ -76,16 +83,19 @@ func speak(fifo string) {
 	}
 }
 
-// barrier is sd_notify_barrier(3): it sends one end of a pipe and waits until the receiver has closed it.
+// barrier is sd_notify_barrier(3): it sends one end of a pipe and waits until
+// the receiver has closed it.
 func barrier() error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
+
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
+
 	err = unix.Sendmsg(fd, []byte("BARRIER=1"), unix.UnixRights(int(w.Fd())),
 		&unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0)
 	if err := errors.Join(err, unix.Close(fd), w.Close(), r.SetReadDeadline(time.Now().Add(deadline))); err != nil {
@@ -94,21 +104,25 @@ func barrier() error {
 	if _, err = r.Read(make([]byte, 1)); err == io.EOF {
 		return nil
 	}
+
 	return fmt.Errorf("the receiver keeps the file descriptor: %v", err)
 }
 
-// beAgent starts a long-running child, prints its process ID and waits to be killed.
+// beAgent starts a long-running child, prints its process ID and waits to be
+// killed.
 func beAgent() {
 	n, err := NewNotifier(os.Args[1], slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(96)
 	}
+
 	p, err := Start(exec.Command("/bin/sleep", "1000"), 0, n)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(95)
 	}
+
 	fmt.Println(p.Pid())
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
 }
@@ -133,7 +147,8 @@ func (b *logBuffer) count(words string) int {
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// shortDir returns a temporary directory whose path fits into a socket address, unlike t.TempDir for long names.
+// shortDir returns a temporary directory whose path fits into a socket address,
+// unlike t.TempDir for long names.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir := assert.Value(os.MkdirTemp("", "sv-"))(t)
@@ -147,6 +162,7 @@ func newNotifier(t *testing.T) (*Notifier, *logBuffer) {
 	n, err := NewNotifier(shortDir(t), log.logger())
 	assert.Must(t, err == nil, "NewNotifier: %v", err)
 	t.Cleanup(n.Close)
+
 	return n, log
 }
 
@@ -161,7 +177,8 @@ func withoutSystemd(t *testing.T) {
 // systemd is a fake systemd.
 type systemd struct{ got chan string }
 
-// newSystemd listens at a new address and sets the environment variables; watchdog 0: no watchdog.
+// newSystemd listens at a new address and sets the environment variables;
+// watchdog 0: no watchdog.
 func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 	t.Helper()
 	withoutSystemd(t)
@@ -173,6 +190,7 @@ func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 		t.Setenv("WATCHDOG_USEC", strconv.FormatInt(watchdog.Microseconds(), 10))
 		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
 	}
+
 	s := &systemd{got: make(chan string, 10_000)}
 	go func() {
 		for buf := make([]byte, 2*maxDatagram); ; {
@@ -180,9 +198,11 @@ func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 			if err != nil {
 				return
 			}
+
 			s.got <- string(buf[:n])
 		}
 	}()
+
 	return s
 }
 
@@ -231,6 +251,7 @@ func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration
 	p, err := Start(cmd, watchdog, n)
 	assert.Must(t, err == nil, "Start: %v", err)
 	t.Cleanup(func() { p.Stop(0) })
+
 	return &speaker{Process: p, fifo: fifo}
 }
 
@@ -249,5 +270,6 @@ func startShell(t *testing.T, n *Notifier, script string) *Process {
 	p, err := Start(cmd, 0, n)
 	assert.Must(t, err == nil, "Start: %v", err)
 	t.Cleanup(func() { p.Stop(0) })
+
 	return p
 }

@@ -20,16 +20,21 @@ import (
 // ErrRunning means that the child of a Notifier is still running.
 var ErrRunning = errors.New("another child is running")
 
-// sendTimeout limits how long a service manager that does not read can block this process.
+// sendTimeout limits how long a service manager that does not read can block
+// this process.
 const sendTimeout = time.Second
 
-// Notifier sends sd_notify(3) messages to systemd. Without NOTIFY_SOCKET its methods do nothing.
+// Notifier sends sd_notify(3) messages to systemd. Without NOTIFY_SOCKET its
+// methods do nothing.
 //
-// If systemd has a watchdog for the unit (WatchdogSec=), there are two ways to feed it. The child's own WATCHDOG=1
-// messages are forwarded once the child is ready and has sent one, so that systemd notices a child that hangs. Otherwise
-// the Notifier feeds the watchdog at half the interval: while no child runs, while the child starts, stops or never
-// sends WATCHDOG=1, and after Cover(true). It does not do so while the function that was given to Heed reports that the
-// caller hangs, except while a child is stopping: then systemd restarts the unit.
+// If systemd has a watchdog for the unit (WatchdogSec=), there are two ways to
+// feed it. The child's own WATCHDOG=1 messages are forwarded once the child is
+// ready and has sent one, so that systemd notices a child that hangs. Otherwise
+// the Notifier feeds the watchdog at half the interval: while no child runs,
+// while the child starts, stops or never sends WATCHDOG=1, and after
+// Cover(true). It does not do so while the function that was given to Heed
+// reports that the caller hangs, except while a child is stopping: then systemd
+// restarts the unit.
 type Notifier struct {
 	log         *slog.Logger
 	systemd     string        // the socket of systemd; empty: none
@@ -48,17 +53,19 @@ type Notifier struct {
 	failing bool
 }
 
-// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and starts to feed the watchdog of systemd if there
-// is one. Close stops that.
+// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and starts
+// to feed the watchdog of systemd if there is one. Close stops that.
 //
-// The notify socket of the child is created in dir, which is created if needed and must belong to this process alone. It
-// should be on a tmpfs, so that a full or read-only disk does not prevent a child from starting. NotifySocket must fit
-// into a socket address.
+// The notify socket of the child is created in dir, which is created if needed
+// and must belong to this process alone. It should be on a tmpfs, so that a
+// full or read-only disk does not prevent a child from starting. NotifySocket
+// must fit into a socket address.
 func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 	dir, err := filepath.Abs(dir) // NOTIFY_SOCKET must be absolute
 	if err != nil {
 		return nil, fmt.Errorf("directory of the notify socket: %w", err)
 	}
+
 	n := &Notifier{
 		log:         log,
 		systemd:     os.Getenv("NOTIFY_SOCKET"),
@@ -72,13 +79,16 @@ func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 		if err != nil { // the kubelet must run anyway
 			log.Warn("not feeding the service manager's watchdog", "err", err)
 		}
+
 		n.interval = interval
 	}
+
 	if n.interval > 0 {
 		go n.feedWatchdog()
 	} else {
 		close(n.closed)
 	}
+
 	return n, nil
 }
 
@@ -88,18 +98,21 @@ func NotifySocket(dir string) string { return filepath.Join(dir, "notify.sock") 
 // Ready tells systemd that the service is up.
 func (n *Notifier) Ready() error { return n.send(daemon.SdNotifyReady) }
 
-// Cover makes the Notifier feed the watchdog whatever the child does, or ends that. During a trial the agent judges a
-// kubelet that hangs: systemd would kill the agent with it, and the trial would never get a verdict.
+// Cover makes the Notifier feed the watchdog whatever the child does, or ends
+// that. During a trial the agent judges a kubelet that hangs: systemd would
+// kill the agent with it, and the trial would never get a verdict.
 func (n *Notifier) Cover(on bool) {
 	if n.covered.Swap(on) != on && n.interval > 0 {
 		n.forward(daemon.SdNotifyWatchdog) // the interval of the other sender may be almost over
 	}
 }
 
-// Heed makes the Notifier feed the watchdog by itself only while alive returns true. alive must not block.
+// Heed makes the Notifier feed the watchdog by itself only while alive returns
+// true. alive must not block.
 func (n *Notifier) Heed(alive func() bool) { n.alive.Store(&alive) }
 
-// hangs reports whether the caller of the supervisor hangs. A caller that stops a child may wait as long as needed.
+// hangs reports whether the caller of the supervisor hangs. A caller that stops
+// a child may wait as long as needed.
 func (n *Notifier) hangs(child *Process) bool {
 	alive := n.alive.Load()
 	return alive != nil && !(*alive)() && (child == nil || !child.isStopping())
@@ -108,10 +121,12 @@ func (n *Notifier) hangs(child *Process) bool {
 // Stopping tells systemd that the service is stopping.
 func (n *Notifier) Stopping() error { return n.send(daemon.SdNotifyStopping) }
 
-// Status sets the line that systemctl status shows; the latest of it and a STATUS= of the child is shown.
+// Status sets the line that systemctl status shows; the latest of it and a
+// STATUS= of the child is shown.
 func (n *Notifier) Status(text string) error { return n.send("STATUS=" + oneLine(text)) }
 
-// Close stops feeding the watchdog. Call it after the last child has ended; further calls do nothing.
+// Close stops feeding the watchdog. Call it after the last child has ended;
+// further calls do nothing.
 func (n *Notifier) Close() {
 	n.once.Do(func() { close(n.closing) })
 	<-n.closed
@@ -123,7 +138,9 @@ func (n *Notifier) attach(p *Process) error {
 	if n.child != nil {
 		return ErrRunning
 	}
+
 	n.child = p
+
 	return nil
 }
 
@@ -134,8 +151,9 @@ func (n *Notifier) detach() {
 	n.feedNow()
 }
 
-// feedNow feeds the watchdog without waiting for the next tick: the last message of the child, and the next tick, may
-// each be almost half an interval away.
+// feedNow feeds the watchdog without waiting for the next tick: the last
+// message of the child, and the next tick, may each be almost half an interval
+// away.
 func (n *Notifier) feedNow() {
 	select {
 	case n.feed <- struct{}{}:
@@ -154,6 +172,7 @@ func (n *Notifier) feedWatchdog() {
 		if (child == nil || n.covered.Load() || !child.pingsItself()) && !n.hangs(child) {
 			n.forward(daemon.SdNotifyWatchdog)
 		}
+
 		select {
 		case <-n.closing:
 			return
@@ -163,7 +182,8 @@ func (n *Notifier) feedWatchdog() {
 	}
 }
 
-// forward sends a state without reporting the error. It logs the first failure, and the first success after it.
+// forward sends a state without reporting the error. It logs the first failure,
+// and the first success after it.
 func (n *Notifier) forward(state string) {
 	err := n.send(state)
 	n.mu.Lock()
@@ -178,20 +198,24 @@ func (n *Notifier) forward(state string) {
 	}
 }
 
-// send is daemon.SdNotify with a timeout: SdNotify waits without a limit for a service manager that does not read, and
-// would block notifications of the child.
+// send is daemon.SdNotify with a timeout: SdNotify waits without a limit for a
+// service manager that does not read, and would block notifications of the
+// child.
 func (n *Notifier) send(state string) error {
 	if n.systemd == "" {
 		return nil
 	}
+
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.systemd, Net: "unixgram"})
 	if err != nil {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
+
 	defer conn.Close()
 	_ = conn.SetWriteDeadline(time.Now().Add(sendTimeout)) // an error also makes Write fail
 	if _, err := conn.Write([]byte(state)); err != nil {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
+
 	return nil
 }

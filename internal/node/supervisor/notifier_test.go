@@ -28,6 +28,7 @@ func TestNotifierSendsStatesToSystemd(t *testing.T) {
 	for _, err := range []error{n.Ready(), n.Status("all\nMAINPID=1\x00\xff"), n.Stopping()} {
 		assert.OK(t, err)
 	}
+
 	sd.wants(t, "READY=1", "STATUS=all MAINPID=1 \ufffd", "STOPPING=1")
 }
 
@@ -127,6 +128,7 @@ func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
 		t.Fatal("the child is gone already")
 	default:
 	}
+
 	p.Stop(0)
 	<-stopped
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
@@ -154,6 +156,7 @@ func TestNotifierWithoutSystemd(t *testing.T) {
 	for _, err := range []error{n.Ready(), n.Status("x"), n.Stopping()} {
 		assert.OK(t, err)
 	}
+
 	assert.That(t, n.interval == 0, "watchdog %v, want none", n.interval)
 	p := startSpeaker(t, n, "speaker", time.Hour)
 	p.say(t, "STATUS=x\nWATCHDOG=1", "READY=1")
@@ -191,6 +194,7 @@ func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	if err := n.Ready(); !os.IsTimeout(err) && !strings.Contains(err.Error(), "i/o timeout") {
 		t.Errorf("Ready: %v, want a timeout", err)
 	}
+
 	p.Stop(time.Hour) // returns when the child has ended, long before
 }
 

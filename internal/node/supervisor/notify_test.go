@@ -63,6 +63,7 @@ func TestChildEnvReplacesNotifyVariables(t *testing.T) {
 	} {
 		assert.NoDiff(t, cmp.Diff(tt.want, childEnv(env, "/new", tt.watchdog)), "watchdog", tt.watchdog)
 	}
+
 	assert.NoDiff(t, cmp.Diff(before, env), "the caller's was changed")
 	t.Setenv("SUPERVISOR_TEST_OURS", "1")
 	assert.That(t, slices.Contains(childEnv(nil, "/new", 0), "SUPERVISOR_TEST_OURS=1"), "a nil environment does not inherit the one of this process")
@@ -75,6 +76,7 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 	if _, seen := p.Watchdog(); p.Ready() || seen {
 		t.Error("ready or a watchdog seen before anything was sent")
 	}
+
 	for _, step := range []struct {
 		message string
 		so      func() bool
@@ -88,8 +90,10 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 		case <-time.After(deadline):
 			t.Fatalf("no change after %s", step.message)
 		}
+
 		assert.Must(t, step.so(), "%s changed nothing", step.message)
 	}
+
 	assert.Eventually(t, "the ping gets older", func() bool { since, _ := p.Watchdog(); return since > 50*time.Millisecond })
 	p.say(t, "WATCHDOG=1", "READY=1")
 	assert.Eventually(t, "it is renewed", func() bool { since, _ := p.Watchdog(); return since < 50*time.Millisecond })
@@ -98,6 +102,7 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 		t.Error("a second change for the same state")
 	default:
 	}
+
 	p.Stop(deadline)
 
 	next := startSpeaker(t, n, "speaker", time.Hour)
@@ -132,6 +137,7 @@ func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
 	for range 3 {
 		assert.NoError(t, assert.Err(conn.Write([]byte("READY=1\nWATCHDOG=1\nSTATUS=spoofed"))))
 	}
+
 	p.say(t, "STATUS=genuine")
 	sd.wants(t, "STATUS=genuine")
 	_, seen := p.Watchdog()

@@ -1,11 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package supervisor starts and stops one child process, the kubelet, reports how it ended, and relays sd_notify(3)
-// messages between the kubelet and systemd.
+// Package supervisor starts and stops one child process, the kubelet, reports
+// how it ended, and relays sd_notify(3) messages between the kubelet and
+// systemd.
 //
-// It must not know the configuration of the child, whether it is healthy, or when to restart it: the caller decides
-// that.
+// It must not know the configuration of the child, whether it is healthy, or
+// when to restart it: the caller decides that.
 package supervisor
 
 import (
@@ -36,10 +37,12 @@ func (e Exit) String() string {
 	if e.Signal != "" {
 		return "signal: " + e.Signal
 	}
+
 	return fmt.Sprintf("exit status %d", e.Code)
 }
 
-// Process is a started child. All methods may be called at any time from any goroutine.
+// Process is a started child. All methods may be called at any time from any
+// goroutine.
 type Process struct {
 	cmd      *exec.Cmd
 	notifier *Notifier
@@ -57,18 +60,23 @@ type Process struct {
 	warned   bool // a notification of another process was logged
 }
 
-// Start runs cmd as the only child of n, and returns once it executes. The kernel kills the child when this process
-// dies. It does not kill the children of the child, so a wrapper must exec the real program; signals and notifications
-// need that too. NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are replaced in its environment.
+// Start runs cmd as the only child of n, and returns once it executes. The
+// kernel kills the child when this process dies. It does not kill the children
+// of the child, so a wrapper must exec the real program; signals and
+// notifications need that too. NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID
+// are replaced in its environment.
 //
-// The child must inherit its output: with a pipe that this process reads, the child would wait for this process, and output
-// would be lost with it (see package relay).
+// The child must inherit its output: with a pipe that this process reads, the
+// child would wait for this process, and output would be lost with it (see
+// package relay).
 //
-// watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to systemd's interval, because
-// systemd receives the messages of the child. A kubelet refuses to start with one second or less.
+// watchdog is the interval in which the child must send WATCHDOG=1; 0: none.
+// Start lowers it to systemd's interval, because systemd receives the messages
+// of the child. A kubelet refuses to start with one second or less.
 //
-// The error names the path and is fs.ErrNotExist, fs.ErrPermission, syscall.EISDIR or syscall.ENOEXEC where it applies,
-// and ErrRunning if n already has a child.
+// The error names the path and is fs.ErrNotExist, fs.ErrPermission,
+// syscall.EISDIR or syscall.ENOEXEC where it applies, and ErrRunning if n
+// already has a child.
 func Start(cmd *exec.Cmd, watchdog time.Duration, n *Notifier) (*Process, error) {
 	name := cmd.Args[0]
 	if _, err := exec.LookPath(name); err != nil {
@@ -77,6 +85,7 @@ func Start(cmd *exec.Cmd, watchdog time.Duration, n *Notifier) (*Process, error)
 	if n.interval > 0 && watchdog > n.interval {
 		watchdog = n.interval
 	}
+
 	p := &Process{
 		cmd:      cmd,
 		notifier: n,
@@ -88,6 +97,7 @@ func Start(cmd *exec.Cmd, watchdog time.Duration, n *Notifier) (*Process, error)
 	if err := n.attach(p); err != nil {
 		return nil, startError(name, err)
 	}
+
 	var err error
 	if p.socket, err = listenNotify(n.childSocket); err != nil {
 		n.detach()
@@ -97,8 +107,9 @@ func Start(cmd *exec.Cmd, watchdog time.Duration, n *Notifier) (*Process, error)
 	cmd.Env = childEnv(cmd.Env, n.childSocket, watchdog)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
-		// A separate process group: ^C in a terminal signals the whole foreground group, and the child must not stop
-		// before this process decides so. (systemd signals the cgroup.)
+		// A separate process group: ^C in a terminal signals the whole
+		// foreground group, and the child must not stop before this process
+		// decides so. (systemd signals the cgroup.)
 		Setpgid: true,
 	}
 	started := make(chan error)
@@ -108,12 +119,16 @@ func Start(cmd *exec.Cmd, watchdog time.Duration, n *Notifier) (*Process, error)
 		n.detach()
 		return nil, startError(name, describeError(cmd.Path, err))
 	}
+
 	go p.listen()
+
 	return p, nil
 }
 
-// run starts the child and waits for it. The kernel sends Pdeathsig when the forking thread dies, not the process, and
-// Go may end threads unless a goroutine is locked to them. So run keeps its thread for as long as the child lives.
+// run starts the child and waits for it. The kernel sends Pdeathsig when the
+// forking thread dies, not the process, and Go may end threads unless a
+// goroutine is locked to them. So run keeps its thread for as long as the child
+// lives.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -122,6 +137,7 @@ func (p *Process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
+
 	_ = p.cmd.Wait() // ProcessState has the result
 
 	exit := exitOf(p.cmd.ProcessState)
@@ -140,14 +156,17 @@ func exitOf(state *os.ProcessState) Exit {
 	if state == nil { // another waiter reaped the child
 		return exit
 	}
+
 	exit.Code = state.ExitCode()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		exit.Signal = status.Signal().String()
 	}
+
 	return exit
 }
 
-// Pid returns the process ID of the child, which is also the ID of its process group.
+// Pid returns the process ID of the child, which is also the ID of its process
+// group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Done is closed when the child has ended and everything of it is cleaned up.
@@ -160,8 +179,8 @@ func (p *Process) Exit() Exit {
 	return p.exit
 }
 
-// Stop sends SIGTERM, then SIGKILL after grace, and returns when the child has ended. Further calls wait for the same
-// end; the shortest grace applies.
+// Stop sends SIGTERM, then SIGKILL after grace, and returns when the child has
+// ended. Further calls wait for the same end; the shortest grace applies.
 func (p *Process) Stop(grace time.Duration) Exit {
 	p.mu.Lock()
 	first := !p.stopping
@@ -170,16 +189,18 @@ func (p *Process) Stop(grace time.Duration) Exit {
 	if first {
 		// From now on the child need not ping: this process feeds the watchdog.
 		p.notifier.feedNow()
-		// Only once: for Kubernetes programs a second SIGTERM means immediate exit. An error means that the child has
-		// already ended.
+		// Only once: for Kubernetes programs a second SIGTERM means immediate
+		// exit. An error means that the child has already ended.
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
+
 	select {
 	case <-p.done:
 	case <-time.After(grace):
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}
+
 	return p.Exit()
 }
 
@@ -190,21 +211,25 @@ func (p *Process) Ready() bool {
 	return p.ready
 }
 
-// Watchdog returns the time since the last WATCHDOG=1 of the child (monotonic), and whether there was one.
+// Watchdog returns the time since the last WATCHDOG=1 of the child (monotonic),
+// and whether there was one.
 func (p *Process) Watchdog() (since time.Duration, seen bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pinged.IsZero() {
 		return 0, false
 	}
+
 	return time.Since(p.pinged), true
 }
 
-// Changed returns a channel for one reader, which receives when the child becomes ready or sends its first WATCHDOG=1.
-// Several changes may arrive as one.
+// Changed returns a channel for one reader, which receives when the child
+// becomes ready or sends its first WATCHDOG=1. Several changes may arrive as
+// one.
 func (p *Process) Changed() <-chan struct{} { return p.changed }
 
-// pingsItself reports whether the child is ready, not stopping, and sends the requested WATCHDOG=1.
+// pingsItself reports whether the child is ready, not stopping, and sends the
+// requested WATCHDOG=1.
 func (p *Process) pingsItself() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +244,8 @@ func (p *Process) isStopping() bool {
 
 func startError(path string, err error) error { return fmt.Errorf("start %s: %w", path, err) }
 
-// describeError adds what is wrong with the program at path, and removes duplicate paths.
+// describeError adds what is wrong with the program at path, and removes
+// duplicate paths.
 func describeError(path string, err error) error {
 	if lookup, ok := errors.AsType[*exec.Error](err); ok {
 		err = lookup.Err
@@ -227,6 +253,7 @@ func describeError(path string, err error) error {
 	if op, ok := errors.AsType[*fs.PathError](err); ok && op.Path == path {
 		err = op.Err
 	}
+
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return fmt.Errorf("not found in PATH: %w", fs.ErrNotExist)
@@ -239,15 +266,17 @@ func describeError(path string, err error) error {
 			return fmt.Errorf("the file exists, but its interpreter or loader does not: %w", err)
 		}
 	}
+
 	return err
 }
 
-// oomScoreAdj is the value that a kubelet sets for itself. The kernel must not kill this process first, because the
-// kubelet would die with it.
+// oomScoreAdj is the value that a kubelet sets for itself. The kernel must not
+// kill this process first, because the kubelet would die with it.
 const oomScoreAdj = -999
 
-// ProtectFromOOM makes the kernel spare this process when memory runs out. If that is not allowed, it logs a warning.
-// Children inherit the setting; a kubelet sets its own.
+// ProtectFromOOM makes the kernel spare this process when memory runs out. If
+// that is not allowed, it logs a warning. Children inherit the setting; a
+// kubelet sets its own.
 func ProtectFromOOM(log *slog.Logger) { protectFromOOM("/proc/self/oom_score_adj", log) }
 
 func protectFromOOM(path string, log *slog.Logger) {
@@ -256,8 +285,8 @@ func protectFromOOM(path string, log *slog.Logger) {
 	}
 }
 
-// ShuttingDown reports whether systemd runs the node and is stopping it. It returns false if that is unknown after a
-// second.
+// ShuttingDown reports whether systemd runs the node and is stopping it. It
+// returns false if that is unknown after a second.
 func ShuttingDown(ctx context.Context) bool { return shuttingDown(ctx, "/run/systemd/system") }
 
 // shuttingDown calls systemctl only if runDir exists, as sd_booted(3) does.
@@ -265,10 +294,12 @@ func shuttingDown(ctx context.Context, runDir string) bool {
 	if _, err := os.Stat(runDir); err != nil {
 		return false
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "systemctl", "is-system-running")
 	cmd.WaitDelay = 100 * time.Millisecond // in case a descendant keeps its output open
 	out, _ := cmd.Output()                 // an error for every state other than "running"
+
 	return strings.TrimSpace(string(out)) == "stopping"
 }

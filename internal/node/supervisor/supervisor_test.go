@@ -31,16 +31,20 @@ func wait(t *testing.T, p *Process) Exit {
 	case <-time.After(deadline):
 		t.Fatal("the child does not end")
 	}
+
 	return p.Exit()
 }
 
-// gone reports whether pid has ended. It may still be a zombie of another parent.
+// gone reports whether pid has ended. It may still be a zombie of another
+// parent.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true
 	}
+
 	_, rest, _ := strings.Cut(string(stat), ") ")
+
 	return strings.HasPrefix(rest, "Z")
 }
 
@@ -99,6 +103,7 @@ func TestStopCanBeCalledAgain(t *testing.T) {
 	for i := range exits {
 		wg.Go(func() { exits[i] = p.Stop(deadline) })
 	}
+
 	wg.Wait()
 	for _, exit := range append(exits, p.Stop(0), p.Exit()) {
 		assert.That(t, exit == exits[0] && exit.Signal == "terminated" && exit.Stopped, "exit %+v, want all like the first of %+v, terminated", exit, exits)
@@ -211,8 +216,9 @@ func TestChildDiesWithItsParent(t *testing.T) {
 func TestChildOutlivesEndedThreads(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
-	// Goroutines that end while locked end their threads. These were idle threads, so the thread that forked is among
-	// them unless the supervisor keeps it.
+	// Goroutines that end while locked end their threads. These were idle
+	// threads, so the thread that forked is among them unless the supervisor
+	// keeps it.
 	endThreads := func() {
 		var wg sync.WaitGroup
 		all := make(chan struct{})
@@ -224,6 +230,7 @@ func TestChildOutlivesEndedThreads(t *testing.T) {
 				<-all
 			}()
 		}
+
 		wg.Wait() // each has a thread
 		close(all)
 		runtime.GC()
@@ -235,11 +242,13 @@ func TestChildOutlivesEndedThreads(t *testing.T) {
 	for range 5 {
 		endThreads()
 	}
+
 	select {
 	case <-p.Done():
 		t.Fatalf("the child died: %v", p.Exit())
 	case <-time.After(200 * time.Millisecond): // threads end without telling
 	}
+
 	exit := p.Stop(deadline)
 	assert.That(t, exit.Signal == "terminated", "exit %v, want signal: terminated", exit)
 }
@@ -260,6 +269,7 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 			assert.Must(t, assert.Err(Start(exec.Command("/dev/null/no"), 0, n)) != nil, "started a missing program")
 		}
 	}
+
 	assert.Eventually(t, "as many files and goroutines as before", func() bool {
 		f, g := count()
 		return f <= fds && g <= goroutines

@@ -10,8 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit because its kubelet is not healthy, and
-// the stop also ends the count of unhealthy time.
+// TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit
+// because its kubelet is not healthy, and the stop also ends the count of
+// unhealthy time.
 func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -39,9 +40,11 @@ func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
 				if len(n.state.Bad) > 0 {
 					break
 				}
+
 				c.stop(n)
 				n.start()
 			}
+
 			if c.want == "" && len(n.state.Bad) > 0 || c.want != "" && (len(n.state.Bad) != 1 || n.state.Bad[0].Failure != c.want) {
 				t.Errorf("bad are %+v, want %q", n.state.Bad, c.want)
 			}

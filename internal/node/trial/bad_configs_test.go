@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// TestBadEntryOfCurrentSurvivesManyRejections: current and last-known-good must not run again because the list of bad
-// configurations is limited.
+// TestBadEntryOfCurrentSurvivesManyRejections: current and last-known-good must
+// not run again because the list of bad configurations is limited.
 func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	n := newNodeSim(t)
 	n.healthy, n.limits.CrashLoopThreshold = true, 0
@@ -25,6 +25,7 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	if b, bad := n.state.BadEntry(randomConfig(1, 0)); !bad || b.Provisional {
 		t.Fatalf("it is not bad: %+v", n.state.Bad)
 	}
+
 	for i := range 3 * maxBad {
 		c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
 		n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
@@ -34,10 +35,12 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 			t.Fatalf("after %d rejections it runs again: %+v", i+1, n.state.Run.Config)
 		}
 	}
+
 	newest, oldest := fmt.Sprintf("rejected-%d", 3*maxBad-1), fmt.Sprintf("rejected-%d", 2*maxBad+1)
 	if bad := n.state.Bad; len(bad) != maxBad || bad[0].Revision != newest || !slices.ContainsFunc(bad, func(b BadConfig) bool { return b.Revision == oldest }) {
 		t.Errorf("%d entries from %s on", len(bad), bad[0].Revision)
 	}
+
 	n.kill()
 	n.start()
 	if !n.state.Run.Config.IsLocal() {
@@ -45,7 +48,8 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 	}
 }
 
-// TestBadEntryOfTheAssignedConfigSurvives: a verdict on what runs must not make room by forgetting the one on what is assigned.
+// TestBadEntryOfTheAssignedConfigSurvives: a verdict on what runs must not make
+// room by forgetting the one on what is assigned.
 func TestBadEntryOfTheAssignedConfigSurvives(t *testing.T) {
 	n := newNodeSim(t)
 	n.healthy, n.limits.CrashLoopThreshold = true, 0
@@ -67,6 +71,7 @@ func TestBadEntryOfTheAssignedConfigSurvives(t *testing.T) {
 		n.intent = Intent{Kind: Assigned, Config: c}
 		n.converge()
 	}
+
 	n.intent = Intent{Kind: Assigned, Config: randomConfig(2, 0)}
 	n.converge()
 	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 1)} // the same content as the first one

@@ -12,8 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// TestWallClockJumpsDoNotChangeDecisions runs the same histories with a wall clock that is steady and with ones that
-// jump by a day. Only recorded times may differ.
+// TestWallClockJumpsDoNotChangeDecisions runs the same histories with a wall
+// clock that is steady and with ones that jump by a day. Only recorded times
+// may differ.
 func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 	good := randomConfig(1, 0)
 	minutes := func(n *nodeSim, jump time.Duration, count int) {
@@ -100,6 +101,7 @@ func TestWallClockJumpsDoNotChangeDecisions(t *testing.T) {
 				if h.ends == "" && len(n.state.Bad) > 0 || h.ends != "" && (len(n.state.Bad) != 1 || n.state.Bad[0].Failure != h.ends) {
 					t.Errorf("with jumps of %s bad are %+v", jump, n.state.Bad)
 				}
+
 				told := append(slices.Clone(n.trace), fmt.Sprint(n.clock, n.last.Status.Condition, n.last.Status.Error, len(n.state.Startups), n.last.Wake))
 				if jump == 0 {
 					steady = told

@@ -6,20 +6,25 @@ package trial
 import "time"
 
 const (
-	// maxGap limits the time that one decision adds to any clock: time in which the agent did not run was not
-	// observed.
+	// maxGap limits the time that one decision adds to any clock: time in which
+	// the agent did not run was not observed.
 	maxGap = 15 * time.Second
-	// healthySaveStep limits how much observed health a crash of the agent can lose.
+	// healthySaveStep limits how much observed health a crash of the agent can
+	// lose.
 	healthySaveStep = 20 * time.Second
-	// unhealthySaveStep is the same limit for the time in which the kubelet was not healthy, or the node not Ready.
+	// unhealthySaveStep is the same limit for the time in which the kubelet was
+	// not healthy, or the node not Ready.
 	unhealthySaveStep = 10 * time.Second
-	// progressSteps is how often a decision is made for the progress of a trial, so that the status can show it.
+	// progressSteps is how often a decision is made for the progress of a
+	// trial, so that the status can show it.
 	progressSteps = 10
-	// stableAfter is how long a kubelet must be healthy until its crashes are forgotten.
+	// stableAfter is how long a kubelet must be healthy until its crashes are
+	// forgotten.
 	stableAfter = time.Minute
 
-	// retryAfter is how long an inconclusive trial waits while its fallback fails as well. It doubles with each
-	// retry, up to retryAfter<<maxRetryDoublings.
+	// retryAfter is how long an inconclusive trial waits while its fallback
+	// fails as well. It doubles with each retry, up to
+	// retryAfter<<maxRetryDoublings.
 	retryAfter        = time.Minute
 	maxRetryDoublings = 3
 
@@ -33,12 +38,14 @@ const (
 	apiLossAfter  = 10 * time.Minute // how long the API must stay away
 )
 
-// updateClocks adds the time since the last decision to the counters of the kubelet's and the node's states.
+// updateClocks adds the time since the last decision to the counters of the
+// kubelet's and the node's states.
 func (d *decider) updateClocks() bool {
 	run, o := &d.next.Run, d.o
 	if !run.Started {
 		return true
 	}
+
 	gap := min(o.Elapsed, maxGap)
 	run.Delay = max(0, run.Delay-o.Elapsed)
 	if t := d.next.Trial; t != nil && t.Fallback == APIProbe {
@@ -46,20 +53,24 @@ func (d *decider) updateClocks() bool {
 	} else if t != nil && t.Fallback == Inconclusive {
 		run.Waited += gap
 	}
+
 	d.updateAPIClocks(gap)
 	if o.Child.Alive || o.Child.Exited && o.Child.Spawned {
 		run.Uptime += gap
 	}
+
 	was := run.Healthy
 	run.Healthy = o.Child.Alive && o.Child.Healthy
 	if o.Child.Alive && o.Child.Waiting {
 		run.Waiting += gap
 		return true
 	}
+
 	run.Waiting = 0
 	if !o.Child.Alive {
 		return true
 	}
+
 	run.SinceStart += gap
 	if run.Healthy {
 		run.Unhealthy = d.recovered(run.Unhealthy, gap, o.Limits.HealthTimeout)
@@ -78,10 +89,12 @@ func (d *decider) updateClocks() bool {
 			run.Unhealthy += gap
 		}
 	}
+
 	d.updateNodeClocks(gap, was)
 	if run.ReadyFor >= stableAfter && !d.cannotStart() {
 		run.Retries = 0
 	}
+
 	return true
 }
 
@@ -90,6 +103,7 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	if t := d.next.Trial; t != nil && t.Baseline.Pending && d.onTrial() && run.Healthy && n.API && n.Ready {
 		d.editTrial(func(t *Trial) { t.Baseline = n.asBaseline() })
 	}
+
 	notReady := d.mustBeReady() && !n.Ready
 	switch {
 	case !d.mustBeReady():
@@ -100,6 +114,7 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	case run.Healthy && !run.ClocksPaused: // the rest of the interval in which an outage ended does not count
 		run.NotReady += gap
 	}
+
 	switch {
 	case !run.Healthy || d.clocksPaused():
 	case !n.Ready:
@@ -107,19 +122,23 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	case wasHealthy:
 		run.ReadyFor += gap
 	}
+
 	if run.Healthy && wasHealthy && !notReady && !d.clocksPaused() && d.onTrial() && !d.next.Trial.Baseline.Pending {
 		run.UnsavedHealthy += gap
 	}
 }
 
-// recovered returns what remains of the time in a bad state after a time in the good one. On trial, a state that comes and
-// goes is not forgotten at once: a configuration that is well for less than four fifths of the time fails.
+// recovered returns what remains of the time in a bad state after a time in the
+// good one. On trial, a state that comes and goes is not forgotten at once: a
+// configuration that is well for less than four fifths of the time fails.
 func (d *decider) recovered(bad, gap, limit time.Duration) time.Duration {
 	if !d.runsTrial() {
 		return 0
 	}
+
 	left := max(0, min(bad, limit)-gap/4)
 	d.next.Run.Relapsed = d.next.Run.Relapsed || gap > 0 && left > 0
+
 	return left
 }
 
@@ -130,8 +149,10 @@ func (d *decider) updateAPIClocks(gap time.Duration) {
 		if t := d.next.Trial; t != nil && t.APILostEarly {
 			d.editTrial(func(t *Trial) { t.APILostEarly = false })
 		}
+
 		return
 	}
+
 	run.APIAway += gap
 	if t := d.next.Trial; t != nil && d.onTrial() && run.APISeen && t.Baseline.API && !t.APILostEarly && !t.APIProbed &&
 		run.SinceStart <= apiLossWindow {
@@ -139,10 +160,12 @@ func (d *decider) updateAPIClocks(gap time.Duration) {
 	}
 }
 
-// outage reports whether something that the kubelet's health depends on is unavailable.
+// outage reports whether something that the kubelet's health depends on is
+// unavailable.
 func (d *decider) outage() bool { return d.o.Node.RuntimeDown || d.o.Node.ShuttingDown }
 
-// clocksPaused reports whether an outage stops the clocks that depend on the API or the runtime.
+// clocksPaused reports whether an outage stops the clocks that depend on the
+// API or the runtime.
 func (d *decider) clocksPaused() bool {
 	return !d.o.Node.API || d.outage()
 }
@@ -152,8 +175,9 @@ func (d *decider) mustBeReady() bool {
 	return d.next.Trial != nil && d.next.Trial.Baseline.Ready
 }
 
-// saveUnhealthyTime copies the time in which the kubelet was not healthy, or the node not Ready, to the trial, which
-// is saved. An agent that is stopped again and again, perhaps because of that state, still reaches a verdict.
+// saveUnhealthyTime copies the time in which the kubelet was not healthy, or
+// the node not Ready, to the trial, which is saved. An agent that is stopped
+// again and again, perhaps because of that state, still reaches a verdict.
 func (d *decider) saveUnhealthyTime() {
 	run, t := &d.next.Run, *d.next.Trial
 	keep := func(kept *time.Duration, now time.Duration) {
@@ -166,15 +190,18 @@ func (d *decider) saveUnhealthyTime() {
 	if t.Unhealthy != d.next.Trial.Unhealthy || t.NotReady != d.next.Trial.NotReady {
 		t.noteUptime(run.Uptime)
 	}
+
 	d.next.Trial = &t
 }
 
-// restoreUnhealthyTime continues the count of the previous kubelet in the trial, or of the previous agent, up to three quarters of
-// each limit: the time that a kubelet takes to start must not fail the trial.
+// restoreUnhealthyTime continues the count of the previous kubelet in the
+// trial, or of the previous agent, up to three quarters of each limit: the time
+// that a kubelet takes to start must not fail the trial.
 func (d *decider) restoreUnhealthyTime() {
 	if !d.onTrial() {
 		return
 	}
+
 	d.editTrial(func(t *Trial) {
 		t.Unhealthy.Duration = min(t.Unhealthy.Duration, d.o.Limits.HealthTimeout*3/4)
 		t.NotReady.Duration = min(t.NotReady.Duration, d.o.Limits.ReadyTimeout*3/4)

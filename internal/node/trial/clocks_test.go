@@ -10,8 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// TestEachClockCountsOnlyWhatItMeasures has all clocks at two seconds, and decides after another one, in a trial. Less than two
-// means that a part was taken off.
+// TestEachClockCountsOnlyWhatItMeasures has all clocks at two seconds, and
+// decides after another one, in a trial. Less than two means that a part was
+// taken off.
 func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 	type clocks struct{ unhealthy, notReady, readyFor, healthyFor, uptime, unsaved, waiting int }
 	for name, c := range map[string]struct {
@@ -78,6 +79,7 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 			for _, clock := range []*time.Duration{&r.Unhealthy, &r.NotReady, &r.ReadyFor, &r.HealthyFor, &r.Uptime, &r.UnsavedHealthy, &r.Waiting} {
 				*clock = 2 * time.Second
 			}
+
 			c.set(&s, &o)
 			o.Elapsed = time.Second
 			next := Decide(s, o).Next.Run
@@ -88,6 +90,7 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 			} {
 				*to = int(clock / time.Second)
 			}
+
 			if got != c.want {
 				t.Errorf("the clocks are at %+v, want %+v", got, c.want)
 			}
@@ -95,7 +98,8 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 	}
 }
 
-// An exit that does not count, such as of a kubelet that could not be started, does not shorten the time in a bad state.
+// An exit that does not count, such as of a kubelet that could not be started,
+// does not shorten the time in a bad state.
 func TestTheTimeInABadStateSurvivesAnExit(t *testing.T) {
 	n := newNodeSim(t)
 	n.start()

@@ -13,11 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Decide returns which configuration this node runs next, and why. It is pure: no I/O, no clock, no randomness.
+// Decide returns which configuration this node runs next, and why. It is pure:
+// no I/O, no clock, no randomness.
 //
-// Called again with the same inputs after the action was carried out, with no time elapsed, Decide changes nothing.
+// Called again with the same inputs after the action was carried out, with no
+// time elapsed, Decide changes nothing.
 //
-// The pod guard is asked last: Decide returns nothing but a question if a restart for a change depends on the answer.
+// The pod guard is asked last: Decide returns nothing but a question if a
+// restart for a change depends on the answer.
 func Decide(s State, o Observed) Decision {
 	o.Now = o.Now.UTC() // as it is recorded
 	d := decide(s, o)
@@ -31,23 +34,30 @@ func Decide(s State, o Observed) Decision {
 		o.Verdicts[q.Config.Revision] = o.Guard.Refusal
 		d = decide(s, o)
 		d.Refused = true
+
 		return d
 	}
-	// The baseline of the trial: a pod that has ended since the dry run is not lost. Node.Failing is from the dry run: a pod that has failed
-	// since then fails with last-known-good too, and a verdict is withdrawn.
+
+	// The baseline of the trial: a pod that has ended since the dry run is not
+	// lost. Node.Failing is from the dry run: a pod that has failed since then
+	// fails with last-known-good too, and a verdict is withdrawn.
 	o.Node.Pods = o.Guard.Pods
+
 	return decide(s, o)
 }
 
-// adoption returns the restart that the pod guard must permit, nil if there is none. Rollbacks and restarts after a crash are never
-// refused, nor is a return to the local configuration from one that is on trial.
+// adoption returns the restart that the pod guard must permit, nil if there is
+// none. Rollbacks and restarts after a crash are never refused, nor is a return
+// to the local configuration from one that is on trial.
 func (d Decision) adoption(s State, o Observed) *Adoption {
 	c, cause := d.Action.Config, d.Action.Cause
 	adopts := cause == CauseChange || cause == CauseBoot && !d.Next.Current.Same(s.Current.Config)
 	if !adopts || c.IsLocal() && (s.Trial != nil || !o.Child.Healthy) {
 		return nil
 	}
+
 	in := o.Intent.Config
+
 	return &Adoption{Config: c, Attempt: in.Rollout.Attempt, AllowPodLoss: in.RequestedTerms.AllowPodLoss}
 }
 
@@ -58,10 +68,12 @@ func decide(s State, o Observed) Decision {
 			break
 		}
 	}
+
 	return d.decision()
 }
 
-// steps are the decision, in order. A step returns false if the later steps cannot be decided yet.
+// steps are the decision, in order. A step returns false if the later steps
+// cannot be decided yet.
 var steps = []func(*decider) bool{
 	(*decider).forgetRequested,  // requests to forget first: all later steps must see their effect
 	(*decider).updateRevoked,    // then the list of revisions that must never run here
@@ -104,14 +116,17 @@ func (d *decider) decision() Decision {
 			LastKnownGood: s.LastKnownGood, Local: d.o.Local, Bad: s.Bad, Error: cause + ": " + d.action.Message,
 			Condition: Condition{metav1.ConditionFalse, v1alpha1.ReasonLocalInvalid, "no kubelet runs", cause},
 		}
+
 		return dec
 	}
+
 	refuses := d.o.Node.RefusedUnseen || len(d.o.Node.Refused) > 0
 	dec.Watch = s.Trial != nil || d.isDoubted() || d.blocked.pods || s.Run.AfterTrial > 0 && refuses
 	dec.Wake = d.nextWake()
 	if len(d.toValidate) == 0 {
 		dec.Status = d.status()
 	}
+
 	return dec
 }
 
@@ -121,10 +136,12 @@ func (d *decider) forgetRequested() bool {
 			d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", d.next.Bad[i].UIDLabel())
 			d.next.Bad = slices.Delete(d.next.Bad, i, i+1)
 		}
+
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()
 		}
 	}
+
 	return true
 }
 
@@ -132,10 +149,12 @@ func (d *decider) updateRevoked() bool {
 	if d.o.Revoked != nil {
 		d.next.Revoked = slices.Clone(*d.o.Revoked)
 	}
+
 	return true
 }
 
-// recoverFromCrash makes current, last-known-good and the trial agree again after a crash between two writes.
+// recoverFromCrash makes current, last-known-good and the trial agree again
+// after a crash between two writes.
 func (d *decider) recoverFromCrash() bool {
 	s := &d.next
 	d.starting = !s.Run.Started
@@ -146,11 +165,13 @@ func (d *decider) recoverFromCrash() bool {
 		d.endTrial()
 		d.replaced = nil // it may be of long ago
 	}
+
 	unclean := d.rebooted()
 	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.sameContentAsGood(s.Current.Config) {
 		s.LastKnownGood = AdoptedConfig{s.Current.Config, d.o.Now}
 		d.endTrial()
 	}
+
 	switch {
 	case d.needsTrial():
 		d.beginTrial()
@@ -159,20 +180,23 @@ func (d *decider) recoverFromCrash() bool {
 		d.editTrial(func(t *Trial) { t.LongestUptime.Duration = stableAfter }) // its uptime is not known
 		d.countCrash()
 	}
+
 	return true
 }
 
-// rebooted notes a new boot ID, and reports whether the previous boot ended without a clean shutdown while the
-// configuration on trial ran.
+// rebooted notes a new boot ID, and reports whether the previous boot ended
+// without a clean shutdown while the configuration on trial ran.
 func (d *decider) rebooted() bool {
 	t := d.next.Trial
 	if t == nil || t.BootID == d.o.BootID {
 		return false
 	}
+
 	d.editTrial(func(t *Trial) { t.BootID, t.Clean = d.o.BootID, true }) // no kubelet runs yet
 	if t.BootID == "" || d.o.BootID == "" {
 		return false // it is not known whether this is another boot
 	}
+
 	return !t.Clean && d.starting // a binary that was replaced while the agent runs finds a trial of long ago
 }
 
@@ -188,5 +212,6 @@ func (s State) clone() State {
 	s.Bad = slices.Clone(s.Bad)
 	s.Startups = slices.Clone(s.Startups)
 	s.Promoted = slices.Clone(s.Promoted)
+
 	return s
 }

@@ -35,10 +35,12 @@ func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
 			if c.reboots {
 				n.boot++
 			}
+
 			n.do("start")
 			if got := n.state; got.Trial == nil || len(got.Startups) != c.startups || got.Run.Config.Revision != "u" {
 				t.Fatalf("trial %+v, startups %v, %q runs", got.Trial, got.Startups, got.Run.Config.Revision)
 			}
+
 			n.bootIDUnknown = false // and what was not known counts for nothing later
 			n.do("agent-restart")
 			if got := len(n.state.Startups); got != c.startups {
@@ -65,6 +67,7 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 				n.dieBeforeActing, n.tearDisk = nil, nil
 				n.start()
 			}
+
 			n.converge()
 			s := n.state
 			if s.Current.Checkpoint != "another file" || s.LastKnownGood.Checkpoint != "another file" || s.Run.Config.Checkpoint != "another file" {
@@ -74,7 +77,8 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 	}
 }
 
-// g runs in place of u, which failed, when it is assigned again with a new file; the disk is full, so it is not adopted.
+// g runs in place of u, which failed, when it is assigned again with a new
+// file; the disk is full, so it is not adopted.
 func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
 	n.intent.Config = n.state.LastKnownGood.Config
@@ -83,6 +87,7 @@ func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
 	if s := n.state; s.Run.Config.Checkpoint == "another file" || s.LastKnownGood.Checkpoint != "another file" {
 		t.Fatalf("running %q, last-known-good %q", s.Run.Config.Checkpoint, s.LastKnownGood.Checkpoint)
 	}
+
 	var started Decision
 	n.onDecision = func(_ State, _ Observed, d Decision) {
 		if d.Action.Kind == Start {
@@ -129,6 +134,7 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	if n.state.Current.Revision == c.Revision || n.state.Run.Config.Revision != c.Revision {
 		t.Fatalf("it was not taken back, or stopped running: %+v", n.state)
 	}
+
 	c.Checkpoint = "downloaded anew"
 	n.intent = Intent{Kind: Assigned, Config: c}
 	n.converge()
@@ -137,7 +143,8 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	}
 }
 
-// TestStaleAssignmentAtStartKeepsTheAdoptedConfig: the adopted configuration continues, on trial or not.
+// TestStaleAssignmentAtStartKeepsTheAdoptedConfig: the adopted configuration
+// continues, on trial or not.
 func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 	for reason, want := range map[string]string{"StaleAssignment": "p1-0-content", "": "p0-0-content"} {
 		n := newNodeSim(t)
@@ -148,6 +155,7 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 			n.converge()
 			n.pass(wait)
 		}
+
 		n.sigterm()
 		n.intent = Intent{Kind: Invalid, Cause: "not adopted", Reason: reason, Config: randomConfig(2, 0)}
 		n.start()
@@ -157,7 +165,8 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 	}
 }
 
-// The digest of last-known-good's file is needed for a rollback: a file of another assignment must not replace it.
+// The digest of last-known-good's file is needed for a rollback: a file of
+// another assignment must not replace it.
 func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"another revision":            func(c *Config) { c.Revision, c.UID, c.SHA256 = "u", "u", "p1" },
@@ -208,7 +217,8 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 	}
 }
 
-// The API was reachable when the agent was restarted. That says nothing about the kubelet on trial, which was started then.
+// The API was reachable when the agent was restarted. That says nothing about
+// the kubelet on trial, which was started then.
 func TestAnAPIThatWasNotSeenSinceTheStartIsNotLost(t *testing.T) {
 	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
 	n.onDecision = func(_ State, _ Observed, d Decision) {

@@ -10,8 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// evidence checks for each decision that its cause has really happened: a failure counts only if the state was good
-// before and changed while the configuration ran, and nothing is removed without a reason.
+// evidence checks for each decision that its cause has really happened: a
+// failure counts only if the state was good before and changed while the
+// configuration ran, and nothing is removed without a reason.
 type evidence struct {
 	n      *randomNode
 	begun  map[time.Time]Node // by the start of a trial: the node as it was
@@ -32,6 +33,7 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	if before.Run.Started && o.Child.Alive && !o.Child.Waiting {
 		e.ran += o.Elapsed
 	}
+
 	runs := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback && !before.forbids(before.Run.Config)
 	if t := before.Trial; !before.Run.Started && t != nil && t.Baseline.Pending {
 		e.begun[t.StartTime], e.open[t.StartTime] = Node{}, true // what the agent before saw may not be on disk
@@ -39,16 +41,19 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	if t := before.Trial; runs && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
 		e.begun[t.StartTime], e.open[t.StartTime] = o.Node, false
 	}
+
 	now := before.Run.Started && o.Child.Alive && o.Child.Healthy && !o.Child.Waiting
 	if now && e.was {
 		e.well += min(o.Elapsed, maxGap)
 	} else if !o.Child.Waiting || !o.Child.Alive {
 		e.well = 0
 	}
+
 	e.was = now && d.Action.Kind == None
 	if e.refuse += min(o.Elapsed, maxGap); len(o.Node.Refused) == 0 {
 		e.refuse = 0
 	}
+
 	e.harmIsNew(before, o, d)
 	e.promotedIfReady(before, o, d)
 	e.mostlyWell(before, o, d, now)
@@ -66,11 +71,14 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 			node.Ready = node.Ready || !e.open[was.StartTime] && e.begun[was.StartTime].Ready
 			open = !node.Ready && e.open[was.StartTime]
 		}
+
 		if t.Baseline.Pending { // the earlier trial may be a record of long ago
 			node, open = Node{}, true
 		}
+
 		e.begun[t.StartTime], e.open[t.StartTime] = node, open
 	}
+
 	if d.Action.Kind != None && d.Action.Cause != CauseCrash {
 		e.ran = 0
 	}
@@ -95,13 +103,14 @@ func happened(d Decision, reason string) bool {
 	return slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == reason })
 }
 
-// harmIsNew is part of invariant 7: a state counts only if it was good when the trial began and changed while the
-// configuration ran.
+// harmIsNew is part of invariant 7: a state counts only if it was good when the
+// trial began and changed while the configuration ran.
 func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	t := before.Trial
 	if t == nil {
 		return
 	}
+
 	on := before.Run.Started && before.OnTrial(before.Run.Config) && t.Fallback == NoFallback
 	node, known := e.begun[t.StartTime]
 	e.saw(notReadyAtBegin, on && known && !node.API && o.Node.API && !o.Node.Ready)
@@ -121,21 +130,25 @@ func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	}
 }
 
-// states are the times in which the configuration on trial was in a good or a bad state.
+// states are the times in which the configuration on trial was in a good or a
+// bad state.
 type states struct{ healthy, unhealthy, ready, notReady time.Duration }
 
-// mostlyWell: what is promoted was well for most of its trial. A withdrawn verdict and an exit start the count anew, and what an agent saw
-// in its last seconds may be lost.
+// mostlyWell: what is promoted was well for most of its trial. A withdrawn
+// verdict and an exit start the count anew, and what an agent saw in its last
+// seconds may be lost.
 func (e *evidence) mostlyWell(before State, o Observed, d Decision, now bool) {
 	t := before.Trial
 	if t == nil {
 		return
 	}
+
 	s := e.states[t.StartTime]
 	if waits := before.forbids(before.Current.Config) || t.Fallback != NoFallback || noWayOut(before, o); s == nil || o.Child.Exited || !before.Run.Started || waits {
 		s = &states{}
 		e.states[t.StartTime] = s
 	}
+
 	known := before.OnTrial(before.Run.Config) && o.Child.Alive && !o.Child.Waiting && !o.Node.RuntimeDown && !o.Node.ShuttingDown && !before.Run.Outage
 	switch gap := min(o.Elapsed, maxGap); {
 	case !known:
@@ -149,13 +162,15 @@ func (e *evidence) mostlyWell(before State, o Observed, d Decision, now bool) {
 			s.ready += gap
 		}
 	}
+
 	if happened(d, "ConfigLastKnownGood") {
 		e.n.must(s.unhealthy <= e.n.limits.HealthTimeout+s.healthy/4, "%s was promoted: not healthy for %s of %s", t.Revision, s.unhealthy, s.unhealthy+s.healthy)
 		e.n.must(e.open[t.StartTime] || !e.begun[t.StartTime].Ready || s.notReady <= e.n.limits.ReadyTimeout+s.ready/4, "%s was promoted: the node was not Ready for %s of %s", t.Revision, s.notReady, s.notReady+s.ready)
 	}
 }
 
-// promotedIfReady: what is promoted has the node Ready, unless the node was not Ready for another reason.
+// promotedIfReady: what is promoted has the node Ready, unless the node was not
+// Ready for another reason.
 func (e *evidence) promotedIfReady(before State, o Observed, d Decision) {
 	if t := before.Trial; t != nil && happened(d, "ConfigLastKnownGood") {
 		node, known := e.begun[t.StartTime]
@@ -167,10 +182,12 @@ func (e *evidence) apiProbedOnce(before State, d Decision) {
 	if e.n.diskFails != "" || e.n.tearDisk != nil {
 		clear(e.probes) // it may not remember
 	}
+
 	t := before.Trial
 	if t == nil {
 		return
 	}
+
 	e.saw(apiLostAgain, t.APIProbed && t.Fallback == NoFallback && before.OnTrial(before.Run.Config) && before.Run.APISeen && before.Run.APIAway >= apiLossAfter)
 	if happened(d, "APILost") {
 		e.probes[t.StartTime]++
@@ -178,16 +195,19 @@ func (e *evidence) apiProbedOnce(before State, d Decision) {
 	}
 }
 
-// rollbacksDoNotWait: a rollback waits only for the verdict on the configuration that it rolls back to.
+// rollbacksDoNotWait: a rollback waits only for the verdict on the
+// configuration that it rolls back to.
 func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 	run := before.Run.Config
 	if _, bad := d.Next.BadEntry(run); !before.Run.Started || !bad || !o.Child.Alive || o.Node.ShuttingDown {
 		return
 	}
+
 	back := d.Next.LastKnownGood.Config
 	if v := o.Verdicts[back.Revision].Outcome; d.Next.forbids(back) || v == Rejected || v == Unavailable || v == Protected {
 		back = Config{}
 	}
+
 	others := slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision != back.Revision })
 	e.saw(failedWhileValidating, happened(d, "ConfigRolledBack") && others)
 	if d.Action.Kind == None && !slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision == back.Revision }) {
@@ -196,12 +216,13 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 	}
 }
 
-// localIsValidAtStart: local is valid at each start, or --local-invalid=degrade is set and another configuration is
-// proven.
+// localIsValidAtStart: local is valid at each start, or --local-invalid=degrade
+// is set and another configuration is proven.
 func (e *evidence) localIsValidAtStart(before State, o Observed, d Decision) {
 	if before.Run.Started || o.Verdicts[""].Outcome != Rejected {
 		return
 	}
+
 	proven := func(c Config) bool {
 		_, bad := d.Next.BadEntry(c)
 		return !c.IsLocal() && !bad && !d.Next.IsRevoked(c)
@@ -217,15 +238,16 @@ func (e *evidence) localIsValidAtStart(before State, o Observed, d Decision) {
 	}
 }
 
-// stateFollowsTheAssignment: the state contains the assigned configuration as it was assigned, also as
-// last-known-good. A checkpoint that was downloaded again is another file; with the old digest it would count as
-// corrupt.
+// stateFollowsTheAssignment: the state contains the assigned configuration as
+// it was assigned, also as last-known-good. A checkpoint that was downloaded
+// again is another file; with the old digest it would count as corrupt.
 func (e *evidence) stateFollowsTheAssignment(before State, o Observed, d Decision) {
 	c, s := o.Intent.Config, d.Next
 	_, bad := s.BadEntry(c)
 	if o.Intent.Kind != Assigned || !s.Current.Same(c) || bad || s.IsRevoked(c) || o.Node.ShuttingDown || !s.Run.Started {
 		return
 	}
+
 	e.saw(downloadedAgain, before.LastKnownGood.Same(c) && before.LastKnownGood.Checkpoint != c.Checkpoint)
 	e.n.must(s.Current.Config == c, "assigned %+v, saved as current %+v", c, s.Current.Config)
 	e.n.must(!s.LastKnownGood.Same(c) || s.LastKnownGood.Config == c, "assigned %+v, saved as last-known-good %+v", c, s.LastKnownGood.Config)
@@ -238,6 +260,7 @@ func (e *evidence) rebootsCountOnce(before State, o Observed, d Decision) {
 	if before.Run.Started || t == nil || d.Next.Trial == nil || !t.StartTime.Equal(d.Next.Trial.StartTime) {
 		return
 	}
+
 	e.saw(unknownBoot, !t.Clean && (t.BootID == "") != (o.BootID == ""))
 	if t.BootID == "" || o.BootID == "" || t.BootID == o.BootID || t.Clean {
 		e.n.must(len(d.Next.Startups) <= len(before.Startups), "a start was counted, and the node did not go down: %+v, now on %q", t, o.BootID)

@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// failing is a decision with a last-known-good that fails in place of u, and has not passed a trial with this kubelet version.
+// failing is a decision with a last-known-good that fails in place of u, and
+// has not passed a trial with this kubelet version.
 func failing() *decider {
 	return &decider{
 		next: State{

@@ -29,18 +29,22 @@ func TestARestartForAChangeAsksThePodGuard(t *testing.T) {
 	if asked.Ask == nil || *asked.Ask != want || asked.Action.Kind != None || !asked.Next.Current.Same(good) {
 		t.Fatalf("without an answer: %+v, want only the question %+v", asked, want)
 	}
+
 	o.Guard = &Permit{Adoption: want, Pods: []string{"new"}}
 	if d := Decide(adopted(), o); d.Ask != nil || d.Refused || d.Action.Kind != Restart || d.Next.Trial.Baseline.Pods[0] != "new" {
 		t.Errorf("permitted: %+v, want a restart with the pods of the guard as the baseline", d)
 	}
+
 	o.Guard.Refusal = Verdict{Outcome: Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: "one pod"}
 	if d := Decide(adopted(), o); d.Ask != nil || !d.Refused || d.Action.Kind != None || d.Status.Condition.Reason != v1alpha1.ReasonWouldEvictPods {
 		t.Errorf("refused: %+v, want no restart, and the reason", d)
 	}
+
 	o.Intent.Config.RequestedTerms.AllowPodLoss = true
 	if d := Decide(adopted(), o); d.Ask == nil || !d.Ask.AllowPodLoss {
 		t.Errorf("with an answer to another question: %+v, want a question", d)
 	}
+
 	o.Guard, o.Verdicts = nil, map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}, "g": {Outcome: Accepted}}
 	crashed := adopted()
 	crashed.Run.Delay = 0

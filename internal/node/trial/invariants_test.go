@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// invariants checks the invariants for each decision. It counts health, exits and starts itself.
+// invariants checks the invariants for each decision. It counts health, exits
+// and starts itself.
 type invariants struct {
 	n              *randomNode
 	starts         int                      // that the core asked for, since a test set it to zero
@@ -54,9 +55,11 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 			r.n.seen["inherited"]++
 		}
 	}
+
 	if r.runs = ""; o.Child.Alive || o.Child.Exited {
 		r.runs = before.Run.Config.Revision
 	}
+
 	r.showsUIDs(d)
 	r.neverStartsForbidden(o, d)
 	r.lastKnownGoodPassedItsTrial(before, o, d)
@@ -79,16 +82,19 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 
 var shownUID = regexp.MustCompile(`\(UID: ([^,)]*)`)
 
-// showsUIDs checks that whatever a person reads as a UID is one, and not a revision.
+// showsUIDs checks that whatever a person reads as a UID is one, and not a
+// revision.
 func (r *invariants) showsUIDs(d Decision) {
 	_, why := NextStart(d.Next)
 	texts := []string{d.Status.Condition.Message, d.Status.Condition.Cause, d.Status.Error, why}
 	for _, e := range d.Events {
 		texts = append(texts, e.Message)
 	}
+
 	for _, b := range d.Next.Bad {
 		texts = append(texts, b.Reason)
 	}
+
 	for _, text := range texts {
 		for _, shown := range shownUID.FindAllStringSubmatch(text, -1) {
 			r.n.must(!strings.HasSuffix(shown[1], "-content"), "%q shows a revision as a UID", text)
@@ -108,9 +114,11 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 		n.must(d.Action.Message == o.Verdicts[""].Message, "it does not say why")
 		return
 	}
+
 	if d.Action.Cause != CauseCrash {
 		r.starts++
 	}
+
 	_, bad := d.Next.BadEntry(c)
 	n.must(!bad, "started %s, which is bad", c.Revision)
 	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
@@ -122,8 +130,8 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	n.must((d.Action.Kind == Restart) == o.Child.Alive, "%s with the kubelet alive: %t", d.Action.Kind, o.Child.Alive)
 }
 
-// lastKnownGoodPassedItsTrial is invariant 2: a configuration becomes last-known-good after health was observed for
-// its whole trial.
+// lastKnownGoodPassedItsTrial is invariant 2: a configuration becomes
+// last-known-good after health was observed for its whole trial.
 func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Decision) {
 	n, run := r.n, before.Run
 	key := r.key
@@ -131,36 +139,43 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 	if run.Started && now && r.was && !o.Node.RuntimeDown && !o.Node.ShuttingDown && o.Node.API {
 		r.healthy[key(run.Config)] += o.Elapsed
 	}
+
 	r.was = now
 	if d.Action.Kind != None {
 		r.was = false
 	}
+
 	good := d.Next.LastKnownGood.Config
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime) || before.Current.SHA256 != d.Next.Current.SHA256) {
 		terms := n.expectedTerms(d.Next.Current.RequestedTerms)
 		if r.passed[key(d.Next.Current.Config)] {
 			terms.Duration.Duration = min(terms.Duration.Duration, time.Minute)
 		}
+
 		r.terms[n.trialKey(t)] = terms
 	}
+
 	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
 	if c := before.Current.Config; isProven {
 		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration.Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
 		r.passed[key(c)] = true
 	}
+
 	if !good.IsLocal() && good.SHA256 != before.LastKnownGood.SHA256 {
 		n.must(isProven && before.Current.Same(good), "%s became last-known-good without a trial", good.Revision)
 		_, bad := before.BadEntry(good)
 		n.must(!bad, "%s became last-known-good while it was bad", good.Revision)
 		n.must(!d.Next.IsRevoked(good) || before.IsRevoked(good), "%s became last-known-good while it was revoked", good.Revision)
 	}
+
 	if c := d.Next.Current.Config; c.SHA256 != before.Current.SHA256 {
 		delete(r.healthy, key(c))
 	}
 }
 
-// newVersionsRunOnTrial: a configuration that has not passed a trial with this version of the component and this
-// local configuration runs on trial only; and while local may work, it is a fallback.
+// newVersionsRunOnTrial: a configuration that has not passed a trial with this
+// version of the component and this local configuration runs on trial only; and
+// while local may work, it is a fallback.
 func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision) {
 	n := r.n
 	if c := d.Action.Config; d.Action.Kind != None && !c.IsLocal() && d.Next.Current.Same(c) && !r.passed[r.keyOver(c, n.digest)] {
@@ -169,6 +184,7 @@ func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision)
 			n.seen["last-known-good on trial"]++
 		}
 	}
+
 	for _, e := range d.Events {
 		if c := before.Run.Config; e.Reason == "DeadEnd" && !c.IsLocal() {
 			n.must(r.passed[r.key(c)] || o.Verdicts[""].Outcome == Rejected, "a dead end with %s, which is not proven, although local may work", c.Revision)
@@ -176,8 +192,8 @@ func (r *invariants) newVersionsRunOnTrial(before State, o Observed, d Decision)
 	}
 }
 
-// knows reports whether the node knows that a configuration passed its trial: it keeps the newest promotions only,
-// and a write may have been lost.
+// knows reports whether the node knows that a configuration passed its trial:
+// it keeps the newest promotions only, and a write may have been lost.
 func (r *invariants) knows(s State, c Config) bool {
 	return r.passed[r.key(c)] && slices.ContainsFunc(s.Promoted, func(p Promotion) bool {
 		return p.SHA256 == c.SHA256 && (!c.Dropin || p.Local == r.over)
@@ -189,6 +205,7 @@ func (r *invariants) key(c Config) string {
 	if c.Revision == r.runs {
 		return r.keyOver(c, r.over)
 	}
+
 	return r.keyOver(c, r.n.digest)
 }
 
@@ -197,6 +214,7 @@ func (r *invariants) keyOver(c Config, local string) string {
 	if c.Dropin {
 		k += " over " + local
 	}
+
 	return k
 }
 
@@ -205,11 +223,13 @@ func (n *randomNode) trialKey(t *Trial) string {
 	return n.version + "/" + t.Revision + "/" + t.StartTime.String()
 }
 
-// begun returns the terms that a trial began with; its own, if no decision showed its begin.
+// begun returns the terms that a trial began with; its own, if no decision
+// showed its begin.
 func (r *invariants) begun(t *Trial) Terms {
 	if terms, seen := r.terms[r.n.trialKey(t)]; seen {
 		return terms
 	}
+
 	return t.Terms
 }
 
@@ -219,6 +239,7 @@ func (n *randomNode) expectedTerms(a RequestedTerms) Terms {
 	if a != (RequestedTerms{}) { // every one here asks for both
 		t.Duration.Duration, t.Threshold = a.Duration.Duration, a.Starts-1
 	}
+
 	return t
 }
 
@@ -234,14 +255,17 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	if exited {
 		r.exits[n.version]++
 	}
+
 	unclean := first && rebooted && before.Trial != nil && before.Trial.BootID != o.BootID && before.Trial.BootID != "" && o.BootID != "" && !before.Trial.Clean
 	if unclean {
 		r.exits[n.version]++
 	}
+
 	var terms Terms
 	if t := cmp.Or(before.Trial, d.Next.Trial); t != nil {
 		terms = r.begun(t)
 	}
+
 	exits, threshold := r.exits[n.version], terms.Threshold
 	verdicts := 0
 	for _, b := range d.Next.Bad {
@@ -250,17 +274,20 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 		}) {
 			continue
 		}
+
 		n.seen[b.Failure]++
 		if b.Failure == v1alpha1.ReasonValidationFailed {
 			n.must(n.dryRuns[b.Revision].Outcome == Rejected, "%s is called rejected, and is not", b.Revision)
 			continue
 		}
+
 		verdicts++
 		if b.Revision != before.Current.Revision && b.Revision == before.LastKnownGood.Revision && before.Run.Config.Revision == b.Revision {
 			n.seen["last-known-good gives way"]++
 			n.must(!r.knows(before, before.Run.Config) && !outage && (o.Child.Exited || !o.Child.Healthy || !o.Node.Ready), "%s was replaced by local although it is proven or does not fail", b.Revision)
 			continue
 		}
+
 		n.must(before.Current.Revision == b.Revision, "a verdict on %s, which was not current", b.Revision)
 		switch b.Failure {
 		case v1alpha1.ReasonCrashLooped:
@@ -279,6 +306,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 			for _, p := range o.Node.Refused {
 				names[p.Namespace], trusted = true, trusted || p.Trusted
 			}
+
 			n.must(len(names) > 1 || trusted, "pods of one namespace failed a trial: %+v", o.Node.Refused)
 			for _, p := range o.Node.Started {
 				n.must(names[v1alpha1.SystemNamespace] && !p.Trusted, "pods cannot start, but one has: %+v", o.Node.Started)
@@ -287,6 +315,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 			n.must(!first && o.Node.API && before.Trial != nil && before.Trial.APIProbed, "lost the API: %+v", o.Node)
 		}
 	}
+
 	n.must(verdicts <= 1, "%d verdicts in one decision", verdicts)
 	rolledBack := 0
 	for _, e := range d.Events {
@@ -294,6 +323,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 			rolledBack++
 		}
 	}
+
 	lifts := o.Intent.Kind == Assigned && o.Intent.Config.Rollout.Attempt > min(before.Current.Rollout.Attempt, before.LastKnownGood.Rollout.Attempt) // one that waits lifts it at once
 	n.must(rolledBack == verdicts || rolledBack == 1 && lifts, "%d verdicts, told %d times", verdicts, rolledBack)
 	switch t := d.Next.Trial; {
@@ -307,6 +337,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 		r.lostWrite[n.version] = r.lostWrite[n.version] || noWayOut(before, o) // they are not counted on
 		n.must(bad || exits <= threshold || r.lostWrite[n.version], "%d crashes without a verdict, with a threshold of %d", exits, threshold)
 	}
+
 	r.lostWrite[n.version] = r.lostWrite[n.version] || n.diskFails != "" || n.tearDisk != nil
 	for _, b := range before.Bad {
 		if _, still := d.Next.BadEntry(Config{Revision: b.Revision}); !still && slices.ContainsFunc(d.Next.Startups, func(time.Time) bool { return d.Next.Current.Revision == b.Revision }) && o.Intent.Config.Rollout.Attempt > b.Attempt {
@@ -315,8 +346,9 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	}
 }
 
-// badEntriesStay is the other half of invariant 1: a configuration stays bad until its verdict is withdrawn. Only
-// entries of configurations in no role may be dropped because of their age.
+// badEntriesStay is the other half of invariant 1: a configuration stays bad
+// until its verdict is withdrawn. Only entries of configurations in no role may
+// be dropped because of their age.
 func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 	takenBack := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "Inconclusive" })
 	verdict := happened(d, "ConfigRolledBack") || happened(d, "ConfigRejected")
@@ -325,6 +357,7 @@ func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 		if slices.ContainsFunc(d.Next.Bad, func(x BadConfig) bool { return x.Revision == b.Revision }) {
 			continue
 		}
+
 		of := func(c Config) bool { return c.Revision == b.Revision || !c.IsLocal() && c.SHA256 == b.SHA256 }
 		onRecord := of(d.Next.Current.Config) || of(d.Next.LastKnownGood.Config)
 		lifted := o.Intent.Kind == Assigned && of(o.Intent.Config) && o.Intent.Config.Rollout.Attempt > b.Attempt
@@ -333,19 +366,22 @@ func (r *invariants) badEntriesStay(before State, o Observed, d Decision) {
 	}
 }
 
-// unhealthyGetsAVerdict: a configuration that is never healthy gets a verdict, however often the agent is stopped. A
-// restart may lose the last observation, and a kubelet that was just started has its time.
+// unhealthyGetsAVerdict: a configuration that is never healthy gets a verdict,
+// however often the agent is stopped. A restart may lose the last observation,
+// and a kubelet that was just started has its time.
 func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision) {
 	n, t := r.n, before.Trial
 	if !before.Run.Started {
 		r.unhealthyNow = 0
 		return
 	}
+
 	hasOne := before.forbids(before.Run.Config) // it runs because nothing else can
 	if t == nil || hasOne || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || d.Next.Current.SHA256 != before.Current.SHA256 || n.diskFails != "" || n.tearDisk != nil {
 		clear(r.unhealthy)
 		return
 	}
+
 	key := n.trialKey(t)
 	switch {
 	case o.Child.Exited, o.Child.Alive && o.Child.Healthy && !o.Child.Waiting:
@@ -355,19 +391,22 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		r.unhealthy[key] += o.Elapsed
 		r.unhealthyNow += o.Elapsed
 	}
+
 	forbidden := d.Next.forbids(before.Run.Config) // what was just revoked is replaced without a verdict
 	lifted := o.Intent.Kind == Assigned && o.Intent.Config.Rollout.Attempt > before.Current.Rollout.Attempt && happened(d, "ConfigRolledBack")
 	n.must(forbidden || lifted || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
 }
 
-// fallbackProvesBlame: a verdict becomes final only if the fallback was healthy for a minute, or for longer than the
-// failed configuration ever ran, and never if the fallback failed too.
+// fallbackProvesBlame: a verdict becomes final only if the fallback was healthy
+// for a minute, or for longer than the failed configuration ever ran, and never
+// if the fallback failed too.
 func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	n := r.n
 	var trial string
 	if before.Trial != nil {
 		trial = n.trialKey(before.Trial)
 	}
+
 	if r.boot != n.boot {
 		r.boot = n.boot
 		_, bad := before.BadEntry(before.Current.Config)
@@ -375,6 +414,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 			r.longest[trial] = time.Hour // nobody saw how it ended
 		}
 	}
+
 	switch {
 	case !before.Run.Started:
 		r.life, r.streak = 0, 0
@@ -386,6 +426,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 			r.streak += min(o.Elapsed, maxGap)
 		}
 	}
+
 	r.fallbackStable = o.Child.Alive && o.Child.Healthy
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
@@ -396,6 +437,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 				"%s stays bad, although what replaced it failed too", b.Revision)
 		}
 	}
+
 	if before.OnTrial(before.Run.Config) && (o.Child.Spawned || d.Action.Kind == Restart) {
 		r.longest[trial] = max(r.longest[trial], r.life)
 	}
@@ -404,7 +446,8 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	}
 }
 
-// noWayOut reports whether no verdict on last-known-good is possible, because local is invalid.
+// noWayOut reports whether no verdict on last-known-good is possible, because
+// local is invalid.
 func noWayOut(before State, o Observed) bool {
 	local := o.Verdicts[""].Outcome // it may be validated again
 	return before.LastKnownGood.Same(before.Current.Config) && (local == Rejected || local == NotValidated)
@@ -417,12 +460,14 @@ func (r *invariants) killed() {
 	}
 }
 
-// localOnlyIfAssigned is invariant 8. It remembers by itself which object assigned current.
+// localOnlyIfAssigned is invariant 8. It remembers by itself which object
+// assigned current.
 func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	in, good := o.Intent, before.LastKnownGood
 	if !before.Run.Started && before.Current.AssignedBy == r.kept {
 		r.from = r.kept // what the agent before made of it was lost
 	}
+
 	defer func() {
 		if r.n.diskFails == "" && r.n.tearDisk == nil {
 			r.kept = r.from
@@ -440,9 +485,11 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	case removed && (taken || revoked) && !waits:
 		r.from = ""
 	}
+
 	if good.IsLocal() {
 		return
 	}
+
 	if d.Next.LastKnownGood.IsLocal() {
 		r.n.must(d.Next.Current.IsLocal(), "last-known-good was forgotten, but local is not current")
 		switch {
@@ -454,12 +501,15 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 			r.n.seen["forgot at a removal"]++
 			r.n.must(removed && from != "" && !taken && !revoked && o.Storage == "", "last-known-good was forgotten, current was adopted from %q: %+v", from, in)
 		}
+
 		return
 	}
+
 	ended := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == eventAssignmentEnded })
 	if in.Kind != Unassigned || before.Current.IsLocal() || ended {
 		return
 	}
+
 	r.n.must(!d.Next.Current.IsLocal(), "current became local, with a last-known-good: %+v", in)
 	switch {
 	case removed && taken:
@@ -473,12 +523,13 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 	}
 }
 
-// restartsOnlyForAChange is the other half of invariant 6: a kubelet that runs the right configuration is not
-// restarted.
+// restartsOnlyForAChange is the other half of invariant 6: a kubelet that runs
+// the right configuration is not restarted.
 func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision) {
 	if d.Action.Kind != Restart {
 		return
 	}
+
 	r.n.must(before.Run.Config.Revision != d.Action.Config.Revision, "restarted %s for nothing", d.Action.Config.Revision)
 	_, bad := d.Next.BadEntry(before.Run.Config)
 	failed := !before.Current.Same(before.Run.Config) || before.forbids(before.Run.Config) // it runs because nothing else can; a higher attempt starts it anew
@@ -486,31 +537,37 @@ func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision
 		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
 }
 
-// atRest holds when nothing is left to decide: invariants 3 and 4, and that a kubelet runs or is about to start.
+// atRest holds when nothing is left to decide: invariants 3 and 4, and that a
+// kubelet runs or is about to start.
 func (r *invariants) atRest() {
 	n := r.n
 	if !n.up || len(n.last.Validate) > 0 {
 		return
 	}
+
 	s, c := n.state, n.state.Run.Config
 	if !s.Run.Started {
 		n.must(n.node.ShuttingDown, "nothing was started: %+v", s)
 		return
 	}
+
 	n.must(n.child.Alive || n.node.ShuttingDown || s.Run.Delay > 0 && n.last.Wake <= max(s.Run.Delay, 50*time.Millisecond),
 		"no kubelet runs, and none will: %+v", s.Run)
 	if n.node.ShuttingDown {
 		return
 	}
+
 	_, bad := s.BadEntry(c)
 	if gone := !s.Current.Same(c) && !s.LastKnownGood.Same(c); (bad || gone || s.IsRevoked(c)) && n.verdicts[""].Outcome == Rejected && n.last.Status.Condition.Reason == "DeadEnd" {
 		return // local is invalid: a kubelet that should not run is still better than none, and it says so
 	}
+
 	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
 	n.must(s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal(), "%s runs, which is neither current, last-known-good nor local", label(c, n.local))
 	if n.intent.Kind == Nil && n.storage == "" && n.verdicts[""].Outcome != Rejected && n.verdicts[""].Outcome != Refused {
 		n.must(s.Current.IsLocal() && s.LastKnownGood.IsLocal(), "local is assigned, and it is not adopted: %+v", s)
 	}
+
 	st := n.last.Status
 	n.must(st.Active == c, "it says that %s runs, and runs %s", st.Active.Revision, c.Revision)
 	n.must(strings.HasSuffix(st.Condition.Message, label(c, n.local)), "%q does not say that %s runs", st.Condition.Message, label(c, n.local))
@@ -518,6 +575,7 @@ func (r *invariants) atRest() {
 		n.must(ended.Revision == n.intent.Config.Revision && ended.End == n.intent.Config.End && ended.Ran.Duration >= ended.End.After.Duration && c.Revision != ended.Revision, "%+v: %+v", ended, st.Condition)
 		return
 	}
+
 	n.must((st.Condition.Status == "True") == (st.Condition.Reason == "AllChecksPassed" || st.Condition.Reason == "LocalInit"), "%+v", st.Condition)
 	if n.intent.Kind == Assigned && st.Condition.Status == "True" {
 		n.must(c.Revision == n.intent.Config.Revision, "ConfigOK is True for %s, but %s runs", n.intent.Config.Revision, c.Revision)

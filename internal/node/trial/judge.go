@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// onTrial reports whether the kubelet runs the configuration on trial, and that configuration is not forbidden.
+// onTrial reports whether the kubelet runs the configuration on trial, and that
+// configuration is not forbidden.
 func (d *decider) onTrial() bool {
 	c := d.next.Run.Config
 	return d.next.Run.Started && d.next.OnTrial(c) && d.next.Trial.Fallback == NoFallback && !d.forbidden(c)
@@ -25,10 +26,12 @@ func (d *decider) handleExit() bool {
 	if !o.Child.Exited || !run.Started {
 		return true
 	}
-	// In a long crash loop, the details of the errors can differ each time: the status must not change at each exit.
+	// In a long crash loop, the details of the errors can differ each time: the
+	// status must not change at each exit.
 	if run.LastExit != o.Child.Exit || run.Crashes <= maxStarts || run.Crashes%staleErrors == 0 {
 		run.LastErrors = o.Child.LastErrors
 	}
+
 	run.LastExit = o.Child.Exit
 	run.Healthy, run.HealthyFor, run.ReadyFor = false, 0, 0
 	run.Crashes++
@@ -36,6 +39,7 @@ func (d *decider) handleExit() bool {
 	if counts {
 		run.Counted++
 	}
+
 	most := maxBackoff
 	if d.onTrial() {
 		most = maxTrialBackoff
@@ -46,13 +50,17 @@ func (d *decider) handleExit() bool {
 			d.countCrash()
 		}
 	}
+
 	run.Delay = initialBackoff << min(run.Crashes-1, 10)
 	run.Delay = min(run.Delay, most)
+
 	return true
 }
 
-// countsExit reports whether an exit can be a failure of the configuration: not of a missing binary, an unavailable runtime, or a node that
-// shuts down. An outage that has ended since the last decision excuses no two exits in a row: a configuration can cause both.
+// countsExit reports whether an exit can be a failure of the configuration: not
+// of a missing binary, an unavailable runtime, or a node that shuts down. An
+// outage that has ended since the last decision excuses no two exits in a row:
+// a configuration can cause both.
 func (d *decider) countsExit() bool {
 	run := &d.next.Run
 	blamed := d.o.Child.Spawned && !d.outage()
@@ -60,29 +68,34 @@ func (d *decider) countsExit() bool {
 	return blamed && !run.Excused
 }
 
-// countCrash counts the start that follows an unexpected exit of the configuration on trial, or fails the trial after
-// threshold + 1 starts. The first start is the adoption.
+// countCrash counts the start that follows an unexpected exit of the
+// configuration on trial, or fails the trial after threshold + 1 starts. The
+// first start is the adoption.
 func (d *decider) countCrash() {
 	s := &d.next
 	if len(s.Startups) <= s.Trial.Terms.Threshold {
 		s.Startups = append(s.Startups, d.o.Now)
 		return
 	}
+
 	starts := printable.Count(len(s.Startups), "start")
 	d.fail(v1alpha1.ReasonCrashLooped, fmt.Sprintf("crash-looped: %s in its trial, last: %s", starts, s.Run.LastExit))
 }
 
-// judge passes, fails or continues the trial. After a rollback it judges the fallback.
+// judge passes, fails or continues the trial. After a rollback it judges the
+// fallback.
 func (d *decider) judge() bool {
 	if !d.next.Run.Started {
 		return true
 	}
+
 	if d.onTrial() {
 		d.judgeTrial()
 	} else {
 		d.judgeFallback()
 		d.judgeAfterTrial()
 	}
+
 	return true
 }
 
@@ -131,6 +144,7 @@ func (d *decider) inAll() string {
 	if d.next.Run.Relapsed {
 		return " in all"
 	}
+
 	return ""
 }
 
@@ -143,6 +157,7 @@ func (d *decider) promote() {
 	if !s.LastKnownGood.Same(c) {
 		s.LastKnownGood = AdoptedConfig{c, d.o.Now}
 	}
+
 	starts := d.startsOfTrial()
 	d.recordPromotion(c, s.Trial.Local, starts)
 	d.endTrial()
@@ -164,8 +179,10 @@ func (d *decider) fail(f, words string) {
 		} else if known && (f == v1alpha1.ReasonCrashLooped || f == v1alpha1.ReasonNotHealthy) {
 			d.reportDeadEnd(words, detail)
 		}
+
 		return
 	}
+
 	d.markBad(c, f, fmt.Sprintf("current %s %s", c.UIDLabel(), words), detail)
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
@@ -173,17 +190,20 @@ func (d *decider) fail(f, words string) {
 			t.Unhealthy.Duration, t.NotReady.Duration = 0, 0 // if the verdict is withdrawn, they count from zero
 		})
 	}
+
 	s.Run.UnsavedHealthy = 0
 	d.startCause = CauseRollback
 	d.event(true, eventConfigRolledBack, "current %s %s; going back to %s%s", c.UIDLabel(), words, d.fallbackLabel(), quoted(detail))
 	d.events[len(d.events)-1].Failure = f
 }
 
-// lastErrors returns what the kubelet logged before the exit that is the failure, if it is one.
+// lastErrors returns what the kubelet logged before the exit that is the
+// failure, if it is one.
 func (d *decider) lastErrors(f string) string {
 	if f != v1alpha1.ReasonCrashLooped {
 		return ""
 	}
+
 	return d.o.Child.LastErrors
 }
 
@@ -192,5 +212,6 @@ func quoted(lastErrors string) string {
 	if lastErrors == "" {
 		return ""
 	}
+
 	return "; the kubelet's last errors: " + lastErrors
 }

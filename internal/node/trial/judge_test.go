@@ -53,6 +53,7 @@ func TestHarmToTheWorkloadIsJudgedByWhatTheAPISays(t *testing.T) {
 		for _, change := range c.change {
 			change(d)
 		}
+
 		d.judgeTrial()
 		if got := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return b.Failure == v1alpha1.ReasonWorkloadHarmed }); got != c.want {
 			t.Errorf("%s: bad are %+v", name, d.next.Bad)
@@ -95,6 +96,7 @@ func TestTheAPIIsProbedIfAnotherConfigurationCanRun(t *testing.T) {
 		for _, change := range c.change {
 			change(d)
 		}
+
 		d.judgeTrial()
 		if got := d.next.Trial != nil && d.next.Trial.Fallback == APIProbe; got != c.want {
 			t.Errorf("%s: trial %+v, bad are %+v", name, d.next.Trial, d.next.Bad)
@@ -138,7 +140,8 @@ func TestAStateThatHasEndedIsNoVerdict(t *testing.T) {
 	}
 }
 
-// Of last-known-good that is on trial again, local is the fallback. If that was invalid for long, the time in a bad state is over any limit.
+// Of last-known-good that is on trial again, local is the fallback. If that was
+// invalid for long, the time in a bad state is over any limit.
 func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		local Outcome
@@ -159,6 +162,7 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 			if healthy {
 				s.Run.Unhealthy = 0
 			}
+
 			o := Observed{
 				Now: epoch, Limits: Limits{HealthTimeout: time.Minute, ReadyTimeout: time.Minute}, Intent: Intent{Kind: Assigned, Config: c},
 				Child: Child{Alive: true, Healthy: healthy}, Node: tt.node, Verdicts: map[string]Verdict{},
@@ -166,6 +170,7 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 			if tt.local != NotValidated {
 				o.Verdicts[""] = Verdict{Outcome: tt.local}
 			}
+
 			want := tt.bad || name == "the API is away" && !healthy // that is no reason to be unhealthy
 			d := Decide(s, o)
 			if got := len(d.Next.Bad) > 0; got != want || tt.local == NotValidated && len(d.Validate) == 0 {

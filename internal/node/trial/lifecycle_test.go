@@ -45,6 +45,7 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 			t.Errorf("%s with %q, promoted with %q: %t", c.payload, c.local, c.promoted, got)
 		}
 	}
+
 	d := &decider{next: State{Promoted: []Promotion{
 		{Revision: "u", SHA256: "p1", Local: "a"}, {Revision: "v", SHA256: "p1", Local: "a"}, {Revision: "u", SHA256: "p1", Local: "b"}}}}
 	d.recordPromotion(Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p1"}}, "a", Promotion{})
@@ -57,7 +58,8 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 	}
 }
 
-// A version of the kubelet that runs again finds the trial that it had then: what the node was like is not known any more.
+// A version of the kubelet that runs again finds the trial that it had then:
+// what the node was like is not known any more.
 func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 	for _, then := range []Baseline{{}, {API: true, Ready: true}, {Pending: true}} {
 		s := State{
@@ -71,7 +73,8 @@ func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 	}
 }
 
-// The node did not go down with a kubelet of that version: others have run since.
+// The node did not go down with a kubelet of that version: others have run
+// since.
 func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
 	for _, started := range []bool{true, false} {
 		c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
@@ -106,6 +109,7 @@ func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 		if c.promoted {
 			d.next.Promoted = []Promotion{{Revision: "u", SHA256: "p1", Local: "now"}}
 		}
+
 		d.checkMergeBase()
 		if over := d.next.Trial == nil; over != c.over || !over && (d.next.Trial.Local != "now" || d.next.Trial.Healthy.Duration != 0) || d.next.Run.UnsavedHealthy != 0 {
 			t.Errorf("%s: trial %+v", name, d.next.Trial)
@@ -113,7 +117,8 @@ func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestTimesOfAnEarlierStateDoNotCountInATrial: nor do those of a trial after it.
+// TestTimesOfAnEarlierStateDoNotCountInATrial: nor do those of a trial after
+// it.
 func TestTimesOfAnEarlierStateDoNotCountInATrial(t *testing.T) {
 	d := onTrial()
 	d.next.Run.Unhealthy, d.next.Run.NotReady, d.next.Run.UnsavedHealthy, d.next.Run.Retries = time.Second, time.Second, time.Second, 2
@@ -121,6 +126,7 @@ func TestTimesOfAnEarlierStateDoNotCountInATrial(t *testing.T) {
 	if run := d.next.Run; run.Unhealthy != 0 || run.NotReady != 0 || run.UnsavedHealthy != 0 {
 		t.Errorf("at the begin: %+v", run)
 	}
+
 	d.next.Run.Unhealthy, d.next.Run.Healthy = time.Second, false
 	d.endTrial()
 	if run := d.next.Run; run.Retries != 0 || run.Unhealthy != time.Second {
@@ -135,7 +141,8 @@ func TestAPromotionIsRecordedOverTheLocalConfigurationThatRan(t *testing.T) {
 	}
 }
 
-// TestALostCurrentForgetsNothing: the record was lost, not removed by the object that assigns nothing.
+// TestALostCurrentForgetsNothing: the record was lost, not removed by the
+// object that assigns nothing.
 func TestALostCurrentForgetsNothing(t *testing.T) {
 	n := provenNode(t)
 	n.kill()
@@ -146,12 +153,14 @@ func TestALostCurrentForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut: its fallback must be healthy for the whole time.
+// TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut: its fallback must be
+// healthy for the whole time.
 func TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut(t *testing.T) {
 	n := provenNode(t, "flags threshold=1", "assign uid=u payload=p1", "exit status=1", "healthy 5s", "reboot", "healthy 30s")
 	if b := n.state.Bad; len(b) != 1 || b[0].Failure != v1alpha1.ReasonCrashLooped || !b[0].Provisional {
 		t.Fatalf("bad are %+v", b)
 	}
+
 	n.do("healthy 35s")
 	if n.state.Bad[0].Provisional {
 		t.Errorf("bad are %+v", n.state.Bad)
@@ -172,7 +181,8 @@ func TestARevisionIsRevokedByItsUID(t *testing.T) {
 	}
 }
 
-// TestARemovalIsAboutWhatWasAssignedLast: not about the assignment with which last-known-good came long ago.
+// TestARemovalIsAboutWhatWasAssignedLast: not about the assignment with which
+// last-known-good came long ago.
 func TestARemovalIsAboutWhatWasAssignedLast(t *testing.T) {
 	n := newNodeSim(t)
 	n.do("node", "assign uid=g payload=p0 by=object", "healthy 10m5s", "verdict b rejected words=no",

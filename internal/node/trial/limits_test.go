@@ -10,8 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// TestLimitsHoldToTheNanosecond sets one clock so that it is just before a limit, at it, and just after it when the decision has added the
-// time since the last one.
+// TestLimitsHoldToTheNanosecond sets one clock so that it is just before a
+// limit, at it, and just after it when the decision has added the time since
+// the last one.
 func TestLimitsHoldToTheNanosecond(t *testing.T) {
 	const gap = time.Second
 	onTrial := []string{proven, "assign uid=u payload=p1", "healthy 5s"}
@@ -145,6 +146,7 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			if c.events == nil {
 				c.events = onTrial
 			}
+
 			n.do(c.events...)
 			want := map[time.Duration]bool{-1: c.until, 0: true, 1: !c.until}
 			for _, off := range []time.Duration{-1, 0, 1} {

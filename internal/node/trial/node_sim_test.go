@@ -19,8 +19,9 @@ import (
 // epoch is the time at which every history begins.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// nodeSim simulates the agent and its node: it observes, decides, saves and acts. A test sets the outside world by
-// plain fields. nodeSim checks each decision for properties that always hold.
+// nodeSim simulates the agent and its node: it observes, decides, saves and
+// acts. A test sets the outside world by plain fields. nodeSim checks each
+// decision for properties that always hold.
 type nodeSim struct {
 	t testingT
 
@@ -108,7 +109,8 @@ func newNodeSim(t testingT) *nodeSim {
 	}
 }
 
-// persist writes the state in the order of package checkpoint, or only the first files if a write is lost.
+// persist writes the state in the order of package checkpoint, or only the
+// first files if a write is lost.
 func (n *nodeSim) persist(s State) {
 	v := n.disk.versions[n.version]
 	writes := []func(){
@@ -124,9 +126,11 @@ func (n *nodeSim) persist(s State) {
 	if n.tearDisk != nil {
 		writes = writes[:n.tearDisk(len(writes))]
 	}
+
 	for _, write := range writes {
 		write()
 	}
+
 	n.disk.versions[n.version] = v
 }
 
@@ -143,11 +147,13 @@ func (n *nodeSim) start() {
 	if n.up {
 		return
 	}
+
 	n.up, n.refused = true, false
 	n.clock += time.Millisecond
 	if n.examined != n.file {
 		n.version, n.examined = n.fileVersion, n.file
 	}
+
 	n.state, n.verdicts, n.child, n.last = n.load(), map[string]Verdict{}, Child{}, Decision{}
 	n.decided, n.counted = n.clock, -1
 	n.converge()
@@ -166,6 +172,7 @@ func (n *nodeSim) sigterm() {
 		n.must(reflect.DeepEqual(before, n.state), "CleanShutdown modified the state handed to it")
 		n.persist(clean)
 	}
+
 	n.kill()
 }
 
@@ -173,14 +180,17 @@ func (n *nodeSim) bootID() string {
 	if n.bootIDUnknown {
 		return ""
 	}
+
 	return fmt.Sprintf("boot-%d", n.boot)
 }
 
-// replaced ends the kubelet and replaces its binary: the agent continues with the state of the new version.
+// replaced ends the kubelet and replaces its binary: the agent continues with
+// the state of the new version.
 func (n *nodeSim) replaced(version string) {
 	if n.version == version || n.diskFails != "" {
 		return
 	}
+
 	n.persist(CleanShutdown(n.state))
 	n.clock += time.Millisecond // no two trials begin at the same instant, also not of two versions
 	n.version = version
@@ -196,11 +206,13 @@ func (n *nodeSim) replaceFile(version string) {
 	n.fileVersion = version
 }
 
-// examine takes over a file that was replaced, when no kubelet runs. The records of a new version may not be readable.
+// examine takes over a file that was replaced, when no kubelet runs. The
+// records of a new version may not be readable.
 func (n *nodeSim) examine() {
 	if n.examined == n.file || n.fileVersion != n.version && n.diskFails != "" {
 		return
 	}
+
 	n.replaced(n.fileVersion)
 	n.examined, n.verdicts = n.file, map[string]Verdict{}
 }
@@ -208,11 +220,13 @@ func (n *nodeSim) examine() {
 // files identifies what a verdict depends on besides the configuration.
 func (n *nodeSim) files() string { return fmt.Sprint(n.file, n.digest) }
 
-// renew drops verdicts that were found with other files, if something may be started soon, as the agent does.
+// renew drops verdicts that were found with other files, if something may be
+// started soon, as the agent does.
 func (n *nodeSim) renew(o *Observed) {
 	if d := Decide(n.state, *o); n.basis == nil || !n.mayStart() && d.Action.Kind == None && d.Ask == nil {
 		return
 	}
+
 	maps.DeleteFunc(n.verdicts, func(revision string, _ Verdict) bool { return n.basis[revision] != n.files() })
 	o.Verdicts = maps.Clone(n.verdicts)
 }
@@ -230,6 +244,7 @@ func (n *nodeSim) dryRun(c Config) Verdict {
 	if local := n.dryRuns[""]; c.IsLocal() || n.basis == nil || local.Outcome != Rejected || v.Outcome == Rejected || !n.compares && !c.Dropin {
 		return v
 	}
+
 	v = Verdict{Outcome: Refused, Guard: v1alpha1.ReasonLocalInvalid}
 	if c.Dropin {
 		v.Outcome = CouldNotTell
@@ -237,13 +252,16 @@ func (n *nodeSim) dryRun(c Config) Verdict {
 	if n.verdicts[""].Outcome != Rejected {
 		v.Guard = "" // it is not known why
 	}
+
 	return v
 }
 
-// nodeMonitorGracePeriod is for how long the control plane calls a node Ready whose kubelet does not renew its Lease.
+// nodeMonitorGracePeriod is for how long the control plane calls a node Ready
+// whose kubelet does not renew its Lease.
 const nodeMonitorGracePeriod = 40 * time.Second
 
-// snapshotLifetime is how long an agent uses what it read of the Node for a validation.
+// snapshotLifetime is how long an agent uses what it read of the Node for a
+// validation.
 const snapshotLifetime = 2 * time.Minute
 
 func (n *nodeSim) observe() Observed {
@@ -251,38 +269,47 @@ func (n *nodeSim) observe() Observed {
 		unhealthyConfig := n.unhealthyConfig != nil && n.unhealthyConfig(n.state.Run.Config)
 		n.child.Healthy, n.child.Waiting = n.healthy && !n.waiting && !unhealthyConfig, n.waiting
 	}
+
 	storage := n.storage
 	if n.clock >= n.retryAt {
 		storage = ""
 	}
+
 	node := n.node
 	if n.child.Alive && (n.neverRenews == nil || !n.neverRenews(n.state.Run.Config)) {
 		n.renewed = n.clock
 	}
+
 	node.Ready = node.Ready && n.clock-n.renewed <= nodeMonitorGracePeriod
 	if !n.last.Watch && (n.counted < 0 || n.clock-n.counted > snapshotLifetime) {
 		node = Node{RuntimeDown: node.RuntimeDown, ShuttingDown: node.ShuttingDown, RefusedUnseen: len(node.Refused) > 0} // nobody looks at the Node
 	}
+
 	o := Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
 		Limits: n.limits, Local: n.local, LocalDigest: n.digest, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: node,
 		Revoked: n.revoked, Forget: n.forget, Storage: storage,
 	}
 	n.renew(&o)
+
 	return o
 }
 
-// save saves a state if it differs from the last saved one. It returns false if the disk fails.
+// save saves a state if it differs from the last saved one. It returns false if
+// the disk fails.
 func (n *nodeSim) save(next State) bool {
 	if n.diskFails == "" {
 		n.persist(next)
 		n.storage, n.saved = "", true
 		return true
 	}
+
 	if next.Run = (Run{}); n.saved && reflect.DeepEqual(next, n.load()) {
 		return true
 	}
+
 	n.storage, n.saved, n.retryAt = n.diskFails, false, n.clock+10*time.Second
+
 	return false
 }
 
@@ -296,30 +323,38 @@ func (n *nodeSim) decide() {
 		n.must(d.Next.Current.Revision == n.state.Current.Revision, "adopted %v, which cannot be recorded", d.Next.Current)
 		n.save(d.Next)
 	}
+
 	before := n.state
 	n.decided, n.state, n.last = n.clock, d.Next, d
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
 		n.node.LostPods = nil // those that run at adoption count from now
 	}
+
 	n.child.Exited, n.forget = false, nil
 	for _, e := range d.Events {
 		mark := "event"
 		if e.Warning {
 			mark = "warning"
 		}
+
 		n.note("%s %s: %s", mark, e.Reason, e.Message)
 	}
+
 	if n.onDecision != nil {
 		n.onDecision(before, o, d)
 	}
+
 	if n.dieBeforeActing != nil && n.dieBeforeActing() {
 		n.kill()
 		return
 	}
+
 	if n.carryOut(d); d.Action.Kind == Restart && !n.child.Alive {
 		return // the next decision starts one
 	}
-	// The start may make a verdict unnecessary, and the trial of what no longer ends by itself passes in the next decision.
+
+	// The start may make a verdict unnecessary, and the trial of what no longer
+	// ends by itself passes in the next decision.
 	permanent := before.Temporary != nil && n.state.Temporary == nil
 	if n.up && !permanent && (d.Action.Kind == None || len(d.Validate) == 0) {
 		n.checkFixedPoint(o)
@@ -330,6 +365,7 @@ func (n *nodeSim) carryOut(d Decision) {
 	if d.Action.Kind != None { // what a kubelet did with pods says nothing about the next one
 		n.node.Started, n.node.Refused = nil, nil
 	}
+
 	switch d.Action.Kind {
 	case None:
 		return
@@ -339,13 +375,16 @@ func (n *nodeSim) carryOut(d Decision) {
 		n.kill()
 		return
 	}
+
 	if d.Action.Kind == Restart && n.examined != n.file {
 		n.note("stopped: the kubelet's file was replaced")
 		n.child = Child{}
 		n.stopped++
 		n.examine()
+
 		return
 	}
+
 	n.note("%s %s, cause %s", d.Action.Kind, label(d.Action.Config, n.local), d.Action.Cause)
 	n.child, n.renewed = Child{Alive: true}, n.clock
 	if d.Action.Cause == CauseResume && n.node.API {
@@ -359,6 +398,7 @@ func (n *nodeSim) converge() {
 		if !n.up {
 			return
 		}
+
 		n.decide()
 		if !n.up || n.last.Action.Kind != None {
 			continue
@@ -367,30 +407,37 @@ func (n *nodeSim) converge() {
 			return
 		}
 	}
+
 	n.t.Fatalf("no end of deciding: %+v", n.last)
 }
 
-// validate sets the verdicts that the last decision requested. It returns false if there are none.
+// validate sets the verdicts that the last decision requested. It returns false
+// if there are none.
 func (n *nodeSim) validate() bool {
 	found := false
 	configs := n.last.Validate
 	if n.basis != nil && n.mayStart() {
 		configs = append([]Config{{}}, configs...) // the fallback, at once
 	}
+
 	for _, c := range configs {
 		if _, ok := n.verdicts[c.Revision]; ok || n.validationHangs {
 			continue
 		}
+
 		v := n.dryRun(c)
 		if n.basis != nil {
 			n.basis[c.Revision] = n.files()
 		}
+
 		n.note("validate %s: %s", label(c, n.local), outcomeName(v.Outcome))
 		n.verdicts[c.Revision], n.counted, found = v, n.clock, true
 	}
+
 	if found {
 		n.clock += n.validationTakes
 	}
+
 	return found
 }
 
@@ -427,6 +474,7 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 		o.Guard = &Permit{Adoption: *d.Ask, Pods: o.Node.Pods}
 		d = Decide(s, o)
 	}
+
 	n.must(reflect.DeepEqual(before, s), "Decide modified the state handed to it:\nbefore %+v\nafter  %+v", before, s)
 	n.must(d.Action.Kind == Refuse || d.Wake > 0, "it would never be decided again: wake is %s", d.Wake)
 	n.must(d.Wake <= 10*time.Second || d.Next.Run.Delay > 0, "the next decision is in %s", d.Wake)
@@ -438,11 +486,12 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision + p.Local }), "a revision was promoted twice: %+v", d.Next.Promoted)
 	n.must(d.Action.Kind == None || d.Action.Kind == Refuse || d.Action.Config == d.Next.Run.Config, "the started configuration is not Run.Config")
 	n.must(len(d.Validate) > 0 || d.Action.Kind == Refuse || d.Status.Condition.Cause != "" && d.Status.Condition.Message != "", "the condition says nothing: %+v", d.Status)
+
 	return d
 }
 
-// checkFixedPoint checks invariant 5: with unchanged inputs, after the action was carried out, another decision
-// changes nothing.
+// checkFixedPoint checks invariant 5: with unchanged inputs, after the action
+// was carried out, another decision changes nothing.
 func (n *nodeSim) checkFixedPoint(o Observed) {
 	o.Elapsed, o.Forget, o.Child.Exited = 0, nil, false
 	o.Node.Started, o.Node.Refused = n.node.Started, n.node.Refused // of the kubelet that runs now
@@ -450,16 +499,19 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 	if n.last.Action.Kind != None {
 		o.Child = Child{Alive: true}
 	}
+
 	d := n.ask(n.state, o)
 	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.SHA256 == c.SHA256 && !n.state.Current.Same(c) {
 		return // after a rollback, what is assigned may be the content that runs now
 	}
+
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: the API is seen for the first time
 		if t := d.Next.Trial; t != nil && n.state.Trial != nil && o.Node.API {
 			t.APILostEarly = n.state.Trial.APILostEarly
 		}
 	}
+
 	n.must(reflect.DeepEqual(d.Validate, n.last.Validate), "deciding again asks for other verdicts: %v", d.Validate)
 	n.must(d.Action.Kind == None, "deciding again asks for %s %s", d.Action.Kind, d.Action.Config.Revision)
 	n.must(len(d.Events) == 0, "deciding again tells %v", d.Events)
@@ -481,6 +533,7 @@ func (n *nodeSim) tail() string {
 	for _, line := range n.trace[max(0, len(n.trace)-40):] {
 		s += "  " + line + "\n"
 	}
+
 	return s
 }
 
@@ -494,8 +547,10 @@ func distinct[T any](list []T, key func(T) string) bool {
 		if seen[key(x)] {
 			return false
 		}
+
 		seen[key(x)] = true
 	}
+
 	return true
 }
 
@@ -508,5 +563,6 @@ func (s State) deepCopy() State {
 		t.Baseline.Failing, t.Started = slices.Clone(t.Baseline.Failing), slices.Clone(t.Started)
 		c.Trial = &t
 	}
+
 	return c
 }

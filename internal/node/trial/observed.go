@@ -31,7 +31,8 @@ type Observed struct {
 	Storage  string       // why the last Next could not be saved; empty: it was saved
 }
 
-// Limits are the agent's flags, and RestInterval. The first two apply to configurations that request nothing else.
+// Limits are the agent's flags, and RestInterval. The first two apply to
+// configurations that request nothing else.
 type Limits struct {
 	TrialDuration      time.Duration
 	CrashLoopThreshold int
@@ -39,14 +40,16 @@ type Limits struct {
 	ReadyTimeout       time.Duration
 	APILossRollback    bool
 	DegradeLocal       bool // --local-invalid=degrade
-	// RestInterval is how often a decision is made while the node runs what it should and is healthy; 0 means 10s. Only hollow nodes set it.
+	// RestInterval is how often a decision is made while the node runs what it
+	// should and is healthy; 0 means 10s. Only hollow nodes set it.
 	RestInterval time.Duration
 }
 
 // IntentKind is what is known about the intended configuration.
 type IntentKind int
 
-// The kinds of intents. The proposal's "empty" is Nil, its "correct" is Assigned.
+// The kinds of intents. The proposal's "empty" is Nil, its "correct" is
+// Assigned.
 const (
 	Unanswered IntentKind = iota // no answer yet
 	Unassigned                   // the object assigns nothing: this means local only if that object assigned current
@@ -62,12 +65,14 @@ type Intent struct {
 	Reason string // CamelCase, of Invalid, if there is a better one than SyncFailed
 	Config Config // of Assigned; of Invalid as far as it is known; of Unassigned only AssignedBy
 	Notice string // a message without effect on the decision: the object was edited or deleted
-	// TakenBack is the assignment that a rollout took back, of Unassigned; nil: none.
+	// TakenBack is the assignment that a rollout took back, of Unassigned; nil:
+	// none.
 	TakenBack *v1alpha1.TakenBackAssignment
 }
 
-// takesBack reports whether a rollout took c back: any rollout assigned c, not later than the assignment that was taken back. A rollout can
-// have taken the node over, and taken its own assignment back, before the agent saw either.
+// takesBack reports whether a rollout took c back: any rollout assigned c, not
+// later than the assignment that was taken back. A rollout can have taken the
+// node over, and taken its own assignment back, before the agent saw either.
 func (in Intent) takesBack(c Config) bool {
 	return in.TakenBack != nil && c.Rollout.Name != "" && !c.Rollout.AssignedAt.After(in.TakenBack.AssignedAt.Time)
 }
@@ -75,7 +80,8 @@ func (in Intent) takesBack(c Config) bool {
 // Outcome is the result of validating a configuration.
 type Outcome int
 
-// The outcomes. Refused, Protected and CouldNotTell are not final: they change with the things they depend on.
+// The outcomes. Refused, Protected and CouldNotTell are not final: they change
+// with the things they depend on.
 const (
 	NotValidated Outcome = iota
 	Accepted
@@ -115,25 +121,32 @@ type Child struct {
 	Exited  bool // unexpectedly, since the last decision
 	Spawned bool // of Exited: the process had started
 	Exit    string
-	// LastErrors are the last errors that it logged before, in one line; empty: none are known.
+	// LastErrors are the last errors that it logged before, in one line; empty:
+	// none are known.
 	LastErrors string
 }
 
-// Node is the node's state in the API, and the state of what the kubelet depends on.
+// Node is the node's state in the API, and the state of what the kubelet
+// depends on.
 type Node struct {
 	API      bool // reachable with the kubelet's own credentials
 	Ready    bool // Ready, and its Lease was renewed since this start
 	Pressure []string
 	Pods     []string // UIDs of the running pods
 	LostPods []string // ran at adoption and were ended by the kubelet since, or perhaps by it
-	// Failing are the UIDs of active pods with a container that does not run, and of their owners.
+	// Failing are the UIDs of active pods with a container that does not run,
+	// and of their owners.
 	Failing []string
-	// Started are pods of which a container was started since this start of the kubelet, as many as AddStart keeps. Refused are those
-	// that were not, that were not in Baseline.Failing, and that the kubelet or its runtime refused to start twice or more.
+	// Started are pods of which a container was started since this start of the
+	// kubelet, as many as AddStart keeps. Refused are those that were not, that
+	// were not in Baseline.Failing, and that the kubelet or its runtime refused
+	// to start twice or more.
 	Started, Refused []PodStart
-	// RefusedUnseen means that the kubelet refused pods while the node's pods are not watched, so that Refused is empty.
+	// RefusedUnseen means that the kubelet refused pods while the node's pods
+	// are not watched, so that Refused is empty.
 	RefusedUnseen bool
-	// LossUnexplained means that it is not known of any of LostPods that the kubelet ended it.
+	// LossUnexplained means that it is not known of any of LostPods that the
+	// kubelet ended it.
 	LossUnexplained bool
 	RuntimeDown     bool // a runtime socket that the payload does not change is unreachable
 	ShuttingDown    bool

@@ -31,11 +31,13 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
+
 	os.Exit(m.Run())
 }
 
-// TestInvariantsHoldInRandomHistories runs random histories of a node: assignments, verdicts, crashes, outages,
-// reboots, deaths of the agent at any point, upgrades, lost writes. nodeSim checks each decision, and invariants
+// TestInvariantsHoldInRandomHistories runs random histories of a node:
+// assignments, verdicts, crashes, outages, reboots, deaths of the agent at any
+// point, upgrades, lost writes. nodeSim checks each decision, and invariants
 // checks the invariants with its own counts.
 func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	seen, decisions, walked := map[string]int{}, 0, 0
@@ -50,6 +52,7 @@ func TestInvariantsHoldInRandomHistories(t *testing.T) {
 	if testing.Short() || t.Failed() {
 		return
 	}
+
 	for _, what := range []string{
 		"ConfigChanged", "ConfigRejected", "ConfigRolledBack", "ConfigLastKnownGood", "DeadEnd", "Inconclusive", "TrialResumed", "APILost",
 		"Forgotten", string(v1alpha1.ReasonCrashLooped), string(v1alpha1.ReasonNotHealthy), string(v1alpha1.ReasonNotReady), string(v1alpha1.ReasonWorkloadHarmed), string(v1alpha1.ReasonPodsCannotStart), string(v1alpha1.ReasonLostAPI), string(v1alpha1.ReasonValidationFailed),
@@ -94,14 +97,17 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Message: "so it is"}
 		}
 	}
+
 	n.basis, n.compares, n.fileVersion = map[string]string{}, rapid.Bool().Draw(r, "compares"), n.version
 	n.healthy = true
 	if p := rapid.IntRange(0, 11).Draw(r, "never renews"); p < 6 { // a long nodeLeaseDurationSeconds does that
 		n.neverRenews = func(c Config) bool { return c.SHA256 == randomConfig(p, 0).SHA256 }
 	}
+
 	n.inv = newInvariants(n)
 	n.onDecision = n.inv.watch
 	n.start()
+
 	return n
 }
 
@@ -115,6 +121,7 @@ func randomConfig(payload, uid int) Config {
 	case 5:
 		c.RequestedTerms = RequestedTerms{Duration: metav1.Duration{Duration: 20 * time.Minute}, Starts: 3, AllowPodLoss: true}
 	}
+
 	return c
 }
 
@@ -125,20 +132,26 @@ func (n *randomNode) drawConfig() Config {
 	if rapid.Bool().Draw(n.r, "rollout") {
 		c.Rollout.Name, c.Rollout.AssignedAt = "workers", metav1.NewTime(epoch.Add(n.clock))
 	}
+
 	c.AssignedBy = n.by()
+
 	return c
 }
 
-// change changes the world once, lets the node react, and checks invariant 6: at most one stop and start.
+// change changes the world once, lets the node react, and checks invariant 6:
+// at most one stop and start.
 func (n *randomNode) change(change func()) func(*rapid.T) {
 	return func(*rapid.T) {
 		if !n.up {
 			if n.refused && rapid.Bool().Draw(n.r, "repaired") {
 				n.dryRuns[""] = Verdict{Outcome: Accepted}
 			}
+
 			n.start()
+
 			return
 		}
+
 		n.inv.starts = 0
 		if !n.child.Alive {
 			n.inv.starts = -1 // the start of the kubelet that should run by now
@@ -146,17 +159,20 @@ func (n *randomNode) change(change func()) func(*rapid.T) {
 		if _, bad := n.state.BadEntry(n.state.Run.Config); bad || n.state.IsRevoked(n.state.Run.Config) {
 			n.inv.starts-- // it runs because nothing else could: it does not wait for a verdict when something can
 		}
+
 		n.clock += time.Millisecond
 		before := len(n.trace)
 		change()
 		if n.up {
 			n.converge()
 		}
+
 		for _, line := range n.trace[min(before, len(n.trace)):] {
 			if strings.Contains(line, "ConfigRolledBack") || strings.Contains(line, "Inconclusive") {
 				n.inv.starts-- // neither a failed trial nor a withdrawn verdict waits for the verdict on the next assignment
 			}
 		}
+
 		n.inv.starts, n.stopped = n.inv.starts-n.stopped, 0
 		n.must(n.inv.starts <= 1, "one change cost the node %d starts of its kubelet", n.inv.starts)
 	}
@@ -255,6 +271,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "kube-system/1", "evenkeel-system/1"}), 0, 3).Draw(n.r, label) {
 					pods = append(pods, podStart(name))
 				}
+
 				return pods
 			}
 			n.node.Started, n.node.Refused = list("started"), list("refused")
@@ -293,6 +310,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 					n.pass(10 * time.Second)
 				}
 			}
+
 			n.pass(65 * time.Second)
 			if len(n.node.Refused) > 0 {
 				n.pass(30 * time.Second)
@@ -300,6 +318,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if coin("last-known-good does better") {
 				n.change(n.repairAll)(n.r)
 			}
+
 			n.pass(65 * time.Second)
 		},
 		"guard": n.change(func() { // pods, cordon or local changed
@@ -338,6 +357,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			for range rapid.IntRange(0, 2).Draw(n.r, "revoked") {
 				uids = append(uids, n.drawConfig().UID)
 			}
+
 			n.revoked = &uids
 		}),
 		"storage": n.change(func() {
@@ -359,6 +379,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if n.manyRejected || n.diskFails != "" || coin("rarely") {
 				return
 			}
+
 			n.manyRejected = true
 			for i := range maxBad + 5 {
 				c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
@@ -378,6 +399,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 					n.inv.killed()
 					n.kill()
 				}
+
 				n.start()
 			}
 		},
@@ -397,8 +419,10 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				if n.healthy = n.state.Run.Config.IsLocal() && coin("local works"); !n.healthy && i < 40 {
 					exit(n.r)
 				}
+
 				n.pass(10 * time.Second)
 			}
+
 			n.change(n.repairAll)(n.r)
 			n.pass(65 * time.Second)
 		},
@@ -414,6 +438,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if coin("edited again") {
 				n.change(func() { n.editLocal() })(n.r)
 			}
+
 			n.change(n.repairAll)(n.r)
 			n.pass(65 * time.Second)
 		},
@@ -421,6 +446,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			if coin("clean") {
 				n.sigterm()
 			}
+
 			n.inv.killed()
 			n.kill()
 			n.boot++
@@ -434,6 +460,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.tearDisk = func(steps int) int { return rapid.IntRange(0, steps).Draw(n.r, "written") }
 				n.inv.lostWrite[n.version] = true
 			}
+
 			switch rapid.IntRange(0, 2).Draw(n.r, "upon") {
 			case 0:
 				assign(n.r)
@@ -442,6 +469,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			case 2:
 				pass(n.r)
 			}
+
 			n.inv.killed()
 			n.kill()
 			n.dieBeforeActing, n.tearDisk = nil, nil
@@ -449,12 +477,14 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				n.boot++
 				n.inv.lostWrite[n.version] = true
 			}
+
 			n.start()
 		},
 		"": func(*rapid.T) { n.inv.atRest() },
 	}
 	actions["trial-goes-wrong2"] = actions["trial-goes-wrong"]
 	maps.Copy(actions, n.rareScenarios())
+
 	return actions
 }
 
@@ -466,7 +496,8 @@ func (n *randomNode) editLocal() {
 	}
 }
 
-// otherFile replaces the kubelet's file by one that may decide differently. It runs at the next start.
+// otherFile replaces the kubelet's file by one that may decide differently. It
+// runs at the next start.
 func (n *randomNode) otherFile() {
 	n.replaceFile(rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(n.r, "version"))
 	n.otherVerdicts()
@@ -487,12 +518,14 @@ func (n *randomNode) repairAll() {
 	n.node, n.healthy, n.waiting = Node{API: true, Ready: true}, true, false
 }
 
-// finish ends each history: everything works again, and the node must come to run a configuration that it may run.
+// finish ends each history: everything works again, and the node must come to
+// run a configuration that it may run.
 func (n *randomNode) finish() {
 	n.dryRuns[""] = Verdict{Outcome: Accepted}
 	if n.state.Temporary != nil { // otherwise the node stays after the end
 		n.dryRuns[n.state.LastKnownGood.Revision] = Verdict{Outcome: Accepted}
 	}
+
 	n.repairAll()
 	n.diskFails, n.storage, n.validationHangs, n.neverRenews = "", "", false, nil
 	n.kill()
@@ -504,5 +537,6 @@ func (n *randomNode) finish() {
 	for _, b := range n.state.Bad {
 		n.must(!b.Provisional || b.matches(n.state.Run.Config), "a verdict stays provisional: %+v", b)
 	}
+
 	n.inv.atRest()
 }

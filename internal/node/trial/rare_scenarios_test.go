@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What the rare scenarios show. The test fails if its histories show one of them too rarely.
+// What the rare scenarios show. The test fails if its histories show one of
+// them too rarely.
 const (
 	notReadyAtBegin       = "a trial that began without the API, and a node that is not ready"
 	harmBeforeRun         = "harm before the configuration on trial ran"
@@ -23,8 +24,8 @@ const (
 	onlyTrialWorks        = "a trial that waits for what never works"
 )
 
-// rareScenarios are sequences that random events alone hardly ever produce. Their outcome depends on the node's
-// history; evidence counts what they show.
+// rareScenarios are sequences that random events alone hardly ever produce.
+// Their outcome depends on the node's history; evidence counts what they show.
 func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 	coin := func(label string) bool { return rapid.Bool().Draw(n.r, label) }
 	calm := func() { n.change(n.repairAll)(n.r); n.pass(5 * time.Second) }
@@ -43,6 +44,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					c.Rollout.Attempt = max(c.Rollout.Attempt, b.Attempt+1)
 				}
 			}
+
 			n.revoked, n.intent = &[]types.UID{}, Intent{Kind: Assigned, Config: c}
 		})(n.r)
 	}
@@ -51,6 +53,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 	}
 	any := func() int { return rapid.IntRange(0, 4).Draw(n.r, "payload") }
 	prove := func() { fresh(4); n.pass(70 * time.Second) } // it asks for a minute
+
 	return map[string]func(*rapid.T){
 		"adopted-in-an-outage": func(*rapid.T) {
 			calm()
@@ -67,6 +70,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if coin("readiness") {
 				state = &n.node.Ready
 			}
+
 			bad, good := rapid.SampledFrom([]int{1, 20, 40}).Draw(n.r, "bad seconds"), rapid.SampledFrom([]int{10, 20, 90}).Draw(n.r, "good seconds")
 			for range 20 {
 				*state = false
@@ -123,6 +127,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
 				}
 			}
+
 			n.dryRuns[""] = Verdict{Outcome: Rejected, Message: "local is broken"}
 			n.kill()
 			n.start()
@@ -138,11 +143,13 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if n.change(func() { n.inv.starts--; n.replaceFile("v3"); n.examine() })(n.r); n.state.Trial == nil {
 				fresh(any())
 			}
+
 			n.healthy = false
 			n.pass(5 * time.Minute)
 			if t := n.state.Trial; !n.up || t == nil || t.Fallback != Inconclusive || n.diskFails != "" || !n.state.Run.Config.IsLocal() {
 				return
 			}
+
 			c := n.state.Current.Config
 			if n.state.IsRevoked(c) {
 				return // it does not run, however well it would be
@@ -150,6 +157,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if good := n.state.LastKnownGood; !good.IsLocal() && !good.Same(c) {
 				return // it may be in turn as well, for as long
 			}
+
 			n.seen[onlyTrialWorks]++
 			n.dryRuns[c.Revision] = Verdict{Outcome: Accepted}
 			delete(n.verdicts, c.Revision)
@@ -160,6 +168,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					break
 				}
 			}
+
 			ended := n.state.Current.IsLocal() && n.state.Temporary != nil // it waits no longer
 			n.must(n.state.Run.Config.Revision == c.Revision || n.state.Run.Deferred || ended, "%s would be well, and %s runs, which is not", c.Revision, label(n.state.Run.Config, n.local))
 			n.unhealthyConfig = nil
@@ -172,10 +181,12 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if coin("another is on trial") {
 				fresh(any())
 			}
+
 			c := n.state.LastKnownGood.Config
 			if c.IsLocal() {
 				return
 			}
+
 			n.change(func() {
 				c.Checkpoint = rapid.SampledFrom([]string{"file", "downloaded anew", "and again"}).Draw(n.r, "checkpoint")
 				n.intent = Intent{Kind: Assigned, Config: c}
@@ -200,6 +211,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 				if c.SHA256 == n.state.Current.SHA256 || c.SHA256 == n.state.LastKnownGood.SHA256 {
 					continue // what was accepted once
 				}
+
 				n.change(func() {
 					n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
 					n.dryRuns[randomConfig(payload, 1).Revision] = n.dryRuns[c.Revision]
@@ -207,6 +219,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 					n.intent = Intent{Kind: Assigned, Config: c}
 				})(n.r)
 			}
+
 			for payload := range 5 {
 				accept(payload)
 			}

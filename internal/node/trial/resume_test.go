@@ -10,7 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Startups are forgotten only if the trial was inconclusive: after a probe, they still count.
+// Startups are forgotten only if the trial was inconclusive: after a probe,
+// they still count.
 func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.T) {
 	for fallback, want := range map[Fallback]int{Inconclusive: 1, APIProbe: 3} {
 		n := newNodeSim(t)
@@ -53,6 +54,7 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 			case "nothing, and nothing is on":
 				want = 10 * time.Second
 			}
+
 			o.Elapsed = 0
 			if d := Decide(s, o); d.Wake != want {
 				t.Errorf("the next decision is in %s, want %s: %+v", d.Wake, want, d.Next.Run)
@@ -61,7 +63,8 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 	}
 }
 
-// The fallback must stay healthy for as long as the configuration ever ran: also for the time that an agent cannot save any more.
+// The fallback must stay healthy for as long as the configuration ever ran:
+// also for the time that an agent cannot save any more.
 func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 	for name, set := range map[string]func(s *State, o *Observed){
 		"not healthy": func(s *State, o *Observed) { s.Run.Unhealthy, o.Child.Healthy = 20*time.Second, false },
@@ -87,7 +90,8 @@ func TestATrialOfAnotherConfigurationIsReplacedAtTheStart(t *testing.T) {
 	}
 }
 
-// Only a drop-in that will run with another local configuration at its next start is not blamed for its crashes.
+// Only a drop-in that will run with another local configuration at its next
+// start is not blamed for its crashes.
 func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		dropin bool
@@ -114,7 +118,8 @@ func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 	}
 }
 
-// The API probe goes on although its fallback fails: only the verdict on last-known-good is withdrawn.
+// The API probe goes on although its fallback fails: only the verdict on
+// last-known-good is withdrawn.
 func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
 	for before, want := range map[Fallback]Fallback{APIProbe: APIProbe, NoFallback: Inconclusive} {
 		d := &decider{next: State{

@@ -24,47 +24,55 @@ const (
 	LocalDefault LocalConfig = "default" // the kubelet's built-in defaults and its flags
 )
 
-// Config identifies a configuration that a node may run. The zero value is the local configuration: the init file, or
-// the built-in defaults and flags.
+// Config identifies a configuration that a node may run. The zero value is the
+// local configuration: the init file, or the built-in defaults and flags.
 type Config struct {
 	v1alpha1.ConfigRevision
-	// Revision is the key under which the node stores the configuration: the UID of the ConfigMap. For a ConfigMap of the node's own, a dash
-	// and the first 12 digits of the payload's sha256 follow, and for a payload with rules a dash and those of ResolvedSHA256.
+	// Revision is the key under which the node stores the configuration: the
+	// UID of the ConfigMap. For a ConfigMap of the node's own, a dash and the
+	// first 12 digits of the payload's sha256 follow, and for a payload with
+	// rules a dash and those of ResolvedSHA256.
 	Revision   string `json:"revision,omitempty"`
 	Checkpoint string `json:"fileSHA256,omitempty"` // sha256 of the checkpoint's file
 	Dropin     bool   `json:"dropin,omitempty"`     // merged with the local configuration
-	// Rollout is the rollout that assigned it, without Term and Previous; zero: a person did.
+	// Rollout is the rollout that assigned it, without Term and Previous; zero:
+	// a person did.
 	Rollout        v1alpha1.RolloutReference `json:"rolloutRef,omitzero"`
 	RequestedTerms RequestedTerms            `json:"trial,omitzero"`
 	End            End                       `json:"temporary,omitzero"`
-	// AssignedBy identifies the object that assigned the configuration: the UID of the NodeConfig. It is empty if
-	// that is not known or the assignment was taken back. Only this object can remove the assignment.
+	// AssignedBy identifies the object that assigned the configuration: the UID
+	// of the NodeConfig. It is empty if that is not known or the assignment was
+	// taken back. Only this object can remove the assignment.
 	AssignedBy string `json:"assignedBy,omitempty"`
 }
 
-// RequestedTerms are what a configuration requests for its own trial. The agent's flags replace zero values.
+// RequestedTerms are what a configuration requests for its own trial. The
+// agent's flags replace zero values.
 type RequestedTerms struct {
 	Duration     metav1.Duration `json:"configTrialDuration,omitzero"`
 	Starts       int             `json:"starts,omitempty"` // crashLoopThreshold + 1: the first start is the adoption
 	AllowPodLoss bool            `json:"allowPodLoss,omitempty"`
 }
 
-// WithValues returns c, as a source names it, with the digest of the values that its rules give on this machine. With other values it is
-// another configuration: the revision contains the beginning of the digest.
+// WithValues returns c, as a source names it, with the digest of the values
+// that its rules give on this machine. With other values it is another
+// configuration: the revision contains the beginning of the digest.
 func (c Config) WithValues(digest string) Config {
 	c.Revision, c.ResolvedSHA256 = sourceRevision(c.Revision, c.ResolvedSHA256), digest
 	c.Revision += v1alpha1.ValuesSuffix(digest)
 	return c
 }
 
-// SourceRevision returns the revision that the source knows: without the values of this machine.
+// SourceRevision returns the revision that the source knows: without the values
+// of this machine.
 func (c Config) SourceRevision() string { return sourceRevision(c.Revision, c.ResolvedSHA256) }
 
 func sourceRevision(revision, resolved string) string {
 	return strings.TrimSuffix(revision, v1alpha1.ValuesSuffix(resolved))
 }
 
-// sameContent reports whether two configurations have the same payload and the same values of its rules.
+// sameContent reports whether two configurations have the same payload and the
+// same values of its rules.
 func sameContent(a, b v1alpha1.ConfigRevision) bool {
 	return a.SHA256 == b.SHA256 && a.ResolvedSHA256 == b.ResolvedSHA256
 }
@@ -72,14 +80,17 @@ func sameContent(a, b v1alpha1.ConfigRevision) bool {
 // IsLocal reports whether c is the local configuration.
 func (c Config) IsLocal() bool { return c.Revision == "" }
 
-// AdoptedConfig is the content of `current` or `last-known-good`: a configuration and the time at which it took that role.
+// AdoptedConfig is the content of `current` or `last-known-good`: a
+// configuration and the time at which it took that role.
 type AdoptedConfig struct {
 	Config
 	Since time.Time `json:"since,omitzero"`
 }
 
-// State is what the node remembers. All fields but Run are saved to disk; Bad, Startups, Promoted and Trial are kept
-// separately for each version of the component. Its JSON is the format of the records, and of `evenkeel-agent status`.
+// State is what the node remembers. All fields but Run are saved to disk; Bad,
+// Startups, Promoted and Trial are kept separately for each version of the
+// component. Its JSON is the format of the records, and of `evenkeel-agent
+// status`.
 type State struct {
 	Current       AdoptedConfig `json:"current"`
 	LastKnownGood AdoptedConfig `json:"lastKnownGood"`
@@ -92,7 +103,8 @@ type State struct {
 	Run           Run           `json:"-"`
 }
 
-// BadConfig is an entry of bad-configs: a configuration that failed. Its reason is in two parts.
+// BadConfig is an entry of bad-configs: a configuration that failed. Its reason
+// is in two parts.
 type BadConfig struct {
 	v1alpha1.ConfigRevision
 	Revision string `json:"revision,omitempty"` // of its Config
@@ -100,8 +112,9 @@ type BadConfig struct {
 	Time   time.Time `json:"time"`
 	Reason string    `json:"reason"`           // the condition's cause
 	Detail string    `json:"detail,omitempty"` // the kubelet's message
-	// Failure is the reason of ConfigOK. After CrashLooped, NotHealthy and NotReady, and after a loss of pods that nobody can explain,
-	// the verdict stays provisional until the fallback has been healthy for long enough.
+	// Failure is the reason of ConfigOK. After CrashLooped, NotHealthy and
+	// NotReady, and after a loss of pods that nobody can explain, the verdict
+	// stays provisional until the fallback has been healthy for long enough.
 	Failure     string `json:"failure"`
 	Attempt     int64  `json:"attempt,omitempty"`     // a rollout's higher attempt withdraws the entry
 	Provisional bool   `json:"provisional,omitempty"` // the fallback has not proven to be better yet
@@ -110,7 +123,8 @@ type BadConfig struct {
 // String returns the reason and the detail.
 func (b BadConfig) String() string { return withDetail(b.Reason, b.Detail) }
 
-// Promotion records that a payload passed its whole trial with this version of the component.
+// Promotion records that a payload passed its whole trial with this version of
+// the component.
 type Promotion struct {
 	Revision string    `json:"revision"`
 	SHA256   string    `json:"sha256"`
@@ -121,7 +135,8 @@ type Promotion struct {
 	Refused  string    `json:"podsRefused,omitempty"`    // of Starts: the pods that were refused, and why
 }
 
-// Fallback is the reason why last-known-good runs although the configuration on trial is not bad.
+// Fallback is the reason why last-known-good runs although the configuration on
+// trial is not bad.
 type Fallback string
 
 // The reasons for running last-known-good while a trial waits.
@@ -131,7 +146,8 @@ const (
 	APIProbe     Fallback = "APIProbe"                  // find out whether the API comes back with last-known-good
 )
 
-// Terms are the terms that a trial began with. Later changes of the agent's flags do not affect it.
+// Terms are the terms that a trial began with. Later changes of the agent's
+// flags do not affect it.
 type Terms struct {
 	Duration     metav1.Duration `json:"configTrialDuration"` // of health that must be observed
 	Threshold    int             `json:"crashLoopThreshold"`
@@ -162,20 +178,23 @@ func (t *Trial) noteUptime(d time.Duration) {
 	t.LongestUptime.Duration = min(stableAfter, max(t.LongestUptime.Duration, d))
 }
 
-// Baseline is the state of the node before the trial. Only a change from good to bad can fail the trial.
+// Baseline is the state of the node before the trial. Only a change from good
+// to bad can fail the trial.
 type Baseline struct {
 	API      bool     `json:"apiReachable"`
 	Ready    bool     `json:"ready"` // also if only a configuration on trial made the node not Ready, which the present one replaces
 	Pressure []string `json:"pressure,omitempty"`
 	Pods     []string `json:"podUIDs,omitempty"`
 	Failing  []string `json:"failingUIDs"` // pods that did not run, and their owners; null: not known
-	// Pending: the node was not Ready, and it is not known why. The baseline is taken when the node is Ready for the
-	// first time; no health counts before that.
+	// Pending: the node was not Ready, and it is not known why. The baseline is
+	// taken when the node is Ready for the first time; no health counts before
+	// that.
 	Pending bool `json:"pending,omitempty"`
 }
 
-// Run is about the kubelet that this agent started. It is not saved. Each group has one writer; chooseAction, which starts a kubelet,
-// and endTrial also reset what is about the one before.
+// Run is about the kubelet that this agent started. It is not saved. Each group
+// has one writer; chooseAction, which starts a kubelet, and endTrial also reset
+// what is about the one before.
 type Run struct {
 	// What was started last: chooseAction.
 	Started bool
@@ -208,7 +227,8 @@ type Run struct {
 
 	UnsavedTemporary time.Duration // time of a temporary assignment; endTemporary moves it to State.Temporary, which is saved
 
-	// Pods that cannot start: updateStarts. AfterTrial: promote, chooseAction and judgeAfterTrial.
+	// Pods that cannot start: updateStarts. AfterTrial: promote, chooseAction
+	// and judgeAfterTrial.
 	RefusedFor time.Duration // pods are refused, and none has started
 	Refused    string        // the pods that are refused, and why, as they were reported first; empty: none
 	AfterTrial time.Duration // remaining time in which refused pods are still reported
@@ -217,7 +237,8 @@ type Run struct {
 	Retries int // how often the trial was resumed although its fallback failed
 	DeadEnd bool
 
-	// The source was invalid at the agent's start, so that last-known-good runs until it is valid: adopt.
+	// The source was invalid at the agent's start, so that last-known-good runs
+	// until it is valid: adopt.
 	Deferred bool
 
 	// What was unavailable at the last decision: decision.
@@ -233,41 +254,49 @@ func withDetail(reason, detail string) string {
 	if detail == "" {
 		return reason
 	}
+
 	return reason + ": " + detail
 }
 
 // Same reports whether r contains the configuration c.
 func (r AdoptedConfig) Same(c Config) bool { return r.Revision == c.Revision }
 
-// BadEntry returns the entry that forbids c, and whether there is one. Entries match by revision or by payload.
+// BadEntry returns the entry that forbids c, and whether there is one. Entries
+// match by revision or by payload.
 func (s State) BadEntry(c Config) (BadConfig, bool) {
 	for _, b := range s.Bad {
 		if b.matches(c) {
 			return b, true
 		}
 	}
+
 	return BadConfig{}, false
 }
 
-// FinalEntry returns the entry that keeps an assignment of c from being tried, and whether there is one. A later attempt of a rollout
-// withdraws the verdicts of earlier ones.
+// FinalEntry returns the entry that keeps an assignment of c from being tried,
+// and whether there is one. A later attempt of a rollout withdraws the verdicts
+// of earlier ones.
 func (s State) FinalEntry(c Config) (BadConfig, bool) {
 	for _, b := range s.Bad {
 		if b.matches(c) && c.Rollout.Attempt <= b.Attempt {
 			return b, true
 		}
 	}
+
 	return BadConfig{}, false
 }
 
-// Continued returns the running configuration if it already has c's payload, so that adopting c needs no restart. Before this agent
-// has started a kubelet, the running configuration is current.
+// Continued returns the running configuration if it already has c's payload, so
+// that adopting c needs no restart. Before this agent has started a kubelet,
+// the running configuration is current.
 func (s State) Continued(c Config) (Config, bool) {
 	old := s.Current.Config
 	if s.Run.Started {
 		old = s.Run.Config
 	}
+
 	same := !old.IsLocal() && sameContent(old.ConfigRevision, c.ConfigRevision) && !s.forbids(old)
+
 	return old, same && (s.LastKnownGood.Same(old) || s.OnTrial(old))
 }
 
@@ -286,20 +315,22 @@ func (s State) IsRevoked(c Config) bool {
 	return c.UID != "" && slices.Contains(s.Revoked, c.UID)
 }
 
-// OnTrial reports whether the trial in progress is that of c. With a new version of the component, c may be
-// last-known-good.
+// OnTrial reports whether the trial in progress is that of c. With a new
+// version of the component, c may be last-known-good.
 func (s State) OnTrial(c Config) bool {
 	return s.Trial != nil && s.Trial.Revision == c.Revision && s.Current.Same(c)
 }
 
-// ForNewVersion returns the part of r that stays valid when the component's binary is replaced by another version.
+// ForNewVersion returns the part of r that stays valid when the component's
+// binary is replaced by another version.
 func (r Run) ForNewVersion() Run {
 	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit, LastErrors: r.LastErrors,
 		UnsavedTemporary: r.UnsavedTemporary}
 }
 
-// MustPersist reports whether next, which follows s, has another current configuration or withdraws a verdict. Such a
-// state must be saved before the node acts on it: if it cannot be saved, the agent decides again with
+// MustPersist reports whether next, which follows s, has another current
+// configuration or withdraws a verdict. Such a state must be saved before the
+// node acts on it: if it cannot be saved, the agent decides again with
 // Observed.Storage set.
 func (s State) MustPersist(next State) bool {
 	return next.Current != s.Current || slices.ContainsFunc(s.Bad, func(b BadConfig) bool {
@@ -307,30 +338,36 @@ func (s State) MustPersist(next State) bool {
 	})
 }
 
-// RemovedBy reports whether in means that the object that assigned current assigns nothing any more.
+// RemovedBy reports whether in means that the object that assigned current
+// assigns nothing any more.
 func (s State) RemovedBy(in Intent) bool {
 	return in.Kind == Unassigned && in.Config.AssignedBy != "" && s.Current.AssignedBy == in.Config.AssignedBy
 }
 
-// PayloadDigests returns the digest of the payload of each revision that the state names, as the source knows it, without local.
+// PayloadDigests returns the digest of the payload of each revision that the
+// state names, as the source knows it, without local.
 func (s State) PayloadDigests() map[string]string {
 	records := map[string]string{}
 	for _, b := range s.Bad {
 		records[sourceRevision(b.Revision, b.ResolvedSHA256)] = b.SHA256
 	}
+
 	for _, p := range s.Promoted {
 		records[sourceRevision(p.Revision, p.Resolved)] = p.SHA256
 	}
+
 	for _, c := range []Config{s.LastKnownGood.Config, s.Current.Config} {
 		if !c.IsLocal() {
 			records[c.SourceRevision()] = c.SHA256
 		}
 	}
+
 	return records
 }
 
-// CleanShutdown returns the state to save when the kubelet was stopped because the agent stops: it keeps the observed
-// times, and the next start does not count as a crash.
+// CleanShutdown returns the state to save when the kubelet was stopped because
+// the agent stops: it keeps the observed times, and the next start does not
+// count as a crash.
 func CleanShutdown(s State) State {
 	if s.Trial != nil {
 		t := *s.Trial
@@ -339,15 +376,19 @@ func CleanShutdown(s State) State {
 			t.Unhealthy.Duration, t.NotReady.Duration = max(t.Unhealthy.Duration, s.Run.Unhealthy), max(t.NotReady.Duration, s.Run.NotReady)
 			t.noteUptime(s.Run.Uptime)
 		}
+
 		t.Clean = true
 		s.Trial = &t
 	}
+
 	if s.Temporary != nil {
 		t := *s.Temporary
 		t.Ran.Duration += s.Run.UnsavedTemporary
 		s.Temporary = &t
 	}
+
 	s.Run.UnsavedHealthy, s.Run.UnsavedTemporary = 0, 0
+
 	return s
 }
 
@@ -357,15 +398,16 @@ const (
 	maxBad      = 50
 )
 
-// Forget returns the state without the verdict on a revision: the proposal's repair for a dead end.
+// Forget returns the state without the verdict on a revision: the proposal's
+// repair for a dead end.
 func Forget(s State, revision string) State {
 	d := &decider{next: s.clone(), o: Observed{Forget: []string{revision}}}
 	d.forgetRequested()
 	return d.next
 }
 
-// NextStart returns the configuration that a node with this state runs at its next start, and why, as far as the state
-// alone tells.
+// NextStart returns the configuration that a node with this state runs at its
+// next start, and why, as far as the state alone tells.
 func NextStart(s State) (Config, string) {
 	c := s.Current.Config
 	why := "it is current"
@@ -379,10 +421,13 @@ func NextStart(s State) (Config, string) {
 		if s.OnTrial(c) {
 			why = "it is current, on trial"
 		}
+
 		return c, why
 	}
+
 	if lkg := s.LastKnownGood.Config; !lkg.IsLocal() && !s.Current.Same(lkg) && !s.forbids(lkg) {
 		return lkg, "it is last-known-good; " + why
 	}
+
 	return Config{}, "it is the only fallback left; " + why
 }

@@ -23,6 +23,7 @@ func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 	if healthy := n.state.Trial.Healthy.Duration + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
 		t.Errorf("an hour without a look counts %s", healthy-time.Minute)
 	}
+
 	n.healthy = false
 	n.converge()
 	n.clock += time.Hour
@@ -71,6 +72,7 @@ func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 	if s := n.state; s.Trial != nil || len(s.Bad) != 1 || s.Bad[0].Failure != v1alpha1.ReasonLostAPI || s.Run.Config.Revision != "g" {
 		t.Errorf("trial %+v, bad %+v, %q runs", s.Trial, s.Bad, s.Run.Config.Revision)
 	}
+
 	for _, line := range n.trace {
 		if strings.Contains(line, "ConfigRolledBack") {
 			t.Errorf("the verdict was given again: %s", line)
@@ -215,6 +217,7 @@ func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
 	if len(forgotten.Bad) != 0 || forgotten.Trial != nil {
 		t.Errorf("still there: %+v, %+v", forgotten.Bad, forgotten.Trial)
 	}
+
 	n.persist(forgotten)
 	n.do("start")
 	if got := n.state.Run.Config.Revision; got != "u" || n.state.Trial == nil || len(n.state.Startups) != 1 {
@@ -222,7 +225,8 @@ func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
 	}
 }
 
-// TestNextStartEqualsWhatAStartRuns compares NextStart with a start without the API.
+// TestNextStartEqualsWhatAStartRuns compares NextStart with a start without the
+// API.
 func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -244,6 +248,7 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 			if runs.Revision != c.runs || why != c.why {
 				t.Errorf("%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
 			}
+
 			n.do("unanswered cause=(connection refused)", "agent-restart")
 			if got := n.state.Run.Config.Revision; got != runs.Revision {
 				t.Errorf("it says that %q runs, and %q does", runs.Revision, got)
@@ -258,6 +263,7 @@ func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
 	if b, final := s.FinalEntry(c); !final || b.Revision != "other" {
 		t.Errorf("attempt 2: %t, %+v", final, b)
 	}
+
 	c.Rollout.Attempt = 3
 	if b, final := s.FinalEntry(c); final {
 		t.Errorf("attempt 3: %+v", b)
@@ -279,10 +285,12 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	if want := epoch.Add(n.limits.TrialDuration); !st.LastKnownGood.Since.After(want) || st.LastKnownGood.Since.After(want.Add(10*time.Second)) {
 		t.Errorf("last-known-good since %s", st.LastKnownGood.Since)
 	}
+
 	p := st.Trial
 	if p == nil || p.HealthySeconds < 50 || p.DurationSeconds != int64(n.limits.TrialDuration/time.Second) || p.Restarts != 1 || p.CrashLoopThreshold != 3 {
 		t.Errorf("the trial is %+v", p)
 	}
+
 	n.do("local")
 	if st := n.last.Status; st.Assigned != nil || !st.Active.IsLocal() || !st.LastKnownGood.IsLocal() || st.Trial != nil {
 		t.Errorf("after local was assigned: %+v", st)

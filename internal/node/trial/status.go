@@ -27,8 +27,8 @@ type Status struct {
 	Bad           []BadConfig
 }
 
-// Condition is ConfigOK: the proposal's message and reason, and the CamelCase reason that Kubernetes API conventions
-// require.
+// Condition is ConfigOK: the proposal's message and reason, and the CamelCase
+// reason that Kubernetes API conventions require.
 type Condition struct {
 	Status  metav1.ConditionStatus `json:"status"`
 	Reason  string                 `json:"reason"`  // CamelCase
@@ -43,7 +43,9 @@ func (d *decider) status() Status {
 		c := in.Config
 		st.Assigned = &c
 	}
-	// A trial of last-known-good concerns this node only: a controller would take the node for late.
+
+	// A trial of last-known-good concerns this node only: a controller would
+	// take the node for late.
 	if t := s.Trial; t != nil && s.OnTrial(s.Run.Config) && !s.LastKnownGood.Same(s.Run.Config) {
 		duration := t.Terms.Duration.Duration
 		healthy := min(t.Healthy.Duration+s.Run.UnsavedHealthy, max(duration, 0)) // it may wait for pods
@@ -53,6 +55,7 @@ func (d *decider) status() Status {
 			Restarts: int64(max(0, len(s.Startups)-1)), CrashLoopThreshold: int64(t.Terms.Threshold),
 		}
 	}
+
 	st.PodStarts = d.podStarts()
 	var detail string
 	st.Condition, detail = d.condition()
@@ -60,6 +63,7 @@ func (d *decider) status() Status {
 		st.Condition.Status, st.Condition.Reason = metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock
 		st.Condition.Cause = "the kubelet is waiting for its lock file, which another process holds"
 	}
+
 	switch {
 	case st.Condition.Status != metav1.ConditionTrue:
 		st.Error = withDetail(st.Condition.Cause, detail)
@@ -70,6 +74,7 @@ func (d *decider) status() Status {
 	default:
 		st.Error = in.Notice
 	}
+
 	return st
 }
 
@@ -93,6 +98,7 @@ func (d *decider) condition() (ok Condition, detail string) {
 	case in.Kind == Nil, in.Kind == Unassigned && s.Current.IsLocal():
 		return d.localCondition(ok), ""
 	}
+
 	return ok, ""
 }
 
@@ -101,11 +107,13 @@ func (d *decider) localCondition(ok Condition) Condition {
 		ok.Reason, ok.Cause = v1alpha1.ReasonLocalInvalid, "could not use current "+d.localLabel()
 		return ok
 	}
+
 	ok.Status, ok.Reason, ok.Message = metav1.ConditionTrue, v1alpha1.ReasonLocalDefault, "using current "+d.localLabel()
 	ok.Cause = "current is set to the local default, and no init config was provided"
 	if d.o.Local == LocalInit {
 		ok.Reason, ok.Cause = v1alpha1.ReasonLocalInit, "current is set to the local default, and an init config was provided"
 	}
+
 	return ok
 }
 
@@ -121,6 +129,7 @@ func (d *decider) assignedCondition(ok Condition) (condition Condition, detail s
 		if b.Revision != c.Revision {
 			ok.Cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), b.UIDLabel(), b.Reason)
 		}
+
 		return ok, b.Detail
 	case d.hasEnded(c):
 		ok.Status, ok.Reason = metav1.ConditionTrue, v1alpha1.ReasonAssignmentEnded
@@ -130,14 +139,17 @@ func (d *decider) assignedCondition(ok Condition) (condition Condition, detail s
 		if s.LastKnownGood.Same(c) {
 			other = "local"
 		}
+
 		ok.Reason = v1alpha1.ReasonInconclusive
 		ok.Cause = fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other)
+
 		return ok, s.Run.exitReason()
 	case t != nil && t.Fallback == APIProbe:
 		ok.Reason, ok.Cause = v1alpha1.ReasonLostAPI, fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel())
 	default:
 		ok.Cause = fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel())
 	}
+
 	return ok, ""
 }
 
@@ -147,6 +159,7 @@ func (d *decider) conditionMessage() string {
 	if s.Run.Deferred {
 		return "using last-known-good " + label(run, d.o.Local)
 	}
+
 	intended := s.Current.Config
 	switch in := d.o.Intent; in.Kind {
 	case Assigned:
@@ -154,6 +167,7 @@ func (d *decider) conditionMessage() string {
 	case Nil:
 		intended = Config{}
 	}
+
 	switch {
 	case run.Revision == intended.Revision:
 		return "using current " + label(run, d.o.Local)
@@ -171,11 +185,13 @@ func label(c Config, l LocalConfig) string {
 	if c.IsLocal() {
 		return "(" + string(l) + ")"
 	}
+
 	return c.UIDLabel()
 }
 
-// UIDLabel names a configuration that is not local by its UID. Revisions of a node's own ConfigMap share its UID: their label also
-// contains the part of the revision that identifies the content.
+// UIDLabel names a configuration that is not local by its UID. Revisions of a
+// node's own ConfigMap share its UID: their label also contains the part of the
+// revision that identifies the content.
 func (c Config) UIDLabel() string { return uidLabel(c.Revision, c.ConfigRevision) }
 
 // UIDLabel is Config.UIDLabel.
@@ -190,6 +206,7 @@ func uidLabel(key string, c v1alpha1.ConfigRevision) string {
 	if values != "" {
 		words += ", values: " + values
 	}
+
 	return "(" + words + ")"
 }
 

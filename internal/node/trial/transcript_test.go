@@ -20,8 +20,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
-// TestTranscripts runs testdata/*.txt. Each command changes the node; the output below it shows what the node does,
-// remembers and reports. Run with -rewrite after a change, and review the difference.
+// TestTranscripts runs testdata/*.txt. Each command changes the node; the
+// output below it shows what the node does, remembers and reports. Run with -rewrite
+// after a change, and review the difference.
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, func(t *testing.T) transcript.Command {
 		n := newNodeSim(t)
@@ -42,7 +43,8 @@ func (n *nodeSim) do(lines ...string) {
 	}
 }
 
-// provenNode returns a node with a last-known-good configuration (UID: g), on which the commands were run.
+// provenNode returns a node with a last-known-good configuration (UID: g), on
+// which the commands were run.
 func provenNode(t *testing.T, lines ...string) *nodeSim {
 	n := newNodeSim(t)
 	n.do(proven)
@@ -66,6 +68,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			n.converge()
 			n.pass(10*time.Minute + 5*time.Second)
 		}
+
 		n.trace = nil
 	},
 	"new-node": func(n *nodeSim, td *datadriven.TestData) { // its agent was not started yet
@@ -85,6 +88,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			check(td, err)
 			c.Rollout = v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: attempt}
 		}
+
 		c.AssignedBy = words(td, "by")
 		c.Dropin = td.HasArg("dropin")
 		c.RequestedTerms.AllowPodLoss = td.HasArg("allow-pod-loss")
@@ -93,17 +97,20 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			c.RequestedTerms.Duration.Duration, err = time.ParseDuration(duration)
 			check(td, err)
 		}
+
 		if ends := words(td, "for"); ends != "" {
 			var err error
 			c.End.Requested = words(td, "request")
 			c.End.After.Duration, err = time.ParseDuration(ends)
 			check(td, err)
 		}
+
 		if threshold := words(td, "threshold"); threshold != "" {
 			n, err := strconv.Atoi(threshold)
 			check(td, err)
 			c.RequestedTerms.Starts = n + 1
 		}
+
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
 		if revoked := words(td, "revoked"); revoked != "" { // in the same update
 			n.revoked = &[]types.UID{types.UID(revoked)}
@@ -130,6 +137,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		for _, arg := range td.CmdArgs {
 			uids = append(uids, types.UID(arg.Key))
 		}
+
 		n.revoked = &uids
 	},
 	"forget": func(n *nodeSim, td *datadriven.TestData) {
@@ -143,6 +151,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		if revision == "local" {
 			revision = ""
 		}
+
 		outcome := map[string]Outcome{
 			"accepted": Accepted, "rejected": Rejected, "refused": Refused, "could-not-tell": CouldNotTell, "unavailable": Unavailable,
 			"protected": Protected,
@@ -150,6 +159,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		if outcome == NotValidated {
 			n.t.Fatalf("unknown outcome %s", td.CmdArgs[1].Key)
 		}
+
 		n.dryRuns[revision] = Verdict{outcome, words(td, "guard"), words(td, "words")}
 		delete(n.verdicts, revision)
 	},
@@ -171,12 +181,14 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		if status := words(td, "status"); status != "" {
 			text = "exit status " + status
 		}
+
 		times := 1
 		if td.HasArg("times") {
 			var err error
 			times, err = strconv.Atoi(words(td, "times"))
 			check(td, err)
 		}
+
 		for range times {
 			n.healthy = false
 			n.exit(text, !td.HasArg("not-spawned"))
@@ -221,6 +233,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		if td.HasArg("clean") {
 			n.sigterm()
 		}
+
 		n.kill()
 		n.boot++
 		n.node.LostPods = nil
@@ -258,6 +271,7 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 		default:
 			n.t.Fatalf("unknown flag %s", arg.Key)
 		}
+
 		check(td, err)
 	}
 }
@@ -268,21 +282,26 @@ func (n *nodeSim) run(td *datadriven.TestData) string {
 	if !ok {
 		n.t.Fatalf("unknown command; known are %v", slices.Sorted(maps.Keys(commands)))
 	}
+
 	n.trace = nil
 	command(n, td)
 	if n.up {
 		n.converge()
 	}
+
 	for _, arg := range td.CmdArgs {
 		if d, err := time.ParseDuration(arg.Key); err == nil {
 			n.pass(d)
 		}
 	}
+
 	now := n.describe()
 	if len(n.trace) == 0 && slices.Equal(now, n.described) {
 		return "nothing changes\n"
 	}
+
 	n.described = now
+
 	return strings.Join(append(slices.Clone(n.trace), now...), "\n") + "\n"
 }
 
@@ -294,6 +313,7 @@ func (n *nodeSim) describe() []string {
 	case !n.up:
 		return []string{"the agent does not run"}
 	}
+
 	s, d := n.state, n.last
 	records := fmt.Sprintf("records: current %s, last-known-good %s", label(s.Current.Config, n.local), label(s.LastKnownGood.Config, n.local))
 	if s.Trial != nil {
@@ -302,20 +322,25 @@ func (n *nodeSim) describe() []string {
 			records += " waits: " + string(s.Trial.Fallback)
 		}
 	}
+
 	lines := []string{records}
 	if t := s.Temporary; t != nil {
 		lines = append(lines, fmt.Sprintf("temporary: (UID: %s) %s of %s", t.Revision, t.Ran.Duration+s.Run.UnsavedTemporary, t.End.After.Duration))
 	}
+
 	for _, b := range s.Bad {
 		line := fmt.Sprintf("bad: (UID: %s) %s", b.Revision, b.Failure)
 		if b.Provisional {
 			line += ", provisional"
 		}
+
 		lines = append(lines, line)
 	}
+
 	if len(d.Validate) > 0 {
 		return append(lines, fmt.Sprintf("waits for the verdict on %s", label(d.Validate[0], n.local)))
 	}
+
 	c := d.Status.Condition
 	lines = append(lines, fmt.Sprintf("ConfigOK: %s | %s | %s (%s)", c.Status, c.Message, c.Cause, c.Reason))
 	if p := d.Status.PodStarts; p.Starts != "" && p.Starts != v1alpha1.PodsStartUnknown {
@@ -324,6 +349,7 @@ func (n *nodeSim) describe() []string {
 	if d.Status.Error != "" {
 		lines = append(lines, "error: "+d.Status.Error)
 	}
+
 	return lines
 }
 
@@ -332,6 +358,7 @@ func words(td *datadriven.TestData, key string) string {
 	if !ok {
 		return ""
 	}
+
 	return strings.Join(arg.Vals, ", ")
 }
 
@@ -342,10 +369,12 @@ func podStarts(td *datadriven.TestData) (pods []PodStart) {
 			pods = append(pods, podStart(key))
 		}
 	}
+
 	return pods
 }
 
-// podStart returns a pod, namespace/name, of which kube-system is trusted, and evenkeel-system has a probe.
+// podStart returns a pod, namespace/name, of which kube-system is trusted, and
+// evenkeel-system has a probe.
 func podStart(name string) PodStart {
 	namespace, pod, _ := strings.Cut(name, "/")
 	probe := namespace == v1alpha1.SystemNamespace
@@ -359,6 +388,7 @@ func keys(td *datadriven.TestData) []string {
 			keys = append(keys, arg.Key)
 		}
 	}
+
 	return keys
 }
 

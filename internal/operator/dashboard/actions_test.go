@@ -36,6 +36,7 @@ func waiting() *v1alpha1.NodeConfigRollout {
 		Nodes:          v1alpha1.RolloutCounts{Updated: 1, Pending: 9, Failed: 2},
 		FailedNodes:    []v1alpha1.FailedNode{{Name: "node-1", Reason: "CrashLooped", Message: "exit status 1"}},
 	}
+
 	return r
 }
 
@@ -45,6 +46,7 @@ func reasons(all []actionView) map[string]string {
 	for _, a := range all {
 		out[a.Verb] = a.Not
 	}
+
 	return out
 }
 
@@ -94,6 +96,7 @@ func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T
 		if tt.reason != "" {
 			r.Status.Halt = &v1alpha1.RolloutHalt{Reason: tt.reason, Message: "1 node failed"}
 		}
+
 		for _, a := range new(cluster).offered(r, "") {
 			if a.Verb == verbRetry {
 				assert.Equal(t, a.Means, assert.Value(actionOf(verbRetry))(t).means+tt.means, tt.reason, "it means")
@@ -145,7 +148,8 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	}
 }
 
-// after returns the rollout of waiting with a revision 2 that succeeded, and the ConfigMap of that revision.
+// after returns the rollout of waiting with a revision 2 that succeeded, and
+// the ConfigMap of that revision.
 func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 	t.Helper()
 	r := waiting()
@@ -158,6 +162,7 @@ func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{
 		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
 	}}
+
 	return r, cm
 }
 
@@ -168,6 +173,7 @@ func TestAnUndoNeedsTheRevisionThatTheUserSaw(t *testing.T) {
 		code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", body))
 		assert.That(t, code == 409 && strings.Contains(said, want), "%s answers %d %s, want %q", body, code, said, want)
 	}
+
 	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
 	assert.Must(t, code == 200 && strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again"),
 		"it answers %d %s", code, said)
@@ -182,6 +188,7 @@ func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
 	for i := range v1alpha1.MaxRetryNodes + 1 {
 		many = append(many, fmt.Sprintf("%q", fmt.Sprint("node-", i)))
 	}
+
 	s, _ := served(t, true, waiting(), nodeOf("fine", "", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"))
 	for _, tt := range []struct{ verb, body, want string }{
 		{"retry", `{"revision":3,"nodes":["fine","other"]}`, "cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
@@ -194,6 +201,7 @@ func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
 			t.Errorf("%s of %.60s answers %d %s, want %q", tt.verb, tt.body, code, said, tt.want)
 		}
 	}
+
 	var stored v1alpha1.NodeConfigRollout
 	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored))
 	assert.Equal(t, stored.Spec.Retry, nil, "the retry")
@@ -215,6 +223,7 @@ func TestAnActionWritesItsReason(t *testing.T) {
 			if code, body := post(strings.Repeat("é", 257)); code != 400 || !strings.Contains(body, "the reason has 257 characters, more than the limit of 256") {
 				t.Errorf("a long reason: %d %s", code, body)
 			}
+
 			code, body := post("a storm")
 			assert.Must(t, code == 200, "the answer is %d %s", code, body)
 			var r v1alpha1.NodeConfigRollout
@@ -260,15 +269,18 @@ func TestARolloutIsSummedUp(t *testing.T) {
 	if v.Phase != "AwaitingApproval" || v.Tone != "waits" || v.Revision != 3 || v.Failures.N != 2 || v.Failures.Most != "1" || v.Failures.Nodes[0].Name != "node-1" {
 		t.Errorf("it is %+v", v)
 	}
+
 	var steps []string
 	for _, s := range v.Steps {
 		steps = append(steps, s.Words+" "+s.State)
 	}
+
 	assert.Equal(t, strings.Join(steps, ", "), "1 node done, pause now, 100% next", "the steps")
 	r.Generation = 3
 	if v := viewOf(r, metav1.Now().Time); v.Phase != "Unseen" || !strings.Contains(v.Message, "has not observed this change yet") {
 		t.Errorf("with a status that answers an older spec it is %+v", v)
 	}
+
 	for phase, want := range map[v1alpha1.RolloutPhase]string{
 		v1alpha1.RolloutComplete: "good", v1alpha1.RolloutProgressing: "busy", v1alpha1.RolloutHalted: "bad", v1alpha1.RolloutPaused: "waits", "": "waits",
 	} {
@@ -283,6 +295,7 @@ func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 	if v := viewOf(r, now); v.Window != "" {
 		t.Errorf("without windows it says %q", v.Window)
 	}
+
 	six := metav1.Duration{Duration: 6 * time.Hour}
 	r.Spec.Strategy.Windows = []v1alpha1.MaintenanceWindow{
 		{Schedule: "0 22 * * 1-5", Duration: six, TimeZone: "Europe/Berlin", Finish: v1alpha1.FinishWithin}, {Schedule: "0 8 * * 6", Duration: six},
@@ -294,9 +307,11 @@ func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 			got = append(got, l.Text)
 		}
 	}
+
 	if want := []string{"0 22 * * 1-5 for 6h, Europe/Berlin, trials end within", "0 8 * * 6 for 6h, UTC"}; !slices.Equal(got, want) {
 		t.Errorf("the windows are %q, want %q", got, want)
 	}
+
 	v, want := viewOf(r, now), "2030-01-01T21:00:00Z, in 9h"
 	assert.That(t, v.Window == want, "it says %q, want %q", v.Window, want)
 	r.Spec.Strategy.Windows[1].Schedule = "\x1b[31m"
@@ -313,6 +328,7 @@ func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
 				return l.Text
 			}
 		}
+
 		return ""
 	}
 	assert.Equal(t, terms(), "", "without any it")

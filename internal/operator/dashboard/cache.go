@@ -22,8 +22,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 )
 
-// cache is a cache of a cluster's nodes, NodeConfigs and rollouts, kept current by watches, with only the fields that the map
-// shows. As a client.Reader, it lists these kinds from memory, and reads single objects from the API.
+// cache is a cache of a cluster's nodes, NodeConfigs and rollouts, kept current
+// by watches, with only the fields that the map shows. As a client.Reader, it
+// lists these kinds from memory, and reads single objects from the API.
 type cache struct {
 	api client.WithWatch
 
@@ -35,17 +36,21 @@ type cache struct {
 	listed map[string]bool
 	// failing has the kinds that cannot be read now.
 	failing map[string]failure
-	// answers has the controller's Lease, and ConfigMaps of templates and revisions; see cachedReader.
+	// answers has the controller's Lease, and ConfigMaps of templates and
+	// revisions; see cachedReader.
 	answers map[string]kept
-	// mayNotPatch is why the user may not change rollouts, once that is known; empty: the user may.
+	// mayNotPatch is why the user may not change rollouts, once that is known;
+	// empty: the user may.
 	rightsKnown bool
 	mayNotPatch string
 	changed     chan struct{}
-	// renewed is the last renewal of the controller's Lease, and renewedAt when it was seen, on the clock of this machine.
+	// renewed is the last renewal of the controller's Lease, and renewedAt when
+	// it was seen, on the clock of this machine.
 	renewed, renewedAt time.Time
 }
 
-// renewal returns when the controller last renewed its Lease: on its own clock at first, and later on that of this machine.
+// renewal returns when the controller last renewed its Lease: on its own clock
+// at first, and later on that of this machine.
 func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) query.Renewal {
 	lease := query.ControllerRenewal(ctx, cachedReader{w}, namespace)
 	w.mu.Lock()
@@ -56,7 +61,9 @@ func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) qu
 	case !lease.Time.Equal(w.renewed):
 		w.renewed, w.renewedAt = lease.Time, now
 	}
+
 	lease.Time = w.renewedAt
+
 	return lease
 }
 
@@ -88,6 +95,7 @@ func (w *cache) watch(ctx context.Context) {
 	for _, feed := range w.feeds() {
 		all.Go(func() { feed.Run(ctx) })
 	}
+
 	all.Go(func() { w.ping(ctx) })
 	all.Wait()
 }
@@ -101,14 +109,16 @@ func (w *cache) feeds() map[string]*fleet.Feed {
 	}
 }
 
-// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, values that depend on the
-// machine, and when and why configurations failed.
+// stripNodeConfig is fleet.StripNodeConfig, but keeps what only the page shows:
+// the version of the kubelet, values that depend on the machine, and when and
+// why configurations failed.
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	kubelet, intern := unique.Make(nc.Status.ComponentVersion), func(text string) string { return unique.Make(text).Value() }
 	bad, values := slices.Clone(nc.Status.BadConfigs), nc.Status.ResolvedValues
 	for i, v := range values { // many nodes have the same
 		values[i].Path, values[i].Value, values[i].From = intern(v.Path), intern(v.Value), intern(v.From)
 	}
+
 	fleet.StripNodeConfig(nc)
 	nc.Status.ComponentVersion, nc.Status.ResolvedValues = kubelet.Value(), values
 	for i, b := range bad {
@@ -116,7 +126,8 @@ func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	}
 }
 
-// feedOf returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.
+// feedOf returns a watch that keeps the items of one kind current. strip
+// removes the fields that the page does not show.
 func feedOf[T client.Object](w *cache, kind string, items map[string]T, list client.ObjectList, strip func(T)) *fleet.Feed {
 	change := func(do func()) {
 		w.mu.Lock()
@@ -137,6 +148,7 @@ func feedOf[T client.Object](w *cache, kind string, items map[string]T, list cli
 			for _, o := range items {
 				known = append(known, o)
 			}
+
 			return known
 		},
 		Synced: func() {
@@ -151,7 +163,8 @@ func feedOf[T client.Object](w *cache, kind string, items map[string]T, list cli
 	}
 }
 
-// pingInterval is the time between two requests that check the API server: a watch does not notice a server that hangs.
+// pingInterval is the time between two requests that check the API server: a
+// watch does not notice a server that hangs.
 const pingInterval = 3 * time.Second
 
 // kindAPI is the key in failing of the API server itself.
@@ -164,6 +177,7 @@ func (w *cache) ping(ctx context.Context) {
 		if time.Since(checked) > rightsInterval && w.checkRights(ctx) == nil {
 			checked = time.Now()
 		}
+
 		requestCtx, cancel := context.WithTimeout(ctx, 2*pingInterval)
 		err := w.api.List(requestCtx, &v1alpha1.NodeConfigRolloutList{}, client.Limit(1))
 		cancel()
@@ -171,8 +185,10 @@ func (w *cache) ping(ctx context.Context) {
 			if err != nil && !unreachable(err) {
 				err = nil // it answers; the watch of the kind records this error
 			}
+
 			w.record(kindAPI, err)
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(pingInterval):
@@ -192,6 +208,7 @@ func (w *cache) record(kind string, err error) {
 	default:
 		w.failing[kind] = failure{time.Now(), err}
 	}
+
 	w.mu.Unlock()
 	if failing || err != nil {
 		w.wake()
@@ -210,7 +227,8 @@ func (w *cache) Get(ctx context.Context, key client.ObjectKey, object client.Obj
 	return w.api.Get(ctx, key, object, o...)
 }
 
-// List returns watched kinds from memory, sorted by name and in one page. It returns an error for a kind that was never listed.
+// List returns watched kinds from memory, sorted by name and in one page. It
+// returns an error for a kind that was never listed.
 func (w *cache) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	o := client.ListOptions{}
 	o.ApplyOptions(options)
@@ -225,6 +243,7 @@ func (w *cache) List(ctx context.Context, list client.ObjectList, options ...cli
 	default:
 		return w.api.List(ctx, list, options...)
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listed[kind] {
@@ -233,6 +252,7 @@ func (w *cache) List(ctx context.Context, list client.ObjectList, options ...cli
 	if f, ok := w.failing[kind]; ok {
 		return f.err
 	}
+
 	return fmt.Errorf("the %s have not been listed yet", kind)
 }
 
@@ -248,11 +268,13 @@ func listOf[T any, P interface {
 			found = append(found, o)
 		}
 	}
+
 	slices.SortFunc(found, func(a, b P) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	out := make([]T, len(found))
 	for i, o := range found {
 		out[i] = *o // shares pointers, which nobody changes
 	}
+
 	return out
 }
 
@@ -272,5 +294,6 @@ func (w *cache) ready() bool {
 			return false
 		}
 	}
+
 	return true
 }

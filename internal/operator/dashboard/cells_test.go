@@ -34,6 +34,7 @@ func nodeOf(name, zone string, ready bool) *corev1.Node {
 	if ready {
 		n.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
+
 	return n
 }
 
@@ -42,6 +43,7 @@ func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.N
 	nc.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: 1, AgentVersion: "v1", Conditions: []metav1.Condition{
 		{Type: v1alpha1.ConditionConfigOK, Status: ok, Reason: reason, Message: "words of " + name},
 	}}
+
 	return nc
 }
 
@@ -58,6 +60,7 @@ func known(w *cache, objects ...client.Object) {
 			feeds[kindRollouts].Set(o)
 		}
 	}
+
 	for _, feed := range feeds {
 		feed.Synced()
 	}
@@ -92,6 +95,7 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 		want.Name = name
 		assert.Equal(t, got.Cells[name], want, name)
 	}
+
 	last := got.Summary[len(got.Summary)-1]
 	assert.Equal(t, last.Words, "1 NodeConfig has no Node", "the last line")
 	assert.That(t, len(got.Cells) == 7 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
@@ -117,6 +121,7 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 		want.Name = name
 		assert.Equal(t, got.Cells[name], want, name)
 	}
+
 	assert.That(t, len(got.Rollouts) == 1 && got.Rollouts[0].Budget != nil && got.Rollouts[0].Budget.Of == 1,
 		"the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
 }
@@ -132,6 +137,7 @@ func TestAnAgentIsSilentAfterTheTimeThatTheControllerHasPublished(t *testing.T) 
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: r.Name, AssignedAt: metav1.NewTime(now.Add(-ago))}}
 		objects = append(objects, nodeOf(name, "z", true), nc)
 	}
+
 	known(s.clusters[0].cache, objects...)
 	got := s.clusters[0].cache.snapshot(t.Context(), now).Cells
 	assert.That(t, got["slow"].Health == describe.HealthHealthy && got["silent"].Health == describe.HealthUnknown, "they are %+v", got)
@@ -167,6 +173,7 @@ func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 	if want := "Zones, positions in rollouts, and nodes without an agent are not shown: the role evenkeel-operator allows to list Nodes."; got.Rights.Words != want || got.Rights.MayListNodes {
 		t.Errorf("the rights are %+v", got.Rights)
 	}
+
 	assert.That(t, len(got.Notes)+len(got.Trouble) <= 0, "a missing right is told again: %q, %+v", got.Notes, got.Trouble)
 	assert.That(t, got.Ready, "it waits for what is refused")
 }
@@ -218,6 +225,7 @@ func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
 		t.Errorf("it is shown as %+v, ready %v", got.Trouble, got.Ready)
 	}
+
 	s.clusters[0].cache.record(kindAPI, nil)
 	if got := s.clusters[0].cache.failures(); len(got) != 0 {
 		t.Errorf("it stays: %v", got)
@@ -232,6 +240,7 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 			name := fmt.Sprintf("n%d", i)
 			p.Cells[name] = cell{Name: name, Standing: describe.Standing{Health: health}}
 		}
+
 		return p
 	}
 	f.update(cells(describe.HealthHealthy, describe.HealthHealthy, describe.HealthHealthy))
@@ -242,9 +251,11 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 		t.Error("nothing new is news")
 	default:
 	}
+
 	if m, _ := f.since(all.Version); m != nil {
 		t.Errorf("nothing new is sent: %+v", m)
 	}
+
 	f.update(cells(describe.HealthHealthy, describe.HealthOnTrial, describe.HealthHealthy))
 	f.update(cells(describe.HealthHealthy, describe.HealthFailed))
 	m, _ := f.since(all.Version)
@@ -254,12 +265,14 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 	if m, _ := f.since(99); !m.All || len(m.Nodes) != 2 || len(m.Gone) != 0 {
 		t.Errorf("a page of an earlier server gets %+v", m)
 	}
+
 	for want, c := range map[string]cellTuple{
 		`["n",2,1,1,2,7,0,1,"no"]`:               {cell: cell{Name: "n", Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
 		`["n",0,0,6]`:                            {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
 		`["n",0,0,6,4,1,2,0,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
 		`["n",0,0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
-		// As the summary counts them: not Ready, not Ready yet, and under maintenance.
+		// As the summary counts them: not Ready, not Ready yet, and under
+		// maintenance.
 		`["n",0,0,2,0,0,0,1]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "NotReady"}}},
 		`["o",0,0,2]`:         {cell: cell{Name: "o", Standing: describe.Standing{Health: "NotReady", New: true}}},
 		`["p",0,0,2]`:         {cell: cell{Name: "p", Standing: describe.Standing{Health: "NotReady", Maintained: true}}},
@@ -275,6 +288,7 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 		name := fmt.Sprint("n", i)
 		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})
 	}
+
 	assert.That(t, len(f.changed) <= maxRemoved+1, "%d are remembered", len(f.changed))
 	m, _ := f.since(1)
 	assert.That(t, m.All && len(m.Nodes) == 1, "a page that has missed it gets %+v", m)

@@ -24,10 +24,11 @@ import (
 // Cluster is a cluster to show.
 type Cluster struct {
 	Config *rest.Config
-	// Context is its name on the page and in the page's links; empty: the page shows the host of the API server.
+	// Context is its name on the page and in the page's links; empty: the page
+	// shows the host of the API server.
 	Context string
-	// Named is whether the user named the context: the commands that the page shows name it too then, because the current context
-	// can be another one.
+	// Named is whether the user named the context: the commands that the page
+	// shows name it too then, because the current context can be another one.
 	Named bool
 }
 
@@ -47,6 +48,7 @@ func (s *Server) newCluster(o Cluster) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return s.clusterOf(o, api), nil
 }
 
@@ -55,7 +57,9 @@ func (s *Server) clusterOf(o Cluster, api client.WithWatch) *cluster {
 	if o.Context == "" {
 		o.Context = o.Config.Host
 	}
+
 	w := newCache(api)
+
 	return &cluster{Cluster: o, server: s, api: api, cache: w, feed: &feed{cache: w, changed: map[string]uint64{}, next: make(chan struct{})}}
 }
 
@@ -70,7 +74,8 @@ func (c *cluster) run(ctx context.Context) {
 // probeTimeout is how long each cluster may take to answer at the start.
 const probeTimeout = 15 * time.Second
 
-// probe returns as soon as NodeConfigs and rollouts of one cluster can be listed. The error says why none can.
+// probe returns as soon as NodeConfigs and rollouts of one cluster can be
+// listed. The error says why none can.
 func probe(ctx context.Context, clusters []*cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -82,17 +87,21 @@ func probe(ctx context.Context, clusters []*cluster) error {
 			done <- i
 		}()
 	}
+
 	for range clusters {
 		if results[<-done] == nil {
 			return nil
 		}
 	}
+
 	if len(clusters) == 1 {
 		return results[0]
 	}
+
 	for i, c := range clusters {
 		results[i] = fmt.Errorf("context %q: %w", c.Context, results[i])
 	}
+
 	return errors.Join(results...)
 }
 
@@ -105,23 +114,28 @@ func (c *cluster) probe(ctx context.Context) error {
 	if err := c.api.List(ctx, &v1alpha1.NodeConfigRolloutList{}, one); err != nil {
 		return fmt.Errorf("list rollouts: %w", err)
 	}
+
 	return nil
 }
 
-// command returns the equivalent command of what the page does, for this cluster.
+// command returns the equivalent command of what the page does, for this
+// cluster.
 func (c *cluster) command(words ...string) string {
 	all := append([]string{"kubectl evenkeel"}, words...)
 	if c.Named {
 		all = append(all, "--context "+printable.Shell(c.Context))
 	}
+
 	return printable.Line(strings.Join(all, " "))
 }
 
-// readTimeout is how long the API server may take for an answer: a browser has six connections to all clusters of the page.
+// readTimeout is how long the API server may take for an answer: a browser has
+// six connections to all clusters of the page.
 const readTimeout = 20 * time.Second
 
-// answer answers with the value or the error of a function, whose ctx ends after readTimeout. code is the HTTP status of errors that are
-// none of the API and no refusal.
+// answer answers with the value or the error of a function, whose ctx ends
+// after readTimeout. code is the HTTP status of errors that are none of the API
+// and no refusal.
 func (c *cluster) answer(code int, get func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
@@ -131,6 +145,7 @@ func (c *cluster) answer(code int, get func(ctx context.Context, r *http.Request
 			fail(w, code, describe.WithAdvice(err, c.server.o.Version))
 			return
 		}
+
 		reply(w, v)
 	}
 }
@@ -144,15 +159,18 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", c.answer(http.StatusConflict, c.foresee))
 	api.HandleFunc("GET /rollouts/{name}/log", c.answer(http.StatusNotFound, c.log))
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.answer(http.StatusConflict, c.act))
+
 	return api
 }
 
-// logf writes a line about a change to the log, with the cluster if there are several.
+// logf writes a line about a change to the log, with the cluster if there are
+// several.
 func (c *cluster) logf(format string, args ...any) {
 	words := fmt.Sprintf(format, args...)
 	if len(c.server.clusters) > 1 {
 		words = fmt.Sprintf("context %s: %s", c.Context, words)
 	}
+
 	c.server.logging.Lock()
 	defer c.server.logging.Unlock()
 	fmt.Fprintln(c.server.o.Log, time.Now().Format(time.TimeOnly), printable.Line(words))

@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// The sources of the texts that the page shows must not advise a command that cannot be copied.
+// The sources of the texts that the page shows must not advise a command that
+// cannot be copied.
 func TestEveryAdvisedCommandCanBeCopied(t *testing.T) {
 	advised := regexp.MustCompile("kubectl evenkeel rollout ([a-z]+) ")
 	seen := 0
@@ -29,6 +30,7 @@ func TestEveryAdvisedCommandCanBeCopied(t *testing.T) {
 			}
 		}
 	}
+
 	assert.That(t, seen >= 10, "only %d commands were found", seen)
 }
 

@@ -1,12 +1,14 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dashboard is the HTTP server of `kubectl evenkeel dashboard`: a page (in web/) that shows the nodes and rollouts of
-// clusters live and can steer rollouts, with the permissions of the user who started it. It listens on loopback
-// only, and requires a token.
+// Package dashboard is the HTTP server of `kubectl evenkeel dashboard`: a page
+// (in web/) that shows the nodes and rollouts of clusters live and can steer
+// rollouts, with the permissions of the user who started it. It listens on
+// loopback only, and requires a token.
 //
-// It must not decide or describe anything about nodes and rollouts itself: internal/operator/describe and internal/operator/steer do
-// that, for the command line too.
+// It must not decide or describe anything about nodes and rollouts itself:
+// internal/operator/describe and internal/operator/steer do that, for the
+// command line too.
 package dashboard
 
 import (
@@ -26,7 +28,8 @@ import (
 // DefaultPort is the default of --port.
 const DefaultPort = 8085
 
-// Options are the settings of a dashboard. Log gets a line for each requested change.
+// Options are the settings of a dashboard. Log gets a line for each requested
+// change.
 type Options struct {
 	Clusters []Cluster // at least one
 	Port     int       // 0: any free port
@@ -44,8 +47,9 @@ type Server struct {
 	logging sync.Mutex
 }
 
-// Listen checks that the user can read NodeConfigs and rollouts, and listens on the port. Of several clusters, one must be
-// readable: the page shows the trouble of the others.
+// Listen checks that the user can read NodeConfigs and rollouts, and listens on
+// the port. Of several clusters, one must be readable: the page shows the
+// trouble of the others.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o, token: rand.Text()}
 	for _, c := range o.Clusters {
@@ -53,11 +57,14 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("context %q: %w", c.Context, err)
 		}
+
 		s.clusters = append(s.clusters, made)
 	}
+
 	if err := probe(ctx, s.clusters); err != nil {
 		return nil, err
 	}
+
 	// IPv4 only: the URL names 127.0.0.1.
 	var err error
 	s.listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
@@ -67,10 +74,12 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on 127.0.0.1: %w", err)
 	}
+
 	return s, nil
 }
 
-// URL returns the address of the page. The token follows the #, so browsers do not send it.
+// URL returns the address of the page. The token follows the #, so browsers do
+// not send it.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/#" + s.token }
 
 // Serve serves the page until ctx ends.
@@ -89,6 +98,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	for _, c := range s.clusters {
 		all.Go(func() { c.run(ctx) })
 	}
+
 	all.Go(func() {
 		<-ctx.Done()
 		_ = server.Close() // streams do not end by themselves
@@ -97,5 +107,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+
 	return fmt.Errorf("serve the page: %w", err)
 }

@@ -17,14 +17,17 @@ import (
 )
 
 const (
-	// minInterval is the shortest time between two snapshots: changes in between are sent together.
+	// minInterval is the shortest time between two snapshots: changes in
+	// between are sent together.
 	minInterval = 250 * time.Millisecond
-	// maxInterval is the longest time between two snapshots: some states change with time only.
+	// maxInterval is the longest time between two snapshots: some states change
+	// with time only.
 	maxInterval = 5 * time.Second
 )
 
-// feed keeps the newest snapshot, and the version in which each part of it changed. It has no queues: a slow page gets all changes
-// that it has missed at once.
+// feed keeps the newest snapshot, and the version in which each part of it
+// changed. It has no queues: a slow page gets all changes that it has missed at
+// once.
 type feed struct {
 	cache *cache
 
@@ -48,18 +51,22 @@ func (f *feed) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
 		f.update(p)
 		took := time.Since(begin)
-		// Snapshots of a large fleet take long: use at most half a processor for them.
+		// Snapshots of a large fleet take long: use at most half a processor
+		// for them.
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(max(minInterval, took) - min(took, minInterval)):
 		}
+
 		wake := maxInterval
 		if p.wake > 0 {
 			wake = min(wake, max(p.wake, minInterval))
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -80,18 +87,22 @@ func (f *feed) update(p snapshot) {
 			f.changed[name], changed = version, true
 		}
 	}
+
 	for name := range f.current.Cells {
 		if _, there := p.Cells[name]; !there {
 			f.changed[name], changed = version, true
 		}
 	}
+
 	if len(f.changed) > len(p.Cells)+maxRemoved {
 		maps.DeleteFunc(f.changed, func(name string, _ uint64) bool { _, there := p.Cells[name]; return !there })
 		f.oldest = version
 	}
+
 	if f.version == 0 || !reflect.DeepEqual(f.current.messageRest, p.messageRest) {
 		f.rest, changed = version, true
 	}
+
 	f.current = p
 	if changed {
 		f.version = version
@@ -107,7 +118,8 @@ func (f *feed) now() snapshot {
 	return f.current
 }
 
-// message is an event of the stream: everything, or the changes since the version that the page has seen.
+// message is an event of the stream: everything, or the changes since the
+// version that the page has seen.
 type message struct {
 	Version  uint64       `json:"version"`
 	All      bool         `json:"all,omitempty"`
@@ -129,8 +141,10 @@ type messageRest struct {
 	Rights   rights           `json:"rights"`
 }
 
-// cellTuple is a cell encoded as an array, to save space: name, indexes of zone and owner, numbers of health, position and state
-// (see words), index of the kubelet's version, 1 if the node is a problem, cause and why. Zeros and empty texts at the end are omitted.
+// cellTuple is a cell encoded as an array, to save space: name, indexes of zone
+// and owner, numbers of health, position and state (see words), index of the
+// kubelet's version, 1 if the node is a problem, cause and why. Zeros and empty
+// texts at the end are omitted.
 type cellTuple struct {
 	cell
 	zone, owner, kubelet int
@@ -141,6 +155,7 @@ func (t cellTuple) MarshalJSON() ([]byte, error) {
 	if t.Kind().Level() == describe.LevelProblem {
 		problem = 1
 	}
+
 	tuple := []any{
 		t.Name, t.zone, t.owner, numberOf(allWords.Health, string(t.Health)), numberOf(allWords.Position,
 			string(t.Position)), numberOf(allWords.State, t.State),
@@ -149,29 +164,34 @@ func (t cellTuple) MarshalJSON() ([]byte, error) {
 	for last := len(tuple) - 1; last > 0 && (tuple[last] == 0 || tuple[last] == ""); last-- {
 		tuple = tuple[:last]
 	}
+
 	return json.Marshal(tuple)
 }
 
 // numberOf returns the index of a word; 0 for one that the page does not know.
 func numberOf(all []string, word string) int { return max(0, slices.Index(all, word)) }
 
-// since returns the changes since a version (0: everything; nil: none), and a channel that is closed at the next change.
+// since returns the changes since a version (0: everything; nil: none), and a
+// channel that is closed at the next change.
 func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if seen == f.version {
 		return nil, f.next
 	}
+
 	m := &message{Version: f.version, All: seen == 0 || seen < f.oldest || seen > f.version}
 	if m.All {
 		seen = 0
 	}
+
 	place := func(list *[]string, known map[string]int, s string) int {
 		at, ok := known[s]
 		if !ok {
 			at = len(*list)
 			known[s], *list = at, append(*list, s)
 		}
+
 		return at
 	}
 	zones, owners, kubelets := map[string]int{}, map[string]int{}, map[string]int{}
@@ -179,20 +199,24 @@ func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 		if version <= seen {
 			continue
 		}
+
 		if c, there := f.current.Cells[name]; there {
 			m.Nodes = append(m.Nodes, cellTuple{cell: c})
 		} else if !m.All {
 			m.Gone = append(m.Gone, name)
 		}
 	}
+
 	slices.SortFunc(m.Nodes, func(a, b cellTuple) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range m.Nodes {
 		n := &m.Nodes[i]
 		n.zone, n.owner, n.kubelet = place(&m.Zones, zones, n.Zone), place(&m.Owners, owners, n.Rollout), place(&m.Kubelets, kubelets, n.Kubelet)
 	}
+
 	slices.Sort(m.Gone)
 	if f.rest > seen {
 		m.Rest = new(f.current.messageRest)
 	}
+
 	return m, f.next
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// statuses are NodeConfigs that agents, and those who took over an agent, can write.
+// statuses are NodeConfigs that agents, and those who took over an agent, can
+// write.
 var statuses = []string{
 	`{}`, `{"spec":{"configSource":{"configMapRef":{"namespace":"a","name":"w-1","uid":"u"},"rolloutRef":{"name":"w","revision":1,"attempt":1,"assignedAt":"2026-05-01T11:00:00Z"}}},
 	"status":{"observedGeneration":1,"agentVersion":"v1","remoteConfig":"NodeConfig","active":{"uid":"u","name":"w-1"},"lastKnownGood":{"uid":"v","since":"2026-05-01T10:00:00Z"},
@@ -31,11 +32,13 @@ var statuses = []string{
 	`{"spec":{"preflight":{}},"status":{"preflight":{"outcome":"Accepted"},"lastSeen":"9999-12-31T23:59:59Z","defaultTrialSeconds":-1,"componentVersion":"v1.99.0"}}`,
 }
 
-// Whatever a status says, the controller's plan stays the same when it is made twice, and what people see of it is bounded.
+// Whatever a status says, the controller's plan stays the same when it is made
+// twice, and what people see of it is bounded.
 func FuzzStatus(f *testing.F) {
 	for _, text := range statuses {
 		f.Add([]byte(text))
 	}
+
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
@@ -45,6 +48,7 @@ func FuzzStatus(f *testing.F) {
 		if json.Unmarshal(data, &nc) != nil {
 			return
 		}
+
 		nc.Name, nc.Generation = node.Name, 1
 		n := fleet.NodeOf(node, &nc)
 		assert.That(t, n.TrialLength >= 0 && n.TrialLength <= fleet.MaxTrialLength, "the trial of %s lasts %s", data, n.TrialLength)
@@ -61,11 +65,13 @@ func FuzzStatus(f *testing.F) {
 		for _, line := range v.Lines(now) {
 			size += len(line.Key) + len(line.Text)
 		}
+
 		for _, e := range outcomesOf(&nc, "", true, now) {
 			if size += len(e.Message); strings.ContainsAny(e.Message+e.Node, "\n\x1b") || e.Time.After(now) {
 				t.Errorf("%s has the outcome %+v", data, e)
 			}
 		}
+
 		assert.That(t, size <= 20*len(data)+10_000, "a status of %d bytes is described in %d", len(data), size)
 		assert.OK(t, assert.Err(json.Marshal(v)), data, "cannot be printed")
 	})

@@ -23,7 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// hanging never answers to reads, as an API server that is stopped, or behind a network that drops packets.
+// hanging never answers to reads, as an API server that is stopped, or behind a
+// network that drops packets.
 func hanging(api client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(api, interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -78,12 +79,14 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			assert.Must(t, a == "a 1" && b == "b 2", "read %q and %q after %d reads", a, b, reads)
 			time.Sleep(time.Second)
 		}
+
 		time.Sleep(cacheDuration)
 		assert.Equal(t, read("a"), "a 3", "later, read again")
 		for i := range 100 {
 			read(fmt.Sprint("c", i))
 			time.Sleep(cacheDuration)
 		}
+
 		n := len(r.answers)
 		assert.That(t, n <= 10, "%d objects are kept", n)
 	})
@@ -100,7 +103,9 @@ func TestCachedRevisionsHaveAllTheirPages(t *testing.T) {
 			if o.ApplyOptions(options); o.Continue == "" {
 				list.SetContinue("second")
 			}
+
 			list.(*corev1.ConfigMapList).Items = []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "page " + o.Continue}}}
+
 			return nil
 		},
 	})
@@ -110,8 +115,10 @@ func TestCachedRevisionsHaveAllTheirPages(t *testing.T) {
 			assert.OK(t, err)
 			names = append(names, cm.Name)
 		}
+
 		assert.Equal(t, strings.Join(names, ", "), "page , page second")
 	}
+
 	assert.Equal(t, reads, 2)
 }
 

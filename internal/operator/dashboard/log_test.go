@@ -26,7 +26,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// underWay returns the objects of a rollout that waits at its pause after its first node, whose revision exists.
+// underWay returns the objects of a rollout that waits at its pause after its
+// first node, whose revision exists.
 func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	t.Helper()
 	r := waiting()
@@ -47,6 +48,7 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	done.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: is, Since: new(metav1.NewTime(begun.Add(11 * time.Minute)))}
 	observed := assert.Value(fleet.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)}))(t)
 	done.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
+
 	return r, []client.Object{
 		cm, nodeOf("a", "", true), done, nodeOf("b", "", true), configOf("b", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("c", "", true), configOf("c", metav1.ConditionTrue, "AllChecksPassed"),
 	}
@@ -83,10 +85,12 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 		if v.Log != nil {
 			v.logView = *v.Log
 		}
+
 		var out []string
 		for _, e := range v.Entries {
 			out = append(out, fmt.Sprintf("%s %s %s", e.Source, e.Node, e.Reason))
 		}
+
 		return strings.Join(out, ", "), v.Note
 	}
 	for path, want := range map[string]string{
@@ -98,7 +102,9 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 		got, note := log(path)
 		assert.That(t, got == want && note == "", "%s: %q (%s), want %q", path, got, note, want)
 	}
-	// Without the right to read Events, or without an answer, outcomes are left.
+
+	// Without the right to read Events, or without an answer, outcomes are
+	// left.
 	for want, err := range map[string]error{
 		"Events are not shown: you are not allowed to list them in the namespace default. The Role evenkeel-view there allows it.": apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no")),
 		"Events are not shown: list Events: context deadline exceeded":                                                             context.DeadlineExceeded,
@@ -107,11 +113,13 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 			if _, is := list.(*corev1.EventList); is {
 				return err
 			}
+
 			return api.List(ctx, list, o...)
 		}})
 		got, note := log("rollouts/workers/log")
 		assert.That(t, got == "Outcome a TrialPassed" && note == want, "it has %q, and the note is %q, want %q", got, note, want)
 	}
+
 	if code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/nothing/log", "")); code != 404 {
 		t.Errorf("of a rollout that does not exist: %d %s", code, body)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// nodeDetail is the node panel of the page, as the output of `kubectl evenkeel node`.
+// nodeDetail is the node panel of the page, as the output of `kubectl evenkeel
+// node`.
 type nodeDetail struct {
 	Name  string          `json:"name"`
 	Lines []describe.Line `json:"lines"`
@@ -36,6 +37,7 @@ func (c *cluster) node(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	n := describe.NodeOf(view, now)
 	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing,
 		Log: c.logOf(ctx, "", n.Name, now)}
@@ -43,6 +45,7 @@ func (c *cluster) node(ctx context.Context, r *http.Request) (any, error) {
 	if n.Rollout != "" {
 		d.Diff = c.command("config", "diff", "node/"+n.Name, "rollout/"+n.Rollout)
 	}
+
 	if nc := view.Config; nc != nil {
 		for _, b := range nc.Status.BadConfigs {
 			if plainRevision.MatchString(b.Revision) { // the node writes it
@@ -50,6 +53,7 @@ func (c *cluster) node(ctx context.Context, r *http.Request) (any, error) {
 			}
 		}
 	}
+
 	d.Cause, d.Why = printable.Line(d.Cause), printable.Line(d.Why)
 	for _, words := range n.Next {
 		d.Next = append(d.Next, printable.Line(words))
@@ -57,5 +61,6 @@ func (c *cluster) node(ctx context.Context, r *http.Request) (any, error) {
 	if n.AgentVersion != "" && n.AgentVersion != c.server.o.Version {
 		d.Note = printable.Line(fmt.Sprintf("the agent has another version (%s) than this program (%s)", n.AgentVersion, c.server.o.Version))
 	}
+
 	return d, nil
 }

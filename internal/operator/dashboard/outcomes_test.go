@@ -54,7 +54,8 @@ func TestAnEventHasTheTimeOfItsWriterUnlessThatCannotBeRight(t *testing.T) {
 	}
 }
 
-// passed returns a NodeConfig whose node was assigned revision 2 of workers at minute 1.
+// passed returns a NodeConfig whose node was assigned revision 2 of workers at
+// minute 1.
 func passed(edit func(*v1alpha1.NodeConfig)) *v1alpha1.NodeConfig {
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{
@@ -63,6 +64,7 @@ func passed(edit func(*v1alpha1.NodeConfig)) *v1alpha1.NodeConfig {
 	nc.Status.Active = &v1alpha1.ConfigRevision{UID: "u2"}
 	nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(minute(2))}}
 	edit(nc)
+
 	return nc
 }
 
@@ -112,6 +114,7 @@ func TestOutcomesAreWhatANodeConfigStillShows(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %s %s: %s", at(e.Time), e.Kind, e.Reason, e.Message))
 			assert.That(t, e.Node == "n1" && e.Source == sourceOutcome, "%s: %+v", tt.name, e)
 		}
+
 		assert.That(t, slices.Equal(got, tt.want), "%s:\n%q, want\n%q", tt.name, got, tt.want)
 	}
 }
@@ -130,6 +133,7 @@ func TestALogTellsEachThingOnceAndIsBounded(t *testing.T) {
 	for _, e := range log {
 		got = append(got, strings.TrimSpace(e.Node+" "+e.Reason))
 	}
+
 	want := []string{"n2 TrialPassed", "n1 TrialPassed", "n2 ConfigLastKnownGood", "n2 Failed", "n1 ConfigRolledBack", "RolloutStarted"}
 	assert.That(t, slices.Equal(got, want) && left == 0, "it is %q, and %d are left; want %q", got, left, want)
 	var many []logEntry

@@ -41,8 +41,10 @@ func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 				RolloutRef:   &v1alpha1.RolloutReference{Name: "workers", Revision: 3, Attempt: 1, AssignedAt: metav1.Now()},
 			}
 		}
+
 		objects = append(objects, node, nc)
 	}
+
 	known(s.clusters[0].cache, append(objects, r)...)
 	const begin = "a restart of the kubelet makes pods unready until their next probe: "
 	for verb, want := range map[string][]string{
@@ -56,6 +58,7 @@ func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 		assert.NoError(t, json.Unmarshal([]byte(body), &got))
 		assert.That(t, code == 200 && slices.Equal(got.Lines, want), "%s: %d %s, want %q", verb, code, body, want)
 	}
+
 	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/retry", ""))
 	assert.That(t, code == 200 && strings.Contains(body, `["3 nodes go from the local configuration`), "retry: %d %s", code, body)
 	code, body = answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/undo", ""))

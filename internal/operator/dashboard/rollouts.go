@@ -90,6 +90,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if u := st.UpdateRevision; u != nil {
 		v.Revision, v.Content = u.Number, printable.Line(u.ConfigMapRef.Name)
 	}
+
 	v.Window = describe.NextWindow(st, now)
 	if st.StartTime != nil {
 		v.Started = &st.StartTime.Time
@@ -97,6 +98,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if st.Halt != nil {
 		v.Stopped = &st.Halt.Time.Time
 	}
+
 	if steps, err := describe.StepsOf(r); err != nil {
 		v.Message = printable.Line(err.Error())
 	} else if v.Revision != 0 {
@@ -111,20 +113,25 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 					step.Until = &until
 				}
 			}
+
 			v.Steps = append(v.Steps, step)
 		}
 	}
+
 	if v.Revision != 0 {
 		v.Gates = describe.GatesOf(r, now)
 	}
+
 	v.setCounts(&st.Nodes)
 	if p := st.Preflight; p != nil {
 		v.Asked = append([]string{describe.PreflightLine(p)}, describe.Preflight(p)[1:]...)
 	}
+
 	v.Failures.Most = printable.Line(maxFailures(r))
 	for _, f := range st.FailedNodes {
 		v.Failures.add(f.Name, f.Reason, f.Message)
 	}
+
 	return v
 }
 
@@ -148,8 +155,9 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 	}
 }
 
-// setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
-// that they agree with the cells. The phase stays that of the controller.
+// setPlan replaces the numbers of the status, which the controller wrote some
+// time ago, by those of a plan of the cached nodes, so that they agree with the
+// cells. The phase stays that of the controller.
 func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
 	v.setCounts(&plan.Next.Nodes)
@@ -157,6 +165,7 @@ func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
 	if string(plan.Next.Phase) == v.Phase && f.Input.Target.Number == v.Revision {
 		v.Message = printable.Line(plan.Next.Message)
 	}
+
 	v.Failures.Nodes = nil
 	for _, n := range plan.Next.FailedNodes {
 		v.Failures.add(n.Name, n.Reason, n.Message)
@@ -177,5 +186,6 @@ func toneOf(r *v1alpha1.NodeConfigRollout) string {
 	case phase == v1alpha1.RolloutProgressing:
 		return "busy"
 	}
+
 	return "waits"
 }

@@ -31,7 +31,8 @@ import (
 //go:embed web
 var files embed.FS
 
-// contentPolicy lets the page load resources from this server only. %s is the hash of the page's inline script.
+// contentPolicy lets the page load resources from this server only. %s is the
+// hash of the page's inline script.
 const contentPolicy = "default-src 'none'; script-src 'self' 'sha256-%s'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -41,10 +42,12 @@ func (s *Server) handler() http.Handler {
 	if err != nil {
 		panic(err) // it is embedded
 	}
+
 	page, err := fs.ReadFile(web, "index.html")
 	if err != nil {
 		panic(err)
 	}
+
 	_, page, _ = bytes.Cut(page, []byte("<script>"))
 	page, _, _ = bytes.Cut(page, []byte("</script>"))
 	hash := sha256.Sum256(page)
@@ -55,12 +58,14 @@ func (s *Server) handler() http.Handler {
 		path := fmt.Sprintf("/api/clusters/%d", i)
 		api.Handle(path+"/", http.StripPrefix(path, c.handler()))
 	}
+
 	api.HandleFunc("/api/clusters/{id}/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Sprintf("there is no cluster %q: reload the page", printable.Line(r.PathValue("id"))))
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(web))
 	mux.Handle("/api/", s.requireToken(api))
+
 	return secured(mux, fmt.Sprintf(contentPolicy, base64.StdEncoding.EncodeToString(hash[:])))
 }
 
@@ -74,31 +79,36 @@ func secured(next http.Handler, policy string) http.Handler {
 		} {
 			w.Header().Set(key, value)
 		}
+
 		if words := crossSite(r); words != "" {
 			refuse(w, http.StatusForbidden, words)
 			return
 		}
+
 		next.ServeHTTP(w, r)
 	})
 }
 
-// crossSite says why a request is not from the page or not to a loopback address; empty if it is. The port can be that of a
-// tunnel.
+// crossSite says why a request is not from the page or not to a loopback
+// address; empty if it is. The port can be that of a tunnel.
 func crossSite(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host
 	}
+
 	switch host {
 	case "127.0.0.1", "localhost":
 	default:
 		return fmt.Sprintf("the page is at 127.0.0.1 and localhost only, not at %q: a name that leads here by DNS is refused", host)
 	}
+
 	if origin := r.Header.Get("Origin"); origin != "" {
 		if u, err := url.Parse(origin); err != nil || u.Scheme != "http" || u.Host != r.Host {
 			return fmt.Sprintf("a page of %q may not ask here", origin)
 		}
 	}
+
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
 		return ""
@@ -106,6 +116,7 @@ func crossSite(r *http.Request) string {
 		if r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get("Sec-Fetch-Mode") == "navigate" {
 			return "" // a click on a link
 		}
+
 		return "a page from elsewhere may not ask here (" + site + ")"
 	}
 }
@@ -118,10 +129,12 @@ func (s *Server) requireToken(next http.Handler) http.Handler {
 			refuse(w, http.StatusUnauthorized, "the token is missing or wrong: open the address that kubectl evenkeel dashboard has printed")
 			return
 		}
+
 		if kind := r.Header.Get("Content-Type"); r.Method != http.MethodGet && kind != "application/json" {
 			refuse(w, http.StatusUnsupportedMediaType, "a request that changes something is JSON")
 			return
 		}
+
 		next.ServeHTTP(w, r)
 	})
 }
@@ -144,7 +157,8 @@ type refusal struct {
 	error
 }
 
-// fail answers with an error, and with the HTTP status of a refusal or of an error of the API.
+// fail answers with an error, and with the HTTP status of a refusal or of an
+// error of the API.
 func fail(w http.ResponseWriter, code int, err error) {
 	var status apierrors.APIStatus
 	switch refused, ok := errors.AsType[refusal](err); {
@@ -157,16 +171,19 @@ func fail(w http.ResponseWriter, code int, err error) {
 	case unreachable(err), errors.As(err, &status) && status.Status().Code >= 500:
 		code = http.StatusBadGateway
 	}
+
 	refuse(w, code, describe.Printable(err.Error()))
 }
 
-// unreachable reports whether an error means that the API server does not answer, rather than refuses.
+// unreachable reports whether an error means that the API server does not
+// answer, rather than refuses.
 func unreachable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) ||
 		fleet.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
-// about is what the page shows of the server, and what the numbers in events mean.
+// about is what the page shows of the server, and what the numbers in events
+// mean.
 type about struct {
 	Version  string         `json:"version"`
 	Clusters []aboutCluster `json:"clusters"`
@@ -184,10 +201,12 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 	for i, c := range s.clusters {
 		a.Clusters = append(a.Clusters, aboutCluster{i, printable.Line(c.Context), printable.Line(c.Config.Host)})
 	}
+
 	reply(w, a)
 }
 
-// clusterSummary is what the page shows of a cluster while it shows another one.
+// clusterSummary is what the page shows of a cluster while it shows another
+// one.
 type clusterSummary struct {
 	ID      int              `json:"id"`
 	Context string           `json:"context"`
@@ -204,8 +223,10 @@ func (s *Server) summaries(w http.ResponseWriter, _ *http.Request) {
 		if v.Summary == nil { // there is no snapshot yet
 			v.Summary = summarize(&p, describe.Situation{})
 		}
+
 		all = append(all, v)
 	}
+
 	reply(w, all)
 }
 
@@ -220,13 +241,15 @@ const (
 	writeTimeout = 30 * time.Second
 )
 
-// stream sends server-sent events: first everything, or the changes since version ?seen, then further changes.
+// stream sends server-sent events: first everything, or the changes since
+// version ?seen, then further changes.
 func (c *cluster) stream(w http.ResponseWriter, r *http.Request) {
 	seen, err := strconv.ParseUint(r.URL.Query().Get("seen"), 10, 64)
 	if err != nil && r.URL.Query().Has("seen") {
 		fail(w, http.StatusBadRequest, fmt.Errorf("the parameter seen is not a number: %w", err))
 		return
 	}
+
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
 	send := func(text []byte) bool {
@@ -241,8 +264,10 @@ func (c *cluster) stream(w http.ResponseWriter, r *http.Request) {
 			if err != nil || !send([]byte("data: "+string(data)+"\n\n")) {
 				return
 			}
+
 			seen = m.Version
 		}
+
 		select {
 		case <-r.Context().Done():
 			return

@@ -32,7 +32,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// served is a dashboard over the fake API of controller-runtime, and what it logs. Rights are as may says.
+// served is a dashboard over the fake API of controller-runtime, and what it
+// logs. Rights are as may says.
 func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings.Builder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -51,11 +52,13 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 				review.Status.Allowed = may
 				return nil
 			}
+
 			return c.Create(ctx, o, options...)
 		}}).Build()
 	var log strings.Builder
 	s := &Server{o: Options{Version: "v1", Log: &log}, token: "SECRET"}
 	s.clusters = []*cluster{s.clusterOf(Cluster{Config: &rest.Config{Host: "https://api"}, Context: "here"}, api)}
+
 	return s, &log
 }
 
@@ -67,6 +70,7 @@ func asked(method, path, body string) *http.Request {
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Origin", "http://127.0.0.1:8085")
 	}
+
 	return r
 }
 
@@ -104,6 +108,7 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 			assert.That(t, code == tt.code && strings.Contains(body, tt.says), "the answer is %d %s, want %d and %q", code, body, tt.code, tt.says)
 		})
 	}
+
 	assert.That(t, strings.Count(log.String(), "rollout workers") == 2, "it logs %q, want the two that it did", log)
 }
 
@@ -115,6 +120,7 @@ func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 		code, body := answer(s, r)
 		assert.That(t, code == 401, "%s answers %d %s", path, code, body)
 	}
+
 	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/main.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"} {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Del("Authorization")
@@ -138,6 +144,7 @@ func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
 			got := w.Header().Get(key)
 			assert.That(t, got == want, "%s: %s is %q, want %q", r.URL, key, got, want)
 		}
+
 		policy := w.Header().Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'; script-src 'self' 'sha256-") || !strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: the policy is %q", r.URL, policy)
@@ -179,6 +186,7 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 			t.Errorf("%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)
 		}
 	}
+
 	var r v1alpha1.NodeConfigRollout
 	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
 	assert.That(t, !r.Spec.Paused && r.Spec.Approval == nil && r.Spec.Abort == nil, "the spec is %+v", r.Spec)
@@ -244,7 +252,9 @@ func reader(t *testing.T, body io.Reader) func() sent {
 				return m
 			}
 		}
+
 		t.Fatalf("the stream ends: %v", lines.Err())
+
 		return sent{}
 	}
 }

@@ -25,13 +25,16 @@ func summarize(p *snapshot, known describe.Situation) describe.Summary {
 			known.Unread = append(known.Unread, t.What)
 		}
 	}
+
 	if known.Unanswered { // nobody knows
 		known.NoLeader = ""
 	}
+
 	return describe.SummaryOf(known)
 }
 
-// byUrgency compares rollouts: the most urgent first, then the one with the most failed nodes, then by name.
+// byUrgency compares rollouts: the most urgent first, then the one with the
+// most failed nodes, then by name.
 func byUrgency(a, b rolloutView) int {
 	return cmp.Or(cmp.Compare(a.Urgency, b.Urgency), cmp.Compare(b.Failures.N, a.Failures.N), cmp.Compare(a.Name, b.Name))
 }
@@ -54,6 +57,7 @@ func (w *cache) checkRights(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	w.mu.Lock()
 	changed := !w.rightsKnown || w.mayNotPatch != words
 	w.rightsKnown, w.mayNotPatch = true, words
@@ -61,6 +65,7 @@ func (w *cache) checkRights(ctx context.Context) error {
 	if changed {
 		w.wake()
 	}
+
 	return nil
 }
 
@@ -80,10 +85,12 @@ func (w *cache) rights() rights {
 	case !r.MayListNodes:
 		r.Words = "Zones, positions in rollouts, and nodes without an agent are not shown: the role evenkeel-operator allows to list Nodes."
 	}
+
 	return r
 }
 
-// mayNot says why the user is not allowed to change a rollout; empty if the user is. Without a name it is about every rollout.
+// mayNot says why the user is not allowed to change a rollout; empty if the
+// user is. Without a name it is about every rollout.
 func mayNot(ctx context.Context, api client.Client, name string) (string, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts", Verb: "patch",
@@ -95,9 +102,11 @@ func mayNot(ctx context.Context, api client.Client, name string) (string, error)
 	if review.Status.Allowed {
 		return "", nil
 	}
+
 	words := "you are not allowed to patch nodeconfigrollouts." + v1alpha1.GroupName
 	if review.Status.Reason != "" {
 		words += " (" + printable.Line(review.Status.Reason) + ")"
 	}
+
 	return words + ": ask an administrator for the role evenkeel-operator", nil
 }

@@ -56,6 +56,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 		name := fmt.Sprint("failed-", i)
 		objects = append(objects, nodeOf(name, "", true), configOf(name, metav1.ConditionFalse, v1alpha1.ReasonCrashLooped))
 	}
+
 	known(w, objects...)
 	forbidNodes(w) // so that the numbers of rollouts are those of their statuses
 	got := w.snapshot(t.Context(), time.Now())
@@ -66,10 +67,12 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 	if want := []string{"g-halted", "f-halted", "h-stuck", "e-waiting", "i-waiting", "b-paused", "d-failing", "c-going", "a-complete"}; !slices.Equal(order, want) {
 		t.Errorf("the rollouts are %q, want %q", order, want)
 	}
+
 	var lines []string
 	for _, l := range got.Summary {
 		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Level, l.Filter))
 	}
+
 	want := []string{
 		"1 no controller leads: namespace evenkeel-system has no Lease evenkeel-controller problem ",
 		"2 2 rollouts halted problem rollouts/g-halted", "1 1 rollout stuck problem rollouts/h-stuck", "9 9 nodes failed problem ?health=Failed",
@@ -79,7 +82,8 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 	assert.That(t, slices.Equal(lines, want), "the summary is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 }
 
-// Nothing looks calm while the page is old, nobody leads, or a rollout goes back.
+// Nothing looks calm while the page is old, nobody leads, or a rollout goes
+// back.
 func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
 	healthy := []client.Object{nodeOf("a", "", true), configOf("a", metav1.ConditionTrue, "AllChecksPassed")}
 	lease := func(renewed time.Duration) *coordinationv1.Lease {
@@ -110,6 +114,7 @@ func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
 		if tt.away {
 			w.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
 		}
+
 		got := w.snapshot(t.Context(), time.Now()).Summary
 		assert.Equal(t, strings.Join(got.Words(describe.LevelProblem), ", "), tt.want, tt.name)
 	}
@@ -133,10 +138,12 @@ func TestAControllerWithAnotherClockLeads(t *testing.T) {
 			time.Sleep(cacheDuration + time.Second)
 			assert.That(t, !silent(), "a Lease that is renewed")
 		}
+
 		for range 5 {
 			time.Sleep(cacheDuration + time.Second)
 			silent()
 		}
+
 		assert.That(t, silent(), "a Lease that is not renewed any more")
 	})
 }
@@ -158,9 +165,11 @@ func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
 		if name == "down" { // whether it is Ready is not known
 			want.Health, want.Cause = describe.HealthHealthy, ""
 		}
+
 		assert.Equal(t, fewer.Cells[name], want, name)
 		assert.That(t, c.Position != "" && c.Rollout == "workers" && fewer.Cells[name].Position == "", "to an administrator %s is %+v", name, c)
 	}
+
 	assert.Equal(t, fewer.Cells["trial"].Kubelet, "v1.36.3", "the kubelet")
 	want := "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes."
 	assert.Equal(t, fewer.Rights, (rights{Words: want}), "the rights")
@@ -221,6 +230,7 @@ func TestEachRolloutHasOnePrimaryActionWhichIsNeverAnAbort(t *testing.T) {
 			for _, edit := range tt.make {
 				edit(r)
 			}
+
 			assert.Equal(t, primaryOf(r), tt.want, "it")
 		})
 	}
@@ -236,6 +246,7 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		!strings.Contains(body, `"health":["","Failed",`) {
 		t.Errorf("about answers %d %s", code, body)
 	}
+
 	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, messageRest: messageRest{Ready: true,
 		Summary: describe.Summary{{Level: describe.LevelProblem, Reason: "NodesFailed", Count: 1, Words: "1 node failed", Filter: "?health=Failed"}}}})
 	s.clusters[1].cache.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
@@ -245,6 +256,7 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		!strings.Contains(body, `{"id":1,"context":"it's/there","ready":false,`+away) {
 		t.Errorf("the summaries are %d %s", code, body)
 	}
+
 	for path, want := range map[string]string{
 		"/api/clusters/0/rollouts/workers": `200 "name":"workers"`, "/api/clusters/1/rollouts/others": `200 "name":"others"`,
 		"/api/clusters/1/rollouts/workers":  `404 rollout \"workers\" does not exist; existing rollouts: others`,
@@ -255,14 +267,17 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		wantCode, words, _ := strings.Cut(want, " ")
 		assert.That(t, fmt.Sprint(code) == wantCode && strings.Contains(body, words), "%s answers %d %s, want %s", path, code, body, want)
 	}
+
 	if code, body := answer(s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}")); code != 200 {
 		t.Errorf("pause answers %d %s", code, body)
 	}
+
 	assert.That(t, strings.Contains(log.String(), "context it's/there: rollout others paused"), "the log is %q", log)
 	commands := map[string]string{}
 	for _, a := range second.offered(waiting(), "") {
 		commands[a.Verb] = a.Command
 	}
+
 	assert.That(t, commands["approve-full"] == `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`,
 		"the command is %s, want %s", commands["approve-full"], `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`)
 }

@@ -33,11 +33,14 @@ func (d *Comparison) Compare(form string) {
 			d.NotCompared++
 			continue
 		}
+
 		if form == "grouped" {
 			c.Field = payload.GroupedPath(c.Field)
 		}
+
 		d.Differences = append(d.Differences, c)
 	}
+
 	if d.A.Extent != query.Effective && d.B.Extent != query.Effective {
 		d.Differences = append(d.Differences, trialChanges(d.A.Trial, d.B.Trial)...)
 	}
@@ -48,7 +51,8 @@ type Difference struct {
 	Field string `json:"field"`
 	A     string `json:"a"` // JSON, "unset" or "masked"
 	B     string `json:"b"`
-	// Effect says what a changed field of a kubelet's configuration acts on, if a restart is not enough.
+	// Effect says what a changed field of a kubelet's configuration acts on, if
+	// a restart is not enough.
 	Effect string `json:"effect,omitempty"`
 }
 
@@ -57,6 +61,7 @@ func (c Difference) String() string {
 	if c.Effect != "" {
 		line += " (" + c.Effect + ")"
 	}
+
 	return line
 }
 
@@ -66,6 +71,7 @@ func Changes(a, b map[string]any) []Difference {
 	for _, d := range payload.Diff(fieldsOf(a), fieldsOf(b)) {
 		out = append(out, Difference{Field: d.Field, A: d.Value, B: d.Local})
 	}
+
 	return out
 }
 
@@ -75,6 +81,7 @@ func kubeletChanges(a, b map[string]any) []Difference {
 	for i := range out {
 		out[i].Effect = payload.Effect(out[i].Field)
 	}
+
 	return out
 }
 
@@ -98,40 +105,48 @@ func trialChanges(a, b v1alpha1.TrialTerms) []Difference {
 	for i := range out {
 		out[i].Field = "trial." + out[i].Field
 	}
+
 	return out
 }
 
 // LocalOfEach is the configuration that a zero payload means on several nodes.
 const LocalOfEach = "the local configuration of each node"
 
-// ContentDiff returns the changes on nodes, one line for each field; empty if there are none. A zero payload means local.
+// ContentDiff returns the changes on nodes, one line for each field; empty if
+// there are none. A zero payload means local.
 func ContentDiff(before, after payload.Payload, local string) string {
 	kinds, changes := ContentChanges(before, after, local)
 	var b strings.Builder
 	if kinds != "" {
 		fmt.Fprintln(&b, kinds)
 	}
+
 	var defaults []string
 	for _, c := range changes {
 		if c.A == payload.Unset && (c.B == `"0s"` || c.B == `""`) { // a printed configuration is full of them
 			defaults = append(defaults, c.Field)
 			continue
 		}
+
 		fmt.Fprintln(&b, c)
 	}
+
 	if len(defaults) > 0 {
 		fmt.Fprintf(&b, "%s set to \"0s\" or \"\", which means the default: %s\n", printable.Count(len(defaults), "field"),
 			printable.Few(defaults))
 	}
+
 	return b.String()
 }
 
-// ContentChanges returns the fields that differ on nodes. kinds says how a drop-in and a whole configuration or the local one
-// differ; it is empty if both are of one kind. A zero payload means local.
+// ContentChanges returns the fields that differ on nodes. kinds says how a
+// drop-in and a whole configuration or the local one differ; it is empty if
+// both are of one kind. A zero payload means local.
 func ContentChanges(before, after payload.Payload, local string) (kinds string, changes []Difference) {
 	if before.Key != after.Key {
 		kinds = contentKind(before, local) + " -> " + contentKind(after, local)
 	}
+
 	return kinds, append(kubeletChanges(before.Fields, after.Fields), trialChanges(before.Trial, after.Trial)...)
 }
 
@@ -142,5 +157,6 @@ func contentKind(c payload.Payload, local string) string {
 	case payload.KeyKubeletDropin:
 		return "a drop-in, merged over " + local
 	}
+
 	return "a whole configuration"
 }

@@ -50,6 +50,7 @@ func TestDriftIsDescribedOnceAndWithItsDetails(t *testing.T) {
 			if v.Drift.Drifted() != tt.drifted {
 				t.Errorf("drifted is %v", v.Drift.Drifted())
 			}
+
 			assert.Equal(t, v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }), tt.line, "the line")
 			if v.Drift != nil && v.Drift.Differs(3) != tt.differs {
 				t.Errorf("it differs in %q, want %q", v.Drift.Differs(3), tt.differs)

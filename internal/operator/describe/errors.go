@@ -46,13 +46,16 @@ type advised struct {
 func (a *advised) Error() string { return a.words }
 func (a *advised) Unwrap() error { return a.err }
 
-// WithAdvice returns an error of the API in plain words, and in further lines what to do next. Other errors are returned unchanged.
-// version is the version of this program; roles are the roles of evenkeel that the command needs, as far as they are known.
+// WithAdvice returns an error of the API in plain words, and in further lines
+// what to do next. Other errors are returned unchanged. version is the version
+// of this program; roles are the roles of evenkeel that the command needs, as
+// far as they are known.
 func WithAdvice(err error, version string, roles ...string) error {
 	e, ok := explain(err, version, roles)
 	if !ok {
 		return err
 	}
+
 	return &advised{err, e.in(err.Error()) + "\n" + e.next}
 }
 
@@ -61,10 +64,12 @@ func Brief(err error) string {
 	if e, ok := explain(err, "", nil); ok {
 		return e.in(err.Error())
 	}
+
 	return err.Error()
 }
 
-// explain returns the explanation of an error of the API. ok is false for other errors.
+// explain returns the explanation of an error of the API. ok is false for other
+// errors.
 func explain(err error, version string, roles []string) (e explanation, ok bool) {
 	var status apierrors.APIStatus
 	switch {
@@ -79,13 +84,16 @@ func explain(err error, version string, roles []string) (e explanation, ok bool)
 	case errors.As(err, &status):
 		return ofStatus(status, err, version, roles)
 	}
+
 	if e, ok := ofConnection(err); ok {
 		return e, true
 	}
+
 	return ofAnswer(err)
 }
 
-// ofStatus explains an answer of the API server, or of something that answers in its place.
+// ofStatus explains an answer of the API server, or of something that answers
+// in its place.
 func ofStatus(status apierrors.APIStatus, err error, version string, roles []string) (explanation, bool) {
 	s := status.Status()
 	raw, _ := status.(error)
@@ -107,10 +115,12 @@ func ofStatus(status apierrors.APIStatus, err error, version string, roles []str
 		return explanation{next: "the API server has a problem of its own: run the command again in a minute; kubectl get --raw " +
 			"'/readyz?verbose' shows what is wrong"}, true
 	}
+
 	return explanation{}, false
 }
 
-// noise begins the errors of a client that finds out what a server serves. It says nothing to users.
+// noise begins the errors of a client that finds out what a server serves. It
+// says nothing to users.
 var noise = []string{"failed to get server groups: ", "failed to get API group resources: ",
 	"unable to retrieve the complete list of server APIs: ", v1alpha1.GroupVersion.String() + ": "}
 
@@ -119,6 +129,7 @@ func (e explanation) in(text string) string {
 	if e.what == "" {
 		return text
 	}
+
 	before, after, found := "", "", false
 	if e.raw != nil {
 		before, after, found = strings.Cut(text, e.raw.Error())
@@ -126,9 +137,11 @@ func (e explanation) in(text string) string {
 	if !found {
 		return e.what + " (" + text + ")"
 	}
+
 	for _, words := range noise {
 		before = strings.ReplaceAll(before, words, "")
 	}
+
 	return before + e.what + after
 }
 
@@ -150,34 +163,41 @@ func ofForeign(raw error, s metav1.Status) explanation {
 			}
 		}
 	}
+
 	if d := s.Details; s.Code == http.StatusNotFound && d != nil && d.Group == v1alpha1.GroupName &&
 		strings.TrimSpace(body) == "404 page not found" {
 		return explanation{raw, fmt.Sprintf("the API server does not serve %s.%s: its CustomResourceDefinition is missing", d.Kind, d.Group),
 			"kubectl apply -f install.yaml creates it; if it exists, something else answers in place of the API server: " + checkServer}
 	}
+
 	if strings.Contains(body, "HTTP request to an HTTPS server") {
 		return explanation{raw, "the server expects https, and the kubeconfig or --server says http",
 			"use https:// in the server's address; " + checkServer}
 	}
+
 	if body == "unknown" { // the client library has not read it, because it is no text: it can be an API server's Status
 		if s.Code == http.StatusForbidden {
 			return explanation{raw, "the API server, or a proxy in front of it, refuses this user everything (HTTP 403 Forbidden)",
 				"log in, or choose another --context, --kubeconfig or --token, or omit --as, which needs the permission to impersonate; kubectl get " +
 					"--raw /api shows the answer"}
 		}
+
 		return explanation{raw, fmt.Sprintf("the API server, or a proxy in front of it, answered HTTP %d %s", s.Code,
 			http.StatusText(int(s.Code))),
 			retryLater + "kubectl get --raw /api shows the answer; " + checkServer}
 	}
+
 	if m := title.FindStringSubmatch(body); m != nil {
 		body = m[1]
 	} else {
 		body = markup.ReplaceAllString(body, " ")
 	}
+
 	answer := fmt.Sprintf("HTTP %d %s", s.Code, http.StatusText(int(s.Code)))
 	if body = printable.Truncate(printable.Line(body), mostBody); body != "" && !strings.Contains(answer, body) {
 		answer += fmt.Sprintf(": %q", body)
 	}
+
 	e := explanation{raw: raw, what: "the answer is not from a Kubernetes API server (" + strings.TrimSpace(answer) + "): "}
 	switch {
 	case s.Code >= 500:
@@ -193,13 +213,16 @@ func ofForeign(raw error, s metav1.Status) explanation {
 		e.what += "the address is wrong, or a proxy answers in its place"
 		e.next = checkServer
 	}
+
 	return e
 }
 
-// undecodable are the errors of the client about answers that are no objects of the API.
+// undecodable are the errors of the client about answers that are no objects of
+// the API.
 var undecodable = regexp.MustCompile(`serializer for \S* ?\S* ?doesn't exist|0-length response with status code: .*|couldn't get version/kind; json parse error: .*`)
 
-// ofAnswer explains an answer that was understood as success, but cannot be decoded.
+// ofAnswer explains an answer that was understood as success, but cannot be
+// decoded.
 func ofAnswer(err error) (explanation, bool) {
 	e := explanation{
 		what: "the answer is not from a Kubernetes API server: it is no object of the API; a proxy or a login page answers in its place, or " +
@@ -210,10 +233,12 @@ func ofAnswer(err error) (explanation, bool) {
 		e.raw = syntax
 		return e, true
 	}
+
 	if words := undecodable.FindString(err.Error()); words != "" {
 		e.raw = errors.New(words)
 		return e, true
 	}
+
 	return explanation{}, false
 }
 
@@ -222,8 +247,8 @@ const (
 	retryLater  = "try again in a minute; "
 )
 
-// ofConnection explains an error of the connection to the API server. ok is false for other errors, also for those of a listener of
-// this program.
+// ofConnection explains an error of the connection to the API server. ok is
+// false for other errors, also for those of a listener of this program.
 func ofConnection(err error) (e explanation, ok bool) {
 	var request *url.Error
 	var network *net.OpError
@@ -245,10 +270,12 @@ func ofConnection(err error) (e explanation, ok bool) {
 	default:
 		return e, false
 	}
+
 	server := serverOf(request, network)
 	if e.what, e.next = ofCertificate(err, server); e.what != "" {
 		return e, true
 	}
+
 	var name *net.DNSError
 	var timeout net.Error
 	switch _, plugin, fails := strings.Cut(err.Error(), "getting credentials: "); {
@@ -278,6 +305,7 @@ func ofConnection(err error) (e explanation, ok bool) {
 		e.what = fmt.Sprintf("the API server cannot be reached at %s: %s", server, innermost(e.raw))
 		e.next = "is it up? " + checkServer
 	}
+
 	return e, true
 }
 
@@ -309,6 +337,7 @@ func ofCertificate(err error, server string) (what, next string) {
 		return fmt.Sprintf("%s refuses your client certificate or this version of TLS (%v)", server,
 			alert), "log in again, or get a new kubeconfig of this cluster: the certificate in it may have expired"
 	}
+
 	return "", ""
 }
 
@@ -319,38 +348,46 @@ func serverOf(request *url.Error, network *net.OpError) string {
 			return u.Host
 		}
 	}
+
 	if network != nil && network.Addr != nil {
 		return network.Addr.String()
 	}
+
 	return "the server"
 }
 
-// rateLimiter begins the error of client-go for an attempt that could not begin in time. It has no type.
+// rateLimiter begins the error of client-go for an attempt that could not begin
+// in time. It has no type.
 const rateLimiter = "client rate limiter Wait returned an error: "
 
-// timeIsUp reports whether a request did not end in time, or its next attempt could not begin in time.
+// timeIsUp reports whether a request did not end in time, or its next attempt
+// could not begin in time.
 func timeIsUp(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), rateLimiter)
 }
 
-// deadline returns the part of the chain that says which attempts failed before the deadline.
+// deadline returns the part of the chain that says which attempts failed before
+// the deadline.
 func deadline(err error) error {
 	return cmp.Or(beginning(err, context.DeadlineExceeded.Error(), rateLimiter), context.DeadlineExceeded)
 }
 
-// beginning returns the part of an error's chain whose text begins with one of these words, and nil if there is none. A request that
-// failed with that part is returned as a whole.
+// beginning returns the part of an error's chain whose text begins with one of
+// these words, and nil if there is none. A request that failed with that part
+// is returned as a whole.
 func beginning(err error, words ...string) (whole error) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if _, is := e.(*url.Error); is {
 			whole = e
 		}
+
 		for _, w := range words {
 			if strings.HasPrefix(e.Error(), w) {
 				return cmp.Or(whole, e)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -360,6 +397,7 @@ func innermost(err error) error {
 		if next == nil {
 			return err
 		}
+
 		err = next
 	}
 }

@@ -65,6 +65,7 @@ func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 			if tt.what != "" {
 				want = "read rollout: " + tt.what
 			}
+
 			assert.That(t, what == want && (next == "") == (tt.next == "") && strings.Contains(next, tt.next),
 				"the error is %q, want %q and %q", advised, want, tt.next)
 			assert.That(t, errors.Is(advised, tt.err), "the error does not wrap the original")

@@ -19,18 +19,22 @@ import (
 
 var changed = time.Unix(1_000_000, 0)
 
-// some are nodes of a zone that received a revision of workers at the same time; 0: they run a local configuration.
+// some are nodes of a zone that received a revision of workers at the same
+// time; 0: they run a local configuration.
 func some(n int, zone string, revision int64, with ...func(*NodeHealth)) (out []NodeHealth) {
 	for range n {
 		h := NodeHealth{Zone: zone}
 		if revision > 0 {
 			h.Rollout, h.Revision, h.Assigned = "workers", revision, changed
 		}
+
 		for _, f := range with {
 			f(&h)
 		}
+
 		out = append(out, h)
 	}
+
 	return out
 }
 
@@ -38,12 +42,14 @@ func some(n int, zone string, revision int64, with ...func(*NodeHealth)) (out []
 var pool = v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", CreationTimestamp: metav1.NewTime(changed.Add(-time.Hour))},
 	Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{NodeSelector: v1alpha1.Selector{MatchLabels: map[string]string{"pool": "workers"}}}}}
 
-// outside makes it a node of another pool, that another rollout configured long ago.
+// outside makes it a node of another pool, that another rollout configured long
+// ago.
 func outside(h *NodeHealth) {
 	h.Rollout, h.Revision, h.Assigned, h.Node = "others", 3, changed.Add(-100*time.Hour), &corev1.Node{}
 }
 
-// born makes it a node that was created so long after the change, and that received the revision when it joined.
+// born makes it a node that was created so long after the change, and that
+// received the revision when it joined.
 func born(after time.Duration) func(*NodeHealth) {
 	return func(h *NodeHealth) {
 		h.First, h.Assigned, h.Node = true, changed.Add(after+time.Minute), &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(changed.Add(after))}}
@@ -65,6 +71,7 @@ func TestAChangeOfHealthIsConnectedWithTheRevisionThatTheNodesHaveInCommon(t *te
 		for _, l := range lists {
 			out = append(out, l...)
 		}
+
 		return out
 	}
 	for _, tt := range []struct {
@@ -109,11 +116,13 @@ func TestAChangeOfHealthIsConnectedWithTheRevisionThatTheNodesHaveInCommon(t *te
 		for _, s := range suspicions(tt.nodes, []v1alpha1.NodeConfigRollout{pool}) {
 			got = append(got, s.String())
 		}
+
 		assert.Equal(t, fmt.Sprintf("%q", got), fmt.Sprintf("%q", tt.want), tt.name)
 	}
 }
 
-// In a fleet of any size in which nodes fail at random, a revision is suspected about as often as the threshold says.
+// In a fleet of any size in which nodes fail at random, a revision is suspected
+// about as often as the threshold says.
 func TestFailuresAtRandomSuspectNoRevision(t *testing.T) {
 	wrong := 0
 	const fleets = 300
@@ -126,10 +135,13 @@ func TestFailuresAtRandomSuspectNoRevision(t *testing.T) {
 			if random(50) == 0 { // 2%
 				down(time.Duration(random(86400)) * time.Second)(&n)
 			}
+
 			nodes = append(nodes, n)
 		}
+
 		wrong += len(suspicions(nodes, nil))
 	}
+
 	assert.That(t, wrong <= 3*fleets/100, "%d suspicions in %d fleets", wrong, fleets)
 }
 

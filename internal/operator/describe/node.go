@@ -47,13 +47,16 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 				state = new(f.NodeState(&plan, i))
 			}
 		}
+
 		v.plan, v.Phase = &plan, plan.Next.Phase
 	}
+
 	v.Row = RowOf(view.Pair, state, view.AgentTimeout, now)
 	v.Next = v.next(now)
 	if nc := view.Config; nc != nil {
 		v.Spec, v.Status = &nc.Spec, &nc.Status
 	}
+
 	return v
 }
 
@@ -63,7 +66,8 @@ func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
 // Pair returns the Node and its NodeConfig.
 func (v *Node) Pair() fleet.Pair { return v.view.Pair }
 
-// RestartCost returns what a restart of the node's kubelet costs its pods; nil if it costs nothing.
+// RestartCost returns what a restart of the node's kubelet costs its pods; nil
+// if it costs nothing.
 func (v *Node) RestartCost() *RestartCost { return RestartCostOf([]fleet.Restart{v.view.Restart()}) }
 
 // next says what happens to the node next, in sentences.
@@ -85,10 +89,12 @@ func (v *Node) next(now time.Time) []string {
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap:
 		say("the node follows its own ConfigMap, kubelet-%s; rollouts skip it", v.Name)
 	}
+
 	st := &nc.Status
 	if takesFromNodeConfig(nc) && st.ObservedGeneration != nc.Generation {
 		say("the agent answers the newest spec; a running agent needs a few seconds")
 	}
+
 	if t := v.Trial; t != nil {
 		left := time.Duration(t.DurationSeconds-max(t.ElapsedSeconds, t.HealthySeconds)) * time.Second
 		switch {
@@ -99,11 +105,14 @@ func (v *Node) next(now time.Time) []string {
 		default:
 			say("the trial ends when the kubelet has been healthy for %s in total", Span(time.Duration(t.DurationSeconds)*time.Second))
 		}
+
 		say("if the trial fails, the node rolls back to %s", v.LastKnownGood)
 	}
+
 	if advice := v.advice(st); advice != "" {
 		say("%s", advice)
 	}
+
 	return append(out, v.nextOfRollout()...)
 }
 
@@ -112,6 +121,7 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 	if v.ConfigOK.Status == string(metav1.ConditionTrue) || v.State == rollout.Draining.String() {
 		return ""
 	}
+
 	switch v.ConfigOK.Reason {
 	case v1alpha1.ReasonWouldEvictPods:
 		return "refused while the kubelet would end pods with the configuration: change it, move these pods away, or set trial.allowPodLoss in " +
@@ -135,12 +145,14 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 	case v1alpha1.ReasonWaitingForLock:
 		return "the kubelet starts when the process that holds the lock file ends: fuser -v FILE on the node shows that process"
 	}
+
 	for _, b := range st.BadConfigs {
 		if s := v.view.Config.Spec.ConfigSource; b.UID != "" && s.Content().UID == b.UID && s.By().Name == "" {
 			return "the node keeps " + v.Active + " until another configuration is assigned; to retry this one, run on the node: evenkeel-agent " +
 				"forget " + b.Revision
 		}
 	}
+
 	return ""
 }
 
@@ -154,10 +166,12 @@ func (v *Node) nextOfRollout() []string {
 	case v.plan == nil:
 		return []string{fmt.Sprintf("the plan of rollout %s is not known: %s", v.Rollout, v.view.Err)}
 	}
+
 	target := fmt.Sprintf("revision %d", v.view.Fleet.Input.Target.Number)
 	if v.view.Fleet.Input.Target.Number == 0 { // the rollout is invalid from its beginning
 		target = "a revision"
 	}
+
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():
@@ -165,6 +179,7 @@ func (v *Node) nextOfRollout() []string {
 		if Stopped(v.Phase) {
 			words = fmt.Sprintf("rollout %s does not assign %s while it is %s", v.Rollout, target, v.Phase)
 		}
+
 		out = append(out, words)
 	case rollout.Assigned.String(), rollout.Trial.String(), rollout.Soaking.String():
 		out = append(out, fmt.Sprintf("rollout %s waits for the node: %s", v.Rollout, v.Why))
@@ -181,11 +196,13 @@ func (v *Node) nextOfRollout() []string {
 	default:
 		out = append(out, fmt.Sprintf("rollout %s skips the node: %s", v.Rollout, v.Why))
 	}
+
 	switch v.Phase {
 	case v1alpha1.RolloutProgressing, v1alpha1.RolloutComplete:
 	default:
 		out = append(out, fmt.Sprintf("rollout %s is %s: %s", v.Rollout, v.Phase, v.plan.Next.Message))
 	}
+
 	return out
 }
 
@@ -211,10 +228,12 @@ func (v *Node) Lines(now time.Time) []Line {
 	default:
 		line("Health", "%s", JoinWords(string(v.Health), v.Cause))
 	}
+
 	line("Assigned", "%s", v.assignment(ago))
 	if nc := v.view.Config; nc != nil && fleet.HasReported(nc) {
 		v.statusLines(line, ago)
 	}
+
 	line("Problems", "%s", strings.Join(v.Problems, "; "))
 	if n := v.view.Node; n != nil {
 		switch d := fleet.DrainOf(n); {
@@ -225,6 +244,7 @@ func (v *Node) Lines(now time.Time) []Line {
 				ago(metav1.NewTime(d.Since)))
 		}
 	}
+
 	switch {
 	case len(v.Rollouts) > 0:
 		line("Rollout", "%s", v.Rollout)
@@ -235,14 +255,17 @@ func (v *Node) Lines(now time.Time) []Line {
 	case v.view.Node != nil:
 		line("Rollout", "none")
 	}
+
 	return out
 }
 
-// position describes the node's position in its rollout, without an explanation that ConfigOK has given already.
+// position describes the node's position in its rollout, without an explanation
+// that ConfigOK has given already.
 func (v *Node) position() string {
 	if v.Status != nil && v.Why == JoinWords(v.ConfigOK.Reason, cmp.Or(v.Status.Error, v.ConfigOK.Message)) {
 		return v.Place()
 	}
+
 	return JoinWords(v.Place(), WithoutUIDs(v.Why))
 }
 
@@ -255,6 +278,7 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 	if !takesFromNodeConfig(nc) {
 		return v.Assigned + ", not by its NodeConfig"
 	}
+
 	s := nc.Spec.ConfigSource
 	switch {
 	case s == nil:
@@ -262,6 +286,7 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 	case s.ConfigMapRef == nil:
 		return "local, by a person"
 	}
+
 	object := s.ConfigMapRef.Namespace + "/" + s.ConfigMapRef.Name
 	r := s.RolloutRef
 	if r == nil {
@@ -269,8 +294,10 @@ func (v *Node) assignment(ago func(metav1.Time) string) string {
 		if s.Temporary != nil {
 			ends = fmt.Sprintf(", ends %s after the node adopts it", Span(s.Temporary.Duration.Duration))
 		}
+
 		return fmt.Sprintf("ConfigMap %s, by a person%s", object, ends)
 	}
+
 	return fmt.Sprintf("revision %d of rollout %s, attempt %d, %s: ConfigMap %s", r.Revision, r.Name, r.Attempt, ago(r.AssignedAt), object)
 }
 
@@ -285,8 +312,10 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		if good.Since != nil {
 			since = ", since " + ago(*good.Since)
 		}
+
 		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision), since)
 	}
+
 	if ok := v.ConfigOK; ok.Status != "" {
 		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), WithoutUIDs(ok.Message))
 	}
@@ -296,14 +325,17 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	if p := st.Preflight; p != nil {
 		line("Preflight", "%s", JoinWords(strings.TrimSpace(string(p.Verdict)+" "+p.Reason), p.Message))
 	}
+
 	if t := v.Trial; t != nil {
 		line("Trial", "%s of %s, healthy for %s as last reported, %d of %s", Span(time.Duration(t.ElapsedSeconds)*time.Second),
 			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts,
 			printable.Count(int(t.CrashLoopThreshold), "restart"))
 	}
+
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionPodsStarted); c != nil {
 		line("Pods", "%s: %s", c.Reason, c.Message)
 	}
+
 	for _, b := range st.BadConfigs {
 		when := ""
 		if b.Time != nil {
@@ -312,19 +344,24 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		if b.Provisional {
 			when += ", provisional"
 		}
+
 		why := ": " + WithoutUIDs(b.Reason)
 		if strings.Contains(v.ConfigOK.Message, b.Reason) { // which names the UID too
 			why = ""
 		}
+
 		line("Bad", "%s/%s%s%s", b.Namespace, b.Name, when, why)
 	}
+
 	for _, value := range st.ResolvedValues {
 		line("Resolved", "%s", payload.ValueWords(value))
 	}
+
 	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
 	for _, uid := range v.view.Config.Spec.Revoked {
 		line("Revoked", "UID: %s", uid)
 	}
+
 	line("Agent", "%s, kubelet %s, source %s, run mode %s", cmp.Or(v.AgentVersion, "-"), cmp.Or(v.ComponentVersion, "-"),
 		cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
 	if c := v.RestartCost(); c != nil && c.Nodes > 0 {
@@ -333,6 +370,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		line("Kubelet", "limited (%s): %s", c.Reason, c.Message)
 	}
+
 	line("Drift", "%s", v.driftLine(ago))
 }
 
@@ -347,10 +385,12 @@ func (v *Node) driftLine(ago func(metav1.Time) string) string {
 	case !d.Drifted():
 		return "none"
 	}
+
 	text := fmt.Sprintf("%s, since %s: %s", d.Reason, ago(*d.Since), d.Message)
 	if len(d.Fields) > 1 || len(d.Files) > 1 { // the message has counts
 		text += " (" + d.Differs(math.MaxInt) + ")"
 	}
+
 	return text
 }
 
@@ -362,13 +402,16 @@ func runMode(mode v1alpha1.RunMode) string {
 	case v1alpha1.RunModeSelfHosted:
 		return "SelfHosted: in a pod"
 	}
+
 	return cmp.Or(string(mode), "-")
 }
 
-// objectOf names the object of a configuration, to follow its label; nil: local.
+// objectOf names the object of a configuration, to follow its label; nil:
+// local.
 func objectOf(r *v1alpha1.ConfigRevision) string {
 	if r == nil {
 		return ""
 	}
+
 	return fmt.Sprintf(": ConfigMap %s/%s", r.Namespace, r.Name)
 }

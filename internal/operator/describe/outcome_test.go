@@ -78,6 +78,7 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 			if tt.source != nil {
 				source = tt.source
 			}
+
 			nc := &v1alpha1.NodeConfig{Status: tt.with}
 			nc.Name, nc.Generation, nc.Spec.ConfigSource = "worker-1", 4, source
 			if tt.now != nil {
@@ -89,6 +90,7 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 			if tt.status != "" {
 				nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionStatus(tt.status), Reason: tt.reason, Message: "the message"}}
 			}
+
 			o := OutcomeOf(nc, source, 3)
 			assert.That(t, o.Stage == tt.stage && strings.Contains(o.Words, tt.words),
 				"stage %d, %q, want %d and %q", o.Stage, o.Words, tt.stage, tt.words)
@@ -110,6 +112,7 @@ func TestARefusalSaysWhatToDoAboutIt(t *testing.T) {
 		o := OutcomeOf(nc, sourceOf("new"), 0)
 		assert.That(t, strings.HasPrefix(o.Advice, want), "%s: the advice is %q, want %q", reason, o.Advice, want)
 	}
+
 	condition(v1alpha1.ReasonCrashLooped)
 	nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "new", Revision: "new"}}
 	if o := OutcomeOf(nc, sourceOf("new"), 0); o.Advice != "the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget new" {

@@ -13,8 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// Preflight returns the answers of nodes that were asked about a configuration, one line for each group. A group of nodes that
-// refuse for the same reason has the message of the first node.
+// Preflight returns the answers of nodes that were asked about a configuration,
+// one line for each group. A group of nodes that refuse for the same reason has
+// the message of the first node.
 func Preflight(r *v1alpha1.PreflightResult) []string {
 	var out []string
 	for _, answer := range []struct {
@@ -34,10 +35,12 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 		if answer.n == 0 && !accepted {
 			continue
 		}
+
 		line := number(answer.n) + " " + printable.Verb(int(answer.n), "node "+answer.one, "nodes "+answer.many)
 		if len(answer.names) > 0 {
 			line += ": " + namesOf(answer.names, answer.n)
 		}
+
 		out = append(out, line)
 		more := answer.n
 		for _, g := range r.Groups {
@@ -47,10 +50,12 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s (%s)", head, namesOf(g.Examples, g.Nodes)), g.Message)))
 			}
 		}
+
 		if accepted && more > 0 && len(r.Groups) >= rollout.MaxPreflightGroups { // the others are not listed
 			out = append(out, fmt.Sprintf("  and %s, with other changes", printable.Count(more, "more node")))
 		}
 	}
+
 	return out
 }
 
@@ -68,6 +73,7 @@ func PreflightLine(r *v1alpha1.PreflightResult) string {
 			out = append(out, number(x.n)+" "+x.what)
 		}
 	}
+
 	return strings.Join(out, ", ")
 }
 
@@ -82,6 +88,7 @@ func number(n int32) string {
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
+
 	return s
 }
 
@@ -91,5 +98,6 @@ func namesOf(first []string, n int32) string {
 	if int(n) > len(first) {
 		names += ", ..."
 	}
+
 	return names
 }

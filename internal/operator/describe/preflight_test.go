@@ -48,6 +48,7 @@ func TestNodesOfGroupsThatAreNotListedAreCounted(t *testing.T) {
 	for range rollout.MaxPreflightGroups {
 		r.Groups = append(r.Groups, v1alpha1.PreflightGroup{Verdict: v1alpha1.PreflightAccepted, Message: "changes maxPods", Nodes: 2, Examples: []string{"a", "b"}})
 	}
+
 	got := Preflight(r)
 	if last := got[len(got)-1]; last != "  and 10 more nodes, with other changes" {
 		t.Errorf("the last line is %q", last)

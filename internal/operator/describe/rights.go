@@ -26,25 +26,31 @@ type right struct {
 	user, verb, resource, group, namespace, name string
 }
 
-// denial is how the API server names a missing permission. Only plain words match, because they become parts of a command.
+// denial is how the API server names a missing permission. Only plain words
+// match, because they become parts of a command.
 var denial = regexp.MustCompile(`User ("(?:[^"\\]|\\.)*") cannot ([a-z]+) resource "([a-z0-9./-]*)" in API group "([a-z0-9.-]*)" (?:at the cluster scope|in the namespace "([^"]*)")`)
 
-// rightIn returns the permission that a Status says is missing. ok is false if it names none: then admission refused the request.
+// rightIn returns the permission that a Status says is missing. ok is false if
+// it names none: then admission refused the request.
 func rightIn(s metav1.Status) (r right, ok bool) {
 	m := denial.FindStringSubmatch(s.Message)
 	if m == nil {
 		return r, false
 	}
+
 	r = right{verb: m[2], resource: m[3], group: m[4], namespace: m[5]}
 	if s.Details != nil {
 		r.name = s.Details.Name
 	}
+
 	var err error
 	r.user, err = strconv.Unquote(m[1])
+
 	return r, err == nil
 }
 
-// ofForbidden explains a request that the API server forbids to a command that needs these roles.
+// ofForbidden explains a request that the API server forbids to a command that
+// needs these roles.
 func ofForbidden(s metav1.Status, needed []string) explanation {
 	r, ok := rightIn(s)
 	switch {
@@ -58,10 +64,12 @@ func ofForbidden(s metav1.Status, needed []string) explanation {
 	case r.verb == "impersonate":
 		return explanation{next: "--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it"}
 	}
+
 	return explanation{next: r.advice(needed)}
 }
 
-// advice names the roles of evenkeel that the command needs, or the one that includes the permission, and the commands that bind them.
+// advice names the roles of evenkeel that the command needs, or the one that
+// includes the permission, and the commands that bind them.
 func (r right) advice(needed []string) string {
 	name := r.role(needed)
 	if name == "" {
@@ -69,8 +77,10 @@ func (r right) advice(needed []string) string {
 		if r.resource == "nodes/proxy" {
 			words += ", because it allows much more on every node"
 		}
+
 		return words + "; an administrator can grant it alone:\n" + r.alone()
 	}
+
 	words := fmt.Sprintf("evenkeel's role %s includes this permission; an administrator can grant it:", name)
 	if !slices.Contains(needed, name) {
 		needed = append([]string{name}, needed...)
@@ -78,34 +88,40 @@ func (r right) advice(needed []string) string {
 	if len(needed) > 1 {
 		words = fmt.Sprintf("this command needs evenkeel's roles %s; an administrator can grant them:", strings.Join(needed, " and "))
 	}
+
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.verb)
 	writes := false
 	for _, role := range roles() {
 		if !slices.Contains(needed, role.Name) {
 			continue
 		}
+
 		words += "\n" + role.bind(r.user)
 		writes = writes || slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
 			return slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
 		})
 	}
+
 	if reads && writes && len(needed) == 1 {
 		words += "\nthis role also allows changes; to grant only this permission:\n" + r.alone()
 	}
+
 	return words
 }
 
-// role returns the name of the least powerful role of evenkeel that includes the permission, one of the needed ones if possible;
-// empty if none does.
+// role returns the name of the least powerful role of evenkeel that includes
+// the permission, one of the needed ones if possible; empty if none does.
 func (r right) role(needed []string) (name string) {
 	for _, role := range roles() {
 		if (role.Namespace == "" || role.Namespace == r.namespace) && slices.ContainsFunc(role.Rules, r.in) {
 			if slices.Contains(needed, role.Name) {
 				return role.Name
 			}
+
 			name = cmp.Or(name, role.Name)
 		}
 	}
+
 	return name
 }
 
@@ -123,11 +139,13 @@ func (r right) alone() string {
 	if sub != "" {
 		resource += "/" + sub
 	}
+
 	alone := role{Kind: "ClusterRole"}
 	alone.Name, alone.Namespace = strings.NewReplacer("/", "-", ".", "-").Replace("evenkeel-"+r.verb+"-"+r.resource), r.namespace
 	if r.namespace != "" {
 		alone.Kind = "Role"
 	}
+
 	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n%s", strings.ToLower(alone.Kind), alone.Name, alone.in(), r.verb,
 		resource, alone.bind(r.user))
 }
@@ -144,20 +162,24 @@ func (r role) in() string {
 	if r.Namespace == "" {
 		return ""
 	}
+
 	return " -n " + printable.Shell(r.Namespace)
 }
 
-// bind returns the command that binds the role to a user. All characters but / and % are allowed in the name of a binding.
+// bind returns the command that binds the role to a user. All characters but /
+// and % are allowed in the name of a binding.
 func (r role) bind(user string) string {
 	kind, name := strings.ToLower(r.Kind), strings.NewReplacer("/", "-", "%", "-").Replace(r.Name+"-"+user)
 	subject := "--user=" + printable.Shell(user)
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		subject = "--serviceaccount=" + printable.Shell(account)
 	}
+
 	return fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, printable.Shell(name), r.in(), kind, r.Name, subject)
 }
 
-// roles returns evenkeel's roles for people, as the manifests say, the least powerful first.
+// roles returns evenkeel's roles for people, as the manifests say, the least
+// powerful first.
 var roles = sync.OnceValue(func() []role {
 	var all []role
 	for _, file := range []string{"api/people-rbac.yaml", "installer/people-rbac.yaml"} {
@@ -165,13 +187,16 @@ var roles = sync.OnceValue(func() []role {
 		if err != nil {
 			panic(err) // the files are part of the program
 		}
+
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
 			var r role
 			if err := yaml.Unmarshal([]byte(document), &r); err != nil {
 				panic(fmt.Sprintf("%s: %v", file, err))
 			}
+
 			all = append(all, r)
 		}
 	}
+
 	return all
 })

@@ -21,13 +21,15 @@ func deny(user, verb, group, resource, namespace, name string) *apierrors.Status
 	if namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", namespace)
 	}
+
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Name: name},
 		Message: fmt.Sprintf("%s %q is forbidden: User %q cannot %s resource %q in API group %q %s", resource, name, user, verb, resource, group, where),
 	}}
 }
 
-// The requests of the command line, with the role that its manual names for them.
+// The requests of the command line, with the role that its manual names for
+// them.
 func TestAForbiddenRequestNamesTheRole(t *testing.T) {
 	const ours, system = "evenkeel.dev", "evenkeel-system"
 	for _, tt := range []struct{ verb, group, resource, namespace, name, role string }{
@@ -75,8 +77,10 @@ func TestAForbiddenRequestNamesTheRole(t *testing.T) {
 				if !strings.HasPrefix(words, "no role of evenkeel includes this permission") || !strings.Contains(words, "--verb="+tt.verb+" --resource=") {
 					t.Errorf("the advice is %q", words)
 				}
+
 				return
 			}
+
 			if !strings.HasPrefix(words, "evenkeel's role "+tt.role+" includes this permission") || !strings.Contains(words, "role="+tt.role+" --user=ann") {
 				t.Errorf("the advice is %q, want the role %s", words, tt.role)
 			}

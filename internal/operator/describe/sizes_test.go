@@ -23,6 +23,7 @@ func TestTheSizesOfAFleetAreCounted(t *testing.T) {
 			machines = append(machines, payload.Capacity{CPU: 1000 * int64(8+i), Memory: 16 << 30})
 		}
 	}
+
 	sizes := assert.Value(SizesOf(p, machines))(t)
 	assert.NoDiff(t, cmp.Diff([]string{
 		"kubeReserved.memory: 10 nodes: 1843Mi; 8 nodes: 3481Mi",

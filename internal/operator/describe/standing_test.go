@@ -64,22 +64,27 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigAndItsNodeSay(t *testing.T) {
 		got := StandingOf(fleet.Pair{Config: nc, Node: nodeReady(true)}, nil, time.Minute, now)
 		want := (Standing{Health: tt.health, Cause: tt.cause})
 		assert.That(t, got == want, "%s: got %+v, want %+v", tt.name, got, want)
-		// The plan of a rollout changes the health only of a node that looks well and failed in the rollout.
+		// The plan of a rollout changes the health only of a node that looks
+		// well and failed in the rollout.
 		for s := rollout.Pending; s <= rollout.Draining; s++ {
 			in := StandingOf(fleet.Pair{Config: nc, NodeUnread: true}, &rollout.NodeState{State: s, Reason: "Timeout"}, time.Minute, now)
 			if s == rollout.Failed && (want.Health == HealthHealthy || want.Health == HealthOnTrial) {
 				assert.That(t, in.Health == HealthFailed && in.Cause == "Timeout", "%s, %v: got %+v", tt.name, s, in)
 				continue
 			}
+
 			assert.That(t, in.Health == got.Health && in.Cause == got.Cause, "%s, %v: got %+v, want %+v", tt.name, s, in, got)
 		}
+
 		// Nothing that an agent reported before makes a dead node look healthy.
 		dead := StandingOf(fleet.Pair{Config: nc, Node: nodeReady(false)}, nil, time.Minute, now)
 		if want.Health != HealthFailed {
 			want = Standing{Health: HealthNotReady, Cause: "the Node is not Ready"}
 		}
+
 		assert.That(t, dead == want, "%s, not Ready: got %+v, want %+v", tt.name, dead, want)
 	}
+
 	got := StandingOf(fleet.Pair{Config: &v1alpha1.NodeConfig{}}, nil, time.Minute, now)
 	assert.That(t, got.Health == HealthUnknown && got.Cause == "the Node does not exist", "without a Node: %+v", got)
 	got = StandingOf(fleet.Pair{Node: nodeReady(true)}, nil, time.Minute, now)
@@ -98,6 +103,7 @@ func nodeReady(ready bool) *corev1.Node {
 	if ready {
 		n.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
+
 	return n
 }
 
@@ -128,6 +134,7 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 			t.Errorf("%v: got %+v, %s, want %s, %s", tt.state, got, got.Place(), tt.position, tt.place)
 		}
 	}
+
 	none := StandingOf(fleet.Pair{Config: silent, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0))
 	assert.That(t, none.Position == "" && none.Place() == "", "without a rollout: %+v", none)
 }
@@ -140,7 +147,8 @@ func TestWhatANodeIsNotKnownToLackIsNoProblem(t *testing.T) {
 	assert.That(t, len(got) == 1 && got[0] == "the Node does not exist", "a Node that does not exist: %q", got)
 }
 
-// The list of a stopped rollout keeps the names of nodes that have gone back: they have not failed with what they run now.
+// The list of a stopped rollout keeps the names of nodes that have gone back:
+// they have not failed with what they run now.
 func TestANodeHasFailedOnlyWithTheRevisionThatItsRolloutListsItFor(t *testing.T) {
 	r := v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "w"}, Status: v1alpha1.NodeConfigRolloutStatus{
 		UpdateRevision: &v1alpha1.RolloutRevision{Number: 2}, FailedNodes: []v1alpha1.FailedNode{{Name: "n", Reason: rollout.FailedTimeout}},
@@ -161,8 +169,10 @@ func TestANodeHasFailedOnlyWithTheRevisionThatItsRolloutListsItFor(t *testing.T)
 		if tt.rollout != "" {
 			nc.Spec.ConfigSource.RolloutRef = &v1alpha1.RolloutReference{Name: tt.rollout, Revision: tt.revision}
 		}
+
 		s := failed(fleet.Pair{Config: nc})
 		assert.That(t, (s != nil) == tt.want && (s == nil || s.State == rollout.Failed && s.Reason == rollout.FailedTimeout), "%s: %+v", tt.name, s)
 	}
+
 	assert.Equal(t, failed(fleet.Pair{}), nil, "a Node without a NodeConfig")
 }

@@ -35,7 +35,8 @@ type summaryLine struct {
 	Words  string `json:"words"` // with the count
 	Object string `json:"-"`     // the name of the rollout, or of the first of them; empty: it is about something else
 	Next   string `json:"next,omitempty"`
-	// Filter leads to what was counted on the page: rollouts/NAME or ?health=Failed. Empty: everything.
+	// Filter leads to what was counted on the page: rollouts/NAME or
+	// ?health=Failed. Empty: everything.
 	Filter string `json:"filter"`
 }
 
@@ -47,6 +48,7 @@ func (s Summary) Level() Level {
 	if len(s) == 0 {
 		return LevelOK
 	}
+
 	return s[0].Level
 }
 
@@ -57,6 +59,7 @@ func (s Summary) Words(l Level) (words []string) {
 			words = append(words, line.Words)
 		}
 	}
+
 	return words
 }
 
@@ -64,9 +67,11 @@ func (s Summary) Words(l Level) (words []string) {
 type nodeKind struct {
 	Health   Health
 	Position Position
-	// Agentless nodes should have an agent: a rollout selects them, and they are not new.
+	// Agentless nodes should have an agent: a rollout selects them, and they
+	// are not new.
 	Agentless bool
-	// Excuse is the level of a node that need not be Ready: OK for a new one, a notice under maintenance. Empty: it must be Ready.
+	// Excuse is the level of a node that need not be Ready: OK for a new one, a
+	// notice under maintenance. Empty: it must be Ready.
 	Excuse Level
 }
 
@@ -80,6 +85,7 @@ func (s Standing) Kind() nodeKind {
 	case s.New:
 		k.Excuse = LevelOK
 	}
+
 	return k
 }
 
@@ -90,6 +96,7 @@ func (k nodeKind) Level() Level {
 			return reason.level
 		}
 	}
+
 	return LevelOK
 }
 
@@ -110,9 +117,11 @@ func (s *Situation) Add(p fleet.Pair, standing Standing, maintenance []string, n
 		s.Orphans++
 		return
 	}
+
 	if s.Nodes == nil {
 		s.Nodes = map[nodeKind]int{}
 	}
+
 	standing.Maintained = p.Node != nil && fleet.MaintenanceOf(p.Node, maintenance) != ""
 	s.Nodes[standing.Kind()]++
 	if h, ok := nodeHealthOf(p, maintenance, now); ok {
@@ -120,7 +129,8 @@ func (s *Situation) Add(p fleet.Pair, standing Standing, maintenance []string, n
 	}
 }
 
-// SummaryOf returns what matters in a cluster. The commands, the page and the metric take their words and numbers from here.
+// SummaryOf returns what matters in a cluster. The commands, the page and the
+// metric take their words and numbers from here.
 func SummaryOf(s Situation) Summary {
 	var out Summary
 	add := func(l summaryLine) {
@@ -134,13 +144,16 @@ func SummaryOf(s Situation) Summary {
 	if s.Unanswered {
 		add(summaryLine{Level: LevelProblem, Reason: "APIServerAway", Count: 1, Words: "the API server does not answer"})
 	}
+
 	add(summaryLine{Level: LevelProblem, Reason: "CannotRead", Count: len(s.Unread), Words: "cannot read " + strings.Join(s.Unread, ", ")})
 	if s.NoLeader != "" {
 		add(summaryLine{Level: LevelProblem, Reason: "NoController", Count: 1, Words: s.NoLeader, Next: "kubectl evenkeel doctor"})
 	}
+
 	for _, x := range suspicions(s.Healths, s.Rollouts) {
 		add(x.line(s.Rollouts))
 	}
+
 	for _, reason := range rolloutReasons {
 		n, first := 0, ""
 		for i := range s.Rollouts {
@@ -148,10 +161,12 @@ func SummaryOf(s Situation) Summary {
 				n, first = n+1, cmp.Or(first, r.Name)
 			}
 		}
+
 		add(summaryLine{reason.level, "Rollouts" + OrUnknown(v1alpha1.RolloutPhase(reason.name)), n,
 			printable.Count(n, "rollout") + " " + reason.words, first,
 			"kubectl evenkeel rollout status " + first, "rollouts/" + first})
 	}
+
 	for _, reason := range nodeReasons {
 		n := 0
 		for kind, count := range s.Nodes {
@@ -159,12 +174,15 @@ func SummaryOf(s Situation) Summary {
 				n += count
 			}
 		}
+
 		add(summaryLine{Level: reason.level, Reason: "Nodes" + reason.name, Count: n, Words: printable.Count(n, "node") + " " + reason.words,
 			Next: "kubectl evenkeel nodes --problems", Filter: reason.filter})
 	}
+
 	add(summaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans,
 		Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), printable.Verb(s.Orphans, "has", "have"))})
 	slices.SortStableFunc(out, func(a, b summaryLine) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
+
 	return out
 }
 
@@ -182,7 +200,8 @@ const (
 	ReasonOrphans   = "NodeConfigsWithoutNode" // of NodeConfigs
 )
 
-// rolloutReasons are all reasons of rollouts, the most urgent first. The others are phases.
+// rolloutReasons are all reasons of rollouts, the most urgent first. The others
+// are phases.
 var rolloutReasons = []struct {
 	name  string
 	level Level
@@ -206,7 +225,8 @@ var rolloutReasons = []struct {
 	{string(v1alpha1.RolloutComplete), LevelOK, "complete"},
 }
 
-// reasonsOf returns the reasons for which a rollout appears in a summary, the most urgent first.
+// reasonsOf returns the reasons for which a rollout appears in a summary, the
+// most urgent first.
 func reasonsOf(r *v1alpha1.NodeConfigRollout) []string {
 	phase, n := r.Status.Phase, &r.Status.Nodes
 	switch {
@@ -219,15 +239,18 @@ func reasonsOf(r *v1alpha1.NodeConfigRollout) []string {
 	case phase == v1alpha1.RolloutWaiting:
 		phase = v1alpha1.RolloutProgressing
 	}
+
 	var out []string
 	if meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionDegraded) {
 		out = append(out, reasonDegraded)
 	}
+
 	for _, known := range rolloutReasons {
 		if known.name == string(phase) {
 			return append(out, string(phase))
 		}
 	}
+
 	return append(out, reasonUnknownPhase)
 }
 
@@ -246,11 +269,13 @@ func UrgencyOf(r *v1alpha1.NodeConfigRollout) Urgency {
 			return Urgency{i, reason.level, first}
 		}
 	}
+
 	return Urgency{len(rolloutReasons), LevelNotice, first} // no other reason exists
 }
 
-// nodeReasons are all reasons of nodes, the most urgent first. Every node counts for one of those with a health, and the numbers
-// are those of the healths in the map's legend.
+// nodeReasons are all reasons of nodes, the most urgent first. Every node
+// counts for one of those with a health, and the numbers are those of the
+// healths in the map's legend.
 var nodeReasons = []struct {
 	name          string
 	level         Level

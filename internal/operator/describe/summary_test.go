@@ -22,14 +22,16 @@ var allPhases = []v1alpha1.RolloutPhase{
 	v1alpha1.RolloutProgressing, v1alpha1.RolloutNoNodes,
 }
 
-// inPhase returns a rollout. waiting is the number of nodes that it has not updated.
+// inPhase returns a rollout. waiting is the number of nodes that it has not
+// updated.
 func inPhase(phase v1alpha1.RolloutPhase, frozen, paused bool, waiting int32) v1alpha1.NodeConfigRollout {
 	r := v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	r.Spec.Frozen, r.Spec.Paused, r.Status.Phase, r.Status.Nodes.Pending = frozen, paused, phase, waiting
 	return r
 }
 
-// Every combination of phase x frozen x paused x progress x leader x API server x kinds that can be read x health x position obeys the rules.
+// Every combination of phase x frozen x paused x progress x leader x API server
+// x kinds that can be read x health x position obeys the rules.
 func TestTheSummaryOfEveryCombination(t *testing.T) {
 	bools := []bool{false, true}
 	combinations := 0
@@ -51,6 +53,7 @@ func TestTheSummaryOfEveryCombination(t *testing.T) {
 										if !readable {
 											s.Unread = []string{"Nodes"}
 										}
+
 										combinations++
 										if wrong := ruleBroken(s, kind, SummaryOf(s)); wrong != "" {
 											t.Fatalf("%s: %q frozen=%t paused=%t waiting=%d leads=%t away=%t readable=%t %v: %+v", wrong, phase, frozen, paused, waiting, leads, away, readable, kind, SummaryOf(s))
@@ -64,6 +67,7 @@ func TestTheSummaryOfEveryCombination(t *testing.T) {
 			}
 		}
 	}
+
 	assert.That(t, combinations == 13*2*2*2*2*2*2*7*7, "%d combinations", combinations)
 }
 
@@ -79,11 +83,13 @@ func ruleBroken(s Situation, kind nodeKind, got Summary) string {
 		if l.Level == LevelProblem && strings.HasPrefix(l.Reason, "Rollouts") && !strings.HasPrefix(l.Next, "kubectl evenkeel ") {
 			return "a problem has no next step"
 		}
+
 		count[l.Reason] += l.Count
 		if strings.HasPrefix(l.Reason, "Nodes") && l.Reason != "NodesBlocked" {
 			healths += l.Count
 		}
 	}
+
 	stopped, n := Stopped(r.Status.Phase), r.Status.Nodes.Pending
 	midway := r.Status.Phase == v1alpha1.RolloutFrozen && n > 0
 	problem := s.Unanswered || len(s.Unread) > 0 || s.NoLeader != "" || stopped || midway || kind.Agentless ||
@@ -104,6 +110,7 @@ func ruleBroken(s Situation, kind nodeKind, got Summary) string {
 	case r.Status.Phase == v1alpha1.RolloutComplete && len(got.Words(LevelNotice)) > 0 && kind.Position != PositionBlocked:
 		return "a complete rollout needs a person"
 	}
+
 	return ""
 }
 
@@ -118,6 +125,7 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		for i := 0; i < len(kinds); i += 2 {
 			out[kinds[i].(nodeKind)] = kinds[i+1].(int)
 		}
+
 		return out
 	}
 	for _, tt := range []struct {
@@ -155,13 +163,16 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		if len(words) == 0 {
 			words = append(words, "no problems")
 		}
+
 		assert.Equal(t, strings.Join(append(words, got.Words(LevelNotice)...), ", "), tt.headline, tt.name)
 		next := ""
 		if len(got) > 0 {
 			next = got[0].Next
 		}
+
 		assert.Equal(t, next, tt.next, tt.name+": the next step")
 	}
+
 	assert.Equal(t, SummaryOf(Situation{Orphans: 11})[0].Words, "11 NodeConfigs have no Node", "the line")
 	assert.Equal(t, SummaryOf(Situation{Orphans: 1})[0].Words, "1 NodeConfig has no Node", "the line")
 }

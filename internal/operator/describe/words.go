@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package describe describes nodes, rollouts, revisions and their differences to people: the sentences, rows and advice that
-// the command line and the page share.
+// Package describe describes nodes, rollouts, revisions and their differences
+// to people: the sentences, rows and advice that the command line and the page
+// share.
 //
 // It must not read from the API: internal/fleet does that.
 package describe
@@ -31,15 +32,17 @@ func JoinWords(reason, why string) string {
 	if reason == "" || why == "" {
 		return reason + why
 	}
+
 	return reason + ": " + why
 }
 
-// Span formats a duration: to the second and without trailing zeros below ten hours, such as 10m and 3m12s, and as an age otherwise,
-// such as 3d4h.
+// Span formats a duration: to the second and without trailing zeros below ten
+// hours, such as 10m and 3m12s, and as an age otherwise, such as 3d4h.
 func Span(d time.Duration) string {
 	if d >= 10*time.Hour {
 		return duration.HumanDuration(d)
 	}
+
 	s := d.Round(time.Second).String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
@@ -47,6 +50,7 @@ func Span(d time.Duration) string {
 	if strings.HasSuffix(s, "h0m") {
 		s = strings.TrimSuffix(s, "0m")
 	}
+
 	return s
 }
 
@@ -56,6 +60,7 @@ func Printable(s string) string {
 	for i := range lines {
 		lines[i] = printable.Line(lines[i])
 	}
+
 	return strings.Join(lines, "\n")
 }
 
@@ -64,6 +69,7 @@ func Age(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
+
 	return duration.HumanDuration(max(now.Sub(t.Time), 0))
 }
 
@@ -72,6 +78,7 @@ func Ago(t *metav1.Time, now time.Time) string {
 	if t == nil {
 		return ""
 	}
+
 	return Age(*t, now) + " ago"
 }
 
@@ -82,8 +89,10 @@ func PhaseWords(p v1alpha1.RolloutPhase) string {
 		if i > 0 && unicode.IsUpper(r) {
 			b.WriteByte(' ')
 		}
+
 		b.WriteRune(unicode.ToLower(r))
 	}
+
 	return b.String()
 }
 
@@ -92,6 +101,7 @@ func OrUnknown(p v1alpha1.RolloutPhase) string {
 	if p == "" {
 		return "Unknown"
 	}
+
 	return string(p)
 }
 
@@ -100,10 +110,12 @@ func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 	if s.AllNodes {
 		return "all"
 	}
+
 	return metav1.FormatLabelSelector((*metav1.LabelSelector)(&s.NodeSelector))
 }
 
-// ImageVersion returns the version in an image's tag; empty for other tags, such as latest, and for digests.
+// ImageVersion returns the version in an image's tag; empty for other tags,
+// such as latest, and for digests.
 func ImageVersion(image string) string {
 	name := image[strings.LastIndexByte(image, '/')+1:]
 	name, _, _ = strings.Cut(name, "@")
@@ -111,23 +123,27 @@ func ImageVersion(image string) string {
 	if len(tag) < 2 || tag[0] != 'v' || tag[1] < '0' || tag[1] > '9' {
 		return ""
 	}
+
 	return tag
 }
 
-// silence is the longest time without a renewal of the controller's Lease that is normal; the controller renews it every few
-// seconds.
+// silence is the longest time without a renewal of the controller's Lease that
+// is normal; the controller renews it every few seconds.
 const silence = time.Minute
 
-// NoController says that a namespace has no Lease of evenkeel-controller, or that ControllerSilent; otherwise nothing.
+// NoController says that a namespace has no Lease of evenkeel-controller, or
+// that ControllerSilent; otherwise nothing.
 func NoController(lease query.Renewal, namespace string, now time.Time) string {
 	if lease.Missing {
 		return fmt.Sprintf("no controller leads: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
 	}
+
 	return ControllerSilent(lease, namespace, now)
 }
 
-// ControllerSilent returns a warning if no controller holds the Lease, or if its holder has not renewed it for some time, and otherwise
-// nothing. It returns nothing if there is no Lease: a controller can run without.
+// ControllerSilent returns a warning if no controller holds the Lease, or if
+// its holder has not renewed it for some time, and otherwise nothing. It
+// returns nothing if there is no Lease: a controller can run without.
 func ControllerSilent(lease query.Renewal, namespace string, now time.Time) string {
 	switch {
 	case lease.Released:
@@ -135,15 +151,17 @@ func ControllerSilent(lease query.Renewal, namespace string, now time.Time) stri
 	case lease.Time.IsZero() || now.Sub(lease.Time) < silence:
 		return ""
 	}
+
 	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s, by the clock of this machine: is it running? "+
 		"kubectl -n %s get pods", Age(metav1.NewTime(lease.Time), now), namespace)
 }
 
-// uidNote matches the UID that agents add to the name of a configuration. A UID without such a name stays.
+// uidNote matches the UID that agents add to the name of a configuration. A UID
+// without such a name stays.
 var uidNote = regexp.MustCompile(`\b(current|last-known-good) \(UID: [0-9a-f]{8}-[0-9a-f-]{27}(, values: [0-9a-f]+)?\)`)
 
-// WithoutUIDs removes the UIDs from a message of an agent. People see the name of the configuration beside it; the API and other
-// formats keep the message.
+// WithoutUIDs removes the UIDs from a message of an agent. People see the name
+// of the configuration beside it; the API and other formats keep the message.
 func WithoutUIDs(message string) string { return uidNote.ReplaceAllString(message, "$1") }
 
 // StepWords describes a step: 10%, 1 node, or pause 5m.
@@ -156,35 +174,43 @@ func StepWords(s v1alpha1.RolloutStep) string {
 	case s.Pause.Duration == nil:
 		return "pause"
 	}
+
 	return "pause " + duration.HumanDuration(s.Pause.Duration.Duration)
 }
 
-// UpdatedOf counts the nodes that have proven the revision and all that belong to the rollout, such as 812/5000.
+// UpdatedOf counts the nodes that have proven the revision and all that belong
+// to the rollout, such as 812/5000.
 func UpdatedOf(n *v1alpha1.RolloutCounts) string {
 	return fmt.Sprintf("%d/%d", n.Updated, n.Members)
 }
 
-// NextWindow says when the next maintenance window opens; empty if the rollout waits for none.
+// NextWindow says when the next maintenance window opens; empty if the rollout
+// waits for none.
 func NextWindow(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) string {
 	if st.NextWindowTime == nil {
 		return ""
 	}
+
 	words := st.NextWindowTime.UTC().Format(time.RFC3339)
 	if left := st.NextWindowTime.Sub(now); left > 0 {
 		words += ", in " + duration.HumanDuration(left)
 	}
+
 	return words
 }
 
-// PauseEnds returns when a current step ends that is a pause for a time; otherwise zero.
+// PauseEnds returns when a current step ends that is a pause for a time;
+// otherwise zero.
 func PauseEnds(s *v1alpha1.RolloutStep, st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	if s.Pause == nil || s.Pause.Duration == nil || st.StepTime == nil {
 		return time.Time{}
 	}
+
 	return st.StepTime.Add(s.Pause.Duration.Duration)
 }
 
-// Stopped reports whether a rollout in this phase does not continue without a change by a person: exit code 2.
+// Stopped reports whether a rollout in this phase does not continue without a
+// change by a person: exit code 2.
 func Stopped(p v1alpha1.RolloutPhase) bool {
 	return slices.Contains([]v1alpha1.RolloutPhase{v1alpha1.RolloutInvalid, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack,
 		v1alpha1.RolloutHalted, v1alpha1.RolloutStuck}, p)
@@ -196,10 +222,12 @@ func StepsOf(r *v1alpha1.NodeConfigRollout) ([]v1alpha1.RolloutStep, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rollout %q: %w", r.Name, err)
 	}
+
 	return s.Strategy.Steps, nil
 }
 
-// Gate is a gate of a rollout with its last evaluation, for people. All texts are safe to print.
+// Gate is a gate of a rollout with its last evaluation, for people. All texts
+// are safe to print.
 type Gate struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // Passing, Failing, NoData, Error or Pending
@@ -213,16 +241,19 @@ func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
 	if err != nil {
 		return nil
 	}
+
 	known := map[string]v1alpha1.GateStatus{}
 	for _, g := range r.Status.Gates {
 		known[g.Name] = g
 	}
+
 	var out []Gate
 	for _, g := range s.Strategy.Gates {
 		st, evaluated := known[g.Name]
 		if !evaluated || st.State == "" {
 			st.State = v1alpha1.GatePending
 		}
+
 		condition, _ := rollout.ComparisonOf(g.Prometheus.Passes)
 		words := []string{"must be " + condition.String()}
 		switch {
@@ -236,16 +267,19 @@ func GatesOf(r *v1alpha1.NodeConfigRollout, now time.Time) []Gate {
 			why, _, _ := strings.Cut(st.Message, "; query: ")
 			words[0] = why
 		}
+
 		if st.Failures > 0 {
 			words = append(words, fmt.Sprintf("failed %d of %s", st.Failures, printable.Count(g.Failures, "time")))
 		}
 		if st.Time != nil {
 			words = append(words, Ago(st.Time, now))
 		}
+
 		out = append(out, Gate{
 			Name: printable.Line(g.Name), State: printable.Line(string(st.State)), Words: printable.Line(strings.Join(words, "; ")),
 			Query: printable.Line(g.Prometheus.Query) + " on " + printable.Line(g.Prometheus.Server),
 		})
 	}
+
 	return out
 }

@@ -46,6 +46,7 @@ func TestThatNoControllerLeadsIsKnownAtOnceIfTheLeaseSaysSo(t *testing.T) {
 		if tt.leader == "the same" {
 			tt.leader = tt.silent
 		}
+
 		assert.Equal(t, silent, tt.silent, tt.name)
 		assert.Equal(t, leader, tt.leader, tt.name)
 	}

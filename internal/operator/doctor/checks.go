@@ -49,10 +49,12 @@ func controllerAlive(f *Facts) []Finding {
 	default:
 		wrong = fmt.Sprintf("%s has not renewed it since %s: ", l.Holder, l.Renewed.UTC().Format(time.RFC3339))
 	}
+
 	return []Finding{{Severity: Error, Object: object, Do: look, Wrong: wrong + "rollouts neither proceed nor stop on failures"}}
 }
 
-// groupBy groups nodes by a key, the largest group first. It leaves out nodes whose key is empty.
+// groupBy groups nodes by a key, the largest group first. It leaves out nodes
+// whose key is empty.
 func groupBy(f *Facts, key func(*Node) string) []group {
 	by := map[string][]*Node{}
 	for i := range f.Nodes {
@@ -60,11 +62,14 @@ func groupBy(f *Facts, key func(*Node) string) []group {
 			by[k] = append(by[k], &f.Nodes[i])
 		}
 	}
+
 	out := []group{}
 	for _, k := range slices.Sorted(maps.Keys(by)) {
 		out = append(out, group{k, by[k]})
 	}
+
 	slices.SortStableFunc(out, func(a, b group) int { return len(b.nodes) - len(a.nodes) })
+
 	return out
 }
 
@@ -86,17 +91,20 @@ func cut(words string) string {
 // see returns the command that describes the first node.
 func (g group) see() string { return "kubectl evenkeel node " + g.nodes[0].Name }
 
-// byReason returns one finding for each reason of ConfigOK among the nodes that selects returns true for.
+// byReason returns one finding for each reason of ConfigOK among the nodes that
+// selects returns true for.
 func byReason(f *Facts, severity Severity, wrong, do string, selects func(*Node) bool) []Finding {
 	var out []Finding
 	for _, g := range groupBy(f, func(n *Node) string {
 		if !n.Reported || !selects(n) {
 			return ""
 		}
+
 		return n.Reason
 	}) {
 		out = append(out, of(severity, g.nodes, fmt.Sprintf("%s (%s): %s", wrong, g.key, g.example()), g.see()+"; "+do))
 	}
+
 	return out
 }
 
@@ -138,6 +146,7 @@ func limited(f *Facts) []Finding {
 			cut(g.nodes[0].Limits)),
 			"docs/kubelets.md, What is limited"))
 	}
+
 	return out
 }
 
@@ -158,6 +167,7 @@ func wrongClock(f *Facts) []Finding {
 		case n.ClockAhead < -clockTolerance:
 			return "behind"
 		}
+
 		return ""
 	}) {
 		most := slices.MaxFunc(g.nodes, func(a, b *Node) int { return cmp.Compare(a.ClockAhead.Abs(), b.ClockAhead.Abs()) })
@@ -165,23 +175,28 @@ func wrongClock(f *Facts) []Finding {
 			fmt.Sprintf("its clock is %s the API server's, by %s on %s", g.key, most.ClockAhead.Abs().Round(time.Second), most.Name),
 			"set the clock, and look at the node's time service (such as chrony or systemd-timesyncd)"))
 	}
+
 	return out
 }
 
-// one returns a finding about the nodes that selects returns true for, if there are any.
+// one returns a finding about the nodes that selects returns true for, if there
+// are any.
 func one(f *Facts, severity Severity, wrong, do string, selects func(*Node) bool) []Finding {
 	for _, g := range groupBy(f, func(n *Node) string {
 		if selects(n) {
 			return "selected"
 		}
+
 		return ""
 	}) {
 		return []Finding{of(severity, g.nodes, wrong, do)}
 	}
+
 	return nil
 }
 
-// silent reports agents that do not answer. An agent has no heartbeat, so those that were asked nothing are only counted.
+// silent reports agents that do not answer. An agent has no heartbeat, so those
+// that were asked nothing are only counted.
 func silent(f *Facts) []Finding {
 	is := func(n *Node) bool {
 		return n.Ready && n.Reported && !n.Answered && !n.Asked.IsZero() && f.Now.Sub(n.Asked) > answerTimeout
@@ -191,6 +206,7 @@ func silent(f *Facts) []Finding {
 	if len(found) == 0 {
 		return nil
 	}
+
 	since := slices.MinFunc(found[0].nodes, func(a, b *Node) int { return a.Asked.Compare(b.Asked) }).Asked
 	answered, others := 0, 0
 	for i := range f.Nodes {
@@ -201,10 +217,12 @@ func silent(f *Facts) []Finding {
 			}
 		}
 	}
+
 	if answered == 0 && others > 0 {
 		found[0].Wrong += fmt.Sprintf("; no agent that was asked since %s has answered: the other %s may be silent too",
 			since.UTC().Format(time.RFC3339), printable.Count(others, "agent"))
 	}
+
 	return found
 }
 
@@ -222,6 +240,7 @@ func later(f *Facts) []Finding {
 			out = append(out, Finding{Severity: Warning, Object: "NodeConfigRollout " + l.Object, Wrong: l.Words, Do: l.Next})
 		}
 	}
+
 	return out
 }
 
@@ -235,17 +254,20 @@ func installation(f *Facts) []Finding {
 		case v1alpha1.AgentUninstallFailed:
 			return v1alpha1.AgentUninstall
 		}
+
 		return ""
 	}) {
 		command := "kubectl evenkeel " + g.key
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("%s failed: %s", command, cut(g.nodes[0].Because)),
 			"fix the cause, then "+command+" --retry NAMES"))
 	}
+
 	for _, label := range []string{v1alpha1.AgentInstall, v1alpha1.AgentUninstall} {
 		command := "kubectl evenkeel " + label
 		set, known := f.Installers[label]
 		labelled := func(n *Node) bool { return n.Label == label }
-		// Once a node has an agent, the installer only upgrades it. A successful uninstall removes its label.
+		// Once a node has an agent, the installer only upgrades it. A
+		// successful uninstall removes its label.
 		waits := func(n *Node) bool { return labelled(n) && (label == v1alpha1.AgentUninstall || !n.Reported) }
 		switch {
 		case known && !set.Found:
@@ -260,6 +282,7 @@ func installation(f *Facts) []Finding {
 				Wrong: fmt.Sprintf("its image is %s, the controller is %s", set.Version, f.Lease.Version),
 				Do:    applyAll + " of one version, then kubectl evenkeel install"})
 		}
+
 		out = append(out, one(f, Warning, fmt.Sprintf("%s began more than %d minutes ago and has not finished", command,
 			int(installTimeout.Minutes())),
 			command+" resumes it and prints what it waits for", func(n *Node) bool {
@@ -267,6 +290,7 @@ func installation(f *Facts) []Finding {
 					f.Now.Sub(n.LabelSince) > installTimeout
 			})...)
 	}
+
 	return out
 }
 
@@ -274,8 +298,10 @@ func noAgent(f *Facts) []Finding {
 	if !f.HasConfig {
 		return nil
 	}
+
 	// The check "install" reports labelled nodes.
 	bare := func(n *Node) bool { return !n.Reported && n.Label != v1alpha1.AgentInstall }
+
 	return append(
 		one(f, Warning, "a rollout selects it, but no agent has ever reported",
 			"kubectl evenkeel install NAMES, or change the rollout's selector",
@@ -283,7 +309,8 @@ func noAgent(f *Facts) []Finding {
 		one(f, Note, "no agent has ever reported, and no rollout selects it", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }
 
-// manual reports nodes that their rollouts skip, maybe since somebody forgot an experiment.
+// manual reports nodes that their rollouts skip, maybe since somebody forgot an
+// experiment.
 func manual(f *Facts) []Finding {
 	return one(f, Note, "a person set its configuration, and its rollout skips it",
 		"kubectl evenkeel assign NODE --release returns a node to the rollout",
@@ -296,6 +323,7 @@ func sources(f *Facts) []Finding {
 		if n.Source == nil || !f.Read[n.Source.Namespace] {
 			return ""
 		}
+
 		name := types.NamespacedName{Namespace: n.Source.Namespace, Name: n.Source.Name}
 		switch f.Sources[name] {
 		case n.Source.UID:
@@ -309,6 +337,7 @@ func sources(f *Facts) []Finding {
 		out = append(out, of(Warning, g.nodes, g.key+"; nodes that run it keep it from their checkpoint, and no other node can get it",
 			"push again, or assign an existing ConfigMap"))
 	}
+
 	return out
 }
 
@@ -323,6 +352,7 @@ func rollouts(f *Facts) []Finding {
 			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words,
 				Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
+
 		level := describe.UrgencyOf(r).Level
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 		words := fmt.Sprintf("is %s: %s", r.Status.Phase, r.Status.Message)
@@ -331,6 +361,7 @@ func rollouts(f *Facts) []Finding {
 			if r.Spec.Frozen && r.Status.Phase == v1alpha1.RolloutRollingBack {
 				words = "is frozen and " + strings.TrimPrefix(words, "is ")
 			}
+
 			say(Warning, words)
 			continue
 		case r.Status.Phase == v1alpha1.RolloutFrozen && level == describe.LevelProblem:
@@ -343,35 +374,43 @@ func rollouts(f *Facts) []Finding {
 			r.Status.Phase != v1alpha1.RolloutWaiting:
 			say(Note, words)
 		}
+
 		if degraded != nil && degraded.Status == metav1.ConditionTrue {
 			say(Warning, fmt.Sprintf("is degraded (%s): %s", degraded.Reason, degraded.Message))
 		}
 	}
+
 	return out
 }
 
-// versions reports agents of several versions, or of a different version than the controller.
+// versions reports agents of several versions, or of a different version than
+// the controller.
 func versions(f *Facts) []Finding {
 	agents := groupBy(f, func(n *Node) string { return n.Agent })
 	if len(agents) == 0 {
 		return nil
 	}
+
 	if len(agents) > 1 {
 		var words []string
 		for _, g := range agents[:min(len(agents), 5)] {
 			words = append(words, fmt.Sprintf("%s on %d", g.key, len(g.nodes)))
 		}
+
 		var others []*Node
 		for _, g := range agents[1:] {
 			others = append(others, g.nodes...)
 		}
+
 		return []Finding{of(Note, others, "runs a different agent version than most nodes: "+strings.Join(words, ", "),
 			"kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress")}
 	}
+
 	if v := f.Lease.Version; f.Lease.Alive && v != "" && v != agents[0].key {
 		return []Finding{{Severity: Note, Object: "the controller", Wrong: fmt.Sprintf("is %s, the agents are %s", v, agents[0].key),
 			Do: "upgrade the older ones"}}
 	}
+
 	return nil
 }
 
@@ -380,6 +419,7 @@ func leftOver(f *Facts) []Finding {
 	if len(f.Orphans) == 0 {
 		return nil
 	}
+
 	return []Finding{{Severity: Note, Object: printable.Count(len(f.Orphans), "NodeConfig"),
 		Wrong: printable.Verb(len(f.Orphans), "has", "have") + " no Node: " + printable.Few(f.Orphans),
 		Do:    "nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}}

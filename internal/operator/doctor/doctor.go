@@ -1,10 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor diagnoses an installation of evenkeel: missing or outdated manifests, a controller that does not run, failed
-// nodes, stopped rollouts. Look gathers facts from the API server; Judge is pure and returns findings with advice.
+// Package doctor diagnoses an installation of evenkeel: missing or outdated
+// manifests, a controller that does not run, failed nodes, stopped rollouts.
+// Look gathers facts from the API server; Judge is pure and returns findings
+// with advice.
 //
-// It must not write anything, nor repeat decisions of the controller or an agent.
+// It must not write anything, nor repeat decisions of the controller or an
+// agent.
 package doctor
 
 import (
@@ -44,7 +47,8 @@ type Finding struct {
 	Names    []string `json:"names,omitempty"`  // the first of them
 	Wrong    string   `json:"wrong"`
 	Do       string   `json:"do,omitempty"`
-	// ExplainedBy is the ID of the finding that this one follows from. Empty: no finding explains it.
+	// ExplainedBy is the ID of the finding that this one follows from. Empty:
+	// no finding explains it.
 	ExplainedBy string `json:"explainedBy,omitempty"`
 
 	missing string  // kind and name of the object of the manifests that does not exist; may be empty
@@ -62,23 +66,28 @@ func (f Finding) About() string {
 	case f.Nodes > len(f.Names):
 		return fmt.Sprintf("%s (%s, ...)", printable.Count(f.Nodes, "node"), strings.Join(f.Names, ", "))
 	}
+
 	return fmt.Sprintf("%s (%s)", printable.Count(f.Nodes, "node"), strings.Join(f.Names, ", "))
 }
 
 // mostNames is the number of nodes that a finding names.
 const mostNames = 3
 
-// of returns a finding about nodes. NAMES in what to do are those of the first nodes.
+// of returns a finding about nodes. NAMES in what to do are those of the first
+// nodes.
 func of(severity Severity, nodes []*Node, wrong, do string) Finding {
 	f := Finding{Severity: severity, Nodes: len(nodes), Wrong: wrong, nodes: nodes}
 	for _, n := range nodes[:min(len(nodes), mostNames)] {
 		f.Names = append(f.Names, n.Name)
 	}
+
 	f.Do = strings.ReplaceAll(do, "NAMES", strings.Join(f.Names, " "))
+
 	return f
 }
 
-// checks run in the order in which a person would look: fixing an earlier problem can fix later ones.
+// checks run in the order in which a person would look: fixing an earlier
+// problem can fix later ones.
 var checks = []struct {
 	name  string
 	why   string
@@ -107,7 +116,8 @@ var checks = []struct {
 	{"left-over", "a NodeConfig without a Node is not used", leftOver},
 }
 
-// Judge returns the findings, the most severe first. A finding that follows from another one names it.
+// Judge returns the findings, the most severe first. A finding that follows
+// from another one names it.
 func Judge(f *Facts) []Finding {
 	var out []Finding
 	for _, c := range checks {
@@ -116,14 +126,17 @@ func Judge(f *Facts) []Finding {
 			out = append(out, finding)
 		}
 	}
+
 	if f, ok := installed(f, out); ok {
 		out = slices.Insert(out, 0, f)
 	}
+
 	slices.SortStableFunc(out, func(a, b Finding) int {
 		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
 	})
 	number(out)
 	explain(out)
+
 	return out
 }
 
@@ -134,6 +147,7 @@ func denied(f *Facts) []Finding {
 		out = append(out, Finding{Severity: Unknown, Object: d.What, Wrong: "you are not allowed to read it: " + d.Why,
 			Do: "ask an administrator to run this command; the role evenkeel-operator covers nodes and rollouts"})
 	}
+
 	return out
 }
 
@@ -149,10 +163,12 @@ type Facts struct {
 	Situation describe.Situation
 	Rollouts  []v1alpha1.NodeConfigRollout
 	Lease     Lease
-	// Installers are the DaemonSets of the installer and the uninstaller, by the value of LabelAgent that they serve. Only values
-	// that a node has are looked up.
+	// Installers are the DaemonSets of the installer and the uninstaller, by
+	// the value of LabelAgent that they serve. Only values that a node has are
+	// looked up.
 	Installers map[string]Installer
-	// Sources are the UIDs of the ConfigMaps in the namespaces that NodeConfigs refer to and that could be read.
+	// Sources are the UIDs of the ConfigMaps in the namespaces that NodeConfigs
+	// refer to and that could be read.
 	Sources map[types.NamespacedName]types.UID
 	Read    map[string]bool // the namespaces whose ConfigMaps are all in Sources
 }
@@ -186,7 +202,8 @@ type Installer struct {
 	Version string // from the tag of its image; may be empty
 }
 
-// Node is a node of the cluster, with its NodeConfig. If Nodes cannot be read, each NodeConfig counts as one.
+// Node is a node of the cluster, with its NodeConfig. If Nodes cannot be read,
+// each NodeConfig counts as one.
 type Node struct {
 	Name       string
 	Ready      bool
@@ -194,7 +211,8 @@ type Node struct {
 	Label      string // of the agent's installation, such as install or install-failed; may be empty
 	LabelSince time.Time
 	Because    string // why an install or uninstall failed
-	// ClockAhead is by how much the node's clock is ahead of the API server's, to about ten seconds. Zero if it is not known.
+	// ClockAhead is by how much the node's clock is ahead of the API server's,
+	// to about ten seconds. Zero if it is not known.
 	ClockAhead time.Duration
 	Reported   bool // an agent has written the NodeConfig's status
 	Standing   describe.Standing

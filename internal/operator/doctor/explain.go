@@ -11,11 +11,13 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// checkInstallation is the check of the finding about the installation as a whole.
+// checkInstallation is the check of the finding about the installation as a
+// whole.
 const checkInstallation = "installation"
 
-// installed returns one finding about an installation of which several objects are missing: one command creates them all.
-// ok is false if there is nothing to say about the whole.
+// installed returns one finding about an installation of which several objects
+// are missing: one command creates them all. ok is false if there is nothing to
+// say about the whole.
 func installed(f *Facts, found []Finding) (whole Finding, ok bool) {
 	var missing []string
 	errors, do := 0, applyAPI
@@ -23,6 +25,7 @@ func installed(f *Facts, found []Finding) (whole Finding, ok bool) {
 		if one.missing == "" {
 			continue
 		}
+
 		missing = append(missing, one.missing)
 		if one.Severity == Error {
 			errors++
@@ -31,26 +34,31 @@ func installed(f *Facts, found []Finding) (whole Finding, ok bool) {
 			do = applyAll
 		}
 	}
+
 	if errors < 2 {
 		return Finding{}, false
 	}
+
 	readable, exist := 0, 0
 	for i := range f.Parts {
 		p := &f.Parts[i]
 		if p.Denied {
 			continue
 		}
+
 		readable++
 		if p.Got != nil {
 			exist++
 		}
 	}
+
 	whole = Finding{Severity: Error, Check: checkInstallation, Object: "evenkeel", Do: do}
 	if exist == 0 {
 		whole.Wrong, whole.Do, whole.absent = fmt.Sprintf("is not installed: none of its %d objects exists", readable), applyAll, true
 	} else {
 		whole.Wrong = fmt.Sprintf("is installed incompletely: %d of its %d objects are missing (%s)", len(missing), readable, firstFew(missing))
 	}
+
 	return whole, true
 }
 
@@ -66,8 +74,9 @@ func number(found []Finding) {
 	}
 }
 
-// explanations say which findings follow from which. None of them hides an error behind something less severe, and no finding
-// explains one that could explain it.
+// explanations say which findings follow from which. None of them hides an
+// error behind something less severe, and no finding explains one that could
+// explain it.
 var explanations = []struct {
 	why      string
 	explains func(cause, effect *Finding, all []Finding) bool

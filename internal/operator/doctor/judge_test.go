@@ -38,6 +38,7 @@ func fine(name string, change ...func(*Node)) Node {
 	for _, f := range change {
 		f(&n)
 	}
+
 	return n
 }
 
@@ -75,6 +76,7 @@ func failsLater(f *Facts) {
 		if i < 50 {
 			h = describe.NodeHealth{Suspect: describe.Suspect{Rollout: "workers", Revision: 7, Symptom: "not Ready"}, Assigned: ago(time.Hour), Since: ago(57 * time.Minute)}
 		}
+
 		f.Situation.Healths = append(f.Situation.Healths, h)
 	}
 }
@@ -103,6 +105,7 @@ func well(t *testing.T, change func(*Facts)) *Facts {
 	for i := range parts {
 		parts[i].Got = parts[i].Want.DeepCopy()
 	}
+
 	f := &Facts{
 		Now: now, Parts: parts, HasConfig: true, Nodes: []Node{fine("a"), fine("b")},
 		Lease:   Lease{Found: true, Alive: true, Holder: "pod-1", Version: "v0.1.0", Renewed: ago(time.Second)},
@@ -112,6 +115,7 @@ func well(t *testing.T, change func(*Facts)) *Facts {
 	if change != nil {
 		change(f)
 	}
+
 	return f
 }
 
@@ -311,6 +315,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			for _, f := range Judge(well(t, tt.change)) {
 				got = append(got, fmt.Sprintf("%s %s: %s: %s -> %s", f.Severity, f.Check, f.About(), strings.Join(strings.Fields(f.Wrong), " "), f.Do))
 			}
+
 			assert.That(t, slices.Equal(got, tt.want), "got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		})
 	}
@@ -325,6 +330,7 @@ func TestAnOlderOrNewerCRDIsToldByItsFieldsAndRules(t *testing.T) {
 		for _, n := range names {
 			out[n] = map[string]any{"type": "string"}
 		}
+
 		return map[string]any{"properties": out}
 	}
 	deep := map[string]any{"properties": map[string]any{"list": map[string]any{"items": fields("a", "b")}, "map": map[string]any{"additionalProperties": fields("c")}}}
@@ -356,7 +362,8 @@ func TestEveryCheckSaysWhy(t *testing.T) {
 	}
 }
 
-// What `kubectl apply -k` sends is what kustomize writes, which folds the lines of expressions anew.
+// What `kubectl apply -k` sends is what kustomize writes, which folds the lines
+// of expressions anew.
 func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
 	localcluster.SkipShort(t)
 	made := map[string]*unstructured.Unstructured{}
@@ -368,8 +375,10 @@ func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		made[nameOf(o)] = o
 	}
+
 	f := well(t, func(f *Facts) {
 		for i := range f.Parts {
 			f.Parts[i].Got = made[nameOf(f.Parts[i].Want)]

@@ -35,23 +35,26 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Look gathers the facts. Objects that the user is not allowed to read become facts too. It returns an error if the API server
-// does not answer.
+// Look gathers the facts. Objects that the user is not allowed to read become
+// facts too. It returns an error if the API server does not answer.
 func Look(ctx context.Context, c client.Reader) (*Facts, error) {
 	l := &look{Reader: c, f: &Facts{Now: time.Now(), Sources: map[types.NamespacedName]types.UID{}, Read: map[string]bool{},
 		Installers: map[string]Installer{}}}
 	if err := l.rollouts(ctx); err != nil { // their status names the namespace of the Lease
 		return nil, err
 	}
+
 	first, err := l.lease(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, gather := range []func(context.Context) error{l.parts, l.nodes, l.installers, l.sources} {
 		if err := gather(ctx); err != nil {
 			return nil, err
 		}
 	}
+
 	return l.f, l.alive(ctx, first)
 }
 
@@ -60,12 +63,15 @@ type look struct {
 	f *Facts
 }
 
-// denied reports whether the user is not allowed to read something, and records that.
+// denied reports whether the user is not allowed to read something, and records
+// that.
 func (l *look) denied(what string, err error) bool {
 	if !apierrors.IsForbidden(err) {
 		return false
 	}
+
 	l.f.Denied = append(l.f.Denied, Denied{what, err.Error()})
+
 	return true
 }
 
@@ -76,21 +82,25 @@ func unserved(err error) bool {
 		status.Status().Details.Name == ""
 }
 
-// Manifests returns the objects of the manifests, each with the part of the installation that it belongs to.
+// Manifests returns the objects of the manifests, each with the part of the
+// installation that it belongs to.
 func Manifests() ([]Part, error) {
 	var out []Part
 	err := fs.WalkDir(config.Files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
+
 		text, err := config.Files.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		part, _, _ := strings.Cut(path, "/")
 		if strings.HasSuffix(path, "/people-rbac.yaml") {
 			part = "people"
 		}
+
 		for documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
 			object := &unstructured.Unstructured{}
 			if err := documents.Decode(object); errors.Is(err, io.EOF) {
@@ -98,11 +108,13 @@ func Manifests() ([]Part, error) {
 			} else if err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
+
 			if object.GetKind() != "Kustomization" && len(object.Object) > 0 {
 				out = append(out, Part{Of: part, Want: object})
 			}
 		}
 	})
+
 	return out, err
 }
 
@@ -111,6 +123,7 @@ func (l *look) parts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	refused := map[string]*Denied{} // by kind: one finding for each kind
 	for i := range parts {
 		p := &parts[i]
@@ -132,10 +145,13 @@ func (l *look) parts(ctx context.Context) error {
 			return fmt.Errorf("get %s: %w", nameOf(p.Want), err)
 		}
 	}
+
 	for _, kind := range slices.Sorted(maps.Keys(refused)) {
 		l.f.Denied = append(l.f.Denied, *refused[kind])
 	}
+
 	l.f.Parts = parts
+
 	return nil
 }
 
@@ -148,6 +164,7 @@ func (l *look) rollouts(ctx context.Context) error {
 			return fmt.Errorf("list NodeConfigRollouts: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -164,6 +181,7 @@ func (l *look) nodes(ctx context.Context) error {
 			return fmt.Errorf("list NodeConfigs: %w", err)
 		}
 	}
+
 	for n, err := range query.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
 		switch {
 		case err == nil:
@@ -173,11 +191,13 @@ func (l *look) nodes(ctx context.Context) error {
 			for name, nc := range configs {
 				pairs[name] = fleet.Pair{Config: nc, NodeUnread: true}
 			}
+
 			clear(configs)
 		default:
 			return fmt.Errorf("list nodes: %w", err)
 		}
 	}
+
 	l.f.Orphans = slices.SortedFunc(maps.Keys(configs), printable.CompareNatural)
 	settings, selections, failed := fleet.SettingsIn(l.f.Rollouts), fleet.SelectionsOf(l.f.Rollouts), describe.FailedIn(l.f.Rollouts)
 	for _, name := range slices.SortedFunc(maps.Keys(pairs), printable.CompareNatural) {
@@ -186,22 +206,27 @@ func (l *look) nodes(ctx context.Context) error {
 		if pair.Config != nil {
 			n.setConfig(pair.Config)
 		}
+
 		if pair.Node != nil {
 			n.setNode(pair.Node)
 			n.Standing.Maintained = fleet.MaintenanceOf(pair.Node, settings.Maintenance) != ""
 			n.Selected = slices.ContainsFunc(selections, func(s fleet.Selection) bool { return s.Selects(pair.Node) })
 		}
+
 		switch { // as a plan of its rollout would say
 		case n.Selected && n.Standing.Health == describe.HealthNoAgent && n.Label != v1alpha1.AgentInstall:
 			n.Standing.Position = describe.PositionSkipped
 		case n.Status == "False" && describe.AboutPods(n.Reason):
 			n.Standing.Position = describe.PositionBlocked
 		}
+
 		if l.f.HasConfig {
 			l.f.Situation.Add(pair, n.Standing, settings.Maintenance, l.f.Now)
 		}
+
 		l.f.Nodes = append(l.f.Nodes, n)
 	}
+
 	return nil
 }
 
@@ -213,13 +238,15 @@ func (n *Node) setNode(node *corev1.Node) {
 	if at := written(node, `"f:`+v1alpha1.LabelAgent+`"`); at != nil {
 		n.LabelSince = at.Time
 	}
-	// The kubelet writes its own time into the condition, and the API server notes when that was written.
+	// The kubelet writes its own time into the condition, and the API server
+	// notes when that was written.
 	if at, ready := written(node, `{\"type\":\"Ready\"}`, `"f:lastHeartbeatTime"`), fleet.ReadyCondition(node); at != nil && ready != nil {
 		n.ClockAhead = ready.LastHeartbeatTime.Sub(at.Time)
 	}
 }
 
-// written returns when the fields that all these texts are parts of were last written, by the API server's clock; nil if it is not known.
+// written returns when the fields that all these texts are parts of were last
+// written, by the API server's clock; nil if it is not known.
 func written(node *corev1.Node, fields ...string) (at *metav1.Time) {
 	for _, m := range node.ManagedFields {
 		lacks := func(f string) bool { return !bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(f)) }
@@ -227,6 +254,7 @@ func written(node *corev1.Node, fields ...string) (at *metav1.Time) {
 			at = m.Time
 		}
 	}
+
 	return at
 }
 
@@ -237,6 +265,7 @@ func (l *look) installers(ctx context.Context) error {
 		if !slices.ContainsFunc(l.f.Nodes, func(n Node) bool { return n.Label == label }) {
 			continue
 		}
+
 		set := &appsv1.DaemonSet{}
 		err := l.Get(ctx, client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: name}, set)
 		object := "DaemonSet " + v1alpha1.InstallNamespace + "/" + name
@@ -250,6 +279,7 @@ func (l *look) installers(ctx context.Context) error {
 			return fmt.Errorf("get %s: %w", object, err)
 		}
 	}
+
 	return nil
 }
 
@@ -261,9 +291,11 @@ func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 		n.Reported = true
 		n.Status, n.Reason, n.Message, n.Since = string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time
 	}
+
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		n.Limited, n.Limits = c.Reason, c.Message
 	}
+
 	follows := st.RemoteConfig == "" || st.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
 	if follows {
 		n.Asked, n.Answered = nc.CreationTimestamp.Time, st.ObservedGeneration == nc.Generation
@@ -273,6 +305,7 @@ func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 			}
 		}
 	}
+
 	if t := st.Trial; t != nil && t.StartTime != nil {
 		n.TrialStart, n.TrialDuration = t.StartTime.Time, fleet.TrialLength(t)
 	}
@@ -288,6 +321,7 @@ func (l *look) sources(ctx context.Context) error {
 			l.f.Read[s.Namespace] = false
 		}
 	}
+
 	for _, namespace := range slices.Sorted(maps.Keys(l.f.Read)) {
 		l.f.Read[namespace] = true
 		for cm, err := range query.Metadata(ctx, l, corev1.SchemeGroupVersion.WithKind("ConfigMapList"), client.InNamespace(namespace)) {
@@ -301,6 +335,7 @@ func (l *look) sources(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -316,7 +351,9 @@ func (l *look) lease(ctx context.Context) (Lease, error) {
 	case err != nil:
 		return Lease{}, fmt.Errorf("get the controller's lease: %w", err)
 	}
+
 	s := &lease.Spec
+
 	return Lease{
 		Found: true, Version: lease.Labels[v1alpha1.LabelVersion], Holder: *cmp.Or(s.HolderIdentity, new("")),
 		Renewed:  cmp.Or(s.RenewTime, &metav1.MicroTime{}).Time,
@@ -324,29 +361,34 @@ func (l *look) lease(ctx context.Context) (Lease, error) {
 	}, nil
 }
 
-// alive determines whether a controller renews the Lease. The clocks can differ, so a Lease that looks expired is watched for
-// as long as it lasts.
+// alive determines whether a controller renews the Lease. The clocks can
+// differ, so a Lease that looks expired is watched for as long as it lasts.
 func (l *look) alive(ctx context.Context, first Lease) error {
 	l.f.Lease = first
 	if !first.Found || first.Holder == "" {
 		return nil
 	}
+
 	age := time.Since(first.Renewed)
 	if l.f.Lease.Alive = age >= 0 && age < first.Duration; l.f.Lease.Alive {
 		return nil
 	}
+
 	err := wait.PollUntilContextTimeout(ctx, time.Second, cmp.Or(min(first.Duration, time.Minute), time.Second), true,
 		func(context.Context) (bool, error) {
 			now, err := l.lease(ctx) // not the context of the poll, so that a read is not cut off
 			if err != nil {
 				return false, err
 			}
+
 			l.f.Lease = now
 			l.f.Lease.Alive = now.Found && now.Holder != "" && !now.Renewed.Equal(first.Renewed)
+
 			return l.f.Lease.Alive, nil
 		})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return nil // no controller renewed it
 	}
+
 	return err
 }

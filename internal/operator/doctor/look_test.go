@@ -32,6 +32,7 @@ func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
 	for _, p := range parts {
 		kinds[p.Of+" "+p.Want.GetKind()]++
 	}
+
 	for _, kind := range []string{
 		"api CustomResourceDefinition", "api Namespace", "api ClusterRole", "api ClusterRoleBinding", "api Role", "api RoleBinding", "people ClusterRole",
 		"api ValidatingAdmissionPolicy", "api ValidatingAdmissionPolicyBinding", "controller ServiceAccount", "controller ClusterRole", "controller FlowSchema",
@@ -47,6 +48,7 @@ func TestALabelIsAsOldAsItsWriterSays(t *testing.T) {
 	if n.setNode(node); n.Label != "install" || !n.LabelSince.Equal(made.Time) {
 		t.Errorf("who wrote it is not known: %+v", n)
 	}
+
 	fields := func(text string) *metav1.FieldsV1 { return metav1.NewFieldsV1(text) }
 	node.ManagedFields = []metav1.ManagedFieldsEntry{
 		{Manager: "kubectl-evenkeel", Time: &written, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent":{}}}}`)},
@@ -77,7 +79,8 @@ func TestAClockIsComparedWithTheAPIServers(t *testing.T) {
 	}
 }
 
-// empty is a cluster that has a node with an assignment and a lease that nobody renews. It does not answer the failing-th time.
+// empty is a cluster that has a node with an assignment and a lease that nobody
+// renews. It does not answer the failing-th time.
 type empty struct {
 	failing, calls int
 }
@@ -88,6 +91,7 @@ func (e *empty) answers() error {
 	if e.calls++; e.calls == e.failing {
 		return errAway
 	}
+
 	return nil
 }
 
@@ -95,12 +99,15 @@ func (e *empty) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 	if err := e.answers(); err != nil {
 		return err
 	}
+
 	lease, ok := o.(*coordinationv1.Lease)
 	if !ok {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 	}
+
 	holder, seconds, renewed := "pod-1", int32(1), metav1.NewMicroTime(time.Now().Add(-time.Hour).Truncate(time.Hour))
 	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}
+
 	return nil
 }
 
@@ -110,9 +117,11 @@ func (e *empty) List(_ context.Context, list client.ObjectList, _ ...client.List
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "ns", Name: "x", UID: "y"}}
 		configs.Items = append(configs.Items, nc)
 	}
+
 	if nodes, ok := list.(*corev1.NodeList); ok {
 		nodes.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
 	}
+
 	return e.answers()
 }
 
@@ -145,6 +154,7 @@ func TestADeadControllerIsToldFromAWrongClock(t *testing.T) {
 					api.Write(lease)
 				})
 			}
+
 			f, err := Look(t.Context(), api)
 			assert.That(t, err == nil && f.Lease.Alive == want && f.Lease.Holder == "pod-1_42", "renews: %t, and it is %+v, %v", renews, f.Lease, err)
 		})
@@ -173,16 +183,19 @@ func TestAnAgentOwesAnAnswerSinceTheSpecWasWritten(t *testing.T) {
 		if !n.Answered {
 			since = n.Asked
 		}
+
 		assert.That(t, since.Equal(tt.want), "%s: since %s, want %s", tt.name, since, tt.want)
 	}
 }
 
-// Nodes that an autoscaler removed leave the fleet at once, and dead nodes do not pass as healthy.
+// Nodes that an autoscaler removed leave the fleet at once, and dead nodes do
+// not pass as healthy.
 func TestOnlyNodesThatExistCount(t *testing.T) {
 	api := fakeapi.New(t)
 	for _, name := range []string{"fine", "bare"} {
 		api.AddNode(name, "pool", "z")
 	}
+
 	joins := api.AddNode("joins", "pool", "z")
 	joins.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
 	api.Report(joins)
@@ -192,6 +205,7 @@ func TestOnlyNodesThatExistCount(t *testing.T) {
 	for _, name := range []string{"fine", "down", "removed-1", "removed-2"} {
 		api.AddNodeConfig(name, nil, nil)
 	}
+
 	f := assert.Value(Look(t.Context(), api))(t)
 	r := NewReport(f)
 	assert.That(t, r.Nodes == 4 && r.Agents == 2, "%d nodes, %d agents", r.Nodes, r.Agents)
@@ -206,6 +220,7 @@ func TestOnlyNodesThatExistCount(t *testing.T) {
 			if _, nodes := list.(*corev1.NodeList); nodes {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
 			}
+
 			return c.List(ctx, list, o...)
 		}})))(t)
 	assert.That(t, len(f.Nodes) == 4 && len(f.Orphans) == 0, "without permission: %d nodes, %q", len(f.Nodes), f.Orphans)

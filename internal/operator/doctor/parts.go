@@ -33,6 +33,7 @@ func nameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
 	}
+
 	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
 }
 
@@ -57,21 +58,25 @@ func without(p *Part) string {
 	case kind == "FlowSchema":
 		return "under load, the API server does not prioritize the controller's requests"
 	}
+
 	return "the controller lacks a permission that it needs"
 }
 
-// api compares the CRDs, the admission policies and the roles of nodes and people.
+// api compares the CRDs, the admission policies and the roles of nodes and
+// people.
 func api(f *Facts) []Finding {
 	return append(ofParts(f, "api", applyAPI), ofParts(f, "people", applyAPI)...)
 }
 
-// controllerRights compares the roles of the controller, if the cluster needs one.
+// controllerRights compares the roles of the controller, if the cluster needs
+// one.
 func controllerRights(f *Facts) []Finding {
 	needed := f.Lease.Found || len(f.Rollouts) > 0 ||
 		slices.ContainsFunc(f.Parts, func(p Part) bool { return p.Of == "controller" && p.Got != nil })
 	if !needed {
 		return nil
 	}
+
 	return ofParts(f, "controller", applyAll)
 }
 
@@ -82,6 +87,7 @@ func ofParts(f *Facts, of, do string) []Finding {
 		if p.Of != of || p.Denied {
 			continue
 		}
+
 		severity := Error
 		switch {
 		case of == "people":
@@ -89,6 +95,7 @@ func ofParts(f *Facts, of, do string) []Finding {
 		case p.Want.GetKind() == "FlowSchema":
 			severity = Warning
 		}
+
 		say := func(severity Severity, format string, args ...any) {
 			out = append(out, Finding{Severity: severity, Object: nameOf(p.Want), Wrong: fmt.Sprintf(format, args...), Do: do})
 		}
@@ -109,13 +116,15 @@ func ofParts(f *Facts, of, do string) []Finding {
 			}
 		}
 	}
+
 	return out
 }
 
 // firstFew joins the first three differences.
 func firstFew(words []string) string { return printable.First(words, 3, "; ") }
 
-// compare returns what an object lacks, and the fields that only its CRD in the cluster has.
+// compare returns what an object lacks, and the fields that only its CRD in the
+// cluster has.
 func compare(want, got *unstructured.Unstructured) (lacks, more []string) {
 	switch want.GetKind() {
 	case "CustomResourceDefinition":
@@ -129,11 +138,13 @@ func compare(want, got *unstructured.Unstructured) (lacks, more []string) {
 			return []string{"its " + path + " is not what this build expects"}, nil
 		}
 	}
+
 	return nil, nil
 }
 
-// differs returns the path of the first field of want that got lacks or has with another value; empty: none. It ignores fields
-// that only got has, but lists must be equal.
+// differs returns the path of the first field of want that got lacks or has
+// with another value; empty: none. It ignores fields that only got has, but
+// lists must be equal.
 func differs(path string, want, got any) string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -143,37 +154,45 @@ func differs(path string, want, got any) string {
 				return d
 			}
 		}
+
 		return ""
 	case []any:
 		got, _ := got.([]any)
 		if len(want) != len(got) {
 			return path
 		}
+
 		for i := range want {
 			if d := differs(fmt.Sprintf("%s[%d]", path, i), want[i], got[i]); d != "" {
 				return d
 			}
 		}
+
 		return ""
 	case string: // kustomize, and so `kubectl apply -k`, breaks the lines of an expression differently
 		if got, is := got.(string); is && slices.Equal(strings.Fields(want), strings.Fields(got)) {
 			return ""
 		}
+
 		return path
 	}
+
 	if !reflect.DeepEqual(want, got) {
 		return path
 	}
+
 	return ""
 }
 
-// compareCRDs compares the fields and the validation rules of two CRDs in this version of the API.
+// compareCRDs compares the fields and the validation rules of two CRDs in this
+// version of the API.
 func compareCRDs(want, got map[string]any) (lacks, more []string) {
 	wants, _ := schemaOf(want)
 	has, served := schemaOf(got)
 	if !served {
 		return []string{"does not serve " + v1alpha1.GroupVersion.Version}, nil
 	}
+
 	for _, path := range missing(wants, has) {
 		if field, rule, isRule := strings.Cut(path, "!"); isRule {
 			lacks = append(lacks, fmt.Sprintf("is older than this build: it lacks the rule %q of %s", rule, cmp.Or(field, "the object")))
@@ -181,15 +200,18 @@ func compareCRDs(want, got map[string]any) (lacks, more []string) {
 			lacks = append(lacks, "is older than this build: it lacks "+path)
 		}
 	}
+
 	for _, path := range missing(has, wants) {
 		if !strings.Contains(path, "!") {
 			more = append(more, path)
 		}
 	}
+
 	return lacks, more
 }
 
-// missing returns the paths of a schema that another one lacks. Of what is below a missing path it returns nothing.
+// missing returns the paths of a schema that another one lacks. Of what is
+// below a missing path it returns nothing.
 func missing(wants, has map[string]bool) []string {
 	var out []string
 	for _, path := range slices.Sorted(maps.Keys(wants)) {
@@ -198,19 +220,22 @@ func missing(wants, has map[string]bool) []string {
 			out = append(out, path)
 		}
 	}
+
 	return out
 }
 
 // CRDName is the name of the CustomResourceDefinition of NodeConfigs.
 const CRDName = "nodeconfigs." + v1alpha1.GroupName
 
-// CheckCRD returns an error if the cluster's CRD of NodeConfigs lacks fields that this program knows: the API server would drop
-// them from the agents' reports.
+// CheckCRD returns an error if the cluster's CRD of NodeConfigs lacks fields
+// that this program knows: the API server would drop them from the agents'
+// reports.
 func CheckCRD(ctx context.Context, c client.Reader) error {
 	parts, err := Manifests()
 	if err != nil {
 		return err
 	}
+
 	i := slices.IndexFunc(parts, func(p Part) bool { return p.Want.GetName() == CRDName })
 	want, got := parts[i].Want, &unstructured.Unstructured{}
 	got.SetGroupVersionKind(want.GroupVersionKind())
@@ -221,6 +246,7 @@ func CheckCRD(ctx context.Context, c client.Reader) error {
 	case err != nil:
 		return fmt.Errorf("read the CustomResourceDefinition %s: %w", CRDName, err)
 	}
+
 	wants, _ := schemaOf(want.Object)
 	has, served := schemaOf(got.Object)
 	lacks := slices.DeleteFunc(missing(wants, has), func(path string) bool { return strings.Contains(path, "!") })
@@ -230,11 +256,12 @@ func CheckCRD(ctx context.Context, c client.Reader) error {
 	case len(lacks) > 0:
 		return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %s", CRDName, printable.Few(lacks), first)
 	}
+
 	return nil
 }
 
-// schemaOf returns the paths of all fields of a CRD, and their validation rules as PATH!RULE. served reports whether this version of the
-// API is served.
+// schemaOf returns the paths of all fields of a CRD, and their validation rules
+// as PATH!RULE. served reports whether this version of the API is served.
 func schemaOf(crd map[string]any) (out map[string]bool, served bool) {
 	out = map[string]bool{}
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
@@ -243,10 +270,12 @@ func schemaOf(crd map[string]any) (out map[string]bool, served bool) {
 		if v["name"] != v1alpha1.GroupVersion.Version {
 			continue
 		}
+
 		served, _ = v["served"].(bool)
 		schema, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
 		paths(schema, "", out)
 	}
+
 	return out, served
 }
 
@@ -257,6 +286,7 @@ func paths(schema map[string]any, path string, out map[string]bool) {
 			out[fmt.Sprintf("%s!%s", path, strings.Join(strings.Fields(fmt.Sprint(r["rule"])), " "))] = true
 		}
 	}
+
 	properties, _ := schema["properties"].(map[string]any)
 	for name, p := range properties {
 		below := strings.TrimPrefix(path+"."+name, ".")
@@ -265,6 +295,7 @@ func paths(schema map[string]any, path string, out map[string]bool) {
 			paths(p, below, out)
 		}
 	}
+
 	for _, key := range []string{"items", "additionalProperties"} {
 		if p, ok := schema[key].(map[string]any); ok {
 			paths(p, path, out)
@@ -277,10 +308,12 @@ func rulesOf(o *unstructured.Unstructured) []rbacv1.PolicyRule {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
 		return nil
 	}
+
 	return role.Rules
 }
 
-// compareRules returns the permissions that are missing, one text for each resource.
+// compareRules returns the permissions that are missing, one text for each
+// resource.
 func compareRules(want, got []rbacv1.PolicyRule) []string {
 	_, uncovered := validation.Covers(got, want) // with one verb and one resource each
 	verbs := map[string][]string{}
@@ -294,18 +327,22 @@ func compareRules(want, got []rbacv1.PolicyRule) []string {
 			verbs[of] = append(verbs[of], r.Verbs[0])
 		}
 	}
+
 	for _, of := range resources {
 		lacks = append(lacks, fmt.Sprintf("does not grant %s on %s", strings.Join(verbs[of], ", "), of))
 	}
+
 	return lacks
 }
 
-// compareBindings returns how a binding differs, and the subjects that it lacks.
+// compareBindings returns how a binding differs, and the subjects that it
+// lacks.
 func compareBindings(want, got *unstructured.Unstructured) []string {
 	var lacks []string
 	if path := differs("roleRef", want.Object["roleRef"], got.Object["roleRef"]); path != "" {
 		lacks = append(lacks, "its "+path+" differs; delete the binding first")
 	}
+
 	wants, _, _ := unstructured.NestedSlice(want.Object, "subjects")
 	has, _, _ := unstructured.NestedSlice(got.Object, "subjects")
 	for _, w := range wants {
@@ -314,5 +351,6 @@ func compareBindings(want, got *unstructured.Unstructured) []string {
 			lacks = append(lacks, fmt.Sprintf("does not bind %v %v", subject["kind"], subject["name"]))
 		}
 	}
+
 	return lacks
 }

@@ -31,14 +31,17 @@ func NewReport(f *Facts) Report {
 			r.Agents++
 		}
 	}
+
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}
+
 	summary := summaryOf(f, r.Findings)
 	r.Headline, r.Level = headline(f, r.Findings, summary), summary.Level()
 	if r.Count(Error)+r.Count(Warning) > 0 {
 		r.Level = describe.LevelProblem
 	}
+
 	return r
 }
 
@@ -50,20 +53,24 @@ func (r Report) Count(s Severity) int {
 			n++
 		}
 	}
+
 	return n
 }
 
-// headline returns the report in one line: what is wrong, the most important first.
+// headline returns the report in one line: what is wrong, the most important
+// first.
 func headline(f *Facts, found []Finding, summary describe.Summary) string {
 	if slices.ContainsFunc(found, func(f Finding) bool { return f.absent }) {
 		return "evenkeel is not installed in this cluster"
 	}
+
 	words := append(aboutInstallation(found), summary.Words(describe.LevelProblem)...)
 	if n := others(f, found); n > 0 && len(words) > 0 {
 		words = append(words, printable.Count(n, "more problem"))
 	} else if n > 0 {
 		words = append(words, printable.Count(n, "problem"))
 	}
+
 	incomplete := slices.ContainsFunc(found, func(f Finding) bool { return f.Severity == Unknown })
 	switch {
 	case len(words) == 0 && incomplete && nothingRead(f):
@@ -75,6 +82,7 @@ func headline(f *Facts, found []Finding, summary describe.Summary) string {
 	case incomplete:
 		words = append(words, "not everything could be checked")
 	}
+
 	return strings.Join(append(words, summary.Words(describe.LevelNotice)...), ", ")
 }
 
@@ -85,6 +93,7 @@ func summaryOf(f *Facts, found []Finding) describe.Summary {
 	if slices.ContainsFunc(found, func(f Finding) bool { return f.Check == "controller" && f.Severity == Error && f.ExplainedBy == "" }) {
 		s.NoLeader = "no controller runs"
 	}
+
 	return describe.SummaryOf(s)
 }
 
@@ -101,17 +110,20 @@ func aboutInstallation(found []Finding) []string {
 			differ++
 		}
 	}
+
 	if differ > 0 {
 		words = append(words, fmt.Sprintf("%s of the installation %s missing or outdated", printable.Count(differ, "object"),
 			printable.Verb(differ, "is", "are")))
 	}
+
 	return words
 }
 
 // counted reports whether a headline counts a node among the problems.
 func (n *Node) counted() bool { return n.Standing.Kind().Level() == describe.LevelProblem }
 
-// others counts the errors and warnings that the rest of a headline does not mention.
+// others counts the errors and warnings that the rest of a headline does not
+// mention.
 func others(f *Facts, found []Finding) int {
 	n := 0
 	for _, one := range found {
@@ -123,10 +135,12 @@ func others(f *Facts, found []Finding) int {
 			n++
 		}
 	}
+
 	return n
 }
 
-// inTrouble reports whether a finding is about a rollout that the headline counts among the problems.
+// inTrouble reports whether a finding is about a rollout that the headline
+// counts among the problems.
 func inTrouble(f *Facts, about Finding) bool {
 	return slices.ContainsFunc(f.Rollouts, func(r v1alpha1.NodeConfigRollout) bool {
 		return about.Object == objectOf(&r) && describe.UrgencyOf(&r).Level == describe.LevelProblem
@@ -136,7 +150,8 @@ func inTrouble(f *Facts, about Finding) bool {
 // objectOf names a rollout.
 func objectOf(r *v1alpha1.NodeConfigRollout) string { return "NodeConfigRollout " + r.Name }
 
-// nothingRead reports whether the user may not read any object that doctor looks at.
+// nothingRead reports whether the user may not read any object that doctor
+// looks at.
 func nothingRead(f *Facts) bool {
 	return f.Lease.Denied && !f.HasConfig && len(f.Nodes) == 0 && len(f.Rollouts) == 0 &&
 		!slices.ContainsFunc(f.Parts, func(p Part) bool { return !p.Denied })

@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// removed removes the objects of the kinds from the cluster; no kind: all objects.
+// removed removes the objects of the kinds from the cluster; no kind: all
+// objects.
 func removed(kinds ...string) func(*Facts) {
 	return func(f *Facts) {
 		for i := range f.Parts {
@@ -34,7 +35,8 @@ func failed(reason string) func(*Node) {
 	return func(n *Node) { n.Status, n.Reason, n.Standing.Health = "False", reason, describe.HealthFailed }
 }
 
-// A report starts with what matters most, lists what explains the rest, and counts the rest.
+// A report starts with what matters most, lists what explains the rest, and
+// counts the rest.
 func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing.T) {
 	nodes := func(all ...Node) func(*Facts) { return func(f *Facts) { f.Nodes = all } }
 	many := func(n int, change func(*Node)) []Node {
@@ -42,6 +44,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 		for i := range n {
 			out = append(out, fine(fmt.Sprint("n", i), change))
 		}
+
 		return out
 	}
 	for _, tt := range []struct {
@@ -78,6 +81,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 					f.Parts[i].Got = nil
 				}
 			}
+
 			f.Lease.Alive = false
 		}, "evenkeel is installed incompletely", []string{"installation"}, map[string]int{"installation": -1}},
 		{"the role of nodes is missing", func(f *Facts) {
@@ -131,6 +135,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 			for i := range f.Parts {
 				f.Parts[i].Got, f.Parts[i].Denied = nil, true
 			}
+
 			*f = Facts{Now: now, Parts: f.Parts, Lease: Lease{Denied: true}, Denied: []Denied{{"Nodes", "forbidden"}, {"the Lease", "forbidden"}}}
 		}, "nothing could be checked: you are not allowed to read evenkeel's objects", []string{"rights", "rights-2"}, nil},
 		{"a user who may not read Nodes", func(f *Facts) { f.Denied = []Denied{{"Nodes", "forbidden"}} },
@@ -146,6 +151,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 					facts.Situation.Add(fleet.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil, now)
 				}
 			}
+
 			r := NewReport(facts)
 			assert.Equal(t, r.Headline, tt.headline, "headline")
 			// The exit code and the headline agree.
@@ -159,18 +165,22 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 				} else {
 					before = at
 				}
+
 				if f.ExplainedBy == "" {
 					listed = append(listed, f.ID)
 					continue
 				}
+
 				follow[f.ExplainedBy]++
 			}
+
 			assert.That(t, slices.Equal(listed, tt.listed), "listed %q, want %q", listed, tt.listed)
 			for id, want := range tt.follow {
 				n := follow[id]
 				assert.That(t, n != 0 && (want <= 0 || n == want), "%d findings follow from %s, want %d (-1: some)", n, id, want)
 				delete(follow, id)
 			}
+
 			for id, n := range follow {
 				t.Errorf("%d findings follow from %s", n, id)
 			}
@@ -191,6 +201,7 @@ func TestWhatIsMissingFollowsFromWhatIsNotInstalled(t *testing.T) {
 			policies++
 		}
 	}
+
 	assert.That(t, policies != 0, "the policies are not among the findings")
 }
 
@@ -213,6 +224,7 @@ func TestNoFindingExplainsWhatExplainsIt(t *testing.T) {
 	for _, one := range NewReport(f).Findings {
 		by[one.ID] = one.ExplainedBy
 	}
+
 	for id := range by {
 		seen := map[string]bool{}
 		for at := id; at != ""; at = by[at] {

@@ -13,7 +13,8 @@ import (
 
 var gone = State{Stage: Skipped, Why: "the Node is gone"}
 
-// Start returns the progress before the first decision. Nodes of the control plane come last.
+// Start returns the progress before the first decision. Nodes of the control
+// plane come last.
 func Start(p Policy, nodes []Node) Progress {
 	var first, last []NodeProgress
 	for _, node := range nodes {
@@ -21,33 +22,40 @@ func Start(p Policy, nodes []Node) Progress {
 		if p.Retry && n.State.Stage == Failed {
 			n.State = State{Stage: ToDo}
 		}
+
 		if node.ControlPlane {
 			last = append(last, n)
 		} else {
 			first = append(first, n)
 		}
 	}
+
 	return Progress{Nodes: append(first, last...)}
 }
 
-// Decide returns the next decision. It has no I/O and no clock. The first call after Start needs the nodes in progress.
+// Decide returns the next decision. It has no I/O and no clock. The first call
+// after Start needs the nodes in progress.
 func Decide(p Policy, was Progress, o Observed) Decision {
 	d := Decision{Next: Progress{Nodes: slices.Clone(was.Nodes), Stopped: was.Stopped}}
 	nodes := map[string]Node{}
 	for _, node := range o.Nodes {
 		nodes[node.Name] = node
 	}
+
 	if o.Interrupted {
 		d.restore(p, nodes)
 		return d
 	}
+
 	d.judgeInProgress(p, nodes, o.Now)
 	d.begin(p, nodes, o.Now)
 	d.choose(p)
+
 	return d
 }
 
-// judgeInProgress updates the nodes in progress that were read. The first failure stops the operation.
+// judgeInProgress updates the nodes in progress that were read. The first
+// failure stops the operation.
 func (d *Decision) judgeInProgress(p Policy, nodes map[string]Node, now time.Time) {
 	for i := range d.Next.Nodes {
 		n := &d.Next.Nodes[i]
@@ -58,6 +66,7 @@ func (d *Decision) judgeInProgress(p Policy, nodes map[string]Node, now time.Tim
 		if n.Begun.IsZero() {
 			n.Begun = now
 		}
+
 		n.judgeInProgress(p, node, now)
 		switch {
 		case n.State.Stage == Failed:
@@ -82,10 +91,12 @@ func (n *NodeProgress) judgeInProgress(p Policy, node Node, now time.Time) {
 			n.Begun = time.Time{} // its pod waits for the node's turn
 			return
 		}
+
 		if n.State.Stage == ToDo || n.State.Stage == Skipped {
 			n.State = State{Stage: Skipped, Why: "its label " + v1alpha1.LabelAgent + " was changed by another client"}
 		}
 	}
+
 	n.waitUntilStable(p.Desired.ReadyFor, now)
 	if n.State.Stage == Doing && now.Sub(n.Begun) > p.Timeout {
 		n.TimedOut = true
@@ -99,6 +110,7 @@ func (n *NodeProgress) waitUntilStable(readyFor time.Duration, now time.Time) {
 		n.doneSince = time.Time{}
 		return
 	}
+
 	if n.doneSince.IsZero() {
 		n.doneSince = now
 	}
@@ -107,37 +119,44 @@ func (n *NodeProgress) waitUntilStable(readyFor time.Duration, now time.Time) {
 	}
 }
 
-// begin starts the operation on the node that was read for this, unless the node has changed in the meantime.
+// begin starts the operation on the node that was read for this, unless the
+// node has changed in the meantime.
 func (d *Decision) begin(p Policy, nodes map[string]Node, now time.Time) {
 	i, ok := d.Next.next(p)
 	if !ok {
 		return
 	}
+
 	n := &d.Next.Nodes[i]
 	node, read := nodes[n.Name]
 	if !read {
 		return
 	}
+
 	switch n.State = p.judge(node); {
 	case node.Gone:
 		n.State = gone
 	case n.State.Stage == Failed && p.Retry:
 		n.State = p.judgeUntouched(node)
 	}
+
 	if n.State.Stage != ToDo {
 		return
 	}
+
 	step := Step{Action: Begin, Node: n.Name}
 	if node.Label != p.Operation.label {
 		n.labelBefore = &node.Label
 	} else {
-		// Keep a waiting pod of the newest revision. The DaemonSet replaces the others.
+		// Keep a waiting pod of the newest revision. The DaemonSet replaces the
+		// others.
 		for _, pod := range node.Pods {
 			if revisionOf(&pod) != p.Desired.Revision {
 				step.Pods = append(step.Pods, pod)
 			}
 		}
 	}
+
 	n.State = State{Stage: Doing, Why: "started"}
 	n.Begun = now
 	d.Steps = append(d.Steps, step)
@@ -148,7 +167,9 @@ func (p Progress) next(policy Policy) (int, bool) {
 	if p.Stopped || len(p.In(Doing)) >= policy.MaxUnavailable {
 		return 0, false
 	}
+
 	i := slices.IndexFunc(p.Nodes, func(n NodeProgress) bool { return n.State.Stage == ToDo })
+
 	return i, i >= 0
 }
 
@@ -159,14 +180,15 @@ func (d *Decision) choose(p Policy) {
 		d.Verdict, d.Read = Read, []string{d.Next.Nodes[i].Name}
 		return
 	}
+
 	d.Verdict, d.Read = Wait, inProgress
 	if len(inProgress) == 0 {
 		d.Verdict = End
 	}
 }
 
-// restore ends an interrupted operation. It restores the labels of nodes on which no process has started. The others finish by
-// themselves.
+// restore ends an interrupted operation. It restores the labels of nodes on
+// which no process has started. The others finish by themselves.
 func (d *Decision) restore(p Policy, nodes map[string]Node) {
 	d.Verdict = End
 	for i := range d.Next.Nodes {
@@ -174,6 +196,7 @@ func (d *Decision) restore(p Policy, nodes map[string]Node) {
 		if n.State.Stage != Doing || n.labelBefore == nil {
 			continue
 		}
+
 		node, read := nodes[n.Name]
 		switch {
 		case !read:

@@ -30,10 +30,12 @@ func (p Policy) judge(n Node) State {
 	case p.Operation == Install && n.waitsForTurn(p.Desired.Revision):
 		return p.judgeUntouched(n)
 	}
+
 	return p.judgeLabelled(n)
 }
 
-// judgeUntouched returns the state of a node on which the operation has not begun.
+// judgeUntouched returns the state of a node on which the operation has not
+// begun.
 func (p Policy) judgeUntouched(n Node) State {
 	skip := func(why string) State { return State{Stage: Skipped, Why: why} }
 	switch {
@@ -50,6 +52,7 @@ func (p Policy) judgeUntouched(n Node) State {
 	case !n.Ready:
 		return skip("it is not Ready")
 	}
+
 	return State{Stage: ToDo}
 }
 
@@ -73,6 +76,7 @@ func (p Policy) judgeLabelled(n Node) State {
 	case p.Desired.Version != "" && n.AgentVersion != p.Desired.Version:
 		return wait("its kubelet is back, and the agent that reports is %s, not %s", cmp.Or(n.AgentVersion, "of no version"), p.Desired.Version)
 	}
+
 	return State{Stage: Done, Why: n.AgentVersion}
 }
 
@@ -81,14 +85,15 @@ func (n Node) podOf(revision string) *corev1.Pod {
 	if i < 0 {
 		return nil
 	}
+
 	return &n.Pods[i]
 }
 
 // revisionOf returns the revision of the DaemonSet that a pod has.
 func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }
 
-// waitsForTurn reports whether the pod of this revision must not replace the agent yet: the Node's annotation does not name the
-// revision.
+// waitsForTurn reports whether the pod of this revision must not replace the
+// agent yet: the Node's annotation does not name the revision.
 func (n Node) waitsForTurn(revision string) bool {
 	pod := n.podOf(revision)
 	return pod != nil && !fleet.PodReady(pod) && n.Reported && n.Turn != revision &&
@@ -104,14 +109,16 @@ func (n Node) started() bool {
 	})
 }
 
-// finalExits are the exit codes of an installer for which a retry does not help.
+// finalExits are the exit codes of an installer for which a retry does not
+// help.
 var finalExits = map[int32]string{
 	v1alpha1.InstallExitRolledBack: "tried and rolled back",
 	v1alpha1.InstallExitUsage:      "the command line of its installer is wrong",
 	v1alpha1.InstallExitNotOnHost:  "its installer cannot run on the host",
 }
 
-// mostRestarts is the number of restarts after errors that changed nothing on the node.
+// mostRestarts is the number of restarts after errors that changed nothing on
+// the node.
 const mostRestarts = 2
 
 // judgePod says why a pod is not ready, and whether that is final.
@@ -123,10 +130,12 @@ func judgePod(p *corev1.Pod) State {
 			return s
 		}
 	}
+
 	if len(p.Status.ContainerStatuses) == 0 { // its kubelet has reported none
 		s.Why = "its pod is " + strings.ToLower(cmp.Or(describe.JoinWords(string(p.Status.Phase), p.Status.Message), "new"))
 		return s
 	}
+
 	c := &p.Status.ContainerStatuses[0]
 	switch ended, waits := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated), c.State.Waiting; {
 	case ended != nil:
@@ -139,17 +148,20 @@ func judgePod(p *corev1.Pod) State {
 	case waits != nil:
 		reason := cmp.Or(waits.Reason, "Unknown")
 		s.Why = "its pod waits: " + describe.JoinWords(reason, waits.Message)
-		// ErrImagePull can be temporary. In ImagePullBackOff the kubelet has already retried.
+		// ErrImagePull can be temporary. In ImagePullBackOff the kubelet has
+		// already retried.
 		if slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, reason) {
 			s.Stage = Failed
 		}
 	default:
 		s.Why = "its pod runs; the kubelet is not back yet"
 	}
+
 	return s
 }
 
-// lastWords returns the last line of a program's output, without the prefix of the agent's main.
+// lastWords returns the last line of a program's output, without the prefix of
+// the agent's main.
 func lastWords(said string) string {
 	lines := strings.Split(said, "\n")
 	return strings.TrimPrefix(printable.Line(lines[len(lines)-1]), "evenkeel-agent: ")

@@ -25,6 +25,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		if change != nil {
 			change(n)
 		}
+
 		return n
 	}
 	notReady := func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
@@ -34,6 +35,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		if ready {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}
+
 		return p
 	}
 	ended := func(code, restarts int32, said string) corev1.ContainerStatus {

@@ -23,7 +23,8 @@ import (
 // readEvery is the interval at which nodes in progress are read.
 const readEvery = time.Second
 
-// Pacer takes nodes through an operation: it reads them, asks Decide, and carries the steps out.
+// Pacer takes nodes through an operation: it reads them, asks Decide, and
+// carries the steps out.
 type Pacer struct {
 	Client   client.Client
 	Policy   Policy
@@ -34,8 +35,9 @@ type Pacer struct {
 	told map[string]State
 }
 
-// Run returns when the operation has ended. It returns an error if the operation ended early, because of ctx or an error of the
-// API. Progress has the states of the nodes.
+// Run returns when the operation has ended. It returns an error if the
+// operation ended early, because of ctx or an error of the API. Progress has
+// the states of the nodes.
 func (p *Pacer) Run(ctx context.Context) error {
 	p.told = map[string]State{}
 	tick := time.NewTicker(readEvery)
@@ -45,12 +47,14 @@ func (p *Pacer) Run(ctx context.Context) error {
 		if err != nil {
 			return p.interrupt(ctx, err)
 		}
+
 		d := Decide(p.Policy, p.Progress, Observed{Now: time.Now(), Nodes: nodes})
 		err = p.carryOut(ctx, d)
 		p.tell(names)
 		if err != nil {
 			return p.interrupt(ctx, err)
 		}
+
 		switch names = d.Read; d.Verdict {
 		case End:
 			return nil
@@ -78,8 +82,10 @@ func (p *Pacer) read(ctx context.Context, names []string) ([]Node, error) {
 		default:
 			node = Node{Name: name, Unread: err.Error()}
 		}
+
 		nodes = append(nodes, node)
 	}
+
 	return nodes, nil
 }
 
@@ -108,8 +114,10 @@ func (p *Pacer) interrupt(ctx context.Context, why error) error {
 			node = Node{Name: name, Unread: err.Error()}
 			stays(name, err)
 		}
+
 		nodes = append(nodes, node)
 	}
+
 	d = Decide(p.Policy, p.Progress, Observed{Interrupted: true, Nodes: nodes})
 	was := p.Progress
 	p.Progress = d.Next
@@ -119,6 +127,7 @@ func (p *Pacer) interrupt(ctx context.Context, why error) error {
 			p.Progress.keep(was, s.Node)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -131,7 +140,8 @@ func (p *Progress) keep(was Progress, name string) {
 	}
 }
 
-// carryOut executes the steps of a decision. A node that cannot begin keeps its state.
+// carryOut executes the steps of a decision. A node that cannot begin keeps its
+// state.
 func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 	was := p.Progress
 	p.Progress = d.Next
@@ -141,6 +151,7 @@ func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 		if err == nil {
 			continue
 		}
+
 		switch s.Action {
 		case Begin:
 			p.Progress.keep(was, s.Node)
@@ -150,8 +161,10 @@ func (p *Pacer) carryOut(ctx context.Context, d Decision) error {
 		case RemoveLabel:
 			err = fmt.Errorf("remove the label %s from node %s, which is done: %w", v1alpha1.LabelAgent, s.Node, err)
 		}
+
 		errs = append(errs, err)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -167,6 +180,7 @@ func (p *Pacer) step(ctx context.Context, s Step) error {
 	case RemoveLabel, RestoreLabel:
 		return patchNode(ctx, p.Client, s.Node, s.Label, notes)
 	}
+
 	notes[v1alpha1.AnnotationAgentTurn] = nil
 	if p.Policy.Operation == Install {
 		notes[v1alpha1.AnnotationAgentTurn] = p.Policy.Desired.Revision
@@ -174,11 +188,13 @@ func (p *Pacer) step(ctx context.Context, s Step) error {
 	if err := patchNode(ctx, p.Client, s.Node, p.Policy.Operation.label, notes); err != nil {
 		return err
 	}
+
 	for _, pod := range s.Pods {
 		if err := client.IgnoreNotFound(p.Client.Delete(ctx, &pod, client.Preconditions{UID: &pod.UID})); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -190,19 +206,23 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 // mostWords limits the failure annotation of a Node, in bytes.
 const mostWords = 500
 
-// patchNode sets a node's label LabelAgent, or removes it if the value is empty. It removes annotations that are nil.
+// patchNode sets a node's label LabelAgent, or removes it if the value is
+// empty. It removes annotations that are nil.
 func patchNode(ctx context.Context, c client.Client, node, value string, annotations map[string]any) error {
 	label := &value
 	if value == "" {
 		label = nil
 	}
+
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{v1alpha1.LabelAgent: label}, "annotations": annotations,
 	}})
 	if err != nil {
 		return err
 	}
+
 	object := &corev1.Node{}
 	object.Name = node
+
 	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
 }

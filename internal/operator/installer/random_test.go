@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// TestEveryOperationKeepsItsLimitsAndEnds has nodes do anything, and checks every decision.
+// TestEveryOperationKeepsItsLimitsAndEnds has nodes do anything, and checks
+// every decision.
 func TestEveryOperationKeepsItsLimitsAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -29,6 +30,7 @@ func TestEveryOperationKeepsItsLimitsAndEnds(t *testing.T) {
 				assert.NoError(t, w.set(name, verb))
 			}
 		}
+
 		w.start()
 		interruptAt := rapid.IntRange(0, 200).Draw(t, "interrupted after")
 		begun := map[string]string{} // label before
@@ -37,10 +39,12 @@ func TestEveryOperationKeepsItsLimitsAndEnds(t *testing.T) {
 			if decisions == interruptAt {
 				w.read = nil
 			}
+
 			labels := map[string]string{}
 			for _, n := range w.nodes {
 				labels[n.Name] = n.Label
 			}
+
 			was := w.progress
 			d := w.decide(decisions >= interruptAt)
 			for _, s := range d.Steps {
@@ -57,25 +61,31 @@ func TestEveryOperationKeepsItsLimitsAndEnds(t *testing.T) {
 					}
 				}
 			}
+
 			if again := Decide(w.policy, d.Next, Observed{Now: w.now}); d.Verdict == End && decisions < interruptAt && (again.Verdict != End || len(again.Steps) > 0) {
 				t.Fatalf("it ended, and then goes on with %v", again)
 			}
 			if d.Verdict == End {
 				break
 			}
+
 			w.read = d.Read
 			if d.Verdict == Wait {
 				w.now = w.now.Add(time.Second)
 				w.second()
 			}
+
 			if rapid.IntRange(0, 30).Draw(t, "happens") == 0 {
 				name := rapid.SampledFrom(names).Draw(t, "to")
 				_ = w.set(name, rapid.SampledFrom([]string{"cordoned", "gone", "label:", "does:comes-back", "not-ready", "ready"}).Draw(t, "what"))
 			}
+
 			w.apiDown = rapid.IntRange(0, 9).Draw(t, "API") == 0 && !slices.Contains(w.progress.In(ToDo), strings.Join(w.read, ""))
 		}
+
 		for _, n := range w.nodes {
-			// A node that was labelled before, such as one that is upgraded, keeps its label.
+			// A node that was labelled before, such as one that is upgraded,
+			// keeps its label.
 			if before, ok := begun[n.Name]; ok && before != w.policy.Operation.label && !n.started() && !n.removed && !w.apiDown && n.Label == w.policy.Operation.label && slices.Contains(w.progress.In(Doing), n.Name) {
 				t.Fatalf("%s stays labelled, and nothing has started there", n.Name)
 			}

@@ -15,8 +15,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
-// TestTranscripts runs the transcripts of operations: commands change the cluster, and `run` prints the decisions.
-// Rewrite them with: go test ./internal/operator/installer -run Transcripts -rewrite
+// TestTranscripts runs the transcripts of operations: commands change the
+// cluster, and `run` prints the decisions. Rewrite them with: go test
+// ./internal/operator/installer -run Transcripts -rewrite
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, func(*testing.T) transcript.Command { return newWorld().command })
 }
@@ -43,17 +44,21 @@ func (w *world) command(_ *testing.T, td *datadriven.TestData, out *strings.Buil
 			if td.Cmd != "node" {
 				return fmt.Errorf("unknown: %s %s", td.Cmd, arg.Key)
 			}
+
 			for _, verb := range arg.Vals {
 				if err := w.set(arg.Key, verb); err != nil {
 					return err
 				}
 			}
+
 			w.node(arg.Key)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	switch td.Cmd {
 	case "start":
 		w.start()
@@ -64,8 +69,10 @@ func (w *world) command(_ *testing.T, td *datadriven.TestData, out *strings.Buil
 		if td.Cmd == "interrupt" {
 			w.read = nil
 		}
+
 		w.run(out, most, td.Cmd == "interrupt")
 		fmt.Fprintln(out, w.labels())
 	}
+
 	return nil
 }

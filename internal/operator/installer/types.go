@@ -42,7 +42,8 @@ type Policy struct {
 	Retry          bool // retry nodes that failed before
 }
 
-// Node is the state of a node in the API, with its agent and its pods of the operation's DaemonSet.
+// Node is the state of a node in the API, with its agent and its pods of the
+// operation's DaemonSet.
 type Node struct {
 	Name string
 	// Unread is a temporary error of reading the node. Then only Name is set.
@@ -89,15 +90,18 @@ type NodeProgress struct {
 	State    State
 	Begun    time.Time // when this operation began on the node or found it in progress; zero: neither
 	TimedOut bool      // it failed because of Policy.Timeout
-	// labelBefore is the value of the label before this operation changed it; nil: it has not.
+	// labelBefore is the value of the label before this operation changed it;
+	// nil: it has not.
 	labelBefore *string
 	doneSince   time.Time // since when its pod and agent have been ready; zero: they are not
 }
 
-// Progress is the progress of the operation. Nodes are in the order in which they begin.
+// Progress is the progress of the operation. Nodes are in the order in which
+// they begin.
 type Progress struct {
 	Nodes []NodeProgress
-	// Stopped is set when a node fails: no other node begins then, and those in progress finish.
+	// Stopped is set when a node fails: no other node begins then, and those in
+	// progress finish.
 	Stopped bool
 }
 
@@ -109,6 +113,7 @@ func (p Progress) In(s Stage) []string {
 			names = append(names, p.Nodes[i].Name)
 		}
 	}
+
 	return names
 }
 
@@ -121,14 +126,17 @@ func (p Progress) TimedOut() bool {
 type Action string
 
 const (
-	// Begin labels the node for the operation, allows the newest installer to replace an existing agent, and deletes Step.Pods,
-	// which the DaemonSet creates again.
+	// Begin labels the node for the operation, allows the newest installer to
+	// replace an existing agent, and deletes Step.Pods, which the DaemonSet
+	// creates again.
 	Begin Action = "Begin"
-	// MarkFailed labels the node as failed, with Step.Why. Its pod is removed, and only a person can start a retry.
+	// MarkFailed labels the node as failed, with Step.Why. Its pod is removed,
+	// and only a person can start a retry.
 	MarkFailed Action = "MarkFailed"
 	// RemoveLabel removes the label of a node after its agent was removed.
 	RemoveLabel Action = "RemoveLabel"
-	// RestoreLabel restores the label that the node had before this operation (Step.Label).
+	// RestoreLabel restores the label that the node had before this operation
+	// (Step.Label).
 	RestoreLabel Action = "RestoreLabel"
 )
 
@@ -151,8 +159,8 @@ const (
 	End  Verdict = "End"
 )
 
-// Decision is the result of Decide. The steps are carried out first, in order; then Next is the progress. Begin is the only step
-// of its decision.
+// Decision is the result of Decide. The steps are carried out first, in order;
+// then Next is the progress. Begin is the only step of its decision.
 type Decision struct {
 	Steps   []Step
 	Next    Progress
@@ -160,7 +168,8 @@ type Decision struct {
 	Read    []string // nodes
 }
 
-// Observed is the input of Decide. Nodes are those that the previous decision asked for.
+// Observed is the input of Decide. Nodes are those that the previous decision
+// asked for.
 type Observed struct {
 	Now         time.Time
 	Nodes       []Node

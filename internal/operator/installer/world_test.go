@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// world is a cluster whose nodes do with pods of the installer what a test says, in a time of its own.
+// world is a cluster whose nodes do with pods of the installer what a test
+// says, in a time of its own.
 type world struct {
 	policy   Policy
 	progress Progress
@@ -53,8 +54,10 @@ func (w *world) node(name string) *simulated {
 			return n
 		}
 	}
+
 	n := &simulated{Node: Node{Name: name, OS: "linux", Ready: true}, does: "comes-back"}
 	w.nodes = append(w.nodes, n)
+
 	return n
 }
 
@@ -92,6 +95,7 @@ func (w *world) set(name, verb string) error {
 	default:
 		return fmt.Errorf("unknown %q", verb)
 	}
+
 	return nil
 }
 
@@ -102,10 +106,12 @@ func (w *world) second() {
 			n.Pods, n.podAge = nil, 0
 			continue
 		}
+
 		if len(n.Pods) == 0 && n.does != "no-pod" {
 			n.podAge = 0
 			n.Pods = []corev1.Pod{newPod(n.Name+"-new", w.policy.Desired.Revision)}
 		}
+
 		for i := range n.Pods {
 			if revisionOf(&n.Pods[i]) == w.policy.Desired.Revision && !n.waitsForTurn(w.policy.Desired.Revision) {
 				n.podAge++
@@ -132,7 +138,8 @@ func waiting(reason, message string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
 }
 
-// run is what a node does with a pod of the newest revision in the second of its age.
+// run is what a node does with a pod of the newest revision in the second of
+// its age.
 func (n *simulated) run(p *corev1.Pod) {
 	exit := func(code int32, said string) {
 		c := waiting("CrashLoopBackOff", "")
@@ -164,6 +171,7 @@ func (n *simulated) run(p *corev1.Pod) {
 		if n.does != "silent" {
 			n.Reported, n.AgentVersion = true, map[bool]string{true: "v1", false: "v2"}[n.does == "old-agent"]
 		}
+
 		n.Ready = n.does != "loses-ready"
 	}
 }
@@ -183,6 +191,7 @@ func (w *world) observed() []Node {
 			nodes = append(nodes, copied)
 		}
 	}
+
 	return nodes
 }
 
@@ -204,6 +213,7 @@ func (w *world) decide(interrupted bool) Decision {
 			n.Label = s.Label
 		}
 	}
+
 	return d
 }
 
@@ -213,11 +223,13 @@ func (w *world) start() {
 	for _, n := range w.nodes {
 		nodes = append(nodes, n.Node)
 	}
+
 	w.progress, w.last, w.ended, w.told = Start(w.policy, nodes), "", false, map[string]State{}
 	w.read = w.progress.In(Doing)
 }
 
-// run decides until the operation ends, or for some time, and writes what happens.
+// run decides until the operation ends, or for some time, and writes what
+// happens.
 func (w *world) run(out *strings.Builder, most time.Duration, interrupted bool) {
 	begin := w.now
 	for !w.ended && w.now.Sub(begin) < most {
@@ -229,22 +241,27 @@ func (w *world) run(out *strings.Builder, most time.Duration, interrupted bool) 
 			if s.Action == RestoreLabel {
 				fmt.Fprintf(out, " to %q", s.Label)
 			}
+
 			for _, p := range s.Pods {
 				fmt.Fprintf(out, ", delete pod %s", p.Name)
 			}
+
 			out.WriteString("\n")
 		}
+
 		for _, n := range d.Next.Nodes {
 			if s := (State{Stage: n.State.Stage, Why: n.State.Why}); slices.Contains(read, n.Name) && w.told[n.Name] != s {
 				w.told[n.Name] = s
 				fmt.Fprintf(out, "%s%s\n", at, strings.TrimSuffix(fmt.Sprintf("%s %s: %s", n.Name, s.Stage, s.Why), ": "))
 			}
 		}
+
 		verdict := strings.TrimSpace(fmt.Sprintf("%s %s", d.Verdict, strings.Join(d.Read, " ")))
 		if verdict != w.last {
 			w.last = verdict
 			fmt.Fprintf(out, "%s%s\n", at, verdict)
 		}
+
 		w.read = d.Read
 		switch d.Verdict {
 		case End:
@@ -256,6 +273,7 @@ func (w *world) run(out *strings.Builder, most time.Duration, interrupted bool) 
 				} else if len(d.Next.In(Failed)) > 0 {
 					outcome = "NodeFailed"
 				}
+
 				fmt.Fprintf(out, "%s%s\n", at, outcome)
 			}
 		case Wait:
@@ -273,5 +291,6 @@ func (w *world) labels() string {
 			all = append(all, n.Name+"="+n.Label)
 		}
 	}
+
 	return strings.TrimSpace(v1alpha1.LabelAgent + ": " + strings.Join(all, " "))
 }

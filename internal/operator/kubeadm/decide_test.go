@@ -97,19 +97,23 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 			if tt.has != nil {
 				existing.ConfigMaps[tt.c.ConfigMap] = tt.has
 			}
+
 			changes, _, err := Decide(existing, tt.given, tt.options)
 			assert.NoError(t, err)
 			change := changes[0]
 			if tt.c.Name == "kube-proxy" {
 				change = changes[1]
 			}
+
 			assert.That(t, change.Action == tt.action && change.same == (tt.same || tt.has == generated && tt.given == nil && tt.cc == nil) && strings.Contains(change.Why, tt.why), "%s: %s", change.Action, change.Why)
 			if tt.next == "" {
 				if change.Write != nil {
 					t.Errorf("it writes %v", change.Write.New)
 				}
+
 				return
 			}
+
 			assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "it writes %+v", change.Write)
 			origin, _ := OriginOf(change.Write.New)
 			assert.That(t, origin == tt.origin, "it writes what is %s", origin)
@@ -140,6 +144,7 @@ func TestAGeneratedTextStaysUnlessTheTargetRejectsIt(t *testing.T) {
 		c.settle(t.Context(), verdict{outcome: outcome}, "v1.37.2", nil)
 		assert.That(t, (c.Write != nil) == writes && (string(c.Next) == "new") == writes, "%v: %+v", outcome, c)
 	}
+
 	c := Change{same: true, Write: &Write{}}
 	c.settle(t.Context(), nil, "", nil)
 	assert.That(t, c.Write == nil, "without a program it writes %+v", c.Write)
@@ -186,6 +191,7 @@ func TestDecideNamesMissingInput(t *testing.T) {
 	if _, _, err := Decide(&Cluster{}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config") {
 		t.Errorf("%v", err)
 	}
+
 	assert.ErrorHas(t, assert.Err(Defaults(&Cluster{}, nil, nil)), "kubeadm did not create this cluster")
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
 	_, _, err := Decide(existing, nil, Options{Init: true})
@@ -220,12 +226,14 @@ func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 			if tt.given != "" {
 				input.Cluster = clusterConfiguration(t, tt.given)
 			}
+
 			changes, _, err := Decide(existing, input, Options{})
 			assert.NoError(t, err)
 			is := old
 			if w := changes[1].Write; w != nil {
 				is = w.New
 			}
+
 			assert.Equal(t, serverOf(is.Data[proxyKubeconfig]), tt.want, "they follow")
 		})
 	}
@@ -254,6 +262,7 @@ func TestAnUnreadableClusterConfigurationIsReplacedFromTheFile(t *testing.T) {
 		if _, _, err := Decide(existing, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "repair it, or pass a ClusterConfiguration with --config") {
 			t.Errorf("%v", err)
 		}
+
 		_, write, err := Decide(existing, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
 		assert.That(t, err == nil && write.Old != nil && write.New.Data[KubeadmConfigKey] == v1beta4(""), "%+v, %v", write, err)
 	}
@@ -282,6 +291,7 @@ func TestFieldsOfKubeadmThatTheClusterHasAreLostWithAPartialDocument(t *testing.
 		if tt.has != nil {
 			existing.ConfigMaps[kubelet.ConfigMap] = tt.has
 		}
+
 		document := Document{Text: []byte(tt.given), Place: "new.yaml"}
 		changes, _, err := Decide(existing, &Input{Configs: map[string]Document{"kubelet": document}}, Options{})
 		assert.NoError(t, err)
@@ -309,6 +319,7 @@ func TestContradictionsAboutKubeProxyAreWarnings(t *testing.T) {
 		if tt.has != nil {
 			existing.ConfigMaps[proxy.ConfigMap] = tt.has
 		}
+
 		changes, _, err := Decide(existing, tt.given, Options{})
 		assert.NoError(t, err)
 		got := strings.Join(changes[1].Warnings, "\n")
@@ -322,8 +333,8 @@ func TestGatherFindsTheControlPlanesAddress(t *testing.T) {
 	assert.NoError(t, err)
 	assert.That(t, existing.ProxyServer == "api.example:443" && existing.Endpoint == "" && existing.ProxyImage == "registry.k8s.io/kube-proxy:v1.37.2" && existing.Configuration.KubernetesVersion == "v1.37.2",
 		"%+v", existing)
-	// What the API server says of itself counts where no kube-proxy is told. An API server on loopback says nothing of
-	// itself; so this one is made up.
+	// What the API server says of itself counts where no kube-proxy is told. An
+	// API server on loopback says nothing of itself; so this one is made up.
 	port := int32(6443)
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"},

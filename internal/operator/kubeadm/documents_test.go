@@ -73,6 +73,7 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 		for range rapid.IntRange(0, 12).Draw(t, "lines") {
 			text.WriteString(rapid.SampledFrom(lines).Draw(t, "line") + rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end"))
 		}
+
 		text.WriteString(rapid.SampledFrom(append(lines, "")).Draw(t, "last"))
 		var want, got []string
 		for reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text.String()))); ; {
@@ -80,6 +81,7 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
+
 			assert.NoError(t, err)
 			if bytes.HasPrefix(doc, []byte("---")) { // it leaves the line in what has nothing before it
 				_, doc, _ = bytes.Cut(doc, []byte("\n"))
@@ -88,10 +90,12 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 				want = append(want, string(doc))
 			}
 		}
+
 		for _, doc := range split([]byte(text.String())) {
 			doc = bytes.ReplaceAll(doc, []byte("\r\n"), []byte("\n"))
 			got = append(got, strings.TrimSuffix(string(doc), "\n")+"\n")
 		}
+
 		assert.NoDiff(t, cmp.Diff(want, got))
 	})
 }
@@ -131,11 +135,13 @@ func TestDocumentsAfterAnUnreadableOneAreYielded(t *testing.T) {
 		if err != nil {
 			d.Kind = err.Error()
 		}
+
 		got = append(got, d.Place+": "+d.Kind)
 		if len(got) == 3 {
 			break
 		}
 	}
+
 	want := []string{
 		"f.yaml, document 1: neither JSON nor YAML: yaml: line 1: did not find expected node content",
 		"f.yaml, document 2: KubeletConfiguration",

@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// A file has the documents that kubeadm's reader finds in it, with every byte; errors name the file.
+// A file has the documents that kubeadm's reader finds in it, with every byte;
+// errors name the file.
 func FuzzFile(f *testing.F) {
 	for _, text := range []string{
 		kubeletDocument + "maxPods: 7\n---\n" + kubeProxyDocument, kubeadms("v1beta4", "ClusterConfiguration", "networking: {dnsDomain: cluster.local}\n"),
@@ -27,6 +28,7 @@ func FuzzFile(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		texts := split(data)
 		rest := data
@@ -35,12 +37,14 @@ func FuzzFile(f *testing.F) {
 			assert.Must(t, i >= 0, "%q has the document %q", data, text)
 			rest = rest[i+len(text):]
 		}
+
 		input, err := ParseFile("f.yaml", data)
 		if err != nil {
 			words := err.Error()
 			assert.That(t, strings.Contains(words, "f.yaml") && len(words) <= 3000+10*len(data), "%q is refused with %q", data, words)
 			return
 		}
+
 		var theirs int
 		reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 		for {
@@ -48,11 +52,13 @@ func FuzzFile(f *testing.F) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
+
 			assert.Must(t, err == nil, "kubeadm cannot read %q: %v", data, err)
 			if !isEmpty(bytes.TrimPrefix(text, []byte("---"))) {
 				theirs++
 			}
 		}
+
 		assert.That(t, theirs == len(texts), "kubeadm finds %d documents in %q, not %d", theirs, data, len(texts))
 		for name, d := range input.Configs {
 			c, ok := d.Component()
@@ -69,6 +75,7 @@ func FuzzClusterConfiguration(f *testing.F) {
 		f.Add([]byte(kubeadms("v1beta4", "ClusterConfiguration", more)))
 		f.Add([]byte(kubeadms("v1beta3", "ClusterConfiguration", more)))
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cc, err := parseClusterConfiguration(data)
 		if err != nil {
@@ -76,13 +83,15 @@ func FuzzClusterConfiguration(f *testing.F) {
 			assert.That(t, len(words) <= 3000+10*len(data), "%q is refused with %d bytes", data, len(words))
 			return
 		}
+
 		address, err := cc.dnsAddress()
 		assert.That(t, err == nil && address != nil, "%q was accepted, but has no DNS address: %v", data, err)
 		assert.That(t, cc.check() == nil && cc.DNSDomain != "" && strings.HasPrefix(cc.CertificatesDir, "/"), "%q was accepted as %+v", data, cc)
 	})
 }
 
-// A record is decoded as it was encoded; a damaged one is refused with its name and what to do.
+// A record is decoded as it was encoded; a damaged one is refused with its name
+// and what to do.
 func FuzzUndoRecord(f *testing.F) {
 	r := &UndoRecord{Name: "record-1", Why: "v1.37", saved: []savedConfigMap{{Namespace: "kube-system", Name: "kubelet-config", Written: []string{"a"}}}}
 	cm := assert.Value(r.encode())(f)
@@ -90,6 +99,7 @@ func FuzzUndoRecord(f *testing.F) {
 	for _, data := range [][]byte{saved, saved[:len(saved)/2], nil, []byte("\x1f\x8b\x08"), append(append([]byte{}, saved...), saved...)} {
 		f.Add(data, cm.Data[keyTime], "v1.37", "written")
 	}
+
 	f.Fuzz(func(t *testing.T, saved []byte, at, why, progress string) {
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "record-1"},
@@ -101,10 +111,12 @@ func FuzzUndoRecord(f *testing.F) {
 			assert.That(t, strings.Contains(words, "kube-system/record-1 is damaged") && strings.Contains(words, "delete configmap record-1"), "%q is refused with %q", saved, words)
 			return
 		}
+
 		encoded, err := r.encode()
 		if err != nil {
 			return // larger than a ConfigMap
 		}
+
 		again, err := decode(encoded)
 		assert.That(t, err == nil && again.Why == r.Why && again.progress == r.progress && len(again.saved) == len(r.saved) && again.Time.Equal(r.Time), "%+v is read again as %+v, %v", r, again, err)
 	})

@@ -26,7 +26,8 @@ type Cluster struct {
 	ConfigMaps       map[string]*corev1.ConfigMap // existing ones of kubeadm-config, coredns and those of Components, by name
 	ProxyImage       string                       // of the DaemonSet kube-proxy; "" if it does not exist
 	ProxyServer      string                       // host:port in kube-proxy's kubeconfig; "" if there is none
-	// host:port of the API server's EndpointSlice; "" if there is none, or the user may not read it
+	// host:port of the API server's EndpointSlice; "" if there is none, or the
+	// user may not read it
 	Endpoint string
 }
 
@@ -36,6 +37,7 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 	for _, component := range Components() {
 		names = append(names, component.ConfigMap)
 	}
+
 	found := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}}
 	for _, name := range names {
 		cm, err := readConfigMap(ctx, c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
@@ -46,6 +48,7 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 			found.ConfigMaps[name] = cm
 		}
 	}
+
 	if cm := found.ConfigMaps[KubeadmConfigMap]; cm != nil {
 		if text, ok := cm.Data[KubeadmConfigKey]; ok {
 			found.Configuration, found.ConfigurationErr = parseClusterConfiguration([]byte(text))
@@ -53,20 +56,25 @@ func Gather(ctx context.Context, c client.Reader) (*Cluster, error) {
 			found.ConfigurationErr = fmt.Errorf("it has no key %s", KubeadmConfigKey)
 		}
 	}
+
 	proxy := &appsv1.DaemonSet{}
 	if _, err := getObject(ctx, c, "DaemonSet", client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, proxy); err != nil {
 		return nil, err
 	}
+
 	for _, container := range proxy.Spec.Template.Spec.Containers {
 		if container.Name == "kube-proxy" || found.ProxyImage == "" {
 			found.ProxyImage = container.Image
 		}
 	}
+
 	if cm := found.ConfigMaps["kube-proxy"]; cm != nil {
 		found.ProxyServer = serverOf(cm.Data[proxyKubeconfig])
 	}
+
 	var err error
 	found.Endpoint, err = endpoint(ctx, c)
+
 	return found, err
 }
 
@@ -80,6 +88,7 @@ func endpoint(ctx context.Context, c client.Reader) (string, error) {
 	if !found {
 		return "", err
 	}
+
 	for _, port := range slice.Ports {
 		for _, e := range slice.Endpoints {
 			if port.Port != nil && len(e.Addresses) > 0 {
@@ -87,23 +96,28 @@ func endpoint(ctx context.Context, c client.Reader) (string, error) {
 			}
 		}
 	}
+
 	return "", nil
 }
 
-// serverOf returns host:port of the API server in a kubeconfig; "" if there is none.
+// serverOf returns host:port of the API server in a kubeconfig; "" if there is
+// none.
 func serverOf(kubeconfig string) string {
 	config, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil || config.Contexts[config.CurrentContext] == nil {
 		return ""
 	}
+
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 	if cluster == nil {
 		return ""
 	}
+
 	server, err := url.Parse(cluster.Server)
 	if err != nil || server.Port() == "" {
 		return ""
 	}
+
 	return server.Host
 }
 
@@ -116,6 +130,7 @@ func getObject(ctx context.Context, c client.Reader, kind string, key client.Obj
 	case err != nil:
 		return false, fmt.Errorf("read %s %s: %w", kind, key, err)
 	}
+
 	return true, nil
 }
 

@@ -21,14 +21,16 @@ import (
 // fields are the fields of a document, by their JSON names.
 type fields map[string]any
 
-// generate returns the signed ConfigMap with a component's configuration, derived from cc, without the component's defaults
-// (proposal: "Stop Component Config defaulting"). endpoint is host:port of the control plane, used if cc has none. The caller
-// knows whether the component is installed.
+// generate returns the signed ConfigMap with a component's configuration,
+// derived from cc, without the component's defaults (proposal: "Stop Component
+// Config defaulting"). endpoint is host:port of the control plane, used if cc
+// has none. The caller knows whether the component is installed.
 func generate(c Component, cc *ClusterConfiguration, endpoint string) (*corev1.ConfigMap, error) {
 	text, err := derive(c, cc)
 	if err != nil {
 		return nil, err
 	}
+
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: c.ConfigMap},
 		Data:       map[string]string{c.Key: text},
@@ -39,11 +41,14 @@ func generate(c Component, cc *ClusterConfiguration, endpoint string) (*corev1.C
 			return nil, fmt.Errorf("generate the configuration of %s: %w", c.Name, err)
 		}
 	}
+
 	Sign(cm)
+
 	return cm, nil
 }
 
-// derive returns the configuration of a component that follows from cc, as a YAML document.
+// derive returns the configuration of a component that follows from cc, as a
+// YAML document.
 func derive(c Component, cc *ClusterConfiguration) (string, error) {
 	dns, err := cc.dnsAddress()
 	if err != nil {
@@ -52,6 +57,7 @@ func derive(c Component, cc *ClusterConfiguration) (string, error) {
 	if c.Name == "kube-proxy" {
 		return document(c.Group+"/v1alpha1", c.Kind, proxyFields(cc, dns))
 	}
+
 	return document(c.Group+"/v1beta1", c.Kind, kubeletFields(cc, dns))
 }
 
@@ -73,7 +79,8 @@ func kubeletFields(cc *ClusterConfiguration, dns net.IP) fields {
 	}
 }
 
-// proxyKubeconfig is the ConfigMap key of kube-proxy's kubeconfig. kube-proxy pods mount the ConfigMap.
+// proxyKubeconfig is the ConfigMap key of kube-proxy's kubeconfig. kube-proxy
+// pods mount the ConfigMap.
 const proxyKubeconfig = "kubeconfig.conf"
 
 func proxyFields(cc *ClusterConfiguration, dns net.IP) fields {
@@ -82,13 +89,15 @@ func proxyFields(cc *ClusterConfiguration, dns net.IP) fields {
 		"clientConnection": fields{"kubeconfig": "/var/lib/kube-proxy/" + proxyKubeconfig},
 		"mode":             "iptables", // explicit, because the default will change and kube-proxy 1.37 warns without it
 	}
-	// kubeadm uses the family of the API server's own address, which must be that of the service subnet.
+	// kubeadm uses the family of the API server's own address, which must be
+	// that of the service subnet.
 	if netutils.IsIPv6(dns) {
 		derived["bindAddress"] = "::"
 	}
 	if cc.PodSubnet != "" {
 		derived["clusterCIDR"] = cc.PodSubnet
 	}
+
 	return derived
 }
 
@@ -98,7 +107,9 @@ func kubeconfig(cc *ClusterConfiguration, endpoint string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
 	return document("v1", "Config", fields{
 		"clusters":        []fields{{"name": "default", "cluster": fields{"certificate-authority": account + "ca.crt", "server": server}}},
 		"contexts":        []fields{{"name": "default", "context": fields{"cluster": "default", "namespace": "default", "user": "default"}}},
@@ -107,24 +118,29 @@ func kubeconfig(cc *ClusterConfiguration, endpoint string) (string, error) {
 	})
 }
 
-// controlPlane returns the URL of the control plane: of cc's controlPlaneEndpoint, with endpoint's port if it has none, or else
-// of endpoint.
+// controlPlane returns the URL of the control plane: of cc's
+// controlPlaneEndpoint, with endpoint's port if it has none, or else of
+// endpoint.
 func controlPlane(cc *ClusterConfiguration, endpoint string) (string, error) {
 	if cc.ControlPlaneEndpoint == "" && endpoint == "" {
 		return "", errors.New("the address of the control plane is unknown: add controlPlaneEndpoint to the " +
 			"ClusterConfiguration, or an InitConfiguration with localAPIEndpoint, to the file")
 	}
+
 	var host, port string
 	for _, value := range []string{endpoint, cc.ControlPlaneEndpoint} {
 		if value == "" {
 			continue
 		}
+
 		h, p, err := hostPort(value)
 		if err != nil {
 			return "", fmt.Errorf("the control plane's endpoint %q: %w", value, err)
 		}
+
 		host, port = h, cmp.Or(p, port)
 	}
+
 	return "https://" + net.JoinHostPort(host, cmp.Or(port, "6443")), nil
 }
 

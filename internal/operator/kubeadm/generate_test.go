@@ -13,12 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// derivedFrom is a ClusterConfiguration with kubeadm's defaults but for what is changed.
+// derivedFrom is a ClusterConfiguration with kubeadm's defaults but for what is
+// changed.
 func derivedFrom(change func(*ClusterConfiguration)) *ClusterConfiguration {
 	cc := &ClusterConfiguration{CertificatesDir: "/etc/kubernetes/pki", Networking: Networking{ServiceSubnet: "10.96.0.0/12", DNSDomain: "cluster.local"}}
 	if change != nil {
 		change(cc)
 	}
+
 	return cc
 }
 

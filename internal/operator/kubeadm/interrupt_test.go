@@ -51,36 +51,46 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.cut.at == 0 || l.seen < l.cut.at || l.seen > l.cut.at && !l.cut.dead {
 		return l.next.RoundTrip(r)
 	}
+
 	if l.seen == l.cut.at {
 		var err error
 		if l.lostWrite, err = isWrite(r); err != nil {
 			return nil, err
 		}
+
 		if l.cut.carried {
 			answer, err := l.next.RoundTrip(r)
 			if err != nil {
 				return nil, err
 			}
+
 			_, err = io.Copy(io.Discard, answer.Body)
+
 			return nil, errors.Join(errCut, err, answer.Body.Close())
 		}
 	}
+
 	if r.Body != nil {
 		return nil, errors.Join(errCut, r.Body.Close())
 	}
+
 	return nil, errCut
 }
 
-// isWrite tells a request that would change something from one that reads, or only tries: a DELETE says that in its body.
+// isWrite tells a request that would change something from one that reads, or
+// only tries: a DELETE says that in its body.
 func isWrite(r *http.Request) (bool, error) {
 	if r.Method == http.MethodGet || strings.Contains(r.URL.RawQuery, "dryRun") {
 		return false, nil
 	}
+
 	body, err := r.GetBody()
 	if err != nil {
 		return false, err
 	}
+
 	text, err := io.ReadAll(body)
+
 	return !strings.Contains(string(text), metav1.DryRunAll), err
 }
 
@@ -93,11 +103,12 @@ func over(t *testing.T, l *line) client.Client {
 		l.next = next
 		return l
 	})
+
 	return clientOf(t, config)
 }
 
-// everyCut calls a function with every cut, of these kinds, that there can be, until it says that there was no such
-// request any more.
+// everyCut calls a function with every cut, of these kinds, that there can be,
+// until it says that there was no such request any more.
 func everyCut(t *testing.T, kinds []cut, f func(*testing.T, cut) bool) {
 	for _, kind := range kinds {
 		for kind.at = 1; ; kind.at++ {
@@ -105,6 +116,7 @@ func everyCut(t *testing.T, kinds []cut, f func(*testing.T, cut) bool) {
 			if !t.Run(kind.String(), func(t *testing.T) { more = f(t, kind) }) {
 				return
 			}
+
 			if !more {
 				assert.That(t, kind.at >= 5, "only %d requests were cut", kind.at-1)
 				break
@@ -125,13 +137,15 @@ var (
 	wanted = contents{"kubelet-config": "a2", "kube-proxy": "", "kubeadm-config": "c2"}
 )
 
-// unwind undoes what is recorded until all is as it was before, and then before that.
+// unwind undoes what is recorded until all is as it was before, and then before
+// that.
 func unwind(t *testing.T, c client.Client) {
 	t.Helper()
 	for _, want := range []contents{before, oldest} {
 		assert.NoError(t, undo(t.Context(), c, false))
 		has(t, c, want)
 	}
+
 	recorded(t, c)
 }
 
@@ -147,6 +161,7 @@ func TestAnApplyInterruptedAtAnyRequestIsContinuedAndUndone(t *testing.T) {
 		store(t, c, "v1.37.0", wanted)
 		has(t, c, wanted)
 		unwind(t, c)
+
 		return l.seen >= cut.at
 	})
 }
@@ -161,13 +176,16 @@ func TestAnApplyInterruptedAtAnyRequestIsUndone(t *testing.T) {
 		} else if err == nil {
 			t.Error("there is no record")
 		}
+
 		has(t, c, before)
+
 		return l.seen >= cut.at
 	})
 }
 
-// Each apply wants something else than the one before, and the last is not interrupted. Those before it that had all
-// written have records of their own; those that had not are undone with it.
+// Each apply wants something else than the one before, and the last is not
+// interrupted. Those before it that had all written have records of their own;
+// those that had not are undone with it.
 func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
 	other := contents{"kubelet-config": "a3", "kube-proxy": "b3"}
 	carried := false
@@ -188,8 +206,10 @@ func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
 			assert.Equal(t, countRecords(t, c), want, "records")
 			unwindAll(t, c)
 			more = one.seen >= first.at
+
 			return two.seen >= second.at
 		})
+
 		return more
 	})
 }
@@ -202,6 +222,7 @@ func complete(t *testing.T, c client.Client, want contents) int {
 			return 0
 		}
 	}
+
 	return 1
 }
 
@@ -217,9 +238,11 @@ func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 		if latest(t, c).Why == "v1.37.0" {
 			assert.NoError(t, undo(t.Context(), c, false))
 		}
+
 		has(t, c, before)
 		assert.NoError(t, undo(t.Context(), c, false))
 		has(t, c, oldest)
+
 		return l.seen >= cut.at
 	})
 }
@@ -233,6 +256,7 @@ func TestAnApplyAfterAnInterruptedUndoLosesNothing(t *testing.T) {
 		_ = undo(t.Context(), over(t, l), false) // whatever it says
 		store(t, c, "v1.38.0", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
 		unwindAll(t, c)
+
 		return l.seen >= cut.at
 	})
 }
@@ -243,6 +267,7 @@ func unwindAll(t *testing.T, c client.Client) {
 	for countRecords(t, c) > 0 {
 		assert.NoError(t, undo(t.Context(), c, false))
 	}
+
 	has(t, c, oldest)
 }
 
@@ -259,8 +284,8 @@ func latest(t *testing.T, c client.Client) *UndoRecord {
 	return r
 }
 
-// amid calls a function before each request of an apply in turn, each time in a world made anew, then runs the apply again
-// if it failed, and then looks.
+// amid calls a function before each request of an apply in turn, each time in a
+// world made anew, then runs the apply again if it failed, and then looks.
 func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
 	for at := 1; ; at++ {
 		last := false
@@ -279,6 +304,7 @@ func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
 			if err != nil {
 				store(t, c, "v1.37.0", wanted)
 			}
+
 			look(t, c)
 		}) || last {
 			return
@@ -294,6 +320,7 @@ func TestAnEditDuringAnApplyIsNeverLost(t *testing.T) {
 			says(t, undo(t.Context(), c, false), "changed since the apply", "kube-system/kubelet-config")
 			return
 		}
+
 		assert.NoError(t, undo(t.Context(), c, false))
 		has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "user's"})
 	})

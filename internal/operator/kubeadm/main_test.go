@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.fuzz").Value.String() != "" { // fuzz targets need no cluster, and their workers are processes of this program
 		os.Exit(m.Run())
 	}
+
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		ctrllog.SetLogger(logr.Discard())
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 		if admin, err = client.New(config, client.Options{}); err != nil {
 			return 0, err
 		}
+
 		return m.Run(), nil
 	}))
 }
@@ -55,15 +57,17 @@ func v1beta4(more string) string {
 	return "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.2\n" + more
 }
 
-// kubeadmMaps are the ConfigMaps that the real kubeadm uploads, and uploads the copies of them by the configuration file. Each test gets
-// what kubeadm uploaded of its file, but kubeadm runs only once for each file: it needs more time than the rest of a test.
+// kubeadmMaps are the ConfigMaps that the real kubeadm uploads, and uploads the
+// copies of them by the configuration file. Each test gets what kubeadm
+// uploaded of its file, but kubeadm runs only once for each file: it needs more
+// time than the rest of a test.
 var (
 	kubeadmMaps = []string{KubeadmConfigMap, "kubelet-config", "kube-proxy"}
 	uploads     = map[string][]*corev1.ConfigMap{}
 )
 
-// upload has the real kubeadm upload what it generates of its configuration file, and returns it by the names of the
-// ConfigMaps, which go with the test.
+// upload has the real kubeadm upload what it generates of its configuration
+// file, and returns it by the names of the ConfigMaps, which go with the test.
 func upload(t *testing.T, config string) map[string]*corev1.ConfigMap {
 	t.Helper()
 	t.Cleanup(func() {
@@ -78,6 +82,7 @@ func upload(t *testing.T, config string) map[string]*corev1.ConfigMap {
 	if uploads[config] != nil {
 		return configMaps(t)
 	}
+
 	assert.NoError(t, cluster.Kubeadm(t.Context(), config, "init phase upload-config all", "init phase addon kube-proxy"))
 	found := configMaps(t)
 	for _, name := range kubeadmMaps {
@@ -86,6 +91,7 @@ func upload(t *testing.T, config string) map[string]*corev1.ConfigMap {
 			uploads[config] = append(uploads[config], cm)
 		}
 	}
+
 	return found
 }
 
@@ -98,5 +104,6 @@ func configMaps(t *testing.T) map[string]*corev1.ConfigMap {
 	for i, cm := range list.Items {
 		found[cm.Name] = &list.Items[i]
 	}
+
 	return found
 }

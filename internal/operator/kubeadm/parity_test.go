@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// parityRows are ClusterConfigurations from which the real kubeadm and generate derive the same.
+// parityRows are ClusterConfigurations from which the real kubeadm and generate
+// derive the same.
 var parityRows = []struct {
 	name    string
 	address string
@@ -53,10 +54,12 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 				port = tt.port
 				config = strings.Replace(config, "localAPIEndpoint:", "localAPIEndpoint:\n  bindPort: "+port, 1)
 			}
+
 			uploaded := upload(t, config)
 			cc := assert.Value(parseClusterConfiguration([]byte(tt.cluster)))(t)
 			stored := assert.Value(parseClusterConfiguration([]byte(uploaded[KubeadmConfigMap].Data[KubeadmConfigKey])))(t)
-			// The phase alone does not look at it; a whole init or upgrade leaves the phase out.
+			// The phase alone does not look at it; a whole init or upgrade
+			// leaves the phase out.
 			assert.That(t, cc.Proxy.Disabled == tt.noProxy && stored.Proxy.Disabled == tt.noProxy,
 				"proxy.disabled is read as %v, and %v of what kubeadm stores; want %v", cc.Proxy.Disabled, stored.Proxy.Disabled, tt.noProxy)
 			for _, c := range Components() {
@@ -68,6 +71,7 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 				for _, difference := range differences(t, c, ours, theirs) {
 					t.Error(difference)
 				}
+
 				compareEffective(t, c, ours.Data[c.Key], theirs.Data[c.Key])
 				assert.That(t, sameMeaning(c, theirs, ours), "%s: kubeadm's text would be replaced", c.ConfigMap)
 				other := theirs.DeepCopy()
@@ -78,7 +82,8 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 	}
 }
 
-// differences returns what kubeadm's ConfigMap has otherwise than ours, but for zeroes that are known.
+// differences returns what kubeadm's ConfigMap has otherwise than ours, but for
+// zeroes that are known.
 func differences(t *testing.T, c Component, ours, theirs *corev1.ConfigMap) []string {
 	t.Helper()
 	var found []string
@@ -96,11 +101,13 @@ func differences(t *testing.T, c Component, ours, theirs *corev1.ConfigMap) []st
 			differ(key, fieldsOf(t, ours.Data[key]), fieldsOf(t, theirs.Data[key]))
 		}
 	}
+
 	left := fieldsOf(t, theirs.Data[c.Key])
 	for path, value := range fieldsOf(t, ours.Data[c.Key]) {
 		differ(path, value, left[path])
 		delete(left, path)
 	}
+
 	for path, value := range left {
 		z := zeroAt(c.Name, path)
 		if z == nil {
@@ -109,6 +116,7 @@ func differences(t *testing.T, c Component, ours, theirs *corev1.ConfigMap) []st
 			differ(path+" ("+z.why+")", z.value, value)
 		}
 	}
+
 	return found
 }
 
@@ -157,10 +165,12 @@ func zeroAt(component, path string) *zero {
 			return &zeroes[i]
 		}
 	}
+
 	return nil
 }
 
-// fieldsOf returns the values of a document by their paths; lists, and mappings that are empty, are values.
+// fieldsOf returns the values of a document by their paths; lists, and mappings
+// that are empty, are values.
 func fieldsOf(t *testing.T, document string) map[string]any {
 	t.Helper()
 	var tree map[string]any
@@ -173,15 +183,18 @@ func fieldsOf(t *testing.T, document string) map[string]any {
 			flat[path] = value
 			return
 		}
+
 		for name, v := range inner {
 			walk(payload.JoinPath(path, name), v)
 		}
 	}
 	walk("", tree)
+
 	return flat
 }
 
-// compareEffective fails unless the component's real binary understands the two as the same configuration.
+// compareEffective fails unless the component's real binary understands the two
+// as the same configuration.
 func compareEffective(t *testing.T, c Component, ours, theirs string) {
 	t.Helper()
 	asked := judges(t)[c.Name]
@@ -191,6 +204,7 @@ func compareEffective(t *testing.T, c Component, ours, theirs string) {
 		assert.Must(t, v.Outcome == component.Accepted && v.Effective != nil, "%s says %s: %s %v of:\n%s", c.Name, v.Outcome, v.Message, v.Warnings, document)
 		understood = append(understood, v.Effective)
 	}
+
 	assert.NoDiff(t, cmp.Diff(understood[0], understood[1]), c.Name, "understands kubeadm's as another configuration")
 	assert.Equal(t, understood[0].String("kind"), c.Kind, c.Name, "understood a")
 }

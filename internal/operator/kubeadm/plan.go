@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// Validation is the verdict of the target version's own binary on a configuration.
+// Validation is the verdict of the target version's own binary on a
+// configuration.
 type Validation string
 
 // The verdicts.
@@ -26,7 +27,8 @@ const (
 	Unvalidated  Validation = "Unvalidated" // no binary was given
 )
 
-// Manual says whether a configuration must be migrated by hand before the upgrade.
+// Manual says whether a configuration must be migrated by hand before the
+// upgrade.
 type Manual string
 
 // The values of Manual.
@@ -36,7 +38,8 @@ const (
 	ManualUnknown Manual = "Unknown"
 )
 
-// Plan is what an upgrade does with all component configurations (proposal: "kubeadm upgrade plan changes").
+// Plan is what an upgrade does with all component configurations (proposal:
+// "kubeadm upgrade plan changes").
 type Plan struct {
 	Target     string   `json:"targetVersion,omitempty"`  // v1.37.0; "" if the user named none and no binary was given
 	Current    string   `json:"currentVersion,omitempty"` // of the ClusterConfiguration
@@ -67,34 +70,40 @@ type Row struct {
 	Corefile         string     `json:"corefile,omitempty"` // only for CoreDNS
 }
 
-// NeedsManualUpgrade reports whether a configuration must be migrated by hand before the upgrade.
+// NeedsManualUpgrade reports whether a configuration must be migrated by hand
+// before the upgrade.
 func (p *Plan) NeedsManualUpgrade() bool {
 	return slices.ContainsFunc(p.Components, func(r Row) bool { return r.ManualUpgrade == ManualYes })
 }
 
-// Writes returns the plan's writes in order: first the ClusterConfiguration, from which the others are derived.
+// Writes returns the plan's writes in order: first the ClusterConfiguration,
+// from which the others are derived.
 func (p *Plan) Writes() []Write {
 	var writes []Write
 	if p.ClusterConfiguration != nil {
 		writes = append(writes, *p.ClusterConfiguration)
 	}
+
 	for _, change := range p.Changes {
 		if change.Write != nil {
 			writes = append(writes, *change.Write)
 		}
 	}
+
 	return writes
 }
 
-// MakePlan decides what to store (see Decide) and lets the target version's binaries, by component name, validate it. The
-// configuration of a component without a binary stays unvalidated, and its row says so. An empty target means the version of the
-// binaries. A rejected configuration is not an error.
+// MakePlan decides what to store (see Decide) and lets the target version's
+// binaries, by component name, validate it. The configuration of a component
+// without a binary stays unvalidated, and its row says so. An empty target
+// means the version of the binaries. A rejected configuration is not an error.
 func MakePlan(ctx context.Context, existing *Cluster, input *Input, target string, binaries map[string]component.Component,
 	o Options) (*Plan, error) {
 	changes, cluster, err := Decide(existing, input, o)
 	if err != nil {
 		return nil, err
 	}
+
 	input = cmp.Or(input, &Input{})
 	p := &Plan{
 		Changes: changes, ClusterConfiguration: cluster, RunningProxy: existing.ProxyImage, Current: existing.Configuration.version(),
@@ -103,6 +112,7 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 	if o.Init && target == "" {
 		target = cmp.Or(p.Current, input.Cluster.version())
 	}
+
 	versions, versionErrs := map[string]string{}, map[string]error{}
 	for _, c := range Components() {
 		binary := binaries[c.Name]
@@ -116,19 +126,23 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 			return nil, err
 		}
 	}
+
 	p.Target = target
 	if cluster != nil {
 		if err := checkReadable(input, target); err != nil {
 			return nil, err
 		}
 	}
+
 	if note := skewNote(p.Current, p.Target); note != "" {
 		p.Notes = append(p.Notes, note)
 	}
+
 	for i := range changes {
 		name := changes[i].Component.Name
 		p.Components = append(p.Components, changes[i].settle(ctx, binaries[name], versions[name], versionErrs[name]))
 	}
+
 	if existing.ConfigMaps[CoreDNSConfigMap] != nil {
 		p.Components = append(p.Components, Row{
 			Component: "coredns", Tier: AddOn, ConfigMap: CoreDNSConfigMap, CurrentVersion: CorefileKey,
@@ -136,44 +150,52 @@ func MakePlan(ctx context.Context, existing *Cluster, input *Input, target strin
 			Corefile: existing.ConfigMaps[CoreDNSConfigMap].Data[CorefileKey],
 		})
 	}
+
 	if err := ctx.Err(); err != nil { // an interrupted validation is not a verdict
 		return nil, err
 	}
+
 	return p, nil
 }
 
-// checkReadable returns an error if the target's kubeadm cannot read the ClusterConfiguration to be stored: kubeadm reads v1beta3
-// up to 1.36.
+// checkReadable returns an error if the target's kubeadm cannot read the
+// ClusterConfiguration to be stored: kubeadm reads v1beta3 up to 1.36.
 func checkReadable(input *Input, target string) error {
 	v, err := version.ParseGeneric(target)
 	if err != nil || input.Cluster.APIVersion != kubeadmV1beta3 || v.LessThan(version.MajorMinor(1, 37)) {
 		return nil // without a target there is nothing to check
 	}
+
 	return fmt.Errorf("kubeadm %d.%d cannot read %s, the version of the ClusterConfiguration in %s: convert it to %s with \"kubeadm config "+
 		"migrate\" of 1.36",
 		v.Major(), v.Minor(), kubeadmV1beta3, input.File, kubeadmV1beta4)
 }
 
-// notes returns the notes on what a file does to the cluster's ClusterConfiguration.
+// notes returns the notes on what a file does to the cluster's
+// ClusterConfiguration.
 func (g *Input) notes(existing *Cluster, stored bool) []string {
 	notes := g.Notes
 	if !stored || existing.Configuration == nil {
 		return notes
 	}
+
 	notes = append(notes, fmt.Sprintf("the ClusterConfiguration in %s replaces the cluster's", g.File))
 	if is, new := existing.Configuration.version(), g.Cluster.version(); is != "" && new != "" && is != new {
 		notes = append(notes, fmt.Sprintf("its kubernetesVersion stays %s, not %s as in %s: kubeadm changes it when it upgrades the control "+
 			"plane", is, new, g.File))
 	}
+
 	return notes
 }
 
-// skewNote returns a note if kubeadm does not support the upgrade from one version to the other, else "".
+// skewNote returns a note if kubeadm does not support the upgrade from one
+// version to the other, else "".
 func skewNote(from, to string) string {
 	current, err := version.ParseGeneric(from)
 	if err != nil {
 		return ""
 	}
+
 	target, err := version.ParseGeneric(to)
 	switch {
 	case err != nil:
@@ -184,18 +206,22 @@ func skewNote(from, to string) string {
 		return fmt.Sprintf("%s is more than one minor version ahead of the cluster's version %s: kubeadm upgrades one minor version at a time",
 			to, from)
 	}
+
 	return ""
 }
 
-// matchTarget returns the target, or the binary's version if target is empty. It fails if their minor versions differ.
+// matchTarget returns the target, or the binary's version if target is empty.
+// It fails if their minor versions differ.
 func matchTarget(target, name, of string) (string, error) {
 	if target == "" {
 		return of, nil
 	}
+
 	desired, err := version.ParseGeneric(target)
 	if err != nil {
 		return "", fmt.Errorf("target version: %w", err)
 	}
+
 	is, err := version.ParseGeneric(of)
 	if err != nil {
 		return "", fmt.Errorf("version of the %s: %w", name, err)
@@ -203,11 +229,12 @@ func matchTarget(target, name, of string) (string, error) {
 	if is.Major() != desired.Major() || is.Minor() != desired.Minor() {
 		return "", fmt.Errorf("the given %s is %s, but the target is %s: pass a binary of the target version", name, of, target)
 	}
+
 	return target, nil
 }
 
-// settle keeps a text that says the same as the generated one, unless the target's binary rejects it. It returns the row of the change,
-// as newRow does.
+// settle keeps a text that says the same as the generated one, unless the
+// target's binary rejects it. It returns the row of the change, as newRow does.
 func (c *Change) settle(ctx context.Context, binary component.Component, of string, versionErr error) Row {
 	if c.same && c.Write != nil {
 		kept := *c // a change without a meaning only raises questions
@@ -218,10 +245,12 @@ func (c *Change) settle(ctx context.Context, binary component.Component, of stri
 			return row
 		}
 	}
+
 	return newRow(ctx, *c, binary, of, versionErr)
 }
 
-// newRow returns the row of a change, validated by the target's binary. versionErr says why the binary's version is unknown.
+// newRow returns the row of a change, validated by the target's binary.
+// versionErr says why the binary's version is unknown.
 func newRow(ctx context.Context, change Change, binary component.Component, of string, versionErr error) Row {
 	c := change.Component
 	row := Row{
@@ -232,6 +261,7 @@ func newRow(ctx context.Context, change Change, binary component.Component, of s
 	if change.Action == Skip {
 		return row
 	}
+
 	users := change.Action == Keep || change.Action == Replace
 	switch {
 	case binary == nil:
@@ -244,6 +274,7 @@ func newRow(ctx context.Context, change Change, binary component.Component, of s
 		row.ValidatedBy = c.Name + " " + of
 		row.validate(ctx, change.Next, binary)
 	}
+
 	switch {
 	case row.Validation == Rejected:
 		row.ManualUpgrade = ManualYes
@@ -252,6 +283,7 @@ func newRow(ctx context.Context, change Change, binary component.Component, of s
 	case row.Validation == CouldNotTell, row.Validation == Unvalidated && users:
 		row.ManualUpgrade = ManualUnknown
 	}
+
 	return row
 }
 
@@ -261,6 +293,7 @@ func (r *Row) validate(ctx context.Context, document []byte, binary component.Co
 	if r.PreferredVersion, err = binary.PreferredVersion(ctx); err != nil {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the preferred version is unknown: %v", err))
 	}
+
 	verdict, objections := component.ValidationErrors(ctx, binary, document)
 	r.Warnings = append(r.Warnings, verdict.Warnings...)
 	switch verdict.Outcome {
@@ -280,6 +313,7 @@ func validationHint(name string) string {
 	if name == "kube-proxy" {
 		how += ", or its image with --component-image kube-proxy=REF"
 	}
+
 	return how
 }
 
@@ -296,6 +330,7 @@ func (r *Row) Preferred() string {
 	case r.Validation == Unvalidated:
 		return "unknown, unvalidated"
 	}
+
 	return "unknown"
 }
 
@@ -306,6 +341,7 @@ func (r *Row) Short(apiVersion string) string {
 			return strings.TrimPrefix(apiVersion, c.Group+"/")
 		}
 	}
+
 	return apiVersion
 }
 
@@ -315,5 +351,6 @@ func ParseTarget(s string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not a version of Kubernetes: use one such as v1.37.2", s)
 	}
+
 	return "v" + v.String(), nil
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// judge is a real program. It validates each configuration once in all tests: a dry run takes a second, and gives the same verdict again.
+// judge is a real program. It validates each configuration once in all tests: a
+// dry run takes a second, and gives the same verdict again.
 type judge struct{ component.Component }
 
 var verdicts sync.Map // by the component and the configuration
@@ -31,8 +32,10 @@ func (j judge) Validate(ctx context.Context, data []byte) component.Verdict {
 	if v, ok := verdicts.Load(key); ok {
 		return v.(component.Verdict)
 	}
+
 	v := j.Component.Validate(ctx, data)
 	verdicts.Store(key, v)
+
 	return v
 }
 
@@ -44,6 +47,7 @@ func judges(t *testing.T) map[string]component.Component {
 		binary := assert.Value(component.New(c.Name, "../../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 		all[c.Name] = judge{binary}
 	}
+
 	return all
 }
 
@@ -69,10 +73,12 @@ func rewrite(t *testing.T, cm *corev1.ConfigMap, c Component, text string, origi
 	case UserModified:
 		cm.Data[c.Key] += "# by hand\n"
 	}
+
 	assert.NoError(t, admin.Update(t.Context(), cm))
 }
 
-// gone are fields that were in a version of the format and are in no other any more.
+// gone are fields that were in a version of the format and are in no other any
+// more.
 var gone = map[string]string{"kubelet": "dynamicConfigDir: /var/lib/kubelet/dynamic\n", "kube-proxy": "udpIdleTimeout: 0s\n"}
 
 func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
@@ -115,9 +121,11 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					default:
 						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Keep && change.Write == nil, "%+v", row)
 					}
+
 					if p.NeedsManualUpgrade() != byHand {
 						t.Errorf("it says %v of whether hands are needed", p.NeedsManualUpgrade())
 					}
+
 					assert.NoError(t, Store(t.Context(), admin, "v1.37.2", p.Writes()))
 					t.Cleanup(func() { forgetRecords(t) })
 					is, why := OriginOf(configMaps(t)[c.ConfigMap])
@@ -151,6 +159,7 @@ func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
 			assert.That(t, err != nil && err.Error() == want, "%s: %v", target, err)
 			continue
 		}
+
 		assert.That(t, err == nil && p.Components[0].ValidatedBy == "kubelet v1.37.2", "%s: %v", target, err)
 	}
 }
@@ -215,6 +224,7 @@ func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testin
 		if err != nil {
 			said = err.Error()
 		}
+
 		assert.That(t, said == tt.want && (err != nil || p.ClusterConfiguration != nil), "%s of %.40q: %+v, %v", tt.target, tt.document, p, err)
 	}
 }

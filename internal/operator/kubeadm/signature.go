@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations with the signature of a generated configuration: the proposal's and kubeadm's.
+// Annotations with the signature of a generated configuration: the proposal's
+// and kubeadm's.
 const (
 	ProposalSignature = "kubeadm.kubernetes.io/autogen-checksum"
 	KubeadmSignature  = "kubeadm.kubernetes.io/component-config.hash"
@@ -26,25 +27,30 @@ var signatures = []string{ProposalSignature, KubeadmSignature}
 type Origin string
 
 const (
-	// Generated configurations have at least one signature, and all are valid. They can be generated again.
+	// Generated configurations have at least one signature, and all are valid.
+	// They can be generated again.
 	Generated Origin = "generated"
 	// UserSupplied configurations have no signature.
 	UserSupplied Origin = "user-supplied"
-	// UserModified configurations have an invalid signature: a user edited a generated configuration.
+	// UserModified configurations have an invalid signature: a user edited a
+	// generated configuration.
 	UserModified Origin = "user-modified"
 )
 
-// Signature returns the signature of a ConfigMap's content: "sha256:" and the hex digest over the values of data, in the lexical
-// order of their keys, followed by those of binaryData, decoded (proposal: "User supplied vs kubeadm generated
-// component configs").
+// Signature returns the signature of a ConfigMap's content: "sha256:" and the
+// hex digest over the values of data, in the lexical order of their keys,
+// followed by those of binaryData, decoded (proposal: "User supplied vs kubeadm
+// generated component configs").
 func Signature(cm *corev1.ConfigMap) string {
 	digest := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
 		digest.Write([]byte(cm.Data[key]))
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(cm.BinaryData)) {
 		digest.Write(cm.BinaryData[key])
 	}
+
 	return fmt.Sprintf("sha256:%x", digest.Sum(nil))
 }
 
@@ -80,8 +86,10 @@ func OriginOf(cm *corev1.ConfigMap) (Origin, string) {
 			signed = true
 		}
 	}
+
 	if !signed {
 		return UserSupplied, "it has no signature"
 	}
+
 	return Generated, "its signature is valid"
 }

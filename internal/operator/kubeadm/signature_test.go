@@ -85,6 +85,7 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 					cm.Annotations[annotation] = signature
 				}
 			}
+
 			got, why := OriginOf(&cm)
 			assert.That(t, got == tt.want && why == tt.why, "%s, %q\nwant %s, %q", got, why, tt.want, tt.why)
 		})
@@ -137,6 +138,7 @@ func TestUploadsOfTheRealKubeadmAreGenerated(t *testing.T) {
 		if got, why := OriginOf(cm); got != Generated {
 			t.Errorf("%s: %s: %s", c.ConfigMap, got, why)
 		}
+
 		cm.Data[c.Key] += "# a user was here\n"
 		if got, why := OriginOf(cm); got != UserModified {
 			t.Errorf("%s, edited: %s: %s", c.ConfigMap, got, why)

@@ -29,6 +29,7 @@ func clientOf(t *testing.T, config *rest.Config) client.WithWatch {
 	admin, _ := apiServer(t)
 	config.QPS = -1
 	c := assert.Value(client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()}))(t)
+
 	return c
 }
 
@@ -37,7 +38,8 @@ var managed = []string{"kubelet-config", "kube-proxy", "kubeadm-config"}
 
 type contents map[string]string
 
-// world is kube-system with these contents, and no records. What a test makes in it goes with the test.
+// world is kube-system with these contents, and no records. What a test makes
+// in it goes with the test.
 func world(t *testing.T, has contents) client.Client {
 	t.Helper()
 	c, _ := apiServer(t)
@@ -46,6 +48,7 @@ func world(t *testing.T, has contents) client.Client {
 		for _, name := range managed {
 			assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: system(name)})))
 		}
+
 		assert.NoError(t, c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}))
 	}
 	clean()
@@ -53,6 +56,7 @@ func world(t *testing.T, has contents) client.Client {
 	for name, text := range has {
 		assert.NoError(t, c.Create(t.Context(), configMap(name, text)))
 	}
+
 	return c
 }
 
@@ -60,7 +64,8 @@ func system(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
 }
 
-// configMap is one with data, binaryData, labels, signatures and an annotation of somebody's.
+// configMap is one with data, binaryData, labels, signatures and an annotation
+// of somebody's.
 func configMap(name, text string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: system(name),
@@ -70,10 +75,12 @@ func configMap(name, text string) *corev1.ConfigMap {
 	if !strings.HasPrefix(text, "user") {
 		Sign(cm)
 	}
+
 	return cm
 }
 
-// to returns the writes from what is there now to these contents; an empty one is none.
+// to returns the writes from what is there now to these contents; an empty one
+// is none.
 func to(t *testing.T, c client.Client, desired contents) []Write {
 	t.Helper()
 	var writes []Write
@@ -82,13 +89,16 @@ func to(t *testing.T, c client.Client, desired contents) []Write {
 		if !found {
 			continue
 		}
+
 		old := assert.Value(readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}))(t)
 		w := Write{Old: old}
 		if text != "" {
 			w.New = configMap(name, text)
 		}
+
 		writes = append(writes, w)
 	}
+
 	return writes
 }
 
@@ -97,7 +107,8 @@ func store(t *testing.T, c client.Client, why string, desired contents) {
 	assert.NoError(t, Store(t.Context(), c, why, to(t, c, desired)))
 }
 
-// snapshot returns the ConfigMaps of these tests that there are, without what the API server adds.
+// snapshot returns the ConfigMaps of these tests that there are, without what
+// the API server adds.
 func snapshot(t *testing.T, c client.Client) map[string]*corev1.ConfigMap {
 	t.Helper()
 	all := map[string]*corev1.ConfigMap{}
@@ -107,6 +118,7 @@ func snapshot(t *testing.T, c client.Client) map[string]*corev1.ConfigMap {
 			all[name] = withoutServerFields(cm)
 		}
 	}
+
 	return all
 }
 
@@ -119,10 +131,12 @@ func has(t *testing.T, c client.Client, want contents) {
 			all[name] = withoutServerFields(configMap(name, text))
 		}
 	}
+
 	assert.NoDiff(t, cmp.Diff(all, snapshot(t, c)), "other than wanted")
 }
 
-// recorded fails unless these are the records, by name and reason, the oldest first.
+// recorded fails unless these are the records, by name and reason, the oldest
+// first.
 func recorded(t *testing.T, c client.Client, want ...string) {
 	t.Helper()
 	all := assert.Value(listUndoRecords(t.Context(), c))(t)
@@ -130,6 +144,7 @@ func recorded(t *testing.T, c client.Client, want ...string) {
 	for _, cm := range all {
 		got = append(got, strings.TrimPrefix(cm.Name, recordPrefix)+" "+cm.Data[keyWhy]+" "+cm.Data[keyProgress])
 	}
+
 	assert.NoDiff(t, cmp.Diff(want, got), "other records")
 }
 
@@ -142,10 +157,12 @@ func undo(ctx context.Context, c client.Client, overwrite bool) error {
 	if r == nil {
 		return errors.New("nothing to undo")
 	}
+
 	writes, err := r.Undo(ctx, c, overwrite)
 	if err != nil {
 		return err
 	}
+
 	return Restore(ctx, c, r, writes)
 }
 
@@ -158,8 +175,9 @@ func says(t *testing.T, err error, words ...string) {
 	}
 }
 
-// between is an administrator's client that calls a function before its first request to write a ConfigMap of this name
-// that is no dry run. If that returns an error, it is the request's, which is not made.
+// between is an administrator's client that calls a function before its first
+// request to write a ConfigMap of this name that is no dry run. If that returns
+// an error, it is the request's, which is not made.
 func between(t *testing.T, name string, f func() error) client.Client {
 	t.Helper()
 	_, cluster := apiServer(t)
@@ -167,27 +185,33 @@ func between(t *testing.T, name string, f func() error) client.Client {
 		if o.GetName() != name || len(dryRun) > 0 || f == nil {
 			return nil
 		}
+
 		once := f
 		f = nil
+
 		return once()
 	}
+
 	return interceptor.NewClient(clientOf(t, cluster.AdminConfig()), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if err := before(o, (&client.CreateOptions{}).ApplyOptions(opts).DryRun); err != nil {
 				return err
 			}
+
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if err := before(o, (&client.UpdateOptions{}).ApplyOptions(opts).DryRun); err != nil {
 				return err
 			}
+
 			return c.Update(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if err := before(o, (&client.DeleteOptions{}).ApplyOptions(opts).DryRun); err != nil {
 				return err
 			}
+
 			return c.Delete(ctx, o, opts...)
 		},
 	})

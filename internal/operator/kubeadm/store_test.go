@@ -94,7 +94,8 @@ func unchanged(t *testing.T, c client.Client, before map[string]*corev1.ConfigMa
 	assert.NoDiff(t, cmp.Diff(before, snapshot(t, c)), "changed")
 }
 
-// userWith returns the client of a user who has these rights on ConfigMaps of kube-system, once the API server knows.
+// userWith returns the client of a user who has these rights on ConfigMaps of
+// kube-system, once the API server knows.
 func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 	t.Helper()
 	admin, cluster := apiServer(t)
@@ -108,6 +109,7 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 	} {
 		assert.NoError(t, admin.Create(t.Context(), o))
 	}
+
 	attributes := &authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "get", Resource: "configmaps"}
 	assert.Eventually(t, user+" has its rights", func() bool {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
@@ -116,6 +118,7 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 	})
 	kubeconfig := assert.Value(cluster.ClientKubeconfig(user))(t)
 	config := assert.Value(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
+
 	return clientOf(t, config)
 }
 
@@ -173,8 +176,9 @@ func TestStoreRejectsAConfigMapThatWasNotRead(t *testing.T) {
 	has(t, c, contents{"kube-proxy": "b"})
 }
 
-// A change that comes after the dry run is found by the write itself. What was written stays, the record lists that alone,
-// and the next Store carries on: one undo restores all.
+// A change that comes after the dry run is found by the write itself. What was
+// written stays, the record lists that alone, and the next Store carries on:
+// one undo restores all.
 func TestAfterAConflictTheNextStoreContinuesAndKeepsTheEdit(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	desired := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
@@ -206,7 +210,8 @@ func TestAConflictBeforeAnythingWasWrittenLeavesNoRecord(t *testing.T) {
 	recorded(t, c)
 }
 
-// The write that is refused was not made, but one before it was, by the apply that is carried on.
+// The write that is refused was not made, but one before it was, by the apply
+// that is carried on.
 func TestAConflictKeepsWhatAnInterruptedApplySaved(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	cut := between(t, "kube-proxy", func() error { return errors.New("gone") })
@@ -246,6 +251,7 @@ func TestContentsThatDoNotFitIntoARecordAreAnErrorBeforeAnyWrite(t *testing.T) {
 			_, _ = rand.Read(cm.BinaryData["bytes"]) // never fails
 		})
 	}
+
 	before := snapshot(t, c)
 	err := Store(t.Context(), c, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"}))
 	says(t, err, "nothing was written: the undo record would have 1", "bytes, compressed", "holds 1048576): change fewer or smaller ConfigMaps at a time")

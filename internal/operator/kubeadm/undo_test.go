@@ -36,7 +36,8 @@ func TestUndoSkipsConfigMapsThatWereRestoredByHand(t *testing.T) {
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
 }
 
-// That somebody restored by hand what an apply had changed does not make it one that was interrupted.
+// That somebody restored by hand what an apply had changed does not make it one
+// that was interrupted.
 func TestAnApplyAfterARestoreByHandHasItsOwnRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})

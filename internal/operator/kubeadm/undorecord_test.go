@@ -23,10 +23,12 @@ func TestTheNewestTenRecordsAreKept(t *testing.T) {
 		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
 		want = append(want, fmt.Sprintf("%05d v1.%d applied", i, i))
 	}
+
 	recorded(t, c, want[2:]...)
 	for range maxUndoRecords {
 		assert.NoError(t, undo(t.Context(), c, false))
 	}
+
 	has(t, c, contents{"kubelet-config": "2"})
 }
 
@@ -35,6 +37,7 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 	for i := 1; i <= maxUndoRecords; i++ {
 		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
 	}
+
 	cut := between(t, "evenkeel-component-00001", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
 		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be written: gone")
@@ -72,6 +75,7 @@ func zipped(t *testing.T, text string) []byte {
 	z := gzip.NewWriter(&b)
 	_, err := z.Write([]byte(text))
 	assert.NoError(t, errors.Join(err, z.Close()))
+
 	return b.Bytes()
 }
 
@@ -109,7 +113,8 @@ func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
 	}
 }
 
-// What older versions wrote must be known again by newer ones: the digest stays what it is.
+// What older versions wrote must be known again by newer ones: the digest stays
+// what it is.
 func TestTheDigestOfAConfigMapNeverChanges(t *testing.T) {
 	for _, tt := range []struct {
 		name string

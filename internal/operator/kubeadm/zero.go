@@ -13,42 +13,53 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WithoutZeroes returns the fields of a component's configuration without zero values (syncFrequency: 0s), which the versioned
-// type always writes and kubeadm's uploads are full of. A zero value means the default, like a missing field; but merged over
-// another configuration it would remove that one's value.
+// WithoutZeroes returns the fields of a component's configuration without zero
+// values (syncFrequency: 0s), which the versioned type always writes and
+// kubeadm's uploads are full of. A zero value means the default, like a missing
+// field; but merged over another configuration it would remove that one's
+// value.
 func WithoutZeroes(c Component, fields map[string]any) map[string]any {
 	return removeFields(fields, zeroFields(c))
 }
 
-// Overlay returns Next in a form that can be merged over another configuration: without the zero values of WithoutZeroes, except
-// those with which a user resets a value of the cluster. If there is nothing to remove, it returns Next itself.
+// Overlay returns Next in a form that can be merged over another configuration:
+// without the zero values of WithoutZeroes, except those with which a user
+// resets a value of the cluster. If there is nothing to remove, it returns Next
+// itself.
 func (c *Change) Overlay() ([]byte, error) {
 	next, err := Fields(c.Next)
 	if err != nil {
 		return nil, err
 	}
+
 	silent := zeroFields(c.Component)
 	if now, err := Fields(c.Current); c.Action == Replace {
 		if err != nil { // no current configuration, or an unreadable one
 			now = nil
 		}
+
 		silent = intersection(silent, now)
 	}
+
 	rest := removeFields(next, silent)
 	if reflect.DeepEqual(next, rest) {
 		return c.Next, nil
 	}
+
 	return yaml.Marshal(rest)
 }
 
-// zeroFields returns the fields of a component's versioned type with nothing set.
+// zeroFields returns the fields of a component's versioned type with nothing
+// set.
 func zeroFields(c Component) map[string]any {
 	var empty any = &kubeletv1beta1.KubeletConfiguration{}
 	if c.Name == "kube-proxy" {
 		empty = &kubeproxyv1alpha1.KubeProxyConfiguration{}
 	}
+
 	text, _ := json.Marshal(empty) // cannot fail
 	all, _ := Fields(text)
+
 	return all
 }
 
@@ -67,6 +78,7 @@ func intersection(a, b map[string]any) map[string]any {
 			both[name] = value
 		}
 	}
+
 	return both
 }
 
@@ -86,5 +98,6 @@ func removeFields(fields, zeroes map[string]any) map[string]any {
 			delete(rest, name)
 		}
 	}
+
 	return rest
 }

@@ -54,5 +54,6 @@ func TestAnOverlayResetsOnlyWhatTheUserResets(t *testing.T) {
 			assert.That(t, err == nil && string(got) == tt.want, "%s, %v; want %s", got, err, tt.want)
 		})
 	}
+
 	assert.ErrorHas(t, assert.Err((&Change{Component: Components()[0], Next: []byte("a: b: c")}).Overlay()), "mapping values are not allowed")
 }

@@ -15,6 +15,7 @@ func TestTheDurationOfATrialComesFromAgents(t *testing.T) {
 	if got := f.TrialTime(0); got != 2*time.Minute {
 		t.Errorf("it is %s, want the longest", got)
 	}
+
 	f.trial = 90 * time.Second
 	if got := f.TrialTime(0); got != 90*time.Second {
 		t.Errorf("it is %s, want the default that agents report: a present trial can have another length", got)

@@ -30,13 +30,16 @@ func TestTheHistorySaysWhyARevisionWasStopped(t *testing.T) {
 		for _, p := range revisionsOf(r, nil) {
 			got = append(got, fmt.Sprintf("%d %s %s", p.Revision, p.Outcome, p.Reason))
 		}
+
 		return got
 	}
 	want := []string{"1 Halted Inconclusive", "2 RolledBack TooManyFailures", "3 Succeeded ", "4 Halted Aborted"}
 	if got := list(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	// The halt of an earlier attempt does not count while the next one is in progress.
+
+	// The halt of an earlier attempt does not count while the next one is in
+	// progress.
 	r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 4, Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltAborted, EndTime: &now}}
 	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutProgressing, nil
 	if got := list(); !slices.Equal(got, []string{"4 Progressing "}) {

@@ -1,10 +1,12 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package query reads from the API server what a command or the dashboard needs: nodes, rollouts, revisions, configurations, Events, and
-// the input of a rollout's plan.
+// Package query reads from the API server what a command or the dashboard
+// needs: nodes, rollouts, revisions, configurations, Events, and the input of a
+// rollout's plan.
 //
-// It converts with internal/fleet, as the controller does. It must not decide, write, or describe: internal/operator/describe does that.
+// It converts with internal/fleet, as the controller does. It must not decide,
+// write, or describe: internal/operator/describe does that.
 package query
 
 import (
@@ -39,8 +41,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// Connect returns a client for all kinds that commands and the dashboard read or write. It has no cache. It sets the user agent and the
-// limits of config.
+// Connect returns a client for all kinds that commands and the dashboard read
+// or write. It has no cache. It sets the user agent and the limits of config.
 func Connect(config *rest.Config, userAgent string) (client.WithWatch, error) {
 	config.UserAgent, config.QPS, config.Burst = userAgent, 50, 100
 	scheme := runtime.NewScheme()
@@ -49,10 +51,12 @@ func Connect(config *rest.Config, userAgent string) (client.WithWatch, error) {
 	if err := kinds.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
+
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
-// Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
+// Pages yields the objects of a list, page by page, in the order of their
+// names. list is empty. An error ends it.
 func Pages[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, options ...client.ListOption) iter.Seq2[T,
 	error] {
 	return func(yield func(T, error) bool) {
@@ -63,15 +67,18 @@ func Pages[T client.Object](ctx context.Context, c client.Reader, list client.Ob
 			if err == nil {
 				items, err = meta.ExtractList(page)
 			}
+
 			if err != nil {
 				yield(*new(T), err)
 				return
 			}
+
 			for _, o := range items {
 				if !yield(o.(T), nil) {
 					return
 				}
 			}
+
 			if token = page.GetContinue(); token == "" {
 				return
 			}
@@ -92,8 +99,10 @@ func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfi
 	return Pages[*v1alpha1.NodeConfig](ctx, c, &v1alpha1.NodeConfigList{})
 }
 
-// Pairs yields the selected nodes with their NodeConfigs, by name. A selector that selects every node also yields NodeConfigs
-// without a Node, after all others. In memory are all NodeConfigs, and one page of Nodes, which are larger.
+// Pairs yields the selected nodes with their NodeConfigs, by name. A selector
+// that selects every node also yields NodeConfigs without a Node, after all
+// others. In memory are all NodeConfigs, and one page of Nodes, which are
+// larger.
 func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[fleet.Pair, error] {
 	return func(yield func(fleet.Pair, error) bool) {
 		configs := map[string]*v1alpha1.NodeConfig{}
@@ -102,21 +111,27 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 				yield(fleet.Pair{}, fmt.Errorf("list NodeConfigs: %w", err))
 				return
 			}
+
 			configs[nc.Name] = nc
 		}
+
 		for node, err := range Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
 			if err != nil {
 				yield(fleet.Pair{}, fmt.Errorf("list nodes: %w", err))
 				return
 			}
+
 			if !yield(fleet.Pair{Node: node, Config: configs[node.Name]}, nil) {
 				return
 			}
+
 			delete(configs, node.Name)
 		}
+
 		if !selector.Empty() {
 			return
 		}
+
 		for _, name := range slices.Sorted(maps.Keys(configs)) {
 			if !yield(fleet.Pair{Config: configs[name]}, nil) {
 				return
@@ -125,12 +140,14 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 	}
 }
 
-// MayNotListNodes reports whether the API server refuses to list Nodes because of the user's permissions.
+// MayNotListNodes reports whether the API server refuses to list Nodes because
+// of the user's permissions.
 func MayNotListNodes(ctx context.Context, c client.Reader) bool {
 	return apierrors.IsForbidden(c.List(ctx, &corev1.NodeList{}, client.Limit(1)))
 }
 
-// ConfigPairs yields all NodeConfigs without their Nodes, for users who may not list Nodes.
+// ConfigPairs yields all NodeConfigs without their Nodes, for users who may not
+// list Nodes.
 func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[fleet.Pair, error] {
 	return func(yield func(fleet.Pair, error) bool) {
 		for nc, err := range Configs(ctx, c) {
@@ -157,9 +174,11 @@ func Rollouts(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfigRollout
 		if err != nil {
 			return nil, err
 		}
+
 		FromServer(r)
 		all.Items = append(all.Items, *r)
 	}
+
 	return all, nil
 }
 
@@ -179,8 +198,10 @@ func namesOf(ctx context.Context, c client.Reader, list schema.GroupVersionKind)
 		if err != nil {
 			return nil, err
 		}
+
 		names = append(names, object.Name)
 	}
+
 	return names, nil
 }
 
@@ -194,7 +215,9 @@ func Rollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeC
 	if err != nil {
 		return nil, fmt.Errorf("read rollout %q: %w", name, err)
 	}
+
 	FromServer(r)
+
 	return r, nil
 }
 
@@ -204,14 +227,17 @@ const Unobserved = "the controller has not observed this change yet; if this sta
 // Observed reports whether a rollout's status is for its newest spec.
 func Observed(r *v1alpha1.NodeConfigRollout) bool { return r.Status.ObservedGeneration >= r.Generation }
 
-// ObserveTimeout is how long a command waits until a controller observes a change.
+// ObserveTimeout is how long a command waits until a controller observes a
+// change.
 const ObserveTimeout = 5 * time.Second
 
-// ErrUnobserved is the error of ObservedRollout for a status that is older than the spec.
+// ErrUnobserved is the error of ObservedRollout for a status that is older than
+// the spec.
 var ErrUnobserved = errors.New(Unobserved)
 
-// ObservedRollout reads a rollout, and waits up to ObserveTimeout until its status is for its newest spec. After that it returns
-// the rollout and ErrUnobserved.
+// ObservedRollout reads a rollout, and waits up to ObserveTimeout until its
+// status is for its newest spec. After that it returns the rollout and
+// ErrUnobserved.
 func ObservedRollout(ctx context.Context, c client.Reader, name string) (r *v1alpha1.NodeConfigRollout, err error) {
 	late := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, ObserveTimeout, true, func(context.Context) (bool, error) {
 		r, err = Rollout(ctx, c, name) // not the context of the poll, so that a read is not cut off
@@ -220,10 +246,12 @@ func ObservedRollout(ctx context.Context, c client.Reader, name string) (r *v1al
 	if err == nil && late != nil {
 		err = cmp.Or(ctx.Err(), fmt.Errorf("rollout %q: %w", name, ErrUnobserved))
 	}
+
 	return r, err
 }
 
-// Renewal is when evenkeel-controller last renewed its Lease. Time is zero if there is no Lease, or if it cannot be read.
+// Renewal is when evenkeel-controller last renewed its Lease. Time is zero if
+// there is no Lease, or if it cannot be read.
 type Renewal struct {
 	Time     time.Time
 	Missing  bool // there is no Lease: no controller has ever led
@@ -245,20 +273,23 @@ func ControllerLease(ctx context.Context, c client.Reader, namespace string) (*c
 	return lease, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
 }
 
-// Settings returns the settings of the controller that runs a rollout. It reads the other rollouts if the controller has not
-// processed this one yet.
+// Settings returns the settings of the controller that runs a rollout. It reads
+// the other rollouts if the controller has not processed this one yet.
 func Settings(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (v1alpha1.RolloutController, error) {
 	if r.Status.Controller != nil {
 		return fleet.SettingsOf(r, nil), nil
 	}
+
 	all, err := Rollouts(ctx, c)
 	if err != nil {
 		return v1alpha1.RolloutController{}, fmt.Errorf("list rollouts: %w", err)
 	}
+
 	return fleet.SettingsOf(r, all.Items), nil
 }
 
-// missing reports whether an object does not exist. A 404 without the API server's Status means that the address does not.
+// missing reports whether an object does not exist. A 404 without the API
+// server's Status means that the address does not.
 func missing(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
@@ -269,17 +300,20 @@ func notFound(ctx context.Context, c client.Reader, name string) error {
 	if err != nil {
 		return fmt.Errorf("rollout %q does not exist", name)
 	}
+
 	if len(names) == 0 {
 		return fmt.Errorf("rollout %q does not exist, and there are no others: create one with: kubectl evenkeel push NAME -f FILE --selector "+
 			"LABELS", name)
 	}
+
 	return fmt.Errorf("rollout %q does not exist; existing rollouts: %s", name, printable.Few(names))
 }
 
 // agentComponent is the source of the Events that agents write.
 const agentComponent = "evenkeel-agent"
 
-// maxEvents is the number of Events that are read at most for one question: those of a large fleet would keep an API server busy.
+// maxEvents is the number of Events that are read at most for one question:
+// those of a large fleet would keep an API server busy.
 const maxEvents = 10_000
 
 // RolloutEvents returns Events of a rollout.
@@ -287,16 +321,19 @@ func RolloutEvents(ctx context.Context, c client.Reader, name string) ([]corev1.
 	return eventsOf(ctx, c, fields.Set{"involvedObject.kind": "NodeConfigRollout", "involvedObject.name": name})
 }
 
-// NodeEvents returns Events that the agent of a node wrote; without a name, those of all nodes, at most 10,000.
+// NodeEvents returns Events that the agent of a node wrote; without a name,
+// those of all nodes, at most 10,000.
 func NodeEvents(ctx context.Context, c client.Reader, name string) ([]corev1.Event, error) {
 	of := fields.Set{"involvedObject.kind": "Node", "source": agentComponent}
 	if name != "" {
 		of["involvedObject.name"] = name
 	}
+
 	return eventsOf(ctx, c, of)
 }
 
-// eventsOf lists Events of objects without a namespace, which are in the namespace default.
+// eventsOf lists Events of objects without a namespace, which are in the
+// namespace default.
 func eventsOf(ctx context.Context, c client.Reader, of fields.Set) ([]corev1.Event, error) {
 	var out []corev1.Event
 	for e, err := range Pages[*corev1.Event](ctx, c, &corev1.EventList{}, client.InNamespace(metav1.NamespaceDefault),
@@ -308,11 +345,12 @@ func eventsOf(ctx context.Context, c client.Reader, of fields.Set) ([]corev1.Eve
 			break
 		}
 	}
+
 	return slices.Clip(out), nil
 }
 
-// getPair reads a node and its NodeConfig. It is no error if one of them does not exist, or if the user may not read Nodes but
-// the NodeConfig exists.
+// getPair reads a node and its NodeConfig. It is no error if one of them does
+// not exist, or if the user may not read Nodes but the NodeConfig exists.
 func getPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, error) {
 	var p fleet.Pair
 	var node corev1.Node
@@ -327,6 +365,7 @@ func getPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, err
 	case !missing(err):
 		return p, fmt.Errorf("get node %s: %w", name, err)
 	}
+
 	denied := err
 	err = c.Get(ctx, key, &config)
 	switch {
@@ -335,12 +374,14 @@ func getPair(ctx context.Context, c client.Reader, name string) (fleet.Pair, err
 	case !missing(err):
 		return p, fmt.Errorf("get NodeConfig %s: %w", name, err)
 	}
+
 	if p.NodeUnread && p.Config == nil {
 		return p, fmt.Errorf("get node %s: %w", name, denied)
 	}
 	if p.Node == nil && p.Config == nil {
 		return p, fmt.Errorf("node %q does not exist: list the nodes with: kubectl evenkeel nodes", name)
 	}
+
 	return p, nil
 }
 
@@ -351,40 +392,48 @@ type NodeView struct {
 	Owner    string   // the rollout that assigns its configuration; empty: none
 	Fleet    *Fleet   // of the owner; nil without an owner, or if it cannot be planned
 	Err      error    // why the owner cannot be planned
-	// AgentTimeout is the time after which the controller takes an agent that does not answer for silent.
+	// AgentTimeout is the time after which the controller takes an agent that
+	// does not answer for silent.
 	AgentTimeout time.Duration
 }
 
-// ViewNode reads a node, its NodeConfig, and the fleet of the rollout that owns the node.
+// ViewNode reads a node, its NodeConfig, and the fleet of the rollout that owns
+// the node.
 func ViewNode(ctx context.Context, c client.Reader, name string) (*NodeView, error) {
 	p, err := getPair(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
+
 	list, err := Rollouts(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("list rollouts: %w", err)
 	}
+
 	all := list.Items
 	v := &NodeView{Pair: p, AgentTimeout: fleet.SettingsIn(all).AgentTimeout.Duration}
 	if p.Node == nil {
 		return v, nil
 	}
+
 	claims := fleet.ClaimsOn(fleet.SelectionsOf(all), p.Node)
 	n := fleet.NodeOf(p.Node, p.Config)
 	v.Owner = rollout.Holder(claims, &n)
 	if v.Owner != "" {
 		v.Rollouts = append(v.Rollouts, v.Owner)
 	}
+
 	for _, claim := range claims {
 		if claim.Name != v.Owner {
 			v.Rollouts = append(v.Rollouts, claim.Name)
 		}
 	}
+
 	for i := range all {
 		if all[i].Name == v.Owner {
 			v.Fleet, v.Err = Gather(ctx, c, &all[i], nil)
 		}
 	}
+
 	return v, nil
 }

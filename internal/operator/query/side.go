@@ -57,42 +57,50 @@ func SideOf(name, source string, p payload.Payload) Side {
 	if p.Key == payload.KeyKubeletDropin {
 		s.Extent = Partial
 	}
+
 	return s
 }
 
-// NodeSide reads the configuration that a node runs according to its NodeConfig.
+// NodeSide reads the configuration that a node runs according to its
+// NodeConfig.
 func NodeSide(ctx context.Context, c client.Reader, name string) (Side, error) {
 	found, err := getPair(ctx, c, name)
 	if err != nil {
 		return Side{}, err
 	}
+
 	nc := found.Config
 	if nc == nil || !fleet.HasReported(nc) {
 		return Side{}, fmt.Errorf("the agent of node %s has not reported what it runs: use --live", name)
 	}
+
 	active := nc.Status.Active
 	if active == nil {
 		return Side{}, fmt.Errorf("node %s runs its local configuration, which is not in the API: use --live", name)
 	}
+
 	content, err := ActiveContent(ctx, c, active)
 	if unreadable := (*Unreadable)(nil); errors.As(err, &unreadable) {
 		return Side{}, fmt.Errorf("node %s runs %w: use --live", name, err)
 	} else if err != nil {
 		return Side{}, fmt.Errorf("read the configuration of node %s: %w", name, err)
 	}
+
 	if resolved, err := content.ResolveRecorded(nc.Status.ResolvedValues); err == nil {
 		content.Fields = resolved.Fields
 	}
+
 	return SideOf("node/"+name, fmt.Sprintf("ConfigMap %s/%s", active.Namespace, active.Name), content), nil
 }
 
-// Unreadable is the error for a configuration whose ConfigMap was deleted or changed. The node keeps a copy.
+// Unreadable is the error for a configuration whose ConfigMap was deleted or
+// changed. The node keeps a copy.
 type Unreadable struct{ message string }
 
 func (e *Unreadable) Error() string { return e.message }
 
-// ActiveContent reads a configuration that a node reports from its ConfigMap. The error is *Unreadable if that was deleted or
-// changed.
+// ActiveContent reads a configuration that a node reports from its ConfigMap.
+// The error is *Unreadable if that was deleted or changed.
 func ActiveContent(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevision) (payload.Payload, error) {
 	none, object := payload.Payload{}, fmt.Sprintf("ConfigMap %s/%s", r.Namespace, r.Name)
 	var cm corev1.ConfigMap
@@ -103,6 +111,7 @@ func ActiveContent(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevis
 	case err != nil:
 		return none, fmt.Errorf("%s: %w", object, err)
 	}
+
 	p, err := payload.FromConfigMap(&cm)
 	if err != nil {
 		return none, &Unreadable{fmt.Sprintf("%s, which was changed since: %v", object, err)}
@@ -110,20 +119,24 @@ func ActiveContent(ctx context.Context, c client.Reader, r *v1alpha1.ConfigRevis
 	if p.SHA256 != r.SHA256 {
 		return none, &Unreadable{object + " as it was before it was changed"}
 	}
+
 	return p, nil
 }
 
-// RolloutSide reads a rollout's template (NAME) or one of its revisions (NAME@REVISION).
+// RolloutSide reads a rollout's template (NAME) or one of its revisions
+// (NAME@REVISION).
 func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error) {
 	name, number, numbered := strings.Cut(arg, "@")
 	revision, err := strconv.ParseInt(number, 10, 64)
 	if numbered && (err != nil || revision < 1) {
 		return Side{}, fmt.Errorf("rollout/%s: %q is not a revision number; see `kubectl evenkeel rollout history %s`", arg, number, name)
 	}
+
 	r, err := Rollout(ctx, c, name)
 	if err != nil {
 		return Side{}, err
 	}
+
 	var content payload.Payload
 	source := "spec.template"
 	if !numbered {
@@ -138,35 +151,44 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 		if content, err = ContentAt(r, all, revision); err != nil {
 			return Side{}, err
 		}
+
 		at := slices.IndexFunc(all, func(p Revision) bool { return p.Revision == revision })
 		source = fmt.Sprintf("ConfigMap %s/%s", all[at].namespace, all[at].ConfigMap)
 	}
+
 	return SideOf("rollout/"+arg, source, content), nil
 }
 
-// maxConfigz limits a kubelet's answer, in bytes. Its configuration is at most 1 MiB.
+// maxConfigz limits a kubelet's answer, in bytes. Its configuration is at most
+// 1 MiB.
 const maxConfigz = 4 << 20
 
-// ErrNoConfiguration is the error of Configz for an answer that is no configuration.
+// ErrNoConfiguration is the error of Configz for an answer that is no
+// configuration.
 var ErrNoConfiguration = errors.New("not a configuration")
 
-// ConfigzClient returns a client for Configz. It follows no redirects: a kubelet could have the user's token sent to another server.
+// ConfigzClient returns a client for Configz. It follows no redirects: a
+// kubelet could have the user's token sent to another server.
 func ConfigzClient(config *rest.Config) (rest.Interface, error) {
 	h, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
+
 	own := *h // it may be http.DefaultClient
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	api, err := typedcorev1.NewForConfigAndClient(config, &own)
 	if err != nil {
 		return nil, err
 	}
+
 	return api.RESTClient(), nil
 }
 
-// Configz reads the effective configuration of a node's kubelet, through the API server. Numbers are json.Number. The error is one of
-// the API, a *payload.Error for an answer that is too large to decode, or wraps ErrNoConfiguration. api is a ConfigzClient.
+// Configz reads the effective configuration of a node's kubelet, through the
+// API server. Numbers are json.Number. The error is one of the API, a *payload.Error
+// for an answer that is too large to decode, or wraps ErrNoConfiguration. api
+// is a ConfigzClient.
 func Configz(ctx context.Context, api rest.Interface, node string) (map[string]any, error) {
 	stream, err := api.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("configz").Stream(ctx)
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code/100 == http.StatusMultipleChoices/100 {
@@ -174,6 +196,7 @@ func Configz(ctx context.Context, api rest.Interface, node string) (map[string]a
 	} else if err != nil {
 		return nil, err
 	}
+
 	defer stream.Close()
 	text, err := io.ReadAll(io.LimitReader(stream, maxConfigz))
 	if err != nil {
@@ -182,6 +205,7 @@ func Configz(ctx context.Context, api rest.Interface, node string) (map[string]a
 	if refused := payload.CheckLimits(text); refused != nil {
 		return nil, refused
 	}
+
 	var answer struct {
 		Kubelet map[string]any `json:"kubeletconfig"`
 	}
@@ -190,16 +214,19 @@ func Configz(ctx context.Context, api rest.Interface, node string) (map[string]a
 	if err := d.Decode(&answer); err != nil || answer.Kubelet == nil {
 		return nil, fmt.Errorf("%w: %.100q", ErrNoConfiguration, text)
 	}
+
 	return answer.Kubelet, nil
 }
 
-// LiveSide reads the effective configuration of a node's kubelet, through the API server.
+// LiveSide reads the effective configuration of a node's kubelet, through the
+// API server.
 func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, error) {
 	s := Side{Name: "node/" + node, Source: "the kubelet's /configz", Extent: Effective}
 	api, err := ConfigzClient(config)
 	if err != nil {
 		return s, err
 	}
+
 	var refused *payload.Error
 	s.Fields, err = Configz(ctx, api, node)
 	switch {
@@ -212,5 +239,6 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 	case err != nil:
 		return s, fmt.Errorf("the API server cannot reach the kubelet of node %s (omit --live to compare the NodeConfig): %w", node, err)
 	}
+
 	return s, nil
 }

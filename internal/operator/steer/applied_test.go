@@ -22,6 +22,7 @@ func TestAPushRecordsWhatKubectlApplyWouldHave(t *testing.T) {
 		if applied != "" {
 			r.Annotations = map[string]string{"mine": "stays", corev1.LastAppliedConfigAnnotation: applied}
 		}
+
 		return r
 	}
 	const head = `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":"workers"},"spec":{`
@@ -43,6 +44,7 @@ func TestAPushRecordsWhatKubectlApplyWouldHave(t *testing.T) {
 			assert.Equal(t, before.Annotations[corev1.LastAppliedConfigAnnotation], tt.applied)
 		})
 	}
+
 	after := with("", `{"maxPods":7}`)
 	assert.NoError(t, SaveApplied(nil, after))
 	got := after.Annotations[corev1.LastAppliedConfigAnnotation]

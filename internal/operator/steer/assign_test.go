@@ -50,9 +50,11 @@ func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 		assert.That(t, errors.Is(err, ErrChanged) && strings.Contains(err.Error(), "nothing was assigned; run the command again"),
 			"%s: the error is %v", what, err)
 	}
+
 	if api.Read(revoked); revoked.Spec.ConfigSource != nil || len(revoked.Spec.Revoked) != 1 {
 		t.Errorf("the spec is %+v", revoked.Spec)
 	}
+
 	known = revoked.DeepCopy()
 	revoked.Status.Error = "a notice"
 	api.Report(revoked)

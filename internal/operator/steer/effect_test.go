@@ -26,8 +26,10 @@ func TestAnAbortIsWrittenBeforeTheFleetIsRead(t *testing.T) {
 		if _, nodes := list.(*corev1.NodeList); !nodes {
 			return under.List(ctx, list, o...)
 		}
+
 		assert.That(t, specOf(t, c).Abort != nil, "the nodes are read first")
 		<-ctx.Done() // the fleet is large, or the API server does not answer
+
 		return ctx.Err()
 	}})
 	words, err := EditAndTell(t.Context(), c, "workers", 2, Abort(true, ""))
@@ -47,6 +49,7 @@ func TestARetryReadsTheFleetOnceWhateverConflicts(t *testing.T) {
 			if conflicts++; conflicts < MostConflicts {
 				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
 			}
+
 			return under.Patch(ctx, o, p, options...)
 		},
 	})

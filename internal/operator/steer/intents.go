@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rollout"
 )
 
-// Change edits a rollout's spec and returns a message that follows the rollout's name. Its error follows the name too.
+// Change edits a rollout's spec and returns a message that follows the
+// rollout's name. Its error follows the name too.
 type Change func(*v1alpha1.NodeConfigRollout) (string, error)
 
 // Pause stops assigning the revision to further nodes.
@@ -31,21 +32,26 @@ func Pause(reason string) Change {
 		if r.Spec.Paused {
 			return "is paused already: nothing changes", nil
 		}
+
 		r.Spec.Paused, r.Spec.PausedReason = true, reason
 		if Halted(r) {
 			return "paused; the rollout is " + HaltWords(r), nil
 		}
+
 		return "paused: nodes in flight finish, no others begin; continue with: kubectl evenkeel rollout resume " + r.Name, nil
 	}
 }
 
-// Freeze stops all assignments, including those of rollbacks and to nodes that join.
+// Freeze stops all assignments, including those of rollbacks and to nodes that
+// join.
 func Freeze(reason string) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Spec.Frozen {
 			return "is frozen already: nothing changes", nil
 		}
+
 		r.Spec.Frozen, r.Spec.FrozenReason = true, reason
+
 		return "frozen: the controller writes no NodeConfigs; continue with: kubectl evenkeel rollout unfreeze " + r.Name, nil
 	}
 }
@@ -55,7 +61,9 @@ func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 	if !r.Spec.Frozen {
 		return "is not frozen: nothing changes", nil
 	}
+
 	r.Spec.Frozen, r.Spec.FrozenReason = false, ""
+
 	return "unfrozen; " + nextUnlessHalted(r), nil
 }
 
@@ -72,11 +80,13 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	case query.Observed(r) && r.Status.Phase == v1alpha1.RolloutAwaitingApproval:
 		return "", fmt.Errorf("is not paused, but waits for approval: kubectl evenkeel rollout approve %s", r.Name)
 	}
+
 	return "is not paused: nothing changes", nil
 }
 
-// Onward is a change after which a rollout continues. It needs force if TargetFailed: somebody else, such as a GitOps controller, may have
-// made a stopped content the target again.
+// Onward is a change after which a rollout continues. It needs force if
+// TargetFailed: somebody else, such as a GitOps controller, may have made a
+// stopped content the target again.
 func Onward(change Change, force bool) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		before := r.DeepCopy()
@@ -85,17 +95,19 @@ func Onward(change Change, force bool) Change {
 			return "", fmt.Errorf("would roll out a configuration that failed before: %s; push another one, or use --force if the cause is repaired",
 				why)
 		}
+
 		return words, err
 	}
 }
 
-// TargetFailed says how the target's content failed before, if the rollout rolls it out now and it has not succeeded since;
-// otherwise empty.
+// TargetFailed says how the target's content failed before, if the rollout
+// rolls it out now and it has not succeeded since; otherwise empty.
 func TargetFailed(r *v1alpha1.NodeConfigRollout) string {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil || r.Status.Halt != nil || r.Spec.Paused || r.Spec.Frozen || current != nil && current.Number == target.Number {
 		return ""
 	}
+
 	return fleet.FailureOf(&r.Status, nil, target.Number, target.ConfigMapRef.SHA256)
 }
 
@@ -107,6 +119,7 @@ func Next(r *v1alpha1.NodeConfigRollout) string {
 	case r.Spec.Paused:
 		return "the rollout is still paused: kubectl evenkeel rollout resume " + r.Name
 	}
+
 	return "follow it with: kubectl evenkeel rollout status " + r.Name + " -w"
 }
 
@@ -115,6 +128,7 @@ func nextUnlessHalted(r *v1alpha1.NodeConfigRollout) string {
 	if Halted(r) && !r.Spec.Frozen && !r.Spec.Paused {
 		return "the rollout is still " + HaltWords(r)
 	}
+
 	return Next(r)
 }
 
@@ -127,6 +141,7 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 	if failed := r.Status.FailedNodes; len(failed) > 0 {
 		node = failed[0].Name
 	}
+
 	return fmt.Sprintf("%s at revision %d (%s): %s",
 		describe.PhaseWords(r.Status.Phase), r.Status.Target(), h.Reason, rollout.Remedies(r.Name, h.Reason, node,
 			fleet.PreviousRevision(&r.Status) != 0))
@@ -139,16 +154,19 @@ func orUndo(r *v1alpha1.NodeConfigRollout) string {
 	if fleet.PreviousRevision(&r.Status) == 0 {
 		return ""
 	}
+
 	return ", or kubectl evenkeel rollout undo " + r.Name
 }
 
-// Approve lets a rollout pass the pause at which it waits; with full, every later pause as well.
+// Approve lets a rollout pass the pause at which it waits; with full, every
+// later pause as well.
 func Approve(full bool, reason string) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		steps, err := describe.StepsOf(r)
 		if err != nil {
 			return "", err
 		}
+
 		st := &r.Status
 		revision, step, last := st.UpdateRevision.Number, int(st.Step), len(steps)-1
 		switch {
@@ -160,24 +178,29 @@ func Approve(full bool, reason string) Change {
 			return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full",
 				describe.OrUnknown(st.Phase), stepName(steps, step))
 		}
+
 		target := step
 		if full {
 			target = last
 		}
+
 		if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
 			return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision,
 				stepName(steps, min(int(p.Step), last))), nil
 		}
+
 		r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
 		words := fmt.Sprintf("approved: revision %d passes %s", revision, stepName(steps, target))
 		if full {
 			words = fmt.Sprintf("approved: revision %d passes every pause", revision)
 		}
+
 		return words + "; " + Next(r), nil
 	}
 }
 
-// Abort stops the revision permanently; with rollback, its nodes return to the last succeeded revision.
+// Abort stops the revision permanently; with rollback, its nodes return to the
+// last succeeded revision.
 func Abort(rollback bool, reason string) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		st := &r.Status
@@ -192,6 +215,7 @@ func Abort(rollback bool, reason string) Change {
 			return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name,
 				orUndo(r))
 		}
+
 		r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, Reason: reason}
 		words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
 		if rollback {
@@ -200,11 +224,13 @@ func Abort(rollback bool, reason string) Change {
 		if r.Spec.Frozen && rollback {
 			return words + Next(r), nil
 		}
+
 		return words + "push a fixed configuration" + orUndo(r), nil
 	}
 }
 
-// pin makes the revision with this number and content the target in place of the template, which can have the same content.
+// pin makes the revision with this number and content the target in place of
+// the template, which can have the same content.
 func pin(r *v1alpha1.NodeConfigRollout, template, content payload.Payload, number int64) string {
 	target := template.SHA256
 	if p := r.Spec.Pin; p != nil && p.Instead == target {
@@ -213,6 +239,7 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content payload.Payload, numbe
 	if content.SHA256 == target {
 		return fmt.Sprintf("already has the configuration of revision %d: nothing changes", number)
 	}
+
 	r.Spec.Pin = &v1alpha1.RolloutPin{SHA256: content.SHA256, Instead: template.SHA256}
 	until := "until the template changes (spec.pin)"
 	if content.SHA256 == template.SHA256 {
@@ -224,17 +251,21 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content payload.Payload, numbe
 	if len(r.Spec.Strategy.Windows) > 0 {
 		until += "; nodes wait for the next maintenance window, unlike with abort --rollback"
 	}
+
 	return fmt.Sprintf("undone: the configuration of revision %d is the target again, with the next number, %s; %s", number, until, Next(r))
 }
 
-// checkRetry returns an error for nodes on which the revision did not fail. A node that recorded the revision as bad counts as
-// failed. undecided are nodes that have the revision without a verdict: it counts, although their attempt is an earlier one.
+// checkRetry returns an error for nodes on which the revision did not fail. A
+// node that recorded the revision as bad counts as failed. undecided are nodes
+// that have the revision without a verdict: it counts, although their attempt
+// is an earlier one.
 func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) (undecided []string, err error) {
 	var all []fleet.Pair
 	f, err := query.Gather(ctx, c, r, func(p fleet.Pair) { all = append(all, p) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot be planned: %w", err)
 	}
+
 	target := r.Status.UpdateRevision
 	plan := f.Plan()
 	why := map[string]string{}
@@ -253,6 +284,7 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 			}
 		}
 	}
+
 	var wrong []string
 	for _, name := range nodes {
 		words, selected := why[name]
@@ -263,16 +295,20 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 			wrong = append(wrong, name+" ("+words+")")
 		}
 	}
+
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; to list the failed nodes: kubectl evenkeel "+
 			"nodes --rollout %s --failed",
 			target.Number, printable.Few(wrong), r.Name)
 	}
+
 	return undecided, nil
 }
 
-// Retry assigns the revision again to nodes on which it failed, all of them if none are named, and lifts a halt. While named nodes try it,
-// the others wait; without names it needs force, if the revision was stopped for a reason that can be its own.
+// Retry assigns the revision again to nodes on which it failed, all of them if
+// none are named, and lifts a halt. While named nodes try it, the others wait;
+// without names it needs force, if the revision was stopped for a reason that
+// can be its own.
 func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Change {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	var undecided []string
@@ -282,6 +318,7 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed",
 				printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
 		}
+
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
 		if why := Stopped(before); err == nil && why != "" && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
@@ -289,27 +326,34 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 				"to go on with all nodes",
 				before.Status.Target(), why)
 		}
+
 		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return words, err
 		}
+
 		if now := r.Status.UpdateRevision.Number; checked != now {
 			if undecided, err = checkRetry(ctx, c, before, nodes); err != nil && len(nodes) > 0 {
 				return "", err
 			}
+
 			checked = now
 		}
+
 		if len(undecided) > 0 {
 			words += "; a failure still counts on these nodes, which have no verdict yet: " + printable.Few(undecided)
 		}
+
 		return words, nil
 	}
 }
 
-// Stopped says why a revision was stopped: to retry it on all nodes needs force. Empty: it was not, or an outage was the cause.
+// Stopped says why a revision was stopped: to retry it on all nodes needs
+// force. Empty: it was not, or an outage was the cause.
 func Stopped(r *v1alpha1.NodeConfigRollout) string {
 	if h := r.Status.Halt; h != nil && h.Reason != v1alpha1.HaltInconclusive {
 		return rollout.StopMessage(h.Reason, h.Message)
 	}
+
 	return ""
 }
 
@@ -320,15 +364,18 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	if p := r.Spec.Retry; p != nil && p.Revision == revision && p.Attempt == attempt && slices.Equal(p.Nodes, nodes) && !aborted {
 		return fmt.Sprintf("has a request for attempt %d at revision %d already: nothing changes", attempt, revision), nil
 	}
+
 	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionJoiningStopped)
 	if st.Halt == nil && !waiting && !aborted {
 		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and the rollout is %s; see kubectl evenkeel rollout "+
 			"status %s", revision, describe.OrUnknown(st.Phase), r.Name)
 	}
+
 	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
 	if aborted {
 		r.Spec.Abort = nil
 	}
+
 	which := "all failed nodes try it again"
 	if len(nodes) > 0 {
 		which = printable.Few(nodes) + " try it again; other nodes wait for them"
@@ -336,10 +383,12 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	if st.Halt != nil {
 		which += fmt.Sprintf("; the halt is lifted (%s)", rollout.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
+
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
 }
 
-// stepName names a step within a sentence. It names a pause by the step before it.
+// stepName names a step within a sentence. It names a pause by the step before
+// it.
 func stepName(steps []v1alpha1.RolloutStep, i int) string {
 	switch {
 	case steps[i].Pause == nil:
@@ -347,5 +396,6 @@ func stepName(steps []v1alpha1.RolloutStep, i int) string {
 	case i == 0:
 		return "the " + describe.StepWords(steps[i]) + " at the beginning"
 	}
+
 	return "the " + describe.StepWords(steps[i]) + " after " + describe.StepWords(steps[i-1])
 }

@@ -39,7 +39,8 @@ func TestWhatWaitsForARetryCanBeRetried(t *testing.T) {
 	}
 }
 
-// While the rollout is paused, a GitOps controller may commit the stopped content again.
+// While the rollout is paused, a GitOps controller may commit the stopped
+// content again.
 func TestAContentThatFailedBeforeContinuesOnlyByForce(t *testing.T) {
 	const failed = "revision 2 was stopped (TooManyFailures: w-7 CrashLooped)"
 	revision := func(number int64, sha256 string) *v1alpha1.RolloutRevision {

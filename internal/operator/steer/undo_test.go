@@ -22,7 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// halted is a fake API server with a rollout that was halted at revision 2, after revision 1 had succeeded.
+// halted is a fake API server with a rollout that was halted at revision 2,
+// after revision 1 had succeeded.
 func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -43,10 +44,12 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 		}})
 		objects = append(objects, cm)
 	}
+
 	r.Status = v1alpha1.NodeConfigRolloutStatus{
 		Phase: v1alpha1.RolloutHalted, CurrentRevision: revisions[0], UpdateRevision: revisions[1], Nodes: v1alpha1.RolloutCounts{Failed: 1},
 		Halt: &v1alpha1.RolloutHalt{Reason: v1alpha1.HaltTooManyFailures},
 	}
+
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
 
@@ -68,6 +71,7 @@ func undo(t *testing.T, c client.Client, number, target int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return prepared.Write(t.Context(), c, false)
 }
 
@@ -77,6 +81,7 @@ func TestAnUndoPinsTheLastRevisionThatSucceeded(t *testing.T) {
 	if err != nil || !strings.HasPrefix(words, "rollout workers undone: the configuration of revision 1 is the target again") {
 		t.Errorf("it says %q, %v", words, err)
 	}
+
 	pin := specOf(t, c).Pin
 	assert.That(t, pin != nil && pin.SHA256 != pin.Instead, "the pin is %+v", pin)
 }
@@ -98,11 +103,13 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 			if err := c.Get(ctx, client.ObjectKey{Name: "workers"}, &r); err != nil {
 				return err
 			}
+
 			r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
 			if err := c.Update(ctx, &r); err != nil {
 				return err
 			}
 		}
+
 		return c.Patch(ctx, o, p, options...)
 	}})
 	words, err := undo(t, c, 1, 0)

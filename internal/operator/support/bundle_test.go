@@ -26,7 +26,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// many is an API server with so many Nodes, which fails at the page that begins with one of them.
+// many is an API server with so many Nodes, which fails at the page that begins
+// with one of them.
 type many struct {
 	client.Reader
 	nodes, failing int
@@ -42,6 +43,7 @@ func (m *many) List(_ context.Context, list client.ObjectList, options ...client
 	if m.failing > 0 && begin >= m.failing {
 		return errGone
 	}
+
 	end := min(begin+int(o.Limit), m.nodes)
 	m.largest = max(m.largest, end-begin)
 	out := list.(*unstructured.UnstructuredList)
@@ -51,10 +53,12 @@ func (m *many) List(_ context.Context, list client.ObjectList, options ...client
 	if end < m.nodes {
 		out.SetContinue(strconv.Itoa(end))
 	}
+
 	return nil
 }
 
-// collected lists Nodes into an archive of at most so many bytes, and returns the bundle and its files.
+// collected lists Nodes into an archive of at most so many bytes, and returns
+// the bundle and its files.
 func collected(t *testing.T, reader client.Reader, most int64) (*bundle, map[string]string, []byte) {
 	t.Helper()
 	var out bytes.Buffer
@@ -70,6 +74,7 @@ func collected(t *testing.T, reader client.Reader, most int64) (*bundle, map[str
 		if errors.Is(err, io.EOF) {
 			return b, files, archive
 		}
+
 		assert.NoError(t, err)
 		text, err := io.ReadAll(in)
 		assert.NoError(t, err)
@@ -91,6 +96,7 @@ func items(t *testing.T, text string) []string {
 	for _, i := range list.Items {
 		names = append(names, i.Metadata.Name)
 	}
+
 	return names
 }
 
@@ -101,6 +107,7 @@ func TestObjectsAreWrittenPageByPageInOrder(t *testing.T) {
 	for i := range len(files) {
 		names = append(names, items(t, files[fmt.Sprintf("dir/nodes/%d.json", i+1)])...)
 	}
+
 	assert.That(t, len(files) == 3 && len(names) == 1234 && slices.IsSorted(names) && api.largest <= pageObjects,
 		"%d files with %d nodes, in answers of at most %d", len(files), len(names), api.largest)
 	if len(b.contents.Failures) > 0 || len(b.contents.Entries) != 1 || b.contents.Entries[0].What != "1234 Nodes" || b.contents.Entries[0].Bytes == 0 {
@@ -143,6 +150,7 @@ func TestTheNewestLinesOfALogAreKept(t *testing.T) {
 		for i := range tt.lines {
 			text.WriteString(line(i))
 		}
+
 		got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(text.String())), nil
 		})
@@ -151,9 +159,11 @@ func TestTheNewestLinesOfALogAreKept(t *testing.T) {
 		if tt.first == 0 && len(got) != text.Len() {
 			t.Errorf("of %d lines: %d bytes, want all %d", tt.lines, len(got), text.Len())
 		}
+
 		assert.That(t, tt.first >= 0 || strings.HasPrefix(string(got), "line ") && len(got) >= logBytes-200,
 			"of %d lines: %d bytes, which begin with %.30q", tt.lines, len(got), got)
 	}
+
 	broken := errors.New("the connection broke")
 	if got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
 		return io.NopCloser(io.MultiReader(strings.NewReader("a"), failing{broken})), nil

@@ -29,12 +29,14 @@ const (
 // controllerName is the label app.kubernetes.io/name of the controller's pods.
 const controllerName = "evenkeel-controller"
 
-// logs adds the end of the logs of the controller's containers, also of those before their last restart.
+// logs adds the end of the logs of the controller's containers, also of those
+// before their last restart.
 func logs(ctx context.Context, b *bundle) error {
 	api, err := typedcorev1.NewForConfig(b.config)
 	if err != nil {
 		return err
 	}
+
 	namespace := b.settings.Namespace
 	for pod, err := range query.Pages[*corev1.Pod](ctx, b.reader, &corev1.PodList{}, client.InNamespace(namespace),
 		client.MatchingLabels{"app.kubernetes.io/name": controllerName}) {
@@ -42,15 +44,18 @@ func logs(ctx context.Context, b *bundle) error {
 			b.fail("the logs of the controller", err)
 			return nil
 		}
+
 		for _, s := range pod.Status.ContainerStatuses {
 			for _, previous := range []bool{false, true} {
 				if previous && s.RestartCount == 0 {
 					continue
 				}
+
 				name, what := pod.Name+"-"+s.Name, fmt.Sprintf("the log of container %s of pod %s", s.Name, pod.Name)
 				if previous {
 					name, what = name+"-previous", what+" before its last restart"
 				}
+
 				lines := int64(logLines)
 				o := &corev1.PodLogOptions{Container: s.Name, Previous: previous, TailLines: &lines}
 				text, err := newest(ctx, func(ctx context.Context) (io.ReadCloser, error) {
@@ -68,10 +73,12 @@ func logs(ctx context.Context, b *bundle) error {
 			}
 		}
 	}
+
 	return nil
 }
 
-// newest returns the last bytes of a stream, from the beginning of a line. Beside an error it returns what was read before it.
+// newest returns the last bytes of a stream, from the beginning of a line.
+// Beside an error it returns what was read before it.
 func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
@@ -79,6 +86,7 @@ func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, erro
 	if err != nil {
 		return nil, err
 	}
+
 	defer stream.Close()
 	var kept []byte
 	for buffer := make([]byte, 64<<10); err == nil; {
@@ -88,12 +96,15 @@ func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, erro
 			kept = slices.Clone(kept[len(kept)-logBytes-1:]) // one byte too many, to see below that lines are missing
 		}
 	}
+
 	if err == io.EOF {
 		err = nil
 	}
+
 	if cut := len(kept) - logBytes; cut > 0 {
 		kept = kept[cut:]
 		kept = kept[bytes.IndexByte(kept, '\n')+1:]
 	}
+
 	return kept, err
 }

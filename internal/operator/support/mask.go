@@ -16,13 +16,15 @@ import (
 // masked replaces values that can be secret.
 const masked = "masked"
 
-// maskObject changes an object of the API for display: it removes annotations of other programs and managed fields, and masks
-// values that can be secret.
+// maskObject changes an object of the API for display: it removes annotations
+// of other programs and managed fields, and masks values that can be secret.
 func maskObject(o map[string]any) map[string]any {
 	if metadata, ok := o["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields")
 	}
+
 	out, _ := mask("", o).(map[string]any)
+
 	return out
 }
 
@@ -37,8 +39,10 @@ func mask(field string, value any) any {
 		if payload.SecretName(field) && value != "" {
 			return masked
 		}
+
 		return payload.MaskText(value)
 	}
+
 	return value
 }
 
@@ -49,12 +53,15 @@ func maskMap(field string, fields map[string]any) map[string]any {
 			fields[name] = ownAnnotations(annotations)
 			continue
 		}
+
 		fields[name] = mask(name, value)
 	}
+
 	return fields
 }
 
-// ownAnnotations returns evenkeel's annotations. Those of other programs can contain whole objects, such as
+// ownAnnotations returns evenkeel's annotations. Those of other programs can
+// contain whole objects, such as
 // kubectl.kubernetes.io/last-applied-configuration.
 func ownAnnotations(annotations map[string]any) map[string]any {
 	annotations = maps.Clone(annotations)
@@ -66,6 +73,7 @@ func ownAnnotations(annotations map[string]any) map[string]any {
 			annotations[name] = payload.MaskText(text)
 		}
 	}
+
 	return annotations
 }
 
@@ -74,6 +82,7 @@ func maskList(field string, list []any) []any {
 	for i, value := range list {
 		out[i] = mask(field, value)
 	}
+
 	switch field {
 	case "env", "httpHeaders":
 		for _, value := range out {
@@ -84,6 +93,7 @@ func maskList(field string, list []any) []any {
 	case "args", "command":
 		maskArguments(out)
 	}
+
 	return out
 }
 
@@ -93,6 +103,7 @@ func maskArguments(list []any) {
 	for i, value := range list {
 		args[i], _ = value.(string)
 	}
+
 	for i, text := range payload.MaskArguments(args) {
 		if _, ok := list[i].(string); ok {
 			list[i] = text
@@ -100,13 +111,15 @@ func maskArguments(list []any) {
 	}
 }
 
-// maskConfigMap shows payloads as fields, without secret values, and the size of everything else.
+// maskConfigMap shows payloads as fields, without secret values, and the size
+// of everything else.
 func maskConfigMap(o map[string]any) map[string]any {
 	for _, part := range []string{"data", "binaryData"} {
 		values, ok := o[part].(map[string]any)
 		if !ok {
 			continue
 		}
+
 		values = maps.Clone(values)
 		for key, value := range values {
 			text, _ := value.(string)
@@ -115,23 +128,28 @@ func maskConfigMap(o map[string]any) map[string]any {
 				values[key] = maskPayload(text)
 			}
 		}
+
 		o[part] = values
 	}
+
 	return maskObject(o)
 }
 
-// maskPayload decodes a payload. Text that cannot be decoded cannot be masked reliably, and is left out.
+// maskPayload decodes a payload. Text that cannot be decoded cannot be masked
+// reliably, and is left out.
 func maskPayload(text string) any {
 	if fields, err := payload.DecodeMapping([]byte(text)); err == nil {
 		return fields
 	}
+
 	return "left out, cannot be decoded: " + printable.Count(len(text), "byte")
 }
 
 // nodeStatus are the fields of a Node's status that a bundle contains.
 var nodeStatus = []string{"conditions", "nodeInfo", "capacity", "allocatable", "config"}
 
-// maskNode keeps what evenkeel looks at: labels, taints, conditions, versions and sizes, but not addresses and images.
+// maskNode keeps what evenkeel looks at: labels, taints, conditions, versions
+// and sizes, but not addresses and images.
 func maskNode(o map[string]any) map[string]any {
 	spec, _ := o["spec"].(map[string]any)
 	status, _ := o["status"].(map[string]any)
@@ -141,21 +159,25 @@ func maskNode(o map[string]any) map[string]any {
 			shown[name] = value
 		}
 	}
+
 	kept := map[string]any{}
 	for _, name := range []string{"taints", "unschedulable"} {
 		if value, ok := spec[name]; ok {
 			kept[name] = value
 		}
 	}
+
 	return maskObject(map[string]any{"apiVersion": o["apiVersion"], "kind": o["kind"], "metadata": o["metadata"], "spec": kept,
 		"status": shown})
 }
 
-// encode returns JSON with printable characters. Text that is too deep to be indented is one line.
+// encode returns JSON with printable characters. Text that is too deep to be
+// indented is one line.
 func encode(value any) ([]byte, error) {
 	line, err := json.Marshal(value)
 	if err != nil || !payload.Indentable(line) {
 		return line, err
 	}
+
 	return json.MarshalIndent(value, "", "  ")
 }

@@ -20,6 +20,7 @@ func object(t *testing.T, text string) map[string]any {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
+
 	return o
 }
 

@@ -32,8 +32,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// sections fill a bundle in this order: small and important things first, because its size is limited. An error ends the bundle;
-// what could not be read is a failure of it.
+// sections fill a bundle in this order: small and important things first,
+// because its size is limited. An error ends the bundle; what could not be read
+// is a failure of it.
 var sections = []func(context.Context, *bundle) error{
 	diagnosis,
 	all(kind{v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), "rollouts", maskObject}),
@@ -66,7 +67,8 @@ type Versions struct {
 	Agents     map[string]int `json:"agents,omitempty"`     // nodes by the version of their agent
 }
 
-// diagnosis adds the versions, the report of doctor, and the objects of the installation that it has read.
+// diagnosis adds the versions, the report of doctor, and the objects of the
+// installation that it has read.
 func diagnosis(ctx context.Context, b *bundle) error {
 	v := Versions{Client: b.options.Program, Agents: map[string]int{}}
 	server, err := serverVersion(ctx, b)
@@ -74,14 +76,17 @@ func diagnosis(ctx context.Context, b *bundle) error {
 		if unreachable(err) {
 			return err
 		}
+
 		b.fail("the version of the API server", err)
 	}
+
 	v.Server = server
 	facts, err := doctor.Look(ctx, b.reader)
 	if err != nil {
 		b.fail("the report of doctor, and the objects of the installation", err)
 		return b.addJSON("version.json", versionsOf, v)
 	}
+
 	b.settings = fleet.SettingsIn(facts.Rollouts)
 	v.Controller = facts.Lease.Version
 	for i := range facts.Nodes {
@@ -89,14 +94,17 @@ func diagnosis(ctx context.Context, b *bundle) error {
 			v.Agents[n.Agent]++
 		}
 	}
+
 	if err := b.addJSON("version.json", versionsOf, v); err != nil {
 		return err
 	}
+
 	report := doctor.NewReport(facts)
 	b.contents.Headline = report.Headline
 	if err := b.addJSON("doctor.json", "the report of doctor: "+report.Headline, report); err != nil {
 		return err
 	}
+
 	return installation(b, facts)
 }
 
@@ -105,11 +113,13 @@ func serverVersion(ctx context.Context, b *bundle) (*version.Info, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := &version.Info{}
 	text, err := api.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("read the version of the API server: %w", err)
 	}
+
 	return out, json.Unmarshal(text, out)
 }
 
@@ -123,6 +133,7 @@ func installation(b *bundle, facts *doctor.Facts) error {
 			denied[part.Want.GetKind()] = true
 			continue
 		}
+
 		b.read++
 		if part.Got == nil {
 			continue
@@ -131,13 +142,16 @@ func installation(b *bundle, facts *doctor.Facts) error {
 			return err
 		}
 	}
+
 	for _, one := range slices.Sorted(maps.Keys(denied)) {
 		b.fail(one+"s of the installation", errors.New("you are not allowed to read them"))
 	}
 	if p.objects == 0 {
 		return nil
 	}
+
 	what := printable.Count(p.objects, "object") + " of the installation: CRDs, policies, roles"
+
 	return b.add("installation.json", what, p.end())
 }
 
@@ -148,7 +162,8 @@ type kind struct {
 	mask func(map[string]any) map[string]any
 }
 
-// list adds the objects of a kind, page by page, as NAME/1.json, NAME/2.json and so on.
+// list adds the objects of a kind, page by page, as NAME/1.json, NAME/2.json
+// and so on.
 func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption) error {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
@@ -157,6 +172,7 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 	if opts.ApplyOptions(options); opts.Namespace != "" {
 		what += " of namespace " + opts.Namespace
 	}
+
 	var p page
 	entry, number, added := Entry{Name: k.name + "/"}, 0, 0
 	flush := func() error {
@@ -167,6 +183,7 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 		if err == nil {
 			entry.Bytes, added = entry.Bytes+int64(len(content)), added+objects
 		}
+
 		return err
 	}
 	var failed, writing error
@@ -175,18 +192,22 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 			failed = err
 			break
 		}
+
 		if err := p.add(k.mask(o.Object)); err != nil {
 			return fmt.Errorf("encode %s %s: %w", k.Kind, o.GetName(), err)
 		}
+
 		if p.full() {
 			if writing = flush(); writing != nil {
 				break
 			}
 		}
 	}
+
 	if p.objects > 0 && writing == nil {
 		writing = flush()
 	}
+
 	switch {
 	case writing != nil && !errors.Is(writing, errFull):
 		return writing
@@ -199,11 +220,13 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 		b.fail(what, failed)
 		return nil
 	}
+
 	b.read++
 	if added > 0 {
 		entry.What = printable.Count(added, k.Kind)
 		b.contents.Entries = append(b.contents.Entries, entry)
 	}
+
 	return nil
 }
 
@@ -220,7 +243,9 @@ func lease(ctx context.Context, b *bundle) error {
 		b.fail("the Lease of the controller", err)
 		return nil
 	}
+
 	b.read++
+
 	return b.addJSON("lease.json", "the Lease of the controller", maskObject(o.Object))
 }
 
@@ -243,13 +268,16 @@ func workloads(ctx context.Context, b *bundle) error {
 			}
 		}
 	}
+
 	return nil
 }
 
-// eventSources are the programs that write Events about nodes and rollouts, all of them in the namespace default.
+// eventSources are the programs that write Events about nodes and rollouts, all
+// of them in the namespace default.
 var eventSources = []string{"evenkeel-agent", "evenkeel-controller"}
 
-// events adds the Events that evenkeel has written, and those of its namespaces.
+// events adds the Events that evenkeel has written, and those of its
+// namespaces.
 func events(ctx context.Context, b *bundle) error {
 	event := corev1.SchemeGroupVersion.WithKind("Event")
 	for _, source := range eventSources {
@@ -258,10 +286,12 @@ func events(ctx context.Context, b *bundle) error {
 			return err
 		}
 	}
+
 	for _, namespace := range b.namespaces() {
 		if err := b.list(ctx, kind{event, "namespaces/" + namespace + "/events", maskObject}, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

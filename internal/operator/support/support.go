@@ -1,10 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package support collects what a maintainer needs to understand a problem of evenkeel in a cluster, as one archive: objects of
-// the API, the report of internal/operator/doctor, and the controller's logs. Values that can be secret are masked.
+// Package support collects what a maintainer needs to understand a problem of
+// evenkeel in a cluster, as one archive: objects of the API, the report of
+// internal/operator/doctor, and the controller's logs. Values that can be
+// secret are masked.
 //
-// It must never request a Secret, write to the cluster, or hold more than one page of a kind in memory.
+// It must never request a Secret, write to the cluster, or hold more than one
+// page of a kind in memory.
 package support
 
 import (
@@ -54,6 +57,7 @@ func (c *Contents) Width() int {
 	for _, e := range c.Entries {
 		n = max(n, len(e.Name))
 	}
+
 	return n
 }
 
@@ -73,8 +77,9 @@ type Failure struct {
 // ErrNothing is the error of Collect if the user may not read anything.
 var ErrNothing = errors.New("nothing could be read")
 
-// Collect writes a bundle to w. It returns an error if the API server cannot be reached, if nothing could be read (ErrNothing), or
-// if writing fails; what could not be read otherwise is a failure in the contents, and in the bundle.
+// Collect writes a bundle to w. It returns an error if the API server cannot be
+// reached, if nothing could be read (ErrNothing), or if writing fails; what
+// could not be read otherwise is a failure in the contents, and in the bundle.
 func Collect(ctx context.Context, c client.Reader, config *rest.Config, w io.Writer, o Options) (*Contents, error) {
 	b := &bundle{reader: c, config: config, archive: newArchive(w, o.Dir, o.Now, o.Most), options: o, settings: fleet.DefaultSettings}
 	for _, s := range sections {
@@ -85,18 +90,23 @@ func Collect(ctx context.Context, c client.Reader, config *rest.Config, w io.Wri
 			return nil, err
 		}
 	}
+
 	if b.read == 0 {
 		why := ""
 		for _, f := range b.contents.Failures {
 			why += "\n  " + f.What + ": " + f.Why
 		}
+
 		return nil, fmt.Errorf("%w:%s", ErrNothing, why)
 	}
+
 	manifest := Entry{Name: "MANIFEST.txt", What: "this list, and what could not be read"}
 	if err := b.archive.write(manifest.Name, []byte(b.manifest())); err != nil {
 		return nil, err
 	}
+
 	b.contents.Entries = append(b.contents.Entries, manifest)
+
 	return &b.contents, b.archive.close()
 }
 
@@ -117,10 +127,12 @@ func (b *bundle) fail(what string, err error) {
 	if errors.Is(err, errFull) {
 		why = fmt.Sprintf("%v, %s before compression", errFull, size(b.options.Most))
 	}
+
 	b.contents.Failures = append(b.contents.Failures, Failure{what, why})
 }
 
-// add adds a file, unless the archive is full. An error means that writing failed.
+// add adds a file, unless the archive is full. An error means that writing
+// failed.
 func (b *bundle) add(name, what string, content []byte) error {
 	switch err := b.archive.add(name, content); {
 	case errors.Is(err, errFull):
@@ -130,6 +142,7 @@ func (b *bundle) add(name, what string, content []byte) error {
 	default:
 		b.contents.Entries = append(b.contents.Entries, Entry{name, what, int64(len(content))})
 	}
+
 	return nil
 }
 
@@ -146,6 +159,7 @@ func (b *bundle) addJSON(name, what string, value any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
+
 	return b.add(name, what, append(printable.JSON(text), '\n'))
 }
 
@@ -163,6 +177,7 @@ func size(n int64) string {
 	case n < 10<<20:
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
+
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
@@ -180,13 +195,16 @@ func (b *bundle) manifest() string {
 	for _, e := range b.contents.Entries {
 		fmt.Fprintf(&out, "%-*s  %s, %s\n", b.contents.Width(), e.Name, e.What, size(e.Bytes))
 	}
+
 	if len(b.contents.Failures) > 0 {
 		out.WriteString("\nCould not be read:\n")
 		for _, f := range b.contents.Failures {
 			fmt.Fprintf(&out, "%s: %s\n", f.What, f.Why)
 		}
 	}
+
 	fmt.Fprintf(&out, "\n%s\n", Masked)
+
 	return out.String()
 }
 
@@ -212,7 +230,9 @@ func (a *archive) add(name string, content []byte) error {
 	if int64(len(content)) > a.left {
 		return errFull
 	}
+
 	a.left -= int64(len(content))
+
 	return a.write(name, content)
 }
 
@@ -226,6 +246,7 @@ func (a *archive) write(name string, content []byte) error {
 	if _, err := a.tar.Write(content); err != nil {
 		return fmt.Errorf("add %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -250,13 +271,16 @@ func (p *page) add(object any) error {
 	if err != nil {
 		return err
 	}
+
 	if p.objects == 0 {
 		p.content = append(p.content, `{"apiVersion": "v1", "kind": "List", "items": [`...)
 	} else {
 		p.content = append(p.content, ',')
 	}
+
 	p.content = append(append(p.content, '\n'), printable.JSON(text)...)
 	p.objects++
+
 	return nil
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// BenchmarkSurveyOf5000Nodes reads and groups 5,000 nodes whose kubelets answer after 5 ms. The floor is the same requests by client-go
-// alone, 20 at a time.
+// BenchmarkSurveyOf5000Nodes reads and groups 5,000 nodes whose kubelets answer
+// after 5 ms. The floor is the same requests by client-go alone, 20 at a time.
 func BenchmarkSurveyOf5000Nodes(b *testing.B) {
 	const fleet, took = 5000, 5 * time.Millisecond
 	var fields []string
@@ -27,6 +27,7 @@ func BenchmarkSurveyOf5000Nodes(b *testing.B) {
 			fields = append(fields, fmt.Sprintf(`%q: "value of field %d 0123456789"`, f.Path, i))
 		}
 	}
+
 	body := `{"kubeletconfig": {"maxPods": 110, "tlsCertFile": "/etc/%s.crt", ` + strings.Join(fields, ", ") + `}}`
 	api := server(b, func(node string, w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(took)
@@ -43,8 +44,10 @@ func BenchmarkSurveyOf5000Nodes(b *testing.B) {
 		if r := NewReport(answers, today); err != nil || len(r.Configurations) != 1 || r.Read != fleet {
 			b.Fatalf("%d of %d in %d groups, %v", r.Read, fleet, len(r.Configurations), err)
 		}
+
 		all += b.Elapsed() - between
 	}
+
 	b.ReportMetric(all.Seconds()/float64(b.N), "s/survey")
 	b.ReportMetric(float64(all)/float64(floor), "times-floor")
 }
@@ -61,5 +64,6 @@ func floorOf(b *testing.B, api rest.Interface, nodes []Node) {
 			}
 		})
 	}
+
 	wait.Wait()
 }

@@ -28,7 +28,8 @@ const (
 // Verdict is what another kubelet says about a configuration.
 type Verdict struct {
 	Outcome Outcome `json:"outcome"`
-	// Message is the kubelet's error, what it would ignore, or why there is no verdict.
+	// Message is the kubelet's error, what it would ignore, or why there is no
+	// verdict.
 	Message string `json:"message,omitempty"`
 }
 
@@ -43,8 +44,9 @@ type Judged struct {
 const notChecked = "flags that the version no longer has, and what a kubelet checks with its node, such as files, reservations and " +
 	"the container runtime"
 
-// Judge lets another kubelet's binary, which has this version, judge each configuration in a dry run, and adds a sentence to the summary.
-// If ctx ends, the rest is not judged.
+// Judge lets another kubelet's binary, which has this version, judge each
+// configuration in a dry run, and adds a sentence to the summary. If ctx ends,
+// the rest is not judged.
 func (r *Report) Judge(ctx context.Context, kubelet component.Component, version string) {
 	r.Judged = &Judged{Component: kubelet.Name(), Version: version, Nodes: map[Outcome]int{}, NotChecked: notChecked}
 	reasons := map[string]int{}
@@ -55,6 +57,7 @@ func (r *Report) Judge(ctx context.Context, kubelet component.Component, version
 			reasons[c.Verdict.Message] += c.Nodes
 		}
 	}
+
 	words := fmt.Sprintf("kubelet %s: %s would start", version, printable.Count(r.Judged.Nodes[WouldStart], "node"))
 	if n := r.Judged.Nodes[WouldNotStart]; n > 0 {
 		words += fmt.Sprintf("; %d would not: %s", n, printable.First(printable.MostFirst(reasons), 2, "; "))
@@ -62,14 +65,17 @@ func (r *Report) Judge(ctx context.Context, kubelet component.Component, version
 	if n := r.Judged.Nodes[NotJudged]; n > 0 {
 		words += fmt.Sprintf("; %d not judged", n)
 	}
+
 	r.Summary = append(r.Summary, words)
 }
 
-// judge returns the verdict on one configuration. The values that only one node has are left out: every kubelet takes them.
+// judge returns the verdict on one configuration. The values that only one node
+// has are left out: every kubelet takes them.
 func judge(ctx context.Context, kubelet component.Component, fields map[string]any) *Verdict {
 	if ctx.Err() != nil {
 		return &Verdict{NotJudged, "interrupted"}
 	}
+
 	fields = maps.Clone(fields)
 	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == Own })
 	fields["apiVersion"], fields["kind"] = payload.UpstreamAPIVersion, payload.KubeletKind
@@ -77,19 +83,23 @@ func judge(ctx context.Context, kubelet component.Component, fields map[string]a
 	if err != nil {
 		return &Verdict{NotJudged, err.Error()}
 	}
+
 	v, objections := component.ValidationErrors(ctx, kubelet, text)
 	message := v.Message
 	if len(objections) > 0 {
 		message = strings.Join(objections, "; ")
 	}
+
 	switch {
 	case v.Outcome == component.Accepted:
 		return &Verdict{Outcome: WouldStart}
-	// A kubelet only warns about fields that it does not know. An effective configuration names all fields of its version.
+	// A kubelet only warns about fields that it does not know. An effective
+	// configuration names all fields of its version.
 	case v.Outcome == component.Rejected && strings.HasPrefix(message, "strict decoding error: "):
 		return &Verdict{WouldStart, "it would ignore: " + strings.TrimPrefix(message, "strict decoding error: ")}
 	case v.Outcome == component.Rejected:
 		return &Verdict{WouldNotStart, message}
 	}
+
 	return &Verdict{NotJudged, message}
 }

@@ -25,7 +25,8 @@ const (
 	AtOnce = 20
 	// Patience is how long a node may take to answer.
 	Patience = 10 * time.Second
-	// maxKept limits the size of all distinct configurations together, in bytes. Those of 5,000 nodes need 25 MiB at most.
+	// maxKept limits the size of all distinct configurations together, in
+	// bytes. Those of 5,000 nodes need 25 MiB at most.
 	maxKept = 32 << 20
 )
 
@@ -38,11 +39,14 @@ rules:
 - {apiGroups: [""], resources: [nodes/proxy], verbs: [get]}
 `
 
-// Read asks the kubelets of the nodes for their effective configurations, through the API server: at most AtOnce at a time, each for
-// at most patience. Nodes that are not Ready are asked last. tell is called after each answer, with the number of answers so far.
+// Read asks the kubelets of the nodes for their effective configurations,
+// through the API server: at most AtOnce at a time, each for at most patience.
+// Nodes that are not Ready are asked last. tell is called after each answer,
+// with the number of answers so far.
 //
-// If ctx ends, the nodes that have not answered say so. The error is about the user's permissions: all of the first answers say that they
-// are missing. A single kubelet can pretend that.
+// If ctx ends, the nodes that have not answered say so. The error is about the
+// user's permissions: all of the first answers say that they are missing. A
+// single kubelet can pretend that.
 func Read(ctx context.Context, api rest.Interface, nodes []Node, patience time.Duration, tell func(done int)) ([]Answer, error) {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -64,11 +68,13 @@ func Read(ctx context.Context, api rest.Interface, nodes []Node, patience time.D
 		if refused == done && done >= min(AtOnce, len(order)) {
 			cancel(err)
 		}
+
 		tell(done)
 	})
 	if err := context.Cause(asking); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
+
 	return answers, nil
 }
 
@@ -84,17 +90,22 @@ func (k *keeper) keep(a Answer) Answer {
 	if a.Config == nil {
 		return a
 	}
+
 	if k.distinct[a.Config.text] == nil {
 		if k.size += len(a.Config.text); k.size > maxKept {
 			return Answer{Node: a.Node, Failed: Finding{ID: "noRoom", Wrong: "there is no room for it: all distinct configurations exceed 32 MiB"}}
 		}
+
 		k.distinct[a.Config.text] = a.Config
 	}
+
 	a.Config = k.distinct[a.Config.text]
+
 	return a
 }
 
-// ask returns the answer of a node. The error is that the user may not ask, as far as the answer says.
+// ask returns the answer of a node. The error is that the user may not ask, as
+// far as the answer says.
 func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration) (Answer, error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -104,6 +115,7 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 		a.Config, err = configOf(n, fields)
 		return a, err
 	}
+
 	const maxDetail = 300
 	a.Failed = Finding{ID: "unreachable", Wrong: "the API server does not reach the kubelet", Detail: fmt.Sprintf("%.*s", maxDetail, err)}
 	failed := &a.Failed
@@ -122,5 +134,6 @@ func ask(ctx context.Context, api rest.Interface, n Node, patience time.Duration
 	case apierrors.IsNotFound(err):
 		failed.ID, failed.Wrong = "noConfigz", "the kubelet serves no /configz (enableDebuggingHandlers is false), or the node was deleted"
 	}
+
 	return a, nil
 }

@@ -34,6 +34,7 @@ func server(t testing.TB, answer func(node string, w http.ResponseWriter, r *htt
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return api
 }
 
@@ -55,6 +56,7 @@ func named(n int) []Node {
 	for i := range nodes {
 		nodes[i].Name = fmt.Sprint(i)
 	}
+
 	return nodes
 }
 
@@ -111,6 +113,7 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 	for name := range answers {
 		nodes = append(nodes, node(name, "v1.37.2", "a"))
 	}
+
 	got, err := Read(t.Context(), api, nodes, 5*time.Second, quiet)
 	assert.NoError(t, err)
 	assert.Equal(t, len(got), len(answers))
@@ -131,7 +134,8 @@ func TestAMissingPermissionEndsTheSurvey(t *testing.T) {
 	assert.That(t, answers == nil && asked.Load() < 2*AtOnce, "%d were asked", asked.Load())
 }
 
-// TestALiarEndsNoSurvey lets one kubelet say what the API server would say about the user, before any other one answers.
+// TestALiarEndsNoSurvey lets one kubelet say what the API server would say
+// about the user, before any other one answers.
 func TestALiarEndsNoSurvey(t *testing.T) {
 	lied := make(chan struct{})
 	api := server(t, func(node string, w http.ResponseWriter, _ *http.Request) {
@@ -139,6 +143,7 @@ func TestALiarEndsNoSurvey(t *testing.T) {
 			status(w, 403, "Forbidden", `nodes "0" is forbidden: User "jane" cannot get resource "nodes/proxy"`)
 			return
 		}
+
 		<-lied
 		say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
 	})
@@ -159,6 +164,7 @@ func TestAnInterruptedSurveyHasWhatIsKnown(t *testing.T) {
 			say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
 			return
 		}
+
 		<-r.Context().Done()
 	})
 	nodes := named(100)
@@ -187,6 +193,7 @@ func TestTwentyNodesAreAskedAtOnce(t *testing.T) {
 			first.Done()
 			first.Wait()
 		}
+
 		now.Add(-1)
 		say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`)
 	})
@@ -200,6 +207,7 @@ func TestTheMemoryForConfigurationsIsBounded(t *testing.T) {
 	for i, want := range []string{"", "", "noRoom"} {
 		assert.Equal(t, kept.keep(big(i)).Failed.ID, want)
 	}
+
 	assert.Equal(t, kept.keep(big(1)).Failed.ID, "", "a known configuration needs no room")
 }
 
@@ -219,6 +227,7 @@ func TestEachConfigurationIsJudgedOnce(t *testing.T) {
 	for i, over := range []string{`{}`, `{}`, `{"address": "192.0.2.2"}`, `{"featureGates": {"NodeSwap": true}, "address": "192.0.2.3"}`, `{"gone": 1}`, `{"crash": 1}`} {
 		answers = append(answers, said(t, node(fmt.Sprint(i), "v1.37.2", "a"), over))
 	}
+
 	r := report(answers...)
 	seen := map[string]int{}
 	kubelet := judging{validate: func(data string) component.Verdict {
@@ -232,6 +241,7 @@ func TestEachConfigurationIsJudgedOnce(t *testing.T) {
 		case strings.Contains(data, "crash"):
 			return component.Verdict{Message: "the dry run crashed"}
 		}
+
 		return component.Verdict{Outcome: component.Accepted}
 	}}
 	r.Judge(t.Context(), kubelet, "v1.38.0")
@@ -240,6 +250,7 @@ func TestEachConfigurationIsJudgedOnce(t *testing.T) {
 	for _, c := range r.Configurations {
 		got = append(got, fmt.Sprintf("%d %s %s", c.Nodes, c.Verdict.Outcome, c.Verdict.Message))
 	}
+
 	assert.Equal(t, strings.Join(got, " | "), `2 would start  | 1 would start  | 1 would not start unrecognized feature gate: NodeSwap | 1 would start it would ignore: unknown field "gone" | 1 not judged the dry run crashed`)
 
 	ended, end := context.WithCancel(t.Context())

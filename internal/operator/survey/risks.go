@@ -17,8 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// supportEnds are the days on which upstream's support of minor versions ends. Source: kubernetes.io/releases/patch-releases, up to 1.34
-// the published day, and from 1.35 on the end of the fourteenth month after the release. As of supportAsOf.
+// supportEnds are the days on which upstream's support of minor versions ends.
+// Source: kubernetes.io/releases/patch-releases, up to 1.34 the published day,
+// and from 1.35 on the end of the fourteenth month after the release. As of
+// supportAsOf.
 var supportEnds = map[int]string{
 	32: "2026-02-28", 33: "2026-06-28", 34: "2026-10-27", 35: "2027-02-28", 36: "2027-06-28", 37: "2027-10-28",
 }
@@ -28,7 +30,8 @@ const (
 	oldestEnd   = 32
 )
 
-// bootsV1 matches the names of operating systems that boot with cgroup v1 by default.
+// bootsV1 matches the names of operating systems that boot with cgroup v1 by
+// default.
 var bootsV1 = regexp.MustCompile(`^(CentOS Linux 7|Amazon Linux 2$|(Red Hat Enterprise|Rocky|AlmaLinux|Oracle).* 8\.|Ubuntu (18|20)\.|Debian GNU/Linux (9|10)\b)`)
 
 // minorOf returns the minor version of a node's kubelet; 0 if it is not known.
@@ -37,6 +40,7 @@ func minorOf(n Node) int {
 	if err != nil {
 		return 0
 	}
+
 	return int(v.Minor())
 }
 
@@ -54,7 +58,8 @@ func (s surveyed) value(path string) any {
 	return value
 }
 
-// reserves reports whether kubeReserved or systemReserved has some of a resource. A value that cannot be read counts.
+// reserves reports whether kubeReserved or systemReserved has some of a
+// resource. A value that cannot be read counts.
 func (s surveyed) reserves(name string) bool {
 	return slices.ContainsFunc([]string{"kubeReserved", "systemReserved"}, func(field string) bool {
 		text := s.fields.String(field + "[" + name + "]")
@@ -63,13 +68,15 @@ func (s surveyed) reserves(name string) bool {
 	})
 }
 
-// unsupported is the ID of the only risk that does not depend on the configuration.
+// unsupported is the ID of the only risk that does not depend on the
+// configuration.
 const unsupported = "unsupportedKubelet"
 
 func when(is bool, words string) string {
 	if is {
 		return words
 	}
+
 	return ""
 }
 
@@ -95,6 +102,7 @@ var checks = []struct {
 		if !known && s.minor < oldestEnd {
 			end = "before " + supportEnds[oldestEnd]
 		}
+
 		return when(s.minor > 0 && end != "" && (!known || s.today > end),
 			fmt.Sprintf("upstream's support of kubelet 1.%d ended %s (kubernetes.io/releases, as of %s)", s.minor, end, supportAsOf))
 	}},
@@ -118,6 +126,7 @@ var checks = []struct {
 					prefix.Bits(), printable.Count(max(0, 1<<host-2), "pod"))
 			}
 		}
+
 		return ""
 	}},
 	{"cgroupV1", "look at the machine: stat -fc %T /sys/fs/cgroup prints tmpfs for v1; move it to cgroup v2", func(s surveyed) string {
@@ -134,7 +143,8 @@ var checks = []struct {
 	}},
 }
 
-// check adds the risks of a node; fields are nil if its configuration is not known.
+// check adds the risks of a node; fields are nil if its configuration is not
+// known.
 func (f findings) check(n Node, fields map[string]any, now time.Time) {
 	s := surveyed{Node: n, fields: fields, today: now.Format(time.DateOnly), minor: minorOf(n)}
 	for i, c := range checks {

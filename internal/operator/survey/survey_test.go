@@ -45,6 +45,7 @@ func said(t *testing.T, n Node, over string) Answer {
 	}
 	fields := decode(safe)
 	maps.Copy(fields, decode(over))
+
 	return Answer{Node: n, Config: assert.Value(configOf(n, fields))(t)}
 }
 
@@ -53,6 +54,7 @@ func report(answers ...Answer) *Report {
 	for i := range answers {
 		answers[i] = kept.keep(answers[i])
 	}
+
 	return NewReport(answers, today)
 }
 
@@ -62,6 +64,7 @@ func TestEqualConfigurationsAreOneGroup(t *testing.T) {
 		for i := range n {
 			all = append(all, said(t, node(fmt.Sprint(i), version, "workers"), over(i)))
 		}
+
 		return all
 	}
 	for _, tt := range []struct {
@@ -101,8 +104,10 @@ func TestEqualConfigurationsAreOneGroup(t *testing.T) {
 				for _, d := range c.Differences {
 					differences = append(differences, d.Field+"="+d.Value+"/"+d.MostCommon)
 				}
+
 				groups = append(groups, fmt.Sprintf("%d: %s", c.Nodes, strings.Join(differences, ", ")))
 			}
+
 			assert.Equal(t, strings.Join(groups, " | "), strings.ReplaceAll(tt.want, ": |", ":  |"))
 			assert.Equal(t, strings.Join(r.Summary, "\n"), tt.summary)
 			text := string(assert.Value(json.Marshal(r))(t)) + fmt.Sprint(r.Sections())
@@ -173,6 +178,7 @@ func TestRisksAreFoundWithTheirReason(t *testing.T) {
 		for _, risk := range report(said(t, tt.node, tt.over)).Risks {
 			got = append(got, risk.ID+": "+risk.Wrong)
 		}
+
 		assert.Equal(t, strings.Join(got, " | "), tt.want, tt.node.Kubelet, tt.over)
 	}
 }
@@ -196,12 +202,15 @@ func TestFieldsOfNearlyEveryNodeAndLongListsAreBounded(t *testing.T) {
 		for i := range 20 {
 			answers = append(answers, said(t, node(fmt.Sprint(i), "v1.37.2", "a"), fmt.Sprintf(`{"tlsCertFile": "/%d"}`, i%distinct)))
 		}
+
 		assert.Equal(t, strings.Join(report(answers...).NotCompared, " "), want, distinct)
 	}
+
 	var many []string
 	for i := range 101 {
 		many = append(many, fmt.Sprintf(`"f%d": 1`, i))
 	}
+
 	r := report(said(t, node("1", "v1.37.2", "a"), `{"z": 1}`), said(t, node("2", "v1.37.2", "a"), `{"z": 1}`), said(t, node("3", "v1.37.2", "a"), "{"+strings.Join(many, ",")+"}"))
 	assert.Equal(t, len(r.Configurations[1].Differences), 100)
 }

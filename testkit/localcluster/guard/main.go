@@ -1,11 +1,13 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command guard removes what a local cluster leaves behind when the process that runs it ends. Its standard input is a pipe that
-// only that process holds open, so the kernel closes the pipe however the process ends. A process that has cleaned up itself
-// says so on the pipe first.
+// Command guard removes what a local cluster leaves behind when the process
+// that runs it ends. Its standard input is a pipe that only that process holds
+// open, so the kernel closes the pipe however the process ends. A process that
+// has cleaned up itself says so on the pipe first.
 //
-// The guard must not need anything from that process except the cluster's directory.
+// The guard must not need anything from that process except the cluster's
+// directory.
 package main
 
 import (
@@ -24,16 +26,19 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: guard DIRECTORY keep|remove <pipe")
 		os.Exit(2)
 	}
+
 	dir := os.Args[1]
 	spared := sweep.Ancestors() // now, because later other processes may have their process IDs
 	said, err := io.ReadAll(os.Stdin)
 	if err == nil && string(said) == sweep.Done {
 		return
 	}
+
 	if err := sweep.Cluster(dir, spared); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
 	if os.Args[2] == "remove" {
 		if err := os.RemoveAll(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

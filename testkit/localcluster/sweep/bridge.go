@@ -11,18 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddBridge creates a network bridge. The error is unix.EEXIST if an interface of that name exists.
+// AddBridge creates a network bridge. The error is unix.EEXIST if an interface
+// of that name exists.
 func AddBridge(name string) error {
 	return withSocket(name, func(socket int) error { return bridgeCall(socket, unix.SIOCBRADDBR, name) })
 }
 
-// RemoveBridge takes a network bridge down and removes it. A missing bridge is not an error.
+// RemoveBridge takes a network bridge down and removes it. A missing bridge is
+// not an error.
 func RemoveBridge(name string) error {
 	return withSocket(name, func(socket int) error {
 		request, err := unix.NewIfreq(name)
 		if err != nil {
 			return err
 		}
+
 		request.SetUint16(0) // without IFF_UP, because a bridge that is up cannot be removed
 		err = unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
 		if err == nil {
@@ -31,6 +34,7 @@ func RemoveBridge(name string) error {
 		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
 			return nil
 		}
+
 		return err
 	})
 }
@@ -40,10 +44,12 @@ func withSocket(name string, do func(socket int) error) error {
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", name, err)
 	}
+
 	err = errors.Join(do(socket), unix.Close(socket))
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", name, err)
 	}
+
 	return nil
 }
 
@@ -56,5 +62,6 @@ func bridgeCall(socket int, call uint, name string) error {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), uintptr(call), uintptr(unsafe.Pointer(bytes))); errno != 0 {
 		return errno
 	}
+
 	return nil
 }

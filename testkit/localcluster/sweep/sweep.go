@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sweep removes what a dead local cluster left on the machine: containerd shims, pods, mounts, cgroups, network bridges. It
-// works from the cluster's directory alone, because the process that made it may be dead.
+// Package sweep removes what a dead local cluster left on the machine:
+// containerd shims, pods, mounts, cgroups, network bridges. It works from the
+// cluster's directory alone, because the process that made it may be dead.
 //
 // The package must not know how any of it is made.
 package sweep
@@ -23,17 +24,20 @@ import (
 )
 
 const (
-	// Done is what the owner of a cluster sends to the guard when it has cleaned up itself.
+	// Done is what the owner of a cluster sends to the guard when it has
+	// cleaned up itself.
 	Done = "done"
 	// CgroupFile in a node's directory contains the name of its root cgroup.
 	CgroupFile = "cgroup"
-	// BridgeFile in a node's directory contains the name of its bridge and CNI network.
+	// BridgeFile in a node's directory contains the name of its bridge and CNI
+	// network.
 	BridgeFile = "bridge"
 	// timeout limits the time until killed processes have ended.
 	timeout = 10 * time.Second
 )
 
-// Cluster removes everything of the cluster in dir, but not dir itself, and does not kill the processes in spared.
+// Cluster removes everything of the cluster in dir, but not dir itself, and
+// does not kill the processes in spared.
 func Cluster(dir string, spared []int) error {
 	errs := []error{killProcesses(dir, spared)}
 	nodes, err := filepath.Glob(filepath.Join(dir, "nodes", "*"))
@@ -41,11 +45,13 @@ func Cluster(dir string, spared []int) error {
 	for _, node := range nodes {
 		errs = append(errs, Node(node))
 	}
+
 	return errors.Join(errs...)
 }
 
-// Node removes everything of the node in dir, but not dir itself. First it kills every process with a path in dir on its command
-// line, also a kubelet or an agent of this node, but never the caller and its ancestors.
+// Node removes everything of the node in dir, but not dir itself. First it
+// kills every process with a path in dir on its command line, also a kubelet or
+// an agent of this node, but never the caller and its ancestors.
 func Node(dir string) error {
 	return errors.Join(
 		killProcesses(dir, Ancestors()),
@@ -66,27 +72,33 @@ func Ancestors() []int {
 		if err != nil {
 			break
 		}
-		// The second field, a name in brackets, may contain any character; the parent is the second field after it.
+
+		// The second field, a name in brackets, may contain any character; the
+		// parent is the second field after it.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if pid, err = strconv.Atoi(string(fields[1])); err != nil {
 			break
 		}
 	}
+
 	return pids
 }
 
-// Processes returns the IDs of processes with dir, or a path in it, on their command line.
+// Processes returns the IDs of processes with dir, or a path in it, on their
+// command line.
 func Processes(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
+
 	var pids []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
+
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		if err != nil {
 			continue // it has ended
@@ -95,6 +107,7 @@ func Processes(dir string) ([]int, error) {
 			pids = append(pids, pid)
 		}
 	}
+
 	return pids, nil
 }
 
@@ -105,16 +118,19 @@ func killProcesses(dir string, spared []int) error {
 	})
 }
 
-// killAll kills the processes that find returns, until it returns none: a dying process may have started another.
+// killAll kills the processes that find returns, until it returns none: a dying
+// process may have started another.
 func killAll(dir string, find func() ([]int, error)) error {
 	return eventually(func() error {
 		pids, err := find()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
+
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // fails only if it has ended
 		}
+
 		return fmt.Errorf("processes of %s did not end: %v", dir, pids)
 	})
 }
@@ -128,29 +144,35 @@ func eventually(try func() error) error {
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
+
 		<-tick.C
 	}
 }
 
-// removeCgroup kills what runs in the node's cgroup and removes it, in every hierarchy.
+// removeCgroup kills what runs in the node's cgroup and removes it, in every
+// hierarchy.
 func removeCgroup(dir string) error {
 	name, err := readSweepFile(dir, CgroupFile)
 	if err != nil || name == "" {
 		return err
 	}
+
 	mounts, err := Mounts()
 	if err != nil {
 		return err
 	}
+
 	var errs []error
 	for _, m := range mounts {
 		if m.Type != "cgroup" && m.Type != "cgroup2" {
 			continue
 		}
+
 		root := filepath.Join(m.Path, name)
 		errs = append(errs, killAll(dir, func() ([]int, error) { return cgroupProcesses(root) }))
 		errs = append(errs, RemoveCgroup(root))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -163,27 +185,34 @@ func cgroupProcesses(root string) ([]int, error) {
 		if err != nil || entry.Name() != "cgroup.procs" {
 			return err
 		}
+
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil // the cgroup is gone, or is a threaded one
 		}
+
 		for field := range strings.FieldsSeq(string(data)) {
-			// Zero is a process outside of this PID namespace; kill(0) would kill our own group.
+			// Zero is a process outside of this PID namespace; kill(0) would
+			// kill our own group.
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}
 		}
+
 		return nil
 	})
+
 	return pids, err
 }
 
-// RemoveCgroup removes a cgroup and its descendants as soon as their last process has ended.
+// RemoveCgroup removes a cgroup and its descendants as soon as their last
+// process has ended.
 func RemoveCgroup(root string) error {
 	return eventually(func() error { return removeDirs(root) })
 }
 
-// removeDirs removes a tree of directories without removing files: the files of a cgroup disappear with it.
+// removeDirs removes a tree of directories without removing files: the files of
+// a cgroup disappear with it.
 func removeDirs(root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -192,6 +221,7 @@ func removeDirs(root string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, entry := range entries {
 		if entry.IsDir() {
 			if err := removeDirs(filepath.Join(root, entry.Name())); err != nil {
@@ -199,21 +229,25 @@ func removeDirs(root string) error {
 			}
 		}
 	}
+
 	if err := unix.Rmdir(root); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove cgroup %s: %w", root, err)
 	}
+
 	return nil
 }
 
 // Mount is one line of /proc/self/mountinfo.
 type Mount struct{ Path, Type string }
 
-// Mounts returns the mounts that this process sees, in the order in which they were made.
+// Mounts returns the mounts that this process sees, in the order in which they
+// were made.
 func Mounts() ([]Mount, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("list mounts: %w", err)
 	}
+
 	return parseMounts(string(data)), nil
 }
 
@@ -226,8 +260,10 @@ func parseMounts(data string) []Mount {
 		if !ok || len(fields) < 5 || len(kind) < 1 {
 			continue
 		}
+
 		mounts = append(mounts, Mount{Path: unescape.Replace(fields[4]), Type: kind[0]})
 	}
+
 	return mounts
 }
 
@@ -237,6 +273,7 @@ func unmount(dir string) error {
 		if err != nil {
 			return err
 		}
+
 		var errs []error
 		for _, m := range slices.Backward(mounts) {
 			if !strings.HasPrefix(m.Path, dir+"/") {
@@ -246,12 +283,14 @@ func unmount(dir string) error {
 				errs = append(errs, fmt.Errorf("unmount %s: %w", m.Path, err))
 			}
 		}
+
 		return errors.Join(errs...)
 	})
 }
 
-// removeShimSockets removes the sockets of killed shims. They are in a directory that all containerd instances share; a file beside
-// each container has the socket's path.
+// removeShimSockets removes the sockets of killed shims. They are in a
+// directory that all containerd instances share; a file beside each container
+// has the socket's path.
 func removeShimSockets(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "containerd", "state", "io.containerd.runtime.v2.task", "*", "*", "address"))
 	errs := []error{err}
@@ -261,29 +300,36 @@ func removeShimSockets(dir string) error {
 			errs = append(errs, err)
 			continue
 		}
+
 		errs = append(errs, removeFile(strings.TrimPrefix(strings.TrimSpace(string(address)), "unix://")))
 	}
+
 	return errors.Join(errs...)
 }
 
-// removeNetwork removes the node's bridge, and CNI's stored results for the node's pods.
+// removeNetwork removes the node's bridge, and CNI's stored results for the
+// node's pods.
 func removeNetwork(dir string) error {
 	name, err := readSweepFile(dir, BridgeFile)
 	if err != nil || name == "" {
 		return err
 	}
+
 	results, err := filepath.Glob(filepath.Join("/var/lib/cni/results", name+"-*"))
 	errs := []error{RemoveBridge(name), err}
 	for _, result := range results {
-		// Every sandbox has a second result, for its loopback interface, under a name that all nodes share.
+		// Every sandbox has a second result, for its loopback interface, under
+		// a name that all nodes share.
 		sandbox := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(result), name+"-"), "-eth0")
 		loopback := filepath.Join(filepath.Dir(result), "cni-loopback-"+sandbox+"-lo")
 		errs = append(errs, removeFile(result), removeFile(loopback))
 	}
+
 	return errors.Join(errs...)
 }
 
-// removeLogLinks removes the kubelet's links to this node's logs; their directory is fixed in the kubelet.
+// removeLogLinks removes the kubelet's links to this node's logs; their
+// directory is fixed in the kubelet.
 func removeLogLinks(dir string) error {
 	links, err := filepath.Glob("/var/log/containers/*")
 	errs := []error{err}
@@ -292,6 +338,7 @@ func removeLogLinks(dir string) error {
 			errs = append(errs, removeFile(link))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -299,14 +346,17 @@ func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	return nil
 }
 
-// readSweepFile reads a file that a node writes before it creates what the file names; "" means that there is nothing to remove.
+// readSweepFile reads a file that a node writes before it creates what the file
+// names; "" means that there is nothing to remove.
 func readSweepFile(dir, name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
+
 	return strings.TrimSpace(string(data)), err
 }

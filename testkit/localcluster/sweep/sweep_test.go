@@ -22,6 +22,7 @@ func follow(t *testing.T, path string) *exec.Cmd {
 	cmd := exec.Command("tail", "-f", path)
 	assert.NoError(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+
 	return cmd
 }
 
@@ -31,6 +32,7 @@ func TestOnlyProcessesOfTheDirectoryThatAreNotSparedAreKilled(t *testing.T) {
 	for _, d := range []string{dir, neighbour} {
 		assert.NoError(t, os.Mkdir(d, 0o700))
 	}
+
 	doomed, spared, other := follow(t, filepath.Join(dir, "a")), follow(t, filepath.Join(dir, "b")), follow(t, filepath.Join(neighbour, "c"))
 	assert.NoError(t, Cluster(dir, []int{spared.Process.Pid}))
 	assert.Error(t, doomed.Wait(), "signal: killed", "a process of the directory")

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command guest runs in a virtual machine of testkit/vm: it executes scripts and transfers files for the host, as root. It serves
-// HTTP on the only network that the machine has, which is that of the QEMU process.
+// Command guest runs in a virtual machine of testkit/vm: it executes scripts
+// and transfers files for the host, as root. It serves HTTP on the only network
+// that the machine has, which is that of the QEMU process.
 package main
 
 import (
@@ -33,6 +34,7 @@ func handler() http.Handler {
 	mux.HandleFunc("POST "+protocol.RunPath, run)
 	mux.HandleFunc("PUT "+protocol.FilePath, put)
 	mux.HandleFunc("GET "+protocol.BootPath, bootID)
+
 	return mux
 }
 
@@ -42,16 +44,19 @@ func bootID(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+
 	_, _ = w.Write(content) // fails only without a reader
 }
 
-// run executes the body with sh. If the host closes the connection, the script and its children are killed.
+// run executes the body with sh. If the host closes the connection, the script
+// and its children are killed.
 func run(w http.ResponseWriter, r *http.Request) {
 	script, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+
 	cmd := exec.CommandContext(r.Context(), "/bin/sh", "-c", string(script))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -62,6 +67,7 @@ func run(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+
 	_ = json.NewEncoder(w).Encode(protocol.Result{Output: string(out), Code: cmd.ProcessState.ExitCode()}) // fails only without a reader
 }
 
@@ -88,5 +94,6 @@ func write(path string, mode os.FileMode, content io.Reader) (err error) {
 	must.OK(errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()))
 	must.OK(os.Rename(f.Name(), path))
 	syscall.Sync() // also new directories
+
 	return nil
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// newMachine returns a machine with these files. Names that begin with "kubelet/" are in the kubelet's root directory.
+// newMachine returns a machine with these files. Names that begin with
+// "kubelet/" are in the kubelet's root directory.
 func newMachine(t *testing.T, files map[string]string) Machine {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,6 +38,7 @@ func newMachine(t *testing.T, files map[string]string) Machine {
 		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
+
 	return m
 }
 
@@ -54,6 +56,7 @@ func kernel(more map[string]string) map[string]string {
 		"proc/loadavg":                                              "0.10 0.20 0.30 2/400 12345\n",
 	}
 	maps.Copy(files, more)
+
 	return files
 }
 
@@ -67,6 +70,7 @@ func TestAnUnknownMachineHasNothingButItsDisk(t *testing.T) {
 	if u := in.Usage; u.Memory.Capacity != 0 || u.PIDs.Capacity != 0 || u.KubepodsWorkingSet != 0 || u.NodeFS.Capacity <= 0 || u.NodeFS.Available <= 0 {
 		t.Errorf("usage %+v", u)
 	}
+
 	c := in.Machine.Capacity
 	assert.That(t, len(c) == 1 && c.StorageEphemeral().Value() == in.Usage.NodeFS.Capacity, "capacity %v", c)
 	total := payload.Capacity{EphemeralStorage: in.Usage.NodeFS.Capacity}
@@ -109,12 +113,14 @@ func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
 			if c.Cpu().Value() != 2 || c.Memory().Value() != 1024*mib || in.Machine.ThreadsPerCore != 2 || in.Machine.NUMANodes != 2 || !in.Machine.NoAppArmor {
 				t.Errorf("machine %+v", in.Machine)
 			}
+
 			l := in.Machine.NodeLabels
 			assert.That(t, len(l) == 2 && l["a"] == "3" && l["b"] == "2" && in.Machine.IgnoreEviction, "flags %+v", in.Machine)
 			u := in.Usage
 			if u.Memory != (podguard.Level{Capacity: 1024 * mib, Available: tt.memory * mib}) || u.KubepodsWorkingSet != tt.kubepods*mib {
 				t.Errorf("memory %+v, kubepods %d, want %d MiB available and %d MiB used", u.Memory, u.KubepodsWorkingSet, tt.memory, tt.kubepods)
 			}
+
 			assert.That(t, u.PIDs == (podguard.Level{Capacity: 1000, Available: 600}), "PIDs %+v", u.PIDs)
 			total := payload.Capacity{CPU: 2000, Memory: 1024 * mib, EphemeralStorage: u.NodeFS.Capacity, PIDs: 1000}
 			assert.That(t, m.Total() == total, "the machine has %+v, want %+v", m.Total(), total)
@@ -135,6 +141,7 @@ func TestKubeletFilesAreDecoded(t *testing.T) {
 	if in.CPUState.Policy != "static" || in.MemoryState.Policy != "None" || len(in.Allocated["u"].Containers) != 1 || len(in.Devices.Resources) != 1 || in.Machine.NoAppArmor {
 		t.Errorf("%+v", in)
 	}
+
 	got := podguard.StateConflicts(in)
 	assert.That(t, len(got) == 1 && got[0].File == podguard.CPUStateFile, "conflicts %+v", got)
 }
@@ -146,6 +153,7 @@ func TestAFileThatCannotBeUsedIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), filepath.Join(m.Root, filepath.Dir(name))) || !strings.Contains(err.Error(), filepath.Base(name)) {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		path := filepath.Join(m.Root, name)
 		assert.NoError(t, os.Remove(path))
 		assert.NoError(t, syscall.Mkfifo(path, 0o600))
@@ -176,6 +184,7 @@ func (r *runtime) ListContainers(_ context.Context, q *runtimeapi.ListContainers
 	if q.GetFilter().GetState().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil, status.Error(codes.InvalidArgument, "only running containers matter")
 	}
+
 	return &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
 		{Labels: map[string]string{podUIDLabel: "u", containerNameLabel: "a"}},
 		{Labels: map[string]string{podUIDLabel: "u", containerNameLabel: "b"}},
@@ -204,23 +213,28 @@ func TestTheContainerRuntimeIsAsked(t *testing.T) {
 	if err != nil || in.Machine.CgroupDriver != "systemd" || in.Usage.ImageFS.Capacity <= 0 || in.Usage.ContainerFS != (podguard.Level{}) || in.Running != nil || r.lists != 0 {
 		t.Errorf("without devices: %+v, %v", in, err)
 	}
+
 	r.driver, r.images = runtimeapi.CgroupDriver_CGROUPFS, status.Error(codes.Unavailable, "not yet")
 	in, err = describe(devices)
 	if err != nil || in.Machine.CgroupDriver != "cgroupfs" || in.Usage.ImageFS != (podguard.Level{}) || !in.Running[types.UID("u")]["a"] || !in.Running["u"]["b"] || len(in.Running) != 1 {
 		t.Errorf("with devices: %+v, %v", in, err)
 	}
+
 	r.listed = status.Error(codes.Internal, "it is confused")
 	if _, err := describe(devices); err == nil || !strings.Contains(err.Error(), "the container runtime does not list its containers: it is confused (gRPC code 13)") {
 		t.Error(err)
 	}
+
 	r.config = status.Error(codes.Unimplemented, "an old runtime")
 	if in, err := describe(nil); err != nil || in.Machine.CgroupDriver != "" {
 		t.Errorf("%+v, %v", in.Machine, err)
 	}
+
 	r.config = status.Error(codes.Unavailable, "starting")
 	if _, err := describe(nil); err == nil || !strings.Contains(err.Error(), "the container runtime does not report its cgroup driver: starting (gRPC code 14)") {
 		t.Error(err)
 	}
+
 	measured := podguard.Input{Before: component.Effective{"containerRuntimeEndpoint": "unix://" + socket}}
 	assert.ErrorHas(t, Machine{IgnoreEviction: true}.Measure(t.Context(), &measured), "does not report its cgroup driver: starting")
 	assert.That(t, measured.Machine.IgnoreEviction && len(measured.Machine.Capacity) > 1, "measured %+v", measured.Machine)

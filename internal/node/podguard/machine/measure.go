@@ -40,13 +40,15 @@ func (m Machine) capacity(in *podguard.Input) {
 	in.Machine.NoAppArmor = !strings.HasPrefix(m.text("/sys/module/apparmor/parameters/enabled"), "Y")
 }
 
-// Total returns the capacity that the starting kubelet would measure, and the number of PIDs. What cannot be measured is 0.
+// Total returns the capacity that the starting kubelet would measure, and the
+// number of PIDs. What cannot be measured is 0.
 func (m Machine) Total() payload.Capacity {
 	var in podguard.Input
 	in.Machine.OnlineCPUs = m.cpus(onlineCPUs)
 	m.capacity(&in)
 	total := payload.CapacityOf(in.Machine.Capacity)
 	total.PIDs = m.pids().Capacity
+
 	return total
 }
 
@@ -56,30 +58,36 @@ func (m Machine) cpus(path string) cpuset.CPUSet {
 	return cpus
 }
 
-// usage measures the signals of the kubelet's eviction manager, except those of the container runtime.
+// usage measures the signals of the kubelet's eviction manager, except those of
+// the container runtime.
 func (m Machine) usage(config component.Effective) podguard.Usage {
 	var u podguard.Usage
 	u.NodeFS, u.NodeFSInodes = filesystem(m.KubeletDir)
 	meminfo := m.meminfo()
 	if total := meminfo["MemTotal"]; total > 0 {
-		// The kubelet counts the working set of the root cgroup, which is the used memory without the inactive page cache.
+		// The kubelet counts the working set of the root cgroup, which is the
+		// used memory without the inactive page cache.
 		used, inactive := m.cgroupMemory("/")
 		used = cmp.Or(used, total-meminfo["MemFree"])
 		if inactive > 0 {
 			u.Memory = podguard.Level{Capacity: total, Available: max(0, total-max(0, used-inactive))}
 		}
 	}
+
 	for _, name := range kubepods(config.String("cgroupRoot")) {
 		if used, inactive := m.cgroupMemory(name); used > 0 {
 			u.KubepodsWorkingSet = max(0, used-inactive)
 			break
 		}
 	}
+
 	u.PIDs = m.pids()
+
 	return u
 }
 
-// kubepods returns the names that the cgroup of all pods has with the drivers systemd and cgroupfs.
+// kubepods returns the names that the cgroup of all pods has with the drivers
+// systemd and cgroupfs.
 func kubepods(root string) []string {
 	parts := append(strings.FieldsFunc(root, func(r rune) bool { return r == '/' }), "kubepods")
 	slice, unit := "", ""
@@ -88,11 +96,13 @@ func kubepods(root string) []string {
 		slice += "/" + unit + ".slice"
 		unit += "-"
 	}
+
 	return []string{slice, "/" + strings.Join(parts, "/")}
 }
 
-// cgroupMemory returns the memory that a cgroup uses, and how much of it is inactive page cache, in bytes; 0: unknown. The root
-// cgroup of version 2 has only the second.
+// cgroupMemory returns the memory that a cgroup uses, and how much of it is
+// inactive page cache, in bytes; 0: unknown. The root cgroup of version 2 has
+// only the second.
 func (m Machine) cgroupMemory(name string) (used, inactive int64) {
 	for _, version := range []struct{ dir, used, inactive string }{
 		{"/sys/fs/cgroup", "memory.current", "inactive_file"},
@@ -104,6 +114,7 @@ func (m Machine) cgroupMemory(name string) (used, inactive int64) {
 			return number(m.text(filepath.Join(dir, version.used))), inactive
 		}
 	}
+
 	return 0, 0
 }
 
@@ -113,24 +124,31 @@ func (m Machine) pids() podguard.Level {
 	if threads := number(m.text("/proc/sys/kernel/threads-max")); threads > 0 {
 		most = min(most, threads)
 	}
-	// The fourth field is the number of running threads and, after the slash, of all threads.
+
+	// The fourth field is the number of running threads and, after the slash,
+	// of all threads.
 	load := strings.Fields(m.text("/proc/loadavg"))
 	if most <= 0 || len(load) < 4 {
 		return podguard.Level{}
 	}
+
 	_, all, _ := strings.Cut(load[3], "/")
+
 	return podguard.Level{Capacity: most, Available: max(0, most-number(all))}
 }
 
-// filesystem returns the bytes and inodes of the filesystem of a path; zero: unknown. A filesystem without a fixed number of
-// inodes has no level of inodes.
+// filesystem returns the bytes and inodes of the filesystem of a path; zero:
+// unknown. A filesystem without a fixed number of inodes has no level of
+// inodes.
 func filesystem(path string) (bytes, inodes podguard.Level) {
 	var st unix.Statfs_t
 	if unix.Statfs(path, &st) != nil {
 		return podguard.Level{}, podguard.Level{}
 	}
+
 	clamp := func(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 	size := uint64(cmp.Or(st.Frsize, st.Bsize))
+
 	return podguard.Level{Capacity: clamp(st.Blocks * size), Available: clamp(st.Bavail * size)},
 		podguard.Level{Capacity: clamp(st.Files), Available: clamp(st.Ffree)}
 }
@@ -141,6 +159,7 @@ func (m Machine) meminfo() map[string]int64 {
 	for name := range values {
 		values[name] *= 1024
 	}
+
 	return values
 }
 
@@ -153,10 +172,12 @@ func (m Machine) fields(path, separator string) map[string]int64 {
 			values[name] = number(words[0])
 		}
 	}
+
 	return values
 }
 
-// text returns the content of a small file of the kernel, without spaces around it; empty if it cannot be read.
+// text returns the content of a small file of the kernel, without spaces around
+// it; empty if it cannot be read.
 func (m Machine) text(path string) string {
 	data, _ := os.ReadFile(m.Root + path)
 	return strings.TrimSpace(string(data))
@@ -168,5 +189,6 @@ func number(text string) int64 {
 	if err != nil {
 		return 0
 	}
+
 	return max(0, n)
 }

@@ -16,8 +16,9 @@ const processName = "evenkeel-log"
 // sharedFD is the descriptor of the shared memory in a copying process.
 const sharedFD = 3
 
-// init makes this program a copying process if it was started as one. It does not return then, so most packages
-// of the program are never initialized: that saves memory and time. Nothing else may start in this way.
+// init makes this program a copying process if it was started as one. It does
+// not return then, so most packages of the program are never initialized: that
+// saves memory and time. Nothing else may start in this way.
 func init() {
 	if len(os.Args) == 1 && os.Args[0] == processName {
 		os.Exit(copyOutput())
@@ -29,8 +30,9 @@ const (
 	bufferSize = 128 << 10 // of each of two buffers, in bytes, before the last read: limits what is read before it can be written
 )
 
-// copyOutput copies stdin to stderr until its end, and keeps the last lines in the shared memory. Signals that stop a
-// service are ignored: the child may still write.
+// copyOutput copies stdin to stderr until its end, and keeps the last lines in
+// the shared memory. Signals that stop a service are ignored: the child may
+// still write.
 func copyOutput() int {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	_ = os.WriteFile("/proc/self/comm", []byte(processName), 0) // its name, for people
@@ -38,6 +40,7 @@ func copyOutput() int {
 	if err != nil {
 		state = &shared{} // copying goes on
 	}
+
 	output, done := newQueue(), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -52,6 +55,7 @@ func copyOutput() int {
 		if !wait(unix.Stdin, unix.POLLIN) {
 			break
 		}
+
 		state.busy.Store(1)
 		n, err := unix.Read(unix.Stdin, input)
 		if err == unix.EINTR || err == unix.EAGAIN {
@@ -60,18 +64,22 @@ func copyOutput() int {
 		if err != nil || n == 0 {
 			break
 		}
+
 		lines.add(input[:n])
 		state.set(lines.text())
 		state.pending.Add(uint32(n))
 		output.add(input[:n])
 	}
+
 	state.busy.Store(0)
 	output.close()
 	<-done
+
 	return 0
 }
 
-// writeAll writes p. It drops what the destination refuses: a child must not end because nobody reads its log.
+// writeAll writes p. It drops what the destination refuses: a child must not
+// end because nobody reads its log.
 func writeAll(fd int, p []byte) {
 	for len(p) > 0 {
 		n, err := unix.Write(fd, p)
@@ -89,7 +97,8 @@ func writeAll(fd int, p []byte) {
 	}
 }
 
-// wait waits until a descriptor is ready. It returns false if the descriptor cannot be used.
+// wait waits until a descriptor is ready. It returns false if the descriptor
+// cannot be used.
 func wait(fd int, events int16) bool {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, -1)

@@ -23,13 +23,15 @@ import (
 
 const deadline = 30 * time.Second
 
-// roleVar makes this test binary act as an agent: it starts a relay, and a shell with the script as its child.
+// roleVar makes this test binary act as an agent: it starts a relay, and a
+// shell with the script as its child.
 const roleVar = "RELAY_TEST_AGENT"
 
 func TestMain(m *testing.M) {
 	if script := os.Getenv(roleVar); script != "" {
 		beAgent(script)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -39,12 +41,14 @@ func beAgent(script string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stderr = r.Input()
 	if err := cmd.Start(); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+
 	fmt.Println(cmd.Process.Pid)
 	_ = cmd.Wait()
 	fmt.Printf("%q\n", r.Lines(deadline))
@@ -72,6 +76,7 @@ func startAgent(t *testing.T, to *os.File, script string) *agent {
 	a.says = bufio.NewReader(stdout)
 	line, _ := a.says.ReadString('\n')
 	a.child = assert.Value(strconv.Atoi(strings.TrimSpace(line)))(t, "the agent says", line)
+
 	return a
 }
 
@@ -89,6 +94,7 @@ func pipe(t *testing.T) (out, in *os.File) {
 	out, in, err := os.Pipe()
 	assert.NoError(t, err)
 	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+
 	return out, in
 }
 
@@ -100,6 +106,7 @@ func newSink(t *testing.T) *sink {
 		defer close(s.done)
 		_, _ = io.Copy(s, out)
 	}()
+
 	return s
 }
 
@@ -115,7 +122,8 @@ func (s *sink) text() string {
 	return s.got.String()
 }
 
-// ended waits until no process has the file open any more, and returns what was written.
+// ended waits until no process has the file open any more, and returns what was
+// written.
 func (s *sink) ended(t *testing.T) string {
 	t.Helper()
 	_ = s.file.Close()
@@ -124,6 +132,7 @@ func (s *sink) ended(t *testing.T) string {
 	case <-time.After(deadline):
 		t.Fatalf("after %v the destination is still open", deadline)
 	}
+
 	return s.text()
 }
 
@@ -134,13 +143,15 @@ func startRelay(t *testing.T, to *os.File, log io.Writer) *Relay {
 	return r
 }
 
-// run runs a script as the child of a relay until it exits, and returns the last lines.
+// run runs a script as the child of a relay until it exits, and returns the
+// last lines.
 func run(t *testing.T, r *Relay, script string) string {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stderr = r.Input()
 	assert.NoError(t, cmd.Start())
 	_ = cmd.Wait()
+
 	return string(r.Lines(deadline))
 }
 
@@ -157,6 +168,7 @@ func copiers(t *testing.T, parent int) (pids []int) {
 			pids = append(pids, n)
 		}
 	}
+
 	return pids
 }
 
@@ -168,7 +180,9 @@ func copier(t *testing.T) (pid int) {
 		if len(pids) == 1 {
 			pid = pids[0]
 		}
+
 		return len(pids) == 1
 	})
+
 	return pid
 }

@@ -1,12 +1,15 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package relay copies what a child process writes to the stderr of this process, and keeps the last lines that can say why the
-// child exited. A small process of its own copies: it goes on while this process hangs or is stopped, and until the end
-// of the output if this process is killed. So the child never waits for this process, and no output is lost with it.
+// Package relay copies what a child process writes to the stderr of this
+// process, and keeps the last lines that can say why the child exited. A small
+// process of its own copies: it goes on while this process hangs or is stopped,
+// and until the end of the output if this process is killed. So the child never
+// waits for this process, and no output is lost with it.
 //
-// It must not know what the lines mean, and its imports stay few: the process that copies is this program again, and
-// starts before the packages of the program are initialized (see init).
+// It must not know what the lines mean, and its imports stay few: the process
+// that copies is this program again, and starts before the packages of the
+// program are initialized (see init).
 package relay
 
 import (
@@ -24,7 +27,8 @@ import (
 // restartPause is the time until a copying process that died is started again.
 const restartPause = 100 * time.Millisecond
 
-// Relay is the output of one child. Close must be called when the child has ended.
+// Relay is the output of one child. Close must be called when the child has
+// ended.
 type Relay struct {
 	log    *slog.Logger
 	to     *os.File
@@ -44,6 +48,7 @@ func Start(to *os.File, log *slog.Logger) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay of the output: %w", err)
 	}
+
 	r := &Relay{log: log, to: to, in: in, out: out, closing: make(chan struct{}), ended: make(chan struct{})}
 	if r.memory, r.shared, err = newShared(); err == nil {
 		var cmd *exec.Cmd
@@ -51,14 +56,18 @@ func Start(to *os.File, log *slog.Logger) (*Relay, error) {
 			go r.watch(cmd)
 			return r, nil
 		}
+
 		r.shared.unmap()
 		_ = r.memory.Close()
 	}
+
 	_, _ = in.Close(), out.Close()
+
 	return nil, fmt.Errorf("relay of the output: %w", err)
 }
 
-// spawn starts a copying process. It has no Pdeathsig: what the child has written is copied even if this process dies.
+// spawn starts a copying process. It has no Pdeathsig: what the child has
+// written is copied even if this process dies.
 func (r *Relay) spawn() (*exec.Cmd, error) {
 	r.shared.begin()
 	cmd := &exec.Cmd{
@@ -67,10 +76,12 @@ func (r *Relay) spawn() (*exec.Cmd, error) {
 		Stdin: r.out, Stderr: r.to, ExtraFiles: []*os.File{r.memory},
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
+
 	return cmd, cmd.Start()
 }
 
-// watch waits for the copying process, and starts another one if it dies before Close.
+// watch waits for the copying process, and starts another one if it dies before
+// Close.
 func (r *Relay) watch(cmd *exec.Cmd) {
 	defer close(r.ended)
 	var err error
@@ -78,11 +89,13 @@ func (r *Relay) watch(cmd *exec.Cmd) {
 		if err == nil {
 			_ = cmd.Wait()
 		}
+
 		select {
 		case <-r.closing:
 			return
 		case <-time.After(restartPause):
 		}
+
 		if cmd, err = r.spawn(); err != nil {
 			r.log.Error("the process that copies the kubelet's log ended and cannot be started again; retrying", "err", err)
 		} else {
@@ -94,17 +107,21 @@ func (r *Relay) watch(cmd *exec.Cmd) {
 // Input returns the file that the child writes to. It is valid until Close.
 func (r *Relay) Input() *os.File { return r.in }
 
-// Kept returns the last lines, at most maxText bytes, without those that the child has just written. Call it before Close.
+// Kept returns the last lines, at most maxText bytes, without those that the
+// child has just written. Call it before Close.
 func (r *Relay) Kept() []byte { return r.shared.lines() }
 
-// Lines returns the last lines, at most maxText bytes, of a child that has exited. It waits for at most this time until
-// everything that the child wrote has been read. Descendants of the child that keep the file open do not matter.
+// Lines returns the last lines, at most maxText bytes, of a child that has
+// exited. It waits for at most this time until everything that the child wrote
+// has been read. Descendants of the child that keep the file open do not
+// matter.
 func (r *Relay) Lines(wait time.Duration) []byte {
 	r.settle(wait, func() bool { return r.shared.read() })
 	return r.shared.lines()
 }
 
-// Drain waits for at most this time until everything that the child wrote has been copied.
+// Drain waits for at most this time until everything that the child wrote has
+// been copied.
 func (r *Relay) Drain(wait time.Duration) {
 	r.settle(wait, func() bool { return r.shared.read() && r.shared.written() })
 }
@@ -116,6 +133,7 @@ func (r *Relay) settle(wait time.Duration, done func() bool) {
 		if n, err := unix.IoctlGetInt(int(r.out.Fd()), unix.TIOCINQ); err == nil && n == 0 && done() {
 			return
 		}
+
 		select {
 		case <-late:
 			return
@@ -124,7 +142,8 @@ func (r *Relay) settle(wait time.Duration, done func() bool) {
 	}
 }
 
-// Close releases the resources of this process. The copying process ends when no process has its Input open any more.
+// Close releases the resources of this process. The copying process ends when
+// no process has its Input open any more.
 func (r *Relay) Close() {
 	r.once.Do(func() {
 		close(r.closing)

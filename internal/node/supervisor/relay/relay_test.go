@@ -110,7 +110,8 @@ func slowReader(t *testing.T, size int, output string) {
 	}
 }
 
-// Nobody reads the log, and each write is read before the next one: however small they are, none stays in the pipe.
+// Nobody reads the log, and each write is read before the next one: however
+// small they are, none stays in the pipe.
 func TestSmallWritesAreReadThoughNobodyReadsTheLog(t *testing.T) {
 	_, in := pipe(t)
 	r := startRelay(t, in, io.Discard)
@@ -121,6 +122,7 @@ func TestSmallWritesAreReadThoughNobodyReadsTheLog(t *testing.T) {
 			return err == nil && n == 0
 		})
 	}
+
 	assert.Equal(t, string(r.Lines(deadline)), "Error: x\n", "last lines")
 }
 
@@ -162,6 +164,7 @@ func TestSignalsThatStopAServiceDoNotStopTheLog(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		assert.NoError(t, syscall.Kill(pid, s))
 	}
+
 	got := run(t, r, tenMiB)
 	assert.That(t, got == "Error: the end\n" && copier(t) == pid, "last lines %q, want the error from the same process", got)
 }
@@ -191,6 +194,7 @@ func TestNothingIsLeftAfterManyRelays(t *testing.T) {
 		r.Close()
 		r.Close()
 	}
+
 	assert.Eventually(t, "as many files, goroutines and processes as before", func() bool {
 		f, g := count()
 		return f <= fds && g <= goroutines && len(copiers(t, os.Getpid())) == 0
@@ -210,6 +214,7 @@ func TestTooFewDescriptorsAreAnError(t *testing.T) {
 			r.Close()
 			continue // enough
 		}
+
 		assert.That(t, strings.HasPrefix(err.Error(), "relay of the output: "), "with %d more descriptors: %v", more, err)
 	}
 }

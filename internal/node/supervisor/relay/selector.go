@@ -13,9 +13,11 @@ const (
 	maxEntry = 2 << 10 // of the further lines of an entry
 )
 
-// selector keeps the last lines of a log that can say why its writer exited: errors of klog in both formats with their
-// further lines, "Error: ...", and the head of a panic. It leaves out the dump of the goroutines. If there is no
-// such line, it keeps the last line that is not one of klog: a wrapper or a loader wrote it.
+// selector keeps the last lines of a log that can say why its writer exited:
+// errors of klog in both formats with their further lines, "Error: ...", and
+// the head of a panic. It leaves out the dump of the goroutines. If there is no
+// such line, it keeps the last line that is not one of klog: a wrapper or a
+// loader wrote it.
 type selector struct {
 	kept  []byte // whole lines
 	plain []byte // the last other line
@@ -36,12 +38,14 @@ func (s *selector) add(p []byte) {
 		if !ended {
 			break
 		}
+
 		s.end()
 		s.line, p = s.line[:0], rest
 	}
 }
 
-// text returns the kept lines, with the present line as if it had ended. They are valid until the next call.
+// text returns the kept lines, with the present line as if it had ended. They
+// are valid until the next call.
 func (s *selector) text() []byte {
 	now := *s
 	now.kept, now.plain = append(s.out[0][:0], s.kept...), append(s.out[1][:0], s.plain...)
@@ -50,6 +54,7 @@ func (s *selector) text() []byte {
 	if len(now.kept) == 0 {
 		return now.plain
 	}
+
 	return now.kept
 }
 
@@ -91,24 +96,29 @@ func isKlog(line []byte) bool {
 	if len(line) < 6 || !bytes.ContainsRune([]byte("IWEF"), rune(line[0])) || line[5] != ' ' {
 		return false
 	}
+
 	for _, c := range line[1:5] {
 		if c < '0' || c > '9' {
 			return false
 		}
 	}
+
 	return true
 }
 
-// isError reports whether a line is an error, or the head of a panic. In klog's JSON format, only errors have no "v". A kubelet writes that
-// a field is invalid, and goes on, at another level.
+// isError reports whether a line is an error, or the head of a panic. In klog's
+// JSON format, only errors have no "v". A kubelet writes that a field is
+// invalid, and goes on, at another level.
 func isError(line []byte) bool {
 	if isKlog(line) {
 		return line[0] == 'E' || line[0] == 'F' || bytes.Contains(line, []byte(`] "Invalid `))
 	}
+
 	if line[0] == '{' {
 		return bytes.Contains(line, []byte(`"msg":`)) && (bytes.Contains(line, []byte(`"err":`)) ||
 			bytes.Contains(line, []byte(`"msg":"Invalid `)) || !bytes.Contains(line, []byte(`"v":`)))
 	}
+
 	return beginsWith(line, "Error: ", "error: ", "panic: ", "fatal error: ", "[signal ", "SIGABRT: ", "SIGQUIT: ")
 }
 

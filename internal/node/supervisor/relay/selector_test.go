@@ -46,6 +46,7 @@ func TestLinesThatSayWhyAreKept(t *testing.T) {
 				s.text()
 				rest = rest[n:]
 			}
+
 			assert.Equal(t, string(s.text()), tt.want, "kept")
 		})
 	}
@@ -56,6 +57,7 @@ func TestTheLastErrorsAreKept(t *testing.T) {
 	for range 10_000 {
 		s.add([]byte(fault + strings.Repeat("x", 100) + "\n"))
 	}
+
 	s.add([]byte(fault + "the last\n"))
 	got := string(s.text())
 	if len(got) > maxText || len(got) < maxText/2 || !strings.HasPrefix(got, fault) || !strings.HasSuffix(got, fault+"the last\n") {
@@ -69,6 +71,7 @@ func TestAnEntryOfManyLinesIsCut(t *testing.T) {
 	for range 10_000 {
 		s.add([]byte("\t" + strings.Repeat("x", 100) + "\n"))
 	}
+
 	got := len(s.text())
 	assert.That(t, got <= maxEntry+500, "%d bytes of an entry are kept, want about %d", got, maxEntry)
 }
@@ -83,10 +86,12 @@ func TestAnyOutputIsBoundedAndCopied(t *testing.T) {
 			pieces.add(p)
 			pieces.text()
 		}
+
 		var all []byte
 		for _, p := range log {
 			all = append(all, p...)
 		}
+
 		whole.add(all)
 		got, want := string(pieces.text()), string(whole.text())
 		assert.Must(t, got == want && len(got) <= maxText, "in pieces %q, at once %q", got, want)

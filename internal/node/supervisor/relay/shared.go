@@ -16,7 +16,8 @@ import (
 // maxText limits the kept lines, in bytes.
 const maxText = 16 << 10
 
-// shared is memory of this process and of the one that copies. The copying process writes it, and never waits for a reader.
+// shared is memory of this process and of the one that copies. The copying
+// process writes it, and never waits for a reader.
 type shared struct {
 	busy    atomic.Uint32 // it has not started, or has read output whose lines are not in text yet
 	pending atomic.Uint32 // bytes of output that it has read and not written yet
@@ -33,15 +34,18 @@ func newShared() (*os.File, *shared, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("memfd_create: %w", err)
 	}
+
 	file := os.NewFile(uintptr(fd), "kubelet-errors")
 	var s *shared
 	if err = file.Truncate(int64(sharedSize)); err == nil {
 		s, err = mapShared(fd)
 	}
+
 	if err != nil {
 		_ = file.Close()
 		return nil, nil, err
 	}
+
 	return file, s, nil
 }
 
@@ -50,6 +54,7 @@ func mapShared(fd int) (*shared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mmap: %w", err)
 	}
+
 	return (*shared)(memory), nil
 }
 
@@ -74,7 +79,8 @@ func (s *shared) set(text []byte) {
 	s.version.Add(1)
 }
 
-// lines returns a copy of the lines, or nil if the copying process died while it changed them.
+// lines returns a copy of the lines, or nil if the copying process died while
+// it changed them.
 func (s *shared) lines() []byte {
 	for range 1000 {
 		before := s.version.Load()
@@ -83,11 +89,13 @@ func (s *shared) lines() []byte {
 			return text
 		}
 	}
+
 	return nil
 }
 
-// queue is the output between the reader and the writer of a copying process. It lets the reader see the end of a child's output
-// although the destination is slow.
+// queue is the output between the reader and the writer of a copying process.
+// It lets the reader see the end of a child's output although the destination
+// is slow.
 type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -110,20 +118,24 @@ func (q *queue) add(p []byte) {
 	for len(q.bytes) >= bufferSize {
 		q.changed.Wait()
 	}
+
 	q.bytes = append(q.bytes, p...)
 	q.changed.Broadcast()
 }
 
-// take waits for output and returns all of it, or nothing after close. The queue continues in an empty buffer.
+// take waits for output and returns all of it, or nothing after close. The
+// queue continues in an empty buffer.
 func (q *queue) take(empty []byte) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.bytes) == 0 && !q.closed {
 		q.changed.Wait()
 	}
+
 	p := q.bytes
 	q.bytes = empty[:0]
 	q.changed.Broadcast()
+
 	return p
 }
 

@@ -1,7 +1,8 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protocol is what the host and the program in the virtual machine agree on. It must not know how either works.
+// Package protocol is what the host and the program in the virtual machine
+// agree on. It must not know how either works.
 package protocol
 
 // Port is the TCP port in the virtual machine.

@@ -1,8 +1,9 @@
 // Copyright The evenkeel Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iptables stands in for the package of sigs.k8s.io/iptables-wrappers with what the kubelet uses of it. It finds no
-// iptables, so the kubelet creates no rules.
+// Package iptables stands in for the package of sigs.k8s.io/iptables-wrappers
+// with what the kubelet uses of it. It finds no iptables, so the kubelet
+// creates no rules.
 package iptables
 
 import (
