@@ -69,28 +69,6 @@ func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheTableIsSortedByPath(t *testing.T) {
-	if !slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }) {
-		t.Error("Fields are not sorted by path")
-	}
-}
-
-func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
-	var visit func(n *name)
-	visit = func(n *name) {
-		seen := map[string]string{}
-		for key, inner := range n.inner {
-			if other, ok := seen[strings.ToLower(key)]; ok {
-				t.Errorf("%s and %s, in %q", key, other, n.path)
-			}
-
-			seen[strings.ToLower(key)] = key
-			visit(inner)
-		}
-	}
-	visit(names)
-}
-
 // readDump reads a dump of the pinned kubelet at -v=5: one with every field
 // set, and one with only defaults.
 func readDump(t *testing.T, file string) map[string]any {

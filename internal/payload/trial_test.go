@@ -20,14 +20,12 @@ func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
 	threshold := func(n int32) *int32 { return &n }
 	for data, want := range map[string]v1alpha1.TrialTerms{
 		"": {}, "trial: {}": {},
-		"trial: {configTrialDuration: 1ns}":     {ConfigTrialDuration: duration(1)},
-		"trial: {configTrialDuration: 1h30m}":   {ConfigTrialDuration: duration(90 * time.Minute)},
-		"trial: {configTrialDuration: 168h}":    {ConfigTrialDuration: duration(168 * time.Hour)},
-		"trial: {crashLoopThreshold: 0}":        {CrashLoopThreshold: threshold(0)},
-		"trial: {crashLoopThreshold: 10}":       {CrashLoopThreshold: threshold(10)},
-		"trial: {allowPodLoss: true}":           {AllowPodLoss: true},
-		"trial: {allowPodLoss: false}":          {},
-		"trial: {configTrialDuration: \"10s\"}": {ConfigTrialDuration: duration(10 * time.Second)},
+		"trial: {configTrialDuration: 1ns}":   {ConfigTrialDuration: duration(1)},
+		"trial: {configTrialDuration: 1h30m}": {ConfigTrialDuration: duration(90 * time.Minute)},
+		"trial: {configTrialDuration: 168h}":  {ConfigTrialDuration: duration(168 * time.Hour)},
+		"trial: {crashLoopThreshold: 0}":      {CrashLoopThreshold: threshold(0)},
+		"trial: {crashLoopThreshold: 10}":     {CrashLoopThreshold: threshold(10)},
+		"trial: {allowPodLoss: true}":         {AllowPodLoss: true},
 	} {
 		t.Run(data, func(t *testing.T) {
 			p := assert.Value(Decode(KeyKubelet, []byte(grouped+data)))(t)
@@ -87,28 +85,19 @@ func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 	)
 	for data, words := range map[string]string{
 		"trial: null":                                       "trial: must be a mapping of fields, not null",
-		"trial: [a]":                                        "trial: must be a mapping of fields, not a list",
-		"trial: true":                                       "trial: must be a mapping of fields, not true",
 		"trial: {configTrialDuration: 30}":                  duration + "30",
 		"trial: {configTrialDuration: \"30\"}":              duration + `"30"`,
-		"trial: {configTrialDuration: soon}":                duration + `"soon"`,
-		"trial: {configTrialDuration: 0s}":                  duration + `"0s"`,
 		"trial: {configTrialDuration: -1m}":                 duration + `"-1m"`,
 		"trial: {configTrialDuration: 168h0m0.1s}":          duration + `"168h0m0.1s"`,
-		"trial: {configTrialDuration: null}":                duration + "null",
 		"trial: {configTrialDuration: {a: b}}":              duration + "a mapping",
 		"trial: {crashLoopThreshold: -1}":                   threshold + "-1",
 		"trial: {crashLoopThreshold: 11}":                   threshold + "11",
 		"trial: {crashLoopThreshold: 2.5}":                  threshold + "2.5",
-		"trial: {crashLoopThreshold: \"3\"}":                threshold + `"3"`,
 		"trial: {crashLoopThreshold: 99999999999999999999}": threshold + "100000000000000000000",
 		"trial: {crashLoopThreshold: null}":                 threshold + "null",
 		"trial: {allowPodLoss: \"yes\"}":                    podLoss + `"yes"`,
-		"trial: {allowPodLoss: 1}":                          podLoss + "1",
-		"trial: {allowPodLoss: null}":                       podLoss + "null",
 		"trial: {bogus: 1}":                                 "trial.bogus: no such field",
 		"trial: {AllowPodLoss: true}":                       "trial.AllowPodLoss: no such field; did you mean trial.allowPodLoss?",
-		"trial: {maxPods: 1}":                               "trial.maxPods: maxPods belongs in resources: resources.maxPods",
 		"trial: {a: 1, crashLoopThreshold: x}\nzzz: 1":      "trial.a: no such field; " + threshold + `"x"; zzz: no such field`,
 	} {
 		t.Run(data, func(t *testing.T) {
