@@ -24,8 +24,7 @@ import (
 
 // kubeadmCommand returns the command line of the kubelet of a kubeadm node.
 func (n *node) kubeadmCommand() string {
-	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(
-		"DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
+	return n.filled("DIR/kubelet|--kubeconfig=DIR/kubelet.conf|--healthz=HEALTHZ|--node-ip=192.0.2.1|--label=a b")
 }
 
 // onTrial starts an agent that never becomes ready, with a guard and the lock,
@@ -125,9 +124,7 @@ func TestUnwritableDropInIsNotTried(t *testing.T) {
 					assert.That(t, err != nil && !errors.Is(err, ErrTakenBack) && strings.HasSuffix(err.Error(), want) && strings.HasPrefix(err.Error(), "write "+n.DropIn(n.unit)+": "), "error %v, want %s", err, want)
 				}
 
-				if n.invocation() != running || n.digest() != tree {
-					t.Errorf("the kubelet was restarted: %t, unit files changed: %t", n.invocation() != running, n.digest() != tree)
-				}
+				n.unchanged(running, tree)
 			})
 		}
 	}
@@ -199,11 +196,9 @@ func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	assert.Must(t, before == n.kubeadmCommand(), "the kubelet runs as %s", before)
 	n.installs()
 	assert.Equal(t, n.command(), n.dir+"/evenkeel-agent|--|"+before)
-	raw := assert.Value(os.ReadFile(n.DropIn(n.unit)))(t)
 	line := "\nExecStart=" + n.dir + "/evenkeel-agent -- " + n.dir + "/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
-	assert.That(t, strings.Contains(string(raw), line), "the command line differs from the kubelet's own unit:\n%s", raw)
-	want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}
-	assert.That(t, len(n.events) == 1 && n.events[0] == want[0], "events %q, want %q", n.events, want)
+	assert.That(t, strings.Contains(n.dropIn(), line), "the command line differs from the kubelet's own unit:\n%s", n.dropIn())
+	assert.Equal(t, strings.Join(n.events, "\n"), "Normal EvenkeelInstalled evenkeel-agent runs the kubelet of "+n.unit, "events")
 
 	running := n.invocation()
 	assert.Returns(t, "evenkeel-agent runs the kubelet of "+n.unit+" already ("+n.DropIn(n.unit)+"): nothing to do", "again")(n.install())
@@ -257,7 +252,7 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 		assert.That(t, errors.Is(err, ErrNotItsTurn) && err.Error() == words, "turn %q: %v, want %s", turn, err, words)
 	}
 
-	assert.That(t, n.digest() == tree && n.invocation() == running, "something was changed before the turn of the node")
+	n.unchanged(running, tree)
 	n.turn, n.state.Reachable = "new", true
 	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
 		t.Errorf("at the turn of the node: %v", err)
@@ -301,9 +296,8 @@ func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
 		assert.That(t, strings.Contains(words, want), "output lacks %q:\n%s", want, words)
 	}
 
-	if _, err := os.Stat(n.StateDir); !errors.Is(err, os.ErrNotExist) || n.digest() != tree || n.invocation() != running {
-		t.Errorf("something was changed: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(n.StateDir)), os.ErrNotExist, "a record was written")
+	n.unchanged(running, tree)
 }
 
 func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
@@ -373,23 +367,17 @@ func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
 	assert.NoError(t, assert.Err(n.Install(t.Context(), installed)))
 	reads(r, "--own=1")
 
+	fails := func(r Request, words string) {
+		t.Helper()
+		_, _, err := n.CommandLine(t.Context(), r)
+		assert.ErrorHas(t, err, words)
+	}
 	r.Unit = "none"
-	if _, _, err := n.CommandLine(t.Context(), r); err == nil || !strings.HasPrefix(err.Error(), "none.service does not exist") {
-		t.Errorf("of no unit: %v", err)
-	}
-
+	fails(r, "none.service does not exist")
 	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=--bad=1\n")
-	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasSuffix(err.Error(), "bad is no flag of a kubelet") {
-		t.Errorf("of a kubelet that the agent refuses: %v", err)
-	}
-
+	fails(n.request(), "bad is no flag of a kubelet")
 	assert.NoError(t, n.save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}))
-	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "install of "+n.unit+" was interrupted (begun ") {
-		t.Errorf("of an interrupted install: %v", err)
-	}
-
+	fails(n.request(), "install of "+n.unit+" was interrupted (begun ")
 	assert.NoError(t, os.WriteFile(n.record(n.unit), nil, 0o600))
-	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "record ") {
-		t.Errorf("of a broken record: %v", err)
-	}
+	fails(n.request(), "record "+n.record(n.unit))
 }

@@ -294,8 +294,7 @@ func bareNode(t *testing.T) *node {
 	m := newMachine(t)
 	units++
 	n := &node{t: t, m: m, unit: fmt.Sprintf("kubelet%d.service", units), dir: filepath.Join(shared.dir, fmt.Sprintf("node%d", units)), out: &strings.Builder{}}
-	self, err := os.Executable()
-	assert.NoError(t, err)
+	self := assert.Value(os.Executable())(t)
 	assert.NoError(t, os.Mkdir(n.dir, 0o755))
 	for _, name := range []string{"kubelet", "evenkeel-agent"} {
 		assert.NoError(t, os.Link(self, filepath.Join(n.dir, name)))
@@ -346,8 +345,12 @@ func (n *node) beside(name, content string) {
 
 func (n *node) put(path, content string) {
 	n.t.Helper()
-	content = strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(content)
-	assert.NoError(n.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
+	assert.NoError(n.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(n.filled(content)), 0o644)))
+}
+
+// filled puts the directory and the address of this node into a text.
+func (n *node) filled(text string) string {
+	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(text)
 }
 
 func (n *node) systemctl(args ...string) string {
@@ -461,6 +464,14 @@ func (n *node) command() string {
 func (n *node) is(command, tree string) {
 	n.t.Helper()
 	assert.Equal(n.t, n.command(), command, "the command")
+	assert.Equal(n.t, n.digest(), tree, "the digest of the unit files")
+}
+
+// unchanged requires that the unit was not restarted, and the digest of all
+// unit files.
+func (n *node) unchanged(invocation, tree string) {
+	n.t.Helper()
+	assert.Equal(n.t, n.invocation(), invocation, "the invocation")
 	assert.Equal(n.t, n.digest(), tree, "the digest of the unit files")
 }
 

@@ -35,7 +35,7 @@ func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 				return
 			}
 
-			line, kubelet, _ := strings.Cut(strings.TrimSpace(n.named(string(raw))), "\n")
+			line, kubelet, _ := strings.Cut(strings.TrimSpace(n.filled(string(raw))), "\n")
 			n.start()
 			assert.Equal(t, n.command(), strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"))
 			dropIn := n.keeps("--dynamic-config-dir=/var/lib/evenkeel")
@@ -69,9 +69,4 @@ func (n *node) copyPlatform(platform string) {
 		})
 		assert.NoError(n.t, err)
 	}
-}
-
-// named puts the names of this node into a text.
-func (n *node) named(text string) string {
-	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(text)
 }
