@@ -35,9 +35,8 @@ func TestWriteSetsTheModeRegardlessOfTheUmask(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o600, 0o644, 0o755} {
 		path := filepath.Join(t.TempDir(), "file")
 		assert.NoError(t, atomicfile.Write(atomicfile.OS{}, path, nil, mode))
-		if info, err := os.Lstat(path); err != nil || info.Mode() != mode {
-			t.Errorf("mode %v, %v, want %v", info.Mode(), err, mode)
-		}
+		info, err := os.Lstat(path)
+		assert.That(t, err == nil && info.Mode() == mode, "mode %v, %v, want %v", info.Mode(), err, mode)
 	}
 }
 
@@ -48,9 +47,8 @@ func TestWriteReplacesASymbolicLinkAndNotItsTarget(t *testing.T) {
 	assert.NoError(t, atomicfile.Write(atomicfile.OS{}, link, []byte("new"), 0o600))
 	got, _ := os.ReadFile(target)
 	assert.That(t, string(got) == "mine", "the link's target holds %q", got)
-	if info, err := os.Lstat(link); err != nil || !info.Mode().IsRegular() {
-		t.Errorf("the link is %v, %v, want a file", info.Mode(), err)
-	}
+	info, err := os.Lstat(link)
+	assert.That(t, err == nil && info.Mode().IsRegular(), "the link is %v, %v, want a file", info.Mode(), err)
 }
 
 func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
@@ -114,22 +112,23 @@ func TestOSReadsOnlyRegularFiles(t *testing.T) {
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
 	assert.NoError(t, errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)))
 	for path, want := range map[string]string{link: "too many levels of symbolic links", pipe: "not a regular file", dir: "not a regular file"} {
-		if _, err := (atomicfile.OS{}).ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("reading %s: %v, want %q", filepath.Base(path), err, want)
-		}
+		assert.ErrorHas(t, assert.Err((atomicfile.OS{}).ReadFile(path)), want)
 	}
 
 	assert.Is(t, (atomicfile.OS{}).Chmod(link, 0o644), syscall.ELOOP, "chmod of a link")
 }
 
-func TestOSErrorsNameTheMissingFile(t *testing.T) {
+func TestOSReturnsErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	assert.Is(t, (atomicfile.OS{}).SyncDir(missing), fs.ErrNotExist, "SyncDir")
-	if f, err := (atomicfile.OS{}).Create(filepath.Join(missing, "x"), 0o600); f != nil || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Create: %v, %v", f, err)
-	}
+	f, err := (atomicfile.OS{}).Create(filepath.Join(missing, "x"), 0o600)
+	assert.That(t, f == nil && errors.Is(err, fs.ErrNotExist), "Create: %v, %v", f, err)
 
 	assert.Is(t, (atomicfile.OS{}).Chmod(missing, 0o600), fs.ErrNotExist, "Chmod")
+	// A directory of /proc can be opened but not synced, so a missing sync is
+	// noticed.
+	assert.Is(t, (atomicfile.OS{}).SyncDir("/proc/self"), syscall.EINVAL, "SyncDir of what cannot be synced")
+	assert.OK(t, (atomicfile.OS{}).SyncDir(t.TempDir()))
 }
 
 func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
@@ -138,9 +137,7 @@ func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 	assert.NoError(t, errors.Join(os.WriteFile(file, []byte("mine"), 0o600), os.Symlink(filepath.Join(dir, "missing"), link)))
 	for _, path := range []string{file, link} {
 		f, err := (atomicfile.OS{}).Create(path, 0o600)
-		if f != nil || !errors.Is(err, fs.ErrExist) {
-			t.Errorf("Create of %s: %v, %v", filepath.Base(path), f, err)
-		}
+		assert.That(t, f == nil && errors.Is(err, fs.ErrExist), "Create of %s: %v, %v", filepath.Base(path), f, err)
 	}
 
 	got, _ := os.ReadFile(file)
@@ -148,8 +145,6 @@ func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 	assert.Is(t, assert.Err(os.Lstat(filepath.Join(dir, "missing"))), fs.ErrNotExist, "what the link points to")
 }
 
-// A directory of /proc can be opened but not synced, so a missing sync is
-// noticed.
 func TestMakeDirAcceptsADirectoryAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -159,11 +154,6 @@ func TestMakeDirAcceptsADirectoryAndNothingElse(t *testing.T) {
 	}
 
 	assert.Is(t, atomicfile.MakeDir(atomicfile.OS{}, at("file"), 0o700), fs.ErrExist, "a file")
-}
-
-func TestOSSyncDirReportsErrors(t *testing.T) {
-	assert.Is(t, (atomicfile.OS{}).SyncDir("/proc/self"), syscall.EINVAL, "SyncDir of what cannot be synced")
-	assert.OK(t, (atomicfile.OS{}).SyncDir(t.TempDir()))
 }
 
 func TestReadBoundedNeverWaitsAndHasALimit(t *testing.T) {

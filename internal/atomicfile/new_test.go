@@ -40,12 +40,9 @@ func TestWriteNewCreatesAPrivateFile(t *testing.T) {
 	path := filepath.Join(dir, "bundle")
 	assert.NoError(t, atomicfile.WriteNew(atomicfile.OS{}, path, writes("content")))
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
-	}
-	if got, _ := os.ReadFile(path); string(got) != "content" || names(t, dir) != "bundle" {
-		t.Errorf("content %q in a directory with %s", got, names(t, dir))
-	}
+	assert.That(t, err == nil && info.Mode() == 0o600, "mode %v, %v, want 0600", info.Mode(), err)
+	got, _ := os.ReadFile(path)
+	assert.That(t, string(got) == "content" && names(t, dir) == "bundle", "content %q in a directory with %s", got, names(t, dir))
 }
 
 func TestWriteNewReplacesNothing(t *testing.T) {
@@ -62,17 +59,13 @@ func TestWriteNewReplacesNothing(t *testing.T) {
 	err := atomicfile.WriteNew(atomicfile.OS{}, late, func(io.Writer) error { return os.WriteFile(late, []byte("mine"), 0o600) })
 	got, _ := os.ReadFile(late)
 	assert.That(t, errors.Is(err, fs.ErrExist) && string(got) == "mine", "of a file that has appeared: %v; it has %q", err, got)
-	if names(t, dir) != "bundle late link" {
-		t.Errorf("the directory has %s", names(t, dir))
-	}
+	assert.That(t, names(t, dir) == "bundle late link", "the directory has %s", names(t, dir))
 }
 
 func TestWriteNewLeavesNothingBehindWhenItFails(t *testing.T) {
 	dir, failed := t.TempDir(), errors.New("the source has failed")
 	err := atomicfile.WriteNew(atomicfile.OS{}, filepath.Join(dir, "bundle"), func(w io.Writer) error { return errors.Join(writes("half")(w), failed) })
-	if !errors.Is(err, failed) || names(t, dir) != "" {
-		t.Errorf("%v; the directory has %q", err, names(t, dir))
-	}
+	assert.That(t, errors.Is(err, failed) && names(t, dir) == "", "%v; the directory has %q", err, names(t, dir))
 
 	err = atomicfile.WriteNew(atomicfile.OS{}, filepath.Join(dir, "missing", "bundle"), writes("x"))
 	assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "create a temporary file"),

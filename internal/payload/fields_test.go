@@ -128,9 +128,7 @@ func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
 		for part := range strings.SplitSeq(path, ".") {
 			inner := got.(map[string]any)
 			value, ok := inner[part]
-			if !ok {
-				t.Fatalf("%s: no %q in %v", path, part, slices.Sorted(maps.Keys(inner)))
-			}
+			assert.Must(t, ok, "%s: no %q in %v", path, part, slices.Sorted(maps.Keys(inner)))
 
 			got = value
 		}

@@ -51,9 +51,8 @@ func FuzzDecode(f *testing.F) {
 		mapping := assert.Value(DecodeMapping(p.upstream))(t, string(data), "was accepted, but", string(p.upstream), "is not")
 		d := Diff(mapping, mapping)
 		assert.That(t, len(d) == 0, "%q differs from itself: %v", data, d)
-		if again := Canonical(Canonical(mapping)); !cmp.Equal(again, Canonical(mapping)) {
-			t.Errorf("the canonical names of %q change: %s", data, cmp.Diff(Canonical(mapping), again))
-		}
+		canonical := Canonical(mapping)
+		assert.NoDiff(t, cmp.Diff(canonical, Canonical(canonical)), "the canonical names change")
 
 		v := DefaultProtection().Violations(mapping, mapping, nil)
 		assert.That(t, len(v) == 0, "%q violates protected fields compared with itself: %v", data, v)
@@ -133,9 +132,7 @@ func FuzzProtection(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		p, err := ParseProtection(value)
 		if err != nil {
-			if len(err.Error()) > 1000+5*len(value) {
-				t.Errorf("%q is refused with %d bytes", value, len(err.Error()))
-			}
+			assert.That(t, len(err.Error()) <= 1000+5*len(value), "%q is refused with %d bytes", value, len(err.Error()))
 
 			return
 		}

@@ -46,9 +46,8 @@ experimental: {featureGates: {A: true}}
 			assert.That(t, err == nil && diff == "", "upstream: %v %s", err, diff)
 			assert.That(t, string(p.Data) == text && p.SHA256 == Digest(key, []byte(text)),
 				"data %q, sha256 %s: not those of the original", p.Data, p.SHA256)
-			if p.Trial.ConfigTrialDuration == nil || p.Trial.ConfigTrialDuration.Duration != 30*time.Minute || *p.Trial.CrashLoopThreshold != 0 || !p.Trial.AllowPodLoss {
-				t.Errorf("trial %+v", p.Trial)
-			}
+			assert.That(t, p.Trial.ConfigTrialDuration != nil && p.Trial.ConfigTrialDuration.Duration == 30*time.Minute && *p.Trial.CrashLoopThreshold == 0 && p.Trial.AllowPodLoss,
+				"trial %+v", p.Trial)
 		})
 	}
 }

@@ -212,9 +212,7 @@ func TestYAMLAliasesCannotExhaustMemory(t *testing.T) {
 
 func TestALongErrorIsTruncated(t *testing.T) {
 	_, err := Decode("kubelet", []byte(head+"staticPodPath: "+strings.Repeat("\u00e9", 4000)))
-	if err == nil || len(err.Error()) > 500 {
-		t.Fatalf("error of %d bytes", len(err.Error()))
-	}
+	assert.Must(t, err != nil && len(err.Error()) <= 500, "error of %d bytes", len(err.Error()))
 }
 
 func FuzzDecodeNeverPanics(f *testing.F) {
@@ -234,9 +232,8 @@ func FuzzDecodeNeverPanics(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if string(p.Data) != string(data) || p.Fields["kind"] != "KubeletConfiguration" || p.Fields["apiVersion"] != UpstreamAPIVersion {
-				t.Errorf("accepted %q as %v", data, p.Fields)
-			}
+			assert.That(t, string(p.Data) == string(data) && p.Fields["kind"] == "KubeletConfiguration" && p.Fields["apiVersion"] == UpstreamAPIVersion,
+				"accepted %q as %v", data, p.Fields)
 
 			again, err := Decode(key, p.upstream)
 			diff := cmp.Diff(p.Fields, again.Fields)

@@ -116,9 +116,8 @@ func TestTheDocsHaveAReasonForEveryFreeField(t *testing.T) {
 	}
 
 	for _, f := range Fields {
-		if want := f.Protected == "" && f.Path != gatesField; said[f.Path] != want {
-			t.Errorf("%s: it is said to be free: %v, want %v", f.Path, said[f.Path], want)
-		}
+		want := f.Protected == "" && f.Path != gatesField
+		assert.That(t, said[f.Path] == want, "%s: it is said to be free: %v, want %v", f.Path, said[f.Path], want)
 
 		delete(said, f.Path)
 	}
@@ -340,9 +339,7 @@ func TestProtectedFieldsCanBeAddedRemovedReplacedOrEmptied(t *testing.T) {
 				assert.That(t, got == nil, "%s is protected: %v", path, got)
 			}
 
-			if p.Empty() != (tt.value == "") {
-				t.Errorf("empty: %v", p.Empty())
-			}
+			assert.That(t, p.Empty() == (tt.value == ""), "empty: %v", p.Empty())
 		})
 	}
 }

@@ -4,14 +4,9 @@
 package printable
 
 import (
-	"bytes"
-	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -37,15 +32,8 @@ func FuzzText(f *testing.F) {
 			return
 		}
 
-		var out bytes.Buffer
-		w := NewWriter(&out)
 		at = max(0, min(at, len(text)))
-		for _, piece := range []string{text[:at], text[at:]} {
-			n, err := w.Write([]byte(piece))
-			assert.Must(t, n == len(piece) && err == nil, "%d, %v", n, err)
-		}
-
-		assert.Equal(t, out.String(), Text(text), text, "in pieces became")
+		inPieces(t, text[:at], text[at:])
 	})
 }
 
@@ -55,34 +43,14 @@ func FuzzTruncate(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, text string, n int) {
-		n = max(0, min(n, 1000))
-		if got := Truncate(text, n); len(got) > n || utf8.ValidString(text) && !utf8.ValidString(got) || len(text) <= n && got != text {
-			t.Errorf("%q with at most %d bytes is %q", text, n, got)
-		}
+		truncated(t, text, max(0, min(n, 1000)))
 	})
 }
 
-// Escaped JSON and YAML mean what they meant before.
 func FuzzEncoded(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)
 	}
 
-	f.Fuzz(func(t *testing.T, text string) {
-		encoded, err := json.Marshal(map[string]any{"a" + text[:min(len(text), 100)]: []any{text}}) // YAML has no keys of more than 1,024 characters
-		assert.NoError(t, err)
-		var want, got map[string]any
-		assert.NoError(t, json.Unmarshal(encoded, &want))
-		if !Clean(JSON(encoded)) || !Clean(YAML(encoded)) {
-			t.Errorf("%q is not clean: %q, %q", text, JSON(encoded), YAML(encoded))
-		}
-		if err := json.Unmarshal(JSON(encoded), &got); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q is %q, which is read as %q, %v", text, JSON(encoded), got, err)
-		}
-
-		got = nil
-		if err := yaml.Unmarshal(YAML(encoded), &got); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q is %q, which is read as %q, %v", text, YAML(encoded), got, err)
-		}
-	})
+	f.Fuzz(func(t *testing.T, text string) { meansTheSame(t, text) })
 }

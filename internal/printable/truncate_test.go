@@ -32,15 +32,13 @@ func TestTruncationKeepsTheBeginningAndTheEnd(t *testing.T) {
 	}
 }
 
+// truncated requires that a text fits if it is cut, and is not cut if it fits.
+func truncated(t assert.T, text string, n int) {
+	got := Truncate(text, n)
+	assert.That(t, len(got) <= n && (len(text) > n || got == text), "%q is cut to %q: %d bytes of %d", text, got, len(got), n)
+	assert.That(t, got == text || utf8.ValidString(got), "%q is no UTF-8", got)
+}
+
 func TestTruncatedTextFits(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text, n := anyText.Draw(t, "text"), rapid.IntRange(0, 40).Draw(t, "n")
-		got := Truncate(text, n)
-		switch {
-		case len(got) > n && got != text || len(text) <= n && got != text:
-			t.Fatalf("%q is cut to %q: %d bytes of %d", text, got, len(got), n)
-		case got != text && !utf8.ValidString(got):
-			t.Fatalf("%q is no UTF-8", got)
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { truncated(t, anyText.Draw(t, "text"), rapid.IntRange(0, 40).Draw(t, "n")) })
 }

@@ -363,9 +363,7 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 					now, _ := m.onDisk()
 					assert.That(t, (!was || slices.Equal(m.running, want)) && slices.Equal(m.read, m.running) && slices.Equal(m.read, now),
 						"killed before step %d: it runs %q, has read %q, want %q", at, m.running, m.read, want)
-					if was && m.tree() != left {
-						t.Errorf("killed before step %d: left\n%s\nwant\n%s", at, m.tree(), left)
-					}
+					assert.That(t, !was || m.tree() == left, "killed before step %d: left\n%s\nwant\n%s", at, m.tree(), left)
 
 					assert.That(t, m.guard == nil, "killed before step %d: a guard is left", at)
 					if !was {
@@ -410,9 +408,9 @@ func TestKilledUninstallAfterKilledInstallIsCompleted(t *testing.T) {
 			t.Errorf("only %d steps", at-1)
 		}
 
-		if now, dropIns := m.onDisk(); !slices.Equal(m.running, now) || len(dropIns) > 0 || strings.Contains(m.tree(), "kubelet.service.d") {
-			t.Errorf("killed before step %d: it runs %q, and the files are\n%s", at, m.running, m.tree())
-		}
+		now, dropIns := m.onDisk()
+		assert.That(t, slices.Equal(m.running, now) && len(dropIns) == 0 && !strings.Contains(m.tree(), "kubelet.service.d"),
+			"killed before step %d: it runs %q, and the files are\n%s", at, m.running, m.tree())
 	}
 }
 
@@ -446,9 +444,8 @@ func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 		_, err := m.Install(t.Context(), r)
 		if errors.Is(err, ErrTakenBack) {
 			refused++
-			if !strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: begun ") || m.tree() != "" {
-				t.Errorf("killed before step %d: %v; left %s", at, err, m.tree())
-			}
+			assert.That(t, strings.Contains(err.Error(), "this attempt (pod-1) has failed before and is not repeated: begun ") && m.tree() == "",
+				"killed before step %d: %v; left %s", at, err, m.tree())
 
 			r.Attempt = "pod-2"
 			_, err = m.Install(t.Context(), r)

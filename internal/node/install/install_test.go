@@ -160,9 +160,7 @@ func TestGuardTakesBackWhatTheInstallerCannot(t *testing.T) {
 	want := "but the previous state does not become healthy either: not now"
 	assert.That(t, errors.Is(err, ErrTakenBack) && strings.HasSuffix(err.Error(), want), "error %v, want %s", err, want)
 	n.well()
-	if n.command() != command {
-		t.Errorf("it runs %s", n.command())
-	}
+	assert.That(t, n.command() == command, "it runs %s", n.command())
 }
 
 func TestGuardWithoutItsProgramsDoesNotStart(t *testing.T) {
@@ -208,9 +206,8 @@ func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	n.is(before, tree)
 	running = n.invocation()
 	words, err := n.uninstall()
-	if want := n.DropIn(n.unit) + " does not exist: nothing to do"; err != nil || words != want || n.invocation() != running {
-		t.Errorf("uninstall again: %q, %v, want %q", words, err, want)
-	}
+	want := n.DropIn(n.unit) + " does not exist: nothing to do"
+	assert.That(t, err == nil && words == want && n.invocation() == running, "uninstall again: %q, %v, want %q", words, err, want)
 }
 
 func TestInstallRestartsReplacedProgram(t *testing.T) {
@@ -223,9 +220,8 @@ func TestInstallRestartsReplacedProgram(t *testing.T) {
 	assert.NoError(t, err)
 	n.installs()
 	running := n.invocation()
-	if running == before || n.digest() != tree {
-		t.Errorf("it was restarted: %t, unit files changed: %t", running != before, n.digest() != tree)
-	}
+	assert.That(t, running != before && n.digest() == tree,
+		"it was restarted: %t, unit files changed: %t", running != before, n.digest() != tree)
 	if words, err := n.install(); err != nil || !strings.HasSuffix(words, ": nothing to do") || n.invocation() != running {
 		t.Errorf("again: %q, %v", words, err)
 	}

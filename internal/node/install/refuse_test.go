@@ -129,9 +129,9 @@ func TestARestartThatCostsPodsIsRefused(t *testing.T) {
 	with, running := n.command(), n.invocation()
 	assert.ErrorHas(t, assert.Err(n.uninstall()), "cannot tell whether the pods of node n survive", "uninstall")
 	n.lost, n.lostErr = "default/a: NodeAffinity", nil
-	if _, err := n.uninstall(); err == nil || !strings.Contains(err.Error(), "would end pods of node n: default/a: NodeAffinity") || n.command() != with || n.invocation() != running {
-		t.Errorf("uninstall: %v", err)
-	}
+	_, err := n.uninstall()
+	assert.That(t, err != nil && strings.Contains(err.Error(), "would end pods of node n: default/a: NodeAffinity") && n.command() == with && n.invocation() == running,
+		"uninstall: %v", err)
 
 	assert.NoError(t, assert.Err(n.Uninstall(t.Context(), r)), "uninstall that allows it")
 }
@@ -254,9 +254,8 @@ func TestForeignOrEditedDropInStays(t *testing.T) {
 	r.Force = false
 	assert.ErrorHas(t, assert.Err(n.Uninstall(t.Context(), r)), "was edited after evenkeel wrote it: save what you need, then uninstall with --force", "uninstall")
 	r.Force = true
-	if _, err := n.Uninstall(t.Context(), r); err != nil || n.command() != command {
-		t.Errorf("uninstall --force: %v, runs %s", err, n.command())
-	}
+	_, err := n.Uninstall(t.Context(), r)
+	assert.That(t, err == nil && n.command() == command, "uninstall --force: %v, runs %s", err, n.command())
 
 	assert.That(t, n.digest() == tree, "unit files changed")
 }
@@ -270,9 +269,8 @@ func TestInterruptedInstallIsTakenBack(t *testing.T) {
 	r.Timing.Timeout = time.Minute
 	n.Manager = cancelling{n.manager, cancel}
 	_, err := n.Install(ctx, r)
-	if !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "context canceled") || n.digest() != tree || n.command() != command {
-		t.Errorf("error %v, runs %s", err, n.command())
-	}
+	assert.That(t, errors.Is(err, ErrTakenBack) && strings.Contains(err.Error(), "context canceled") && n.digest() == tree && n.command() == command,
+		"error %v, runs %s", err, n.command())
 }
 
 // cancelling interrupts a run during a restart of the unit.
