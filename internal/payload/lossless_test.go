@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,29 +35,6 @@ func checkLossless(t rapid.TB, fields map[string]any) {
 	assert.Must(t, refused == nil, "%v, in %v", refused, grouped)
 	diff := cmp.Diff(want, got)
 	assert.Must(t, diff == "" && trial == (v1alpha1.TrialTerms{}), "trial %v, %s", trial, diff)
-}
-
-func TestEverySingleFieldSurvivesGroupingAndFlattening(t *testing.T) {
-	for _, path := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "") {
-		for _, value := range []any{"value", nil} {
-			parts := strings.Split(path, ".")
-			top := parts[0]
-			for i := len(parts) - 1; i > 0; i-- {
-				value = map[string]any{parts[i]: value}
-			}
-
-			fields := map[string]any{top: value}
-			checkLossless(t, fields)
-
-			var at any = Group(fields)
-			for part := range strings.SplitSeq(GroupedPath(path), ".") {
-				inner, ok := at.(map[string]any)
-				assert.Must(t, ok && (len(inner) == 1 || part == strings.Split(GroupedPath(path), ".")[0]), "%s: no %s in %v", path, part, at)
-				at, ok = inner[part]
-				assert.Must(t, ok, "%s: no %s in %v", path, part, inner)
-			}
-		}
-	}
 }
 
 func TestEveryUpstreamConfigurationSurvivesGroupingAndFlattening(t *testing.T) {
