@@ -452,6 +452,14 @@ func (n *node) installs() {
 	assert.Must(n.t, err == nil && words == "evenkeel-agent runs the kubelet of "+n.unit+": healthy, node n Ready", "%q, %v", words, err)
 }
 
+// ends requires success, with words that end so.
+func (n *node) ends(words string) func(said string, err error) {
+	return func(said string, err error) {
+		n.t.Helper()
+		assert.That(n.t, err == nil && strings.HasSuffix(said, words), "%q, %v, want %q", said, err, words)
+	}
+}
+
 // command returns the command line of the unit's main process.
 func (n *node) command() string {
 	n.t.Helper()

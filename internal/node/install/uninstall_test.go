@@ -96,9 +96,7 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	if want := n.DropIn(n.unit) + " was removed, and " + n.unit + " is as unhealthy as before: "; err != nil || !strings.HasPrefix(words, want) || n.digest() != plain {
 		t.Errorf("%q, %v, want %q; unit files changed: %t", words, err, want, n.digest() != plain)
 	}
-	if words, err := n.uninstall(); err != nil || !strings.HasSuffix(words, "nothing to do") {
-		t.Errorf("again: %q, %v", words, err)
-	}
+	n.ends("nothing to do")(n.uninstall())
 }
 
 func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
@@ -108,12 +106,12 @@ func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 	n.systemctl("stop", n.unit)
 	r := n.request()
 	r.DryRun = true
-	words, err := n.Uninstall(t.Context(), r)
 	want := n.DropIn(n.unit) + " would be removed, then systemctl daemon-reload, systemctl restart " + n.unit + ". Nothing was changed."
-	assert.That(t, err == nil && words == want && n.digest() != plain, "dry run: %q, %v, want %q", words, err, want)
-	words, err = n.uninstall()
+	assert.Returns(t, want, "dry run")(n.Uninstall(t.Context(), r))
+	assert.That(t, n.digest() != plain, "the dry run has removed the drop-in")
 	want = n.DropIn(n.unit) + " was removed; " + n.unit + " does not run (inactive (dead)), and was not started"
-	assert.That(t, err == nil && words == want && n.digest() == plain, "%q, %v, want %q", words, err, want)
+	assert.Returns(t, want)(n.uninstall())
+	assert.Equal(t, n.digest(), plain, "the digest of the unit files")
 	assert.Equal(t, n.systemctl("show", n.unit, "--property=ActiveState", "--value"), "inactive", "the unit is")
 
 	// The package of the kubelet was removed first.
@@ -140,15 +138,10 @@ func TestPurgeRemovesOnlyTheAgentsState(t *testing.T) {
 	r.Flags, r.Keep, r.Purge = []string{"--dynamic-config-dir=" + n.dir + "/state"}, false, true
 	assert.NoError(t, assert.Err(n.Install(t.Context(), r)))
 	n.beside("state/precious", "")
-	words, err := n.Uninstall(t.Context(), r)
-	want := "healthy, node n Ready; " + n.dir + "/state is not an agent's directory, or does not exist: not removed"
-	assert.That(t, err == nil && strings.HasSuffix(words, want), "%q, %v, want %q", words, err, want)
+	n.ends("healthy, node n Ready; " + n.dir + "/state is not an agent's directory, or does not exist: not removed")(n.Uninstall(t.Context(), r))
 	n.beside("memory/agent.lock", "")
-	words, err = n.uninstall()
-	assert.That(t, err == nil && strings.HasSuffix(words, "nothing to do"), "without --purge: %q, %v", words, err)
-	words, err = n.Uninstall(t.Context(), r)
-	want = "nothing to do; " + n.dir + "/memory was removed"
-	assert.That(t, err == nil && strings.HasSuffix(words, want), "%q, %v, want %q", words, err, want)
+	n.ends("nothing to do")(n.uninstall()) // without --purge
+	n.ends("nothing to do; " + n.dir + "/memory was removed")(n.Uninstall(t.Context(), r))
 	assert.Is(t, assert.Err(os.Stat(n.dir+"/memory")), os.ErrNotExist, "it is left")
 }
 
