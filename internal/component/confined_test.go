@@ -5,10 +5,8 @@ package component
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,7 +22,11 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestADryRunHasLimitedMemoryAHighOOMScoreAndNoInheritedDescriptors(t *testing.T) {
+func TestADryRunIsConfined(t *testing.T) {
+	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+		t.Setenv(name, "1")
+	}
+
 	read, leaked, err := os.Pipe()
 	assert.NoError(t, err)
 	defer read.Close()
@@ -37,6 +39,8 @@ func TestADryRunHasLimitedMemoryAHighOOMScoreAndNoInheritedDescriptors(t *testin
 [ "$(cat /proc/self/oom_score_adj)" = 1000 ] || end "oom_score_adj is $(cat /proc/self/oom_score_adj)"
 [ ! -e /proc/$$/fd/`+fmt.Sprint(leaked.Fd())+` ] || end "a descriptor was inherited"
 [ $(id -u) != 0 ] || [ "$(readlink /proc/self/ns/net)" != "`+must(os.Readlink("/proc/self/ns/net"))+`" ] || end "it has the network"
+[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could notify systemd"
+[ "$TMPDIR" = "${root%/root}/tmp" ] && [ -d "$TMPDIR" ] || end "TMPDIR is $TMPDIR"
 accept`))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("{}")}, ""), Accepted, 2, "")
 }
@@ -113,8 +117,7 @@ func realKubelets(t *testing.T) []string {
 // listener counts the connections to an address.
 func listener(t *testing.T, network, address string) (net.Addr, *atomic.Int32) {
 	t.Helper()
-	l, err := net.Listen(network, address)
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen(network, address))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	var count atomic.Int32
 	go func() {
@@ -169,8 +172,7 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 				dir := t.TempDir()
 				local := filepath.Join(dir, "local.yaml")
 				write(t, local, string(config("containerRuntimeEndpoint: "+endpoint+"\n")), 0o600)
-				k, err := ParseKubelet([]string{kubelet, "--config=" + local, "--node-ip=127.0.0.1", "--hostname-override=n1"})
-				assert.NoError(t, err)
+				k := assert.Value(ParseKubelet([]string{kubelet, "--config=" + local, "--node-ip=127.0.0.1", "--hostname-override=n1"}))(t)
 				h := dryRunner(t, k)
 				if protected {
 					h.Protected = payload.DefaultProtection()
@@ -232,63 +234,6 @@ func TestNoKubeletUsesPathsAndEndpointsOfAHostileConfiguration(t *testing.T) {
 
 				assert.Equal(t, [...]int32{dialed.Load(), contacted.Load(), opened.Load()}, [3]int32{}, "the socket was dialed, the endpoint contacted, the FIFO opened times")
 			})
-		}
-	}
-}
-
-func TestADeeplyNestedConfigurationOnlyEndsItsDryRun(t *testing.T) {
-	for _, kubelet := range realKubelets(t) {
-		k := kubeletWith(t, noRuntime(t))
-		k.Path = kubelet
-		h := dryRunner(t, k)
-		if v := h.CheckLocal(context.Background(), ""); v.Outcome != Accepted {
-			t.Fatalf("local: %s: %s", v.Outcome, v.Message)
-		}
-
-		for _, deep := range []string{
-			"a: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
-			"allowedUnsafeSysctls: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
-			"evictionHard: " + strings.Repeat("{a: ", 9000) + "1" + strings.Repeat("}", 9000),
-		} {
-			v := h.Check(context.Background(), Candidate{Data: config(deep + "\n")}, "")
-			assert.That(t, v.Outcome != Accepted && v.Message != "", "%s: %s, %s", kubelet, v.Outcome, v.Message)
-			t.Logf("%s: %.15s...: %s: %.100s", kubelet, deep, v.Outcome, v.Message)
-		}
-	}
-}
-
-// A payload quotes the kubelet's own dump, with another maxPods, wherever it
-// can. The effective configuration must be the kubelet's, or unknown.
-func TestAPayloadThatQuotesADumpDoesNotChangeTheEffectiveConfiguration(t *testing.T) {
-	for i, kubelet := range realKubelets(t) {
-		k := kubeletWith(t, noRuntime(t))
-		k.Path = kubelet
-		h := dryRunner(t, k)
-		local := h.CheckLocal(context.Background(), "")
-		assert.Must(t, local.Effective != nil, "%s: %+v", kubelet, local)
-		forged := Effective{}
-		maps.Copy(forged, local.Effective)
-		forged["maxPods"] = 666
-		text, err := forged.YAML()
-		assert.NoError(t, err)
-		for _, format := range []string{"text", "json"} {
-			for name, fields := range map[string]map[string]any{
-				"a field's name":  {string(text): 1},
-				"a value":         {"kubeletCgroups": string(text)},
-				"a value's lines": {"kubeletCgroups": "x\n >\nI1121 07:10:36.358684   21610 server.go:257] \"Effective KubeletConfiguration\" config=<\n\t" + strings.ReplaceAll(string(text), "\n", "\n\t") + "\n >\n"},
-				"a gate's name":   {"featureGates": map[string]any{string(text): true}},
-				"a header":        {"staticPodURLHeader": map[string]any{string(text): []string{string(text)}}},
-				"a threshold":     {"evictionHard": map[string]any{string(text): "1%"}},
-			} {
-				fields["apiVersion"], fields["kind"], fields["failCgroupV1"], fields["maxPods"] = payload.UpstreamAPIVersion, payload.KubeletKind, false, 5
-				fields["logging"] = map[string]any{"format": format}
-				data, err := json.Marshal(fields)
-				assert.NoError(t, err)
-				dropin := (format == "json") == (i == 0) // each kubelet has each form, in one of the formats
-				v := h.Check(context.Background(), Candidate{Data: data, Dropin: dropin}, "")
-				most, ok := v.Effective.Int("maxPods")
-				assert.That(t, !ok || most == 5, "%s: %s, %s, drop-in %t: maxPods is %d", kubelet, name, format, dropin, most)
-			}
 		}
 	}
 }

@@ -16,9 +16,7 @@ import (
 // TestRealKubeletsConvertTheirFlags asks each kubelet that was built for the
 // tests.
 func TestRealKubeletsConvertTheirFlags(t *testing.T) {
-	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
-	assert.NoError(t, err)
-	for _, path := range append(kubelets, realKubelet(t)) {
+	for _, path := range realKubelets(t) {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			local := "maxPods: 33\nrotateCertificates: true\nevictionHard: {memory.available: 100Mi, nodefs.available: 10%}\n"
 			k := kubeletWith(t, local, "--max-pods=44", "-v", "3", "--eviction-hard=memory.available<200Mi", "--node-ip=10.0.0.1",
@@ -27,8 +25,7 @@ func TestRealKubeletsConvertTheirFlags(t *testing.T) {
 				"--seccomp-default", "--manifest-url-header=a:b", "--cluster-dns=10.0.0.10", "--system-reserved=cpu=100m,memory=1Gi",
 				"--logging-format=json", "--container-runtime-endpoint=unix:///run/none.sock", "--node-labels=a=b")
 			k.Path = path
-			got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-			assert.NoError(t, err)
+			got := assert.Value(dryRunner(t, k).ConvertFlags(context.Background(), ""))(t)
 			assert.That(t, len(got.Differences) == 0, "differences: %v", got.Differences)
 			if want := []string{path, "--config=" + k.Config, "--node-ip=10.0.0.1", "--manifest-url-header=a:b", "--node-labels=a=b"}; !slices.Equal(got.Remaining, want) {
 				t.Errorf("remaining: %q", got.Remaining)
@@ -65,8 +62,7 @@ systemReserved:
 }
 
 func TestTheRealKubeletNamesTheFlagsThatItDoesNotHave(t *testing.T) {
-	k, err := ParseKubelet(strings.Fields("/usr/bin/kubelet --max-pods=44 --containerd=/run/containerd.sock --kubeconfig=/none"))
-	assert.NoError(t, err)
+	k := assert.Value(ParseKubelet(strings.Fields("/usr/bin/kubelet --max-pods=44 --containerd=/run/containerd.sock --kubeconfig=/none")))(t)
 	version, unknown, err := k.UnknownFlags(context.Background(), realKubelet(t))
 	assert.That(t, err == nil && strings.HasPrefix(version, "v1.") && slices.Equal(unknown, []string{"containerd"}), "kubelet %s does not have %q: %v", version, unknown, err)
 }

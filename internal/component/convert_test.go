@@ -44,8 +44,7 @@ func flagged(t *testing.T, body, local string, flags ...string) *Kubelet {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "local.yaml")
 	write(t, file, local, 0o600)
-	k, err := ParseKubelet(slices.Concat([]string{fake(t, body).Path, "--config=" + file}, flags))
-	assert.NoError(t, err)
+	k := assert.Value(ParseKubelet(slices.Concat([]string{fake(t, body).Path, "--config=" + file}, flags)))(t)
 
 	return k
 }
@@ -53,8 +52,7 @@ func flagged(t *testing.T, body, local string, flags ...string) *Kubelet {
 func TestTheKubeletFindsTheFieldsOfItsFlags(t *testing.T) {
 	k := flagged(t, flaggedKubelet, "allowedUnsafeSysctls: [\"a\"]\n", "--max-pods=250", "--pods-per-core", "0", "--node-ip=10.0.0.1", "--low=30", "--high=40",
 		"--fail-x=false", "--max-pods=200", "--list=", "-v=3", "--manifest-url-header=a:b", "--kubeconfig=/etc/kubeconfig")
-	got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-	assert.NoError(t, err)
+	got := assert.Value(dryRunner(t, k).ConvertFlags(context.Background(), ""))(t)
 	config := "--config=" + k.Config
 	want := FlagConversion{
 		Flags: []ConvertedFlag{
@@ -81,8 +79,7 @@ func TestTheKubeletFindsTheFieldsOfItsFlags(t *testing.T) {
 func TestAConversionThatIsNotEquivalentListsTheDifferences(t *testing.T) {
 	// A kubelet that ignores maxPods in a file.
 	k := flagged(t, strings.ReplaceAll(flaggedKubelet, "max=$(value maxPods)", "max="), "FailX: false\n", "--max-pods=250")
-	got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-	assert.NoError(t, err)
+	got := assert.Value(dryRunner(t, k).ConvertFlags(context.Background(), ""))(t)
 	assert.NoDiff(t, cmp.Diff([]payload.Difference{{Field: "maxPods", Value: "110", Local: "250"}}, got.Differences))
 }
 
@@ -91,8 +88,7 @@ func TestAFlagStaysIfItsFieldIsNotFoundWithoutIt(t *testing.T) {
 case "$config" in *no-runtime*) needed=1;; esac
 [ "$needed" ] || end "no"
 dump '{"MaxPods":110}'; accept`, "", "--needed", "--max-pods=110")
-	got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-	assert.NoError(t, err)
+	got := assert.Value(dryRunner(t, k).ConvertFlags(context.Background(), ""))(t)
 	want := []ConvertedFlag{
 		{Name: "config", Args: []string{"--config=" + k.Config}},
 		{Name: "needed", Args: []string{"--needed"}, Kept: "without it, the kubelet does not accept its command line: no"},
@@ -136,8 +132,7 @@ esac; done
 echo Kubernetes v1.37.2
 `, 0o755)
 	ask := func(path string, flags ...string) (string, []string, error) {
-		k, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, flags...))
-		assert.NoError(t, err)
+		k := assert.Value(ParseKubelet(append([]string{"/usr/bin/kubelet"}, flags...)))(t)
 		return k.UnknownFlags(context.Background(), path)
 	}
 	if version, unknown, err := ask(newer, "--max-pods=2", "--gone", "yes", "-v=2"); err != nil || version != "v1.37.2" || !slices.Equal(unknown, []string{"gone"}) {

@@ -6,6 +6,7 @@ package component
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -38,18 +39,14 @@ func TestErrorsOfTheRuntimeAreReturned(t *testing.T) {
 		want        string
 		unsupported bool
 	}{
-		{nil, "", false},
+		{nil, "<nil>", false},
 		{status.Error(codes.Unimplemented, "an old runtime"), "unsupported operation: an old runtime", true},
 		{status.Error(codes.Internal, "100% broken, ü"), "100% broken, ü (gRPC code 13)", false},
 		{status.Error(codes.NotFound, ""), "no reason was given (gRPC code 5)", false},
 	} {
 		runtime.config = tt.err
 		_, err := CallRuntime(t.Context(), socket, "RuntimeService/RuntimeConfig", nil)
-		got := ""
-		if err != nil {
-			got = err.Error()
-		}
-
+		got := fmt.Sprint(err)
 		assert.That(t, got == tt.want && errors.Is(err, errors.ErrUnsupported) == tt.unsupported, "got %q, want %q", got, tt.want)
 	}
 
@@ -72,8 +69,8 @@ func TestAnAnswerThatIsNotOfGRPCIsAnError(t *testing.T) {
 		status          int
 		body, code, err string
 	}{
-		"a message":            {200, "\x00\x00\x00\x00\x02\x0a\x00", "0", ""},
-		"an empty message":     {200, "\x00\x00\x00\x00\x00", "0", ""},
+		"a message":            {200, "\x00\x00\x00\x00\x02\x0a\x00", "0", "<nil>"},
+		"an empty message":     {200, "\x00\x00\x00\x00\x00", "0", "<nil>"},
 		"no status":            {200, "\x00\x00\x00\x00\x00", "", "HTTP status 200 OK with 5 bytes is no answer of gRPC"},
 		"no message":           {200, "", "0", "HTTP status 200 OK with 0 bytes is no answer of gRPC"},
 		"a compressed message": {200, "\x01\x00\x00\x00\x00", "0", "HTTP status 200 OK with 5 bytes is no answer of gRPC"},
@@ -91,13 +88,8 @@ func TestAnAnswerThatIsNotOfGRPCIsAnError(t *testing.T) {
 				w.Header().Set(http.TrailerPrefix+"Grpc-Status", tt.code)
 			}
 		})
-		_, err := CallRuntime(t.Context(), socket, "RuntimeService/Version", nil)
-		got := ""
-		if err != nil {
-			got = err.Error()
-		}
-
-		assert.Equal(t, got, tt.err, what)
+		err := assert.Err(CallRuntime(t.Context(), socket, "RuntimeService/Version", nil))
+		assert.Equal(t, fmt.Sprint(err), tt.err, what)
 	}
 }
 
@@ -146,8 +138,6 @@ func FuzzAMessageOfTheRuntime(f *testing.F) {
 		for _, value := range Message(data).All(1) {
 			total += len(value)
 		}
-		if total > len(data) || len(Message(data).Get(1)) != total {
-			t.Errorf("%d bytes of %d", total, len(data))
-		}
+		assert.That(t, total <= len(data) && len(Message(data).Get(1)) == total, "%d bytes of %d", total, len(data))
 	})
 }

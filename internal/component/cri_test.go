@@ -6,7 +6,6 @@ package component
 import (
 	"context"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // cri is a container runtime that only answers the requests of a starting
@@ -66,8 +64,7 @@ func (c *cri) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConf
 // startCRI starts a container runtime at a socket.
 func startCRI(t testing.TB, socket string) *cri {
 	t.Helper()
-	listener, err := net.Listen("unix", socket)
-	assert.NoError(t, err)
+	listener := assert.Value(net.Listen("unix", socket))(t)
 	c, server := &cri{}, grpc.NewServer()
 	runtimeapi.RegisterRuntimeServiceServer(server, c)
 	runtimeapi.RegisterImageServiceServer(server, c)
@@ -80,19 +77,12 @@ func startCRI(t testing.TB, socket string) *cri {
 // The errors in runtimeErrors are no API of the kubelet, so every supported
 // version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
-	localcluster.SkipShort(t)
-	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
-	assert.NoError(t, err)
-	dir, err := os.MkdirTemp("", "ek")
-	assert.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortDir(t)
 	unavailable := status.Error(codes.Unavailable, "gone")
-	for _, path := range append(kubelets, "../../bin/tools/kubelet") {
-		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+	for _, path := range realKubelets(t) {
+		name := filepath.Base(filepath.Dir(path))
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			path, err := filepath.Abs(path)
-			assert.NoError(t, err)
-			name := filepath.Base(filepath.Dir(path))
 			for _, tt := range []struct {
 				what    string
 				make    func(socket string)
@@ -101,8 +91,7 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 			}{
 				{"none", func(string) {}, "", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that hangs", func(socket string) {
-					listener, err := net.Listen("unix", socket)
-					assert.NoError(t, err)
+					listener := assert.Value(net.Listen("unix", socket))(t)
 					t.Cleanup(func() { _ = listener.Close() })
 				}, "runtimeRequestTimeout: 1s\n", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that goes away after the first answer", func(socket string) { startCRI(t, socket).config = unavailable }, "", "rpc error: code = Unavailable desc = gone"},
@@ -111,8 +100,7 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 				socket := filepath.Join(dir, name+strings.ReplaceAll(tt.what, " ", ""))
 				tt.make(socket)
 				data := config("containerRuntimeEndpoint: unix://" + socket + "\n" + tt.more)
-				k, err := ParseKubelet([]string{path, "--config=" + filepath.Join(t.TempDir(), "none")})
-				assert.NoError(t, err)
+				k := assert.Value(ParseKubelet([]string{path, "--config=" + filepath.Join(t.TempDir(), "none")}))(t)
 				h := dryRunner(t, k)
 				h.Deadline = time.Minute // the kubelet tries three times
 				a := h.run(t.Context(), dryRun{stage: 2, config: wholeConfig(data), runtime: "unix://" + socket})

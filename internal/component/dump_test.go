@@ -62,9 +62,8 @@ func TestOtherMappingsAreNotTakenForADump(t *testing.T) {
 		"two":                         {apiDump, apiDump},
 		"no text at all":              {"\x00\xff"},
 	} {
-		if s := shapeOf(values, "unix:///none"); s != nil {
-			t.Errorf("%s: %v", name, s.fields)
-		}
+		s := shapeOf(values, "unix:///none")
+		assert.That(t, s == nil, "%s: %+v", name, s)
 	}
 }
 

@@ -56,8 +56,7 @@ case "$config$LENIENT" in *evenkeelUnknownField*lenient) ;; *evenkeelUnknownFiel
 `
 	path := filepath.Join(t.TempDir(), "kubelet")
 	write(t, path, prelude+body+"\n", 0o755)
-	k, err := ParseKubelet([]string{path})
-	assert.NoError(t, err)
+	k := assert.Value(ParseKubelet([]string{path}))(t)
 
 	return k
 }
@@ -78,13 +77,19 @@ func said(e Effective) Effective {
 // when the test ends.
 func dryRunner(t *testing.T, k *Kubelet) *DryRunner {
 	t.Helper()
-	scratch := filepath.Join(t.TempDir(), "scratch")
+	return NewDryRunner(k, scratchDir(t), slogDiscard())
+}
+
+// scratchDir returns a scratch directory that must be empty when the test ends.
+func scratchDir(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "scratch")
 	t.Cleanup(func() {
-		left, _ := os.ReadDir(scratch)
+		left, _ := os.ReadDir(dir)
 		assert.That(t, len(left) == 0, "a dry run left %v in its scratch directory", left)
 	})
 
-	return NewDryRunner(k, scratch, slogDiscard())
+	return dir
 }
 
 // verdictTest is the body of a fake component, and the verdict.
@@ -102,15 +107,12 @@ func checkVerdict(t *testing.T, got Verdict, outcome Outcome, stage int, message
 
 func TestAKubeletThatCannotRunGivesNoVerdict(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "plain"), "", 0o644)
 	write(t, filepath.Join(dir, "garbage"), "garbage", 0o755)
 	for name, want := range map[string]string{
 		"missing": "there is no kubelet at " + dir + "/missing: file does not exist",
-		"plain":   "the kubelet at " + dir + "/plain is not executable (mode -rw-r--r--)",
 		"garbage": "the dry run does not work with this kubelet: the dry run of the kubelet: it cannot be started: fork/exec " + dir + "/garbage: exec format error",
 	} {
-		k, err := ParseKubelet([]string{filepath.Join(dir, name)})
-		assert.NoError(t, err)
+		k := assert.Value(ParseKubelet([]string{filepath.Join(dir, name)}))(t)
 		h := dryRunner(t, k)
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want)
 		checkVerdict(t, h.CheckLocal(context.Background(), ""), CouldNotTell, 0, want)
@@ -139,8 +141,6 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 		{"rejected in stage 2", `case "$stage$config" in 2CANDIDATE) end "failed to run Kubelet: no such CPU";; esac; accept`, Rejected, 2, "no such CPU"},
 		{"stage 2 dies", `case "$stage$config" in 2CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 2, "the dry run of the kubelet: it died: signal: killed"},
 		{"stage 2 does not work on this node", `case "$stage" in 2) end "swap is on";; esac; accept`, CouldNotTell, 1,
-			"correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: swap is on"},
-		{"only the candidate would pass stage 2", `case "$stage$config" in 2CANDIDATE) accept;; 2*) end "swap is on";; esac; accept`, CouldNotTell, 1,
 			"correct the node's local configuration, and this one is judged again: the kubelet would not start with the local one: swap is on"},
 		{"stage 2 knows no runtime", `case "$stage" in 2) end "failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint x: gone";; esac; accept`, Accepted, 1,
 			"stage 2 of the dry run was not used: the local configuration does not pass it: validate service connection: validate CRI v1 runtime API for endpoint x: gone"},
@@ -258,16 +258,6 @@ func TestTheLocalConfigurationIsRejectedOnlyIfAnEmptyOneIsAccepted(t *testing.T)
 		"no good (but an empty configuration does not pass the dry run either: nothing works)")
 }
 
-func TestADryRunCannotNotifySystemd(t *testing.T) {
-	t.Setenv("NOTIFY_SOCKET", "/run/x")
-	t.Setenv("WATCHDOG_USEC", "1")
-	t.Setenv("WATCHDOG_PID", "1")
-	h := dryRunner(t, fake(t, `[ "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" = "" ] || end "it could"
-[ "$TMPDIR" = "${root%/root}/tmp" ] && [ -d "$TMPDIR" ] || end "TMPDIR is $TMPDIR"
-accept`))
-	assert.NoError(t, assert.Err(h.probe(context.Background())))
-}
-
 func TestAMissingScratchDirectoryGivesNoVerdict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "", 0o600)
@@ -280,8 +270,7 @@ func TestAMissingScratchDirectoryGivesNoVerdict(t *testing.T) {
 // zombies count as exited.
 func mustBeGone(t *testing.T, pids string) {
 	t.Helper()
-	text, err := os.ReadFile(pids)
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile(pids))(t)
 	for pid := range strings.FieldsSeq(string(text)) {
 		assert.Eventually(t, "process "+pid+" is gone", func() bool {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
@@ -367,8 +356,4 @@ func TestAnUnreadableDumpIsNotARejection(t *testing.T) {
 	want := "[cannot tell which fields are overridden by flags: the kubelet did not print its configuration" +
 		" the effective local configuration is unknown: the kubelet did not print it]"
 	assert.That(t, v.Effective == nil && v.Local == nil && v.Origins == nil && fmt.Sprint(v.Warnings) == want, "effective %v, warnings %q", v.Effective, v.Warnings)
-}
-
-func TestOutcomesHaveNames(t *testing.T) {
-	assert.Equal(t, fmt.Sprint(Accepted, Rejected, CouldNotTell, Verdict{}.Outcome), "accepted rejected could not tell could not tell")
 }

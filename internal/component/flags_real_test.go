@@ -4,7 +4,6 @@
 package component
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // The flag tables are compared with the help of each kubelet that was built for
@@ -45,14 +43,9 @@ var goneFlags = []string{
 }
 
 func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
-	localcluster.SkipShort(t)
-	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
-	assert.NoError(t, err)
-	for _, path := range append(kubelets, "../../bin/tools/kubelet") {
-		assert.NoError(t, assert.Err(os.Stat(path)))
-		t.Run(strings.TrimPrefix(filepath.Dir(path), "../../bin/"), func(t *testing.T) {
-			out, err := exec.Command(path, "--help").Output()
-			assert.NoError(t, err)
+	for _, path := range realKubelets(t) {
+		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			out := assert.Value(exec.Command(path, "--help").Output())(t)
 			has := map[string]bool{}
 			for line := range strings.Lines(string(out)) {
 				found := helpLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
@@ -73,15 +66,13 @@ func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 					takes = !strings.Contains(string(said), "strconv.ParseBool")
 				}
 
-				if takes == booleans.Has(name) {
-					t.Errorf("--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans.Has(name), what)
-				}
+				assert.That(t, takes != booleans.Has(name),
+					"--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans.Has(name), what)
 
 				assert.That(t, takes || !valued.Has(name), "--%s takes no value, but valued has it", name)
 				field := strings.Contains(what, inFile) || slices.Contains(configFlags, name) || slices.Contains(goneFlags, name)
-				if field == notConfig.Has(name) {
-					t.Errorf("--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig.Has(name), what)
-				}
+				assert.That(t, field != notConfig.Has(name),
+					"--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig.Has(name), what)
 			}
 
 			assert.Must(t, len(has) >= 100, "only %d flags in:\n%s", len(has), out)

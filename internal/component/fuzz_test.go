@@ -38,9 +38,8 @@ func FuzzOutput(f *testing.F) {
 		read := func(pieces ...[]byte) *outputReader {
 			r := &outputReader{overrunMarks: []string{"Starting client certificate rotation"}, onOverrun: func(string) {}, holdsDump: func(string) bool { return true }}
 			for _, p := range pieces {
-				if n, err := r.Write(p); n != len(p) || err != nil {
-					t.Fatalf("%d, %v", n, err)
-				}
+				n, err := r.Write(p)
+				assert.Must(t, n == len(p) && err == nil, "%d, %v", n, err)
 			}
 
 			r.flush()

@@ -171,52 +171,38 @@ func TestAForgedEndAcceptsNothing(t *testing.T) {
 
 func TestEachKubeletHasTheMessagesThatShowAnOverrun(t *testing.T) {
 	for _, path := range realKubelets(t) {
-		program, err := os.ReadFile(path)
-		assert.NoError(t, err)
+		program := assert.Value(os.ReadFile(path))(t)
 		for _, mark := range overrunStage1 {
 			assert.That(t, bytes.Contains(program, []byte(mark)), "%s does not contain %q", path, mark)
 		}
 	}
 }
 
-// A run of stage 2 is a kubelet that continues past the end of stage 1.
-func TestAKubeletThatContinuesAfterStage1IsRecognizedInBothFormats(t *testing.T) {
-	for _, path := range realKubelets(t) {
-		for _, more := range []string{"", "logging: {format: json}\n"} {
-			h := dryRunner(t, &Kubelet{Path: path})
-			dir, err := h.makeScratch()
-			assert.NoError(t, err)
-			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(more)), runtime: "unix:///none"}, dir)
-			assert.NoError(t, err)
-			out := &outputReader{overrunMarks: overrunStage1}
-			end := execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: time.Minute, confined: true}, out)
-			assert.Equal(t, out.overrun, "Standalone mode, no API client", path, more, end)
-			removeScratch(dir, slogDiscard())
-		}
-	}
-}
-
-// Without the sysctl at which it stops, a kubelet continues past the end of
-// stage 2. It is killed, and has not started its container manager, because its
-// runtime reports no status.
-func TestAKubeletThatContinuesAfterStage2IsRecognizedInBothFormats(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ek")
-	assert.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	startCRI(t, filepath.Join(dir, "sock"))
+// A run of stage 2 is a kubelet that continues past the end of stage 1. Without
+// the sysctl at which it stops, it continues past the end of stage 2, too: it
+// is killed, and has not started its container manager, because its runtime
+// reports no status.
+func TestAKubeletThatContinuesIsRecognizedInBothFormats(t *testing.T) {
+	socket := filepath.Join(shortDir(t), "sock")
+	startCRI(t, socket)
 	for _, path := range realKubelets(t) {
 		for _, more := range []string{"", "logging: {format: json, verbosity: 0}\n"} {
 			h := dryRunner(t, &Kubelet{Path: path})
-			scratch, err := h.makeScratch()
+			scratch := assert.Value(h.makeScratch())(t)
+			endpoint, stop, err := startStandIn("unix://"+socket, scratch)
 			assert.NoError(t, err)
-			endpoint, stop, err := startStandIn("unix://"+filepath.Join(dir, "sock"), scratch)
-			assert.NoError(t, err)
-			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(more)), runtime: endpoint}, scratch)
-			assert.NoError(t, err)
-			args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--"+sysctlsFlag) })
-			out := &outputReader{overrunMarks: overrunStage2}
-			end := execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(scratch, "tmp")), deadline: time.Minute, confined: true}, out)
-			assert.That(t, slices.Contains(overrunStage2[:2], out.overrun) && end.err != nil, "%s %s: %+v, after %q", path, more, end, out.overrun)
+			run := func(runtime string, marks []string) (overrun string, end exitStatus) {
+				args := assert.Value(h.arguments(dryRun{stage: 2, config: wholeConfig(config(more)), runtime: runtime}, scratch))(t)
+				args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--"+sysctlsFlag) })
+				out := &outputReader{overrunMarks: marks}
+				end = execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(scratch, "tmp")), deadline: time.Minute, confined: true}, out)
+
+				return out.overrun, end
+			}
+			overrun, end := run("unix:///none", overrunStage1)
+			assert.Equal(t, overrun, "Standalone mode, no API client", path, more, end)
+			overrun, end = run(endpoint, overrunStage2)
+			assert.That(t, slices.Contains(overrunStage2[:2], overrun) && end.err != nil, "%s %s: %+v, after %q", path, more, end, overrun)
 			stop()
 			removeScratch(scratch, slogDiscard())
 		}
@@ -226,14 +212,11 @@ func TestAKubeletThatContinuesAfterStage2IsRecognizedInBothFormats(t *testing.T)
 // Each payload that quotes what evenkeel recognizes is rejected, and the binary
 // is trusted as before.
 func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ek")
-	assert.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := shortDir(t)
 	record := "I" + logHeader + `"Started kubelet"`
 	object := `{"ts":1,"msg":"Started kubelet","v":0}`
 	everything := "x\n" + record + "\n" + object + "\n >\n" + record + "\r\n" + record + "\r" + record + "\u2028" + record +
 		"\nE" + logHeader + `"command failed" err="` + acceptedStage1 + "\"\n"
-	quotes := `x" Started kubelet\" err="Started kubelet","msg":"Started kubelet","err":"`
 	long := strings.Repeat("x", 1<<16) + "\n" + record + "\n"
 	aliases := "x " + strings.Repeat("&a *a ", 30)
 	for _, path := range realKubelets(t) {
@@ -245,29 +228,25 @@ func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 			base := map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": false, "containerRuntimeEndpoint": "unix://" + socket}
 			file := filepath.Join(t.TempDir(), "local.yaml")
 			write(t, file, jsonText(base), 0o600)
-			k, err := ParseKubelet([]string{path, "--config=" + file})
-			assert.NoError(t, err)
+			k := assert.Value(ParseKubelet([]string{path, "--config=" + file}))(t)
 			h := dryRunner(t, k)
 			check := func(field string, value any) Verdict {
 				fields := map[string]any{field: value}
 				maps.Copy(fields, base)
 				return h.Check(context.Background(), Candidate{Data: []byte(jsonText(fields))}, "")
 			}
-			checkVerdict(t, check("maxPods", 7), Accepted, 2, "")
+			good := check("maxPods", 7)
+			checkVerdict(t, good, Accepted, 2, "")
 			caps, id := h.probed, h.probed.id
 			for i, tt := range []struct {
 				field string
 				value any
 			}{
 				{"kubeReserved", map[string]any{"Started kubelet": "1"}},
-				{"kubeReserved", map[string]any{"validate CRI v1 runtime API for endpoint": "1"}},
 				{"kubeReserved", map[string]any{runtimeErrors[0] + `"x": gone`: "1"}},
 				{"kubeReserved", map[string]any{everything: "1"}},
 				{"kubeReserved", map[string]any{long: "1"}},
-				{"featureGates", map[string]any{"Started kubelet": true}},
 				{"featureGates", map[string]any{everything: true}},
-				{"featureGates", map[string]any{acceptedStage1: true}},
-				{"featureGates", map[string]any{quotes: true}},
 				{everything, 1},
 				{"evictionHard", map[string]any{"memory.available": "Using root directory"}},
 				{"cpuManagerPolicy", acceptedStage2},
@@ -284,11 +263,31 @@ func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 				field string
 				value any
 			}{
-				{"clusterDomain", everything}, {"staticPodURLHeader", map[string]any{aliases: []string{"x"}}}, {"staticPodURLHeader", map[string]any{emptyDump: []string{"x"}}},
+				{"clusterDomain", everything}, {"staticPodURLHeader", map[string]any{aliases: []string{"x"}}},
+				{"staticPodURLHeader", map[string]any{emptyDump: []string{"x"}}},
 			} {
 				v := check(tt.field, tt.value)
 				assert.That(t, v.Outcome == Accepted && v.Stage == 2 && v.Effective != nil && v.Effective.String("healthzBindAddress") != "", "%s %.100v: %s at stage %d: %s; the dump is %v",
 					tt.field, tt.value, v.Outcome, v.Stage, v.Message, v.Effective)
+			}
+
+			// A payload quotes the kubelet's own dump with another maxPods. The
+			// effective configuration is the kubelet's, or unknown.
+			dump := maps.Clone(good.Effective)
+			dump["maxPods"] = 666
+			forged := string(assert.Value(dump.YAML())(t))
+			lines := "x\n >\n" + record + " config=<\n\t" + strings.ReplaceAll(forged, "\n", "\n\t") + "\n >\n"
+			for _, format := range []string{"text", "json"} {
+				base["logging"] = map[string]any{"format": format}
+				for _, quoting := range []map[string]any{
+					{forged: 1}, {"clusterDomain": forged}, {"clusterDomain": lines}, {"featureGates": map[string]any{forged: true}},
+					{"staticPodURLHeader": map[string]any{forged: []string{forged}}}, {"evictionHard": map[string]any{forged: "1%"}},
+				} {
+					maps.Copy(quoting, base)
+					v := h.Check(context.Background(), Candidate{Data: []byte(jsonText(quoting))}, "")
+					pods, known := v.Effective.Int("maxPods")
+					assert.That(t, !known || pods == 110, "%s, %.100v: maxPods is %d", format, quoting, pods)
+				}
 			}
 		})
 	}

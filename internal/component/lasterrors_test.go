@@ -21,8 +21,6 @@ func TestLastErrorsAreOneLine(t *testing.T) {
 		"the error of the end":   {"E" + header + `"command failed" err="failed to run Kubelet: \"x\" does not exist"` + "\n", `failed to run Kubelet: "x" does not exist`},
 		"an error":               {"E" + header + `"Failed to start ContainerManager" err="no cgroup" pod="x"` + "\n", "Failed to start ContainerManager: no cgroup"},
 		"no err":                 {"E" + header + `"Pods are lost" pod="x"` + "\n", `"Pods are lost" pod="x"`},
-		"unstructured":           {"F" + header + "cannot go on: x\n", "cannot go on: x"},
-		"several":                {"E" + header + `"a" err="b"` + "\nE" + header + `"c" err="d"` + "\n", "c: d; a: b"},
 		"a repeated one":         {"E" + header + `"a" err="b"` + "\nE" + header + `"c" err="d"` + "\nE" + header + `"a" err="b"` + "\n", "a: b; c: d"},
 		"noise after the end":    {"E" + header + `"a" err="b"` + "\nF" + header + "cannot go on\nE" + header + `"c" err="d"` + "\n", "cannot go on; c: d; a: b"},
 		"an error of many lines": {"E" + header + "\"command failed\" err=<\n\ta:\n\t- b\n >\n", "a: - b"},

@@ -26,8 +26,7 @@ import (
 
 func effectiveOf(t *testing.T, text string) Effective {
 	t.Helper()
-	e, err := decodeEffective([]byte(text))
-	assert.NoError(t, err)
+	e := assert.Value(decodeEffective([]byte(text)))(t)
 	return e
 }
 
@@ -108,8 +107,7 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 		http.NotFound(w, r)
 	}))
 	defer server.Close()
-	e, err := Configz(context.Background(), server.Client(), server.URL+"/")
-	assert.NoError(t, err)
+	e := assert.Value(Configz(context.Background(), server.Client(), server.URL+"/"))(t)
 	n, _ := e.Int("maxPods")
 	assert.That(t, n == 42 && e.String("resolvConf") == "/r", "got %v", e)
 	for _, tt := range []struct{ answer, want string }{
@@ -122,9 +120,8 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 	}
 
 	assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL+"/x")), "configz: 404 Not Found: 404 page not found")
-	if _, err := Configz(context.Background(), server.Client(), "::"); err == nil {
-		t.Error("a URL that is none was asked")
-	}
+	_, err := Configz(context.Background(), server.Client(), "::")
+	assert.That(t, err != nil, "a URL that is none was asked")
 }
 
 func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
@@ -153,27 +150,19 @@ func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
 }
 
 func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ek")
-	assert.NoError(t, err)
-	defer os.RemoveAll(dir)
+	dir := shortDir(t)
 	runtime := startCRI(t, dir+"/s")
-	hung, err := net.Listen("unix", dir+"/hung") // accepts connections and never answers
-	assert.NoError(t, err)
+	hung := assert.Value(net.Listen("unix", dir+"/hung"))(t) // accepts connections and never answers
 	defer hung.Close()
 	for endpoint, want := range map[string]string{
-		"unix://" + dir + "/s":    "",
-		dir + "/s":                "",
+		"unix://" + dir + "/s":    "<nil>",
+		dir + "/s":                "<nil>",
 		"unix://" + dir + "/none": "the container runtime does not answer: dial unix " + dir + "/none: connect: no such file or directory",
 		"unix://" + dir + "/hung": "the container runtime does not answer: context deadline exceeded",
 		"tcp://127.0.0.1:1":       `the container runtime does not answer: the container runtime endpoint "tcp://127.0.0.1:1" is not a unix socket`,
 		"":                        `the container runtime does not answer: the container runtime endpoint "" is not a unix socket`,
 	} {
-		got := ""
-		if err := RuntimeReachable(t.Context(), endpoint); err != nil {
-			got = err.Error()
-		}
-
-		assert.That(t, got == want, "%q: got %s, want %s", endpoint, got, want)
+		assert.Equal(t, fmt.Sprint(RuntimeReachable(t.Context(), endpoint)), want, endpoint)
 	}
 
 	runtime.version = status.Error(codes.Unavailable, "not yet")
@@ -187,8 +176,7 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	file := filepath.Join(dir, "cpu_manager_state")
 	for i := range 3 {
 		write(t, file, fmt.Sprint(i), 0o600)
-		moved, err := MoveAside([]string{filepath.Join(dir, "gone"), file}, now.Add(time.Duration(i)))
-		assert.NoError(t, err)
+		moved := assert.Value(MoveAside([]string{filepath.Join(dir, "gone"), file}, now.Add(time.Duration(i))))(t)
 		name := file + fmt.Sprintf(".evenkeel-20260102T030405.00000000%dZ", i)
 		assert.That(t, slices.Equal(moved, []string{name}), "moved to %q, want %q", moved, name)
 		text, _ := os.ReadFile(name)
@@ -201,12 +189,10 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	for hour := range 6 { // the last one by a clock that was set back
 		write(t, file, "", 0o600)
 		write(t, file+".evenkeel", "a person's", 0o600)
-		_, err := MoveAside([]string{file}, now.Add(3+time.Duration(hour%5-3)*time.Hour))
-		assert.NoError(t, err)
+		assert.NoError(t, assert.Err(MoveAside([]string{file}, now.Add(3+time.Duration(hour%5-3)*time.Hour))))
 	}
 
-	left, err := filepath.Glob(file + "*")
-	assert.NoError(t, err)
+	left := assert.Value(filepath.Glob(file + "*"))(t)
 	for i := range left {
 		left[i] = strings.TrimPrefix(left[i], file+".evenkeel")
 	}

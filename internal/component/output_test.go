@@ -12,13 +12,7 @@ import (
 
 func transcriptOf(text string) *outputReader {
 	t := &outputReader{overrunMarks: []string{"Started kubelet"}, onOverrun: func(string) {}, holdsDump: func(value string) bool { return strings.Contains(value, "MaxPods") }}
-	// Write in pieces, like a pipe.
-	for len(text) > 0 {
-		n := min(7, len(text))
-		_, _ = t.Write([]byte(text[:n]))
-		text = text[n:]
-	}
-
+	_, _ = t.Write([]byte(text))
 	t.flush()
 
 	return t
@@ -72,7 +66,6 @@ func TestAnEndlessLineIsNotKept(t *testing.T) {
 
 	assert.That(t, len(got.partial) <= maxEntry, "%d bytes of one line are kept", len(got.partial))
 	_, _ = got.Write([]byte("\nbye\n"))
-	if got.failureText() != "bye" || cap(got.partial) > 64<<10 {
-		t.Errorf("last word %q, %d bytes kept", got.failureText(), cap(got.partial))
-	}
+	assert.That(t, got.failureText() == "bye" && cap(got.partial) <= 64<<10,
+		"last word %q, %d bytes kept", got.failureText(), cap(got.partial))
 }

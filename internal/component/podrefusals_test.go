@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // attemptLine returns what a kubelet logs about a failed attempt to start a
@@ -68,9 +70,7 @@ func TestPodRefusalsComeFromTheKubeletAndItsRuntime(t *testing.T) {
 		got := PodRefusals([]byte(attemptLine("shop/web", c.err)))
 		const record = "E1128 10:00:00.123456     123 pod_worker"
 		want := []PodRefusal{{Namespace: "shop", Name: "web", Attempt: record, Seen: record, Words: c.want}}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s:\n%s", c.err, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, got), c.err)
 	}
 }
 
@@ -87,9 +87,8 @@ func TestPodRefusalsOfOtherRecordsDoNotCount(t *testing.T) {
 		"\t" + strings.TrimSuffix(attemptLine("shop/forged", err), "\n"), " >",
 	}, "\n")
 	got := slices.DeleteFunc(PodRefusals([]byte(log)), func(r PodRefusal) bool { return r.Words == "" })
-	if len(got) != 1 || got[0].Namespace != "shop" || got[0].Name != "web" || got[0].Words != "CreatePodSandboxError: refused" {
-		t.Errorf("refused are %v", got)
-	}
+	assert.That(t, len(got) == 1 && got[0].Namespace == "shop" && got[0].Name == "web" && got[0].Words == "CreatePodSandboxError: refused",
+		"refused are %v", got)
 }
 
 func TestTheLastErrorOfAPodCounts(t *testing.T) {
@@ -119,14 +118,10 @@ func TestTheLastErrorOfAPodCounts(t *testing.T) {
 			return "E1128 10:00:00.12345" + i + "     123 pod_worker"
 		}
 		want := PodRefusal{"shop", "web", record(c.want.Attempt), record(c.want.Seen), c.want.Words, c.want.Timeout}
-		if diff := cmp.Diff([]PodRefusal{want}, PodRefusals([]byte(log))); diff != "" {
-			t.Errorf("%s:\n%s", name, diff)
-		}
+		assert.NoDiff(t, cmp.Diff([]PodRefusal{want}, PodRefusals([]byte(log))), name)
 	}
 
-	if !OthersFault("failed to reserve container name") {
-		t.Error("a name that is still reserved is the configuration's fault")
-	}
+	assert.That(t, OthersFault("failed to reserve container name"), "a name that is still reserved is the configuration's fault")
 }
 
 // FuzzPodRefusals quotes any text where a pod's author can put it: no other pod
@@ -137,9 +132,8 @@ func FuzzPodRefusals(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message, volume string) {
 		log := attemptLine("shop/web", syncError("StartContainer", "RunContainerError", message)) + attemptLine("shop/web", "unmounted volumes=["+volume+"]")
 		for _, r := range PodRefusals([]byte(log)) {
-			if r.Namespace != "shop" || r.Name != "web" || strings.ContainsAny(r.Words, "\n\t") || len([]rune(r.Words)) > maxRefusalWords {
-				t.Errorf("refused is %+v", r)
-			}
+			assert.That(t, r.Namespace == "shop" && r.Name == "web" && !strings.ContainsAny(r.Words, "\n\t") && len([]rune(r.Words)) <= maxRefusalWords,
+				"refused is %+v", r)
 		}
 	})
 }

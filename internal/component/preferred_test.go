@@ -6,11 +6,8 @@ package component
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -21,10 +18,6 @@ func knows(versions string) string {
 case " ` + versions + ` " in *" $version "*) ;; *) end "failed to load kubelet config file, path: $file, error: failed to load Kubelet config file $file, ` +
 		`error failed to decode: no kind \\\"KubeletConfiguration\\\" is registered for version \\\"kubelet.config.k8s.io/$version\\\" in scheme \\\"x.go:1\\\"";; esac
 `
-}
-
-func TestConfigurationVersionsAreTriedInKubernetesVersionPriority(t *testing.T) {
-	assert.That(t, slices.IsSortedFunc(kubeletVersions, func(a, b string) int { return -version.CompareKubeAwareVersionStrings(a, b) }), "the order is %q", kubeletVersions)
 }
 
 func TestThePreferredVersionIsTheFirstThatTheKubeletAccepts(t *testing.T) {

@@ -35,8 +35,7 @@ func TestADropInReplacesExactlyTheFlagsThatItNames(t *testing.T) {
 		"a flag that it has not": {[]string{"-v=2"}, []string{"--config-dir=" + dir, "-v=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...))
-			assert.NoError(t, err)
+			k := assert.Value(ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...)))(t)
 			got, err := k.ReplaceFlags(file)
 			assert.That(t, err == nil && slices.Equal(got.Args, tt.want) && filepath.Clean(got.ConfigDir) == dir, "got %+v, %v; want %q", got, err, tt.want)
 		})

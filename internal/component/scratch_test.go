@@ -43,8 +43,7 @@ func mountedScratch(t *testing.T, h *DryRunner) string {
 		t.Skip("only root can mount")
 	}
 
-	dir, err := h.makeScratch()
-	assert.NoError(t, err)
+	dir := assert.Value(h.makeScratch())(t)
 	root := filepath.Join(dir, "root")
 	t.Cleanup(func() { unmount(root) })
 	for range 2 {
@@ -72,9 +71,8 @@ func TestAMissingLocalFileNeedsNoDryRun(t *testing.T) {
 	k.Config = filepath.Join(t.TempDir(), "config.yaml")
 	h := dryRunner(t, k)
 	checkVerdict(t, h.CheckLocal(context.Background(), ""), Rejected, 0, "the kubelet's configuration file "+k.Config+" does not exist: has this node joined its cluster?")
-	if _, err := os.Stat(runs); err == nil {
-		t.Error("the kubelet was run")
-	}
+	_, err := os.Stat(runs)
+	assert.That(t, err != nil, "the kubelet was run")
 
 	write(t, k.Config, "x", 0o600)
 	checkVerdict(t, h.CheckLocal(context.Background(), ""), Accepted, 1, "")

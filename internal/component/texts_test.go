@@ -62,9 +62,8 @@ func TestTextsAreJudgedAsAKubeletJudgesThem(t *testing.T) {
 		if len(errs) > 0 {
 			wrong++
 		}
-		if (v.Outcome == Rejected) != (len(errs) > 0) {
-			t.Errorf("%s: the kubelet: %s: %s; evenkeel: %q", text, v.Outcome, v.Message, errs)
-		}
+		assert.That(t, (v.Outcome == Rejected) == (len(errs) > 0),
+			"%s: the kubelet: %s: %s; evenkeel: %q", text, v.Outcome, v.Message, errs)
 	}
 
 	t.Logf("%d of %d were wrong", wrong, pairs)

@@ -46,8 +46,6 @@ func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 		{"accepted", data, []Verdict{accepted}, nil, data},
 		{"could not tell", data, []Verdict{unknown}, nil, data},
 		{"no gate", data, []Verdict{rejected("x; " + strict)}, []string{"x", strict}, data},
-		{"unknown fields only", data, []Verdict{rejected(strict)}, []string{strict}, data},
-		{"one gate", data, []Verdict{rejected(ofB), accepted}, []string{ofB}, `{"featureGates":{"A":true,"L":false},"m":7.5}`},
 		{"all gates", data, []Verdict{rejected(ofB), rejected("[" + ofL + ", " + ofA + "]"), accepted}, []string{ofL, ofA, ofB}, `{"featureGates":{},"m":7.5}`},
 		{"gates and the rest", data, []Verdict{rejected(ofB), rejected(ofA + "; " + strict), rejected("x; " + strict)},
 			[]string{ofA, ofB, "x", strict}, `{"featureGates":{"L":false},"m":7.5}`},
@@ -58,7 +56,6 @@ func TestErrorsAreCollectedOneFeatureGateAtATime(t *testing.T) {
 		{"JSON", `{"featureGates":{"B":true}}`, []Verdict{rejected(ofB), accepted}, []string{ofB}, `{"featureGates":{}}`},
 		{"no YAML", ": : :", []Verdict{rejected(ofB)}, []string{ofB}, ": : :"},
 		{"a list", "[]", []Verdict{rejected(ofB)}, []string{ofB}, "[]"},
-		{"no gates at all", "featureGates: x", []Verdict{rejected(ofB)}, []string{ofB}, "featureGates: x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &scripted{verdicts: tt.verdicts}
