@@ -195,7 +195,9 @@ func TestAKubeletThatContinuesIsRecognizedInBothFormats(t *testing.T) {
 				args := assert.Value(h.arguments(dryRun{stage: 2, config: wholeConfig(config(more)), runtime: runtime}, scratch))(t)
 				args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--"+sysctlsFlag) })
 				out := &outputReader{overrunMarks: marks}
-				end = execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(scratch, "tmp")), deadline: time.Minute, confined: true}, out)
+				end = execute(t.Context(), process{
+					path: path, args: args, env: dryRunEnv(filepath.Join(scratch, "tmp")), deadline: time.Minute, confined: true,
+				}, out)
 
 				return out.overrun, end
 			}

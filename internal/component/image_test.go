@@ -168,7 +168,8 @@ func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 	assert.Returns(t, "kubeproxy.config.k8s.io/v1alpha1", "preferred version")(c.PreferredVersion(t.Context()))
 	id, err := c.(*binary).runner.identify(t.Context())
 	listed := ctr(t, "images", "ls")
-	assert.That(t, err == nil && strings.HasPrefix(id.Path, "sha256:") && strings.Contains(listed, id.Path), "got %v, %v of %s", id, err, listed)
+	assert.That(t, err == nil && strings.HasPrefix(id.Path, "sha256:") && strings.Contains(listed, id.Path),
+		"got %v, %v of %s", id, err, listed)
 	t.Run("in another namespace", func(t *testing.T) {
 		t.Setenv("CONTAINERD_NAMESPACE", "elsewhere")
 		checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
