@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -162,4 +163,29 @@ func TestAVersionIsASafePathElementOrAnError(t *testing.T) {
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	assert.NoError(t, os.WriteFile(path, []byte(text), mode))
+}
+
+// slowProgram needs so long to say its version.
+type slowProgram struct {
+	runner
+	needs time.Duration
+}
+
+func (slowProgram) identify(context.Context) (Identity, error) { return Identity{}, nil }
+
+func (s slowProgram) run(_ context.Context, _ Identity, p process, out *outputReader) exitStatus {
+	if p.deadline < s.needs {
+		return exitStatus{err: context.DeadlineExceeded}
+	}
+
+	out.last = "Kubernetes v1.37.2"
+
+	return exitStatus{}
+}
+
+// On an emulated machine that boots, a kubelet needs more than ten seconds for
+// this.
+func TestASlowProgramHasTimeToSayItsVersion(t *testing.T) {
+	assert.Returns(t, "v1.37.2")(queryVersion(t.Context(), "kubelet", slowProgram{needs: 25 * time.Second}))
+	assert.Is(t, assert.Err(queryVersion(t.Context(), "kubelet", slowProgram{needs: time.Hour})), context.DeadlineExceeded)
 }

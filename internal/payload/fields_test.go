@@ -212,3 +212,25 @@ func TestChangesNameTheFieldsThatFit(t *testing.T) {
 
 	assert.Equal(t, Changes(after, after, 1000), "changes nothing")
 }
+
+func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
+	var visit func(n *name)
+	visit = func(n *name) {
+		seen := map[string]string{}
+		for key, inner := range n.inner {
+			if other, ok := seen[strings.ToLower(key)]; ok {
+				t.Errorf("%s and %s, in %q", key, other, n.path)
+			}
+
+			seen[strings.ToLower(key)] = key
+			visit(inner)
+		}
+	}
+	visit(names)
+}
+
+func TestTheTableIsSortedByPath(t *testing.T) {
+	if !slices.IsSortedFunc(Fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) }) {
+		t.Error("Fields are not sorted by path")
+	}
+}

@@ -61,3 +61,11 @@ func TestAFieldWithALimitIsProtectedOnlyBeyondIt(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyProtectedFieldsHaveLimits(t *testing.T) {
+	for _, f := range Fields {
+		if f.Limit != nil && (f.Protected == "" || !strings.HasPrefix(f.Limit.Description, "free ")) {
+			t.Errorf("%s: protected %q, limit %q", f.Path, f.Protected, f.Limit.Description)
+		}
+	}
+}

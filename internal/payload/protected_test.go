@@ -468,3 +468,13 @@ func TestEveryChangeOfAProtectedFieldIsFound(t *testing.T) {
 		t.Fatalf("%s: %v", path, p.Violations(effective, local, nil))
 	})
 }
+
+func TestSecurityGatesAreSortedAndHaveReasons(t *testing.T) {
+	if !slices.IsSortedFunc(securityGates, func(a, b gate) int { return strings.Compare(a.name, b.name) }) {
+		t.Error("they are not sorted")
+	}
+
+	for _, g := range securityGates {
+		assert.That(t, g.why != "", "%s has no reason", g.name)
+	}
+}
