@@ -161,4 +161,8 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	source.Data["kubelet-dropin"] = string(contentOf(t, template(102)).Data)
 	assert.NoError(t, admin.Create(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(3))
+
+	edit(t, "follows", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template.ConfigMapRef.Namespace = metav1.NamespaceSystem })
+	awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid), waitsFor("ConfigMap kube-system/source cannot be read"),
+		waitsFor("forbidden"), waitsFor("grant the controller's ServiceAccount get, list and watch on it"))
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -24,5 +25,21 @@ func TestATemplatesErrorNamesNothingOfAForeignConfigMap(t *testing.T) {
 			assert.Must(t, err != nil, "%v of %s is accepted", data, namespace)
 			assert.That(t, strings.Contains(err.Error(), word) == shown && strings.HasPrefix(err.Error(), "ConfigMap "+namespace+"/a: "), "%v", err)
 		}
+	}
+}
+
+func TestAnInvalidTemplateSaysWhatIsWrong(t *testing.T) {
+	for field, want := range map[string]string{
+		`"resolvConf":"resolv.conf"`: `resolvConf is the relative path "resolv.conf"`,
+		`"registerWithTaints":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000): "nested more than 50 levels deep",
+		`"kubeletCgroups":"/` + strings.Repeat("a", 1<<20) + `"`:                        "larger than",
+	} {
+		r := &v1alpha1.NodeConfigRollout{}
+		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(
+			`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration",` + field + `}`)}
+		err := TemplateOf(r, nil, nil).Err
+		assert.ErrorHas(t, err, "spec.template.kubelet: ")
+		assert.ErrorHas(t, err, want)
+		assert.ErrorHas(t, err, "; nothing changes until the template is corrected")
 	}
 }

@@ -133,24 +133,5 @@ failurePolicy: {action: Rollback}
 		assert.That(t, strings.Contains(metrics, want), "the metrics lack %s", want)
 	}
 
-	// A server that is down is no failure. An unknown one makes the rollout
-	// invalid.
-	s.do(metric.server.Stop())
-	r.push("maxPods: 103")
-	st = r.await(at(3, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateError))
-	g = st.Gates[0]
-	assert.That(t, g.Failures == 0 && strings.Contains(g.Message, "Prometheus server main: "), "the gate is %+v", g)
-	if p := s.plan("gates"); p.Phase != string(v1alpha1.RolloutWaiting) || p.Nodes.Updated != 1 {
-		t.Errorf("the plan of the command line is %+v", p)
-	}
-
-	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) { spec.Strategy.Gates[0].Prometheus.Server = "other" })
-	st = r.await(at(3, v1alpha1.RolloutInvalid))
-	if want := `spec.strategy.gates[0].prometheus.server: the controller has no Prometheus server "other", only main: name one of these, or start it with --prometheus-server=other=URL`; st.Message != want {
-		t.Errorf("the message is %q", st.Message)
-	}
-
-	servers := st.Controller.PrometheusServers
-	assert.That(t, len(servers) == 1 && servers[0] == "main", "published: %v", servers)
 	s.do(controller.stop())
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -77,21 +76,6 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	s.plugin(0, "rollout", "unpin", r.as, "--yes")
 	assert.Equal(t, r.complete(6), second, "the content of revision 6 is the template's")
 	s.same("run the second revision", s.running(second), s.nodes(0, 2))
-}
-
-func TestAnApplyAfterAPushGivesNodesTheConfigurationOfTheRepository(t *testing.T) {
-	t.Parallel()
-	s := play(t, "retaken", 2)
-	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
-	r.applied(`"maxPods":101`)
-	first := r.complete(1)
-	file := filepath.Join(t.TempDir(), "pushed.yaml")
-	s.do(os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 100\n"), 0o600))
-	s.plugin(0, "push", r.as, "-f", file, "--yes")
-	r.complete(2)
-	r.applied(`"maxPods":101`)
-	assert.Equal(t, r.complete(3), first, "revision 3")
-	s.same("run the configuration of the repository", s.running(first), s.nodes(0, 2))
 }
 
 // health returns what GitOps controllers make of an object: kstatus and Argo
@@ -177,6 +161,6 @@ failurePolicy: {maxFailures: 1}
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
 		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: v1alpha1.SystemNamespace, Name: "there-is-none"}}
 	})
-	r.invalid("there-is-none")
+	r.await(at(4, v1alpha1.RolloutInvalid))
 	rollout("Failed", "Degraded")
 }

@@ -20,13 +20,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,13 +61,10 @@ func TestMain(m *testing.M) {
 		}
 	}
 
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-
-	os.Exit(code)
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
+		cluster = c
+		return run(ctx, m)
+	}))
 }
 
 func given(name string) bool {
@@ -81,23 +73,14 @@ func given(name string) bool {
 	return found
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+func run(ctx context.Context, m *testing.M) (code int, err error) {
 	klog.SetLogger(logr.Discard()) // watches that end with their test
-	starting, started := context.WithTimeout(ctx, 2*time.Minute)
-	defer started()
-	if cluster, err = localcluster.Borrow(starting, localcluster.Options{}); err != nil {
-		return 0, err
-	}
-
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if err := cluster.Apply(starting, filepath.Join(root, "config/controller")); err != nil {
+	if err := cluster.Apply(ctx, filepath.Join(root, "config/controller")); err != nil {
 		return 0, err
 	}
 
 	scheme := kruntime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), admissionv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(kubescheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
 
@@ -106,7 +89,7 @@ func run(m *testing.M) (code int, err error) {
 	if kube, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return 0, err
 	}
-	if watched, err = record(ctx); err != nil {
+	if watched, err = record(context.Background()); err != nil {
 		return 0, err
 	}
 	if shared, err = startController("--leader-elect=false"); err != nil {
