@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,12 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -39,8 +45,16 @@ func TestALateWatchDoesNotUndoAWrite(t *testing.T) {
 	f := newCache("", time.Second)
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	f.setConfig(config("10", 1, ""))
-	f.setConfig(config("20", 2, "cm")) // what the API server answered
-	f.setConfig(config("15", 1, ""))   // what the watch tells later
+	api := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(_ context.Context, _ client.WithWatch, answer client.Object, _ client.Patch, _ ...client.PatchOption) error {
+			*answer.(*v1alpha1.NodeConfig) = *config("20", 2, "cm")
+			return nil
+		},
+	}).Build()
+	c := &Controller{client: api, fleet: f, metrics: assert.Value(newMeters(prometheus.NewRegistry(), "v", "c"))(t)}
+	planned := f.nodes["n"].observed
+	assert.NoError(t, c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.Assign}, nil))
+	f.setConfig(config("15", 1, "")) // what the watch tells later
 	m := f.nodes["n"]
 	assert.That(t, m.observed.Generation == 2 && m.observed.Source.Content().UID == "cm", "the node is seen as %+v", m.observed)
 	again := config("30", 1, "")
@@ -78,52 +92,6 @@ func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	assert.That(t, len(f.rollouts) == 0 && len(f.deleted) == 1, "a rollout that is being deleted is kept")
 }
 
-func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
-	world(t)
-	var names []string
-	for i := range 6 {
-		names = append(names, fmt.Sprintf("s%d", i))
-	}
-
-	addNodes(t, "pool=stale", names...)
-	agents(t, nil, names...)
-	two, all := intOrString("2"), intOrString("100%")
-	c := start(t, own())
-	roll(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Strategy.MaxUnavailable, s.Paused = &two, true
-		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
-		s.SoakSeconds = 600
-	})
-	awaitRollout(t, "stale", func(st status) error { return assert.Unless(st.Nodes.Pending == 6, "not all are pending") })
-	var old []*v1alpha1.NodeConfig
-	for _, name := range names {
-		nc := nodeConfig(t, name)
-		fleet.StripNodeConfig(nc)
-		old = append(old, nc)
-	}
-
-	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
-	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(often) {
-		for _, nc := range old {
-			c.fleet.setConfig(nc) // as a watch that lags behind would
-		}
-
-		c.fleet.scheduleAll()
-		given := 0
-		for _, name := range names {
-			if nodeConfig(t, name).Spec.ConfigSource != nil {
-				given++
-			}
-		}
-
-		assert.Must(t, given <= 2, "%d nodes have it, of a budget of 2", given)
-	}
-
-	awaitRollout(t, "stale", func(st status) error {
-		return assert.Unless(st.Nodes.Soaking == 2 && st.Nodes.Unavailable == 2, "want two nodes that soak")
-	})
-}
-
 // answering has a request answered by what it returns, unless that is nil.
 func answering(f func(r *http.Request, next http.RoundTripper) (*http.Response, error)) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
@@ -157,18 +125,9 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 
 		return nil, errors.New("the connection was lost") // after it took effect
 	}))
-	for _, name := range names {
-		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		assert.NoError(t, admin.Create(t.Context(), nc))
-		assert.NoError(t, answer(t.Context(), nc, false))
-	}
-
+	reported(t, names...)
 	c := start(t, refuse)
-	one, all := intOrString("1"), intOrString("100%")
-	roll(t, "unknown", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Strategy.MaxUnavailable = &one
-		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
-	})
+	roll(t, "unknown", oneAtATime)
 	awaitRollout(t, "unknown", func(st status) error { return assert.Unless(st.Nodes.Assigned == 1, "want one node in flight") })
 	eventually(t, func() error { return idle(c) })
 	given := 0
@@ -189,9 +148,7 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=conflict", "v1")
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "v1"}}
-	assert.NoError(t, admin.Create(t.Context(), nc))
-	assert.NoError(t, answer(t.Context(), nc, false))
+	reported(t, "v1")
 	var first atomic.Bool
 	config := own()
 	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
@@ -214,9 +171,7 @@ func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=busy", "y1")
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "y1"}}
-	assert.NoError(t, admin.Create(t.Context(), nc))
-	assert.NoError(t, answer(t.Context(), nc, false))
+	reported(t, "y1")
 	var patches atomic.Int64
 	config := own()
 	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {

@@ -89,29 +89,6 @@ func TestTwoRolloutsUpdateOneControlPlaneAtATime(t *testing.T) {
 	awaitRollout(t, "cpb", completeAt(1))
 }
 
-// TestStaticPodsDoNotMatterWithoutTheRightToReadThem would wait for ever
-// otherwise.
-func TestStaticPodsDoNotMatterWithoutTheRightToReadThem(t *testing.T) {
-	world(t)
-	binding := object("rbac.authorization.k8s.io", "RoleBinding", "evenkeel-controller-static-pods")
-	binding.SetNamespace(metav1.NamespaceSystem)
-	assert.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
-	assert.NoError(t, admin.Delete(t.Context(), binding))
-	t.Cleanup(func() {
-		binding.SetResourceVersion("")
-		assert.OK(t, admin.Create(context.Background(), binding))
-	})
-	addNodes(t, "node-role.kubernetes.io/control-plane=,pool=unread", "u1", "u2")
-	agents(t, nil, "u1", "u2")
-	c := start(t, own())
-	roll(t, "unread")
-	awaitRollout(t, "unread", waitsFor("waits for control plane u"))
-	eventually(t, func() error {
-		later(c, time.Minute)
-		return completeAt(1)(&rolloutNamed(t, "unread").Status)
-	})
-}
-
 func TestStaticPodsThatCannotBeReadAreReportedToThePlan(t *testing.T) {
 	api := &podAPI{pods: func(string) ([]corev1.Pod, string) { return nil, "" }}
 	c, r, in := disruptionWorld(t, api)

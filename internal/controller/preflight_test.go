@@ -29,62 +29,41 @@ import (
 // verdict is no answer. It counts the answers.
 func answerPreflights(t *testing.T, judge func(node string) [3]string, names ...string) *atomic.Int64 {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
 	answers := &atomic.Int64{}
-	once := func() error {
-		list := &v1alpha1.NodeConfigList{}
-		if err := admin.List(ctx, list); err != nil {
+	forConfigs(t, names, func(ctx context.Context, nc *v1alpha1.NodeConfig) error {
+		text := nc.Annotations[v1alpha1.AnnotationPreflight]
+		if text == "" {
+			return nil
+		}
+
+		var request v1alpha1.PreflightRequest
+		if err := json.Unmarshal([]byte(text), &request); err != nil {
 			return err
 		}
 
-		for i := range list.Items {
-			nc := &list.Items[i]
-			if !slices.Contains(names, nc.Name) {
-				continue
-			}
-
-			var request v1alpha1.PreflightRequest
-			if text := nc.Annotations[v1alpha1.AnnotationPreflight]; text != "" {
-				if err := json.Unmarshal([]byte(text), &request); err != nil {
-					return err
-				}
-			}
-
-			new := request.UID != "" && (nc.Status.Preflight == nil || nc.Status.Preflight.UID != request.UID)
-			said := judge(nc.Name)
-			if !new || said[0] == "" {
-				continue
-			}
-
-			answers.Add(1)
-			ops := []operation{
-				{"test", "/metadata/resourceVersion", nc.ResourceVersion},
-				{"add", "/status/preflight", v1alpha1.PreflightAnswer{UID: request.UID, Verdict: v1alpha1.PreflightVerdict(said[0]), Reason: said[1], Message: said[2]}},
-			}
-			data, err := json.Marshal(ops)
-			if err != nil {
-				return err
-			}
-			if err := admin.Status().Patch(ctx, nc, client.RawPatch(types.JSONPatchType, data)); err != nil && !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
-				return err
-			}
+		said := judge(nc.Name)
+		if said[0] == "" || nc.Status.Preflight != nil && nc.Status.Preflight.UID == request.UID {
+			return nil
 		}
 
-		return nil
-	}
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			if err := once(); err != nil && ctx.Err() == nil {
-				t.Error(err)
-				return
-			}
-
-			time.Sleep(often)
+		answers.Add(1)
+		data, err := json.Marshal([]operation{
+			{"test", "/metadata/resourceVersion", nc.ResourceVersion},
+			{"add", "/status/preflight", v1alpha1.PreflightAnswer{
+				UID: request.UID, Verdict: v1alpha1.PreflightVerdict(said[0]), Reason: said[1], Message: said[2],
+			}},
+		})
+		if err != nil {
+			return err
 		}
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
+
+		err = admin.Status().Patch(ctx, nc, client.RawPatch(types.JSONPatchType, data))
+		if apierrors.IsInvalid(err) || apierrors.IsConflict(err) { // it has changed
+			return nil
+		}
+
+		return err
+	})
 
 	return answers
 }
@@ -209,32 +188,6 @@ func TestANewLeaderContinuesAPreflight(t *testing.T) {
 	}))
 	was, is := metricOf(t, first, "evenkeel_controller_writes_total", `"preflight"`), metricOf(t, second, "evenkeel_controller_writes_total", `"preflight"`)
 	assert.That(t, was == 2 && is == 0, "the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
-}
-
-func TestASilentAgentDelaysAPreflightByTheAgentTimeout(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=silent", "s1", "s2")
-	reported(t, "s1", "s2")
-	answerPreflights(t, func(node string) [3]string {
-		if node == "s2" {
-			return [3]string{}
-		}
-
-		return accepts(node)
-	}, "s1", "s2")
-	const timeout = 40 * time.Second // less than the default
-	c := start(t, own(), func(o *Options) {
-		o.AgentTimeout = timeout
-	})
-	roll(t, "silent", report(v1alpha1.PreflightReport))
-	awaitRollout(t, "silent", phase(v1alpha1.RolloutWaiting), preflight(func(p *v1alpha1.PreflightResult) bool {
-		return p.EndTime == nil && p.Accepted == 1 && p.Unanswered == 1
-	}))
-	later(c, 2*timeout) // the controller has just begun: agents may take the first half to come back
-	p := awaitRollout(t, "silent", preflight(func(p *v1alpha1.PreflightResult) bool { return p.EndTime != nil })).Status.Preflight
-	assert.That(t, p.Accepted == 1 && p.Unanswered == 1 && slices.Equal(p.UnansweredNodes, []string{"s2"}), "status.preflight is %+v", p)
-	took := p.EndTime.Sub(p.StartTime.Time)
-	assert.That(t, took >= timeout, "the preflight took %s, the silent agent has %s", took, timeout)
 }
 
 func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {

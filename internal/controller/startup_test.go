@@ -6,6 +6,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -104,36 +106,19 @@ func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
 	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "configured"), 1, "the metric counts")
 }
 
-func TestARolloutThatHasNothingForANodeDoesNotHoldIt(t *testing.T) {
-	world(t)
-	grant(t, "startup-taint")
-	addNodes(t, "pool=later", "later")
-	taint(t, "later")
-	agents(t, nil, "later")
-	start(t, own(), startups(time.Hour, 2*time.Hour))
-	roll(t, "later", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
-	awaitOpen(t, "rollout later has no configuration for the node now", "later")
-}
-
-func TestANodeThatNoRolloutSelectsIsOpenAfterTheGrace(t *testing.T) {
-	world(t)
-	grant(t, "startup-taint")
-	addNodes(t, "pool=none", "grace", "waits")
-	taint(t, "grace")
-	start(t, own(), startups(2*time.Second, time.Hour))
-	awaitOpen(t, "no rollout has selected the node within 2s", "grace")
-}
-
-func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
-	world(t)
-	grant(t, "startup-taint")
-	c := start(t, own(), startups(time.Second, 3*time.Second), func(o *Options) { o.AgentTimeout, o.NotReadyGrace = time.Second, time.Minute })
-	roll(t, "silent", func(s *v1alpha1.NodeConfigRolloutSpec) { s.NewNodes = v1alpha1.NewNodesTarget })
-	<-time.After(time.Second)            // creation times have whole seconds: only a younger node joins
-	addNodes(t, "pool=silent", "silent") // without an agent
-	taint(t, "silent")
-	awaitOpen(t, "removed the taint "+startupKey+" after 3s, although the node has not run the configuration", "silent")
-	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "deadline"), 1, "the metrics count")
+func TestTheReasonOfARemovalIsReported(t *testing.T) {
+	for why, want := range map[rollout.StartupRelease]string{
+		rollout.ReleasedNothing:     "Normal StartupTaintRemoved removed the taint k: rollout r has no configuration for the node now",
+		rollout.ReleasedNotSelected: "Normal StartupTaintRemoved removed the taint k: no rollout has selected the node within 1m0s",
+		rollout.ReleasedAtDeadline: "Warning StartupDeadlineExceeded removed the taint k after 10m0s, although the node has not run the " +
+			"configuration of its rollout: run kubectl evenkeel node n",
+	} {
+		recorder := events.NewFakeRecorder(1)
+		c := &Controller{recorder: recorder, log: slog.New(slog.DiscardHandler)}
+		c.startupTaint = StartupTaint{Key: "k", Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}}
+		c.reportStartup(&corev1.Node{}, startupDue{name: "n", why: why, holds: "r"})
+		assert.Equal(t, <-recorder.Events, want)
+	}
 }
 
 func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
@@ -200,7 +185,7 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 			what := fail.Load().(string)
 			node, review := strings.HasSuffix(r.URL.Path, "/nodes/torn"), strings.Contains(r.URL.Path, "selfsubjectaccessreviews")
 			if what == r.Method && node || what == "review" && review {
-				return nil, errCrashed
+				return nil, errors.New("the connection was lost")
 			}
 
 			if r.Method == http.MethodPatch && node {

@@ -8,10 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
@@ -79,36 +75,4 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 	assert.That(t, cm.Annotations[v1alpha1.AnnotationStopped] == "", "the revision bears %v", cm.Annotations)
 	retry(3, 0)
 	assert.Equal(t, attempts(), [2]int64{2, 3}, "attempts after the retry of all")
-}
-
-func TestAnAbortAfterSuccessRollsBackToTheRevisionBefore(t *testing.T) {
-	pool(t, "late", "u1", "u2")
-	start(t, own())
-	roll(t, "late")
-	first := awaitRollout(t, "late", completeAt(1)).Status.UpdateRevision.ConfigMapRef
-	edit(t, "late", use(50))
-	awaitRollout(t, "late", completeAt(2))
-	edit(t, "late", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true} })
-	awaitRollout(t, "late", phase(v1alpha1.RolloutRolledBack))
-	for _, name := range []string{"u1", "u2"} {
-		s := nodeConfig(t, name).Spec.ConfigSource
-		assert.That(t, s != nil && s.ConfigMapRef != nil && *s.ConfigMapRef == first, "%s has %+v", name, s)
-	}
-}
-
-func TestForeignConfigMapsAreNotDeleted(t *testing.T) {
-	world(t)
-	c := start(t, own())
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: v1alpha1.SystemNamespace, Name: "precious", Labels: map[string]string{v1alpha1.LabelRollout: "nobody", v1alpha1.LabelRevision: "7"},
-	}}
-	assert.NoError(t, admin.Create(t.Context(), cm))
-	t.Cleanup(func() { _ = admin.Delete(t.Context(), cm) })
-	eventually(t, func() error {
-		c.fleet.mu.Lock()
-		defer c.fleet.mu.Unlock()
-		return assert.Unless(c.fleet.revisions["nobody"]["precious"] != nil, "it has not been seen")
-	})
-	c.cleanUp(t.Context(), time.Now())
-	assert.That(t, len(revisions(t, "nobody")) == 1, "it was deleted")
 }

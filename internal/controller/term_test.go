@@ -7,7 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,11 +202,16 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	server := &restarted{}
+	var over atomic.Bool
 	config := own()
-	config.WrapTransport = server.wrap
-	over := server.restart() // it cannot look, but for what is listed without a limit
-	defer over()
+	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		if query := r.URL.Query(); over.Load() || !query.Has("watch") && !query.Has("limit") { // what is listed without a limit is answered
+			return nil, nil
+		}
+
+		return answered(r, http.StatusTooManyRequests, io.NopCloser(strings.NewReader(
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`))), nil
+	}))
 	second := start(t, config, leads)
 	eventually(t, func() error {
 		now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
@@ -216,7 +224,7 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
 	}
 
-	over()
+	over.Store(true)
 	edit(t, "terms", use(7))
 	awaitRollout(t, "terms", completeAt(2))
 	nc := nodeConfig(t, "t1")

@@ -6,6 +6,8 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/listwatch"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestBackoffGrowsToALimit(t *testing.T) {
@@ -113,4 +116,55 @@ func TestAListWaitsForAWatchCacheThatIsLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// restarting is an API server that ends each watch soon, as one that restarts
+// does.
+type restarting struct {
+	client.WithWatch
+	nodes []string // that there are
+	asked []metav1.ListOptions
+}
+
+func (r *restarting) Watch(_ context.Context, _ client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+	r.asked = append(r.asked, *options[0].(*client.ListOptions).Raw)
+	w := watch.NewFakeWithChanSize(len(r.nodes)+1, false)
+	for _, name := range r.nodes {
+		w.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "7"}})
+	}
+
+	last := metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
+	w.Action(watch.Bookmark, &corev1.Node{ObjectMeta: last})
+	time.AfterFunc(2*time.Second, w.Stop)
+
+	return w, nil
+}
+
+func TestAWatchThatHasEndedBeginsAgainWithAllObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		api := &restarting{nodes: []string{"stays", "goes"}}
+		known := map[string]client.Object{}
+		var said []string
+		f := Feed{
+			API: api, List: &corev1.NodeList{},
+			Set:    func(o client.Object) { known[o.GetName()] = o },
+			Remove: func(o client.Object) { delete(known, o.GetName()) },
+			Known:  func() []client.Object { return slices.Collect(maps.Values(known)) },
+			Lost:   func(err error) { said = append(said, fmt.Sprint("lost ", err)) },
+		}
+		f.Synced = func() {
+			said = append(said, fmt.Sprint("synced ", slices.Sorted(maps.Keys(known))))
+			if api.nodes = []string{"stays"}; len(api.asked) == 2 {
+				cancel()
+			}
+		}
+		f.Run(ctx)
+		want := []string{"synced [goes stays]", "lost <nil>", "synced [stays]"}
+		assert.That(t, slices.Equal(said, want), "got %q, want %q", said, want)
+		for _, o := range api.asked {
+			assert.That(t, o.ResourceVersion == "" && *o.SendInitialEvents, "it asks for %+v", o)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -91,4 +92,13 @@ func TestTheDocumentedGatesAreValid(t *testing.T) {
 	assert.NoError(t, yaml.UnmarshalStrict([]byte("gates:\n"+block), &r.Spec.Strategy))
 	s, _, err := Complete(r)
 	assert.That(t, err == nil && len(s.Strategy.Gates) >= 5, "got %+v, %v", s.Strategy.Gates, err)
+}
+
+// The controller refuses what the admission policy would refuse if it were
+// there.
+func TestStepsThatGoDownAreRefused(t *testing.T) {
+	r := gatedRollout(func(*v1alpha1.RolloutGate) {})
+	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: new(intstr.FromInt32(2))}, {Nodes: new(intstr.FromInt32(1))}}
+	p := Build(Objects{Rollout: r, Settings: DefaultSettings, Now: then})
+	assert.That(t, strings.Contains(p.Invalid, "spec.strategy.steps must not go down, but go 2, 1"), "invalid: %q", p.Invalid)
 }
