@@ -4,10 +4,14 @@
 package controller
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -40,4 +44,90 @@ func TestTheMetricSaysWhenTheNextWindowOpens(t *testing.T) {
 	m.forget("workers")
 	got = value()
 	assert.That(t, len(got) == 0, "of a deleted rollout: %v", got)
+}
+
+func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
+	f := newCache("", time.Second)
+	now := time.Now()
+	f.now = func() time.Time { return now }
+	for name, c := range map[string]*metav1.Condition{
+		"fine-1": {Status: "True", Reason: v1alpha1.ReasonAllChecksPassed},
+		"fine-2": {Status: "True", Reason: v1alpha1.ReasonAllChecksPassed},
+		"back":   {Status: "False", Reason: v1alpha1.ReasonCrashLooped},
+		"new":    {Status: "False", Reason: "OfALaterAgent"},
+		"liar":   {Status: "False", Reason: "Made42Up"},
+		"mute":   nil,
+	} {
+		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if c != nil {
+			c.Type = v1alpha1.ConditionConfigOK
+			nc.Status.Conditions = []metav1.Condition{*c}
+		}
+
+		f.setConfig(nc)
+	}
+
+	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}})
+	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "left"}}) // its Node has gone
+	for name, due := range map[string]time.Duration{"late": -3 * time.Second, "later": -time.Second, "soon": time.Second} {
+		f.rollouts[name] = &rolloutEntry{name: name, dueAt: now.Add(due)}
+	}
+
+	f.rollouts["idle"] = &rolloutEntry{name: "idle"}
+
+	counts, due, overdue := f.countNodes()
+	want := map[configOK]int{
+		{"True", "AllChecksPassed"}: 2, {"False", "CrashLooped"}: 1, {"False", "other"}: 2, {"None", "NoAgent"}: 2,
+	}
+	assert.That(t, maps.Equal(counts, want), "counted %v, want %v", counts, want)
+	assert.That(t, due == 2 && overdue == 3, "%d rollouts wait, the first for %gs, want 2 and 3s", due, overdue)
+}
+
+// What the metric counts has the words and numbers of doctor and the page.
+func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
+	f, now := newCache("", 0), time.Unix(1_000_000, 0)
+	f.now = func() time.Time { return now }
+	changed := metav1.NewTime(now.Add(-time.Hour))
+	for i := range 20 {
+		name := fmt.Sprint("n", i)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: changed}}
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		nc.Status = v1alpha1.NodeConfigStatus{AgentVersion: "v1", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}}
+		if i < 5 {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-time.Minute))
+			ref := &v1alpha1.ConfigMapReference{UID: "uid"}
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
+			nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
+		}
+
+		if i == 9 { // healthy, and too late
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
+		}
+
+		f.setNode(n)
+		f.setConfig(nc)
+	}
+
+	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "gone"}})
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
+	r.Spec.AllNodes, r.Spec.Frozen, r.Status.Phase = true, true, v1alpha1.RolloutRollingBack
+	r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 7}
+	r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "n1", Reason: "NotReady"}, {Name: "n9", Reason: "Timeout"}, {Name: "removed", Reason: "Timeout"}}
+	f.setRollout(r)
+	f.agent = time.Minute
+	registry, none := prometheus.NewRegistry(), &problems{}
+	assert.NoError(t, registry.Register(newCollector(f, 0, none, none)))
+	var got []string
+	for _, family := range assert.Value(registry.Gather())(t) {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "evenkeel_attention" {
+				got = append(got, fmt.Sprint(m.GetLabel()[0].GetValue(), " ", m.GetLabel()[1].GetValue(), " ", m.GetLabel()[2].GetValue(), " ", m.GetGauge().GetValue()))
+			}
+		}
+	}
+
+	want := []string{"problem NodesFailed  1", "problem NodesNotReady  5", "problem RevisionSuspected workers 5", "problem RolloutsRollingBackFrozen  1"}
+	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
 }

@@ -5,6 +5,8 @@ package controller
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -165,4 +169,134 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	edit(t, "follows", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template.ConfigMapRef.Namespace = metav1.NamespaceSystem })
 	awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid), waitsFor("ConfigMap kube-system/source cannot be read"),
 		waitsFor("forbidden"), waitsFor("grant the controller's ServiceAccount get, list and watch on it"))
+}
+
+func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=brand", "s1", "s2")
+	worst := fleet.RevisionName("brand", contentOf(t, template(3)).SHA256)
+	agents(t, func(cm string) bool { return cm == worst }, "s1", "s2")
+	start(t, own())
+	none := int32(0)
+	roll(t, "brand", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template = template(3)
+		s.RevisionHistoryLimit = &none
+	})
+	bad := awaitRollout(t, "brand", phase(v1alpha1.RolloutHalted)).Status.UpdateRevision.ConfigMapRef
+	eventually(t, func() error {
+		cm := revisions(t, "brand")["1"]
+		return assert.Unless(strings.HasPrefix(cm.Annotations[v1alpha1.AnnotationStopped], "TooManyFailures: "),
+			"the stopped revision bears %v", cm.Annotations)
+	})
+	failed := rolloutNamed(t, "brand").Status.FailedNodes[0].Name
+
+	edit(t, "brand", use(50))
+	awaitRollout(t, "brand", completeAt(2))
+	nc := nodeConfig(t, failed)
+	assert.That(t, slices.Contains(nc.Spec.Revoked, bad.UID) && nc.Spec.ConfigSource.RolloutRef.Previous == nil,
+		"%s left the stopped revision, and revokes %v and has %+v before", failed, nc.Spec.Revoked, nc.Spec.ConfigSource.RolloutRef.Previous)
+}
+
+func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=again", "t1", "t2")
+	tried := 0
+	agents(t, func(string) bool { tried++; return tried <= 2 }, "t1", "t2") // each of them fails once
+	start(t, own())
+	roll(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		two := intOrString("2")
+		s.FailurePolicy.MaxFailures = &two
+	})
+	awaitRollout(t, "again", phase(v1alpha1.RolloutHalted))
+	retry := func(attempt int64, failed int32, nodes ...string) v1alpha1.NodeConfigRolloutStatus {
+		t.Helper()
+		edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
+			s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: attempt, Nodes: nodes}
+		})
+
+		return awaitRollout(t, "again", func(st status) error {
+			if st.Attempt != attempt || st.Nodes.Failed != failed || st.Nodes.Updated != 2-failed || st.Halt != nil {
+				return fmt.Errorf("attempt %d, stop %+v, want attempt %d with %d failed", st.Attempt, st.Halt, attempt, failed)
+			}
+
+			return completeAt(1)(st)
+		}).Status
+	}
+	attempts := func() [2]int64 {
+		return [2]int64{nodeConfig(t, "t1").Spec.ConfigSource.RolloutRef.Attempt, nodeConfig(t, "t2").Spec.ConfigSource.RolloutRef.Attempt}
+	}
+	st := retry(2, 1, "t1")
+	assert.That(t, st.AttemptTime != nil, "the status has no time of attempt 2")
+	assert.Equal(t, attempts(), [2]int64{2, 1}, "attempts after the retry of t1")
+	cm := revisions(t, "again")["1"]
+	assert.That(t, cm.Annotations[v1alpha1.AnnotationStopped] == "", "the revision bears %v", cm.Annotations)
+	retry(3, 0)
+	assert.Equal(t, attempts(), [2]int64{2, 3}, "attempts after the retry of all")
+}
+
+// What the controller takes for a revision, and what not.
+
+var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// held is a ConfigMap of rollout "r" as the cache has it, with the name of what
+// it holds.
+func held(text string, number string, uid types.UID) *corev1.ConfigMap {
+	yes := true
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName("r", digest(text)), UID: uid, CreationTimestamp: metav1.NewTime(then),
+			Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number},
+		},
+		Immutable: &yes, Data: map[string]string{"kubelet": text},
+	}
+	fleet.StripRevision(cm)
+
+	return cm
+}
+
+func digest(text string) string { return payload.Digest("kubelet", []byte(text)) }
+
+func revisionNamed(number int64, cm *corev1.ConfigMap) *v1alpha1.RolloutRevision {
+	return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: cm.Annotations[fleet.AnnotationDigest]}}
+}
+
+// knowing is a controller whose cache has these ConfigMaps.
+func knowing(all ...*corev1.ConfigMap) *Controller {
+	c := &Controller{settings: fleet.DefaultSettings, fleet: newCache("", time.Second)}
+	for _, cm := range all {
+		c.fleet.setRevision(cm)
+	}
+
+	return c
+}
+
+func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
+	limit := int32(2)
+	target, first := held("target", "2", "u2"), held("first", "1", "u1")
+	pinned := held("pinned", "3", "u3") // by spec.pin, and nowhere else
+	all := []*corev1.ConfigMap{target, first, pinned}
+	for i := range 12 {
+		cm := held("planted "+strconv.Itoa(i), strconv.Itoa(1000+i), types.UID("p"+strconv.Itoa(i)))
+		cm.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
+		all = append(all, cm)
+	}
+
+	foreign := held("foreign", "9", "f")
+	foreign.Name = "precious"
+	c := knowing(append(all, foreign)...)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, RevisionHistoryLimit: &limit}}
+	o.Spec.Pin = &v1alpha1.RolloutPin{SHA256: digest("pinned"), Instead: digest("edited since")}
+	o.Status.UpdateRevision = revisionNamed(2, target)
+	o.Status.History = []v1alpha1.RolloutOutcome{
+		{Revision: 1, ConfigMap: first.Name, UID: "u1", SHA256: digest("first")},
+	}
+	c.fleet.setRollout(o)
+	c.fleet.rollouts["r"].decided = &v1alpha1.NodeConfigRolloutStatus{}
+	var collected []string
+	for _, cm := range c.fleet.unusedRevisions() {
+		collected = append(collected, string(cm.UID))
+	}
+
+	assert.That(t, len(collected) == 11 && !slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }),
+		"collected are %v, want 11 of those that were planted", collected)
 }

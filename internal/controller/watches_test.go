@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,10 +17,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
+	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -110,4 +115,110 @@ func TestNothingIsPlannedWhileTheControllerDoesNotSeeEverything(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// An API server that hangs keeps its connections open, so no watch ends.
+func TestAnAPIServerThatHangsIsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCache("", time.Second)
+		f.endOutage(time.Time{}) // the first view
+		e := &election{duration: 15 * time.Second, back: func(silent time.Duration) {
+			f.endOutage(f.now().Add(-silent))
+		}}
+		assert.That(t, !e.silent(), "it is silent before the first request")
+		began := time.Now()
+		for range 3 {
+			e.noteAnswer(nil)
+			time.Sleep(2 * time.Second)
+		}
+
+		assert.That(t, !e.silent() && len(f.outages) == 1 && f.outages[0].To.Equal(began), "without a gap there are outages %v", f.outages)
+		last := time.Now().Add(-2 * time.Second)
+		time.Sleep(6 * time.Second)
+		e.noteAnswer(errors.New("context deadline exceeded"))
+		e.noteAnswer(apierrors.NewTooManyRequests("later", 1))
+		assert.That(t, e.silent() && len(f.outages) == 1, "it answers")
+		e.noteAnswer(apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))) // an answer
+		assert.That(t, !e.silent(), "it does not answer")
+		assert.That(t, len(f.outages) == 2 && f.outages[1] == (rollout.Outage{From: last, To: time.Now()}),
+			"the outages are %v, want one from %s on", f.outages, last)
+	})
+}
+
+func TestAnOutageBeginsWhenTheFirstWatchIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCache("", time.Second)
+		f.endOutage(time.Time{})
+		time.Sleep(time.Minute)
+		f.setLost(f.now()) // a watch that ends and begins again at once
+		f.setLost(time.Time{})
+		time.Sleep(time.Minute)
+		lost := f.now()
+		f.setLost(lost)
+		time.Sleep(time.Second)
+		f.setLost(f.now())
+		f.endOutage(time.Time{}) // one kind can be watched again
+		time.Sleep(time.Second)
+		f.endOutage(time.Time{}) // and all
+		f.setLost(time.Time{})
+		p := rollout.Input{}
+		f.setOutages(&rolloutEntry{clockOffset: time.Hour}, &p)
+		want := rollout.Outage{From: lost.Add(time.Hour), To: f.now().Add(time.Hour)}
+		assert.That(t, len(p.Outages) == 2 && p.Outages[1] == want, "the outages are %v, want %v", p.Outages, want)
+	})
+}
+
+func TestTheStartupTaintWaitsForAgentsAfterAnOutage(t *testing.T) {
+	c := &Controller{fleet: newCache("", time.Second)}
+	f := c.fleet
+	now := then
+	f.now, f.startupKey, f.agent = func() time.Time { return now }, "taint", time.Minute
+	f.startup["a"] = &nodeEntry{claims: []rollout.Claim{{}}, node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}}
+	f.endOutage(now.Add(-55 * time.Minute))
+	times := rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
+	due, next := f.dueStartup(times, true)
+	assert.That(t, len(due) == 0 && next.Equal(now.Add(time.Minute)), "due are %v, the next at %s", due, next)
+	now = now.Add(time.Minute)
+	due, _ = f.dueStartup(times, true)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due are %v", due)
+}
+
+func TestAWriteProblemConcernsItsRolloutOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCache("", time.Second)
+		f.endOutage(time.Time{})
+		time.Sleep(time.Minute)
+		a, b := &rolloutEntry{failedAt: f.now()}, &rolloutEntry{}
+		f.rollouts["a"], f.rollouts["b"] = a, b
+		time.Sleep(time.Minute)
+		f.endUnwritten("a")
+		f.endUnwritten("deleted")
+		time.Sleep(time.Minute)
+		f.endOutage(f.now().Add(-90 * time.Second)) // a part of it
+		for r, began := range map[*rolloutEntry]time.Duration{a: 2 * time.Minute, b: 90 * time.Second} {
+			p := rollout.Input{}
+			f.setOutages(r, &p)
+			want := rollout.Outage{From: f.now().Add(-began), To: f.now()}
+			assert.That(t, len(p.Outages) == 2 && p.Outages[1] == want, "the outages are %v, want %v", p.Outages, want)
+		}
+
+		for range 300 {
+			time.Sleep(time.Minute)
+			f.endOutage(f.now())
+		}
+
+		assert.Equal(t, len(f.outages), 100, "the outages that are remembered")
+	})
+}
+
+// A standby's requests for the Lease fail and come back, too, and its clock is
+// not set yet.
+func TestALeaderForgetsWhatItNotedAsAStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCache("", time.Second)
+		f.endOutage(f.now().Add(-time.Minute))
+		time.Sleep(time.Minute)
+		f.firstView(f.now().Add(-30 * time.Second))
+		assert.That(t, len(f.outages) == 1 && f.outages[0].From.Equal(f.now().Add(-30*time.Second)), "the outages are %v", f.outages)
+	})
 }

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -160,4 +161,135 @@ func TestAPreviousSourceWithoutDigestIsIgnored(t *testing.T) {
 		})
 		assert.Equal(t, s.RolloutRef.Previous != nil, test.want, name)
 	}
+}
+
+func TestTheLastOutcomeOfAContentSaysWhetherItFailed(t *testing.T) {
+	entry := func(revision int64, sha256, outcome, reason string, failed int32) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{Revision: revision, SHA256: sha256, Outcome: outcome, Reason: reason, Failed: failed, Message: reason + ": w-7 CrashLooped"}
+	}
+	stopped := entry(3, "a", v1alpha1.OutcomeHalted, v1alpha1.HaltTooManyFailures, 1)
+	const words = "revision 3 was stopped (TooManyFailures: w-7 CrashLooped)"
+	marked := held("kind: KubeletConfiguration", "3", "u1")
+	marked.Annotations[v1alpha1.AnnotationStopped] = "Aborted: an operator stopped it"
+	for name, tt := range map[string]struct {
+		history []v1alpha1.RolloutOutcome // newest first
+		have    *corev1.ConfigMap
+		want    string
+	}{
+		"nothing":                                {nil, nil, ""},
+		"it was stopped":                         {[]v1alpha1.RolloutOutcome{stopped}, nil, words},
+		"another was stopped":                    {[]v1alpha1.RolloutOutcome{entry(4, "b", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, 0)}, nil, ""},
+		"stopped, and tried again with success":  {[]v1alpha1.RolloutOutcome{entry(5, "a", v1alpha1.OutcomeSucceeded, "", 0), stopped}, nil, ""},
+		"success, and stopped later":             {[]v1alpha1.RolloutOutcome{stopped, entry(1, "a", v1alpha1.OutcomeSucceeded, "", 0)}, nil, words},
+		"stopped, and replaced without a result": {[]v1alpha1.RolloutOutcome{entry(5, "a", v1alpha1.OutcomeSuperseded, "", 0), stopped}, nil, words},
+		"by an outage":                           {[]v1alpha1.RolloutOutcome{entry(3, "a", v1alpha1.OutcomeHalted, v1alpha1.HaltInconclusive, 1)}, nil, ""},
+		"replaced after a failure": {[]v1alpha1.RolloutOutcome{entry(3, "a", v1alpha1.OutcomeSuperseded, "replaced by revision 4; failed", 2)}, nil,
+			"revision 3 failed on 2 of its nodes (replaced by revision 4; failed: w-7 CrashLooped)"},
+		"the target itself":  {[]v1alpha1.RolloutOutcome{entry(7, "a", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, 0)}, nil, ""},
+		"beyond the history": {nil, marked, "revision 3 was stopped (Aborted: an operator stopped it)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, FailureOf(&v1alpha1.NodeConfigRolloutStatus{History: tt.history}, tt.have, 7, "a"), tt.want, "it says")
+		})
+	}
+}
+
+// An undo to a revision that nobody has seen succeed must wait for the
+// approvals of the steps.
+func TestOnlyAnUndoToARevisionThatSucceededPassesThePauses(t *testing.T) {
+	content := held("kind: KubeletConfiguration", "3", "u1")
+	sha256 := PayloadDigest(content)
+	entry := func(outcome, reason string) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{Revision: 3, SHA256: sha256, Outcome: outcome, Reason: reason}
+	}
+	succeeded := entry(v1alpha1.OutcomeSucceeded, "")
+	for name, tt := range map[string]struct {
+		history []v1alpha1.RolloutOutcome // newest first
+		current *v1alpha1.RolloutRevision
+		pinned  bool
+		want    bool
+	}{
+		"it succeeded":               {[]v1alpha1.RolloutOutcome{succeeded}, nil, true, true},
+		"beyond the history":         {nil, &v1alpha1.RolloutRevision{Number: 3, ConfigMapRef: v1alpha1.ConfigMapReference{SHA256: sha256}}, true, true},
+		"replaced in the next undo":  {[]v1alpha1.RolloutOutcome{entry(v1alpha1.OutcomeSuperseded, ""), succeeded}, nil, true, true},
+		"replaced at its first step": {[]v1alpha1.RolloutOutcome{entry(v1alpha1.OutcomeSuperseded, "")}, nil, true, false},
+		"aborted after its success":  {[]v1alpha1.RolloutOutcome{entry(v1alpha1.OutcomeHalted, v1alpha1.HaltAborted), succeeded}, nil, true, false},
+		"nothing is known":           {nil, nil, true, false},
+		"no undo":                    {[]v1alpha1.RolloutOutcome{succeeded}, nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{History: tt.history, CurrentRevision: tt.current}}
+			r.Spec.AllNodes, r.Spec.Pin = true, &v1alpha1.RolloutPin{SHA256: sha256, Instead: "other"}
+			p := Build(Objects{Rollout: r, Template: Template{Content: payload.Payload{SHA256: sha256}, Pinned: tt.pinned}, Settings: DefaultSettings})
+			assert.Equal(t, p.Invalid, "", "invalid")
+			assert.Equal(t, p.PassPauses, tt.want, "it passes the pauses")
+		})
+	}
+}
+
+func TestStoppedRevisionsExcludeInconclusiveOnes(t *testing.T) {
+	outcome := func(name, outcome, reason, message string) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{ConfigMap: name, Outcome: outcome, Reason: reason, Message: message}
+	}
+	status := v1alpha1.NodeConfigRolloutStatus{}
+	status.History = []v1alpha1.RolloutOutcome{
+		outcome("failed", v1alpha1.OutcomeRolledBack, v1alpha1.HaltTooManyFailures, "Inconclusive: not this"),
+		outcome("aborted", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
+		outcome("outage", v1alpha1.OutcomeHalted, v1alpha1.HaltInconclusive, "TooManyFailures: not this"),
+		outcome("unclear", v1alpha1.OutcomeHalted, "", ""),
+		outcome("superseded", v1alpha1.OutcomeSuperseded, "", "revision 9 took its place"),
+		outcome("target", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
+	}
+	want := []string{"aborted", "failed", "unclear"}
+	got := stopped(&status, nil, "target")
+	assert.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
+}
+
+// A revision that succeeded and was aborted later is nothing to return to.
+func TestAnUndoPassesOverARevisionThatFailedAfterItsSuccess(t *testing.T) {
+	revision := func(number int64, sha256 string) *v1alpha1.RolloutRevision {
+		return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "workers-" + sha256, SHA256: sha256}}
+	}
+	entry := func(number int64, sha256, outcome, reason string) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: "workers-" + sha256, SHA256: sha256, Outcome: outcome, Reason: reason, Message: reason}
+	}
+	r := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{
+		UpdateRevision: revision(3, "c"), CurrentRevision: revision(2, "b"),
+		History: []v1alpha1.RolloutOutcome{
+			entry(2, "b", v1alpha1.OutcomeRolledBack, v1alpha1.HaltAborted), entry(1, "a", v1alpha1.OutcomeSucceeded, ""),
+		},
+	}}
+	assert.Equal(t, PreviousRevision(&r.Status), 1, "after the abort it returns")
+	r.Status.History[0].Outcome = v1alpha1.OutcomeSucceeded
+	assert.Equal(t, PreviousRevision(&r.Status), 2, "after a success it returns")
+	r.Status.History[1].Revision, r.Status.History[0] = 0, entry(2, "b", v1alpha1.OutcomeHalted, v1alpha1.HaltTooManyFailures)
+	r.Status.History = r.Status.History[:1]
+	assert.Equal(t, PreviousRevision(&r.Status), 0, "without any it returns")
+}
+
+// TestForgedTaintsDrainNothingForEver gives a Node the taint of a drain with
+// numbers and times that no controller writes.
+func TestForgedTaintsDrainNothingForEver(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	for value, want := range map[string]struct {
+		rollout string
+		since   time.Time
+	}{
+		"1.1.1777636800." + DrainID("u"):                   {DrainID("u"), now},
+		"1.1.7258118400." + DrainID("u"):                   {DrainID("u"), now.Add(-time.Hour)},
+		"9223372036854775807.1.1777636800." + DrainID("u"): {unknownDrain, time.Time{}},
+		"1.1000000001.1777636800." + DrainID("u"):          {unknownDrain, time.Time{}},
+	} {
+		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintDraining, Value: value, Effect: corev1.TaintEffectNoSchedule}}
+		n := NodeOf(node, nil)
+		IgnoreLater(&n, now.Add(MaxAhead))
+		assert.That(t, n.Drain.Rollout == want.rollout && n.Drain.Since.Equal(want.since), "%s is %+v", value, n.Drain)
+	}
+}
+
+func TestForgedNumbersOnNodesChooseNoNextNumber(t *testing.T) {
+	r := &v1alpha1.NodeConfigRollout{}
+	got := highestNumber(r, nil, []int64{3, 1<<63 - 1, maxInheritedNumber + 1})
+	assert.Equal(t, got, 3, "the highest number")
 }

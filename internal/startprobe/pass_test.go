@@ -135,3 +135,12 @@ func TestOnlyThePodThatWasReadIsDeleted(t *testing.T) {
 	assert.OK(t, Remove(t.Context(), c, worker))
 	assert.Equal(t, strings.Join(asked, " "), "read any", "the UIDs of the deletions")
 }
+
+func TestAStartProbeBlocksNoDrain(t *testing.T) {
+	config := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "u"}}
+	pod := (&Probe{Node: "worker", Config: config}).Pod("agent")
+	owner := metav1.GetControllerOf(pod)
+	assert.Must(t, owner != nil, "kubectl drain refuses a pod without a controller")
+	assert.Equal(t, owner.UID, config.UID, "the controller")
+	assert.Equal(t, pod.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], "true", "the annotation for the cluster autoscaler")
+}

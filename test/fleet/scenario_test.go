@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -428,4 +430,18 @@ func condition(st *v1alpha1.NodeConfigRolloutStatus, kind string) metav1.Conditi
 func (s *scenario) removeConfigMap(name string) {
 	s.t.Helper()
 	s.do(kube.Delete(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}}))
+}
+
+// plugin runs `kubectl evenkeel`, which must exit with code, and returns what
+// it prints.
+func (s *scenario) plugin(code int, args ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), root+"/bin/kubectl-evenkeel", args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())
+	out, err := cmd.CombinedOutput()
+	assert.Must(s.t, err == nil || errors.As(err, new(*exec.ExitError)), "%v", err)
+	got := cmd.ProcessState.ExitCode()
+	assert.That(s.t, got == code, "%q: exit code %d, want %d: %s", args, got, code, out)
+
+	return string(out)
 }
