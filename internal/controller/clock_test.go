@@ -60,14 +60,12 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	f.now = func() time.Time { return now }
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
 	f.setRollout(o)
-	got := f.offsetOf(f.rollouts["r"])
-	assert.That(t, got == 0, "without a record it is %s ahead", got)
+	ahead := func() time.Duration { return f.offsetOf(f.rollouts["r"]) }
+	assert.Equal(t, ahead(), 0, "without a record")
 	o.Status.StepTime = new(metav1.NewTime(then.Add(-time.Hour)))
-	got = f.offsetOf(f.rollouts["r"])
-	assert.That(t, got == 0, "after an older time it is %s ahead", got)
+	assert.Equal(t, ahead(), 0, "after an older time")
 	o.Status.StepTime = new(metav1.NewTime(then.Add(time.Hour)))
-	got = f.offsetOf(f.rollouts["r"])
-	assert.That(t, got == time.Hour, "after a time in an hour it is %s ahead", got)
+	assert.Equal(t, ahead(), time.Hour, "after a time in an hour")
 	o.Status.StepTime = nil
 	m := &model{name: "n", ready: true, generation: 1}
 	m.source = &v1alpha1.NodeConfigSource{
@@ -77,8 +75,7 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	f.setNode(node)
 	f.setConfig(nc)
-	got = f.offsetOf(f.rollouts["r"])
-	assert.That(t, got == fleet.MaxAhead, "after an assignment in a minute it is %s ahead", got)
+	assert.Equal(t, ahead(), fleet.MaxAhead, "after an assignment in a minute")
 }
 
 // TestForgedRecordsMoveNoClock gives one of two nodes records that no
@@ -94,18 +91,20 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 
 		return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}, RolloutRef: ref}
 	}
+	const observed = "the annotation evenkeel.dev/observed"
+	mark := func(forged string) string { return `{"rollout":"r","revision":1,"attempt":1,` + forged + `}` }
 	for name, tt := range map[string]struct {
 		mark    string
 		edit    func(*v1alpha1.RolloutReference)
 		ignored string
 	}{
-		"soaked in 2200":        {`{"rollout":"r","revision":1,"attempt":1,"fineSince":"2200-01-01T00:00:00Z"}`, nil, "the annotation evenkeel.dev/observed"},
-		"in an odd year":        {`{"rollout":"r","revision":1,"attempt":1,"fineSince":"9999-12-31T23:59:59-23:59"}`, nil, "the annotation evenkeel.dev/observed"},
-		"blocked in 2200":       {`{"rollout":"r","revision":1,"attempt":1,"blockedAt":"2200-01-01T00:00:00Z"}`, nil, "the annotation evenkeel.dev/observed"},
-		"maintained in 2200":    {`{"rollout":"r","revision":1,"attempt":1,"maintenance":{"ended":"2200-01-01T00:00:00Z"}}`, nil, "the annotation evenkeel.dev/observed"},
-		"a negative time":       {`{"rollout":"r","revision":1,"attempt":1,"maintenance":{"total":-3600000000000}}`, nil, "the annotation evenkeel.dev/observed"},
-		"failed in attempt max": {`{"rollout":"r","revision":1,"attempt":1,"failedInAttempt":9223372036854775807}`, nil, "the annotation evenkeel.dev/observed"},
-		"no observation":        {`{`, nil, "the annotation evenkeel.dev/observed"},
+		"soaked in 2200":        {mark(`"fineSince":"2200-01-01T00:00:00Z"`), nil, observed},
+		"in an odd year":        {mark(`"fineSince":"9999-12-31T23:59:59-23:59"`), nil, observed},
+		"blocked in 2200":       {mark(`"blockedAt":"2200-01-01T00:00:00Z"`), nil, observed},
+		"maintained in 2200":    {mark(`"maintenance":{"ended":"2200-01-01T00:00:00Z"}`), nil, observed},
+		"a negative time":       {mark(`"maintenance":{"total":-3600000000000}`), nil, observed},
+		"failed in attempt max": {mark(`"failedInAttempt":9223372036854775807`), nil, observed},
+		"no observation":        {`{`, nil, observed},
 		"assigned in 2200":      {"", func(r *v1alpha1.RolloutReference) { r.AssignedAt = future }, "the time of its rolloutRef"},
 		"revision max":          {"", func(r *v1alpha1.RolloutReference) { r.Revision = 1<<63 - 1 }, "its rolloutRef"},
 		"attempt max":           {"", func(r *v1alpha1.RolloutReference) { r.Attempt = 1<<63 - 1 }, "its rolloutRef"},
@@ -114,13 +113,15 @@ func TestForgedRecordsMoveNoClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := then
 			good := &v1alpha1.ConfigRevision{UID: "u1", SHA256: "s1"}
-			honest := &model{name: "a", ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good, source: source(nil)}
-			honest.mark = `{"rollout":"r","revision":1,"attempt":1,"fineSince":"` + then.Add(-time.Minute).UTC().Format(time.RFC3339) + `"}`
-			forged := &model{name: "b", ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good, source: source(tt.edit), mark: tt.mark}
+			node := func(name string, source *v1alpha1.NodeConfigSource, mark string) *model {
+				return &model{name: name, ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good,
+					source: source, mark: mark}
+			}
+			honest := node("a", source(nil), mark(`"fineSince":"`+then.Add(-time.Minute).UTC().Format(time.RFC3339)+`"`))
+			forged := node("b", source(tt.edit), tt.mark)
 			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}, SoakSeconds: 3600}}
 			l := lead(&now, o, []*model{honest, forged}, func(_ *model, t time.Time) time.Time { return t })
-			got := l.fleet.offsetOf(l.fleet.rollouts["r"])
-			assert.That(t, got == 0, "the clock is %s ahead", got)
+			assert.Equal(t, l.fleet.offsetOf(l.fleet.rollouts["r"]), 0, "the clock is ahead")
 			for _, number := range l.fleet.objectsOf(l.fleet.rollouts["r"].object).Assigned {
 				assert.That(t, number == 1, "a node was assigned revision %d", number)
 			}

@@ -216,10 +216,6 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 	}
 	make("one", 50)
 	make("two", 60, func(o *v1alpha1.NodeConfigPreflight) { o.Spec.TTLSecondsAfterFinished = &ttl })
-	make("wrong", 70, func(o *v1alpha1.NodeConfigPreflight) {
-		o.Spec.Trial = &v1alpha1.TrialTerms{}
-		o.Spec.Template.KubeletDropIn.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","staticPodPath":5}`)
-	})
 	result := func(name string) (*v1alpha1.NodeConfigPreflight, error) {
 		o := &v1alpha1.NodeConfigPreflight{}
 		if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, o); err != nil {

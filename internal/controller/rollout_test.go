@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -91,16 +90,6 @@ func TestOnlyTheTargetIsAssignedWithTheRolloutsTrialTerms(t *testing.T) {
 	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(3) })
 	awaitRollout(t, "termed", phase(v1alpha1.RolloutRolledBack))
 	have(nil, "t1", "t2", "t3")
-
-	// In both places they are refused, before a node is given anything.
-	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Template = v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(
-			`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","trial":{"allowPodLoss":true}}`)}}
-	})
-	r := awaitRollout(t, "termed", phase(v1alpha1.RolloutInvalid))
-	if want := "spec.trial and the payload (trial.allowPodLoss) both have trial settings: remove one of them"; !strings.Contains(r.Status.Message, want) {
-		t.Errorf("the message is %q, want %q", r.Status.Message, want)
-	}
 }
 
 func TestACompleteRolloutWritesNothing(t *testing.T) {

@@ -228,6 +228,11 @@ func TestATemplatesErrorNamesNothingOfAForeignConfigMap(t *testing.T) {
 }
 
 func TestAnInvalidTemplateSaysWhatIsWrong(t *testing.T) {
+	const both = "spec.trial and the payload (trial.allowPodLoss) both have trial settings: remove one of them"
+	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{Trial: &v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(0))}}}
+	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(
+		`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","trial":{"allowPodLoss":true}}`)}
+	assert.ErrorHas(t, TemplateOf(r, nil, nil).Err, both)
 	for field, want := range map[string]string{
 		`"resolvConf":"resolv.conf"`: `resolvConf is the relative path "resolv.conf"`,
 		`"registerWithTaints":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000): "nested more than 50 levels deep",

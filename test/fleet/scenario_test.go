@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,20 +39,15 @@ type scenario struct {
 	fleet *hollow.Fleet
 }
 
-var names sync.Map // of the scenarios
-
 // play makes a pool. It goes with the test, and so do the rollouts that the
 // scenario makes.
 func play(t *testing.T, name string, nodes int, with ...func(*hollow.Options)) *scenario {
 	t.Helper()
-	_, twice := names.LoadOrStore(name, true)
-	assert.Must(t, !twice, "there is another scenario with the name %s", name)
 	o := hollow.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
 		Limits:          trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
 		UnansweredLimit: time.Second, // the controllers of these tests wait for an agent for 2s or more
 	}
-	t.Cleanup(func() { names.Delete(name) })
 	for _, f := range with {
 		f(&o)
 	}
@@ -202,52 +196,17 @@ func (s *scenario) table() string {
 	}
 
 	for _, n := range list.Items {
-		ready := "?"
-		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				ready = string(c.Status)
-			}
-		}
-
-		fmt.Fprintf(&out, "%s ready=%s labels=%v\n", n.Name, ready, n.Labels)
+		fmt.Fprintf(&out, "%s labels=%v conditions=%v\n", n.Name, n.Labels, n.Status.Conditions)
 	}
 
 	for _, nc := range configs.Items {
-		if !s.owns(nc.Name) {
-			continue
+		if s.owns(nc.Name) {
+			text, err := json.Marshal([]any{nc.Spec, nc.Status})
+			fmt.Fprintf(&out, "%s generation=%d %s %v\n", nc.Name, nc.Generation, text, err)
 		}
-
-		spec, err := json.Marshal(nc.Spec)
-		if err != nil {
-			return err.Error()
-		}
-
-		st := nc.Status
-		fmt.Fprintf(&out, "%s generation=%d observed=%d spec=%s\n    active=%s last-known-good=%s trial=%t error=%q", nc.Name, nc.Generation, st.ObservedGeneration, spec, nameOf(st.Active), nameOfGood(st.LastKnownGood), st.Trial != nil, st.Error)
-		for _, c := range st.Conditions {
-			fmt.Fprintf(&out, " %s=%s %s since %s", c.Type, c.Status, c.Reason, c.LastTransitionTime.UTC().Format(time.TimeOnly))
-		}
-
-		out.WriteString("\n")
 	}
 
 	return out.String()
-}
-
-func nameOf(r *v1alpha1.ConfigRevision) string {
-	if r == nil {
-		return "local"
-	}
-
-	return r.Name
-}
-
-func nameOfGood(r *v1alpha1.LastKnownGoodConfig) string {
-	if r == nil {
-		return "local"
-	}
-
-	return r.Name
 }
 
 // rollout is one of a scenario's rollouts.

@@ -5,6 +5,7 @@ package fleet_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"reflect"
 	"slices"
@@ -14,8 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -26,25 +26,17 @@ const elsewhere = "evenkeel-elsewhere"
 
 // openElsewhere makes that namespace, with the rights that the controller and
 // nodes have in the usual one.
-func openElsewhere(t *testing.T) {
-	t.Helper()
-	ctx := t.Context()
-	do := func(err error) {
-		t.Helper()
-		assert.NoError(t, err)
-	}
-	do(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}))
-	rbac := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1()
+func (s *scenario) openElsewhere() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	s.do(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}))
 	for _, name := range []string{"evenkeel-controller", "evenkeel-node"} {
-		role, err := rbac.Roles(v1alpha1.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
-		do(err)
-		binding, err := rbac.RoleBindings(v1alpha1.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
-		do(err)
+		role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
+		key := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: name}
+		s.do(errors.Join(kube.Get(ctx, key, role), kube.Get(ctx, key, binding)))
 		there := metav1.ObjectMeta{Namespace: elsewhere, Name: name}
-		_, err = rbac.Roles(elsewhere).Create(ctx, &rbacv1.Role{ObjectMeta: there, Rules: role.Rules}, metav1.CreateOptions{})
-		do(err)
-		_, err = rbac.RoleBindings(elsewhere).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: there, RoleRef: binding.RoleRef, Subjects: binding.Subjects}, metav1.CreateOptions{})
-		do(err)
+		s.do(kube.Create(ctx, &rbacv1.Role{ObjectMeta: there, Rules: role.Rules}))
+		s.do(kube.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: there, RoleRef: binding.RoleRef, Subjects: binding.Subjects}))
 	}
 }
 
@@ -76,7 +68,7 @@ func (s *scenario) plan(args ...string) (p plan) {
 func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "settings", 4)
 	alone(t)
-	openElsewhere(t)
+	s.openElsewhere()
 	s.controller("--leader-elect=false", "--namespace="+elsewhere, "--agent-timeout=2s", "--not-ready-grace=4s")
 	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}`)
 	first := r.await(at(1, v1alpha1.RolloutComplete), updated(4))
@@ -94,6 +86,4 @@ func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing
 		"the plan is %+v; the status has %s, %+v", p, st.Phase, st.Nodes)
 	assert.That(t, len(p.PassedOver) == 1 && p.PassedOver[0].State == "Stale" && slices.Equal(p.PassedOver[0].Nodes, []string{silent}),
 		"the plan passes over %+v, want %s, which is silent", p.PassedOver, silent)
-	s.do(client.IgnoreNotFound(kube.Delete(t.Context(), r.object())))
-	s.do(kube.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}))
 }
