@@ -162,34 +162,6 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	}))
 }
 
-func TestANewLeaderContinuesAPreflight(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=taken", "t1", "t2")
-	reported(t, "t1", "t2")
-	var open atomic.Bool
-	answerPreflights(t, func(node string) [3]string {
-		if node == "t2" && !open.Load() {
-			return [3]string{}
-		}
-
-		return accepts(node)
-	}, "t1", "t2")
-	first := start(t, own())
-	roll(t, "taken", report(v1alpha1.PreflightReport))
-	r := awaitRollout(t, "taken", phase(v1alpha1.RolloutWaiting), preflight(func(p *v1alpha1.PreflightResult) bool {
-		return p.Accepted == 1 && p.Unanswered == 1
-	}))
-	first.stop()
-	open.Store(true)
-	second := start(t, own())
-	agents(t, nil, "t1", "t2")
-	awaitRollout(t, "taken", completeAt(1), preflight(func(p *v1alpha1.PreflightResult) bool {
-		return p.Accepted == 2 && p.StartTime.Equal(&r.Status.Preflight.StartTime)
-	}))
-	was, is := metricOf(t, first, "evenkeel_controller_writes_total", `"preflight"`), metricOf(t, second, "evenkeel_controller_writes_total", `"preflight"`)
-	assert.That(t, was == 2 && is == 0, "the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
-}
-
 func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 	world(t)
 	t.Cleanup(func() { assert.OK(t, admin.DeleteAllOf(context.Background(), &v1alpha1.NodeConfigPreflight{})) })

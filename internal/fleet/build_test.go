@@ -127,21 +127,10 @@ func TestTheProgressDeadlineIsTheRolloutsOrAnHour(t *testing.T) {
 	}
 }
 
-func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
-	old := held("left", "7", "u7")
-	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))
-	planted := held("planted", "900", "p") // younger than the rollout
-	planted.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
-	mutable := held("mutable", "800", "m")
-	mutable.CreationTimestamp, mutable.Immutable = metav1.NewTime(then.Add(-time.Hour)), nil
-	revisions := byName(old, planted, mutable)
-	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
-	assert.Equal(t, highestNumber(o, revisions, nil), 7, "a new rollout's highest")
-	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
-	assert.Equal(t, highestNumber(o, revisions, nil), 3, "the highest, of the status")
-	o.Status.UpdateRevision.Number = math.MaxInt64
+func TestTheLastNumberHasNoNext(t *testing.T) {
+	o := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: math.MaxInt64}}}
 	next := Template{Content: payload.Payload{Key: "kubelet", Data: []byte("next"), SHA256: digest("next")}}
-	assert.ErrorHas(t, assert.Err(targetOf(Objects{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings})),
+	assert.ErrorHas(t, assert.Err(targetOf(Objects{Rollout: o, Template: next, Settings: DefaultSettings})),
 		"has used the highest revision number", "after the last number")
 }
 

@@ -81,6 +81,8 @@ func TestLabelsDoNotChooseTheNextNumber(t *testing.T) {
 		return cm
 	}
 	fresh := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made)}}
+	mutable := left("800", time.Hour)
+	mutable.Immutable = nil
 	old := fresh.DeepCopy()
 	old.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
 	old.Status.History = []v1alpha1.RolloutOutcome{{Revision: 4}}
@@ -94,7 +96,9 @@ func TestLabelsDoNotChooseTheNextNumber(t *testing.T) {
 		"what an earlier rollout left":   {fresh, []*corev1.ConfigMap{left("7", time.Hour), left("2", time.Hour)}, nil, 7},
 		"what nodes were given":          {fresh, nil, []int64{3, 9}, 9},
 		"made after the rollout was":     {fresh, []*corev1.ConfigMap{left("7", 0), left("8", -time.Hour)}, nil, 0},
+		"what is not immutable":          {fresh, []*corev1.ConfigMap{mutable}, nil, 0},
 		"a number that no rollout has":   {fresh, []*corev1.ConfigMap{left("1000001", time.Hour), left("9223372036854775807", time.Hour)}, nil, 0},
+		"forged numbers on nodes":        {fresh, nil, []int64{3, 1<<63 - 1, maxInheritedNumber + 1}, 3},
 		"a status, and planted numbers":  {old, []*corev1.ConfigMap{left("900", time.Hour)}, []int64{900}, 4},
 		"the status of an older version": {old, nil, nil, 4},
 	} {
@@ -286,10 +290,4 @@ func TestForgedTaintsDrainNothingForEver(t *testing.T) {
 		IgnoreLater(&n, now.Add(MaxAhead))
 		assert.That(t, n.Drain.Rollout == want.rollout && n.Drain.Since.Equal(want.since), "%s is %+v", value, n.Drain)
 	}
-}
-
-func TestForgedNumbersOnNodesChooseNoNextNumber(t *testing.T) {
-	r := &v1alpha1.NodeConfigRollout{}
-	got := highestNumber(r, nil, []int64{3, 1<<63 - 1, maxInheritedNumber + 1})
-	assert.Equal(t, got, 3, "the highest number")
 }

@@ -47,31 +47,22 @@ func TestATaintThatCannotBeReadIsOfNoRollout(t *testing.T) {
 	}
 }
 
-func TestTheStrategyOfDrains(t *testing.T) {
-	evict := &v1alpha1.DrainOptions{TimeoutSeconds: 60}
-	for name, tt := range map[string]struct {
-		strategy v1alpha1.RolloutStrategy
-		drains   bool
-		timeout  int32
-		may      *bool
-		invalid  bool
+func TestADrainNeedsPermissionsAndHasATimeout(t *testing.T) {
+	assert.Equal(t, completeDrain(nil).TimeoutSeconds, 900, "the timeout")
+	assert.Equal(t, completeDrain(&v1alpha1.DrainOptions{TimeoutSeconds: 60}).TimeoutSeconds, 60, "the timeout")
+	for _, tt := range []struct {
+		mode v1alpha1.DrainMode
+		may  *bool
+		want string
 	}{
-		"none":                  {timeout: 900},
-		"never":                 {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainNever}, timeout: 900, may: new(false)},
-		"always":                {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, drains: true, timeout: 900, may: new(true)},
-		"when blocked":          {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainWhenBlocked, DrainOptions: evict}, drains: true, timeout: 60, may: new(true)},
-		"permissions not known": {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, drains: true, timeout: 900},
-		"no permissions":        {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, drains: true, timeout: 900, may: new(false), invalid: true},
+		{"", nil, ""}, {v1alpha1.DrainNever, new(false), ""}, {v1alpha1.DrainAlways, new(true), ""}, {v1alpha1.DrainWhenBlocked, new(true), ""},
+		{v1alpha1.DrainAlways, nil, ""}, // the CLI does not know
+		{v1alpha1.DrainAlways, new(false), "kubectl apply -k config/drain"},
+		{v1alpha1.DrainWhenBlocked, new(false), "kubectl apply -k config/drain"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := completeDrain(tt.strategy.DrainOptions)
-			s := &v1alpha1.NodeConfigRolloutSpec{Strategy: tt.strategy}
-			assert.That(t, rollout.Drains(s) == tt.drains && o.TimeoutSeconds == tt.timeout,
-				"it drains %t, with %+v", rollout.Drains(s), o)
-			err := checkDrain(s, &v1alpha1.RolloutController{Drain: tt.may})
-			assert.That(t, (err != nil) == tt.invalid && (err == nil || strings.Contains(err.Error(), "kubectl apply -k config/drain")),
-				"the error is %v", err)
-		})
+		s := &v1alpha1.NodeConfigRolloutSpec{Strategy: v1alpha1.RolloutStrategy{Drain: tt.mode}}
+		err := checkDrain(s, &v1alpha1.RolloutController{Drain: tt.may})
+		assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)), "%+v: %v", tt, err)
 	}
 }
 
@@ -187,13 +178,4 @@ func TestKeysOfMaintenanceAreChecked(t *testing.T) {
 	for _, key := range []string{"", "a b", "Ready", v1alpha1.TaintDraining, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"} {
 		assert.That(t, CheckMaintenanceKey(key) != nil, "%q is accepted", key)
 	}
-}
-
-func TestKeysOfMaintenanceArePublished(t *testing.T) {
-	r := &v1alpha1.NodeConfigRollout{}
-	s := DefaultSettings
-	s.Maintenance = []string{"example.com/repair"}
-	r.Status.Controller = &s
-	got := SettingsOf(r, nil).Maintenance
-	assert.That(t, len(got) == 1 && got[0] == "example.com/repair", "the command line sees %q", got)
 }

@@ -6,7 +6,6 @@ package gate
 import (
 	"context"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -293,17 +292,6 @@ func TestAnUnknownCertificateIsRefused(t *testing.T) {
 	if _, err := at(t, Server{URL: plain}, 5*time.Second).Query(t.Context(), "main", "up", nil); err == nil {
 		t.Error("a server that speaks TLS was asked without TLS")
 	}
-}
-
-func TestNothingListens(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	var netErr error
-	if _, netErr = at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil); netErr == nil || !strings.Contains(netErr.Error(), "refused") {
-		t.Errorf("got %v", netErr)
-	}
-
-	assert.That(t, !errors.Is(netErr, context.DeadlineExceeded), "it is a timeout")
 }
 
 // FuzzAnswers lets servers answer anything.

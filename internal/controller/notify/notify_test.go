@@ -122,41 +122,6 @@ func TestAnEventIsQueuedOnceForEachReceiver(t *testing.T) {
 	})
 }
 
-// Freezing ends the condition Complete, and unfreezing restores it with another
-// time: the rollout succeeded only once.
-func TestCompleteIsSentOnceAlthoughTheRolloutIsFrozenAndUnfrozen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		complete := rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated"), ended(v1alpha1.OutcomeSucceeded, 40))
-		w.Rollout(complete, false, time.Now())
-		w.Rollout(frozen(rolloutIn(v1alpha1.RolloutFrozen, isNot(v1alpha1.ConditionComplete, 60), ended(v1alpha1.OutcomeSucceeded, 40))), false, time.Now())
-		again := complete.DeepCopy()
-		again.Status.Conditions[0].LastTransitionTime = at(70)
-		w.Rollout(again, false, time.Now())
-		w.run(time.Second)
-		want := []string{"0s uid.3.1.Complete.1772600807", "0s uid.3.1.Frozen.1772600827"}
-		assert.That(t, slices.Equal(w.requests["a"], want), "got %q, want %q", w.requests["a"], want)
-	})
-}
-
-// A new leader knows nothing of what an earlier one has sent: it sends the same
-// events, which receivers know by their IDs.
-func TestANewLeaderSendsTheSameEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated"), is(v1alpha1.ConditionDegraded, "AgentsSilent"))
-		var received [][]string
-		for range 2 {
-			w := newWorld(t, "a")
-			w.Rollout(r, false, time.Now())
-			w.run(time.Second)
-			received = append(received, w.requests["a"])
-			time.Sleep(time.Hour)
-		}
-
-		assert.That(t, len(received[0]) == 2 && slices.Equal(received[0], received[1]), "the leaders sent %q", received)
-	})
-}
-
 func TestBlockedIsSentAfterAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
