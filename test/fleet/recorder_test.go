@@ -250,9 +250,3 @@ func unproven(nc *v1alpha1.NodeConfig) bool {
 
 	return !runs(nc, s.ConfigMapRef.UID) || good == nil || good.UID != s.ConfigMapRef.UID || st.Trial != nil
 }
-
-// unsettled reports whether a node has not adopted its assignment yet, or is in
-// its trial.
-func unsettled(nc *v1alpha1.NodeConfig) bool {
-	return nc.Status.ObservedGeneration != nc.Generation || nc.Status.Trial != nil
-}

@@ -110,15 +110,6 @@ func (s *scenario) fault(text string, nodes ...string) {
 	}
 }
 
-// label gives nodes a label.
-func (s *scenario) label(key, value string, nodes ...string) {
-	s.t.Helper()
-	for _, name := range nodes {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
-		s.do(kube.Patch(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(patch))))
-	}
-}
-
 // until polls until something is so.
 func (s *scenario) until(what string, so func() (is string, ok bool)) {
 	s.t.Helper()
@@ -170,12 +161,6 @@ func (s *scenario) given(ref v1alpha1.ConfigMapReference) []string {
 func (s *scenario) running(ref v1alpha1.ConfigMapReference) []string {
 	s.t.Helper()
 	return s.those(func(nc *v1alpha1.NodeConfig) bool { return runs(nc, ref.UID) })
-}
-
-// revoking are the nodes that must not fall back to a ConfigMap.
-func (s *scenario) revoking(ref v1alpha1.ConfigMapReference) []string {
-	s.t.Helper()
-	return s.those(func(nc *v1alpha1.NodeConfig) bool { return slices.Contains(nc.Spec.Revoked, ref.UID) })
 }
 
 // same compares sorted lists of nodes.
