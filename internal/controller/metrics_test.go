@@ -89,24 +89,22 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 	f, now := newCache("", 0), time.Unix(1_000_000, 0)
 	f.now = func() time.Time { return now }
 	changed := metav1.NewTime(now.Add(-time.Hour))
+	assigned := v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{UID: "uid"},
+		RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
 	for i := range 20 {
-		name := fmt.Sprint("n", i)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: changed}}
-		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		nc.Status = v1alpha1.NodeConfigStatus{AgentVersion: "v1", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}}
-		if i < 5 {
-			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-time.Minute))
-			ref := &v1alpha1.ConfigMapReference{UID: "uid"}
-			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
-			nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
+		meta := metav1.ObjectMeta{Name: fmt.Sprint("n", i)}
+		ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: changed}
+		nc := &v1alpha1.NodeConfig{ObjectMeta: meta, Status: v1alpha1.NodeConfigStatus{AgentVersion: "v1",
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}}}
+		switch {
+		case i < 5:
+			ready.Status, ready.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-time.Minute))
+			nc.Spec.ConfigSource, nc.Status.Active = &assigned, &v1alpha1.ConfigRevision{UID: "uid"}
+		case i == 9: // healthy, and too late
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: assigned.RolloutRef}
 		}
 
-		if i == 9 { // healthy, and too late
-			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
-		}
-
-		f.setNode(n)
+		f.setNode(&corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}}})
 		f.setConfig(nc)
 	}
 

@@ -151,15 +151,6 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	eventually(t, func() error {
 		return told(t, "asked", "1 node accepts, 1 refused: 1 ValidationFailed (q2), 1 without an answer")
 	})
-
-	edit(t, "asked", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Strategy.Preflight, s.Retry = v1alpha1.PreflightReport, &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	})
-	awaitRollout(t, "asked", preflight(func(p *v1alpha1.PreflightResult) bool { return p.EndTime == nil && p.Accepted+p.Refused == 2 }))
-	later(c, 2*timeout)
-	awaitRollout(t, "asked", phase(v1alpha1.RolloutProgressing), preflight(func(p *v1alpha1.PreflightResult) bool {
-		return p.EndTime != nil && p.Refused == 1
-	}))
 }
 
 func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {

@@ -27,9 +27,7 @@ func use(maxPods int) func(*v1alpha1.NodeConfigRolloutSpec) {
 }
 
 func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
-	sha := contentOf(t, template(100)).SHA256
 	content := contentOf(t, template(100))
-	yes := true
 	for _, test := range []struct {
 		name string
 		cm   func(*corev1.ConfigMap)
@@ -47,10 +45,10 @@ func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
 			agents(t, nil, node)
 			cm := &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(test.name, sha),
+					Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(test.name, content.SHA256),
 					Labels: map[string]string{v1alpha1.LabelRollout: test.name, v1alpha1.LabelRevision: "1"},
 				},
-				Immutable: &yes, Data: map[string]string{content.Key: string(content.Data)},
+				Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
 			}
 			test.cm(cm)
 			assert.NoError(t, admin.Create(t.Context(), cm))
@@ -90,8 +88,7 @@ func TestARevisionRestoredByHandIsUsed(t *testing.T) {
 func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 	pool(t, "many", "c1", "c2")
 	c := start(t, own())
-	limit := int32(1)
-	roll(t, "many", func(s *v1alpha1.NodeConfigRolloutSpec) { s.RevisionHistoryLimit = &limit })
+	roll(t, "many", func(s *v1alpha1.NodeConfigRolloutSpec) { s.RevisionHistoryLimit = new(int32(1)) })
 	awaitRollout(t, "many", completeAt(1))
 	// c2 keeps running revision 1, and nothing else speaks of it.
 	nc := nodeConfig(t, "c2")
@@ -164,11 +161,7 @@ func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 	worst := fleet.RevisionName("brand", contentOf(t, template(3)).SHA256)
 	agents(t, func(cm string) bool { return cm == worst }, "s1", "s2")
 	start(t, own())
-	none := int32(0)
-	roll(t, "brand", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Template = template(3)
-		s.RevisionHistoryLimit = &none
-	})
+	roll(t, "brand", use(3), func(s *v1alpha1.NodeConfigRolloutSpec) { s.RevisionHistoryLimit = new(int32(0)) })
 	bad := awaitRollout(t, "brand", phase(v1alpha1.RolloutHalted)).Status.UpdateRevision.ConfigMapRef
 	eventually(t, func() error {
 		cm := revisions(t, "brand")["1"]
@@ -191,29 +184,23 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 	agents(t, func(string) bool { tried++; return tried <= 2 }, "t1", "t2") // each of them fails once
 	start(t, own())
 	roll(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		two := intOrString("2")
-		s.FailurePolicy.MaxFailures = &two
+		s.FailurePolicy.MaxFailures = new(intOrString("2"))
 	})
 	awaitRollout(t, "again", phase(v1alpha1.RolloutHalted))
-	retry := func(attempt int64, failed int32, nodes ...string) v1alpha1.NodeConfigRolloutStatus {
+	retry := func(attempt int64, failed int32, nodes ...string) {
 		t.Helper()
 		edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
 			s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: attempt, Nodes: nodes}
 		})
-
-		return awaitRollout(t, "again", func(st status) error {
-			if st.Attempt != attempt || st.Nodes.Failed != failed || st.Nodes.Updated != 2-failed || st.Halt != nil {
-				return fmt.Errorf("attempt %d, stop %+v, want attempt %d with %d failed", st.Attempt, st.Halt, attempt, failed)
-			}
-
-			return completeAt(1)(st)
-		}).Status
+		awaitRollout(t, "again", completeAt(1), func(st status) error {
+			is := st.Attempt == attempt && st.AttemptTime != nil && st.Nodes.Failed == failed && st.Nodes.Updated == 2-failed && st.Halt == nil
+			return assert.Unless(is, "attempt %d at %s, stop %+v, want attempt %d with %d failed", st.Attempt, st.AttemptTime, st.Halt, attempt, failed)
+		})
 	}
 	attempts := func() [2]int64 {
 		return [2]int64{nodeConfig(t, "t1").Spec.ConfigSource.RolloutRef.Attempt, nodeConfig(t, "t2").Spec.ConfigSource.RolloutRef.Attempt}
 	}
-	st := retry(2, 1, "t1")
-	assert.That(t, st.AttemptTime != nil, "the status has no time of attempt 2")
+	retry(2, 1, "t1")
 	assert.Equal(t, attempts(), [2]int64{2, 1}, "attempts after the retry of t1")
 	cm := revisions(t, "again")["1"]
 	assert.That(t, cm.Annotations[v1alpha1.AnnotationStopped] == "", "the revision bears %v", cm.Annotations)
