@@ -294,6 +294,13 @@ func TestAnUnknownCertificateIsRefused(t *testing.T) {
 	}
 }
 
+func TestNothingListens(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	_, err := at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil)
+	assert.ErrorHas(t, err, "refused")
+}
+
 // FuzzAnswers lets servers answer anything.
 func FuzzAnswers(f *testing.F) {
 	for _, body := range []string{
