@@ -50,7 +50,8 @@ func TestANodeHasTheTaintOfADrainOnlyWhileAStatusNamesIt(t *testing.T) {
 	roll(t, "named", drains)
 	awaitRollout(t, "named", completeAt(1), func(st status) error {
 		d := drainOf(t, "named")
-		return assert.Unless(len(st.DrainingNodes) == 0 && d == (rollout.Drain{}), "the status lists %+v, the Node records %+v", st.DrainingNodes, d)
+		return assert.Unless(len(st.DrainingNodes) == 0 && d == (rollout.Drain{}),
+			"the status lists %+v, the Node records %+v", st.DrainingNodes, d)
 	})
 	assert.That(t, writes.Load() >= 2, "%d writes of the taint, want its begin and its end", writes.Load())
 }

@@ -194,7 +194,8 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 		})
 		awaitRollout(t, "again", completeAt(1), func(st status) error {
 			is := st.Attempt == attempt && st.AttemptTime != nil && st.Nodes.Failed == failed && st.Nodes.Updated == 2-failed && st.Halt == nil
-			return assert.Unless(is, "attempt %d at %s, stop %+v, want attempt %d with %d failed", st.Attempt, st.AttemptTime, st.Halt, attempt, failed)
+			return assert.Unless(is, "attempt %d at %s, stop %+v, want attempt %d with %d failed",
+				st.Attempt, st.AttemptTime, st.Halt, attempt, failed)
 		})
 	}
 	attempts := func() [2]int64 {

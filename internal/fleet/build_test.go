@@ -82,7 +82,8 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := v1alpha1.NodeConfigRolloutStatus{CurrentRevision: revisionNamed(1, good)}
 			got, gone := lastSucceeded(&st, test.now, target)
-			assert.That(t, got.Number == 1 && got.ConfigMapRef.UID == "u1" && gone == test.gone, "by status.currentRevision it is %+v, gone %v", got, gone)
+			assert.That(t, got.Number == 1 && got.ConfigMapRef.UID == "u1" && gone == test.gone,
+				"by status.currentRevision it is %+v, gone %v", got, gone)
 
 			past := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, UID: "u1", SHA256: digest("good"), Outcome: v1alpha1.OutcomeSucceeded}
 			got, _ = lastSucceeded(&v1alpha1.NodeConfigRolloutStatus{History: []v1alpha1.RolloutOutcome{past}}, test.now, target)
@@ -110,7 +111,8 @@ func TestTheProgressDeadlineIsTheRolloutsOrAnHour(t *testing.T) {
 }
 
 func TestTheLastNumberHasNoNext(t *testing.T) {
-	o := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{UpdateRevision: &v1alpha1.RolloutRevision{Number: math.MaxInt64}}}
+	o := &v1alpha1.NodeConfigRollout{}
+	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: math.MaxInt64}
 	next := Template{Content: payload.Payload{Key: "kubelet", Data: []byte("next"), SHA256: digest("next")}}
 	assert.ErrorHas(t, assert.Err(targetOf(Objects{Rollout: o, Template: next, Settings: DefaultSettings})),
 		"has used the highest revision number", "after the last number")
