@@ -104,9 +104,7 @@ func newController(t *testing.T, config *rest.Config, change ...func(*Options)) 
 		f(&o)
 	}
 
-	c := assert.Value(New(config, o))(t)
-
-	return c
+	return assert.Value(New(config, o))(t)
 }
 
 // start runs a controller until the test ends, or it is stopped.
@@ -410,8 +408,7 @@ func forConfigs(t *testing.T, names []string, do func(context.Context, *v1alpha1
 
 func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) payload.Payload {
 	t.Helper()
-	content := assert.Value(fleet.ContentOf(of, nil))(t)
-	return content
+	return assert.Value(fleet.ContentOf(of, nil))(t)
 }
 
 // writes records a client's writes, but for Events and leases.

@@ -117,9 +117,12 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 		"maintenance by flag": slices.ContainsFunc(nodes, func(n rollout.Node) bool { return n.Maintenance == "condition example.com/Repair" }),
 	} {
-		if seen[what] += 0; is {
-			seen[what]++
+		drawn := 0
+		if is {
+			drawn = 1
 		}
+
+		seen[what] += drawn // 0 as well: the case is known then
 	}
 }
 

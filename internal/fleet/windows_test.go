@@ -23,10 +23,7 @@ func showsTime(t *testing.T, schedule string, clock time.Time) bool {
 	shows := [5]bool{}
 	for i, value := range []int{clock.Minute(), clock.Hour(), clock.Day(), int(clock.Month()), int(clock.Weekday())} {
 		for part := range strings.SplitSeq(fields[i], ",") {
-			number := func(s string) int {
-				n := assert.Value(strconv.Atoi(s))(t)
-				return n
-			}
+			number := func(s string) int { return assert.Value(strconv.Atoi(s))(t) }
 			step, stepped := strings.CutPrefix(part, "*/")
 			first, last, ranged := strings.Cut(part, "-")
 			switch {

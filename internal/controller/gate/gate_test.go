@@ -27,8 +27,7 @@ import (
 func at(t *testing.T, s Server, timeout time.Duration) *Servers {
 	t.Helper()
 	s.Name = "main"
-	servers := assert.Value(New([]Server{s}, timeout))(t)
-	return servers
+	return assert.Value(New([]Server{s}, timeout))(t)
 }
 
 // answering starts a server that answers every query with a text.
