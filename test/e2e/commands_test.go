@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,20 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
-
-// agentStatus is what the tests look at in `status -o json`.
-type agentStatus struct {
-	ComponentVersion string
-	AgentRuns        bool
-	Runs             struct{ Revision, Name string }
-	Why              string
-	Current          struct{ Revision string }
-	LastKnownGood    struct{ Revision string }
-	Trial            *struct{ Revision string }
-	BadConfigs       []struct{ Revision, Reason, Detail, Failure string }
-	Revoked          []string
-	Problems         []string
-}
 
 // runs runs one of the agent's commands, which must exit with code, and say
 // all the words. It returns what it said.
@@ -44,35 +29,6 @@ func (n *node) runs(code int, stdin string, args []string, words ...string) stri
 	return out
 }
 
-// status runs `status` for people, which must say all the lines, and returns
-// what it says for programs.
-func (n *node) status(lines ...string) agentStatus {
-	n.t.Helper()
-	text := n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir})
-	for _, line := range lines {
-		key, value, _ := strings.Cut(line, ": ")
-		if !slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
-			return strings.HasPrefix(l, fmt.Sprintf("%-18s%s", key+":", value))
-		}) {
-			n.t.Errorf("status does not say %q but:\n%s", line, text)
-		}
-	}
-
-	var out agentStatus
-	assert.NoError(n.t, json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out))
-
-	return out
-}
-
-// ends starts the agent, which must end by itself with this code, and say
-// words.
-func (n *node) ends(code int, words string) {
-	n.t.Helper()
-	n.start()
-	n.exitsWith(code)
-	n.logged(words)
-}
-
 func (n *node) stop() {
 	n.t.Helper()
 	assert.NoError(n.t, n.Stop(time.Minute))
@@ -84,43 +40,30 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	kubelet := n.Steady()
 	t.Run("check returns the verdict of the node's kubelet", func(t *testing.T) { n.in(t).checks(t) })
 	kubelet.End(t)
-	good := n.good("good", map[string]any{"maxPods": 130})
-	named := fmt.Sprintf("evenkeel-system/commands-good (UID: %s)", good.UID)
-	s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Last known good: "+named+", since ",
-		"Kubelet: "+underTest.version, "Agent: runs")
-	if !s.AgentRuns || s.ComponentVersion != underTest.version || s.Trial != nil || s.LastKnownGood.Revision != string(good.UID) {
-		t.Errorf("status is %+v", s)
-	}
-
-	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
-	bad := n.assignNew("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", bad.UID)
-	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
-	n.is(w)
-	n.Eventually("the kubelet is healthy again", n.Healthy)
-	s = n.status("Runs: "+named, "Why: "+w.message+": "+cause, fmt.Sprintf("Adopted: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
-		fmt.Sprintf("Bad: %s (evenkeel-system/commands-bad) since ", bad.UID))
-	if len(s.BadConfigs) != 1 || s.BadConfigs[0].Revision != string(bad.UID) || s.BadConfigs[0].Failure != "CrashLooped" || s.Runs.Revision != string(good.UID) {
-		t.Errorf("status is %+v", s)
-	}
 
 	// forget, with an agent that runs: it tries again. And without one.
-	dir := "--dynamic-config-dir=" + n.Dir
+	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
+	bad := n.assignNew("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
+	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 1"))
+	n.Eventually("the kubelet is healthy again", n.Healthy)
 	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
 		assert.NoError(t, os.Link(filepath.Join(n.Node.Dir(), "pki", from), to))
 	}
 
+	dir := "--dynamic-config-dir=" + n.Dir
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
 	n.is(allChecksPassed(bad))
 	n.LastKnownGood(bad)
 	worse := n.assignNew("worse", map[string]any{"maxPodz": 3})
 	n.is(rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`))
 	n.stop()
-	n.status("Agent: does not run", fmt.Sprintf("Bad: %s (evenkeel-system/commands-worse) since ", worse.UID))
+	n.runs(0, "", []string{"status", dir}, "does not run", fmt.Sprintf("%s (evenkeel-system/commands-worse) since ", worse.UID))
 	n.runs(0, "", []string{"forget", string(worse.UID), dir}, fmt.Sprintf("forgot that %s is bad; no agent runs", worse.UID))
 
 	n.local(map[string]any{"imageGCHighThresholdPercent": 101})
-	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent")
+	n.start()
+	n.exitsWith(4)
+	n.logged("evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent")
 	assert.That(t, n.Healthy(t.Context()) != nil, "a kubelet runs")
 }
 

@@ -39,6 +39,12 @@ var localInit = want{
 	cause: "current is set to the local default, and an init config was provided",
 }
 
+// rolledBack is ConfigOK after a trial has failed.
+func rolledBack(cm *corev1.ConfigMap, reason, lastKnownGood, how string) want {
+	cause := fmt.Sprintf("current (UID: %s) %s", cm.UID, how)
+	return want{"False", reason, "using last-known-good " + lastKnownGood, cause, cause}
+}
+
 // withoutInAll removes words that depend on when the agent looks: whether it
 // saw the kubelet unhealthy before it became healthy. The transcripts of trial
 // have both.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -55,15 +54,6 @@ func (n *node) rival(name string, flags ...string) *node {
 	})
 
 	return r
-}
-
-// handover is a node whose init system runs a bootstrap agent, and a
-// self-hosted agent for it.
-func handover(t *testing.T, n *node, flags ...string) (boot, self *node) {
-	t.Helper()
-	n.contends("--bootstrap")
-	n.Flags = append(n.Flags, flags...)
-	return n, n.rival("self-hosted", flags...)
 }
 
 // strict makes each kubelet hold a second lock for its whole life, without

@@ -14,48 +14,13 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestATrialContinuesAfterAHandOver(t *testing.T) {
-	t.Parallel()
-	boot, self := handover(t, newNode(t, "handtrial"), "--config-trial-duration=5m", "--crash-loop-threshold=0")
-	boot.wrap(strict)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.Up()
-	cm := boot.assignNew("a", map[string]any{"maxPods": 120})
-	boot.is(allChecksPassed(cm))
-	boot.healthyWith(cm)
-	boot.counted(1, false)
-
-	self.start()
-	boot.exitsWith(0)
-	self.healthyWith(cm)
-	self.counted(1, false)
-	self.is(allChecksPassed(cm))
-
-	// And back, as when the pod is deleted; and once more, as when it is
-	// killed.
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-	self.stop()
-	boot.healthyWith(cm)
-	boot.counted(1, false)
-	self.start()
-	boot.exitsWith(0)
-	self.healthyWith(cm)
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-	self.Kill()
-	boot.healthyWith(cm)
-	boot.counted(1, false)
-	boot.is(allChecksPassed(cm))
-	boot.neverTwo()
-}
-
 func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	t.Parallel()
-	boot, self := handover(t, newNode(t, "giveup"), "--health-timeout=2s")
+	boot := newNode(t, "giveup", "--health-timeout=2s")
+	boot.contends("--bootstrap")
+	self := boot.rival("self-hosted", "--health-timeout=2s", "--give-up-after=5s")
 	boot.wrap(strict + "\n[ $mode = run ] && [ -e \"$dir/sick\" ] && exec sleep 1000")
 	self.Kubelet[0] = boot.Kubelet[0]
-	self.Flags = append(self.Flags, "--give-up-after=5s")
 	boot.Up()
 	assert.NoError(t, os.WriteFile(boot.beside("sick"), nil, 0o600))
 

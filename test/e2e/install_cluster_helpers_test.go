@@ -14,12 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/evenkeel/evenkeel/build/image"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
-	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // systemdNode is a node of a cluster whose init system is the real systemd. It
@@ -228,17 +225,6 @@ func (s *systemdNode) show() {
 	s.t.Logf("systemd: %s", raw[max(0, len(raw)-1500):])
 }
 
-// agentImage imports the image of `make image` to a node whose containerd still
-// runs outside.
-func agentImage(t *testing.T, n *node) {
-	t.Helper()
-	i := image.Image{References: []string{"evenkeel.dev/agent:test"}, Programs: []image.Program{{Path: "/evenkeel-agent", File: n.Binary}}}
-	archive, _, err := i.Archive()
-	assert.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "agent.tar")
-	assert.NoError(t, errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)))
-}
-
 // applyInstaller gives the cluster the installer's manifests, with flags for
 // agents that share a network.
 func applyInstaller(t *testing.T, n *node) {
@@ -260,33 +246,13 @@ func (n *node) applyKustomization(config string, changes map[string]any) {
 	changes["resources"] = []string{base}
 	content, err := json.Marshal(changes)
 	assert.NoError(n.t, errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644)))
-	n.kubectl("", "apply", "-k", dir)
+	n.kubectl("apply", "-k", dir)
 }
 
 // kubectl runs kubectl as the administrator.
-func (n *node) kubectl(stdin string, args ...string) {
+func (n *node) kubectl(args ...string) {
 	n.t.Helper()
-	cmd := exec.CommandContext(n.t.Context(), tool("kubectl"), append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	assert.Must(n.t, err == nil, "kubectl %q: %v: %s", args, err, out)
-}
-
-// plugin runs kubectl evenkeel and returns what it said, to people and as its
-// error, and its exit code.
-func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodetest.Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "../../bin/kubectl-evenkeel", append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	begin := time.Now()
-	err := cmd.Run()
-	t.Logf("kubectl evenkeel %s: %s\n%s%s", strings.Join(args, " "), time.Since(begin).Round(time.Second), stdout.String(), stderr.String())
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-
-	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+	var out bytes.Buffer
+	code, err := n.Kubectl(n.t.Context(), "", &out, args...)
+	assert.Must(n.t, err == nil && code == 0, "kubectl %q: exit code %d, %v: %s", args, code, err, &out)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +26,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	applyInstaller(t, first)
 	var nodes []*systemdNode
 	for _, n := range []*node{first, second} {
-		agentImage(t, n)
+		assert.NoError(t, n.Node.ImportImage(t.Context(), "evenkeel.dev/agent:test", "/evenkeel-agent", n.Binary))
 		s := newSystemdNode(n)
 		nodes = append(nodes, s)
 		n.Eventually("the node is Ready", n.Ready)
@@ -40,12 +39,8 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
 	assert.NoError(t, os.WriteFile(obstacle, nil, 0o600))
-	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
-	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: tried and rolled back") ||
-		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
-		t.Errorf("exit code %d", code)
-	}
-
+	first.Plugin(2, []string{"install", "--all-nodes", "--yes"}, a.Node.Name()+": installed",
+		b.Node.Name()+": FAILED: tried and rolled back", "EvenkeelInstallFailed", "failed on "+b.Node.Name())
 	a.wantsWrapped()
 	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
@@ -54,27 +49,18 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	// A second run skips the failed node. After its repair, --retry installs
 	// it.
 	_, pid := b.runs()
-	if _, _, code := plugin(t, first, "install", "--all-nodes", "--yes"); code != 2 {
-		t.Errorf("exit code %d, want 2: one has failed before", code)
-	}
-
+	first.Plugin(2, []string{"install", "--all-nodes", "--yes"})
 	_, now := b.runs()
 	assert.That(t, now == pid, "the kubelet of the node that has failed was restarted")
 	assert.NoError(t, os.Remove(obstacle))
-	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
-		t.Errorf("exit code %d", code)
-	}
-
+	first.Plugin(0, []string{"install", "--retry", "--yes"}, "2 of 2 nodes installed")
 	for _, s := range nodes {
 		s.wantsWrapped()
 		s.wantsNoPrivileges()
 		assert.OK(t, assert.Err(s.Get(t.Context())))
 	}
 
-	if out, _, code := plugin(t, first, "uninstall", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes uninstalled") || !strings.Contains(out, "evenkeel-installer deleted") {
-		t.Errorf("exit code %d", code)
-	}
-
+	first.Plugin(0, []string{"uninstall", "--yes"}, "2 of 2 nodes uninstalled", "evenkeel-installer deleted")
 	for _, s := range nodes {
 		s.wantsPlain()
 		s.Eventually("it is Ready", s.Ready)

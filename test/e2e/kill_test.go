@@ -22,40 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
-
-// process is one process that is watched by a file descriptor, which names no
-// other when its number is used again.
-type process struct {
-	n   *node
-	pid int
-	fd  int
-}
-
-func (n *node) watchProcess(pid int) process {
-	n.t.Helper()
-	fd := assert.Value(unix.PidfdOpen(pid, 0))(n.t, "process", pid)
-	n.t.Cleanup(func() { _ = unix.Close(fd) })
-	return process{n, pid, fd}
-}
-
-// gone fails the test if the process still runs after the time within.
-func (p process) gone(within time.Duration) {
-	p.n.t.Helper()
-	for begin := time.Now(); ; {
-		left := max(0, time.Until(begin.Add(within)))
-		count, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || count == 0 {
-			p.n.t.Fatalf("process %d still runs after %s, %v", p.pid, within, err)
-		}
-
-		return
-	}
-}
 
 // kill kills one process with SIGKILL.
 func (n *node) kill(pid int) {
@@ -79,20 +46,7 @@ func (n *node) thaw(pid int) {
 // left: no kubelet, no dry run.
 func (n *node) killAgent() {
 	n.t.Helper()
-	children := assert.Value(n.Children())(n.t)
-	var watched []process
-	for _, pid := range children {
-		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
-			defer unix.Close(fd)
-			watched = append(watched, process{n, pid, fd})
-		}
-	}
-
 	n.Kill()
-	for _, p := range watched {
-		p.gone(nodetest.Patience)
-	}
-
 	n.Eventually("nothing of the agent is left", func(context.Context) error {
 		if left := n.kubelets(); len(left) > 0 {
 			return fmt.Errorf("processes %v", left)

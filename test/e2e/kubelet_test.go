@@ -52,26 +52,6 @@ func (n *node) wrap(script string) {
 // beside is a file that the wrapper finds as $dir/name.
 func (n *node) beside(name string) string { return filepath.Join(n.Node.Dir(), "wrapper", name) }
 
-// starts counts the starts of the kubelet with a ConfigMap; nil: with the local
-// configuration.
-func (n *node) starts(cm *corev1.ConfigMap) int {
-	n.t.Helper()
-	raw, err := os.ReadFile(n.beside("starts"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		n.t.Fatal(err)
-	}
-
-	count := 0
-	for line := range strings.Lines(string(raw)) {
-		config := strings.TrimSpace(line)
-		if cm == nil && config == n.Node.KubeletConfig() || cm != nil && strings.Contains(config, string(cm.UID)) {
-			count++
-		}
-	}
-
-	return count
-}
-
 // throughout is the opposite of eventually: it fails as soon as check does.
 func (n *node) throughout(during time.Duration, what string, check func(context.Context) error) {
 	n.t.Helper()
@@ -136,11 +116,6 @@ func (n *node) sample(series string) float64 {
 	return 0
 }
 
-func (n *node) wantSample(series string, want float64) {
-	n.t.Helper()
-	assert.Equal(n.t, n.sample(series), want, series)
-}
-
 // logged waits until the agent's log has a line with all the words.
 func (n *node) logged(words ...string) {
 	n.t.Helper()
@@ -174,15 +149,6 @@ func (n *node) exitsWith(code int) {
 	case <-time.After(nodetest.Patience):
 		n.t.Fatalf("the agent still runs after %s", nodetest.Patience)
 	}
-}
-
-// lastWord checks that the last line of the agent's log contains words.
-func (n *node) lastWord(words string) {
-	n.t.Helper()
-	raw := assert.Value(os.ReadFile(n.Log))(n.t)
-	last := string(raw[max(0, strings.LastIndex(string(raw), "evenkeel-agent: ")):])
-	assert.That(n.t, strings.HasPrefix(last, "evenkeel-agent: ") && strings.Contains(last, words) && strings.Count(last, "\n") == 1,
-		"it does not say %q in one line at its end, but:\n%s", words, last)
 }
 
 func (n *node) start() {

@@ -220,6 +220,6 @@ func overReserved(maxPods int) map[string]any {
 func (m *master) rights() {
 	m.t.Helper()
 	own := "kubelet-" + m.Node.Name()
-	m.kubectl("", "create", "role", own, "--namespace=kube-system", "--verb=get,list,watch", "--resource=configmaps", "--resource-name="+own)
-	m.kubectl("", "create", "rolebinding", own, "--namespace=kube-system", "--role="+own, "--user=system:node:"+m.Node.Name())
+	m.kubectl("create", "role", own, "--namespace=kube-system", "--verb=get,list,watch", "--resource=configmaps", "--resource-name="+own)
+	m.kubectl("create", "rolebinding", own, "--namespace=kube-system", "--role="+own, "--user=system:node:"+m.Node.Name())
 }

@@ -17,42 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
-
-// evicts is ConfigOK for a configuration with which the kubelet would end these
-// of the node's pods, all for the same cause.
-func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
-	return refused(cm, "WouldEvictPods", using, fmt.Sprintf(
-		"the kubelet would end %s; move them to other nodes first, or set trial.allowPodLoss in the configuration", n.lost(of, cause, pods)))
-}
-
-// anyRestartEvicts is ConfigOK while any restart of the kubelet would end these
-// of the node's pods.
-func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
-	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
-		"any restart of the kubelet would end %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
-		strings.Replace(n.lost(of, cause, pods), ": ", ", and the configuration is not the cause: ", 1)))
-}
-
-func (n *node) lost(of int, cause string, pods []string) string {
-	names := make([]string, len(pods))
-	for i, name := range pods {
-		names[i] = metav1.NamespaceDefault + "/" + n.Node.Name() + "-" + name
-	}
-
-	return fmt.Sprintf("%d of the node's %s: %s: %s", len(pods), printable.Count(of, "pod"), printable.Few(names), cause)
-}
-
-// shortage is the cause of a loss: all pods together need more than there would
-// be.
-func shortage(resource, need, allocatable string) string {
-	return fmt.Sprintf("OutOf%[1]s (%[1]s: %[2]s needed by all pods together, %[3]s allocatable)", resource, need, allocatable)
-}
 
 // hasSmallVolume is for runPodsWith: the pod has an emptyDir of 1 MiB.
 func hasSmallVolume(spec *corev1.PodSpec) {
@@ -124,7 +92,6 @@ func TestPressureThatNoGuardPredictsFailsTheTrial(t *testing.T) {
 	assert.NoError(t, os.WriteFile(filepath.Join(root, "ballast"), make([]byte, 52<<20), 0o644))
 	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: ", cm.UID))
 	n.healthyWith(nil)
-	n.verdictIsFinal(cm)
 }
 
 // podsLeft waits until this number of the node's pods run, without a restart,
@@ -150,138 +117,4 @@ func (n *node) podsLeft(want int, before map[string]string) {
 
 		return nil
 	})
-}
-
-// cpus returns how many CPUs the node has.
-func (n *node) cpus() int64 {
-	n.t.Helper()
-	obj, err := n.Kube.CoreV1().Nodes().Get(n.t.Context(), n.Node.Name(), getOptions)
-	assert.NoError(n.t, err)
-	return obj.Status.Capacity.Cpu().Value()
-}
-
-func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "noroom", "--config-trial-duration=1s", "--protected-fields=-cgroupRoot")
-	n.Up()
-	cpus := n.cpus()
-	var small []string
-	for i := range cpus + 3 {
-		small = append(small, fmt.Sprintf("%03d", i))
-	}
-
-	n.RunPods(small...)
-	large := cpus * 600 // thousandths of a CPU
-	n.RunPodsWith(func(spec *corev1.PodSpec) {
-		spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(large, resource.DecimalSI)
-	}, "large")
-	all := append(small, "large")
-	before := n.Containers()
-	kubelet := n.Steady()
-
-	const local = "using last-known-good (init)"
-	// The kubelet's own share and the request of the large pod are more than
-	// all CPUs.
-	reserves := n.assignNew("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
-	need := large + int64(len(small))*nodetest.PodCPU
-	n.is(n.evicts(reserves, local, len(all), shortage("cpu", fmt.Sprintf("%dm", need), fmt.Sprintf("%dm", cpus*500)), all...))
-	n.movesCgroups()
-	crowded := n.assignNew("crowded", map[string]any{"podsPerCore": 1})
-	n.is(n.evicts(crowded, local, len(all), shortage("pods", fmt.Sprint(len(all)), fmt.Sprint(cpus)), all...))
-	n.SameContainers(before)
-	kubelet.End(t)
-
-	n.DeletePods(all[cpus:]...)
-	for _, name := range all[cpus:] {
-		delete(before, n.Node.Name()+"-"+name)
-	}
-
-	for _, cm := range []*corev1.ConfigMap{crowded, reserves} {
-		n.proves(cm)
-		n.SameContainers(before)
-	}
-}
-
-// movesCgroups assigns another parent of the pods' cgroups, one that exists: a
-// kubelet starts with it.
-func (n *node) movesCgroups() {
-	n.t.Helper()
-	var local struct{ CgroupRoot string }
-	assert.NoError(n.t, yaml.Unmarshal([]byte(n.text(nil)), &local))
-	other := local.CgroupRoot + "/kubepods"
-	cm := n.assignNew("moves", map[string]any{"cgroupRoot": other})
-	n.is(refused(cm, "NeedsDrain", "using last-known-good (init)", fmt.Sprintf(
-		"cgroupRoot changes from %s to %s: running pods are in the old cgroups; cordon and drain the node first", local.CgroupRoot, other)))
-}
-
-const labelsDiffer = "NodeAffinity (the pod's node selector needs zone=a, and the node has zone=b)"
-
-// label sets the label zone of the Node.
-func (n *node) label(zone string) {
-	n.t.Helper()
-	n.patchNode(`{"metadata":{"labels":{"zone":%q}}}`, zone)
-}
-
-// runsOnlyInZoneA is for runPodsWith: the pod selects nodes of the zone a.
-func runsOnlyInZoneA(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{"zone": "a"} }
-
-func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "relabel", "--config-trial-duration=1s")
-	n.Up()
-	n.label("a")
-	n.RunPods("any")
-	n.RunPodsWith(runsOnlyInZoneA, "picky")
-	before := n.Containers()
-	n.label("b")
-	kubelet := n.Steady()
-	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
-	nc := n.is(n.anyRestartEvicts(cm, "using last-known-good (init)", 2, labelsDiffer, "picky"))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
-
-	n.Event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
-	n.SameContainers(before)
-	kubelet.End(t)
-	n.label("a")
-	n.is(allChecksPassed(cm))
-	n.LastKnownGood(cm)
-	n.SameContainers(before)
-}
-
-func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "costly", "--config-trial-duration=10m", "--crash-loop-threshold=0")
-	n.Up()
-	n.label("a")
-	n.RunPods("any")
-	n.RunPodsWith(runsOnlyInZoneA, "picky")
-	before := n.Containers()
-	cm := n.assignNew("bad", map[string]any{"containerLogMaxFiles": 4})
-	n.onTrial(cm, 10*time.Minute, 0)
-	n.healthyWith(cm)
-	n.SameContainers(before)
-	n.label("b")
-	n.kill(n.RunningPID())
-	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
-	n.healthyWith(nil)                                                                                                    // a guard would wait for the label
-	n.Event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ") // NodeAffinity, or ended by the kubelet
-	n.podsLeft(1, before)
-}
-
-func TestAPodThatIsNotAdmittedAgainFailsTheTrial(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "rejects", "--config-trial-duration=10m")
-	n.Up()
-	n.label("a")
-	n.RunPodsWith(runsOnlyInZoneA, "picky")
-	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
-	n.onTrial(cm, 10*time.Minute, 3)
-	n.healthyWith(cm)
-	n.label("b")
-	n.kill(n.RunningPID())
-	// The final state of its containers may replace the reason NodeAffinity.
-	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: pod default/rejects-picky: ", cm.UID))
-	n.verdictIsFinal(cm)
 }

@@ -21,7 +21,8 @@ import (
 // protectedField is ConfigOK for a payload that would make one protected field
 // different.
 func protectedField(cm *corev1.ConfigMap, using, words string) want {
-	return refused(cm, "ProtectedFields", using, "protected field "+words)
+	cause := fmt.Sprintf("refused current (UID: %s): protected field %s", cm.UID, words)
+	return want{"False", "ProtectedFields", using, cause, cause}
 }
 
 // dropin is the data of a ConfigMap with a drop-in.
@@ -130,7 +131,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 		t.Errorf("there are %d refusals in the events, want %d: %q", len(said), refusals, said)
 	}
 
-	n.status("Runs: the local configuration", "Why: "+local+": refused current (UID: ")
+	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "the local configuration", local+": refused current (UID: ")
 
 	// A drop-in is decoded in any case by the kubelet, and strictly by us.
 	cased := n.dropin("cased", "StaticPodPath: /etc\n")

@@ -154,9 +154,8 @@ func (p *pivot) powerOff() {
 	assert.NoError(p.t, os.RemoveAll(filepath.Join(p.dir, "containerd", "state")))
 }
 
-// apply gives the cluster the DaemonSet for this node's kubelet. One of another
-// name than the base's is beside it.
-func (p *pivot) apply(suffix, tag string) {
+// apply gives the cluster the DaemonSet for this node's kubelet.
+func (p *pivot) apply(tag string) {
 	p.t.Helper()
 	args := append([]string{"/kubelet"}, p.argv...)
 	for i, arg := range args {
@@ -169,21 +168,10 @@ func (p *pivot) apply(suffix, tag string) {
 	}
 
 	said := assert.Value(json.Marshal(patch))(p.t)
-	kustomization := map[string]any{
+	p.applyKustomization("self-hosted", map[string]any{
 		"images":  []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
 		"patches": []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
-	}
-	if suffix != "" {
-		kustomization["nameSuffix"] = suffix
-		kustomization["labels"] = []any{map[string]any{"pairs": map[string]any{"kubelet": suffix[1:]}, "includeSelectors": true}}
-	}
-
-	p.applyKustomization("self-hosted", kustomization)
-}
-
-func (p *pivot) deleteDaemonSet(name string) {
-	p.t.Helper()
-	assert.NoError(p.t, p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}))
+	})
 }
 
 // daemonSetAvailable waits until the DaemonSet's pod has been ready for its

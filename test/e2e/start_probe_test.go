@@ -27,10 +27,7 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 	n.Controlled()
 	n.Push("probed", map[string]any{"maxPods": 105}, "--selector=pool=probed", "--on-failure=rollback")
 	n.RolloutEnds("probed", 0, "1 of 1 node updated") // no pod of the agent runs, and no image is named: no start probe
-	patch := fmt.Appendf(nil, `{"spec":{"strategy":{"startProbeImage":%q}}}`, localcluster.SleepImage)
-	api := n.Kube.CoreV1().RESTClient()
-	assert.NoError(t, api.Patch(types.MergePatchType).AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/probed").Body(patch).Do(t.Context()).Error())
-
+	n.patchStrategy("probed", fmt.Sprintf(`{"startProbeImage":%q}`, localcluster.SleepImage))
 	n.Push("probed", map[string]any{"maxPods": 106})
 	n.RolloutEnds("probed", 0, "1 of 1 node updated")
 	n.Eventually("the node has passed a start probe", func(ctx context.Context) error {
@@ -54,4 +51,11 @@ func TestARolloutStartsAPodOnItsFirstNode(t *testing.T) {
 	}
 	assign(0, map[string]any{"maxPods": 107}, "node probed started and stopped a pod within")
 	assign(1, map[string]any{"maxPods": 107, "podPidsLimit": 2}, "the node cannot start pod", "can't get final child's PID")
+}
+
+// patchStrategy changes the strategy of a rollout.
+func (n *node) patchStrategy(rollout, strategy string) {
+	n.t.Helper()
+	patch := n.Kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/" + rollout)
+	assert.NoError(n.t, patch.Body(fmt.Appendf(nil, `{"spec":{"strategy":%s}}`, strategy)).Do(n.t.Context()).Error())
 }

@@ -72,10 +72,7 @@ func (n *node) managed(watchdog time.Duration) *serviceManager {
 		_ = conn.Close()
 		<-done
 	})
-	n.Env = append(n.Env, "NOTIFY_SOCKET="+socket)
-	if watchdog > 0 {
-		n.Env = append(n.Env, fmt.Sprintf("WATCHDOG_USEC=%d", watchdog.Microseconds()))
-	}
+	n.Env = append(n.Env, "NOTIFY_SOCKET="+socket, fmt.Sprintf("WATCHDOG_USEC=%d", watchdog.Microseconds()))
 
 	return m
 }
@@ -129,7 +126,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	const interval = 3 * time.Second
 	n := newNode(t, "notify", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=10s", "--stop-grace=2s")
 	n.wrap(`[ $mode = run ] && while [ ! -e "$dir/go" ]; do sleep 0.05; done
-` + crashes)
+runs 'maxPods: 123' && exit 7`)
 	m := n.managed(interval)
 	begin := time.Now()
 	n.start()
