@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
@@ -72,14 +71,6 @@ func (n *node) differ(a, b component.Effective, fields ...string) {
 	}
 }
 
-// origins requires where fields come from; "": they are defaults.
-func (n *node) origins(page agent.Configz, want map[string]component.Origin) {
-	n.t.Helper()
-	for field, origin := range want {
-		assert.Equal(n.t, page.Origins[field], origin, "/configz says that", field, "is of origin")
-	}
-}
-
 func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "dropin", "--config-trial-duration=2s")
@@ -104,14 +95,6 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 
 	page := n.page("")
 	assert.That(t, page.Source.Kind == "remote" && page.Source.UID == over.UID, "/configz is of %+v", page.Source)
-	n.origins(page, map[string]component.Origin{
-		"maxPods": "drop-in", "evictionHard[imagefs.available]": "drop-in", "evictionHard[memory.available]": "local",
-		"registryBurst": "local", "clusterDomain": "local", "logging.verbosity": "flag", "kubeAPIBurst": "",
-	})
-	if d := page.Differs; len(d) != 2 || d[0].String() != `evictionHard[imagefs.available] would be "2%", but is "1%" locally` || d[1].String() != "maxPods would be 77, but is 90 locally" {
-		t.Errorf("/configz says that these differ from local: %v", d)
-	}
-
 	for _, d := range payload.Diff(n.kubeletHas(laidOver), page.Effective) { // the judged configuration is the running one
 		if d.Value != "unset" && d.Field != "apiVersion" && d.Field != "kind" { // the kubelet omits empty values
 			t.Errorf("the kubelet's configuration differs from the agent's /configz: %s", d)
@@ -126,26 +109,4 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	n.Event("Normal", "ConfigOnTrial", fmt.Sprintf("last-known-good (UID: %s) has not passed a trial with this kubelet version and local configuration", over.UID))
 	laidOver["registryBurst"] = 22
 	n.kubeletHas(laidOver)
-	// A whole payload takes the place of all that the node has.
-	whole := n.assignNew("whole", map[string]any{"maxPods": 120})
-	n.is(allChecksPassed(whole))
-	n.healthyWith(whole)
-	n.kubeletHas(map[string]any{"maxPods": 120, "registryBurst": 10, "evictionHard[imagefs.available]": "1%"})
-	n.LastKnownGood(whole)
-
-	n.AssignMap(nil)
-	nc = n.is(localInit)
-	assert.That(t, nc.Status.Active == nil && nc.Status.LastKnownGood == nil,
-		"active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
-	n.healthyWith(nil)
-	n.kubeletHas(map[string]any{"maxPods": 90, "registryBurst": 22, "evictionHard[imagefs.available]": "1%"})
-	n.recorded("", "")
-	n.Eventually("nothing of it is left on disk", func(context.Context) error {
-		left, err := filepath.Glob(filepath.Join(n.Dir, "*", "*"+string(over.UID)+"*"))
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("there are %q", left)
-		}
-
-		return err
-	})
 }

@@ -76,29 +76,22 @@ func (n *node) is(w want) *v1alpha1.NodeConfig {
 
 // nodeSays compares the Node's own condition.
 func (n *node) nodeSays(ctx context.Context, w want) error {
-	c, err := n.nodeCondition(ctx)
+	obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 	if err != nil {
 		return err
 	}
+
+	i := slices.IndexFunc(obj.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionConfigOK })
+	if i < 0 {
+		return errors.New("the Node has no condition ConfigOK")
+	}
+
+	c := obj.Status.Conditions[i]
 	if string(c.Status) != w.status || withoutInAll(c.Reason) != w.cause || c.Message != w.message {
 		return fmt.Errorf("the Node: %s, %q, %q", c.Status, c.Message, c.Reason)
 	}
 
 	return nil
-}
-
-func (n *node) nodeCondition(ctx context.Context) (corev1.NodeCondition, error) {
-	obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
-	if err != nil {
-		return corev1.NodeCondition{}, err
-	}
-
-	i := slices.IndexFunc(obj.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionConfigOK })
-	if i < 0 {
-		return corev1.NodeCondition{}, errors.New("the Node has no condition ConfigOK")
-	}
-
-	return obj.Status.Conditions[i], nil
 }
 
 // onDisk is what the agent would find if it started now.

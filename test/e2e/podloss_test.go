@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -48,8 +47,7 @@ func TestPodsThatEndByThemselvesDoNotFailATrial(t *testing.T) {
 	n.RunPodsWith(hasSmallVolume, "grows")
 	n.RunPodsWith(endsByItself, "once")
 	before := n.Containers()
-	cm := n.groupedConfigMap("harmless", nil, map[string]any{"containerLogMaxFiles": 7, "volumeStatsAggPeriod": "1s"})
-	n.AssignMap(cm)
+	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 7, "volumeStatsAggPeriod": "1s"})
 	n.Eventually("the configuration has been on trial for a while", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err == nil && (nc.Status.Trial == nil || nc.Status.Trial.HealthySeconds < 40) {
@@ -87,7 +85,7 @@ func TestPressureThatNoGuardPredictsFailsTheTrial(t *testing.T) {
 	n.Up()
 	n.RunPods("1", "2")
 	cm := n.assignNew("strict", map[string]any{"evictionHard": map[string]string{"memory.available": "50Mi", "nodefs.available": "16Mi"}})
-	n.onTrial(cm, 10*time.Minute, 3)
+	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 	assert.NoError(t, os.WriteFile(filepath.Join(root, "ballast"), make([]byte, 52<<20), 0o644))
 	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: ", cm.UID))

@@ -50,10 +50,4 @@ func TestAnAssignmentEndsByItself(t *testing.T) {
 	n.KubeletHas("maxPods", 120)
 	n.recorded(string(good.UID), string(good.UID))
 	n.Event("Normal", "AssignmentEnded", fmt.Sprintf("returned to (UID: %s): the assignment of (UID: %s) ended after 1m0s", good.UID, debug.UID))
-
-	// Another request for the same configuration is adopted.
-	source.Temporary.RequestedAt = metav1.NewTime(time.Now().Add(time.Hour))
-	assert.NoError(t, n.Assign(t.Context(), source))
-	n.is(allChecksPassed(debug))
-	n.healthyWith(debug)
 }
