@@ -82,11 +82,12 @@ func withPodLevel(requests corev1.ResourceList) func(*corev1.Pod) {
 func TestPodsThatCountAsUsers(t *testing.T) {
 	oneCPU := quantities("cpu", "1500m")
 	ended := func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodFailed, nil }
+	completed := func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, nil }
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	for _, tt := range []prediction{
 		{name: "terminating", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted)}, want: "a OutOfcpu"},
 		{name: "terminating before it started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted, func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })}, want: "a OutOfcpu"},
-		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}},
+		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended), aPod("c", oneCPU, completed)}},
 		{name: "terminal with a running container", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, want: "a OutOfcpu"},
 		{name: "terminal with a container that only the runtime knows", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}, want: "a OutOfcpu",
 			input: func(in *Input) { in.Running = map[types.UID]map[string]bool{"uid-b": {"c": true}} }},
@@ -218,7 +219,6 @@ func TestDevices(t *testing.T) {
 		{name: "running without devices", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("d", 1), want: "a OutOfexample.com/gpu"},
 		{name: "completed init container", pods: []*corev1.Pod{aPod("a", nil, initGPU)}, input: has("i", 1), want: "a UnexpectedAdmissionError"},
 		{name: "running containers are not known", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: notRunning, want: "a UnexpectedAdmissionError"},
-		{name: "plugin that is gone", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { has("c", 1)(in); in.Running = nil }, want: "a UnexpectedAdmissionError"},
 		{name: "no plugin", pods: []*corev1.Pod{aPod("a", nil, gpu)}},
 		{name: "claim", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("c", "example.com/gpu"))}, input: notRunning, want: "a UnexpectedAdmissionError", in: map[int]string{36: "", 37: ""}},
 		{name: "claim with its gate", after: `{"evictionHard":{},"featureGates":{"DRAExtendedResource":true}}`, pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("c", "example.com/gpu"))}, input: notRunning,
@@ -378,6 +378,8 @@ func TestPressure(t *testing.T) {
 		{name: "percentage", after: `{"evictionHard":{"memory.available":"25%"}}`, input: memory(gib - 1), pods: pods, want: all},
 		{name: "no threshold", after: `{"evictionHard":{"memory.available":"0%"}}`, input: memory(-1), pods: pods, want: none},
 		{name: "huge pages", after: gi, node: capacities("hugepages-2Mi", "1Gi"), input: memory(2*gib - 1), pods: []*corev1.Pod{aPod("a", nil)}, in: map[int]string{37: "a Evicted"}},
+		{name: "images within the small margin of filesystems", after: `{"evictionHard":{"imagefs.available":"10%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{10000, 1019} }, pods: pods, want: all},
+		{name: "images above the small margin", after: `{"evictionHard":{"imagefs.available":"10%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{10000, 1021} }, pods: pods, want: none},
 		{name: "images", after: `{"evictionHard":{"imagefs.available":"15%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{100, 14} }, pods: pods, want: all},
 		{name: "inodes", after: `{"evictionHard":{"nodefs.inodesFree":"5%"}}`, input: func(in *Input) { in.Usage.NodeFSInodes = Level{100, 4} }, pods: pods, want: all},
 		{name: "inodes of images", after: `{"evictionHard":{"imagefs.inodesFree":"5%"}}`, input: func(in *Input) { in.Usage.ImageFSInodes = Level{100, 4} }, pods: pods, want: all},
@@ -393,7 +395,7 @@ func TestPressure(t *testing.T) {
 		{name: "false condition", node: condition(corev1.NodePIDPressure, corev1.ConditionFalse), pods: pods, want: none},
 		{name: "condition and a measurement", node: condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), input: memory(4 * gib), pods: pods, want: none},
 
-		{name: "limit below the usage", before: nothingReserved, after: less, input: working(2*gib + 1), pods: []*corev1.Pod{aPod("a", nil)}, want: "a OOMKilled"},
+		{name: "limit below the usage", before: nothingReserved, after: less, input: working(2*gib + 1), pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OOMKilled, b OOMKilled"},
 		{name: "limit within the margin", before: nothingReserved, after: less, input: working(2*gib - 99<<20), pods: []*corev1.Pod{aPod("a", nil)}, want: "a OOMKilled"},
 		{name: "limit above the margin", before: nothingReserved, after: less, input: working(2*gib - 101<<20), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "limit that stays", before: less, after: less, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},

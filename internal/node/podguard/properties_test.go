@@ -6,14 +6,12 @@ package podguard
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 )
 
@@ -195,30 +193,4 @@ func TestAPredictionDoesNotChangeItsInput(t *testing.T) {
 			t.Errorf("changed:\n%s", diff)
 		}
 	})
-}
-
-// BenchmarkPredict has a full node: 110 pods with two containers, a sidecar and
-// a status each.
-func BenchmarkPredict(b *testing.B) {
-	in := Input{Minor: 37, After: config(b, nothingReserved), Node: aNode(), Allocated: map[types.UID]Allocation{}}
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range 110 {
-		p := aPod(fmt.Sprint("p", i), quantities("cpu", fmt.Sprintf("%dm", r.IntN(10)), "memory", "16Mi"))
-		p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
-		p.Spec.Containers[1].Name = "d"
-		p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1m")}}}
-		p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
-		p.Spec.Tolerations = []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
-		p.Status.ContainerStatuses[0].AllocatedResources = quantities("cpu", "10m", "memory", "16Mi")
-		p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "10m", "memory", "16Mi")}
-		p.Status.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "21m", "memory", "32Mi")}
-		p.Status.AllocatedResources = quantities("cpu", "21m", "memory", "32Mi")
-		in.Allocated[p.UID] = Allocation{Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "10m")}}}
-		in.Pods = append(in.Pods, p)
-	}
-
-	b.ReportAllocs()
-	for b.Loop() {
-		Predict(in)
-	}
 }
