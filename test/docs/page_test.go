@@ -7,66 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-const fences = "```"
-
-func page(text string) string { return strings.ReplaceAll(text, "~~~", fences) }
-
-func TestTheCommandsOfAPageAreThoseOfItsConsoleBlocks(t *testing.T) {
-	got := assert.Value(Parse(page(`# A page
-Text.
-
-~~~text
-not a command
-~~~
-
-~~~console
-$ cat > f <<'EOF'
-$ this is in the file
-EOF
-$ kubectl patch a -p '[{"op": "add",
-    "path": "/"}]'
-$ one \
-    --more
-it prints this
-  and this
-
-$ last   # exit code 4: it waits
-~~~
-
-1. A list:
-
-   <!-- test: skip: needs a booted systemd -->
-
-   ~~~console
-   $ install
-     indented
-   ~~~
-
-<!-- test: skip ` + "`ssh node-1`" + `: needs another machine or vendor -->
-<!-- test: keeps running ` + "`bin/controller`" + ` -->
-~~~console
-$ ssh node-1 cat
-$ bin/controller --flag
-$ after
-~~~
-`)))(t)
-	want := []Command{
-		{Line: 9, Text: "cat > f <<'EOF'\n$ this is in the file\nEOF"},
-		{Line: 12, Text: "kubectl patch a -p '[{\"op\": \"add\",\n    \"path\": \"/\"}]'"},
-		{Line: 14, Text: "one \\\n    --more", Output: []string{"it prints this", "  and this"}},
-		{Line: 19, Text: "last   # exit code 4: it waits", Exit: 4},
-		{Line: 27, Text: "install", Output: []string{"  indented"}, Skip: "needs a booted systemd"},
-		{Line: 34, Text: "ssh node-1 cat", Skip: "needs another machine or vendor"},
-		{Line: 35, Text: "bin/controller --flag", Keeps: true},
-		{Line: 36, Text: "after"},
-	}
-	assert.NoDiff(t, cmp.Diff(want, got))
-}
 
 func TestWhatIsPrintedIsComparedButForWhatDiffersEachTime(t *testing.T) {
 	for _, tt := range []struct {
