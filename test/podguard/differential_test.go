@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +27,7 @@ import (
 // whatever the random pods, configurations and changes of the Node are, a
 // restarted kubelet rejects only pods whose loss was predicted.
 func TestRejectedPodsAreAmongThePredictedOnes(t *testing.T) {
-	sum := &tally{causes: map[string]*cause{}}
+	sum := &tally{}
 	all := kubelets(t)
 	t.Run("with", func(t *testing.T) {
 		seed, left := *seedFlag, *pairsFlag
@@ -61,32 +60,11 @@ type tally struct {
 	mu                   sync.Mutex
 	pairs, safe, refused int
 	unplaced             int // pods that did not run before the restart
-	causes               map[string]*cause
-}
-
-// cause counts pairs by the kubelet's reason for a rejection: unsafe is a pair
-// in which it rejected a pod, refused a truly safe one in which a rejection was
-// predicted. A pair can have several causes.
-type cause struct{ unsafe, refused int }
-
-func (s *tally) of(reason string) *cause {
-	if s.causes[reason] == nil {
-		s.causes[reason] = &cause{}
-	}
-
-	return s.causes[reason]
 }
 
 func (s *tally) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d pairs: %d truly safe (%d%%), of which %d refused (%d%%); %d unsafe; pods that did not run before: %d\n",
+	return fmt.Sprintf("%d pairs: %d truly safe (%d%%), of which %d refused (%d%%); %d unsafe; pods that did not run before: %d",
 		s.pairs, s.safe, s.safe*100/max(1, s.pairs), s.refused, s.refused*100/max(1, s.safe), s.pairs-s.safe, s.unplaced)
-	fmt.Fprintf(&b, "%-30s %7s %8s\n", "cause", "unsafe", "refused")
-	for _, reason := range slices.Sorted(maps.Keys(s.causes)) {
-		fmt.Fprintf(&b, "%-30s %7d %8d\n", reason, s.causes[reason].unsafe, s.causes[reason].refused)
-	}
-
-	return b.String()
 }
 
 // pair runs one pair: pods and a change.
@@ -140,21 +118,13 @@ func (s *tally) add(predicted, lost map[string]string, unplaced int) {
 	defer s.mu.Unlock()
 	s.pairs++
 	s.unplaced += unplaced
-	for reason := range reasons(lost) {
-		s.of(reason).unsafe++
-	}
 	if len(lost) > 0 {
 		return
 	}
 
 	s.safe++
-	if len(predicted) == 0 {
-		return
-	}
-
-	s.refused++
-	for reason := range reasons(predicted) {
-		s.of(reason).refused++
+	if len(predicted) > 0 {
+		s.refused++
 	}
 }
 
