@@ -205,16 +205,3 @@ func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
 		}
 	}
 }
-
-func TestABusyMachineDoesNotFailHollowNodes(t *testing.T) {
-	for name, busy := range machines {
-		t.Run(name, func(t *testing.T) {
-			onMachine(t, busy, func(m *machine) {
-				for i := range 3 { // from the local configuration, and from a last-known-good
-					m.assign(fmt.Sprint("good-", i), fmt.Sprint("maxPods: 5", i))
-					m.runs(fmt.Sprint("good-", i))
-				}
-			})
-		})
-	}
-}
