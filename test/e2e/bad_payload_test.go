@@ -30,7 +30,6 @@ const aMebibyte = 1<<20 - 1024
 
 func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	n := newNode(t, "payload", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--protected-fields=-cgroupRoot")
-	n.Kubelet = append(n.Kubelet, "--max-pods=50")
 	n.Up()
 	n.is(localInit)
 	kubelet := n.Steady()
@@ -42,28 +41,22 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		fmt.Fprintf(&fields, "unknownField%06d: 1\n", i)
 	}
 
-	one := func(data string) map[string]string { return map[string]string{"kubelet": data} }
-	var last *corev1.ConfigMap
-	var first *corev1.ConfigMap
-	for i, c := range []struct {
-		name  string
-		data  map[string]string
-		words string
-	}{
-		{"two documents", one(whole + "---\nmaxPods: 3\n"), `ConfigMap evenkeel-system/payload-0: key "kubelet": more than one YAML document`},
-		{"health endpoint off", one(config(map[string]any{"healthzPort": 0})), `ConfigMap evenkeel-system/payload-1: key "kubelet": healthzPort is 0, which disables the health endpoint`},
-		{"unknown field", one(config(map[string]any{"maxPodz": 3})), `strict decoding error: unknown field "maxPodz"`},
-		{"value out of range", one(config(map[string]any{"imageGCHighThresholdPercent": 101})), `invalid configuration: imageGCHighThresholdPercent`},
-		{"a mebibyte of unknown fields", one(whole + fields.String()), `strict decoding error: unknown field "unknownField000000"`},
-		{"only this host: a threshold that is no quantity", one(config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})), `evictionHard[memory.available]: "banana": quantities must match the regular expression`},
-		{"only this host: CPUs that it does not have", one(config(map[string]any{"reservedSystemCPUs": "0-99"})), `reservedSystemCPUs: "0-99": reserved-cpus: 0-99 is not a subset of online-cpus: `},
-		{"only this host: a cgroup that is missing", one(config(map[string]any{"cgroupRoot": "/evenkeel-not-there"})), `cgroupRoot: "/evenkeel-not-there": invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
+	for i, c := range []struct{ name, text, words string }{
+		{"two documents", whole + "---\nmaxPods: 3\n", `ConfigMap evenkeel-system/payload-0: key "kubelet": more than one YAML document`},
+		{"health endpoint off", config(map[string]any{"healthzPort": 0}), `ConfigMap evenkeel-system/payload-1: key "kubelet": healthzPort is 0, which disables the health endpoint`},
+		{"unknown field", config(map[string]any{"maxPodz": 3}), `strict decoding error: unknown field "maxPodz"`},
+		{"value out of range", config(map[string]any{"imageGCHighThresholdPercent": 101}), `invalid configuration: imageGCHighThresholdPercent`},
+		{"a mebibyte of unknown fields", whole + fields.String(), `strict decoding error: unknown field "unknownField000000"`},
+		{"only this host: a threshold that is no quantity", config(map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}}), `evictionHard[memory.available]: "banana": quantities must match the regular expression`},
+		{"only this host: CPUs that it does not have", config(map[string]any{"reservedSystemCPUs": "0-99"}), `reservedSystemCPUs: "0-99": reserved-cpus: 0-99 is not a subset of online-cpus: `},
+		{"only this host: a cgroup that is missing", config(map[string]any{"cgroupRoot": "/evenkeel-not-there"}), `cgroupRoot: "/evenkeel-not-there": invalid configuration: cgroup ["evenkeel-not-there"] has some missing paths: `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
-			cm := n.CreateMap(fmt.Sprint(i), c.data)
+			cm := n.CreateMap(fmt.Sprint(i), map[string]string{"kubelet": c.text})
 			n.AssignMap(cm)
 			nc := n.is(rejected(cm, "using last-known-good (init)", c.words))
+			n.Event("Warning", "ConfigRejected", fmt.Sprintf("failed to validate current (UID: %s): ", cm.UID))
 			t.Logf("%.300s", nc.Status.Error)
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 				t.Errorf("assigned is %+v, active %+v, last-known-good %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.LastKnownGood)
@@ -82,41 +75,10 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			}
 
 			kubelet.Check(t)
-			if first == nil {
-				first = cm
-			}
-
-			last = cm
 		})
 	}
 
-	n.Event("Warning", "ConfigRejected", fmt.Sprintf("failed to validate current (UID: %s): ", last.UID))
-	n.AssignMap(first)
-	n.is(rejected(first, "using last-known-good (init)", ""))
 	kubelet.End(t)
-	if t.Failed() {
-		return
-	}
-
-	// A field that a flag of the kubelet overrides is adopted and reported. A
-	// payload may be a mebibyte long.
-	data := config(map[string]any{"maxPods": 120, "podPidsLimit": 4096})
-	good := n.CreateMap("overridden", one(data+"#"+strings.Repeat(" all's well ", (aMebibyte-len(data))/12)+"\n"))
-	n.AssignMap(good)
-	nc := n.is(allChecksPassed(good))
-	assert.That(t, slices.Equal(nc.Status.OverriddenFields, []string{"maxPods"}),
-		"overriddenFields are %q, want maxPods", nc.Status.OverriddenFields)
-	n.LastKnownGood(good)
-	n.Eventually("the kubelet runs with both", func(ctx context.Context) error {
-		config, err := n.KubeletConfigz(ctx)
-		if err == nil && (config["maxPods"] != 50.0 || config["podPidsLimit"] != 4096.0) {
-			err = fmt.Errorf("maxPods is %v, podPidsLimit %v", config["maxPods"], config["podPidsLimit"])
-		}
-
-		return err
-	})
-	page := n.page("")
-	assert.That(t, slices.Equal(page.Overridden, []string{"maxPods"}), "/configz says that %q are overridden", page.Overridden)
 }
 
 // TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial: these pass both

@@ -67,27 +67,20 @@ const probePeriod = 5
 // of 1.35 or later leaves them Ready.
 func (n *node) runReadyPods() {
 	n.t.Helper()
-	pod := func(name string, probed bool) *corev1.Pod {
-		p := &corev1.Pod{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-			Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
-		}
-		if probed {
-			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: probePeriod, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-				Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz", // of the kubelet
-			}}}
-		}
-
-		return p
+	probed := func(spec *corev1.PodSpec) {
+		spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: probePeriod, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz", // of the kubelet
+		}}}
 	}
-	for name, probed := range map[string]bool{"probed": true, "plain": false} {
-		p := pod(n.Node.Name()+"-"+name, probed)
-		p.Spec.NodeName = n.Node.Name()
-		assert.NoError(n.t, assert.Err(n.Kube.CoreV1().Pods(p.Namespace).Create(n.t.Context(), p, metav1.CreateOptions{})))
+	n.RunPodsWith(probed, "probed")
+	n.RunPods("plain")
+	static := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "static"},
+		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
 	}
-
-	raw := assert.Value(json.Marshal(pod("static", true)))(n.t)
+	probed(&static.Spec)
+	raw := assert.Value(json.Marshal(static))(n.t)
 	assert.NoError(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
 	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
 		states, err := n.readiness(ctx)

@@ -10,11 +10,7 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -44,7 +40,6 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 	step("the bootstrap kubelet runs the node and keeps it for its successor", bootstrapRuns)
 	step("the pod takes the node over and bootstrap waits", podTakesOver)
 	step("the self-hosted kubelet adopts a configuration", selfHostedTakesUp)
-	step("a pod that is deleted is replaced at the price of two hand-overs", deletedPodIsReplaced)
 	step("an update of the DaemonSet brings the new one to the lock before the old one goes", updateSurges)
 	step("without its pod the node is bootstrap's again, and with it the pod's, and each adopts what was assigned meanwhile", changeInAHandOver)
 	step("after a power cut bootstrap runs what the self-hosted kubelet had, without the API", powerCut)
@@ -56,20 +51,6 @@ func bootstrapRuns(p *pivot) {
 	obj := assert.Value(p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions))(p.t)
 	assert.That(p.t, obj.Labels["evenkeel.dev/kubelet"] == "self-hosted", "it has the labels %v", obj.Labels)
 	p.startsWork()
-	p.Eventually("nothing else is scheduled to it", func(ctx context.Context) error {
-		pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
-		if err != nil {
-			return err
-		}
-
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
-				return nil
-			}
-		}
-
-		return errors.New("the scheduler has not said so")
-	})
 }
 
 func podTakesOver(p *pivot) {
@@ -94,25 +75,6 @@ func selfHostedTakesUp(p *pivot) {
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), cm)
 	p.isVersion(versionOne)
 	p.current = cm
-	p.untouched()
-}
-
-func deletedPodIsReplaced(p *pivot) {
-	before, had := p.podReady(versionOne), p.countLog("this agent has the node's lock")
-	pods := assert.Value(p.pods(p.t.Context(), versionOne))(p.t)
-	assert.NoError(p.t, p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}))
-	p.Eventually("another pod has its place", func(ctx context.Context) error {
-		pods, err := p.pods(ctx, versionOne)
-		if err != nil || len(pods) != 1 || pods[0].UID == before {
-			return fmt.Errorf("%s, the first may be the old one: %v", printable.Count(len(pods), "pod"), err)
-		}
-
-		return nil
-	})
-	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
-	got := p.countLog("this agent has the node's lock")
-	assert.That(p.t, got == had+1, "bootstrap has had the lock %d times, want 1", got-had)
-	p.bootstrapWaits()
 	p.untouched()
 }
 

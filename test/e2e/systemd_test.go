@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
@@ -145,25 +144,14 @@ runs 'maxPods: 123' && exit 7`)
 	ready := m.awaits("READY=1", begin)
 	assert.That(t, ready.err == nil, "READY=1 was sent, but: %v", ready.err)
 
-	// A restart of the kubelet, one that crash-loops, and one that hangs, are
-	// the agent's affair.
+	// A restart of the kubelet, and one that crash-loops, are the agent's
+	// affair.
 	n.is(localInit)
 	good := n.good("good", map[string]any{"maxPods": 120})
 	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
 	n.is(rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
 	n.healthyWith(good)
 	n.throughout(2*interval, "a kubelet that pings", n.Healthy)
-	hung := n.CreateMap("hung", map[string]string{payload.KeyKubeletDropin: `apiVersion: evenkeel.dev/v1alpha1
-kind: KubeletConfiguration
-trial: {configTrialDuration: 10m}
-resources: {maxPods: 121}
-`})
-	n.AssignMap(hung)
-	n.is(allChecksPassed(hung))
-	n.healthyWith(hung)
-	n.freeze(n.RunningPID())
-	n.is(rolledBack(hung, "NotHealthy", fmt.Sprintf("(UID: %s)", good.UID), "was not healthy for 10s"))
-	n.healthyWith(good)
 	assert.That(t, len(m.said("STOPPING=1", begin)) == 0, "STOPPING=1 was sent while it runs")
 
 	end := time.Now()
