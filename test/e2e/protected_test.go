@@ -84,10 +84,12 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 		data  map[string]string
 		words string
 	}{
-		{"callers without credentials", dropin("authentication: {anonymous: {enabled: true}}\n"), "authentication.anonymous.enabled would be true, but is false locally"},
+		{"callers without credentials", dropin("authentication: {anonymous: {enabled: true}}\n"),
+			"authentication.anonymous.enabled would be true, but is false locally"},
 		{"a header of the static pod URL", dropin("staticPodURLHeader: {X-Token: [s3cret-of-a-payload]}\n"),
 			"staticPodURLHeader.X-Token is masked and differs, or may differ, from the local configuration"},
-		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/s3cret-path?t=s3cret-token\n"), `staticPodURL would be "https://example.com/masked", but is "" locally`},
+		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/s3cret-path?t=s3cret-token\n"),
+			`staticPodURL would be "https://example.com/masked", but is "" locally`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)

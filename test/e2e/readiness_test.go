@@ -68,16 +68,18 @@ const probePeriod = 5
 func (n *node) runReadyPods() {
 	n.t.Helper()
 	probed := func(spec *corev1.PodSpec) {
-		spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: probePeriod, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz", // of the kubelet
-		}}}
+		healthz := &corev1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz"} // of the kubelet
+		spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: probePeriod, ProbeHandler: corev1.ProbeHandler{HTTPGet: healthz}}
 	}
 	n.RunPodsWith(probed, "probed")
 	n.RunPods("plain")
 	static := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "static"},
-		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken: new(bool),
+			Containers:                   []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
+		},
 	}
 	probed(&static.Spec)
 	raw := assert.Value(json.Marshal(static))(n.t)

@@ -41,7 +41,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 	step("the pod takes the node over and bootstrap waits", podTakesOver)
 	step("the self-hosted kubelet adopts a configuration", selfHostedTakesUp)
 	step("an update of the DaemonSet brings the new one to the lock before the old one goes", updateSurges)
-	step("without its pod the node is bootstrap's again, and with it the pod's, and each adopts what was assigned meanwhile", changeInAHandOver)
+	step("the next kubelet adopts a configuration that was assigned in a hand-over", changeInAHandOver)
 	step("after a power cut bootstrap runs what the self-hosted kubelet had, without the API", powerCut)
 	p.neverTwoKubelets()
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // prediction is an input and what Predict returns for it, by minor version.
@@ -22,6 +24,7 @@ type prediction struct {
 	input         func(*Input)
 	want          string         // for every version
 	in            map[int]string // instead of want, for some versions; 38 is as 37 if it is not there
+	message       string         // instead of want: reason and message of the only loss
 }
 
 func (tt prediction) run(t *testing.T) {
@@ -49,7 +52,11 @@ func (tt prediction) run(t *testing.T) {
 				want = special
 			}
 
-			if losses := Predict(in); told(losses) != want {
+			losses := Predict(in)
+			if tt.message != "" {
+				assert.Must(t, len(losses) == 1, "losses are %+v", losses)
+				assert.Equal(t, losses[0].Reason+": "+losses[0].Message, tt.message)
+			} else if told(losses) != want {
 				t.Errorf("got %q, want %q; %+v", told(losses), want, losses)
 			}
 		})
@@ -73,6 +80,10 @@ func initContainer(name string, requests corev1.ResourceList, sidecar bool) func
 
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}
+}
+
+func selects(label, value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{label: value} }
 }
 
 func withPodLevel(requests corev1.ResourceList) func(*corev1.Pod) {
@@ -188,7 +199,7 @@ func TestPreemption(t *testing.T) {
 		}, want: "a OutOfcpu, b UnexpectedAdmissionError", in: map[int]string{33: ""}},
 		{name: "a lack of another resource", pods: []*corev1.Pod{aPod("a", quantities("memory", "1Gi"), critical), aPod("b", quantities("memory", "1Gi"), priority(2_000_000_001)), aPod("c", cpu("3"))}, want: "c OutOfcpu"},
 		{name: "pods", after: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OutOfpods"},
-		{name: "a critical pod on a full node with the wrong label", pods: []*corev1.Pod{aPod("a", cpu("1500m")), aPod("b", cpu("1"), critical, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} })},
+		{name: "a critical pod on a full node with the wrong label", pods: []*corev1.Pod{aPod("a", cpu("1500m")), aPod("b", cpu("1"), critical, selects("disk", "hdd"))},
 			want: "a OutOfcpu, b NodeAffinity"},
 	} {
 		tt.run(t)
@@ -310,7 +321,7 @@ func TestPlacement(t *testing.T) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 				{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}}}}}}
 		})}, want: "a NodeAffinity"},
-		{name: "label of a flag", pods: []*corev1.Pod{aPod("a", nil, static, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })},
+		{name: "label of a flag", pods: []*corev1.Pod{aPod("a", nil, static, selects("disk", "ssd"))},
 			input: func(in *Input) { in.Machine.NodeLabels = map[string]string{"disk": "ssd"} }},
 		{name: "groups of the image", pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicyMerge)}
@@ -357,6 +368,10 @@ func TestPressure(t *testing.T) {
 	memory := func(available int64) func(*Input) {
 		return func(in *Input) { in.Usage.Memory = Level{4 * gib, available} }
 	}
+	images := func(available int64) func(*Input) {
+		return func(in *Input) { in.Usage.ImageFS = Level{10000, available} }
+	}
+	const tenPercent = `{"evictionHard":{"imagefs.available":"10%"}}`
 	pods := []*corev1.Pod{aPod("a", quantities("cpu", "1m")), aPod("b", nil), aPod("c", nil, critical), aPod("d", nil, static)}
 	condition := func(name corev1.NodeConditionType, status corev1.ConditionStatus) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: name, Status: status}} }
@@ -378,9 +393,9 @@ func TestPressure(t *testing.T) {
 		{name: "percentage", after: `{"evictionHard":{"memory.available":"25%"}}`, input: memory(gib - 1), pods: pods, want: all},
 		{name: "no threshold", after: `{"evictionHard":{"memory.available":"0%"}}`, input: memory(-1), pods: pods, want: none},
 		{name: "huge pages", after: gi, node: capacities("hugepages-2Mi", "1Gi"), input: memory(2*gib - 1), pods: []*corev1.Pod{aPod("a", nil)}, in: map[int]string{37: "a Evicted"}},
-		{name: "images within the small margin of filesystems", after: `{"evictionHard":{"imagefs.available":"10%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{10000, 1019} }, pods: pods, want: all},
-		{name: "images above the small margin", after: `{"evictionHard":{"imagefs.available":"10%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{10000, 1021} }, pods: pods, want: none},
-		{name: "images", after: `{"evictionHard":{"imagefs.available":"15%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{100, 14} }, pods: pods, want: all},
+		{name: "images", after: tenPercent, input: images(900), pods: pods, want: all},
+		{name: "images within the small margin of filesystems", after: tenPercent, input: images(1019), pods: pods, want: all},
+		{name: "images above the small margin", after: tenPercent, input: images(1021), pods: pods, want: none},
 		{name: "inodes", after: `{"evictionHard":{"nodefs.inodesFree":"5%"}}`, input: func(in *Input) { in.Usage.NodeFSInodes = Level{100, 4} }, pods: pods, want: all},
 		{name: "inodes of images", after: `{"evictionHard":{"imagefs.inodesFree":"5%"}}`, input: func(in *Input) { in.Usage.ImageFSInodes = Level{100, 4} }, pods: pods, want: all},
 		{name: "processes", after: `{"evictionHard":{"pid.available":"5%"}}`, input: func(in *Input) { in.Usage.PIDs = Level{100, 4} }, pods: pods, want: all},
@@ -395,7 +410,8 @@ func TestPressure(t *testing.T) {
 		{name: "false condition", node: condition(corev1.NodePIDPressure, corev1.ConditionFalse), pods: pods, want: none},
 		{name: "condition and a measurement", node: condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), input: memory(4 * gib), pods: pods, want: none},
 
-		{name: "limit below the usage", before: nothingReserved, after: less, input: working(2*gib + 1), pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OOMKilled, b OOMKilled"},
+		{name: "limit below the usage", before: nothingReserved, after: less, input: working(2*gib + 1),
+			pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OOMKilled, b OOMKilled"},
 		{name: "limit within the margin", before: nothingReserved, after: less, input: working(2*gib - 99<<20), pods: []*corev1.Pod{aPod("a", nil)}, want: "a OOMKilled"},
 		{name: "limit above the margin", before: nothingReserved, after: less, input: working(2*gib - 101<<20), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "limit that stays", before: less, after: less, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},

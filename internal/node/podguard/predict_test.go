@@ -109,9 +109,6 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
 		}
 	}
-	selects := func(label, value string) change {
-		return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{label: value} }
-	}
 	port := func(number int32, address string) change {
 		return func(p *corev1.Pod) {
 			container(p).Ports = append(container(p).Ports, corev1.ContainerPort{HostPort: number, HostIP: address, Protocol: corev1.ProtocolTCP})
