@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -139,9 +140,7 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 	}
 
 	got, problems := store.Load()
-	if len(problems) > 0 {
-		t.Errorf("%s: %v", where, problems)
-	}
+	assert.That(t, len(problems) == 0, "%s: %v", where, problems)
 
 	stillNew := true
 	for i, part := range parts(got) {
@@ -171,9 +170,7 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 	if err := take(fsys, step{state: next, download: next.Current.Revision}); err != nil {
 		t.Errorf("%s: again: %v", where, err)
 	}
-	if again, problems := reload(t, fsys); cmp.Diff(next, again) != "" || len(problems) > 0 {
-		t.Errorf("%s: again: %s%v", where, cmp.Diff(next, again), problems)
-	}
+	loads(t, open(t, fsys), next, where, "again")
 }
 
 func reload(t *testing.T, fsys *crashfs.FS) (trial.State, []checkpoint.Problem) {
@@ -201,9 +198,7 @@ func TestAfterACrashAtAnyPointEachRecordIsOldOrNewInOrder(t *testing.T) {
 			}
 		}
 
-		if err := take(disk, s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, take(disk, s))
 
 		old = s.state
 	}
@@ -229,9 +224,7 @@ func TestAfterAnyFailedOperationRecordsAreOldOrNewAndTheNextSaveCompletesThem(t 
 				from := fsys.Operations()
 				err := take(fsys, s)
 				hit := fsys.Operations()-from >= n
-				if err != nil && !strings.Contains(err.Error(), cause.Error()) {
-					t.Errorf("%s, operation %d: %v", s.name, n, err)
-				}
+				assert.That(t, err == nil || strings.Contains(err.Error(), cause.Error()), "%s, operation %d: %v", s.name, n, err)
 
 				fsys.Heal()
 				where := fmt.Sprintf("%s, operation %d failed (%v)", s.name, n, err)
@@ -247,9 +240,7 @@ func TestAfterAnyFailedOperationRecordsAreOldOrNewAndTheNextSaveCompletesThem(t 
 			}
 		}
 
-		if err := take(disk, s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, take(disk, s))
 
 		old = s.state
 	}
@@ -264,14 +255,10 @@ func TestPowerCutAfterAFailedSaveKeepsWhatALaterSaveWrote(t *testing.T) {
 		fsys.FailAt(n, syscall.EIO)
 		from := fsys.Operations()
 		first := s.Save(steps[4].state)
-		if err := s.Save(steps[4].state); err != nil {
-			t.Fatalf("operation %d failed: %v, then %v", n, first, err)
-		}
+		err := s.Save(steps[4].state)
+		assert.Must(t, err == nil, "operation %d failed: %v, then %v", n, first, err)
 
-		got, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
-		if diff := cmp.Diff(steps[4].state, got); diff != "" || len(problems) > 0 {
-			t.Errorf("operation %d failed: %s%v", n, diff, problems)
-		}
+		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), steps[4].state, "operation", n, "failed")
 		if fsys.Operations()-from < n {
 			return
 		}
@@ -282,18 +269,15 @@ func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
 	for name, next := range changesOfOneRecord() {
 		fsys, s := saved(t, full())
 		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-		if err := s.Save(next); err == nil {
-			t.Fatal("saved on a broken disk")
-		}
+		err := s.Save(next)
+		assert.Must(t, err != nil, "saved on a broken disk")
 
 		fsys.Heal()
 		// The agent dies, the machine keeps running, and the next agent acts on
 		// what it reads.
 		got, _ := reload(t, fsys)
-		again, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
-		if diff := cmp.Diff(next, got) + cmp.Diff(got, again); diff != "" || len(problems) > 0 {
-			t.Errorf("%s: %s%v", name, diff, problems)
-		}
+		assert.NoDiff(t, cmp.Diff(next, got), name)
+		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), next, name, "after a power cut")
 	}
 }
 
@@ -309,15 +293,13 @@ func changesOfOneRecord() map[string]trial.State {
 func TestPowerCutDoesNotRemoveTheCheckpointOfWhatLoadRead(t *testing.T) {
 	fsys, s := saved(t, full())
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-	if _, err := s.Put("uid-b", configMap("uid-b", "b")); err == nil {
-		t.Fatal("put on a broken disk")
-	}
+	_, err := s.Put("uid-b", configMap("uid-b", "b"))
+	assert.Must(t, err != nil, "put on a broken disk")
 
 	fsys.Heal()
 	reload(t, fsys)
-	if after := fsys.Reboot(crashfs.Choices["all lost"]); !exists(after, "checkpoints/uid-b") {
-		t.Error("the checkpoint is gone")
-	}
+	after := fsys.Reboot(crashfs.Choices["all lost"])
+	assert.That(t, exists(after, "checkpoints/uid-b"), "the checkpoint is gone")
 }
 
 func TestPartlyCreatedDirectoryIsDurableWhenUsed(t *testing.T) {
@@ -331,13 +313,8 @@ func TestPartlyCreatedDirectoryIsDurableWhenUsed(t *testing.T) {
 
 		s := open(t, fsys)
 		s.Load()
-		if err := s.Save(full()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Save(full()))
 
-		got, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
-		if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
-			t.Errorf("operation %d failed (%v): %s%v", n, err, diff, problems)
-		}
+		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), full(), "operation", n, "failed")
 	}
 }

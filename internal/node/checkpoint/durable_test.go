@@ -8,9 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -22,18 +21,12 @@ func TestDirectoryOfAKilledProcessIsMadeDurable(t *testing.T) {
 func testDirectoryOfAKilledProcess(t *testing.T, failed bool) {
 	fsys := crashfs.New()
 	for _, name := range []string{"/var", "/var/lib"} {
-		if err := fsys.Mkdir(name, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := fsys.SyncDir(filepath.Dir(name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, fsys.Mkdir(name, 0o755))
+		assert.NoError(t, fsys.SyncDir(filepath.Dir(name)))
 	}
 
 	for _, name := range []string{dir, dir + "/checkpoints", dir + "/rendered", dir + "/" + version} { // and nobody has synced their names
-		if err := fsys.Mkdir(name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, fsys.Mkdir(name, 0o700))
 	}
 
 	s := open(t, fsys)
@@ -43,15 +36,10 @@ func testDirectoryOfAKilledProcess(t *testing.T, failed bool) {
 
 	s.Load()
 	fsys.Heal()
-	if err := s.Save(full()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, s.Save(full()))
 
-	after := fsys.Reboot(func(crashfs.Unsynced) crashfs.Fate { return crashfs.Lost })
-	got, problems := open(t, after).Load()
-	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
-		t.Errorf("%v, -saved +loaded\n%s", problems, diff)
-	}
+	after := fsys.Reboot(crashfs.Choices["all lost"])
+	loads(t, open(t, after), full())
 }
 
 // A disk that rejects the sync of a new directory's name must not leave that
@@ -61,31 +49,21 @@ func TestDirectoryThatOpenCouldNotSyncIsMadeDurableBySave(t *testing.T) {
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
 	s := open(t, fsys)
 	fsys.Heal()
-	if err := s.Save(full()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, s.Save(full()))
 
-	got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
-	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
-		t.Errorf("%v, -saved +loaded\n%s", problems, diff)
-	}
+	loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), full())
 }
 
 func TestForgetRequestSurvivesAPowerCut(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
-	if err := s.Save(full()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, s.Save(full()))
 	if err := fsys.Mkdir(dir+"/forget-requests", 0o700); err != nil { // by a command that was killed then
 		t.Fatal(err)
 	}
-	if err := checkpoint.RequestForget(fsys, dir, "uid-c"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, checkpoint.RequestForget(fsys, dir, "uid-c"))
 
-	after := fsys.Reboot(func(crashfs.Unsynced) crashfs.Fate { return crashfs.Lost })
-	if requests, err := open(t, after).ForgetRequests(); err != nil || len(requests) != 1 {
-		t.Errorf("%q, %v", requests, err)
-	}
+	after := fsys.Reboot(crashfs.Choices["all lost"])
+	requests, err := open(t, after).ForgetRequests()
+	assert.That(t, err == nil && len(requests) == 1, "%q, %v", requests, err)
 }

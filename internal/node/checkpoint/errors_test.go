@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -28,16 +29,13 @@ func TestErrorsOfRepeatedCallsAreEqual(t *testing.T) {
 		for _, op := range []crashfs.Op{crashfs.Create, crashfs.Write, crashfs.Sync, crashfs.Close, crashfs.Mkdir, crashfs.Rename, crashfs.Chmod, crashfs.SyncDir} {
 			for _, first := range []trial.State{{}, full()} {
 				fsys := crashfs.New()
-				if err := open(t, fsys).Save(first); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, open(t, fsys).Save(first))
 
 				fsys.FailFrom(1, syscall.ENOSPC, op)
 				_ = try(fsys) // it may have got somewhere
 				one, two := try(fsys), try(fsys)
-				if (one == nil) != (two == nil) || one != nil && one.Error() != two.Error() {
-					t.Errorf("%s, %s fails:\n%v\n%v", what, op, one, two)
-				}
+				assert.That(t, (one == nil) == (two == nil) && (one == nil || one.Error() == two.Error()),
+					"%s, %s fails:\n%v\n%v", what, op, one, two)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -66,10 +68,7 @@ func full() trial.State {
 
 func open(t *testing.T, fsys atomicfile.FS) *checkpoint.Store {
 	t.Helper()
-	s, err := checkpoint.Open(fsys, dir, version, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(checkpoint.Open(fsys, dir, version, nil))(t)
 
 	return s
 }
@@ -79,22 +78,24 @@ func saved(t *testing.T, state trial.State) (*crashfs.FS, *checkpoint.Store) {
 	t.Helper()
 	fsys := crashfs.New()
 	s := open(t, fsys)
-	if got, problems := s.Load(); len(problems) > 0 {
-		t.Fatalf("a fresh directory has %v in it: %v", got, problems)
-	}
-	if err := s.Save(state); err != nil {
-		t.Fatal(err)
-	}
+	got, problems := s.Load()
+	assert.Must(t, len(problems) == 0, "a fresh directory has %v in it: %v", got, problems)
+	assert.NoError(t, s.Save(state))
 
 	return fsys, s
 }
 
+// loads requires that a store loads this state, and finds no problem.
+func loads(t assert.T, s *checkpoint.Store, want trial.State, about ...any) {
+	t.Helper()
+	got, problems := s.Load()
+	assert.That(t, len(problems) == 0, "%v: %v", about, problems)
+	assert.NoDiff(t, cmp.Diff(want, got), about...)
+}
+
 func read(t *testing.T, fsys atomicfile.FS, name string) string {
 	t.Helper()
-	data, err := fsys.ReadFile(dir + "/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := assert.Value(fsys.ReadFile(dir + "/" + name))(t)
 
 	return string(data)
 }

@@ -12,14 +12,13 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func put(t *testing.T, fsys atomicfile.FS, name, text string) {
 	t.Helper()
-	if err := atomicfile.Write(fsys, dir+"/"+name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, atomicfile.Write(fsys, dir+"/"+name, []byte(text), 0o600))
 }
 
 // Whatever is in a record, the node gets a state that it can run with, and that
@@ -51,24 +50,18 @@ func FuzzRecords(f *testing.F) {
 		name := files[int(which)%len(files)]
 		fsys, _ := saved(t, full())
 		put(t, fsys, name, string(data))
-		view, err := checkpoint.ReadOnly(fsys, dir, version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		view := assert.Value(checkpoint.ReadOnly(fsys, dir, version))(t)
 
 		store := open(t, fsys)
 		state, problems := store.Load()
-		if diff := cmp.Diff(view.State, state); diff != "" {
-			t.Errorf("%s: %q is read in two ways: %s", name, data, diff)
-		}
+		diff := cmp.Diff(view.State, state)
+		assert.That(t, diff == "", "%s: %q is read in two ways: %s", name, data, diff)
 		if view, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || len(problems) == 0 && len(view.Problems) > 0 {
 			t.Errorf("%s: %q: %v, %v", name, data, view.Problems, err)
 		}
 
 		for _, p := range problems {
-			if p.File == "" || p.What == "" {
-				t.Errorf("%s: %q has the problem %+v", name, data, p)
-			}
+			assert.That(t, p.File != "" && p.What != "", "%s: %q has the problem %+v", name, data, p)
 		}
 
 		if err := store.Save(state); err != nil {
@@ -93,9 +86,7 @@ func FuzzGivenUp(f *testing.F) {
 		put(t, fsys, "given-up", string(data))
 		g, err := checkpoint.LastGivenUp(fsys, dir)
 		if err != nil {
-			if g != (checkpoint.GivenUp{}) || !strings.Contains(err.Error(), dir+"/given-up") {
-				t.Errorf("%q is %+v, %v", data, g, err)
-			}
+			assert.That(t, g == (checkpoint.GivenUp{}) && strings.Contains(err.Error(), dir+"/given-up"), "%q is %+v, %v", data, g, err)
 
 			return
 		}
@@ -106,8 +97,7 @@ func FuzzGivenUp(f *testing.F) {
 
 		again, err := checkpoint.LastGivenUp(fsys, dir)
 		a, _ := json.Marshal(g)
-		if b, _ := json.Marshal(again); err != nil || string(a) != string(b) {
-			t.Errorf("%s is read again as %s, %v", a, b, err)
-		}
+		b, _ := json.Marshal(again)
+		assert.That(t, err == nil && string(a) == string(b), "%s is read again as %s, %v", a, b, err)
 	})
 }

@@ -10,43 +10,36 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestGivenUpIsKeptUntilItIsCleared(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
-	if got, err := checkpoint.LastGivenUp(disk, dir); err != nil || got != (checkpoint.GivenUp{}) {
-		t.Errorf("before: %+v, %v", got, err)
-	}
+	got, err := checkpoint.LastGivenUp(disk, dir)
+	assert.That(t, err == nil && got == (checkpoint.GivenUp{}), "before: %+v, %v", got, err)
 
 	want := checkpoint.GivenUp{By: "a", At: time.Unix(1700000000, 0).UTC(), Times: 2}
-	if err := checkpoint.SetGivenUp(disk, dir, want); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, checkpoint.SetGivenUp(disk, dir, want))
 
 	disk = disk.Reboot(crashfs.Choices["all lost"])
-	if got, err := checkpoint.LastGivenUp(disk, dir); err != nil || got != want {
-		t.Errorf("after a crash: %+v, %v, want %+v", got, err, want)
-	}
+	got, err = checkpoint.LastGivenUp(disk, dir)
+	assert.That(t, err == nil && got == want, "after a crash: %+v, %v, want %+v", got, err, want)
 
 	for range 2 {
-		if err := checkpoint.ClearGivenUp(disk, dir); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, checkpoint.ClearGivenUp(disk, dir))
 	}
 
-	if got, err := checkpoint.LastGivenUp(disk, dir); err != nil || got != (checkpoint.GivenUp{}) {
-		t.Errorf("after it is forgotten: %+v, %v", got, err)
-	}
+	got, err = checkpoint.LastGivenUp(disk, dir)
+	assert.That(t, err == nil && got == (checkpoint.GivenUp{}), "after it is forgotten: %+v, %v", got, err)
 
 	disk.Plant(dir+"/given-up", []byte("{"))
-	if got, err := checkpoint.LastGivenUp(disk, dir); err == nil || !strings.HasPrefix(err.Error(), dir+"/given-up: ") || got != (checkpoint.GivenUp{}) {
-		t.Errorf("of what is no record: %+v, %v", got, err)
-	}
+	got, err = checkpoint.LastGivenUp(disk, dir)
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), dir+"/given-up: ") && got == (checkpoint.GivenUp{}),
+		"of what is no record: %+v, %v", got, err)
 
 	disk.FailAt(1, syscall.EROFS)
-	if err := checkpoint.ClearGivenUp(disk, dir); err == nil {
-		t.Error("a disk that refuses says nothing")
-	}
+	err = checkpoint.ClearGivenUp(disk, dir)
+	assert.That(t, err != nil, "a disk that refuses says nothing")
 }

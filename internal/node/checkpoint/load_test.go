@@ -16,24 +16,19 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestNewDirectoryIsLocalWithoutAProblem(t *testing.T) {
-	got, problems := open(t, crashfs.New()).Load()
-	if diff := cmp.Diff(trial.State{}, got); diff != "" || len(problems) > 0 {
-		t.Errorf("%s%v", diff, problems)
-	}
+	loads(t, open(t, crashfs.New()), trial.State{})
 }
 
 func TestCheckpointWithoutRecordsIsANewDirectory(t *testing.T) {
 	fsys := crashfs.New()
-	if _, err := open(t, fsys).Put("uid-a", configMap("uid-a", "x")); err != nil {
-		t.Fatal(err)
-	}
-	if _, problems := open(t, fsys).Load(); len(problems) > 0 {
-		t.Error(problems)
-	}
+	assert.NoError(t, assert.Err(open(t, fsys).Put("uid-a", configMap("uid-a", "x"))))
+	_, problems := open(t, fsys).Load()
+	assert.That(t, len(problems) == 0, "%v", problems)
 }
 
 // Damages of each record, and the expected problems.
@@ -72,32 +67,23 @@ func TestDamagedRecordIsReportedAndSetAside(t *testing.T) {
 				s := open(t, fsys)
 				got, problems := s.Load()
 				want := without(full(), file)
-				if diff := cmp.Diff([]trial.State{want, want}, []trial.State{got, view.State}); diff != "" {
-					t.Error(diff)
-				}
-				if len(problems) != 1 || len(view.Problems) != 1 {
-					t.Fatalf("problems %v and %v", problems, view.Problems)
-				}
+				assert.NoDiff(t, cmp.Diff([]trial.State{want, want}, []trial.State{got, view.State}))
+				assert.Must(t, len(problems) == 1 && len(view.Problems) == 1, "problems %v and %v", problems, view.Problems)
 
 				p := problems[0]
 				if p.File != file || p.SetAside != file+".corrupt" || !strings.Contains(p.What, "corrupt") || !strings.Contains(p.What, tt.want) {
 					t.Errorf("problem %+v, want one that says %q", p, tt.want)
 				}
-				if read(t, fsys, file+".corrupt") != damaged || exists(fsys, file) {
-					t.Error("the file was not set aside in place of the older one")
-				}
+				assert.That(t, read(t, fsys, file+".corrupt") == damaged && !exists(fsys, file),
+					"the file was not set aside in place of the older one")
 
 				// It stays a problem until the record is written again.
 				again, problems := s.Load()
-				if diff := cmp.Diff(want, again); diff != "" || len(problems) != 1 || !strings.Contains(problems[0].What, "has not been written since") {
-					t.Errorf("loaded again: %s%v", diff, problems)
-				}
-				if err := s.Save(full()); err != nil {
-					t.Fatal(err)
-				}
-				if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
-					t.Errorf("healed: %+v, %v", got, problems)
-				}
+				diff := cmp.Diff(want, again)
+				assert.That(t, diff == "" && len(problems) == 1 && strings.Contains(problems[0].What, "has not been written since"),
+					"loaded again: %s%v", diff, problems)
+				assert.NoError(t, s.Save(full()))
+				loads(t, s, full(), "healed")
 			})
 		}
 	}
@@ -108,9 +94,8 @@ func TestRecordWithoutItsRequiredKeyIsCorrupt(t *testing.T) {
 		fsys, _ := saved(t, full())
 		head, _, _ := strings.Cut(strings.Join(strings.Split(read(t, fsys, file), "\n")[:3], "\n"), "\x00")
 		fsys.Plant(dir+"/"+file, []byte(strings.TrimSuffix(head, ",")+"}"))
-		if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no content") {
-			t.Errorf("%s: %v", file, problems)
-		}
+		_, problems := open(t, fsys).Load()
+		assert.That(t, len(problems) == 1 && strings.Contains(problems[0].What, "it has no content"), "%s: %v", file, problems)
 	}
 }
 
@@ -136,12 +121,10 @@ func TestImpossibleValuesAreCorrupt(t *testing.T) {
 		fsys, _ := saved(t, full())
 		fsys.Plant(dir+"/"+tt.file, []byte(strings.Replace(read(t, fsys, tt.file), tt.old, tt.new, 1)))
 		got, problems := open(t, fsys).Load()
-		if diff := cmp.Diff(without(full(), tt.file), got); diff != "" {
-			t.Errorf("%s with %s: %s", tt.file, tt.new, diff)
-		}
-		if len(problems) != 1 || !strings.Contains(problems[0].What, tt.want) || problems[0].SetAside == "" {
-			t.Errorf("%s with %s: %v, want %q", tt.file, tt.new, problems, tt.want)
-		}
+		diff := cmp.Diff(without(full(), tt.file), got)
+		assert.That(t, diff == "", "%s with %s: %s", tt.file, tt.new, diff)
+		assert.That(t, len(problems) == 1 && strings.Contains(problems[0].What, tt.want) && problems[0].SetAside != "",
+			"%s with %s: %v, want %q", tt.file, tt.new, problems, tt.want)
 	}
 
 	fsys, _ := saved(t, trial.State{})
@@ -162,9 +145,7 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		got, problems := s.Load()
 		want := full()
 		want.Current = trial.AdoptedConfig{}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, got), name)
 
 		if len(problems) != 1 || problems[0].SetAside != "" || !strings.HasPrefix(problems[0].What, name) ||
 			!strings.HasSuffix(problems[0].What, "using the local configuration; nothing is reset") {
@@ -172,17 +153,13 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 		}
 
 		// Saving the loaded state does not create a record.
-		if err := s.Save(got); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Save(got))
 		if _, problems := open(t, fsys).Load(); len(problems) != 1 {
 			t.Errorf("%s, after Save: %v", name, problems)
 		}
 
 		got.Current, got.LastKnownGood = trial.AdoptedConfig{Since: noon}, trial.AdoptedConfig{Since: noon}
-		if err := s.Save(got); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Save(got))
 		if again, problems := open(t, fsys).Load(); len(problems) > 0 || !again.Current.Since.Equal(noon) {
 			t.Errorf("%s, after local was assigned: %+v, %v", name, again.Current, problems)
 		}
@@ -192,9 +169,7 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 func TestMissingRecordIsReportedIfALaterOneExists(t *testing.T) {
 	for _, file := range files[:len(files)-1] {
 		fsys, _ := saved(t, full())
-		if err := fsys.Remove(dir + "/" + file); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, fsys.Remove(dir+"/"+file))
 
 		_, problems := open(t, fsys).Load()
 		if len(problems) != 1 || problems[0].File != file || !strings.Contains(problems[0].What, "the file is missing, although ") {
@@ -205,22 +180,14 @@ func TestMissingRecordIsReportedIfALaterOneExists(t *testing.T) {
 
 func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	fsys, _ := saved(t, full())
-	newer, err := checkpoint.Open(fsys, dir, "v1.37.0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newer := assert.Value(checkpoint.Open(fsys, dir, "v1.37.0", nil))(t)
 
 	got, problems := newer.Load()
 	want := trial.State{Current: full().Current, LastKnownGood: full().LastKnownGood, Revoked: full().Revoked, Temporary: full().Temporary}
-	if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
-		t.Errorf("newer: %s%v", diff, problems)
-	}
-	if err := newer.Save(want); err != nil {
-		t.Fatal(err)
-	}
-	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
-		t.Errorf("older: %+v, %v", got, problems)
-	}
+	diff := cmp.Diff(want, got)
+	assert.That(t, diff == "" && len(problems) == 0, "newer: %s%v", diff, problems)
+	assert.NoError(t, newer.Save(want))
+	loads(t, open(t, fsys), full(), "older")
 	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "v1.37.0" || !cmp.Equal(v.Versions, []string{"v1.37.0", version}) || v.State.Bad != nil {
 		t.Errorf("read-only: %+v, %v", v, err)
 	}
@@ -232,9 +199,7 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	// last used one.
 	older := open(t, fsys)
 	older.Load()
-	if err := older.Save(full()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, older.Save(full()))
 	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != version {
 		t.Errorf("read-only after going back: %q, %v", v.Version, err)
 	}
@@ -246,18 +211,13 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 }
 
 func TestReadOnlyNeedsADirectoryAndASafeVersion(t *testing.T) {
-	if _, err := checkpoint.ReadOnly(crashfs.New(), dir, ""); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
-	if _, err := checkpoint.ReadOnly(crashfs.New(), dir, "../x"); !errors.Is(err, checkpoint.ErrName) {
-		t.Errorf("version: %v", err)
-	}
+	assert.Is(t, assert.Err(checkpoint.ReadOnly(crashfs.New(), dir, "")), fs.ErrNotExist, "no directory")
+	assert.Is(t, assert.Err(checkpoint.ReadOnly(crashfs.New(), dir, "../x")), checkpoint.ErrName, "version")
 
 	fsys := crashfs.New()
 	fsys.PlantDir(dir, 0o700)
-	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "" || len(v.Problems) > 0 {
-		t.Errorf("an empty directory: %+v, %v", v, err)
-	}
+	v, err := checkpoint.ReadOnly(fsys, dir, "")
+	assert.That(t, err == nil && v.Version == "" && len(v.Problems) == 0, "an empty directory: %+v, %v", v, err)
 }
 
 func TestUnreadableRecordIsNotReplaced(t *testing.T) {
@@ -268,12 +228,9 @@ func TestUnreadableRecordIsNotReplaced(t *testing.T) {
 			fsys.FailRead(dir+"/"+file, cause)
 			s := open(t, fsys)
 			got, problems := s.Load()
-			if diff := cmp.Diff(without(full(), file), got); diff != "" {
-				t.Errorf("%s: %s", file, diff)
-			}
-			if len(problems) != 1 || problems[0].SetAside != "" || !strings.Contains(problems[0].What, cause.Error()) {
-				t.Errorf("%s: %+v", file, problems)
-			}
+			assert.NoDiff(t, cmp.Diff(without(full(), file), got), file)
+			assert.That(t, len(problems) == 1 && problems[0].SetAside == "" && strings.Contains(problems[0].What, cause.Error()),
+				"%s: %+v", file, problems)
 
 			fsys.Heal() // too late: what was decided since was decided without it
 			next := got
@@ -283,12 +240,9 @@ func TestUnreadableRecordIsNotReplaced(t *testing.T) {
 			if !errors.Is(err, cause) || !strings.Contains(err.Error(), file[strings.LastIndex(file, "/")+1:]+": it could not be read and is not replaced") {
 				t.Errorf("%s: save: %v", file, err)
 			}
-			if read(t, fsys, file) != was {
-				t.Errorf("%s was replaced", file)
-			}
-			if file != version+"/startups" && strings.Contains(read(t, fsys, version+"/startups"), "2026") {
-				t.Errorf("%s kept the other records from being saved", file)
-			}
+			assert.That(t, read(t, fsys, file) == was, "%s was replaced", file)
+			assert.That(t, file == version+"/startups" || !strings.Contains(read(t, fsys, version+"/startups"), "2026"),
+				"%s kept the other records from being saved", file)
 			if _, problems := s.Load(); len(problems) > 0 {
 				t.Errorf("%s: loaded again: %v", file, problems)
 			}
@@ -310,21 +264,16 @@ func TestFailureToSetAsideIsReported(t *testing.T) {
 		t.Errorf("%+v, %v", got.Current, problems)
 	}
 
-	if err := s.Save(full()); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("save: %v", err)
-	}
+	assert.Is(t, s.Save(full()), syscall.EROFS, "save")
 
 	fsys.Heal()
-	if err := s.Save(full()); err != nil || read(t, fsys, "current.corrupt") != "garbage" {
-		t.Errorf("save: %v", err)
-	}
+	err := s.Save(full())
+	assert.That(t, err == nil && read(t, fsys, "current.corrupt") == "garbage", "save: %v", err)
 }
 
 func TestDirectoryInPlaceOfARecordIsSetAside(t *testing.T) {
 	fsys, _ := saved(t, full())
-	if err := fsys.Remove(dir + "/current"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, fsys.Remove(dir+"/current"))
 
 	fsys.PlantDir(dir+"/current", 0o700)
 	_, problems := open(t, fsys).Load()
@@ -339,10 +288,7 @@ func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
 		fsys.Plant(dir+"/"+file, []byte(strings.Replace(read(t, fsys, file), `"kind"`, `"later": {"a": 1}, "kind"`, 1)))
 	}
 
-	got, problems := open(t, fsys).Load()
-	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
-		t.Errorf("problems %v, %s", problems, diff)
-	}
+	loads(t, open(t, fsys), full())
 }
 
 // The files in testdata were written by the agent before its records had a
@@ -350,21 +296,14 @@ func TestUnknownFieldOfALaterAgentIsIgnored(t *testing.T) {
 func TestRecordsOfAnUnversionedAgentAreRefusedAndSetAside(t *testing.T) {
 	fsys, _ := saved(t, full())
 	for _, file := range append(slices.Clone(files), "component-version") {
-		data, err := os.ReadFile("testdata/evenkeel.dev-v1alpha1/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := assert.Value(os.ReadFile("testdata/evenkeel.dev-v1alpha1/" + file))(t)
 
 		fsys.Plant(dir+"/"+file, data)
 	}
 
 	got, problems := open(t, fsys).Load()
-	if diff := cmp.Diff(trial.State{}, got); diff != "" {
-		t.Error(diff)
-	}
-	if len(problems) != len(files)+1 {
-		t.Fatal(problems)
-	}
+	assert.NoDiff(t, cmp.Diff(trial.State{}, got))
+	assert.Must(t, len(problems) == len(files)+1, "%v", problems)
 
 	for _, p := range problems {
 		if !strings.Contains(p.What, `apiVersion "evenkeel.dev/v1alpha1" is not supported, only "state.evenkeel.dev/v1"`) || p.SetAside != p.File+".corrupt" {

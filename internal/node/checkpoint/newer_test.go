@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestNewerThanReturnsTheNewestVersionWithRecords(t *testing.T) {
@@ -23,8 +24,7 @@ func TestNewerThanReturnsTheNewestVersionWithRecords(t *testing.T) {
 		{"v1.36.3", []string{"lost+found"}, ""},
 		{"weekly", []string{"v1.36.3"}, ""},
 	} {
-		if got := (checkpoint.View{Versions: c.versions}).NewerThan(c.ours); got != c.want {
-			t.Errorf("newer than %s of %q: %q, want %q", c.ours, c.versions, got, c.want)
-		}
+		got := (checkpoint.View{Versions: c.versions}).NewerThan(c.ours)
+		assert.That(t, got == c.want, "newer than %s of %q: %q, want %q", c.ours, c.versions, got, c.want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
@@ -41,9 +42,7 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 
 			fsys.Plant(dir+"/last-known-good", []byte("garbage"))
 			got, problems := s.Load()
-			if len(problems) != 1 || problems[0].File != "last-known-good" {
-				t.Fatal(problems)
-			}
+			assert.Must(t, len(problems) == 1 && problems[0].File == "last-known-good", "%v", problems)
 
 			if !tt.recovered {
 				if got.LastKnownGood != (trial.AdoptedConfig{}) || !strings.HasSuffix(problems[0].What, "using the local configuration, which is always good") {
@@ -59,9 +58,8 @@ func TestLostLastKnownGoodIsRecoveredFromPromotions(t *testing.T) {
 				t.Errorf("%+v, %v", lkg, problems)
 			}
 
-			if data, err := s.Get(lkg.Config); err != nil || string(data) != string(tt.content) {
-				t.Errorf("its checkpoint: %s, %v", data, err)
-			}
+			data, err := s.Get(lkg.Config)
+			assert.That(t, err == nil && string(data) == string(tt.content), "its checkpoint: %s, %v", data, err)
 		})
 	}
 }
@@ -72,9 +70,8 @@ func TestWithCurrentAndLastKnownGoodLostThePromotedConfigRuns(t *testing.T) {
 	fsys.Plant(dir+"/last-known-good", []byte("{"))
 	fsys.Plant(dir+"/current", []byte("{"))
 	got, problems := s.Load()
-	if got.Current.Revision != "uid-a" || got.LastKnownGood.Revision != "uid-a" || len(problems) != 2 {
-		t.Errorf("%+v, %+v, %v", got.Current, got.LastKnownGood, problems)
-	}
+	assert.That(t, got.Current.Revision == "uid-a" && got.LastKnownGood.Revision == "uid-a" && len(problems) == 2,
+		"%+v, %+v, %v", got.Current, got.LastKnownGood, problems)
 	if !strings.HasSuffix(problems[0].What, "using last-known-good") {
 		t.Error(problems[0])
 	}
@@ -87,9 +84,7 @@ func TestRevisionWithAPayloadInItsNameIsRecovered(t *testing.T) {
 	fsys.Plant(dir+"/checkpoints/uid-a-0123456789ab", configMap("uid-a", "x"))
 	fsys.Plant(dir+"/last-known-good", []byte("garbage"))
 	got, _ := s.Load()
-	if diff := cmp.Diff("uid-a-0123456789ab", got.LastKnownGood.Revision); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff("uid-a-0123456789ab", got.LastKnownGood.Revision))
 }
 
 // An emptied file is the proposal's way to write "local"; a missing or damaged
@@ -100,24 +95,17 @@ func TestEmptiedLastKnownGoodMeansLocal(t *testing.T) {
 		fsys.Plant(dir+"/checkpoints/uid-a", configMap("uid-a", "x"))
 		fsys.Plant(dir+"/last-known-good", []byte(content))
 		if content == "missing" {
-			if err := fsys.Remove(dir + "/last-known-good"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, fsys.Remove(dir+"/last-known-good"))
 		}
 
 		s := open(t, fsys)
 		got, problems := s.Load()
-		if got.LastKnownGood.Revision != want || got.Current.Revision != "uid-b" || len(problems) != 1 {
-			t.Errorf("%q: last-known-good is %q, current %q, %v", content, got.LastKnownGood.Revision, got.Current.Revision, problems)
-		}
+		assert.That(t, got.LastKnownGood.Revision == want && got.Current.Revision == "uid-b" && len(problems) == 1,
+			"%q: last-known-good is %q, current %q, %v", content, got.LastKnownGood.Revision, got.Current.Revision, problems)
 		if want == "" && problems[0].String() != "last-known-good: the file is empty; using the local configuration, which is always good" {
 			t.Errorf("%q: %s", content, problems[0])
 		}
-		if err := s.Save(got); err != nil {
-			t.Fatal(err)
-		}
-		if again, problems := open(t, fsys).Load(); cmp.Diff(got, again) != "" || len(problems) > 0 {
-			t.Errorf("%q, saved: %+v, %v", content, again.LastKnownGood, problems)
-		}
+		assert.NoError(t, s.Save(got))
+		loads(t, open(t, fsys), got, content, "saved")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -22,10 +23,7 @@ import (
 func rendered(t *testing.T, fsys *crashfs.FS, at string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	entries, err := fsys.ReadDir(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := assert.Value(fsys.ReadDir(at))(t)
 
 	for _, e := range entries {
 		if e.IsDir() {
@@ -36,10 +34,7 @@ func rendered(t *testing.T, fsys *crashfs.FS, at string) map[string]string {
 			continue
 		}
 
-		data, err := fsys.ReadFile(at + "/" + e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := assert.Value(fsys.ReadFile(at + "/" + e.Name()))(t)
 
 		found[e.Name()] = string(data)
 	}
@@ -65,21 +60,17 @@ func TestRenderReplacesTheWholeDirectory(t *testing.T) {
 	if err != nil || second != first || cmp.Diff(want, rendered(t, fsys, second)) != "" {
 		t.Errorf("%s, %v, %v", second, rendered(t, fsys, second), err)
 	}
-	if got := rendered(t, fsys, dir+"/rendered"); len(got) != 2 {
-		t.Errorf("something else was left: %v", got)
-	}
-	if got := s.Rendered(); len(got) != 1 || got[0] != "uid-a" {
-		t.Errorf("%v", got)
-	}
+	got := rendered(t, fsys, dir+"/rendered")
+	assert.That(t, len(got) == 2, "something else was left: %v", got)
+	names := s.Rendered()
+	assert.That(t, len(names) == 1 && names[0] == "uid-a", "%v", names)
 }
 
 func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 	for n := 1; ; n++ {
 		fsys := crashfs.New()
 		s := open(t, fsys)
-		if _, err := s.Render("uid-a", before); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(s.Render("uid-a", before)))
 
 		fsys.FailAt(n, syscall.ENOSPC)
 		_, err := s.Render("uid-a", after)
@@ -91,9 +82,7 @@ func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 			t.Errorf("operation %d failed: %v, %v", n, err, got)
 		}
 
-		if err == nil && fsys.Operations() < n {
-			t.Fatal("no operation was left to fail")
-		}
+		assert.Must(t, err != nil || fsys.Operations() >= n, "no operation was left to fail")
 		if s := open(t, fsys); len(s.Rendered()) != 1 || len(rendered(t, fsys, dir+"/rendered")) != len(got) {
 			t.Errorf("operation %d failed: leftovers stay: %v", n, rendered(t, fsys, dir+"/rendered"))
 		}
@@ -106,40 +95,28 @@ func TestRenderLeavesOldOrNewFilesAfterAnyFailure(t *testing.T) {
 func TestRenderedWithoutADirectoryIsEmpty(t *testing.T) {
 	fsys := crashfs.New()
 	s := open(t, fsys)
-	if err := fsys.Remove(dir + "/rendered"); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Rendered(); got != nil {
-		t.Errorf("%v", got)
-	}
-	if _, err := s.Render("uid-a", after); err != nil {
-		t.Errorf("the directory vanished: %v", err)
-	}
+	assert.NoError(t, fsys.Remove(dir+"/rendered"))
+	got := s.Rendered()
+	assert.That(t, got == nil, "%v", got)
+	assert.OK(t, assert.Err(s.Render("uid-a", after)), "the directory vanished")
 }
 
 func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 	fsys, s := saved(t, trial.State{})
-	if got, err := s.ForgetRequests(); got != nil || err != nil {
-		t.Errorf("none yet: %v, %v", got, err)
-	}
+	got, err := s.ForgetRequests()
+	assert.That(t, got == nil && err == nil, "none yet: %v, %v", got, err)
 
 	for _, revision := range []string{"uid-b", "uid-a", "uid-b"} {
-		if err := checkpoint.RequestForget(fsys, dir, revision); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, checkpoint.RequestForget(fsys, dir, revision))
 	}
 
 	fsys.Plant(dir+"/forget-requests/.not a revision", nil)
 	s = open(t, fsys.Reboot(crashfs.Choices["all lost"]))
-	if got, err := s.ForgetRequests(); err != nil || cmp.Diff([]string{"uid-a", "uid-b"}, got) != "" {
-		t.Errorf("%v, %v", got, err)
-	}
-	if err := errors.Join(s.DropForgetRequest("uid-a"), s.DropForgetRequest("uid-a")); err != nil {
-		t.Error(err)
-	}
-	if got, err := s.ForgetRequests(); err != nil || cmp.Diff([]string{"uid-b"}, got) != "" {
-		t.Errorf("%v, %v", got, err)
-	}
+	got, err = s.ForgetRequests()
+	assert.That(t, err == nil && cmp.Diff([]string{"uid-a", "uid-b"}, got) == "", "%v, %v", got, err)
+	assert.OK(t, errors.Join(s.DropForgetRequest("uid-a"), s.DropForgetRequest("uid-a")))
+	got, err = s.ForgetRequests()
+	assert.That(t, err == nil && cmp.Diff([]string{"uid-b"}, got) == "", "%v, %v", got, err)
 }
 
 func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
@@ -158,59 +135,44 @@ func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
 		"": nil, one[:len(one)/2]: nil, strings.Replace(one, "v1alpha1", "v2", 1): nil,
 	} {
 		fsys.Plant(dir+"/"+file, []byte(content))
-		if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, want) {
-			t.Errorf("with %q: %q, %v, want %q", content, got, err, want)
-		}
+		got, err := s.ForgetRequests()
+		assert.That(t, err == nil && slices.Equal(got, want), "with %q: %q, %v, want %q", content, got, err, want)
 	}
 
-	if err := fsys.Remove(dir + "/" + file); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.ForgetRequests(); err != nil || got != nil {
-		t.Errorf("an editor may be replacing the file: %q, %v", got, err)
-	}
+	assert.NoError(t, fsys.Remove(dir+"/"+file))
+	got, err := s.ForgetRequests()
+	assert.That(t, err == nil && got == nil, "an editor may be replacing the file: %q, %v", got, err)
 	if err := checkpoint.RequestForget(fsys, dir, "uid-d"); err != nil { // in both ways
 		t.Fatal(err)
 	}
 
 	fsys.Plant(dir+"/"+file, []byte(none))
-	if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, []string{"uid-c", "uid-d"}) {
-		t.Errorf("%q, %v", got, err)
-	}
+	got, err = s.ForgetRequests()
+	assert.That(t, err == nil && slices.Equal(got, []string{"uid-c", "uid-d"}), "%q, %v", got, err)
 
 	state.Bad = two
-	if err := s.Save(state); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, []string{"uid-d"}) {
-		t.Errorf("only the request is left, but it returned %q, %v", got, err)
-	}
+	assert.NoError(t, s.Save(state))
+	got, err = s.ForgetRequests()
+	assert.That(t, err == nil && slices.Equal(got, []string{"uid-d"}), "only the request is left, but it returned %q, %v", got, err)
 }
 
 func TestForgetRequestErrorsNameTheOperation(t *testing.T) {
 	for n := range 5 {
 		fsys, _ := saved(t, trial.State{})
 		fsys.FailAt(n+1, syscall.EROFS)
-		if err := checkpoint.RequestForget(fsys, dir, "uid-a"); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), "request to forget uid-a: ") {
-			t.Errorf("operation %d failed: %v", n+1, err)
-		}
+		err := checkpoint.RequestForget(fsys, dir, "uid-a")
+		assert.That(t, errors.Is(err, syscall.EROFS) && strings.HasPrefix(err.Error(), "request to forget uid-a: "),
+			"operation %d failed: %v", n+1, err)
 	}
 
 	fsys, s := saved(t, trial.State{})
-	if err := checkpoint.RequestForget(fsys, "/nowhere", "uid-a"); err == nil {
-		t.Error("there is no such directory")
-	}
-	if err := checkpoint.RequestForget(fsys, dir, "uid-a"); err != nil {
-		t.Fatal(err)
-	}
+	err := checkpoint.RequestForget(fsys, "/nowhere", "uid-a")
+	assert.That(t, err != nil, "there is no such directory")
+	assert.NoError(t, checkpoint.RequestForget(fsys, dir, "uid-a"))
 
 	fsys.FailAt(1, syscall.EROFS)
-	if err := s.DropForgetRequest("uid-a"); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("drop: %v", err)
-	}
+	assert.Is(t, s.DropForgetRequest("uid-a"), syscall.EROFS, "drop")
 
 	fsys.FailRead(dir+"/forget-requests", syscall.EACCES)
-	if _, err := s.ForgetRequests(); !errors.Is(err, syscall.EACCES) {
-		t.Errorf("list: %v", err)
-	}
+	assert.Is(t, assert.Err(s.ForgetRequests()), syscall.EACCES, "list")
 }

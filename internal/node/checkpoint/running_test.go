@@ -10,26 +10,20 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestRunningReturnsWhatSetRunningSaved(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
-	if _, err := checkpoint.Running(disk, dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before anything was kept: %v", err)
-	}
-	if err := checkpoint.ClearRunning(disk, dir); err != nil {
-		t.Error(err)
-	}
+	assert.Is(t, assert.Err(checkpoint.Running(disk, dir)), fs.ErrNotExist, "before anything was kept")
+	assert.OK(t, checkpoint.ClearRunning(disk, dir))
 
 	for _, about := range []string{"first", "second"} {
-		if err := checkpoint.SetRunning(disk, dir, []byte(about)); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := checkpoint.Running(disk, dir); err != nil || string(got) != about {
-			t.Errorf("%q, %v, want %q", got, err, about)
-		}
+		assert.NoError(t, checkpoint.SetRunning(disk, dir, []byte(about)))
+		got, err := checkpoint.Running(disk, dir)
+		assert.That(t, err == nil && string(got) == about, "%q, %v, want %q", got, err, about)
 	}
 }
 
@@ -37,9 +31,7 @@ func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		disk := crashfs.New()
 		disk.PlantDir(dir, 0o700)
-		if err := checkpoint.SetRunning(disk, dir, []byte("before")); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, checkpoint.SetRunning(disk, dir, []byte("before")))
 
 		disk.FailAt(n, syscall.ENOSPC)
 		err := checkpoint.SetRunning(disk, dir, []byte("after"))
@@ -57,23 +49,13 @@ func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
 func TestClearRunningRemovesTheDescriptionOrReturnsAnError(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
-	if err := checkpoint.ClearRunning(disk, dir); err != nil {
-		t.Errorf("with nothing to forget: %v", err)
-	}
-	if err := checkpoint.SetRunning(disk, dir, []byte("old")); err != nil {
-		t.Fatal(err)
-	}
+	assert.OK(t, checkpoint.ClearRunning(disk, dir), "with nothing to forget")
+	assert.NoError(t, checkpoint.SetRunning(disk, dir, []byte("old")))
 
 	disk.FailAt(1, syscall.EROFS)
-	if err := checkpoint.ClearRunning(disk, dir); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("on a disk that refuses: %v", err)
-	}
+	assert.Is(t, checkpoint.ClearRunning(disk, dir), syscall.EROFS, "on a disk that refuses")
 
 	disk.Heal()
-	if err := checkpoint.ClearRunning(disk, dir); err != nil {
-		t.Error(err)
-	}
-	if _, err := checkpoint.Running(disk, dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("afterwards: %v", err)
-	}
+	assert.OK(t, checkpoint.ClearRunning(disk, dir))
+	assert.Is(t, assert.Err(checkpoint.Running(disk, dir)), fs.ErrNotExist, "afterwards")
 }

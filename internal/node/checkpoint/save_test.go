@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -86,28 +87,22 @@ func TestRecordsAreReadableText(t *testing.T) {
 }
 `,
 	} {
-		if diff := cmp.Diff(want, read(t, fsys, file)); diff != "" {
-			t.Errorf("%s: %s", file, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, read(t, fsys, file)), file)
 	}
 
-	if got := read(t, fsys, version+"/trial"); !strings.Contains(got, `"healthy": "1m3s"`) {
-		t.Error(got)
-	}
+	got := read(t, fsys, version+"/trial")
+	assert.That(t, strings.Contains(got, `"healthy": "1m3s"`), "%v", got)
 
 	fsys, _ = saved(t, trial.State{})
-	if got := read(t, fsys, "current"); !strings.Contains(got, `"content": {}`) {
-		t.Error(got)
-	}
+	got = read(t, fsys, "current")
+	assert.That(t, strings.Contains(got, `"content": {}`), "%v", got)
 }
 
 func TestSaveWritesOnlyChangedRecords(t *testing.T) {
 	fsys, s := saved(t, full())
 	writes := func(next trial.State) []string {
 		from := fsys.Operations()
-		if err := s.Save(next); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Save(next))
 
 		var names []string
 		for _, line := range fsys.Log()[from:] {
@@ -118,51 +113,40 @@ func TestSaveWritesOnlyChangedRecords(t *testing.T) {
 
 		return names
 	}
-	if got := writes(full()); got != nil {
-		t.Errorf("nothing changed, yet %q were written", got)
-	}
+	got := writes(full())
+	assert.That(t, got == nil, "nothing changed, yet %q were written", got)
 
 	next := full()
 	next.Trial.Healthy.Duration += time.Minute
-	if got := writes(next); !slices.Equal(got, []string{version + "/trial"}) {
-		t.Errorf("%q were written", got)
-	}
-	if got := writes(trial.State{}); !slices.Equal(got, files) {
-		t.Errorf("%q were written, want all in the order %q", got, files)
-	}
+	got = writes(next)
+	assert.That(t, slices.Equal(got, []string{version + "/trial"}), "%q were written", got)
+	got = writes(trial.State{})
+	assert.That(t, slices.Equal(got, files), "%q were written, want all in the order %q", got, files)
 
 	// The same holds for a store that was just opened.
 	s = open(t, fsys)
 	s.Load()
-	if got := writes(trial.State{}); got != nil {
-		t.Errorf("nothing changed since it was opened, yet %q were written", got)
-	}
+	got = writes(trial.State{})
+	assert.That(t, got == nil, "nothing changed since it was opened, yet %q were written", got)
 }
 
 func TestRecordRemovedOrCorruptedAtRunTimeIsWrittenAgain(t *testing.T) {
 	for _, file := range files {
 		fsys, s := saved(t, full())
-		if err := fsys.Remove(dir + "/" + file); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Save(full()); err != nil || !exists(fsys, file) {
-			t.Errorf("%s vanished: %v", file, err)
-		}
+		assert.NoError(t, fsys.Remove(dir+"/"+file))
+		err := s.Save(full())
+		assert.That(t, err == nil && exists(fsys, file), "%s vanished: %v", file, err)
 
 		fsys.Plant(dir+"/"+file, []byte("rot"))
-		if err := s.Save(full()); err != nil || read(t, fsys, file+".corrupt") != "rot" {
-			t.Errorf("%s rotted: %v", file, err)
-		}
+		err = s.Save(full())
+		assert.That(t, err == nil && read(t, fsys, file+".corrupt") == "rot", "%s rotted: %v", file, err)
 
 		fsys.FailRead(dir+"/"+file, syscall.EIO)
-		if err := s.Save(full()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "is not replaced") {
-			t.Errorf("%s is unreadable: %v", file, err)
-		}
+		err = s.Save(full())
+		assert.That(t, errors.Is(err, syscall.EIO) && strings.Contains(err.Error(), "is not replaced"), "%s is unreadable: %v", file, err)
 
 		fsys.Heal()
-		if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
-			t.Errorf("%s: %v", file, problems)
-		}
+		loads(t, s, full(), file)
 	}
 }
 
@@ -173,32 +157,20 @@ func TestRecordChangedByHandAtRunTimeIsKeptAsACopyAndWrittenAgain(t *testing.T) 
 		edited := strings.Replace(mine, "{", "{ ", 1)
 		fsys.Plant(dir+"/"+file, []byte(edited))
 		fsys.FailAt(1, syscall.ENOSPC)
-		if err := s.Save(full()); !errors.Is(err, syscall.ENOSPC) || read(t, fsys, file) != edited {
-			t.Errorf("%s was lost on a full disk: %v", file, err)
-		}
-		if err := s.Save(full()); err != nil || read(t, fsys, file) != mine || read(t, fsys, file+".edited") != edited {
-			t.Errorf("%s: %v", file, err)
-		}
-		if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
-			t.Errorf("%s: %v", file, problems)
-		}
+		err := s.Save(full())
+		assert.That(t, errors.Is(err, syscall.ENOSPC) && read(t, fsys, file) == edited, "%s was lost on a full disk: %v", file, err)
+		err = s.Save(full())
+		assert.That(t, err == nil && read(t, fsys, file) == mine && read(t, fsys, file+".edited") == edited, "%s: %v", file, err)
+		loads(t, s, full(), file)
 	}
 }
 
 func TestRemovedDirectoryIsCreatedAgain(t *testing.T) {
 	fsys, s := saved(t, full())
-	if err := fsys.Rename(dir, "/elsewhere"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Save(full()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Put("uid-b", configMap("uid-b", "x")); err != nil {
-		t.Fatal(err)
-	}
-	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
-		t.Errorf("%+v, %v", got, problems)
-	}
+	assert.NoError(t, fsys.Rename(dir, "/elsewhere"))
+	assert.NoError(t, s.Save(full()))
+	assert.NoError(t, assert.Err(s.Put("uid-b", configMap("uid-b", "x"))))
+	loads(t, open(t, fsys), full())
 }
 
 func TestStateThatCannotBeDecodedIsNotWritten(t *testing.T) {
@@ -216,12 +188,9 @@ func TestStateThatCannotBeDecodedIsNotWritten(t *testing.T) {
 		before := fsys.Operations()
 		next := full()
 		tt.change(&next)
-		if err := s.Save(next); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", name, err, tt.want)
-		}
-		if fsys.Operations() != before {
-			t.Errorf("%s: something was written", name)
-		}
+		err := s.Save(next)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: %v, want %q", name, err, tt.want)
+		assert.That(t, fsys.Operations() == before, "%s: something was written", name)
 	}
 }
 
@@ -233,24 +202,17 @@ func TestDiskErrorNamesTheFileAndALaterSaveCompletes(t *testing.T) {
 		fsys, s := saved(t, trial.State{})
 		fault(fsys)
 		err := s.Save(full())
-		if err == nil || !strings.HasPrefix(err.Error(), "save revoked: replace "+dir+"/revoked: create a temporary file: ") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "save revoked: replace "+dir+"/revoked: create a temporary file: "),
+			"%s: %v", name, err)
 		if _, err := s.Put("uid-b", configMap("uid-b", "x")); err == nil || !strings.HasPrefix(err.Error(), "checkpoint uid-b: replace ") {
 			t.Errorf("%s: put: %v", name, err)
 		}
 		// A node with such a disk still reads the files.
-		if got, problems := open(t, fsys).Load(); cmp.Diff(trial.State{}, got) != "" || len(problems) > 0 {
-			t.Errorf("%s: %+v, %v", name, got, problems)
-		}
+		loads(t, open(t, fsys), trial.State{}, name)
 
 		fsys.Heal()
-		if err := s.Save(full()); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got, _ := open(t, fsys).Load(); cmp.Diff(full(), got) != "" {
-			t.Errorf("%s: %+v", name, got)
-		}
+		assert.OK(t, s.Save(full()), name)
+		loads(t, open(t, fsys), full(), name)
 	}
 }
 
@@ -258,23 +220,17 @@ func TestRecordWithAFailedSyncIsWrittenAgain(t *testing.T) {
 	for name, next := range changesOfOneRecord() {
 		fsys, s := saved(t, full())
 		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-		if err := s.Save(next); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync its directory") {
-			t.Fatal(err)
-		}
+		err := s.Save(next)
+		assert.Must(t, errors.Is(err, syscall.EIO) && strings.Contains(err.Error(), "sync its directory"), "%v", err)
 		// Also if the records were loaded in between, with another failed sync.
 		if _, problems := s.Load(); len(problems) > 0 {
 			t.Fatal(problems)
 		}
 
 		fsys.Heal()
-		if err := s.Save(next); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Save(next))
 
-		got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
-		if diff := cmp.Diff(next, got); diff != "" || len(problems) > 0 {
-			t.Errorf("%s, after a power cut: %s%v", name, diff, problems)
-		}
+		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), next, name, "after a power cut")
 	}
 }
 
@@ -283,26 +239,17 @@ func TestLoadReturnsWhatWasSaved(t *testing.T) {
 		want := anyState(t)
 		fsys := crashfs.New()
 		s, err := checkpoint.Open(fsys, dir, version, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 
 		s.Load()
 		for _, state := range []trial.State{anyState(t), want} {
-			if err := s.Save(state); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, s.Save(state))
 		}
 
 		s, err = checkpoint.Open(fsys.Reboot(crashfs.Choices["all lost"]), dir, version, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 
-		got, problems := s.Load()
-		if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
-			t.Fatalf("%s%v", diff, problems)
-		}
+		loads(t, s, want)
 	})
 }
 

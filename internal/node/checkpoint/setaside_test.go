@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -16,14 +17,12 @@ import (
 func TestFilesSetAsideSurviveAPowerCut(t *testing.T) {
 	for name, meet := range map[string]func(*testing.T, *checkpoint.Store){
 		"checkpoints/uid-b": func(t *testing.T, s *checkpoint.Store) {
-			if _, err := s.Get(config("uid-b", "b")); !errors.Is(err, checkpoint.ErrCorrupt) {
-				t.Fatalf("Get: %v", err)
-			}
+			_, err := s.Get(config("uid-b", "b"))
+			assert.Must(t, errors.Is(err, checkpoint.ErrCorrupt), "Get: %v", err)
 		},
 		"current": func(t *testing.T, s *checkpoint.Store) {
-			if _, problems := s.Load(); len(problems) != 1 || problems[0].SetAside == "" {
-				t.Fatalf("Load: %v", problems)
-			}
+			_, problems := s.Load()
+			assert.Must(t, len(problems) == 1 && problems[0].SetAside != "", "Load: %v", problems)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

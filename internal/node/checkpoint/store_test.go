@@ -19,30 +19,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 
 	s.Load()
 	digest, err := s.Put("uid-b", configMap("uid-b", "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 
 	state := full()
 	state.Current.Checkpoint = digest
-	if _, err := s.Render("uid-b", map[string][]byte{"kubelet": []byte("x"), "kubelet.conf.d/10.conf": []byte("y")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Save(state), checkpoint.RequestForget(atomicfile.OS{}, dir, "uid-c"), s.Collect()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(s.Render("uid-b", map[string][]byte{"kubelet": []byte("x"), "kubelet.conf.d/10.conf": []byte("y")})))
+	assert.NoError(t, errors.Join(s.Save(state), checkpoint.RequestForget(atomicfile.OS{}, dir, "uid-c"), s.Collect()))
 
 	var found []string
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -67,15 +60,10 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 	}
 
 	s, err = checkpoint.Open(atomicfile.OS{}, dir, version, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 
-	got, problems := s.Load()
-	if diff := cmp.Diff(state, got); diff != "" || len(problems) > 0 {
-		t.Error(diff, problems)
-	}
-	if data, err := s.Get(got.Current.Config); err != nil || !bytes.Equal(data, configMap("uid-b", "x")) {
+	loads(t, s, state)
+	if data, err := s.Get(state.Current.Config); err != nil || !bytes.Equal(data, configMap("uid-b", "x")) {
 		t.Errorf("%s, %v", data, err)
 	}
 	if v, err := checkpoint.ReadOnly(atomicfile.OS{}, dir, ""); err != nil || v.Version != version || cmp.Diff(state, v.State) != "" {
@@ -85,13 +73,8 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 
 func TestSymbolicLinkInPlaceOfARecordIsSetAside(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "forged")
-	s, err := checkpoint.Open(atomicfile.OS{}, dir, version, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.WriteFile(elsewhere, []byte("{}"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "current"))); err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, version, nil))(t)
+	assert.NoError(t, errors.Join(os.WriteFile(elsewhere, []byte("{}"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "current"))))
 
 	_, problems := s.Load()
 	if len(problems) == 0 || problems[0].SetAside != "current.corrupt" || !strings.Contains(problems[0].What, "a symbolic link") {
@@ -119,12 +102,9 @@ func TestOpenRefusesAnUnsafeDirectory(t *testing.T) {
 	}
 
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(t.TempDir(), link); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := checkpoint.Open(atomicfile.OS{}, link, version, nil); err == nil || !strings.Contains(err.Error(), "is not a directory but a symbolic link") {
-		t.Errorf("a link: %v", err)
-	}
+	assert.NoError(t, os.Symlink(t.TempDir(), link))
+	_, err := checkpoint.Open(atomicfile.OS{}, link, version, nil)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "is not a directory but a symbolic link"), "a link: %v", err)
 }
 
 func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
@@ -132,27 +112,19 @@ func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 		fsys := crashfs.New()
 		before := open(t, fsys)
 		sum, err := before.Put("uid-a", configMap("uid-a", "p"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 
 		adopted := trial.State{Current: trial.AdoptedConfig{Config: config("uid-a", "a"), Since: noon}}
 		adopted.Current.Checkpoint = sum
-		if err := before.Save(adopted); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, before.Save(adopted))
 
 		fsys.FailFrom(1, cause, crashfs.NeedSpace...)
 		var log bytes.Buffer
 		s, err := checkpoint.Open(fsys, dir, "v9.9.9", slog.New(slog.NewTextHandler(&log, nil))) // whose directory is missing
-		if err != nil {
-			t.Fatalf("%v: %v", cause, err)
-		}
+		assert.NoError(t, err, cause)
 
 		state, _ := s.Load()
-		if state.Current.Revision != "uid-a" {
-			t.Errorf("%v: current is %q, want uid-a", cause, state.Current.Revision)
-		}
+		assert.That(t, state.Current.Revision == "uid-a", "%v: current is %q, want uid-a", cause, state.Current.Revision)
 		if _, err := s.Get(state.Current.Config); err != nil {
 			t.Errorf("%v: the checkpoint: %v", cause, err)
 		}
@@ -164,9 +136,7 @@ func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 		if err := s.Save(state); err != nil {
 			t.Errorf("%v: saving when the disk is back: %v", cause, err)
 		}
-		if !strings.Contains(log.String(), "cannot write to the disk") {
-			t.Errorf("%v: the log says %q", cause, log.String())
-		}
+		assert.That(t, strings.Contains(log.String(), "cannot write to the disk"), "%v: the log says %q", cause, log.String())
 	}
 }
 
@@ -174,15 +144,11 @@ func TestOpenRemovesAccessOfOtherUsers(t *testing.T) {
 	var log bytes.Buffer
 	fsys := crashfs.New()
 	fsys.PlantDir(dir, 0o777)
-	if _, err := checkpoint.Open(fsys, dir, version, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := fsys.Lstat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	if !strings.Contains(log.String(), "removed other users' access") || !strings.Contains(log.String(), "mode=0777") {
-		t.Error(log.String())
-	}
+	assert.NoError(t, assert.Err(checkpoint.Open(fsys, dir, version, slog.New(slog.NewTextHandler(&log, nil)))))
+	info, err := fsys.Lstat(dir)
+	assert.That(t, err == nil && info.Mode().Perm() == 0o700, "%v, %v", info.Mode(), err)
+	assert.That(t, strings.Contains(log.String(), "removed other users' access") && strings.Contains(log.String(), "mode=0777"),
+		"%v", log.String())
 }
 
 func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
@@ -196,17 +162,13 @@ func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 	fsys.Plant(dir+"/"+leftovers[4]+"/kubelet", []byte("half"))
 	open(t, fsys)
 	for _, name := range leftovers {
-		if exists(fsys, name) {
-			t.Errorf("%s is still there", name)
-		}
+		assert.That(t, !exists(fsys, name), "%s is still there", name)
 	}
 
 	// On a read-only disk they stay, and Open succeeds.
 	fsys.Plant(dir+"/"+leftovers[0], nil)
 	fsys.FailFrom(1, syscall.EROFS)
-	if got, problems := open(t, fsys).Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
-		t.Error(problems)
-	}
+	loads(t, open(t, fsys), full())
 }
 
 func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
@@ -228,9 +190,7 @@ func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
 
 		for op, err := range map[string]error{"Open": openErr, "Put": putErr, "Get": getErr, "Render": renderErr, "a rendered file": fileErr,
 			"RequestForget": checkpoint.RequestForget(fsys, dir, name), "DropForgetRequest": s.DropForgetRequest(name)} {
-			if !errors.Is(err, checkpoint.ErrName) {
-				t.Errorf("%s of %q: %v", op, name, err)
-			}
+			assert.That(t, errors.Is(err, checkpoint.ErrName), "%s of %q: %v", op, name, err)
 		}
 	}
 

@@ -5,7 +5,6 @@ package trial
 
 import (
 	"testing"
-	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -14,35 +13,23 @@ import (
 // because its kubelet is not healthy, and the stop also ends the count of
 // unhealthy time.
 func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		unhealthy func(n *nodeSim)
-		stop      func(n *nodeSim)
-		every     time.Duration
-		want      string
-	}{
-		{"never healthy, stopped", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 45 * time.Second, v1alpha1.ReasonNotHealthy},
-		{"never healthy, killed", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 45 * time.Second, v1alpha1.ReasonNotHealthy},
-		{"never Ready, stopped", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).sigterm, 45 * time.Second, v1alpha1.ReasonNotReady},
-		{"never Ready, killed", func(n *nodeSim) { n.node.Ready = false }, (*nodeSim).kill, 45 * time.Second, v1alpha1.ReasonNotReady},
-		{"the agent dies before its kubelet can be healthy", func(n *nodeSim) { n.healthy = false }, (*nodeSim).kill, 8 * time.Second, ""},
-		{"the agent is upgraded before its kubelet can be healthy", func(n *nodeSim) { n.healthy = false }, (*nodeSim).sigterm, 25 * time.Second, ""},
+	for name, c := range map[string]struct{ happens, stop, want string }{
+		"never healthy, stopped":                                  {"unhealthy 45s", "sigterm", v1alpha1.ReasonNotHealthy},
+		"never healthy, killed":                                   {"unhealthy 45s", "kill", v1alpha1.ReasonNotHealthy},
+		"never Ready, stopped":                                    {"notready 45s", "sigterm", v1alpha1.ReasonNotReady},
+		"never Ready, killed":                                     {"notready 45s", "kill", v1alpha1.ReasonNotReady},
+		"the agent dies before its kubelet can be healthy":        {"unhealthy 8s", "kill", ""},
+		"the agent is upgraded before its kubelet can be healthy": {"unhealthy 25s", "sigterm", ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			n := newNodeSim(t)
-			n.healthy = true
-			n.start()
-			n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
-			n.converge()
-			c.unhealthy(n)
+			n.do("node", "assign uid=u payload=p1")
 			for range 20 {
-				n.pass(c.every)
-				if len(n.state.Bad) > 0 {
+				if n.do(c.happens); len(n.state.Bad) > 0 {
 					break
 				}
 
-				c.stop(n)
-				n.start()
+				n.do(c.stop, "start")
 			}
 
 			if c.want == "" && len(n.state.Bad) > 0 || c.want != "" && (len(n.state.Bad) != 1 || n.state.Bad[0].Failure != c.want) {
@@ -54,18 +41,9 @@ func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
 
 func TestHealthResetsTheSavedUnhealthyTime(t *testing.T) {
 	n := newNodeSim(t)
-	n.healthy = true
-	n.start()
-	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
-	n.converge()
+	n.do("node", "assign uid=u payload=p1")
 	for range 5 {
-		n.healthy = false
-		n.pass(100 * time.Second)
-		n.healthy = true
-		n.pass(400 * time.Second)
-		n.kill()
-		n.healthy = false
-		n.start()
+		n.do("unhealthy 100s", "healthy 400s", "kill", "start")
 		n.must(n.state.Run.Unhealthy == 0 && len(n.state.Bad) == 0, "it is remembered: %+v", n.state.Trial)
 	}
 }

@@ -6,8 +6,6 @@ package trial
 import (
 	"testing"
 	"time"
-
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 // TestEachClockCountsOnlyWhatItMeasures has all clocks at two seconds, and
@@ -95,22 +93,5 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 				t.Errorf("the clocks are at %+v, want %+v", got, c.want)
 			}
 		})
-	}
-}
-
-// An exit that does not count, such as of a kubelet that could not be started,
-// does not shorten the time in a bad state.
-func TestTheTimeInABadStateSurvivesAnExit(t *testing.T) {
-	n := newNodeSim(t)
-	n.start()
-	n.intent = Intent{Kind: Assigned, Config: Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}}
-	n.converge()
-	n.healthy = false
-	n.pass(7 * time.Second)
-	n.exit("exec format error", false)
-	before := n.state.Run.Unhealthy
-	n.pass(n.state.Run.Delay)
-	if now := n.state.Run.Unhealthy; !n.child.Alive || before < 7*time.Second || now != before || n.state.Trial.Unhealthy.Duration != before {
-		t.Errorf("not healthy for %s before the exit, %s after the start, saved %s", before, now, n.state.Trial.Unhealthy.Duration)
 	}
 }

@@ -13,43 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
-	for _, c := range []struct {
-		name          string
-		before, after bool // the boot ID is known
-		reboots       bool
-		startups      int
-	}{
-		{"the agent died", true, true, false, 1},
-		{"the node went down", true, true, true, 2},
-		{"nobody knows which boot it is", true, false, false, 1},
-		{"nobody knew which boot it was", false, true, false, 1},
-		{"nobody knew, and the node went down", false, true, true, 1},
-		{"nobody ever knows", false, false, true, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := provenNode(t)
-			n.bootIDUnknown = !c.before
-			n.do("agent-restart", "assign uid=u payload=p1", "healthy 1m", "kill")
-			n.bootIDUnknown = !c.after
-			if c.reboots {
-				n.boot++
-			}
-
-			n.do("start")
-			if got := n.state; got.Trial == nil || len(got.Startups) != c.startups || got.Run.Config.Revision != "u" {
-				t.Fatalf("trial %+v, startups %v, %q runs", got.Trial, got.Startups, got.Run.Config.Revision)
-			}
-
-			n.bootIDUnknown = false // and what was not known counts for nothing later
-			n.do("agent-restart")
-			if got := len(n.state.Startups); got != c.startups {
-				t.Errorf("%d startups once it is known again", got)
-			}
-		})
-	}
-}
-
 func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 	for name, before := range map[string][]string{
 		"it is current":                      nil,
@@ -97,15 +60,6 @@ func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
 	n.do("exit status=1")
 	if a := started.Action; a.Config.Revision != "g" || a.Config.Checkpoint != "another file" || started.Next.Run.Config != a.Config || started.Status.Active != a.Config {
 		t.Errorf("started %+v, recorded %+v, reported %+v", a.Config, started.Next.Run.Config, started.Status.Active)
-	}
-}
-
-func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
-	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
-	n.verdicts["g"] = Verdict{Outcome: Accepted} // found while the trial went on
-	n.do("validation hangs", "assign uid=v payload=p2", "unhealthy 2m")
-	if got := n.state.Run.Config.Revision; got != "g" {
-		t.Errorf("%q runs", got)
 	}
 }
 

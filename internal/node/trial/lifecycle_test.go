@@ -153,27 +153,6 @@ func TestALostCurrentForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut: its fallback must be
-// healthy for the whole time.
-func TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut(t *testing.T) {
-	n := provenNode(t, "flags threshold=1", "assign uid=u payload=p1", "exit status=1", "healthy 5s", "reboot", "healthy 30s")
-	if b := n.state.Bad; len(b) != 1 || b[0].Failure != v1alpha1.ReasonCrashLooped || !b[0].Provisional {
-		t.Fatalf("bad are %+v", b)
-	}
-
-	n.do("healthy 35s")
-	if n.state.Bad[0].Provisional {
-		t.Errorf("bad are %+v", n.state.Bad)
-	}
-}
-
-func TestACrashThatCountsEndsTheUnhealthyTime(t *testing.T) {
-	n := provenNode(t, "assign uid=u payload=p1", "unhealthy 1m50s", "exit status=1", "unhealthy 1m50s")
-	if n.state.Trial == nil || len(n.state.Bad) > 0 {
-		t.Errorf("bad are %+v", n.state.Bad)
-	}
-}
-
 func TestARevisionIsRevokedByItsUID(t *testing.T) {
 	s := State{Revoked: []types.UID{"u"}}
 	if !s.IsRevoked(Config{Revision: "u-digest", ConfigRevision: v1alpha1.ConfigRevision{UID: "u"}}) || s.IsRevoked(Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "v"}}) || s.IsRevoked(Config{}) {

@@ -452,8 +452,11 @@ func (n *nodeSim) pass(d time.Duration) {
 	}
 }
 
+// convergeAfter decides after d. The wall clock jumps by a day, forth and back:
+// no decision depends on it.
 func (n *nodeSim) convergeAfter(d time.Duration) {
 	n.clock += d
+	n.clockJumps = 24*time.Hour - n.clockJumps
 	n.converge()
 }
 

@@ -382,9 +382,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 
 			n.manyRejected = true
 			for i := range maxBad + 5 {
-				c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
-				n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
-				n.change(func() { n.intent = Intent{Kind: Assigned, Config: c} })(n.r)
+				n.change(func() { n.intent = Intent{Kind: Assigned, Config: n.rejectable(i)} })(n.r)
 			}
 		},
 		"never-healthy": func(*rapid.T) { // and the unit is stopped because of that, again and again

@@ -6,7 +6,6 @@ package trial
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -63,60 +62,6 @@ func TestNewestTenPromotionsAreKept(t *testing.T) {
 	}
 }
 
-func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
-	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
-	n.tearDisk = func(int) int { return 4 } // bad-configs is written, the rest is not
-	n.do("api up 1s", "kill")
-	n.tearDisk = nil
-	n.do("start")
-	if s := n.state; s.Trial != nil || len(s.Bad) != 1 || s.Bad[0].Failure != v1alpha1.ReasonLostAPI || s.Run.Config.Revision != "g" {
-		t.Errorf("trial %+v, bad %+v, %q runs", s.Trial, s.Bad, s.Run.Config.Revision)
-	}
-
-	for _, line := range n.trace {
-		if strings.Contains(line, "ConfigRolledBack") {
-			t.Errorf("the verdict was given again: %s", line)
-		}
-	}
-}
-
-func TestContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
-	n := provenNode(t)
-	n.tearDisk = func(int) int { return 3 } // current is written, last-known-good is not
-	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
-	n.tearDisk = nil
-	n.do("start")
-	if s := n.state; s.Trial != nil || s.Current.Revision != "g2" || s.LastKnownGood.Revision != "g2" {
-		t.Errorf("current %q, last-known-good %q, trial %+v", s.Current.Revision, s.LastKnownGood.Revision, s.Trial)
-	}
-}
-
-func TestAPILossAtTheFirstStartIsNoticed(t *testing.T) {
-	n := newNodeSim(t)
-	n.do("new-node api-loss-rollback=on", "assign uid=u payload=p1")
-	n.onDecision = func(_ State, _ Observed, d Decision) {
-		if d.Action.Kind == Start {
-			n.node.API = false // it was reachable at adoption, and never again
-		}
-	}
-	n.do("start")
-	n.onDecision = nil
-	n.do("healthy 10m5s")
-	if s := n.state; !s.Run.Config.IsLocal() || s.Trial == nil || s.Trial.Fallback != APIProbe {
-		t.Errorf("%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
-	}
-}
-
-func TestAPIReturningAfterTheProbeWindowIsNoVerdict(t *testing.T) {
-	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
-	n.node.API = true
-	n.clock += maxGap
-	n.converge()
-	if s := n.state; len(s.Bad) != 0 || s.Run.Config.Revision != "u" || s.Trial == nil || !s.Trial.APIProbed {
-		t.Errorf("bad %+v, %q runs, trial %+v", s.Bad, s.Run.Config.Revision, s.Trial)
-	}
-}
-
 func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
 	s := State{Trial: &Trial{Revision: "u", Healthy: metav1.Duration{Duration: time.Minute}}, Run: Run{UnsavedHealthy: 7 * time.Second}}
 	clean := CleanShutdown(s)
@@ -144,25 +89,6 @@ func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 	}
 	if got := (State{}).PayloadDigests(); len(got) != 0 {
 		t.Errorf("local is no revision: %v", got)
-	}
-}
-
-func TestBadConfigStringContainsReasonAndDetail(t *testing.T) {
-	for want, b := range map[string]BadConfig{
-		"not good":            {Reason: "not good"},
-		"not good: maxPods=0": {Reason: "not good", Detail: "maxPods=0"},
-	} {
-		if got := b.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-func TestEveryIntentKindHasAName(t *testing.T) {
-	for kind, want := range []string{"Unanswered", "Unassigned", "Nil", "Invalid", "Assigned"} {
-		if got := IntentKind(kind).String(); got != want {
-			t.Errorf("kind %d is called %q, want %q", kind, got, want)
-		}
 	}
 }
 

@@ -83,32 +83,21 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			Revision: words(td, "uid"), ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(words(td, "uid")), Namespace: "evenkeel-system", Name: words(td, "uid") + "-config", SHA256: words(td, "payload")},
 		}
 		c = c.WithValues(words(td, "values")) // of its rules, on the machine as it is now
-		if a := words(td, "attempt"); a != "" {
-			attempt, err := strconv.ParseInt(a, 10, 64)
-			check(td, err)
-			c.Rollout = v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: attempt}
+		if td.HasArg("attempt") {
+			c.Rollout = v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: int64(number(td, "attempt"))}
 		}
 
 		c.AssignedBy = words(td, "by")
 		c.Dropin = td.HasArg("dropin")
 		c.RequestedTerms.AllowPodLoss = td.HasArg("allow-pod-loss")
-		if duration := words(td, "trial"); duration != "" {
-			var err error
-			c.RequestedTerms.Duration.Duration, err = time.ParseDuration(duration)
-			check(td, err)
+		if td.HasArg("trial") {
+			c.RequestedTerms.Duration.Duration = duration(td, "trial")
 		}
-
-		if ends := words(td, "for"); ends != "" {
-			var err error
-			c.End.Requested = words(td, "request")
-			c.End.After.Duration, err = time.ParseDuration(ends)
-			check(td, err)
+		if td.HasArg("for") {
+			c.End.Requested, c.End.After.Duration = words(td, "request"), duration(td, "for")
 		}
-
-		if threshold := words(td, "threshold"); threshold != "" {
-			n, err := strconv.Atoi(threshold)
-			check(td, err)
-			c.RequestedTerms.Starts = n + 1
+		if td.HasArg("threshold") {
+			c.RequestedTerms.Starts = number(td, "threshold") + 1
 		}
 
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
@@ -184,9 +173,7 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 
 		times := 1
 		if td.HasArg("times") {
-			var err error
-			times, err = strconv.Atoi(words(td, "times"))
-			check(td, err)
+			times = number(td, "times")
 		}
 
 		for range times {
@@ -215,10 +202,16 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 			n.storage = ""
 		}
 	},
+	"files": func(n *nodeSim, td *datadriven.TestData) { // only the first records are written from now on
+		n.tearDisk = nil
+		if td.HasArg("written") {
+			first := number(td, "written")
+			n.tearDisk = func(int) int { return first }
+		}
+	},
+	"boot-id": func(n *nodeSim, td *datadriven.TestData) { n.bootIDUnknown = td.HasArg("unknown") },
 	"clock": func(n *nodeSim, td *datadriven.TestData) {
-		d, err := time.ParseDuration(words(td, "jumps"))
-		check(td, err)
-		n.clockJumps += d
+		n.clockJumps += duration(td, "jumps")
 	},
 
 	// The agent.
@@ -254,15 +247,13 @@ func (n *nodeSim) startAgent(*datadriven.TestData) {
 
 func (n *nodeSim) flags(td *datadriven.TestData) {
 	for _, arg := range td.CmdArgs {
-		value := strings.Join(arg.Vals, ", ")
-		var err error
-		switch arg.Key {
+		switch value := words(td, arg.Key); arg.Key {
 		case "local":
 			n.local = LocalConfig(value)
 		case "threshold":
-			n.limits.CrashLoopThreshold, err = strconv.Atoi(value)
+			n.limits.CrashLoopThreshold = number(td, arg.Key)
 		case "trial":
-			n.limits.TrialDuration, err = time.ParseDuration(value)
+			n.limits.TrialDuration = duration(td, arg.Key)
 		case "api-loss-rollback":
 			n.limits.APILossRollback = value == "on"
 		case "local-invalid":
@@ -271,8 +262,6 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 		default:
 			n.t.Fatalf("unknown flag %s", arg.Key)
 		}
-
-		check(td, err)
 	}
 }
 
@@ -392,8 +381,19 @@ func keys(td *datadriven.TestData) []string {
 	return keys
 }
 
-func check(td *datadriven.TestData, err error) {
+func number(td *datadriven.TestData, key string) int {
+	return parse(td, key, strconv.Atoi)
+}
+
+func duration(td *datadriven.TestData, key string) time.Duration {
+	return parse(td, key, time.ParseDuration)
+}
+
+func parse[T any](td *datadriven.TestData, key string, parse func(string) (T, error)) T {
+	value, err := parse(words(td, key))
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", td.Pos, err))
 	}
+
+	return value
 }
