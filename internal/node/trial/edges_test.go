@@ -11,34 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
-	for name, before := range map[string][]string{
-		"it is current":                      nil,
-		"another is on trial":                {"assign uid=u payload=p1", "healthy 1m"},
-		"another was bad":                    {"assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s"},
-		"a crash came between the two files": {"assign uid=u payload=p1", "healthy 1m"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := provenNode(t, before...)
-			n.intent.Config = n.state.LastKnownGood.Config
-			n.intent.Config.Checkpoint = "another file"
-			if name == "a crash came between the two files" {
-				n.dieBeforeActing, n.tearDisk = func() bool { return true }, func(int) int { return 3 }
-				n.converge()
-				n.dieBeforeActing, n.tearDisk = nil, nil
-				n.start()
-			}
-
-			n.converge()
-			s := n.state
-			if s.Current.Checkpoint != "another file" || s.LastKnownGood.Checkpoint != "another file" || s.Run.Config.Checkpoint != "another file" {
-				t.Errorf("current %q, last-known-good %q, running %q", s.Current.Checkpoint, s.LastKnownGood.Checkpoint, s.Run.Config.Checkpoint)
-			}
-		})
-	}
-}
 
 // g runs in place of u, which failed, when it is assigned again with a new
 // file; the disk is full, so it is not adopted.
@@ -47,9 +21,9 @@ func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
 	n.intent.Config = n.state.LastKnownGood.Config
 	n.intent.Config.Checkpoint = "another file"
 	n.converge()
-	if s := n.state; s.Run.Config.Checkpoint == "another file" || s.LastKnownGood.Checkpoint != "another file" {
-		t.Fatalf("running %q, last-known-good %q", s.Run.Config.Checkpoint, s.LastKnownGood.Checkpoint)
-	}
+	s := n.state
+	assert.Must(t, s.Run.Config.Checkpoint != "another file" && s.LastKnownGood.Checkpoint == "another file",
+		"running %q, last-known-good %q", s.Run.Config.Checkpoint, s.LastKnownGood.Checkpoint)
 
 	var started Decision
 	n.onDecision = func(_ State, _ Observed, d Decision) {
@@ -70,9 +44,8 @@ func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, Fallback: fallback}
 		n.disk.versions[n.version] = v
 		n.do("start")
-		if n.refused || n.state.Run.Config.Revision != "g" || n.state.Trial == nil || n.state.Trial.Fallback != NoFallback {
-			t.Errorf("%s: refused: %t, %q runs: %+v", fallback, n.refused, n.state.Run.Config.Revision, n.state.Trial)
-		}
+		assert.That(t, !n.refused && n.state.Run.Config.Revision == "g" && n.state.Trial != nil && n.state.Trial.Fallback == NoFallback,
+			"%s: refused: %t, %q runs: %+v", fallback, n.refused, n.state.Run.Config.Revision, n.state.Trial)
 	}
 }
 
@@ -85,16 +58,13 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	n.revoked = &[]types.UID{n.state.LastKnownGood.UID}
 	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: &v1alpha1.TakenBackAssignment{Rollout: c.Rollout.Name, AssignedAt: c.Rollout.AssignedAt}}
 	n.converge()
-	if n.state.Current.Revision == c.Revision || n.state.Run.Config.Revision != c.Revision {
-		t.Fatalf("it was not taken back, or stopped running: %+v", n.state)
-	}
+	assert.Must(t, n.state.Current.Revision != c.Revision && n.state.Run.Config.Revision == c.Revision,
+		"it was not taken back, or stopped running: %+v", n.state)
 
 	c.Checkpoint = "downloaded anew"
 	n.intent = Intent{Kind: Assigned, Config: c}
 	n.converge()
-	if n.state.Current.Config != c || n.state.Run.Config != c {
-		t.Errorf("assigned is %+v, said to run %+v", c, n.state.Run.Config)
-	}
+	assert.That(t, n.state.Current.Config == c && n.state.Run.Config == c, "assigned is %+v, said to run %+v", c, n.state.Run.Config)
 }
 
 // TestStaleAssignmentAtStartKeepsTheAdoptedConfig: the adopted configuration
@@ -113,9 +83,8 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 		n.sigterm()
 		n.intent = Intent{Kind: Invalid, Cause: "not adopted", Reason: reason, Config: randomConfig(2, 0)}
 		n.start()
-		if got := n.state.Run.Config.Revision; got != want {
-			t.Errorf("with reason %q, %s runs, want %s", reason, got, want)
-		}
+		got := n.state.Run.Config.Revision
+		assert.That(t, got == want, "with reason %q, %s runs, want %s", reason, got, want)
 	}
 }
 
@@ -138,9 +107,9 @@ func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
 			change(&c)
 			n.intent = Intent{Kind: Assigned, Config: c}
 			n.converge()
-			if got := n.state.LastKnownGood; got.Revision != "g" || got.Checkpoint != "file of g" {
-				t.Errorf("last-known-good is %q with %q", got.Revision, got.Checkpoint)
-			}
+			got := n.state.LastKnownGood
+			assert.That(t, got.Revision == "g" && got.Checkpoint == "file of g",
+				"last-known-good is %q with %q", got.Revision, got.Checkpoint)
 		})
 	}
 }
@@ -164,9 +133,7 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := provenNode(t, c.events...)
 			n.converge()
-			if n.last.Watch != c.want {
-				t.Errorf("watch is %t, want %t: %+v", n.last.Watch, c.want, n.last.Status.Condition)
-			}
+			assert.That(t, n.last.Watch == c.want, "watch is %t, want %t: %+v", n.last.Watch, c.want, n.last.Status.Condition)
 		})
 	}
 }
@@ -183,7 +150,87 @@ func TestAnAPIThatWasNotSeenSinceTheStartIsNotLost(t *testing.T) {
 	n.do("start")
 	n.onDecision = nil
 	n.do("healthy 11m")
-	if s := n.state; s.Run.Config.Revision != "u" || s.Trial == nil || s.Trial.APILostEarly || s.Trial.Fallback != NoFallback {
-		t.Errorf("%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
+	s := n.state
+	assert.That(t, s.Run.Config.Revision == "u" && s.Trial != nil && !s.Trial.APILostEarly && s.Trial.Fallback == NoFallback,
+		"%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
+}
+
+// TestFrequentAgentRestartsDoNotPreventAVerdict: monitoring may stop the unit
+// because its kubelet is not healthy, and the stop also ends the count of
+// unhealthy time.
+func TestFrequentAgentRestartsDoNotPreventAVerdict(t *testing.T) {
+	for name, c := range map[string]struct{ happens, stop, want string }{
+		"never healthy, stopped":                                  {"unhealthy 45s", "sigterm", v1alpha1.ReasonNotHealthy},
+		"never healthy, killed":                                   {"unhealthy 45s", "kill", v1alpha1.ReasonNotHealthy},
+		"never Ready, stopped":                                    {"notready 45s", "sigterm", v1alpha1.ReasonNotReady},
+		"never Ready, killed":                                     {"notready 45s", "kill", v1alpha1.ReasonNotReady},
+		"the agent dies before its kubelet can be healthy":        {"unhealthy 8s", "kill", ""},
+		"the agent is upgraded before its kubelet can be healthy": {"unhealthy 25s", "sigterm", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodeSim(t)
+			n.do("node", "assign uid=u payload=p1")
+			for range 20 {
+				if n.do(c.happens); len(n.state.Bad) > 0 {
+					break
+				}
+
+				n.do(c.stop, "start")
+			}
+
+			if c.want == "" && len(n.state.Bad) > 0 || c.want != "" && (len(n.state.Bad) != 1 || n.state.Bad[0].Failure != c.want) {
+				t.Errorf("bad are %+v, want %q", n.state.Bad, c.want)
+			}
+		})
 	}
+}
+
+func TestHealthResetsTheSavedUnhealthyTime(t *testing.T) {
+	n := newNodeSim(t)
+	n.do("node", "assign uid=u payload=p1")
+	for range 5 {
+		n.do("unhealthy 100s", "healthy 400s", "kill", "start")
+		n.must(n.state.Run.Unhealthy == 0 && len(n.state.Bad) == 0, "it is remembered: %+v", n.state.Trial)
+	}
+}
+
+func TestARestartForAChangeAsksThePodGuard(t *testing.T) {
+	c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p"}}
+	good := Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "q"}}
+	verdicts := map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}, "g": {Outcome: Accepted}}
+	adopted := func() State {
+		s := State{Current: AdoptedConfig{Config: good, Since: epoch}, LastKnownGood: AdoptedConfig{Config: good, Since: epoch}}
+		s.Promoted = []Promotion{{Revision: "g", SHA256: "q"}}
+		s.Run = Run{Started: true, Config: good, Healthy: true, HealthyFor: time.Hour}
+		return s
+	}
+	o := Observed{
+		Now: epoch.Add(time.Hour), Verdicts: verdicts, Child: Child{Alive: true, Healthy: true}, Node: Node{API: true, Ready: true, Pods: []string{"old"}},
+		Intent: Intent{Kind: Assigned, Config: c}, Limits: Limits{TrialDuration: time.Minute, HealthTimeout: time.Minute, ReadyTimeout: time.Minute},
+	}
+	asked := Decide(adopted(), o)
+	want := Adoption{Config: c}
+	assert.Must(t, asked.Ask != nil && *asked.Ask == want && asked.Action.Kind == None && asked.Next.Current.Same(good),
+		"without an answer: %+v, want only the question %+v", asked, want)
+
+	o.Guard = &Permit{Adoption: want, Pods: []string{"new"}}
+	d := Decide(adopted(), o)
+	assert.That(t, d.Ask == nil && !d.Refused && d.Action.Kind == Restart && d.Next.Trial.Baseline.Pods[0] == "new",
+		"permitted: %+v, want a restart with the pods of the guard as the baseline", d)
+
+	o.Guard.Refusal = Verdict{Outcome: Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: "one pod"}
+	d = Decide(adopted(), o)
+	assert.That(t, d.Ask == nil && d.Refused && d.Action.Kind == None && d.Status.Condition.Reason == v1alpha1.ReasonWouldEvictPods,
+		"refused: %+v, want no restart, and the reason", d)
+
+	o.Intent.Config.RequestedTerms.AllowPodLoss = true
+	d = Decide(adopted(), o)
+	assert.That(t, d.Ask != nil && d.Ask.AllowPodLoss, "with an answer to another question: %+v, want a question", d)
+
+	o.Guard, o.Verdicts = nil, map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}, "g": {Outcome: Accepted}}
+	crashed := adopted()
+	crashed.Run.Delay = 0
+	o.Child, o.Intent.Config = Child{Exited: true, Spawned: true, Exit: "exit status 1"}, good
+	d = Decide(crashed, o)
+	assert.That(t, d.Ask == nil, "after a crash: %+v, want no question", d)
 }

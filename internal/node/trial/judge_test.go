@@ -9,8 +9,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // onTrial is a decision about u, which runs on trial beside g and is healthy.
@@ -55,9 +57,8 @@ func TestHarmToTheWorkloadIsJudgedByWhatTheAPISays(t *testing.T) {
 		}
 
 		d.judgeTrial()
-		if got := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return b.Failure == v1alpha1.ReasonWorkloadHarmed }); got != c.want {
-			t.Errorf("%s: bad are %+v", name, d.next.Bad)
-		}
+		got := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return b.Failure == v1alpha1.ReasonWorkloadHarmed })
+		assert.That(t, got == c.want, "%s: bad are %+v", name, d.next.Bad)
 	}
 }
 
@@ -68,9 +69,9 @@ func TestOnlyAnUnexplainedLossIsProvisional(t *testing.T) {
 			d.o.Node.LostPods, d.o.Node.LossUnexplained, d.o.Node.Pressure = []string{"default/web"}, unexplained, pressure
 			d.judgeTrial()
 			want := unexplained && pressure == nil
-			if got := d.next.Bad[0]; got.Provisional != want || (d.next.Trial != nil) != want {
-				t.Errorf("unexplained %t, pressure %v: %+v, trial %+v", unexplained, pressure, got, d.next.Trial)
-			}
+			got := d.next.Bad[0]
+			assert.That(t, got.Provisional == want && (d.next.Trial != nil) == want,
+				"unexplained %t, pressure %v: %+v, trial %+v", unexplained, pressure, got, d.next.Trial)
 		}
 	}
 }
@@ -98,9 +99,8 @@ func TestTheAPIIsProbedIfAnotherConfigurationCanRun(t *testing.T) {
 		}
 
 		d.judgeTrial()
-		if got := d.next.Trial != nil && d.next.Trial.Fallback == APIProbe; got != c.want {
-			t.Errorf("%s: trial %+v, bad are %+v", name, d.next.Trial, d.next.Bad)
-		}
+		got := d.next.Trial != nil && d.next.Trial.Fallback == APIProbe
+		assert.That(t, got == c.want, "%s: trial %+v, bad are %+v", name, d.next.Trial, d.next.Bad)
 	}
 }
 
@@ -112,9 +112,8 @@ func TestNothingIsProvenWhileTheClocksArePaused(t *testing.T) {
 		d.next.Trial.Healthy.Duration = d.next.Trial.Terms.Duration.Duration
 		pause(&d.o.Node)
 		d.judgeTrial()
-		if promoted := d.next.LastKnownGood.Revision == "u"; promoted != (name == "") {
-			t.Errorf("%q: last-known-good is %q", name, d.next.LastKnownGood.Revision)
-		}
+		promoted := d.next.LastKnownGood.Revision == "u"
+		assert.That(t, promoted == (name == ""), "%q: last-known-good is %q", name, d.next.LastKnownGood.Revision)
 	}
 }
 
@@ -135,9 +134,8 @@ func TestAStateThatHasEndedIsNoVerdict(t *testing.T) {
 	if d.judgeTrial(); len(d.next.Bad) > 0 {
 		t.Errorf("bad are %+v", d.next.Bad)
 	}
-	if left := d.recovered(time.Hour, 4*time.Second, time.Minute); left != 59*time.Second {
-		t.Errorf("%s are left of an hour beyond the limit", left)
-	}
+	left := d.recovered(time.Hour, 4*time.Second, time.Minute)
+	assert.That(t, left == 59*time.Second, "%s are left of an hour beyond the limit", left)
 }
 
 // Of last-known-good that is on trial again, local is the fallback. If that was
@@ -173,9 +171,135 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 
 			want := tt.bad || name == "the API is away" && !healthy // that is no reason to be unhealthy
 			d := Decide(s, o)
-			if got := len(d.Next.Bad) > 0; got != want || tt.local == NotValidated && len(d.Validate) == 0 {
-				t.Errorf("%s, healthy %t: bad %+v, waits for %+v", name, healthy, d.Next.Bad, d.Validate)
-			}
+			got := len(d.Next.Bad) > 0
+			assert.That(t, got == want && (tt.local != NotValidated || len(d.Validate) != 0),
+				"%s, healthy %t: bad %+v, waits for %+v", name, healthy, d.Next.Bad, d.Validate)
+		}
+	}
+}
+
+// failing is a decision with a last-known-good that fails in place of u, and
+// has not passed a trial with this kubelet version.
+func failing() *decider {
+	return &decider{
+		next: State{
+			Current: AdoptedConfig{Config: Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}},
+			Run: Run{Started: true, Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}, Crashes: 4, Counted: 4},
+		},
+		o: Observed{Limits: Limits{CrashLoopThreshold: 3}, Verdicts: map[string]Verdict{"": {Outcome: Accepted}}},
+	}
+}
+
+func TestAnUnprovenLastKnownGoodIsGivenUpForLocal(t *testing.T) {
+	for name, c := range map[string]struct {
+		failure string
+		change  func(d *decider)
+		handled bool // no dead end
+		bad     bool
+	}{
+		"it crashes":                         {v1alpha1.ReasonCrashLooped, func(*decider) {}, true, true},
+		"it is not healthy":                  {v1alpha1.ReasonNotHealthy, func(*decider) {}, true, true},
+		"it crashes in an outage":            {v1alpha1.ReasonCrashLooped, func(d *decider) { d.o.Node.RuntimeDown = true }, true, false},
+		"it crashed in an outage before":     {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Run.Counted = 3 }, true, false},
+		"it is not healthy, and rarely died": {v1alpha1.ReasonNotHealthy, func(d *decider) { d.next.Run.Counted = 0 }, true, true},
+		"local runs":                         {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Run.Config = Config{} }, false, false},
+		"another configuration runs":         {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Run.Config.Revision = "v" }, false, false},
+		"it is current":                      {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Current = d.next.LastKnownGood }, false, false},
+		"it has passed a trial":              {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Promoted = []Promotion{{Revision: "g", SHA256: "p0"}} }, false, false},
+		"it is revoked":                      {v1alpha1.ReasonCrashLooped, func(d *decider) { d.next.Revoked = []types.UID{"g"} }, false, false},
+		"local is invalid":                   {v1alpha1.ReasonCrashLooped, func(d *decider) { d.o.Verdicts[""] = Verdict{Outcome: Rejected} }, false, false},
+	} {
+		d := failing()
+		c.change(d)
+		if handled := d.rejectLastKnownGood(c.failure, "failed"); handled != c.handled || (len(d.next.Bad) > 0) != c.bad {
+			t.Errorf("%s: handled %t, bad are %+v", name, handled, d.next.Bad)
+		}
+	}
+}
+
+func TestARollbackWaitsOnlyForTheVerdictOnItsTarget(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *decider)
+		want   ActionKind
+	}{
+		"current was forgotten, and may run again": {func(*decider) {}, Restart},
+		"current is what it goes back to":          {func(d *decider) { d.next.LastKnownGood = d.next.Current }, None},
+		"what runs is not bad":                     {func(d *decider) { d.next.Bad = nil }, None},
+	} {
+		d := failing()
+		d.o.Child.Alive, d.next.Bad = true, []BadConfig{{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p0"}}}
+		c.change(d)
+		_ = d.chooseConfig() && d.chooseAction()
+		assert.That(t, d.action.Kind == c.want && d.action.Config.IsLocal() && len(d.toValidate) == 1 && d.toValidate[0].Revision == "u",
+			"%s: %+v, to validate: %+v", name, d.action, d.toValidate)
+	}
+}
+
+func TestADeadEndIsReportedOnceForWhatStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *decider)
+		want   bool
+	}{
+		"last-known-good":            {func(*decider) {}, true},
+		"current":                    {func(d *decider) { d.next.Run.Config = d.next.Current.Config }, true},
+		"local":                      {func(d *decider) { d.next.Run.Config = Config{} }, true},
+		"it is about to be replaced": {func(d *decider) { d.next.Run.Config.Revision = "v" }, false},
+		"it is revoked":              {func(d *decider) { d.next.Revoked = []types.UID{"g"} }, false},
+		"it was reported before":     {func(d *decider) { d.next.Run.DeadEnd = true }, false},
+	} {
+		d := failing()
+		c.change(d)
+		d.reportDeadEnd("failed", "")
+		got := len(d.events) == 1 && d.events[0].Reason == eventDeadEnd && d.next.Run.DeadEnd
+		assert.That(t, got == c.want && (c.want || len(d.events) == 0), "%s: %+v", name, d.events)
+	}
+}
+
+func TestOnlyFailuresOfTheConfigurationAreCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(d *decider)
+		counted int // exits that can lead to a verdict on the fallback
+		starts  int // in the trial
+	}{
+		"it exited":                      {func(*decider) {}, 1, 2},
+		"it could not be started":        {func(d *decider) { d.o.Child.Spawned = false }, 0, 1},
+		"the runtime is down":            {func(d *decider) { d.o.Node.RuntimeDown = true }, 0, 1},
+		"the runtime was down before":    {func(d *decider) { d.next.Run.Outage = true }, 0, 1},
+		"and at the last exit, too":      {func(d *decider) { d.next.Run.Outage, d.next.Run.Excused = true, true }, 1, 2},
+		"the node shuts down":            {func(d *decider) { d.o.Node.ShuttingDown = true }, 0, 1},
+		"the trial has begun just now":   {func(d *decider) { d.trialBegan = true }, 1, 1},
+		"the fallback runs":              {func(d *decider) { d.next.Run.Config.Revision = "g" }, 1, 1},
+		"the trial waits":                {func(d *decider) { d.next.Trial.Fallback = Inconclusive }, 1, 1},
+		"the configuration is forbidden": {func(d *decider) { d.next.Revoked = []types.UID{"u"} }, 1, 1},
+	} {
+		u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
+		d := &decider{
+			next: State{Current: AdoptedConfig{Config: u}, Trial: &Trial{Revision: "u", Terms: Terms{Threshold: 3}}, Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u}},
+			o:    Observed{Child: Child{Exited: true, Spawned: true, Exit: "exit status 1"}},
+		}
+		c.change(d)
+		d.handleExit()
+		r := d.next.Run
+		assert.That(t, r.Crashes == 1 && r.Counted == c.counted && len(d.next.Startups) == c.starts,
+			"%s: %d crashes, %d counted, %d starts; want 1, %d, %d", name, r.Crashes, r.Counted, len(d.next.Startups), c.counted, c.starts)
+	}
+}
+
+// In a long crash loop the reported errors do not change at each exit.
+func TestTheErrorsOfALongCrashLoopAreReplacedRarely(t *testing.T) {
+	for name, c := range map[string]struct {
+		crashes int
+		last    string
+		want    string
+	}{
+		"it began":             {maxStarts, "exit status 1", "new"},
+		"it is long":           {maxStarts + 1, "exit status 1", "old"},
+		"it is long and stale": {2 * staleErrors, "exit status 1", "new"},
+		"the exit is another":  {maxStarts + 1, "exit status 2", "new"},
+	} {
+		d := &decider{next: State{Run: Run{Started: true, Crashes: c.crashes, LastExit: c.last, LastErrors: "old"}}, o: Observed{Child: Child{Exited: true, Exit: "exit status 1", LastErrors: "new"}}}
+		if d.handleExit(); d.next.Run.LastErrors != c.want {
+			t.Errorf("%s: %q, want %q", name, d.next.Run.LastErrors, c.want)
 		}
 	}
 }

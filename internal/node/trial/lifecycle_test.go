@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestADropInIsMergedWithTheLocalConfigurationOfItsStart(t *testing.T) {
@@ -53,9 +54,7 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 	for _, p := range d.next.Promoted {
 		got += p.Revision + p.Local + " "
 	}
-	if got != "ua va ub " {
-		t.Errorf("recorded are %q", got)
-	}
+	assert.That(t, got == "ua va ub ", "recorded are %q", got)
 }
 
 // A version of the kubelet that runs again finds the trial that it had then:
@@ -67,9 +66,8 @@ func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 			Trial: &Trial{Revision: "old", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}, Threshold: 3}, Baseline: then},
 		}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour)}) // nobody has looked at the Node yet
-		if got := d.Next.Trial; got == nil || got.Revision != "u" || !got.Baseline.Pending || got.Baseline.Ready {
-			t.Errorf("after %+v: %+v", then, got)
-		}
+		got := d.Next.Trial
+		assert.That(t, got != nil && got.Revision == "u" && got.Baseline.Pending && !got.Baseline.Ready, "after %+v: %+v", then, got)
 	}
 }
 
@@ -81,9 +79,8 @@ func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
 		s := State{Current: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}, Run: Run{Started: started, Config: c}}
 		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, BootID: "then"}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour), BootID: "now", Verdicts: map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}}})
-		if _, bad := d.Next.BadEntry(c); bad == started {
-			t.Errorf("with an agent that runs %t: bad %t", started, bad)
-		}
+		_, bad := d.Next.BadEntry(c)
+		assert.That(t, bad != started, "with an agent that runs %t: bad %t", started, bad)
 	}
 }
 
@@ -123,22 +120,19 @@ func TestTimesOfAnEarlierStateDoNotCountInATrial(t *testing.T) {
 	d := onTrial()
 	d.next.Run.Unhealthy, d.next.Run.NotReady, d.next.Run.UnsavedHealthy, d.next.Run.Retries = time.Second, time.Second, time.Second, 2
 	d.beginTrial()
-	if run := d.next.Run; run.Unhealthy != 0 || run.NotReady != 0 || run.UnsavedHealthy != 0 {
-		t.Errorf("at the begin: %+v", run)
-	}
+	run := d.next.Run
+	assert.That(t, run.Unhealthy == 0 && run.NotReady == 0 && run.UnsavedHealthy == 0, "at the begin: %+v", run)
 
 	d.next.Run.Unhealthy, d.next.Run.Healthy = time.Second, false
 	d.endTrial()
-	if run := d.next.Run; run.Retries != 0 || run.Unhealthy != time.Second {
-		t.Errorf("at the end: %+v", run)
-	}
+	run = d.next.Run
+	assert.That(t, run.Retries == 0 && run.Unhealthy == time.Second, "at the end: %+v", run)
 }
 
 func TestAPromotionIsRecordedOverTheLocalConfigurationThatRan(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1 dropin", "healthy 5m", "edit-local to=local-2", "healthy 5m5s")
-	if p := n.state.Promoted[0]; p.Revision != "u" || p.Local != "local-1" {
-		t.Errorf("recorded is %+v", p)
-	}
+	p := n.state.Promoted[0]
+	assert.That(t, p.Revision == "u" && p.Local == "local-1", "recorded is %+v", p)
 }
 
 // TestALostCurrentForgetsNothing: the record was lost, not removed by the
@@ -148,9 +142,7 @@ func TestALostCurrentForgetsNothing(t *testing.T) {
 	n.kill()
 	n.disk.current = AdoptedConfig{}
 	n.do("unassigned by=object", "start")
-	if n.state.LastKnownGood.Revision != "g" {
-		t.Errorf("last-known-good is %+v", n.state.LastKnownGood)
-	}
+	assert.That(t, n.state.LastKnownGood.Revision == "g", "last-known-good is %+v", n.state.LastKnownGood)
 }
 
 func TestARevisionIsRevokedByItsUID(t *testing.T) {
@@ -167,7 +159,125 @@ func TestARemovalIsAboutWhatWasAssignedLast(t *testing.T) {
 	n.do("node", "assign uid=g payload=p0 by=object", "healthy 10m5s", "verdict b rejected words=no",
 		"assign uid=b payload=p2 by=object", "assign uid=u payload=p1 by=object", "healthy 5s", "revoke u",
 		"assign uid=b payload=p2 by=object attempt=2", "unassigned by=object taken-back")
-	if n.state.LastKnownGood.Revision != "g" || n.state.Current.Revision != "g" {
-		t.Errorf("last-known-good is %q, current is %q", n.state.LastKnownGood.Revision, n.state.Current.Revision)
+	assert.That(t, n.state.LastKnownGood.Revision == "g" && n.state.Current.Revision == "g",
+		"last-known-good is %q, current is %q", n.state.LastKnownGood.Revision, n.state.Current.Revision)
+}
+
+// Startups are forgotten only if the trial was inconclusive: after a probe,
+// they still count.
+func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.T) {
+	for fallback, want := range map[Fallback]int{Inconclusive: 1, APIProbe: 3} {
+		n := newNodeSim(t)
+		n.do("node", "assign uid=u payload=p1", "healthy 5s", "exit status=1 times=2", "healthy 5s")
+		s, o := n.state.deepCopy(), n.observe()
+		s.Trial.Fallback, s.Run, o.Child = fallback, Run{}, Child{}
+		o.Verdicts = map[string]Verdict{"": {Outcome: Rejected, Message: "maxPods"}, "u": {Outcome: Accepted}}
+		o.Limits.DegradeLocal = true
+		s.LastKnownGood = AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}}
+		s.Revoked, o.Revoked = nil, nil
+		o.Verdicts["g"] = Verdict{Outcome: Unavailable}
+		d := Decide(s, o)
+		if d.Action.Config.Revision != "u" || d.Next.Trial == nil || d.Next.Trial.Fallback != NoFallback || len(d.Next.Startups) != want {
+			t.Errorf("%s: %s %q, trial %+v, %d startups, want %d", fallback, d.Action.Kind, d.Action.Config.Revision, d.Next.Trial, len(d.Next.Startups), want)
+		}
+	}
+}
+
+func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
+	for name, set := range map[string]func(s *State, o *Observed){
+		"the trial ends": func(s *State, _ *Observed) {
+			s.Trial.Terms.Duration.Duration, s.Run.UnsavedHealthy = 2300*time.Millisecond, 2*time.Second
+		},
+		"progress is shown":          func(s *State, _ *Observed) { s.Run.UnsavedHealthy = time.Minute - 300*time.Millisecond },
+		"it is not healthy":          func(s *State, o *Observed) { s.Run.Unhealthy = o.Limits.HealthTimeout - 300*time.Millisecond },
+		"the node is not Ready":      func(s *State, o *Observed) { s.Run.NotReady = o.Limits.ReadyTimeout - 300*time.Millisecond },
+		"its crashes are forgotten":  func(s *State, _ *Observed) { s.Run.Crashes, s.Run.HealthyFor = 1, stableAfter-300*time.Millisecond },
+		"nothing, and nothing is on": func(s *State, _ *Observed) { s.Trial, s.Startups, s.LastKnownGood = nil, nil, s.Current },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
+			s, o := n.state.deepCopy(), n.observe()
+			s.Promoted = append(s.Promoted, Promotion{Revision: "u", SHA256: "p1"})
+			want := 300 * time.Millisecond
+			switch set(&s, &o); name {
+			case "it is not healthy":
+				o.Child.Healthy = false
+			case "the node is not Ready":
+				o.Node.Ready = false
+			case "nothing, and nothing is on":
+				want = 10 * time.Second
+			}
+
+			o.Elapsed = 0
+			d := Decide(s, o)
+			assert.That(t, d.Wake == want, "the next decision is in %s, want %s: %+v", d.Wake, want, d.Next.Run)
+		})
+	}
+}
+
+// The fallback must stay healthy for as long as the configuration ever ran:
+// also for the time that an agent cannot save any more.
+func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
+	for name, set := range map[string]func(s *State, o *Observed){
+		"not healthy": func(s *State, o *Observed) { s.Run.Unhealthy, o.Child.Healthy = 20*time.Second, false },
+		"not Ready":   func(s *State, o *Observed) { s.Run.NotReady, o.Node.Ready = 20*time.Second, false },
+	} {
+		n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
+		s, o := n.state.deepCopy(), n.observe()
+		s.Run.Uptime, o.Elapsed = 30*time.Second, 0
+		set(&s, &o)
+		got := Decide(s, o).Next.Trial.LongestUptime.Duration
+		assert.That(t, got == 30*time.Second, "%s: the longest uptime is %s", name, got)
+	}
+}
+
+// A crash came between the writes of current and of its trial.
+func TestATrialOfAnotherConfigurationIsReplacedAtTheStart(t *testing.T) {
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
+	s, o := n.state.deepCopy(), n.observe()
+	s.Trial.Revision, s.Run, o.Child, o.Elapsed = "v", Run{}, Child{}, 0
+	d := Decide(s, o)
+	assert.That(t, d.Next.Trial != nil && d.Next.Trial.Revision == "u" && d.Action.Config.Revision == "u",
+		"%s %q, trial %+v", d.Action.Kind, d.Action.Config.Revision, d.Next.Trial)
+}
+
+// Only a drop-in that will run with another local configuration at its next
+// start is not blamed for its crashes.
+func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		dropin bool
+		local  string // at the start of the kubelet
+		exited bool
+		want   string
+	}{
+		"a whole configuration":                  {false, "now", true, v1alpha1.ReasonCrashLooped},
+		"the same, and local was edited":         {false, "before", true, v1alpha1.ReasonCrashLooped},
+		"a drop-in":                              {true, "now", true, v1alpha1.ReasonCrashLooped},
+		"a drop-in, and local was edited":        {true, "before", true, ""},
+		"the same, while it runs without health": {true, "before", false, v1alpha1.ReasonNotHealthy},
+	} {
+		d := &decider{
+			next: State{Run: Run{Started: true, Config: Config{Revision: "u", Dropin: c.dropin}, Local: c.local, Crashes: 4}},
+			o:    Observed{LocalDigest: "now", Child: Child{Exited: c.exited, Spawned: c.exited, Alive: !c.exited}, Limits: Limits{CrashLoopThreshold: 3, HealthTimeout: time.Minute, ReadyTimeout: time.Minute}},
+		}
+		if !c.exited {
+			d.next.Run.Unhealthy = time.Minute
+		}
+		got, _ := d.currentFailure()
+		assert.That(t, got == c.want, "%s: %q, want %q", name, got, c.want)
+	}
+}
+
+// The API probe goes on although its fallback fails: only the verdict on
+// last-known-good is withdrawn.
+func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
+	for before, want := range map[Fallback]Fallback{APIProbe: APIProbe, NoFallback: Inconclusive} {
+		d := &decider{next: State{
+			Current: AdoptedConfig{Config: Config{Revision: "u"}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g"}},
+			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{Revision: "g", Provisional: true}},
+		}}
+		d.withdrawVerdicts()
+		got := d.next.Trial.Fallback
+		assert.That(t, got == want && len(d.next.Bad) == 0, "%q becomes %q, want %q; bad are %+v", before, got, want, d.next.Bad)
 	}
 }

@@ -6,30 +6,28 @@ package trial
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.clock += time.Hour // suspended
 	n.converge()
-	if healthy := n.state.Trial.Healthy.Duration + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
-		t.Errorf("an hour without a look counts %s", healthy-time.Minute)
-	}
+	healthy := n.state.Trial.Healthy.Duration + n.state.Run.UnsavedHealthy
+	assert.That(t, healthy == time.Minute+maxGap, "an hour without a look counts %s", healthy-time.Minute)
 
 	n.healthy = false
 	n.converge()
 	n.clock += time.Hour
 	n.converge()
-	if len(n.state.Bad) > 0 {
-		t.Errorf("a verdict from a gap: %+v", n.state.Bad)
-	}
+	assert.That(t, len(n.state.Bad) == 0, "a verdict from a gap: %+v", n.state.Bad)
 }
 
 func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
@@ -37,18 +35,17 @@ func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 	n.revoked = &[]types.UID{"u"}
 	n.clock += 5 * time.Second
 	n.converge()
-	if n.state.LastKnownGood.Revision != "g" || n.state.Run.Config.Revision != "g" {
-		t.Errorf("last-known-good is %q, %q runs", n.state.LastKnownGood.Revision, n.state.Run.Config.Revision)
-	}
+	assert.That(t, n.state.LastKnownGood.Revision == "g" && n.state.Run.Config.Revision == "g",
+		"last-known-good is %q, %q runs", n.state.LastKnownGood.Revision, n.state.Run.Config.Revision)
 }
 
 func TestReturnToLastKnownGoodKeepsItsTime(t *testing.T) {
 	n := provenNode(t)
 	since := n.state.LastKnownGood.Since
 	n.do("assign uid=u payload=p1", "healthy 1m", "assign uid=g payload=p0")
-	if got := n.state.LastKnownGood; got.Revision != "g" || !got.Since.Equal(since) {
-		t.Errorf("last-known-good is %s since %s, want g since %s", got.Revision, got.Since, since)
-	}
+	got := n.state.LastKnownGood
+	assert.That(t, got.Revision == "g" && got.Since.Equal(since),
+		"last-known-good is %s since %s, want g since %s", got.Revision, got.Since, since)
 }
 
 func TestNewestTenPromotionsAreKept(t *testing.T) {
@@ -57,23 +54,8 @@ func TestNewestTenPromotionsAreKept(t *testing.T) {
 	for i := range 13 {
 		n.do(fmt.Sprintf("assign uid=u%d payload=p%d", i, i))
 	}
-	if got := n.state.Promoted; len(got) != 10 || got[0].Revision != "u12" || got[9].Revision != "u3" {
-		t.Errorf("kept are %v", got)
-	}
-}
-
-func TestCleanShutdownKeepsObservedTimes(t *testing.T) {
-	s := State{Trial: &Trial{Revision: "u", Healthy: metav1.Duration{Duration: time.Minute}}, Run: Run{UnsavedHealthy: 7 * time.Second}}
-	clean := CleanShutdown(s)
-	if clean.Trial.Healthy.Duration != 67*time.Second || !clean.Trial.Clean || clean.Run.UnsavedHealthy != 0 {
-		t.Errorf("got %+v, credit %s", clean.Trial, clean.Run.UnsavedHealthy)
-	}
-	if s.Trial.Clean || s.Trial.Healthy.Duration != time.Minute {
-		t.Errorf("the state handed in was modified: %+v", s.Trial)
-	}
-	if none := CleanShutdown(State{}); none.Trial != nil {
-		t.Errorf("a trial out of nothing: %+v", none.Trial)
-	}
+	got := n.state.Promoted
+	assert.That(t, len(got) == 10 && got[0].Revision == "u12" && got[9].Revision == "u3", "kept are %v", got)
 }
 
 func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
@@ -84,12 +66,10 @@ func TestPayloadDigestsContainsEveryRevision(t *testing.T) {
 		Promoted:      []Promotion{{Revision: "p", SHA256: "pp"}},
 	}
 	want := map[string]string{"c": "pc", "g": "pg", "b": "pb", "p": "pp"}
-	if got := s.PayloadDigests(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := (State{}).PayloadDigests(); len(got) != 0 {
-		t.Errorf("local is no revision: %v", got)
-	}
+	got := s.PayloadDigests()
+	assert.That(t, reflect.DeepEqual(got, want), "got %v, want %v", got, want)
+	got = (State{}).PayloadDigests()
+	assert.That(t, len(got) == 0, "local is no revision: %v", got)
 }
 
 func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
@@ -105,9 +85,7 @@ func TestBadEntryMatchesByRevisionOrPayload(t *testing.T) {
 		{Config{}, ""},
 	} {
 		b, bad := s.BadEntry(c.config)
-		if bad != (c.by != "") || b.Revision != c.by {
-			t.Errorf("%+v: bad %t, by %q, want %q", c.config, bad, b.Revision, c.by)
-		}
+		assert.That(t, bad == (c.by != "") && b.Revision == c.by, "%+v: bad %t, by %q, want %q", c.config, bad, b.Revision, c.by)
 	}
 }
 
@@ -126,9 +104,8 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}}}, true},
 		{"another current", State{Bad: s.Bad}, true},
 	} {
-		if got := s.MustPersist(c.next); got != c.want {
-			t.Errorf("%s: got %t, want %t", c.what, got, c.want)
-		}
+		got := s.MustPersist(c.next)
+		assert.That(t, got == c.want, "%s: got %t, want %t", c.what, got, c.want)
 	}
 }
 
@@ -137,18 +114,14 @@ func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
 	s := n.load()
 	before := s.deepCopy()
 	forgotten := Forget(s, "u")
-	if !reflect.DeepEqual(s, before) {
-		t.Error("the state handed in was modified")
-	}
-	if len(forgotten.Bad) != 0 || forgotten.Trial != nil {
-		t.Errorf("still there: %+v, %+v", forgotten.Bad, forgotten.Trial)
-	}
+	assert.That(t, reflect.DeepEqual(s, before), "the state handed in was modified")
+	assert.That(t, len(forgotten.Bad) == 0 && forgotten.Trial == nil, "still there: %+v, %+v", forgotten.Bad, forgotten.Trial)
 
 	n.persist(forgotten)
 	n.do("start")
-	if got := n.state.Run.Config.Revision; got != "u" || n.state.Trial == nil || len(n.state.Startups) != 1 {
-		t.Errorf("%q runs, trial %+v, startups %v", got, n.state.Trial, n.state.Startups)
-	}
+	got := n.state.Run.Config.Revision
+	assert.That(t, got == "u" && n.state.Trial != nil && len(n.state.Startups) == 1,
+		"%q runs, trial %+v, startups %v", got, n.state.Trial, n.state.Startups)
 }
 
 // TestNextStartEqualsWhatAStartRuns compares NextStart with a start without the
@@ -171,14 +144,11 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := provenNode(t, c.events...)
 			runs, why := NextStart(n.load())
-			if runs.Revision != c.runs || why != c.why {
-				t.Errorf("%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
-			}
+			assert.That(t, runs.Revision == c.runs && why == c.why, "%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
 
 			n.do("unanswered cause=(connection refused)", "agent-restart")
-			if got := n.state.Run.Config.Revision; got != runs.Revision {
-				t.Errorf("it says that %q runs, and %q does", runs.Revision, got)
-			}
+			got := n.state.Run.Config.Revision
+			assert.That(t, got == runs.Revision, "it says that %q runs, and %q does", runs.Revision, got)
 		})
 	}
 }
@@ -186,29 +156,23 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
 	c := Config{Revision: "r", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}, Rollout: v1alpha1.RolloutReference{Attempt: 2}}
 	s := State{Bad: []BadConfig{{Revision: "r", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}, Attempt: 1}, {Revision: "other", ConfigRevision: v1alpha1.ConfigRevision{SHA256: "p"}, Attempt: 2}}}
-	if b, final := s.FinalEntry(c); !final || b.Revision != "other" {
-		t.Errorf("attempt 2: %t, %+v", final, b)
-	}
+	b, final := s.FinalEntry(c)
+	assert.That(t, final && b.Revision == "other", "attempt 2: %t, %+v", final, b)
 
 	c.Rollout.Attempt = 3
-	if b, final := s.FinalEntry(c); final {
-		t.Errorf("attempt 3: %+v", b)
-	}
-	if _, bad := s.BadEntry(c); !bad {
-		t.Error("it is not bad any more, although nothing withdrew the verdicts")
-	}
+	b, final = s.FinalEntry(c)
+	assert.That(t, !final, "attempt 3: %+v", b)
+	_, bad := s.BadEntry(c)
+	assert.That(t, bad, "it is not bad any more, although nothing withdrew the verdicts")
 }
 
 func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1 attempt=2", "exit status=1", "healthy 1m")
 	st := n.last.Status
-	if st.Assigned == nil || st.Assigned.Revision != "u" || st.Assigned.Rollout.Attempt != 2 {
-		t.Errorf("assigned is %+v", st.Assigned)
-	}
-	if st.Active.Revision != "u" || st.LastKnownGood.Revision != "g" || st.Local != LocalInit {
-		t.Errorf("active %q, last-known-good %q, local %q", st.Active.Revision, st.LastKnownGood.Revision, st.Local)
-	}
-	if want := epoch.Add(n.limits.TrialDuration); !st.LastKnownGood.Since.After(want) || st.LastKnownGood.Since.After(want.Add(10*time.Second)) {
+	assert.That(t, st.Assigned != nil && st.Assigned.Revision == "u" && st.Assigned.Rollout.Attempt == 2, "assigned is %+v", st.Assigned)
+	assert.That(t, st.Active.Revision == "u" && st.LastKnownGood.Revision == "g" && st.Local == LocalInit,
+		"active %q, last-known-good %q, local %q", st.Active.Revision, st.LastKnownGood.Revision, st.Local)
+	if took := st.LastKnownGood.Since.Sub(epoch)%(24*time.Hour) - n.limits.TrialDuration; took <= 0 || took > 10*time.Second { // the wall clock jumps
 		t.Errorf("last-known-good since %s", st.LastKnownGood.Since)
 	}
 
@@ -221,4 +185,65 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	if st := n.last.Status; st.Assigned != nil || !st.Active.IsLocal() || !st.LastKnownGood.IsLocal() || st.Trial != nil {
 		t.Errorf("after local was assigned: %+v", st)
 	}
+}
+
+// rejectable returns a configuration that the kubelet rejects.
+func (n *nodeSim) rejectable(i int) Config {
+	c := Config{Revision: fmt.Sprintf("rejected-%d", i), ConfigRevision: v1alpha1.ConfigRevision{UID: "rejected", SHA256: fmt.Sprintf("sha-rejected-%d", i)}}
+	n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
+	return c
+}
+
+// assign assigns a configuration.
+func (n *nodeSim) assign(c Config) {
+	n.intent = Intent{Kind: Assigned, Config: c}
+	n.converge()
+}
+
+// fails makes the configuration that runs bad for good.
+func (n *nodeSim) fails() {
+	c := n.state.Run.Config
+	n.exit("exit status 1", true)
+	n.pass(2 * time.Minute)
+	b, bad := n.state.BadEntry(c)
+	n.must(bad && !b.Provisional, "%s is not bad: %+v", c.Revision, n.state.Bad)
+}
+
+// TestBadEntryOfCurrentSurvivesManyRejections: current and last-known-good must
+// not run again because the list of bad configurations is limited.
+func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
+	n := newNodeSim(t)
+	n.do("node threshold=0")
+	n.assign(randomConfig(1, 0))
+	n.fails()
+	for i := range 3 * maxBad {
+		n.assign(n.rejectable(i))
+		n.must(n.state.Run.Config.IsLocal(), "after %d rejections it runs again: %+v", i+1, n.state.Run.Config)
+	}
+
+	newest, oldest := fmt.Sprintf("rejected-%d", 3*maxBad-1), fmt.Sprintf("rejected-%d", 2*maxBad+1)
+	if bad := n.state.Bad; len(bad) != maxBad || bad[0].Revision != newest || !slices.ContainsFunc(bad, func(b BadConfig) bool { return b.Revision == oldest }) {
+		t.Errorf("%d entries from %s on", len(bad), bad[0].Revision)
+	}
+
+	n.do("kill", "start")
+	n.must(n.state.Run.Config.IsLocal(), "the next agent runs it again: %+v", n.state.Run.Config)
+}
+
+// TestBadEntryOfTheAssignedConfigSurvives: a verdict on what runs must not make
+// room by forgetting the one on what is assigned.
+func TestBadEntryOfTheAssignedConfigSurvives(t *testing.T) {
+	n := newNodeSim(t)
+	n.do("node threshold=0")
+	n.assign(randomConfig(1, 0))
+	n.fails()
+	for i := range maxBad - 1 {
+		n.assign(n.rejectable(i))
+	}
+
+	n.assign(randomConfig(2, 0))
+	n.assign(randomConfig(1, 1)) // the same content as the first one
+	n.fails()
+	n.must(n.state.Run.Config.IsLocal() && !n.state.Current.Same(randomConfig(1, 1)), "the first one runs again: %+v", n.state.Run.Config)
+	n.must(len(n.state.Bad) == maxBad, "%d entries", len(n.state.Bad))
 }
