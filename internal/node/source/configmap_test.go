@@ -246,9 +246,9 @@ func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
 
 func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 	long := strings.Repeat("a", 245)
-	if own, err := NodeConfigMapOf("kube-system", long); err != nil || own.Name != "kubelet-"+long || own.String() != "ConfigMap kube-system/kubelet-"+long {
-		t.Errorf("the longest name is %+v, error %v", own, err)
-	}
+	own, err := NodeConfigMapOf("kube-system", long)
+	assert.That(t, err == nil && own.Name == "kubelet-"+long && own.String() == "ConfigMap kube-system/kubelet-"+long,
+		"the longest name is %+v, error %v", own, err)
 
 	for _, c := range []struct{ namespace, node, want string }{
 		{"kube-system", "", `node "": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},
@@ -262,9 +262,9 @@ func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 		{"kube.system", "a", `namespace "kube.system": must be`},
 		{strings.Repeat("a", 64), "a", `namespace "` + strings.Repeat("a", 64) + `": must be`},
 	} {
-		if _, err := NodeConfigMapOf(c.namespace, c.node); err == nil || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%q in %q: the error is %v, want %q", c.node, c.namespace, err, c.want)
-		}
+		_, err := NodeConfigMapOf(c.namespace, c.node)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want),
+			"%q in %q: the error is %v, want %q", c.node, c.namespace, err, c.want)
 	}
 }
 
@@ -434,4 +434,14 @@ func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
 	a = awaitAnswer(t, s, "another NodeConfig", func(a Answer) bool { return a.NodeConfigUID != "" && a.NodeConfigUID != first.NodeConfigUID })
 	assert.That(t, a.Kind == trial.Assigned && a.Config.Revision == revisionOf(cm, kubelet110) && a.Revoked != nil && len(*a.Revoked) == 0, "answer %+v, want the node's own, and nothing revoked", a)
+}
+
+func TestKubeadmsConfigMapIsNoNodesOwn(t *testing.T) {
+	for node, refused := range map[string]bool{"config": true, "config-1.23": true, "config-1": false, "configs": false, "kubelet-config": false} {
+		_, err := NodeConfigMapOf("kube-system", node)
+		assert.That(t, (err != nil) == refused, "in kube-system, node %s: %v", node, err)
+		assert.That(t, err == nil || strings.Contains(err.Error(), "ConfigMap kube-system/kubelet-"+node+" is kubeadm's, for all nodes"), "%v", err)
+		_, err = NodeConfigMapOf("evenkeel-system", node)
+		assert.OK(t, err, node)
+	}
 }

@@ -7,10 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -134,10 +134,8 @@ func TestNewestAssignmentWinsDuringRetries(t *testing.T) {
 }
 
 func TestEditAndDeletionOfAssignedObjectAreOnlyNotices(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	first := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	_, cm, _, s := assigned(t)
+	first := s.Current()
 	notice := func(want string) {
 		t.Helper()
 		a := awaitAnswer(t, s, "the notice "+want, func(a Answer) bool { return a.Notice == want })
@@ -183,33 +181,6 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 	assert.That(t, n == 0 && m == 0, "%d watches after the download, %d requests with the checkpoint, want none", n, m)
 }
 
-func TestWatcherListsWithoutSendInitialEvents(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	p := newProxy(t, node)
-	list := 503
-	fault := func(r *http.Request) int {
-		if r.URL.Query().Has("sendInitialEvents") {
-			return 422
-		}
-
-		return list
-	}
-	p.fail(fault)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
-	awaitAnswer(t, s, "a list that fails", cause(trial.Unanswered, "failed (503)"))
-	p.mu.Lock()
-	list = 0
-	p.mu.Unlock()
-	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	editConfigMap(t, cm, map[string]any{"data": map[string]any{"kubelet": "edited"}})
-	awaitAnswer(t, s, "the notice", func(a Answer) bool { return strings.Contains(a.Notice, "was edited") })
-	assign(t, node, map[string]any{"local": map[string]any{}})
-	awaitAnswer(t, s, "nil", kind(trial.Nil))
-	deleteNodeConfig(t, node)
-	awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
-}
-
 func TestSameComparesAnswers(t *testing.T) {
 	a := Answer{Intent: trial.Intent{Kind: trial.Assigned}, Payload: payload.Payload{SHA256: "a"}, PayloadErr: errors.New("no")}
 	b := a
@@ -244,5 +215,189 @@ func TestFirstWaitsForTheEndOfARefusal(t *testing.T) {
 		assert.Equal(t, s.First(ctx).Kind, trial.Invalid, "what is known when nothing better came in time")
 		p.fail(nil)
 		assert.Equal(t, s.First(t.Context()).Kind, trial.Assigned, status)
+	}
+}
+
+// by is an assignment by a controller: an attempt at a revision, in its term.
+func by(ref map[string]any, attempt, term int64) map[string]any {
+	r := map[string]any{"name": "workers", "revision": 1, "attempt": attempt, "assignedAt": "2030-01-01T00:00:00Z"}
+	if term != 0 {
+		r["term"] = term
+	}
+
+	return map[string]any{"configMapRef": ref["configMapRef"], "rolloutRef": r}
+}
+
+func TestStaleAssignmentIsInvalid(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations   map[string]any
+		attempt, term int64
+		adopted       int64 // the attempt that the node has adopted; 0: none
+		kept          bool  // the node has a checkpoint
+		want          string
+	}{
+		"no term anywhere":      {nil, 1, 0, 0, true, ""},
+		"the leader's term":     {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 3, 0, true, ""},
+		"a newer one":           {map[string]any{v1alpha1.AnnotationTerm: "3"}, 1, 4, 0, false, ""},
+		"a former one":          {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, false, "ConfigMap evenkeel-system/NAME was assigned by a controller that is no longer the leader (term 3, now 4); the leader assigns it again if it still applies"},
+		"a former one, kept":    {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 3, 0, true, "(term 3, now 4)"},
+		"a former one, a retry": {map[string]any{v1alpha1.AnnotationTerm: "4"}, 2, 3, 1, true, "(term 3, now 4)"},
+		"an old controller's":   {map[string]any{v1alpha1.AnnotationTerm: "4"}, 1, 0, 0, true, ""},
+		"an invalid term":       {map[string]any{v1alpha1.AnnotationTerm: "99999999999999999999"}, 1, 3, 0, true, ""},
+		"stopped":               {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 1, 3, 0, true, "ConfigMap evenkeel-system/NAME is a stopped revision of rollout workers (Aborted)"},
+		"stopped by an old one": {map[string]any{v1alpha1.AnnotationStopped: "Aborted"}, 2, 0, 0, false, "is a stopped revision of rollout workers (Aborted)"},
+		"stopped, and retried":  {map[string]any{v1alpha1.AnnotationStopped: "Aborted", v1alpha1.AnnotationStoppedAttempt: "1"}, 2, 3, 0, true, ""},
+		"adopted before":        {map[string]any{v1alpha1.AnnotationTerm: "4", v1alpha1.AnnotationStopped: "Aborted"}, 1, 3, 1, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, cm := newName("node"), newConfigMap(t)
+			raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+			if test.annotations != nil {
+				editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": test.annotations}})
+			}
+
+			assign(t, node, by(refTo(cm), test.attempt, test.term))
+			d := &disk{checkpoints: map[string][]byte{}, adopted: map[string]int64{}}
+			if test.kept {
+				d.checkpoints[string(cm.UID)] = raw
+			}
+			if test.adopted != 0 {
+				d.adopted[string(cm.UID)] = test.adopted
+			}
+
+			p := newProxy(t, node)
+			s := startSource(t, newClient(t, p.Kubeconfig), node, d)
+			if test.want == "" {
+				a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+				assert.That(t, a.Reason == "" && (a.ConfigMap == nil) == test.kept, "answer %+v", a)
+			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); a.Reason != v1alpha1.ReasonStaleAssignment || a.ConfigMap != nil && test.kept {
+				t.Errorf("answer %+v", a)
+			}
+
+			asked := p.count("configmaps/") > 0
+			assert.That(t, asked != (test.adopted >= test.attempt), "%d requests for the ConfigMap", p.count("configmaps/"))
+		})
+	}
+}
+
+func TestRolloutAssignmentUsesCheckpointOfDeletedObject(t *testing.T) {
+	for name, kept := range map[string]bool{"on disk": true, "not on disk": false} {
+		t.Run(name, func(t *testing.T) {
+			node, cm := newName("node"), newConfigMap(t)
+			d := &disk{checkpoints: map[string][]byte{}}
+			if kept {
+				d.checkpoints[string(cm.UID)] = asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+			}
+
+			deleteConfigMap(t, cm)
+			assign(t, node, by(refTo(cm), 1, 3))
+			s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, d)
+			if !kept {
+				awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "not found"))
+				return
+			}
+
+			a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+			assert.That(t, a.Payload.SHA256 != "" && strings.Contains(a.Notice, "was deleted"), "answer %+v", a)
+		})
+	}
+}
+
+func TestStaleAssignmentIsAcceptedWhenAssignedAgain(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationTerm: "4"}}})
+	assign(t, node, by(refTo(cm), 1, 3))
+	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
+	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+	assign(t, node, by(refTo(cm), 1, 4))
+	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: "Aborted"}}})
+	assign(t, node, by(refTo(cm), 2, 4))
+	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: nil}}})
+	awaitAnswer(t, s, "the retry", kind(trial.Assigned))
+
+	// An assignment by a person applies, whatever a rollout did with the
+	// revision.
+	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: "Aborted"}}})
+	assign(t, node, by(refTo(cm), 3, 4))
+	awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+	assign(t, node, refTo(cm))
+	awaitAnswer(t, s, "a person's", kind(trial.Assigned))
+}
+
+func TestOnlyAdoptedAssignmentIsAnsweredWithoutAPI(t *testing.T) {
+	node, cm := newName("node"), newConfigMap(t)
+	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
+	assign(t, node, by(refTo(cm), 1, 3))
+	p := newProxy(t, node)
+	p.fail(of("/configmaps/", 503))
+	d := &disk{checkpoints: map[string][]byte{string(cm.UID): raw}, adopted: map[string]int64{}}
+	s := startSource(t, newClient(t, p.Kubeconfig), node, d)
+	awaitAnswer(t, s, "that it cannot be told", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+cm.Name+" cannot be read"))
+	d.mu.Lock()
+	d.adopted[string(cm.UID)] = 1
+	d.mu.Unlock()
+	s.Refresh()
+	awaitAnswer(t, s, "what was adopted", kind(trial.Assigned))
+}
+
+var (
+	rbacV1 = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	crdV1  = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+)
+
+// sources are specs, and their classification by validate.
+var sources = []struct {
+	name   string
+	source string // JSON
+	kind   trial.IntentKind
+	cause  string
+}{
+	{"absent", `null`, trial.Unassigned, ""},
+	{"local", `{"local":{}}`, trial.Nil, ""},
+	{"local by a rollout", `{"local":{},"rolloutRef":{"name":"a"}}`, trial.Nil, ""},
+	{"a reference", `{"configMapRef":{"namespace":"a","name":"b.c","uid":"d-e"}}`, trial.Assigned, ""},
+	{"a reference with a digest", `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"` + strings.Repeat("a", 64) + `"}}`, trial.Assigned, ""},
+	{"no subfield", `{}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"},
+	{"only a rollout", `{"rolloutRef":{"name":"a"}}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but all were nil"},
+	{"two subfields", `{"local":{},"configMapRef":{"namespace":"a","name":"b","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, exactly one subfield must be non-nil, but 2 were set: local and configMapRef"},
+	{"no namespace", `{"configMapRef":{"name":"b","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.namespace must be non-empty"},
+	{"no name", `{"configMapRef":{"namespace":"a","uid":"c"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.name must be non-empty"},
+	{"no uid", `{"configMapRef":{"namespace":"a","name":"b"}}`, trial.Invalid, "invalid NodeConfigSource, configMapRef.uid must be non-empty"},
+	{"a path as namespace", `{"configMapRef":{"namespace":"../a","name":"b","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.namespace must be a DNS label of lower-case letters, digits and dashes, but is "../a"`},
+	{"a path as name", `{"configMapRef":{"namespace":"a","name":"../b","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.name must be a DNS name of lower-case letters, digits, dashes and dots, but is "../b"`},
+	{"two dots as name", `{"configMapRef":{"namespace":"a","name":"..","uid":"c"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.name must be a DNS name of lower-case letters, digits, dashes and dots, but is ".."`},
+	{"a path as uid", `{"configMapRef":{"namespace":"a","name":"b","uid":"../../etc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.uid must be letters, digits, dots, dashes and underscores, beginning with a letter or digit, but is "../../etc"`},
+	{"an absolute path as uid", `{"configMapRef":{"namespace":"a","name":"b","uid":"/etc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.uid must be letters, digits, dots, dashes and underscores, beginning with a letter or digit, but is "/etc"`},
+	{"half a digest", `{"configMapRef":{"namespace":"a","name":"b","uid":"c","sha256":"abc"}}`, trial.Invalid, `invalid NodeConfigSource, configMapRef.sha256 must be 64 lower-case hexadecimal digits, but is "abc"`},
+}
+
+// An older CRD may accept what the present one refuses, so a source classifies
+// whatever it sees.
+func TestSpecIsClassifiedByTheProposalsRules(t *testing.T) {
+	for _, c := range sources {
+		t.Run(c.name, func(t *testing.T) {
+			nc := &v1alpha1.NodeConfig{}
+			assert.NoError(t, json.Unmarshal([]byte(`{"spec":{"configSource":`+c.source+`}}`), nc))
+			kind, cause := validate(nc.Spec.ConfigSource)
+			assert.That(t, kind == c.kind && cause == c.cause, "got %v, %q, want %v, %q", kind, cause, c.kind, c.cause)
+			s := NewNodeConfigSource(admin, "node", &disk{}, quiet())
+			s.see(nc, nil)
+			a, known := s.compose()
+			assert.That(t, known != (c.kind == trial.Assigned) && (!known || a.Kind == c.kind && (c.cause == "" || a.Cause == c.cause)),
+				"the answer is %+v, %t", a, known)
+		})
+	}
+}
+
+func TestLongNamesAreInvalid(t *testing.T) {
+	long := strings.Repeat("a", 600)
+	for _, ref := range []v1alpha1.ConfigMapReference{
+		{Namespace: long, Name: "b", UID: "c"}, {Namespace: "a", Name: long, UID: "c"}, {Namespace: "a", Name: "b", UID: types.UID(long)},
+	} {
+		kind, cause := validate(&v1alpha1.NodeConfigSource{ConfigMapRef: &ref})
+		assert.That(t, kind == trial.Invalid && len(cause) <= 700, "%+v: got %v, %q", ref, kind, cause)
 	}
 }

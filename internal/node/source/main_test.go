@@ -209,9 +209,7 @@ func setSpec(t *testing.T, node string, spec map[string]any) {
 func getNodeConfig(t *testing.T, node string) *v1alpha1.NodeConfig {
 	t.Helper()
 	nc := &v1alpha1.NodeConfig{}
-	if _, err := admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, nc)))
 
 	return nc
 }

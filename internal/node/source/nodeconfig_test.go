@@ -5,6 +5,7 @@ package source
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -42,11 +43,8 @@ func TestCreatedNodeConfigAssignsNothing(t *testing.T) {
 }
 
 func TestAssignmentIsDownloadedOnce(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	p := newProxy(t, node)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
-	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	_, cm, p, s := assigned(t)
+	a := s.Current()
 	assert.That(t, a.Payload.SHA256 == payload.Digest("kubelet", []byte(kubelet110)) && a.PayloadErr == nil && a.Notice == "", "answer %+v, want the payload of %s", a, cm.Name)
 	assert.That(t, a.Config.Revision == string(cm.UID) && a.Config.SHA256 == a.Payload.SHA256 && strings.Contains(string(a.ConfigMap), string(cm.UID)),
 		"answer refers to %+v and has %d bytes of ConfigMap, want all of %s", a.Config, len(a.ConfigMap), cm.UID)
@@ -101,15 +99,12 @@ func TestUnreadableCheckpointIsDownloadedAgain(t *testing.T) {
 }
 
 func TestAnswerIsNilOnlyForExplicitLocal(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	assigned := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	by := assigned.Config.AssignedBy
-	assert.That(t, by != "" && by == string(assigned.NodeConfigUID), "assigned by %q, want the NodeConfig %s", by, assigned.NodeConfigUID)
+	node, _, _, s := assigned(t)
+	object, by := s.Current().NodeConfigUID, s.Current().Config.AssignedBy
+	assert.That(t, by != "" && by == string(object), "assigned by %q, want the NodeConfig %s", by, object)
 	setSpec(t, node, map[string]any{})
 	a := awaitAnswer(t, s, "the removal of the source", kind(trial.Unassigned))
-	assert.That(t, a.Generation == 2 && a.Config == (trial.Config{AssignedBy: string(assigned.NodeConfigUID)}) && a.TakenBack == nil,
+	assert.That(t, a.Generation == 2 && a.Config == (trial.Config{AssignedBy: by}) && a.TakenBack == nil,
 		"answer %+v, want generation 2, the object and nothing else", a)
 	setSpec(t, node, map[string]any{"takenBack": map[string]any{"rollout": "workers", "revision": 3, "attempt": 2, "assignedAt": "2030-01-02T03:04:05Z"}})
 	a = awaitAnswer(t, s, "the mark", func(a Answer) bool { return a.TakenBack != nil })
@@ -140,28 +135,13 @@ func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
 }
 
 func TestDeletedNodeConfigIsUnansweredAndItsSuccessorAssignsNothing(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	assign(t, node, refTo(cm))
-	s := NewNodeConfigSource(newClient(t, nodeKubeconfig(t, node)), node, &disk{}, quiet())
-	answers := make(chan Answer, 100)
-	background(t, s.Run)
-	background(t, func(ctx context.Context) {
-		for {
-			select {
-			case <-s.Changed():
-				answers <- s.Current()
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	first := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	node, cm, _, s := assigned(t)
+	first, seen := s.Current(), kinds(t, s)
 	deleteNodeConfig(t, node)
 	last := awaitAnswer(t, s, "the new object", kind(trial.Unassigned))
 	assert.That(t, last.NodeConfigUID != first.NodeConfigUID, "the answer names the object that was deleted")
-	for len(answers) > 0 {
-		a := <-answers
-		assert.That(t, a.Kind != trial.Nil && a.Kind != trial.Invalid, "answer %+v during the outage", a)
+	for _, k := range seen() {
+		assert.That(t, k != trial.Nil && k != trial.Invalid, "meanwhile the source was %v", k)
 	}
 
 	assign(t, node, refTo(cm))
@@ -169,11 +149,7 @@ func TestDeletedNodeConfigIsUnansweredAndItsSuccessorAssignsNothing(t *testing.T
 }
 
 func TestDeletedNodeConfigThatCannotBeCreatedIsUnansweredWithCause(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	assign(t, node, refTo(cm))
-	p := newProxy(t, node)
-	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
-	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	node, _, p, s := assigned(t)
 	p.fail(all(403))
 	deleteNodeConfig(t, node)
 	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "NodeConfig "+node+" was deleted, and cannot be created: made up"))
@@ -251,4 +227,21 @@ func TestLostCheckpointIsDownloadedAgain(t *testing.T) {
 	records.mu.Unlock()
 	s.Refresh()
 	awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && a.ConfigMap != nil })
+}
+
+func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
+	name := newName("announced")
+	client := newClient(t, nodeKubeconfig(t, name))
+	for range 2 { // the second one finds it
+		EnsureNodeConfig(t.Context(), client, name, quiet())
+		nc := &v1alpha1.NodeConfig{}
+		assert.NoError(t, assert.Err(admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: name}, nc)))
+		assert.That(t, nc.Spec.ConfigSource == nil && nc.Generation == 1, "spec is %+v at generation %d, want an empty one at 1", nc.Spec, nc.Generation)
+	}
+}
+
+func TestCreationOfNodeConfigEndsWithItsContext(t *testing.T) {
+	client := newClient(t, filepath.Join(t.TempDir(), "none"))
+	stop := background(t, func(ctx context.Context) { EnsureNodeConfig(ctx, client, "nobody", quiet()) })
+	stop()
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -20,7 +21,7 @@ import (
 )
 
 // assigned starts a source behind a proxy, for a node with an assignment.
-func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
+func assigned(t *testing.T) (string, *corev1.ConfigMap, *proxy, *NodeConfigSource) {
 	t.Helper()
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
@@ -28,7 +29,7 @@ func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
 	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 
-	return node, p, s
+	return node, cm, p, s
 }
 
 // kinds collects the kinds of all answers of a source.
@@ -69,7 +70,7 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		{500, "cannot be read: the API server failed (500): made up; retrying"},
 		{503, "cannot be read: the API server failed (503): made up; retrying"},
 	} {
-		node, p, s := assigned(t)
+		node, _, p, s := assigned(t)
 		before := s.Current()
 		p.fail(all(c.status))
 		p.CloseConnections()
@@ -100,7 +101,7 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 }
 
 func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
-	node, p, s := assigned(t)
+	node, _, p, s := assigned(t)
 	// The watcher opens a watch that lasted a second again without a delay.
 	await(t, "the watch to have lived a while", time.Now, func() func(time.Time) bool {
 		began := time.Now()
@@ -119,7 +120,7 @@ func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
 
 func TestExpiredWatchIsOpenedAgain(t *testing.T) {
 	for _, how := range []int{410, expire} {
-		node, p, s := assigned(t)
+		node, _, p, s := assigned(t)
 		expired := false
 		p.fail(func(r *http.Request) int {
 			if !expired && strings.Contains(r.URL.Path, "nodeconfigs") {
@@ -188,7 +189,7 @@ func TestAnObjectIsListedIfTheAPIServerRefusesToStreamIt(t *testing.T) {
 }
 
 func TestUnexpectedKindIsUnanswered(t *testing.T) {
-	node, p, s := assigned(t)
+	node, _, p, s := assigned(t)
 	p.fail(func(r *http.Request) int {
 		if r.URL.Query().Has("sendInitialEvents") {
 			return 422
@@ -244,10 +245,7 @@ func TestRestartOfAPIServer(t *testing.T) {
 }
 
 func TestRemovedCRDIsUnansweredUntilRestored(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+	node, _, _, s := assigned(t)
 	seen := kinds(t, s)
 	asAdmin(t, request{verb: "DELETE", gv: crdV1, resource: "customresourcedefinitions", name: "nodeconfigs.evenkeel.dev"})
 	a := awaitAnswer(t, s, "the removal", cause(trial.Unanswered, "does not know this kind of object"))
@@ -316,7 +314,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 		t.Skip("takes 20 s")
 	}
 
-	node, p, s := assigned(t)
+	node, _, p, s := assigned(t)
 	nc := getNodeConfig(t, node)
 	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, r.Run)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -186,23 +187,6 @@ func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	}
 }
 
-func TestFailedWriteIsRetried(t *testing.T) {
-	node, p, r := reporting(t)
-	createNode(t, node)
-	p.fail(func(r *http.Request) int {
-		if r.Method == http.MethodPatch {
-			return 500
-		}
-
-		return 0
-	})
-	r.Report(Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
-	await(t, "attempts", func() int { return min(p.count("PATCH", "/nodes/"), p.count("PATCH", "/nodeconfigs/")) }, func(n int) bool { return n > 0 })
-	p.fail(nil)
-	awaitStatus(t, node, "a")
-	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
-}
-
 func TestNodeThatRegistersLaterGetsItsCondition(t *testing.T) {
 	node, p, r := reporting(t)
 	r.Report(Report{Status: someStatus("a"), Condition: metav1.Condition{Status: "True", Reason: "r", Message: "m"}})
@@ -364,4 +348,142 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 	if err := agent.write(t.Context(), Report{Status: status}); err != nil || stored() != 6 {
 		t.Errorf("after a restart of the agent the status says %d (%v), want 6", stored(), err)
 	}
+}
+
+// A status without drift is that of an agent that has not compared its kubelet
+// yet.
+func TestAStartEndsReportedDriftAndWritesNothingElse(t *testing.T) {
+	node, p, r := reporting(t)
+	compared := func(status metav1.ConditionStatus, files ...string) v1alpha1.NodeConfigStatus {
+		s := someStatus("a")
+		s.Drift = &v1alpha1.Drift{NotCompared: "why", Files: files}
+		s.Conditions = append(s.Conditions, metav1.Condition{Type: v1alpha1.ConditionDrifted, Status: status, Reason: "R", Message: "m", ObservedGeneration: 1})
+		return s
+	}
+	drifted := func() *metav1.Condition {
+		return meta.FindStatusCondition(getNodeConfig(t, node).Status.Conditions, v1alpha1.ConditionDrifted)
+	}
+	report := func(r *Reporter, s v1alpha1.NodeConfigStatus, writes int, want metav1.ConditionStatus) {
+		t.Helper()
+		before := p.count("PATCH")
+		r.Report(Report{Status: s})
+		r.Flush(t.Context())
+		got := metav1.ConditionStatus("")
+		if c := drifted(); c != nil {
+			got = c.Status
+		}
+
+		n := p.count("PATCH") - before
+		assert.That(t, n == writes && got == want, "%d writes, want %d; Drifted is %q, want %q", n, writes, got, want)
+	}
+	report(r, compared(metav1.ConditionFalse), 1, metav1.ConditionFalse)
+	first := drifted().LastTransitionTime
+	report(r, someStatus("a"), 0, metav1.ConditionFalse)
+	report(r, compared(metav1.ConditionFalse), 0, metav1.ConditionFalse)
+
+	// So it is for the next agent, whose status differs in something else.
+	next := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
+	background(t, next.Run)
+	newer := someStatus("a")
+	newer.AgentVersion, newer.ObservedGeneration = "v1", 2
+	report(next, newer, 1, metav1.ConditionFalse)
+	if c := drifted(); !c.LastTransitionTime.Equal(&first) || c.ObservedGeneration != 2 || getNodeConfig(t, node).Status.Drift.NotCompared != "why" {
+		t.Errorf("the condition is %+v, the drift %+v", c, getNodeConfig(t, node).Status.Drift)
+	}
+
+	report(next, compared(metav1.ConditionTrue, "/etc/a"), 1, metav1.ConditionTrue)
+	report(next, someStatus("a"), 1, "")
+	d := getNodeConfig(t, node).Status.Drift
+	assert.That(t, d == nil, "drift is %+v", d)
+}
+
+// TestOddTimesDoNotSilenceAnAgent plants a time of the year 10000 in the
+// conditions of the NodeConfig and the Node, which the API server stores and
+// refuses when it is written in UTC. The agent reports the same status, and an
+// assignment of that time.
+func TestOddTimesDoNotSilenceAnAgent(t *testing.T) {
+	const odd = "9999-12-31T23:59:59-23:59"
+	node := newName("node")
+	setSpec(t, node, map[string]any{})
+	createNode(t, node)
+	planted := []map[string]any{{"type": v1alpha1.ConditionConfigOK, "status": "True", "reason": "Planted", "message": "", "lastTransitionTime": odd}}
+	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
+		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"conditions": planted}}})
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status",
+		contentType: string(types.StrategicMergePatchType), body: map[string]any{"status": map[string]any{"conditions": planted}}})
+	p := newProxy(t, node)
+	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
+	background(t, r.Run)
+	status := someStatus("after it")
+	r.Report(Report{Status: status, Condition: metav1.Condition{Status: "True", Reason: "Planted", Message: ""}, KubeletStart: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)})
+	got := awaitStatus(t, node, "after it")
+	sane := func(what string, at metav1.Time) {
+		year := at.UTC().Year()
+		assert.That(t, year > 1970 && year < 3000, "%s changed at %s", what, at.UTC())
+	}
+	sane("ConfigOK", got.Conditions[0].LastTransitionTime)
+	c := await(t, "the condition of the Node", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return !c.LastTransitionTime.IsZero() })
+	sane("ConfigOK of the Node", c.LastTransitionTime)
+}
+
+func TestAnAssignmentOfAnOddTimeCanBeRecorded(t *testing.T) {
+	odd := metav1.NewTime(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := configOf(&v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{UID: "u"}, RolloutRef: &v1alpha1.RolloutReference{Name: "r", AssignedAt: odd}})
+	_, err := json.Marshal(c.Rollout.AssignedAt)
+	assert.NoError(t, err)
+	assert.Equal(t, c.Rollout.AssignedAt.Year(), 1970, "the year of the assignment")
+}
+
+func TestProgressOfATrialIsWrittenAtEachTenth(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	report := Report{Status: someStatus("a")}
+	at := func(seconds int64) {
+		report.Status.Trial = &v1alpha1.Trial{DurationSeconds: 50, HealthySeconds: seconds}
+		r.Report(report)
+		r.Flush(t.Context())
+	}
+	for second := range int64(50) {
+		at(second)
+	}
+
+	assert.Equal(t, p.count("PATCH"), 1+10, "writes")
+	at(20) // the agent was killed, and counts from an older record
+	at(49)
+	s := getNodeConfig(t, node).Status
+	assert.That(t, p.count("PATCH") == 11 && s.Trial.HealthySeconds == 45, "%d writes and %d healthy seconds, want still 11 and 45", p.count("PATCH"), s.Trial.HealthySeconds)
+}
+
+func TestProgress(t *testing.T) {
+	at := func(seconds, of int64) *v1alpha1.Trial {
+		return &v1alpha1.Trial{HealthySeconds: seconds, DurationSeconds: of}
+	}
+	for name, tt := range map[string]struct {
+		now, written *v1alpha1.Trial
+		want         bool
+	}{
+		"no trial":                        {nil, nil, false},
+		"a trial that began":              {at(0, 600), nil, false}, // another difference
+		"healthy for the first time":      {at(1, 600), at(0, 600), true},
+		"less than a tenth":               {at(59, 600), at(1, 600), false},
+		"a tenth":                         {at(60, 600), at(59, 600), true},
+		"several":                         {at(500, 600), at(59, 600), true},
+		"backwards":                       {at(10, 600), at(500, 600), false},
+		"no duration":                     {at(10, 0), at(0, 0), false},
+		"an older one without a duration": {at(10, 20), at(0, 0), true},
+	} {
+		assert.Equal(t, progressed(tt.now, tt.written), tt.want, name)
+	}
+}
+
+func TestProgressOfARefusedStatusIsTriedAgainAtEachTenthOnly(t *testing.T) {
+	w := statusWriter{uid: "u", now: time.Now, written: someStatus("minimal")}
+	refused := someStatus("full")
+	w.written.Conditions[0].LastTransitionTime = metav1.Now()
+	refused.Conditions[0].LastTransitionTime = w.written.Conditions[0].LastTransitionTime
+	refused.Trial = &v1alpha1.Trial{HealthySeconds: 5, DurationSeconds: 100}
+	w.refused = &refused
+	again := *refused.DeepCopy()
+	again.Trial.HealthySeconds = 9
+	assert.NoError(t, w.write(t.Context(), Report{NodeConfigUID: "u", Status: again}), "it was written")
 }

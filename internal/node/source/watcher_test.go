@@ -69,9 +69,8 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 					t.Errorf("unexpected call of apply: %s of %v", change, o)
 				},
 			}
-			if synced, err := f.once(ctx); !synced {
-				t.Fatal(err)
-			}
+			synced, err := f.once(ctx)
+			assert.Must(t, synced, "%v", err)
 
 			slices.Sort(got)
 			assert.Equal(t, strings.Join(got, " "), tt.want, "objects")
