@@ -21,9 +21,7 @@ import (
 func there(t *testing.T, path string) bool {
 	t.Helper()
 	_, err := os.Lstat(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil || errors.Is(err, fs.ErrNotExist), "%v", err)
 
 	return err == nil
 }

@@ -50,9 +50,7 @@ func TestCopyIsNamedAfterItsContentAndMadeOnce(t *testing.T) {
 	want := fmt.Sprintf("%s/kubelet-%.12s", dir, fmt.Sprintf("%x", sha256.Sum256([]byte("a kubelet"))))
 	assert.That(t, path == want, "the copy is %s, want %s", path, want)
 	first, err := os.Stat(path)
-	if err != nil || first.Mode() != 0o755 {
-		t.Fatalf("the copy is %v, %v, want mode 0755", first.Mode(), err)
-	}
+	assert.Must(t, err == nil && first.Mode() == 0o755, "the copy is %v, %v, want mode 0755", first.Mode(), err)
 
 	old := time.Now().Add(-time.Hour)
 	assert.NoError(t, os.Chtimes(path, old, old))
@@ -221,9 +219,8 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	for _, path := range kept {
 		assert.NoError(t, assert.Err(os.Stat(path)), "gone")
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != len(kept) {
-		t.Errorf("left: %v, %v, want %q", left, err, kept)
-	}
+	left, err := os.ReadDir(dir)
+	assert.That(t, err == nil && len(left) == len(kept), "left: %v, %v, want %q", left, err, kept)
 
 	assert.NoError(t, names.Process.Kill())
 	_ = names.Wait()

@@ -155,9 +155,7 @@ func needRoot(t *testing.T) {
 func (p *process) line(t *testing.T) string {
 	t.Helper()
 	line, err := p.said.ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil || errors.Is(err, io.EOF), "%v", err)
 
 	return strings.TrimSpace(line)
 }

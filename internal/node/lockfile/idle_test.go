@@ -6,7 +6,6 @@ package lockfile
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,16 +30,6 @@ func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 	return cpu, times
 }
 
-func resident(t *testing.T, pid int) (kib int) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	assert.NoError(t, err)
-	_, after, _ := strings.Cut(string(text), "VmRSS:")
-	assert.NoError(t, assert.Err(fmt.Sscan(after, &kib)))
-
-	return kib
-}
-
 func TestWaitingAndHoldingAreCheap(t *testing.T) {
 	localcluster.SkipShort(t)
 	path := lockPath(t)
@@ -63,7 +52,7 @@ func isCheap(t *testing.T, name string, pid int) {
 		<-time.After(looks * checkInterval)
 		cpu, times := ran(t, pid)
 		cpu, times = cpu-before, times-timesBefore
-		t.Logf("%s for %s: %s of CPU, woken %d times, %d KiB resident", name, looks*checkInterval, cpu, times, resident(t, pid))
+		t.Logf("%s for %s: %s of CPU, woken %d times", name, looks*checkInterval, cpu, times)
 		if cpu <= 10*time.Millisecond && times <= 50*looks { // a tick; some threads of Go's, a few times each
 			return
 		}

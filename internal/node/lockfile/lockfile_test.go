@@ -134,9 +134,8 @@ func TestFileIsPrivateAndUnchanged(t *testing.T) {
 	assert.NoError(t, os.WriteFile(path, []byte("not ours"), 0))
 	assert.NoError(t, lock.Release())
 	acquire(t, path)
-	if content, err := os.ReadFile(path); err != nil || string(content) != "not ours" {
-		t.Errorf("after release and acquire the file holds %q (%v)", content, err)
-	}
+	content, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(content) == "not ours", "after release and acquire the file holds %q (%v)", content, err)
 }
 
 func TestOtherFilesAreRefused(t *testing.T) {

@@ -174,6 +174,13 @@ func withoutSystemd(t *testing.T) {
 	}
 }
 
+// unmanaged returns the notifier of an agent that systemd does not run.
+func unmanaged(t *testing.T) (*Notifier, *logBuffer) {
+	t.Helper()
+	withoutSystemd(t)
+	return newNotifier(t)
+}
+
 // systemd is a fake systemd.
 type systemd struct{ got chan string }
 

@@ -191,9 +191,8 @@ func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "READY=1\nSTATUS=up")
 	assert.Eventually(t, "ready", p.Ready)
-	if err := n.Ready(); !os.IsTimeout(err) && !strings.Contains(err.Error(), "i/o timeout") {
-		t.Errorf("Ready: %v, want a timeout", err)
-	}
+	err := n.Ready()
+	assert.That(t, os.IsTimeout(err) || strings.Contains(err.Error(), "i/o timeout"), "Ready: %v, want a timeout", err)
 
 	p.Stop(time.Hour) // returns when the child has ended, long before
 }
@@ -204,10 +203,9 @@ func TestDirectoryWithoutAnAbsolutePathIsAnError(t *testing.T) {
 	assert.NoError(t, os.Mkdir(nowhere, 0o700))
 	t.Chdir(nowhere)
 	assert.NoError(t, os.Remove(nowhere))
-	if _, err := NewNotifier("relative", (&logBuffer{}).logger()); err == nil ||
-		!strings.HasPrefix(err.Error(), "directory of the notify socket: ") {
-		t.Errorf("NewNotifier: %v, want an error about the directory", err)
-	}
+	_, err := NewNotifier("relative", (&logBuffer{}).logger())
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "directory of the notify socket: "),
+		"NewNotifier: %v, want an error about the directory", err)
 }
 
 func TestCoverFeedsTheWatchdogForAChildThatHangs(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -70,8 +71,7 @@ func TestChildEnvReplacesNotifyVariables(t *testing.T) {
 }
 
 func TestReadyAndWatchdogAreRecorded(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	p := startSpeaker(t, n, "speaker", time.Hour)
 	if _, seen := p.Watchdog(); p.Ready() || seen {
 		t.Error("ready or a watchdog seen before anything was sent")
@@ -154,8 +154,7 @@ func TestFileDescriptorsFromTheChildAreClosed(t *testing.T) {
 }
 
 func TestLeftoverSocketIsReplaced(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	old := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.childSocket, Net: "unixgram"}))(t)
 	_ = old.Close() // which leaves the file, as a killed process does
 	assert.NoError(t, assert.Err(os.Stat(n.childSocket)), "nothing is left over")
@@ -191,4 +190,30 @@ func TestSocketThatCannotBeRestrictedIsAnError(t *testing.T) {
 
 func TestInvalidControlDataHasNoSender(t *testing.T) {
 	assert.Equal(t, readControl([]byte("far too short for one header")), 0, "sender")
+}
+
+// A child can say nothing to systemd but what it may say about itself.
+func FuzzNotification(f *testing.F) {
+	for _, text := range []string{"READY=1\nSTATUS=up", "WATCHDOG=1", "WATCHDOG=trigger", "MAINPID=1\nFDSTORE=1", "EXTEND_TIMEOUT_USEC=5\nEXTEND_TIMEOUT_USEC=x", "READY=0", "STATUS=a\x00b", "STOPPING=1", "\xff", "=\n==", "STATUS=a\r\nMAINPID=2"} {
+		f.Add([]byte(text))
+	}
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		said := parseNotification(data)
+		size := 0
+		for _, line := range said.forward {
+			name, value, _ := strings.Cut(line, "=")
+			assert.That(t, slices.Contains([]string{"WATCHDOG", "EXTEND_TIMEOUT_USEC", "STATUS"}, name) && (name != "WATCHDOG" || value == "1"), "%q forwards %q", data, line)
+			if size += len(line); strings.ContainsAny(line, "\n\x00") || !utf8.ValidString(line) {
+				t.Errorf("%q forwards %q, which is more than a line", data, line)
+			}
+		}
+
+		if size > len(data) || said.ready && !strings.Contains(string(data), "READY=1") || said.watchdog && !strings.Contains(string(data), "WATCHDOG=1") {
+			t.Errorf("%q says %+v", data, said)
+		}
+		if line := oneLine(string(data)); strings.ContainsAny(line, "\n\x00") || !utf8.ValidString(line) {
+			t.Errorf("%q is the line %q", data, line)
+		}
+	})
 }

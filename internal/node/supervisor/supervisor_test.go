@@ -5,6 +5,7 @@ package supervisor
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,8 +50,7 @@ func gone(pid int) bool {
 }
 
 func TestExit(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	for _, tt := range []struct {
 		script string
 		want   Exit
@@ -74,8 +74,7 @@ func TestExitOfAChildThatAnotherReapedIsUnknown(t *testing.T) {
 }
 
 func TestStopSendsSIGTERM(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	fifo := filepath.Join(shortDir(t), "fifo")
 	p := startShell(t, n, "trap 'sleep 0.1; exit 7' TERM; mkfifo "+fifo+"; while :; do sleep 0.01; done")
 	assert.Eventually(t, "the trap is set", func() bool { _, err := os.Stat(fifo); return err == nil })
@@ -83,19 +82,8 @@ func TestStopSendsSIGTERM(t *testing.T) {
 	assert.That(t, exit.Code == 7 && exit.Stopped, "exit %+v, want code 7, stopped", exit)
 }
 
-func TestChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
-	p := startSpeaker(t, n, "deaf speaker", 0)
-	p.say(t, "READY=1")
-	assert.Eventually(t, "the child is ready, and so deaf", p.Ready)
-	exit := p.Stop(150 * time.Millisecond)
-	assert.That(t, exit.Signal == "killed" && exit.Code == -1 && exit.Stopped, "exit %+v, want signal killed, stopped", exit)
-}
-
 func TestStopCanBeCalledAgain(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	p := startShell(t, n, "exec sleep 1000")
 	assert.Equal(t, p.Exit(), (Exit{}), "before its end the exit is")
 	exits := make([]Exit, 4)
@@ -110,9 +98,8 @@ func TestStopCanBeCalledAgain(t *testing.T) {
 	}
 }
 
-func TestShortestGraceApplies(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+func TestAChildThatIgnoresSIGTERMIsKilledAfterTheShortestGrace(t *testing.T) {
+	n, _ := unmanaged(t)
 	p := startSpeaker(t, n, "deaf speaker", 0)
 	p.say(t, "READY=1")
 	assert.Eventually(t, "the child is ready, and so deaf", p.Ready)
@@ -120,12 +107,12 @@ func TestShortestGraceApplies(t *testing.T) {
 	go func() { first <- p.Stop(time.Hour) }()
 	second := p.Stop(time.Millisecond)
 	got := <-first
-	assert.That(t, got == second && got.Signal == "killed", "exits %+v and %+v, want both the same, killed", got, second)
+	assert.That(t, got == second && got.Signal == "killed" && got.Code == -1 && got.Stopped,
+		"exits %+v and %+v, want both the same, killed, stopped", got, second)
 }
 
 func TestStopAfterTheExitReturnsIt(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	p := startShell(t, n, "exit 3")
 	before := wait(t, p)
 	after := p.Stop(time.Hour)
@@ -133,8 +120,7 @@ func TestStopAfterTheExitReturnsIt(t *testing.T) {
 }
 
 func TestStartErrors(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	dir := shortDir(t)
 	file := func(name, content string, mode fs.FileMode) string {
 		path := filepath.Join(dir, name)
@@ -164,8 +150,7 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestNotifierHasOneChildAtATime(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	p := startShell(t, n, "exec sleep 1000")
 	assert.Is(t, assert.Err(Start(exec.Command("/bin/true"), 0, n)), ErrRunning)
 	p.Stop(deadline)
@@ -174,8 +159,7 @@ func TestNotifierHasOneChildAtATime(t *testing.T) {
 }
 
 func TestChildGetsArgumentsAndFiles(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	out := assert.Value(os.Create(filepath.Join(shortDir(t), "out")))(t)
 	defer out.Close()
 	cmd := exec.Command("sh", "-c", `echo "$0|$1|$A|$PPID"; echo err >&2; readlink /proc/self/fd/0`, "a b", "c") // from PATH
@@ -190,8 +174,7 @@ func TestChildGetsArgumentsAndFiles(t *testing.T) {
 }
 
 func TestChildHasItsOwnProcessGroup(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	p := startShell(t, n, "exec sleep 1000")
 	assert.Returns(t, p.Pid(), "process group")(unix.Getpgid(p.Pid()))
 }
@@ -214,8 +197,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 }
 
 func TestChildOutlivesEndedThreads(t *testing.T) {
-	withoutSystemd(t)
-	n, _ := newNotifier(t)
+	n, _ := unmanaged(t)
 	// Goroutines that end while locked end their threads. These were idle
 	// threads, so the thread that forked is among them unless the supervisor
 	// keeps it.
@@ -274,7 +256,72 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 		f, g := count()
 		return f <= fds && g <= goroutines
 	})
-	if left, err := os.ReadDir(filepath.Dir(n.childSocket)); err != nil || len(left) != 0 {
-		t.Errorf("left in the notifier's directory: %v (%v)", left, err)
+	left, err := os.ReadDir(filepath.Dir(n.childSocket))
+	assert.That(t, err == nil && len(left) == 0, "left in the notifier's directory: %v (%v)", left, err)
+}
+
+func TestTheOOMScoreIsWrittenOrAWarningLogged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "oom_score_adj")
+	assert.NoError(t, os.WriteFile(path, nil, 0o600))
+	log := &logBuffer{}
+	protectFromOOM(path, log.logger())
+	got, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(got) == "-999" && log.count("level") == 0, "wrote %q (%v) and logged, want -999 and nothing logged", got, err)
+	protectFromOOM(t.TempDir(), log.logger())
+	assert.That(t, log.count("level=WARN") == 1 && log.count("not protected from the kernel's OOM killer") == 1, "want one warning")
+}
+
+func TestOOMScoreIsSetOrAWarningLogged(t *testing.T) {
+	const path = "/proc/self/oom_score_adj"
+	before := assert.Value(os.ReadFile(path))(t)
+	t.Cleanup(func() { _ = os.WriteFile(path, before, 0) })
+	log := &logBuffer{}
+	ProtectFromOOM(log.logger())
+	after := assert.Value(os.ReadFile(path))(t)
+	protected := strings.TrimSpace(string(after)) == "-999"
+	warned := log.count("level=WARN") == 1
+	assert.That(t, protected != warned, "score %q and warned: %v, want one of the two", after, warned)
+}
+
+// fakeSystemctl replaces systemctl by a script.
+func fakeSystemctl(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestShuttingDownWhileSystemdIsStopping(t *testing.T) {
+	for script, want := range map[string]bool{
+		`[ "$*" = is-system-running ] && echo stopping; exit 1`: true,
+		"echo running":             false,
+		"echo degraded; exit 1":    false,
+		"echo stopping soon":       false,
+		"exit 1":                   false,
+		"echo stopping >&2; false": false,
+	} {
+		t.Run(script, func(t *testing.T) {
+			fakeSystemctl(t, script)
+			assert.Equal(t, shuttingDown(t.Context(), t.TempDir()), want, "shutting down")
+		})
 	}
+}
+
+func TestNotShuttingDownIfUnknown(t *testing.T) {
+	fakeSystemctl(t, "echo stopping")
+	assert.That(t, !shuttingDown(t.Context(), filepath.Join(t.TempDir(), "no-systemd")), "shutting down without systemd")
+	t.Setenv("PATH", t.TempDir())
+	assert.That(t, !shuttingDown(t.Context(), t.TempDir()), "shutting down without systemctl")
+	assert.That(t, assert.Err(os.Stat("/run/systemd/system")) == nil || !ShuttingDown(t.Context()),
+		"this machine has no systemd, and is shutting down")
+}
+
+func TestShuttingDownHasATimeLimit(t *testing.T) {
+	fakeSystemctl(t, "echo stopping; sleep 30") // sleep keeps the output open when the shell is killed
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	shuttingDown(ctx, t.TempDir())
+	assert.That(t, ctx.Err() == nil, "the call waited for systemctl until its context ended")
+	cancel()
+	assert.That(t, !shuttingDown(ctx, t.TempDir()), "shutting down after the context ended")
 }

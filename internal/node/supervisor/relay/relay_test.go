@@ -105,9 +105,9 @@ func slowReader(t *testing.T, size int, output string) {
 	assert.Equal(t, run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"), "Error: x\n", "last lines")
 	r.Close()
 	_ = in.Close()
-	if all, err := io.ReadAll(out); err != nil || len(all) != size+len("\nError: x\n") {
-		t.Errorf("%d bytes arrived (%v), want %d", len(all), err, size+len("\nError: x\n"))
-	}
+	all, err := io.ReadAll(out)
+	assert.That(t, err == nil && len(all) == size+len("\nError: x\n"),
+		"%d bytes arrived (%v), want %d", len(all), err, size+len("\nError: x\n"))
 }
 
 // Nobody reads the log, and each write is read before the next one: however
