@@ -25,9 +25,8 @@ func TestPutReturnsTheDigestThatGetVerifies(t *testing.T) {
 	assert.Must(t, err == nil && digest == fmt.Sprintf("%x", sha256.Sum256(data)), "%s, %v", digest, err)
 
 	for _, c := range []trial.Config{{Revision: "uid-a", Checkpoint: digest}, {Revision: "uid-a"}} {
-		if got, err := s.Get(c); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%s, %v", got, err)
-		}
+		got, err := s.Get(c)
+		assert.That(t, err == nil && bytes.Equal(got, data), "%s, %v", got, err)
 	}
 
 	assert.Is(t, assert.Err(s.Get(trial.Config{Revision: "uid-b"})), checkpoint.ErrNotFound, "another")
@@ -67,18 +66,15 @@ func TestPutKeepsAFileWhoseDigestIsRecorded(t *testing.T) {
 	state := full()
 	state.LastKnownGood.Checkpoint = other
 	assert.NoError(t, s.Save(state))
-	if got, err := s.Put("uid-a", first); err != nil || got != other {
-		t.Errorf("a record names %s, but %s was put, %v", other, got, err)
-	}
-	if got, err := s.Get(state.LastKnownGood.Config); err != nil || !bytes.Equal(got, relabelled) {
-		t.Errorf("%s, %v", got, err)
-	}
+	got, err := s.Put("uid-a", first)
+	assert.That(t, err == nil && got == other, "a record names %s, but %s was put, %v", other, got, err)
+	content, err := s.Get(state.LastKnownGood.Config)
+	assert.That(t, err == nil && bytes.Equal(content, relabelled), "%s, %v", content, err)
 
 	// A file with another digest than the recorded one is set aside.
 	fsys.Plant(dir+"/checkpoints/uid-a", []byte("rot"))
-	if got, err := s.Put("uid-a", relabelled); err != nil || got != other || read(t, fsys, "checkpoints/uid-a.corrupt") != "rot" {
-		t.Errorf("%s, %v", got, err)
-	}
+	got, err = s.Put("uid-a", relabelled)
+	assert.That(t, err == nil && got == other && read(t, fsys, "checkpoints/uid-a.corrupt") == "rot", "%s, %v", got, err)
 }
 
 func TestUnreadableCheckpointIsSetAsideForANewDownload(t *testing.T) {
@@ -130,9 +126,7 @@ func TestCorruptCheckpointIsSetAsideAndReplacedByANewOne(t *testing.T) {
 		}
 		assert.That(t, read(t, fsys, "checkpoints/uid-a.corrupt") == string(tt.content), "%s: it was not set aside", name)
 		assert.Is(t, assert.Err(s.Get(c)), checkpoint.ErrNotFound, name, "again")
-		if got, err := s.Put("uid-a", good); err != nil || got != digest {
-			t.Errorf("%s, healed: %s, %v", name, got, err)
-		}
+		assert.Returns(t, digest, name, "healed")(s.Put("uid-a", good))
 	}
 }
 
@@ -171,8 +165,7 @@ func TestCollectRemovesUnusedFiles(t *testing.T) {
 		"v1.0.0": true /* it is not ours alone */, "v1.1.0": false, "v1.2.0": false, "v1.3.0": true, "v1.7.0": true,
 		version: true, "manifests/static.yaml": true, "current": true,
 	} {
-		got := exists(fsys, name)
-		assert.That(t, got == want, "%s is there: %v, want %v", name, got, want)
+		assert.Equal(t, exists(fsys, name), want, name, "is there")
 	}
 
 	got := s.Rendered()

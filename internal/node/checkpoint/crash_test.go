@@ -4,7 +4,6 @@
 package checkpoint_test
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -163,15 +162,11 @@ func check(t *testing.T, where string, fsys *crashfs.FS, old, next trial.State, 
 		if r.IsLocal() {
 			continue
 		}
-		if _, err := store.Get(r.Config); err != nil {
-			t.Errorf("%s: %s is named: %v", where, r.Revision, err)
-		}
+		assert.OK(t, assert.Err(store.Get(r.Config)), where, r.Revision, "is named")
 	}
 
 	// The same step then has its usual result.
-	if err := take(fsys, step{state: next, download: next.Current.Revision}); err != nil {
-		t.Errorf("%s: again: %v", where, err)
-	}
+	assert.OK(t, take(fsys, step{state: next, download: next.Current.Revision}), where, "again")
 	loads(t, open(t, fsys), next, where, "again")
 }
 
@@ -257,8 +252,7 @@ func TestPowerCutAfterAFailedSaveKeepsWhatALaterSaveWrote(t *testing.T) {
 		fsys.FailAt(n, syscall.EIO)
 		from := fsys.Operations()
 		first := s.Save(steps[4].state)
-		err := s.Save(steps[4].state)
-		assert.Must(t, err == nil, "operation %d failed: %v, then %v", n, first, err)
+		assert.NoError(t, s.Save(steps[4].state), "operation", n, "failed:", first, "then")
 
 		loads(t, open(t, fsys.Reboot(crashfs.Choices["all lost"])), steps[4].state, "operation", n, "failed")
 		if fsys.Operations()-from < n {
@@ -381,8 +375,7 @@ func TestForgetRequestSurvivesAPowerCut(t *testing.T) {
 func TestFilesSetAsideSurviveAPowerCut(t *testing.T) {
 	for name, meet := range map[string]func(*testing.T, *checkpoint.Store){
 		"checkpoints/uid-b": func(t *testing.T, s *checkpoint.Store) {
-			_, err := s.Get(config("uid-b", "b"))
-			assert.Must(t, errors.Is(err, checkpoint.ErrCorrupt), "Get: %v", err)
+			assert.Is(t, assert.Err(s.Get(config("uid-b", "b"))), checkpoint.ErrCorrupt, "Get")
 		},
 		"current": func(t *testing.T, s *checkpoint.Store) {
 			_, problems := s.Load()

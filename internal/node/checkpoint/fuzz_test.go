@@ -54,19 +54,16 @@ func FuzzRecords(f *testing.F) {
 
 		store := open(t, fsys)
 		state, problems := store.Load()
-		diff := cmp.Diff(view.State, state)
-		assert.That(t, diff == "", "%s: %q is read in two ways: %s", name, data, diff)
-		if view, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || len(problems) == 0 && len(view.Problems) > 0 {
-			t.Errorf("%s: %q: %v, %v", name, data, view.Problems, err)
-		}
+		assert.NoDiff(t, cmp.Diff(view.State, state), name, string(data), "is read in two ways")
+		view, err = checkpoint.ReadOnly(fsys, dir, version)
+		assert.That(t, err == nil && (len(problems) != 0 || len(view.Problems) == 0), "%s: %q: %v, %v", name, data, view.Problems, err)
 
 		for _, p := range problems {
 			assert.That(t, p.File != "" && p.What != "", "%s: %q has the problem %+v", name, data, p)
 		}
 
-		if err := store.Save(state); err != nil {
-			t.Fatalf("%s: %q gave a state that cannot be saved: %v", name, data, err)
-		}
+		err = store.Save(state)
+		assert.Must(t, err == nil, "%s: %q gave a state that cannot be saved: %v", name, data, err)
 
 		again, problemsAgain := open(t, fsys).Load()
 		if diff := cmp.Diff(state, again); diff != "" || len(problemsAgain) > len(problems) { // an empty file stays until it changes

@@ -122,17 +122,15 @@ func TestImpossibleValuesAreCorrupt(t *testing.T) {
 		fsys, _ := saved(t, full())
 		fsys.Plant(dir+"/"+tt.file, []byte(strings.Replace(read(t, fsys, tt.file), tt.old, tt.new, 1)))
 		got, problems := open(t, fsys).Load()
-		diff := cmp.Diff(without(full(), tt.file), got)
-		assert.That(t, diff == "", "%s with %s: %s", tt.file, tt.new, diff)
+		assert.NoDiff(t, cmp.Diff(without(full(), tt.file), got), tt.file, "with", tt.new)
 		assert.That(t, len(problems) == 1 && strings.Contains(problems[0].What, tt.want) && problems[0].SetAside != "",
 			"%s with %s: %v, want %q", tt.file, tt.new, problems, tt.want)
 	}
 
 	fsys, _ := saved(t, trial.State{})
 	fsys.Plant(dir+"/current", []byte(strings.Replace(read(t, fsys, "current"), `{}`, `{"uid": "uid-a"}`, 1)))
-	if _, problems := open(t, fsys).Load(); len(problems) != 1 || !strings.Contains(problems[0].What, "it has no revision, but") {
-		t.Error(problems)
-	}
+	_, problems := open(t, fsys).Load()
+	assert.That(t, len(problems) == 1 && strings.Contains(problems[0].What, "it has no revision, but"), "%v", problems)
 }
 
 func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
@@ -155,15 +153,14 @@ func TestMissingOrEmptyCurrentMeansLocalAndResetsNothing(t *testing.T) {
 
 		// Saving the loaded state does not create a record.
 		assert.NoError(t, s.Save(got))
-		if _, problems := open(t, fsys).Load(); len(problems) != 1 {
-			t.Errorf("%s, after Save: %v", name, problems)
-		}
+		_, problems = open(t, fsys).Load()
+		assert.That(t, len(problems) == 1, "%s, after Save: %v", name, problems)
 
 		got.Current, got.LastKnownGood = trial.AdoptedConfig{Since: noon}, trial.AdoptedConfig{Since: noon}
 		assert.NoError(t, s.Save(got))
-		if again, problems := open(t, fsys).Load(); len(problems) > 0 || !again.Current.Since.Equal(noon) {
-			t.Errorf("%s, after local was assigned: %+v, %v", name, again.Current, problems)
-		}
+		again, problems := open(t, fsys).Load()
+		assert.That(t, len(problems) == 0 && again.Current.Since.Equal(noon),
+			"%s, after local was assigned: %+v, %v", name, again.Current, problems)
 	}
 }
 
@@ -189,26 +186,24 @@ func TestEachComponentVersionHasItsOwnRecords(t *testing.T) {
 	assert.That(t, diff == "" && len(problems) == 0, "newer: %s%v", diff, problems)
 	assert.NoError(t, newer.Save(want))
 	loads(t, open(t, fsys), full(), "older")
-	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "v1.37.0" || !cmp.Equal(v.Versions, []string{"v1.37.0", version}) || v.State.Bad != nil {
-		t.Errorf("read-only: %+v, %v", v, err)
-	}
-	if v, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || v.Version != version || len(v.State.Bad) != 1 {
-		t.Errorf("read-only of the older: %+v, %v", v, err)
-	}
+	v, err := checkpoint.ReadOnly(fsys, dir, "")
+	assert.That(t, err == nil && v.Version == "v1.37.0" && cmp.Equal(v.Versions, []string{"v1.37.0", version}) && v.State.Bad == nil,
+		"read-only: %+v, %v", v, err)
+	v, err = checkpoint.ReadOnly(fsys, dir, version)
+	assert.That(t, err == nil && v.Version == version && len(v.State.Bad) == 1, "read-only of the older: %+v, %v", v, err)
 
 	// Back to the older version: its records do not change, and still it is the
 	// last used one.
 	older := open(t, fsys)
 	older.Load()
 	assert.NoError(t, older.Save(full()))
-	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != version {
-		t.Errorf("read-only after going back: %q, %v", v.Version, err)
-	}
+	v, err = checkpoint.ReadOnly(fsys, dir, "")
+	assert.That(t, err == nil && v.Version == version, "read-only after going back: %q, %v", v.Version, err)
 
 	fsys.Plant(dir+"/component-version", []byte("garbage"))
-	if v, err := checkpoint.ReadOnly(fsys, dir, ""); err != nil || v.Version != "v1.37.0" || len(v.Problems) != 1 {
-		t.Errorf("read-only by the time of the directories: %q, %v, %v", v.Version, v.Problems, err)
-	}
+	v, err = checkpoint.ReadOnly(fsys, dir, "")
+	assert.That(t, err == nil && v.Version == "v1.37.0" && len(v.Problems) == 1,
+		"read-only by the time of the directories: %q, %v, %v", v.Version, v.Problems, err)
 }
 
 func TestReadOnlyNeedsADirectoryAndASafeVersion(t *testing.T) {
@@ -244,12 +239,9 @@ func TestUnreadableRecordIsNotReplaced(t *testing.T) {
 			assert.That(t, read(t, fsys, file) == was, "%s was replaced", file)
 			assert.That(t, file == version+"/startups" || !strings.Contains(read(t, fsys, version+"/startups"), "2026"),
 				"%s kept the other records from being saved", file)
-			if _, problems := s.Load(); len(problems) > 0 {
-				t.Errorf("%s: loaded again: %v", file, problems)
-			}
-			if err := s.Save(full()); err != nil {
-				t.Errorf("%s: saved after that: %v", file, err)
-			}
+			_, problems = s.Load()
+			assert.That(t, len(problems) == 0, "%s: loaded again: %v", file, problems)
+			assert.OK(t, s.Save(full()), file, "saved after that")
 		}
 	}
 }
@@ -423,7 +415,6 @@ func TestNewerThanReturnsTheNewestVersionWithRecords(t *testing.T) {
 		{"v1.36.3", []string{"lost+found"}, ""},
 		{"weekly", []string{"v1.36.3"}, ""},
 	} {
-		got := (checkpoint.View{Versions: c.versions}).NewerThan(c.ours)
-		assert.That(t, got == c.want, "newer than %s of %q: %q, want %q", c.ours, c.versions, got, c.want)
+		assert.Equal(t, (checkpoint.View{Versions: c.versions}).NewerThan(c.ours), c.want, "newer than", c.ours, "of", c.versions)
 	}
 }

@@ -42,9 +42,8 @@ func TestFailedSetRunningRemovesTheOldDescription(t *testing.T) {
 		if err == nil && (readErr != nil || string(got) != "after") || err != nil && !errors.Is(readErr, fs.ErrNotExist) || n <= 2 && !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("operation %d: %q, %v after %v", n, got, readErr, err)
 		}
-		if entries, err := disk.ReadDir(dir); err != nil || len(entries) > 1 {
-			t.Errorf("operation %d left %v, %v", n, entries, err)
-		}
+		entries, err := disk.ReadDir(dir)
+		assert.That(t, err == nil && len(entries) <= 1, "operation %d left %v, %v", n, entries, err)
 	}
 }
 
@@ -65,25 +64,22 @@ func TestClearRunningRemovesTheDescriptionOrReturnsAnError(t *testing.T) {
 func TestGivenUpIsKeptUntilItIsCleared(t *testing.T) {
 	disk := crashfs.New()
 	disk.PlantDir(dir, 0o700)
-	got, err := checkpoint.LastGivenUp(disk, dir)
-	assert.That(t, err == nil && got == (checkpoint.GivenUp{}), "before: %+v, %v", got, err)
+	assert.Returns(t, checkpoint.GivenUp{}, "before")(checkpoint.LastGivenUp(disk, dir))
 
 	want := checkpoint.GivenUp{By: "a", At: time.Unix(1700000000, 0).UTC(), Times: 2}
 	assert.NoError(t, checkpoint.SetGivenUp(disk, dir, want))
 
 	disk = disk.Reboot(crashfs.Choices["all lost"])
-	got, err = checkpoint.LastGivenUp(disk, dir)
-	assert.That(t, err == nil && got == want, "after a crash: %+v, %v, want %+v", got, err, want)
+	assert.Returns(t, want, "after a crash")(checkpoint.LastGivenUp(disk, dir))
 
 	for range 2 {
 		assert.OK(t, checkpoint.ClearGivenUp(disk, dir))
 	}
 
-	got, err = checkpoint.LastGivenUp(disk, dir)
-	assert.That(t, err == nil && got == (checkpoint.GivenUp{}), "after it is forgotten: %+v, %v", got, err)
+	assert.Returns(t, checkpoint.GivenUp{}, "after it is forgotten")(checkpoint.LastGivenUp(disk, dir))
 
 	disk.Plant(dir+"/given-up", []byte("{"))
-	got, err = checkpoint.LastGivenUp(disk, dir)
+	got, err := checkpoint.LastGivenUp(disk, dir)
 	assert.That(t, err != nil && strings.HasPrefix(err.Error(), dir+"/given-up: ") && got == (checkpoint.GivenUp{}),
 		"of what is no record: %+v, %v", got, err)
 

@@ -5,6 +5,7 @@ package checkpoint_test
 
 import (
 	"errors"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,77 +25,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
+// The files in testdata are the records of full, as this version writes them.
 func TestRecordsAreReadableText(t *testing.T) {
 	fsys, _ := saved(t, full())
-	for file, want := range map[string]string{
-		"current": `{
-  "apiVersion": "state.evenkeel.dev/v1",
-  "kind": "CurrentConfig",
-  "content": {
-    "namespace": "evenkeel-system",
-    "name": "workers",
-    "uid": "uid-b",
-    "sha256": "` + hex64("b") + `",
-    "resolvedSHA256": "` + hex64("d") + `",
-    "revision": "uid-b",
-    "fileSHA256": "` + hex64("b") + `",
-    "dropin": true,
-    "rolloutRef": {
-      "name": "workers",
-      "revision": 4,
-      "attempt": 1,
-      "assignedAt": "2026-05-01T12:00:00Z"
-    },
-    "trial": {
-      "configTrialDuration": "30m0s",
-      "starts": 1,
-      "allowPodLoss": true
-    },
-    "temporary": {
-      "after": "15m0s",
-      "requestedAt": "2026-05-01T12:00:00Z"
-    },
-    "assignedBy": "uid-nodeconfig",
-    "since": "2026-05-01T12:00:00.123456789Z"
-  }
-}
-`,
-		version + "/bad-configs": `{
-  "apiVersion": "state.evenkeel.dev/v1",
-  "kind": "BadConfigs",
-  "content": [
-    {
-      "namespace": "evenkeel-system",
-      "name": "workers",
-      "uid": "uid-c",
-      "sha256": "` + hex64("c") + `",
-      "resolvedSHA256": "` + hex64("d") + `",
-      "revision": "uid-c",
-      "time": "2026-05-01T12:00:00.123456789Z",
-      "reason": "current (UID: uid-c) crash-looped",
-      "detail": "exit status 1 <&>",
-      "failure": "CrashLooped",
-      "attempt": 2,
-      "provisional": true
-    }
-  ]
-}
-`,
-		"component-version": `{
-  "apiVersion": "state.evenkeel.dev/v1",
-  "kind": "ComponentVersion",
-  "content": "v1.36.3"
-}
-`,
-	} {
-		assert.NoDiff(t, cmp.Diff(want, read(t, fsys, file)), file)
+	for _, file := range append(slices.Clone(files), "component-version") {
+		want := assert.Value(os.ReadFile("testdata/state.evenkeel.dev-v1/" + file))(t)
+		assert.NoDiff(t, cmp.Diff(string(want), read(t, fsys, file)), file)
 	}
 
-	got := read(t, fsys, version+"/trial")
-	assert.That(t, strings.Contains(got, `"healthy": "1m3s"`), "%v", got)
-
 	fsys, _ = saved(t, trial.State{})
-	got = read(t, fsys, "current")
+	got := read(t, fsys, "current")
 	assert.That(t, strings.Contains(got, `"content": {}`), "%v", got)
 }
 
@@ -204,9 +144,8 @@ func TestDiskErrorNamesTheFileAndALaterSaveCompletes(t *testing.T) {
 		err := s.Save(full())
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "save revoked: replace "+dir+"/revoked: create a temporary file: "),
 			"%s: %v", name, err)
-		if _, err := s.Put("uid-b", configMap("uid-b", "x")); err == nil || !strings.HasPrefix(err.Error(), "checkpoint uid-b: replace ") {
-			t.Errorf("%s: put: %v", name, err)
-		}
+		_, err = s.Put("uid-b", configMap("uid-b", "x"))
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "checkpoint uid-b: replace "), "%s: put: %v", name, err)
 		// A node with such a disk still reads the files.
 		loads(t, open(t, fsys), trial.State{}, name)
 
@@ -223,9 +162,8 @@ func TestRecordWithAFailedSyncIsWrittenAgain(t *testing.T) {
 		err := s.Save(next)
 		assert.Must(t, errors.Is(err, syscall.EIO) && strings.Contains(err.Error(), "sync its directory"), "%v", err)
 		// Also if the records were loaded in between, with another failed sync.
-		if _, problems := s.Load(); len(problems) > 0 {
-			t.Fatal(problems)
-		}
+		_, problems := s.Load()
+		assert.Must(t, len(problems) == 0, "%v", problems)
 
 		fsys.Heal()
 		assert.NoError(t, s.Save(next))

@@ -44,9 +44,8 @@ func TestFilesOnARealDiskArePrivateAndReadable(t *testing.T) {
 		}
 
 		info, err := e.Info()
-		if want := map[bool]fs.FileMode{true: fs.ModeDir | 0o700, false: 0o600}[e.IsDir()]; err != nil || info.Mode() != want {
-			t.Errorf("%s: mode %v, %v, want %v", path, info.Mode(), err, want)
-		}
+		want := map[bool]fs.FileMode{true: fs.ModeDir | 0o700, false: 0o600}[e.IsDir()]
+		assert.That(t, err == nil && info.Mode() == want, "%s: mode %v, %v, want %v", path, info.Mode(), err, want)
 		if !e.IsDir() {
 			found = append(found, strings.TrimPrefix(path, dir+"/"))
 		}
@@ -125,17 +124,11 @@ func TestStateIsReadableOnADiskThatRejectsWrites(t *testing.T) {
 
 		state, _ := s.Load()
 		assert.That(t, state.Current.Revision == "uid-a", "%v: current is %q, want uid-a", cause, state.Current.Revision)
-		if _, err := s.Get(state.Current.Config); err != nil {
-			t.Errorf("%v: the checkpoint: %v", cause, err)
-		}
-		if err := s.Save(state); !errors.Is(err, cause) {
-			t.Errorf("%v: saving: %v", cause, err)
-		}
+		assert.OK(t, assert.Err(s.Get(state.Current.Config)), cause, "the checkpoint")
+		assert.Is(t, s.Save(state), cause, cause, "saving")
 
 		fsys.Heal()
-		if err := s.Save(state); err != nil {
-			t.Errorf("%v: saving when the disk is back: %v", cause, err)
-		}
+		assert.OK(t, s.Save(state), cause, "saving when the disk is back")
 		assert.That(t, strings.Contains(log.String(), "cannot write to the disk"), "%v: the log says %q", cause, log.String())
 	}
 }
@@ -195,9 +188,7 @@ func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
 	}
 
 	for _, name := range []string{"checkpoints", "rendered", "forget-requests", "current", "trial", "component-version", "kubelet.lock"} {
-		if _, err := checkpoint.Open(fsys, dir, name, nil); !errors.Is(err, checkpoint.ErrName) {
-			t.Errorf("version %q: %v", name, err)
-		}
+		assert.Is(t, assert.Err(checkpoint.Open(fsys, dir, name, nil)), checkpoint.ErrName, "version", name)
 	}
 
 	for _, line := range fsys.Log()[before:] {
@@ -207,8 +198,6 @@ func TestNamesAreCheckedBeforeUseInPaths(t *testing.T) {
 	}
 
 	for _, name := range []string{"v1.36.3", "v1.36.3-rc.0_x", strings.Repeat("a", 128)} {
-		if _, err := checkpoint.Open(fsys, dir, name, nil); err != nil {
-			t.Errorf("version %q: %v", name, err)
-		}
+		assert.OK(t, assert.Err(checkpoint.Open(fsys, dir, name, nil)), "version", name)
 	}
 }

@@ -147,8 +147,7 @@ func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
 	assert.NoError(t, (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now), "another attempt")
 	assert.NoError(t, a.CheckStart(now.Add(time.Hour)))
 	odd := errors.New("odd")
-	err := a.Ended(odd, now)
-	assert.That(t, err == odd, "it ends with %v, want %v", err, odd)
+	assert.Equal(t, a.Ended(odd, now), odd, "it ends with")
 	remembered(checkpoint.GivenUp{})
 }
 

@@ -62,9 +62,8 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 		c.do()
 		out, words := asked(t, socket, false)
 		assert.That(t, out == c.alive && (c.alive != "" || words == c.what), "alive says %q, %q, want %q", out, words, c.alive)
-		if out, words := asked(t, socket, true); out != c.ready || words != c.what {
-			t.Errorf("ready says %q, %q, want %q, %q", out, words, c.ready, c.what)
-		}
+		out, words = asked(t, socket, true)
+		assert.That(t, out == c.ready && words == c.what, "ready says %q, %q, want %q, %q", out, words, c.ready, c.what)
 	}
 
 	for path, mode := range map[string]os.FileMode{socket: os.ModeSocket | 0o600, filepath.Dir(socket): os.ModeDir | 0o700} {
@@ -76,9 +75,8 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 	tell.Probe.ServeHTTP(other, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	assert.That(t, other.Code == http.StatusNotFound, "another path: %d", other.Code)
 	stop()
-	if _, words := asked(t, socket, false); !strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": ") {
-		t.Errorf("after its end: %q", words)
-	}
+	_, words := asked(t, socket, false)
+	assert.That(t, strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": "), "after its end: %q", words)
 }
 
 func TestAProbeThatCannotBeAnsweredDoesNotKeepTheNodeFromItsKubelet(t *testing.T) {

@@ -98,9 +98,8 @@ func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
 		t.Setenv("RUNTIME_DIRECTORY", none)
 		dir, err = OpenRuntimeDir()
 		assert.Must(t, err == nil && strings.HasPrefix(filepath.Base(dir.Path), "evenkeel-"), "got %s, %v", dir.Path, err)
-		if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
-			t.Errorf("it is %v, %v", info, err)
-		}
+		info, err := os.Stat(dir.Path)
+		assert.That(t, err == nil && info.Mode() == fs.ModeDir|0o700, "it is %v, %v", info, err)
 
 		assert.Is(t, assert.Err(lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock))), lockfile.ErrHeld, "it is not held")
 		dir.Remove()

@@ -56,9 +56,9 @@ func TestCopyIsNamedAfterItsContentAndMadeOnce(t *testing.T) {
 	assert.NoError(t, os.Chtimes(path, old, old))
 	again, err := b.Put(p)
 	assert.Must(t, err == nil && again == path, "again it is %s, %v", again, err)
-	if second, err := os.Stat(path); err != nil || !os.SameFile(first, second) || !second.ModTime().After(old.Add(time.Minute)) {
-		t.Errorf("again it is another file, or of %v, %v", second.ModTime(), err)
-	}
+	second, err := os.Stat(path)
+	assert.That(t, err == nil && os.SameFile(first, second) && second.ModTime().After(old.Add(time.Minute)),
+		"again it is another file, or of %v, %v", second.ModTime(), err)
 }
 
 func TestDamagedCopyIsReplaced(t *testing.T) {
@@ -78,9 +78,9 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 			assert.NoError(t, assert.Err(b.Put(p)))
 			info, err := os.Lstat(path)
 			content, readErr := os.ReadFile(path)
-			if err := errors.Join(err, readErr); err != nil || info.Mode() != 0o755 || string(content) != "a kubelet" {
-				t.Errorf("the copy is %v and holds %q, %v", info.Mode(), content, err)
-			}
+			err = errors.Join(err, readErr)
+			assert.That(t, err == nil && info.Mode() == 0o755 && string(content) == "a kubelet",
+				"the copy is %v and holds %q, %v", info.Mode(), content, err)
 		})
 	}
 }
@@ -92,9 +92,8 @@ func TestFailedCopyLeavesNothing(t *testing.T) {
 	path, err := b.Put(p)
 	assert.That(t, errors.Is(err, unix.ENOSPC) && path == "", "got %q, %v", path, err)
 	says(t, err.Error(), "copy "+p.file.Name()+" to the host: replace "+dir+"/kubelet-")
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	left, err := os.ReadDir(dir)
+	assert.That(t, err == nil && len(left) == 0, "left: %v, %v", left, err)
 }
 
 // mount mounts a new file system on a directory.

@@ -78,9 +78,8 @@ func TestProcessMovesFromContainerToHost(t *testing.T) {
 
 	assert.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, p.line(t), "told to stop", "on SIGTERM it says")
-	if err := p.Wait(); p.ProcessState.ExitCode() != 7 {
-		t.Errorf("it ended with %v, want its own exit status 7", err)
-	}
+	err = p.Wait()
+	assert.That(t, p.ProcessState.ExitCode() == 7, "it ended with %v, want its own exit status 7", err)
 }
 
 func TestEnterTakesTheRootDirectoryOfTheHost(t *testing.T) {

@@ -52,8 +52,7 @@ func notContended(t *testing.T, claim *Claim) {
 	case <-time.After(checkInterval + checkInterval/2): // nothing to poll for: no change is expected
 	}
 
-	why := claim.Why()
-	assert.That(t, why == nil, "why: %v", why)
+	assert.OK(t, claim.Why(), "why")
 }
 
 func TestWaiterGetsTheLockWhenItsHolderEnds(t *testing.T) {

@@ -79,9 +79,8 @@ func FuzzLocks(f *testing.F) {
 		}
 
 		const file = "fd:01:131078"
-		if pid := holder(entries, file); pid != 0 && !slices.Contains(entries, lockEntry{pid: pid, file: file}) {
-			t.Errorf("in %q, %d holds the lock", text, pid)
-		}
+		pid := holder(entries, file)
+		assert.That(t, pid == 0 || slices.Contains(entries, lockEntry{pid: pid, file: file}), "in %q, %d holds the lock", text, pid)
 
 		for _, pid := range waiters(entries, file) {
 			assert.That(t, pid != os.Getpid() && slices.Contains(entries, lockEntry{waiting: true, pid: pid, file: file}), "in %q, %d waits", text, pid)

@@ -31,15 +31,13 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, "http://127.0.0.1:1")
 	c := newClient(t, path)
-	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
-		t.Errorf("nothing listens there, but the state is %+v", s)
-	}
+	s := c.Snapshot(t.Context(), node)
+	assert.That(t, !s.Reachable && strings.Contains(s.Cause, "127.0.0.1:1"), "nothing listens there, but the state is %+v", s)
 
 	raw := assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t)
 	assert.NoError(t, os.WriteFile(path, raw, 0o600))
-	if s := c.Snapshot(t.Context(), node); !s.Reachable {
-		t.Errorf("with the new kubeconfig: %+v", s)
-	}
+	s = c.Snapshot(t.Context(), node)
+	assert.That(t, s.Reachable, "with the new kubeconfig: %+v", s)
 
 	for _, broken := range []func() error{
 		func() error { return os.WriteFile(path, []byte("{"), 0o600) },

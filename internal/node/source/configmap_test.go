@@ -81,12 +81,11 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 	}
 	assert.NoDiff(t, cmp.Diff(want, a.Config), "the configuration")
 	assert.That(t, string(a.Payload.Data) == kubelet110 && a.PayloadErr == nil && a.Generation == 0, "answer %+v, want the payload, and no generation", a)
-	if a := awaitEdit(t, s, cm, kubelet120); string(a.Payload.Data) != kubelet120 || !strings.Contains(string(a.ConfigMap), "maxPods: 120") {
-		t.Errorf("answer %+v, want the edited object", a)
-	}
-	if a := awaitEdit(t, s, cm, kubelet110); a.Config != want {
-		t.Errorf("back to the first content it is %+v, want %+v", a.Config, want)
-	}
+	a = awaitEdit(t, s, cm, kubelet120)
+	assert.That(t, string(a.Payload.Data) == kubelet120 && strings.Contains(string(a.ConfigMap), "maxPods: 120"),
+		"answer %+v, want the edited object", a)
+	a = awaitEdit(t, s, cm, kubelet110)
+	assert.That(t, a.Config == want, "back to the first content it is %+v, want %+v", a.Config, want)
 
 	deleteConfigMap(t, cm)
 	if a := awaitAnswer(t, s, "the deletion", kind(trial.Unassigned)); a.Config != (trial.Config{AssignedBy: want.AssignedBy}) || a.ConfigMap != nil || !strings.Contains(a.Cause, " does not exist, and the configuration of this node") {
@@ -151,9 +150,8 @@ func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	edited := cm.DeepCopy()
 	edited.Data["kubelet"] = kubelet120
 	s.see(edited, nil)
-	if a, _ := s.compose(); a.Kind != trial.Assigned || a.Reason != "" || string(a.Payload.Data) != kubelet120 {
-		t.Errorf("after an edit the answer is %+v", a)
-	}
+	a, _ = s.compose()
+	assert.That(t, a.Kind == trial.Assigned && a.Reason == "" && string(a.Payload.Data) == kubelet120, "after an edit the answer is %+v", a)
 }
 
 // seenObject is an object that a source has read.
@@ -332,9 +330,8 @@ func TestConfigMapThatCannotBeReadChangesNothing(t *testing.T) {
 		want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words
 		assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
 		p.fail(nil)
-		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !sameOwn(a, before) {
-			t.Errorf("after it %+v, before it %+v", a, before)
-		}
+		a = awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
+		assert.That(t, sameOwn(a, before), "after it %+v, before it %+v", a, before)
 	}
 }
 
@@ -397,16 +394,15 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	cm, p := createOwn(t, node, kubelet110), newProxy(t, node)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
 	s := startOwn(t, newClient(t, p.Kubeconfig), ownOf(t, node), &disk{checkpoints: map[string][]byte{revisionOf(cm, kubelet110): raw}})
-	if a := awaitAnswer(t, s, "the object", kind(trial.Assigned)); a.ConfigMap != nil {
-		t.Fatalf("answer %+v, want nothing to write", a)
-	}
+	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
+	assert.Must(t, a.ConfigMap == nil, "answer %+v, want nothing to write", a)
 
 	p.fail(all(http.StatusServiceUnavailable))
 	p.CloseConnections()
 	awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
 	s.Refresh()
 	p.fail(nil)
-	a := awaitAnswer(t, s, "the object again", kind(trial.Assigned))
+	a = awaitAnswer(t, s, "the object again", kind(trial.Assigned))
 	assert.That(t, strings.Contains(string(a.ConfigMap), "maxPods: 110") && a.Config.Revision == revisionOf(cm, kubelet110), "answer %+v, want the same revision, with its object", a)
 }
 

@@ -33,11 +33,11 @@ func TestCreatedNodeConfigAssignsNothing(t *testing.T) {
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if a := s.First(ctx); a.Kind != trial.Unassigned && (a.Kind != trial.Unanswered || !strings.Contains(a.Cause, "was not found; creating it")) {
-		t.Errorf("first answer %+v, want a missing NodeConfig, without a wait", a)
-	}
+	a := s.First(ctx)
+	assert.That(t, a.Kind == trial.Unassigned || a.Kind == trial.Unanswered && strings.Contains(a.Cause, "was not found; creating it"),
+		"first answer %+v, want a missing NodeConfig, without a wait", a)
 
-	a := awaitAnswer(t, s, "the new NodeConfig", kind(trial.Unassigned))
+	a = awaitAnswer(t, s, "the new NodeConfig", kind(trial.Unassigned))
 	nc := getNodeConfig(t, node)
 	assert.That(t, a.Kind == trial.Unassigned && a.Generation == 1 && a.NodeConfigUID == nc.UID && a.Revoked != nil && len(*a.Revoked) == 0, "answer %+v, want Unassigned by generation 1 of %s", a, nc.UID)
 }

@@ -231,9 +231,8 @@ func TestRestartOfAPIServer(t *testing.T) {
 	assert.That(t, strings.HasPrefix(a.Cause, "NodeConfig "+node+" cannot be read: "), "cause %q does not name the object", a.Cause)
 	awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "the API server refuses connections (dial tcp "))
 	late := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	if a := late.First(t.Context()); !strings.Contains(a.Cause, "refuses connections") {
-		t.Errorf("answer %+v after a start without the API server", a)
-	}
+	a = late.First(t.Context())
+	assert.That(t, strings.Contains(a.Cause, "refuses connections"), "answer %+v after a start without the API server", a)
 
 	assert.NoError(t, cluster.StartAPIServer(t.Context()))
 	awaitStatus(t, node, "during")

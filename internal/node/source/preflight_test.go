@@ -33,12 +33,10 @@ func TestPreflightRequestsAreBounded(t *testing.T) {
 	nc := &v1alpha1.NodeConfig{}
 	nc.Annotations = map[string]string{v1alpha1.AnnotationPreflight: good}
 	nc.Status.Preflight = &v1alpha1.PreflightAnswer{UID: "of another request"}
-	if p := preflightOf(nc); p.Answered != nil {
-		t.Errorf("the answer to another request counts: %+v", p.Answered)
-	}
+	p := preflightOf(nc)
+	assert.That(t, p.Answered == nil, "the answer to another request counts: %+v", p.Answered)
 
 	nc.Status.Preflight.UID = "u1"
-	if p := preflightOf(nc); p.Answered == nil || p.Attempt != 2 || p.ConfigMapRef.SHA256 != "s" {
-		t.Errorf("the request is %+v", p)
-	}
+	p = preflightOf(nc)
+	assert.That(t, p.Answered != nil && p.Attempt == 2 && p.ConfigMapRef.SHA256 == "s", "the request is %+v", p)
 }

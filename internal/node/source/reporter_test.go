@@ -304,9 +304,8 @@ func TestChangedNumberOfPodsAloneIsNotWritten(t *testing.T) {
 	assert.That(t, !equalStatus(with("a", 7), with("b", 7)), "a changed status was not written")
 	node, _, r := reporting(t)
 	r.Report(Report{Status: with("a", 3)})
-	if s := awaitStatus(t, node, "a"); s.WorkloadPods == nil || *s.WorkloadPods != 3 {
-		t.Errorf("the status says %v workload pods, want 3", s.WorkloadPods)
-	}
+	s := awaitStatus(t, node, "a")
+	assert.That(t, s.WorkloadPods != nil && *s.WorkloadPods == 3, "the status says %v workload pods, want 3", s.WorkloadPods)
 }
 
 func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {

@@ -73,9 +73,8 @@ func TestChildEnvReplacesNotifyVariables(t *testing.T) {
 func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 	n, _ := unmanaged(t)
 	p := startSpeaker(t, n, "speaker", time.Hour)
-	if _, seen := p.Watchdog(); p.Ready() || seen {
-		t.Error("ready or a watchdog seen before anything was sent")
-	}
+	_, seen := p.Watchdog()
+	assert.That(t, !p.Ready() && !seen, "ready or a watchdog seen before anything was sent")
 
 	for _, step := range []struct {
 		message string
@@ -106,9 +105,8 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 	p.Stop(deadline)
 
 	next := startSpeaker(t, n, "speaker", time.Hour)
-	if _, seen := next.Watchdog(); next.Ready() || seen {
-		t.Error("the next child starts with the state of the last one")
-	}
+	_, seen = next.Watchdog()
+	assert.That(t, !next.Ready() && !seen, "the next child starts with the state of the last one")
 }
 
 func TestInvalidDatagramIsIgnored(t *testing.T) {
@@ -212,8 +210,7 @@ func FuzzNotification(f *testing.F) {
 		if size > len(data) || said.ready && !strings.Contains(string(data), "READY=1") || said.watchdog && !strings.Contains(string(data), "WATCHDOG=1") {
 			t.Errorf("%q says %+v", data, said)
 		}
-		if line := oneLine(string(data)); strings.ContainsAny(line, "\n\x00") || !utf8.ValidString(line) {
-			t.Errorf("%q is the line %q", data, line)
-		}
+		line := oneLine(string(data))
+		assert.That(t, !strings.ContainsAny(line, "\n\x00") && utf8.ValidString(line), "%q is the line %q", data, line)
 	})
 }

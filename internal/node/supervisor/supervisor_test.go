@@ -168,9 +168,8 @@ func TestChildGetsArgumentsAndFiles(t *testing.T) {
 	assert.NoError(t, err)
 	wait(t, p)
 	want := fmt.Sprintf("a b|c|1|%d\nerr\n/dev/null\n", os.Getpid())
-	if got, err := os.ReadFile(out.Name()); err != nil || string(got) != want {
-		t.Errorf("the child wrote %q (%v), want %q", got, err, want)
-	}
+	got, err := os.ReadFile(out.Name())
+	assert.That(t, err == nil && string(got) == want, "the child wrote %q (%v), want %q", got, err, want)
 }
 
 func TestChildHasItsOwnProcessGroup(t *testing.T) {

@@ -302,7 +302,6 @@ func TestOnlyANodeAtRestDecidesRarely(t *testing.T) {
 		if tt.edit != nil {
 			tt.edit(d)
 		}
-		got := d.nextWake()
-		assert.That(t, got == tt.want, "%s: the next decision is after %v, want %v", what, got, tt.want)
+		assert.Equal(t, d.nextWake(), tt.want, what, "the next decision is after")
 	}
 }

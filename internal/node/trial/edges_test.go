@@ -83,8 +83,7 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 		n.sigterm()
 		n.intent = Intent{Kind: Invalid, Cause: "not adopted", Reason: reason, Config: randomConfig(2, 0)}
 		n.start()
-		got := n.state.Run.Config.Revision
-		assert.That(t, got == want, "with reason %q, %s runs, want %s", reason, got, want)
+		assert.Equal(t, n.state.Run.Config.Revision, want, "with reason", reason, "runs")
 	}
 }
 

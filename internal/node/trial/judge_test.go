@@ -134,8 +134,7 @@ func TestAStateThatHasEndedIsNoVerdict(t *testing.T) {
 	if d.judgeTrial(); len(d.next.Bad) > 0 {
 		t.Errorf("bad are %+v", d.next.Bad)
 	}
-	left := d.recovered(time.Hour, 4*time.Second, time.Minute)
-	assert.That(t, left == 59*time.Second, "%s are left of an hour beyond the limit", left)
+	assert.Equal(t, d.recovered(time.Hour, 4*time.Second, time.Minute), 59*time.Second, "left of an hour beyond the limit")
 }
 
 // Of last-known-good that is on trial again, local is the fallback. If that was

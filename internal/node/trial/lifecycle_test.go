@@ -42,9 +42,7 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 		{"p1", "a", "a", true}, {"p1", "a", "b", false}, {"p1", "", "b", false}, {"p1", "a", "", true}, {"p2", "a", "a", false}, {"p2", "", "", false},
 	} {
 		d := &decider{next: State{Promoted: []Promotion{{Revision: "u", SHA256: "p1", Local: c.promoted}}}}
-		if got := d.isPromotedOn(Config{Revision: "v", ConfigRevision: v1alpha1.ConfigRevision{SHA256: c.payload}}, c.local); got != c.want {
-			t.Errorf("%s with %q, promoted with %q: %t", c.payload, c.local, c.promoted, got)
-		}
+		assert.Equal(t, d.isPromotedOn(Config{Revision: "v", ConfigRevision: v1alpha1.ConfigRevision{SHA256: c.payload}}, c.local), c.want, c.payload, "with", c.local, "promoted with", c.promoted)
 	}
 
 	d := &decider{next: State{Promoted: []Promotion{
@@ -226,8 +224,7 @@ func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 		s, o := n.state.deepCopy(), n.observe()
 		s.Run.Uptime, o.Elapsed = 30*time.Second, 0
 		set(&s, &o)
-		got := Decide(s, o).Next.Trial.LongestUptime.Duration
-		assert.That(t, got == 30*time.Second, "%s: the longest uptime is %s", name, got)
+		assert.Equal(t, Decide(s, o).Next.Trial.LongestUptime.Duration, 30*time.Second, name, "the longest uptime is")
 	}
 }
 

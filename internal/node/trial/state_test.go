@@ -20,8 +20,7 @@ func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.clock += time.Hour // suspended
 	n.converge()
-	healthy := n.state.Trial.Healthy.Duration + n.state.Run.UnsavedHealthy
-	assert.That(t, healthy == time.Minute+maxGap, "an hour without a look counts %s", healthy-time.Minute)
+	assert.Equal(t, n.state.Trial.Healthy.Duration+n.state.Run.UnsavedHealthy, time.Minute+maxGap, "with an hour without a look")
 
 	n.healthy = false
 	n.converge()
@@ -104,8 +103,7 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 		{"a verdict in the place of another", State{Current: s.Current, Bad: []BadConfig{{Revision: "x"}}}, true},
 		{"another current", State{Bad: s.Bad}, true},
 	} {
-		got := s.MustPersist(c.next)
-		assert.That(t, got == c.want, "%s: got %t, want %t", c.what, got, c.want)
+		assert.Equal(t, s.MustPersist(c.next), c.want, c.what)
 	}
 }
 
@@ -147,8 +145,7 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 			assert.That(t, runs.Revision == c.runs && why == c.why, "%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
 
 			n.do("unanswered cause=(connection refused)", "agent-restart")
-			got := n.state.Run.Config.Revision
-			assert.That(t, got == runs.Revision, "it says that %q runs, and %q does", runs.Revision, got)
+			assert.Equal(t, n.state.Run.Config.Revision, runs.Revision, "it runs")
 		})
 	}
 }
@@ -182,9 +179,9 @@ func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
 	}
 
 	n.do("local")
-	if st := n.last.Status; st.Assigned != nil || !st.Active.IsLocal() || !st.LastKnownGood.IsLocal() || st.Trial != nil {
-		t.Errorf("after local was assigned: %+v", st)
-	}
+	st = n.last.Status
+	assert.That(t, st.Assigned == nil && st.Active.IsLocal() && st.LastKnownGood.IsLocal() && st.Trial == nil,
+		"after local was assigned: %+v", st)
 }
 
 // rejectable returns a configuration that the kubelet rejects.
