@@ -221,27 +221,6 @@ func TestConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
 	assert.That(t, a.PayloadErr == nil && a.Config.SHA256 != "" && revisions[a.Config.Revision] == "", "the repaired object is answered with %+v", a)
 }
 
-func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
-	node := newName("node")
-	client := newClient(t, nodeKubeconfig(t, node))
-	r := NewReporter(client, node, "evenkeel-agent", quiet())
-	background(t, r.Run)
-	status := someStatus("a")
-	status.ObservedGeneration, status.Conditions[0].ObservedGeneration = 0, 0
-	status.RemoteConfig = v1alpha1.RemoteConfigConfigMap
-	r.Report(Report{Status: status})
-	EnsureNodeConfig(t.Context(), client, node, quiet())
-	s := awaitStatus(t, node, "a")
-	assert.That(t, s.RemoteConfig == "ConfigMap" && s.ObservedGeneration == 0 && s.Conditions[0].ObservedGeneration == 0 && s.Conditions[0].Reason == "LocalInit", "status %+v", s)
-	// The assignment there is ignored, and a deleted object is created again.
-	assign(t, node, map[string]any{"local": map[string]any{}})
-	deleteNodeConfig(t, node)
-	EnsureNodeConfig(t.Context(), client, node, quiet())
-	status.Error = "b"
-	r.Report(Report{Status: status})
-	awaitStatus(t, node, "b")
-}
-
 func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 	long := strings.Repeat("a", 245)
 	own, err := NodeConfigMapOf("kube-system", long)
@@ -277,7 +256,7 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): allow user system:node:%s to get, list and watch it, "+
 		"or apply config/configmap-source, which lets every node read that whole namespace", namespace, node, node)
 	assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
-	allow(t, namespace, node, own.Name)
+	allow(t, namespace, "User", "system:node:"+node, own.Name)
 	awaitAnswer(t, s, "the object", revision(revisionOf(cm, kubelet110)))
 	awaitEdit(t, s, cm, kubelet120)
 	deleteConfigMap(t, cm)
@@ -285,17 +264,19 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	assert.Equal(t, p.count("GET", "/configmaps/"), 0, "requests besides the watch")
 }
 
-// allow grants a node the right to read one ConfigMap.
-func allow(t *testing.T, namespace, node, name string) {
+// allow grants a user or a group the right to read ConfigMaps: all of a
+// namespace, or those with these names.
+func allow(t *testing.T, namespace, kind, who string, names ...string) {
 	t.Helper()
+	metadata := map[string]any{"name": "reader"}
 	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "roles", body: map[string]any{
-		"metadata": map[string]any{"name": node},
-		"rules":    []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{name}, "verbs": []string{"get", "list", "watch"}}},
+		"metadata": metadata,
+		"rules":    []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": names, "verbs": []string{"get", "list", "watch"}}},
 	}})
 	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "rolebindings", body: map[string]any{
-		"metadata": map[string]any{"name": node},
-		"roleRef":  map[string]any{"apiGroup": rbacV1.Group, "kind": "Role", "name": node},
-		"subjects": []any{map[string]any{"apiGroup": rbacV1.Group, "kind": "User", "name": "system:node:" + node}},
+		"metadata": metadata,
+		"roleRef":  map[string]any{"apiGroup": rbacV1.Group, "kind": "Role", "name": "reader"},
+		"subjects": []any{map[string]any{"apiGroup": rbacV1.Group, "kind": kind, "name": who}},
 	}})
 }
 

@@ -102,16 +102,7 @@ func TestForbiddenNamespaceIsInvalidUntilGranted(t *testing.T) {
 	a := awaitAnswer(t, s, "the refusal", func(a Answer) bool { return a.Config.Revision != "" })
 	want := "ConfigMap " + namespace + "/cm cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace " + namespace
 	assert.That(t, a.Kind == trial.Invalid && a.Cause == want, "answer %+v, want Invalid: %q", a, want)
-	rbac := rbacV1
-	for resource, body := range map[string]map[string]any{
-		"roles": {"kind": "Role", "rules": []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get", "list", "watch"}}}},
-		"rolebindings": {"kind": "RoleBinding", "roleRef": map[string]any{"apiGroup": rbac.Group, "kind": "Role", "name": "nodes"},
-			"subjects": []any{map[string]any{"apiGroup": rbac.Group, "kind": "Group", "name": "system:nodes"}}},
-	} {
-		body["apiVersion"], body["metadata"] = rbac.String(), map[string]any{"name": "nodes"}
-		asAdmin(t, request{verb: "POST", gv: rbac, namespace: namespace, resource: resource, body: body})
-	}
-
+	allow(t, namespace, "Group", "system:nodes")
 	awaitAnswer(t, s, "the grant", kind(trial.Assigned))
 }
 

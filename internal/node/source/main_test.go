@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -308,15 +309,10 @@ func (p *proxy) count(words ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-lines:
 	for _, line := range p.requests {
-		for _, word := range words {
-			if !strings.Contains(line, word) {
-				continue lines
-			}
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+			n++
 		}
-
-		n++
 	}
 
 	return n

@@ -78,18 +78,6 @@ func TestTrialTermsComeFromSpecOrPayload(t *testing.T) {
 	})
 }
 
-func TestVerifiedCheckpointIsNotDownloaded(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
-	p := newProxy(t, node)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{checkpoints: map[string][]byte{string(cm.UID): raw}})
-	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	assert.That(t, a.ConfigMap == nil && a.Payload.SHA256 != "", "answer %+v, want the payload of the checkpoint and nothing to write", a)
-	await(t, "a watch of the object", func() int { return p.count("/configmaps", "watch") }, func(n int) bool { return n == 1 })
-	assert.Equal(t, p.count("GET", "/configmaps/"), 0, "downloads")
-}
-
 func TestUnreadableCheckpointIsDownloadedAgain(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
@@ -186,17 +174,6 @@ func TestEditWithSameAssignmentDownloadsNothing(t *testing.T) {
 	a := awaitAnswer(t, s, "the rollout", func(a Answer) bool { return a.Config.Rollout.Revision == 4 })
 	assert.That(t, a.Kind == trial.Assigned && a.Config.Rollout.Attempt == 2 && a.Generation == 2, "answer %+v, want the same payload, assigned by revision 4", a)
 	assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
-}
-
-func TestFirstEndsWithItsContext(t *testing.T) {
-	node := newName("node")
-	p := newProxy(t, node)
-	p.fail(all(hang))
-	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	a := s.First(ctx) // the API server never answers
-	assert.That(t, a.Kind == trial.Unanswered && strings.Contains(a.Cause, "NodeConfig "+node+" cannot be read: no answer"), "answer %+v, want none yet", a)
 }
 
 func TestFirstReturnsWhenTheConnectionIsRefused(t *testing.T) {

@@ -215,34 +215,6 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 }
 
-// The source, and a reporter with its events.
-func TestRestartOfAPIServer(t *testing.T) {
-	node, cm := newName("node"), newConfigMap(t)
-	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	createNode(t, node)
-	r := NewReporter(newClient(t, nodeKubeconfig(t, node)), node, "evenkeel-agent", quiet())
-	background(t, r.Run)
-	assert.NoError(t, cluster.StopAPIServer())
-	r.Report(Report{Status: someStatus("during"), Condition: metav1.Condition{Status: "False", Reason: "r", Message: "during"}})
-	r.Event(Warning, "ConfigRolledBack", "during "+node)
-	a := awaitAnswer(t, s, "the outage", kind(trial.Unanswered))
-	assert.That(t, strings.HasPrefix(a.Cause, "NodeConfig "+node+" cannot be read: "), "cause %q does not name the object", a.Cause)
-	awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "the API server refuses connections (dial tcp "))
-	late := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	a = late.First(t.Context())
-	assert.That(t, strings.Contains(a.Cause, "refuses connections"), "answer %+v after a start without the API server", a)
-
-	assert.NoError(t, cluster.StartAPIServer(t.Context()))
-	awaitStatus(t, node, "during")
-	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "during" })
-	awaitEvents(t, node, 1)
-	setSpec(t, node, map[string]any{"configSource": map[string]any{"local": map[string]any{}}})
-	awaitAnswer(t, s, "the update after the outage", kind(trial.Nil))
-	awaitAnswer(t, late, "the first answer", kind(trial.Nil))
-}
-
 func TestRemovedCRDIsUnansweredUntilRestored(t *testing.T) {
 	node, _, _, s := assigned(t)
 	seen := kinds(t, s)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -55,7 +54,7 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 	c.AssignedBy, c.Rollout, c.Checkpoint = "object", v1alpha1.RolloutReference{Name: "workers", AssignedAt: metav1.NewTime(epoch)}, "file"
 	n.intent = Intent{Kind: Assigned, Config: c}
 	n.converge()
-	n.revoked = &[]types.UID{n.state.LastKnownGood.UID}
+	n.revoke(n.state.LastKnownGood.UID)
 	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: "object"}, TakenBack: &v1alpha1.TakenBackAssignment{Rollout: c.Rollout.Name, AssignedAt: c.Rollout.AssignedAt}}
 	n.converge()
 	assert.Must(t, n.state.Current.Revision != c.Revision && n.state.Run.Config.Revision == c.Revision,
@@ -194,42 +193,30 @@ func TestHealthResetsTheSavedUnhealthyTime(t *testing.T) {
 }
 
 func TestARestartForAChangeAsksThePodGuard(t *testing.T) {
-	c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p"}}
-	good := Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "q"}}
-	verdicts := map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}, "g": {Outcome: Accepted}}
-	adopted := func() State {
-		s := State{Current: AdoptedConfig{Config: good, Since: epoch}, LastKnownGood: AdoptedConfig{Config: good, Since: epoch}}
-		s.Promoted = []Promotion{{Revision: "g", SHA256: "q"}}
-		s.Run = Run{Started: true, Config: good, Healthy: true, HealthyFor: time.Hour}
-		return s
-	}
-	o := Observed{
-		Now: epoch.Add(time.Hour), Verdicts: verdicts, Child: Child{Alive: true, Healthy: true}, Node: Node{API: true, Ready: true, Pods: []string{"old"}},
-		Intent: Intent{Kind: Assigned, Config: c}, Limits: Limits{TrialDuration: time.Minute, HealthTimeout: time.Minute, ReadyTimeout: time.Minute},
-	}
-	asked := Decide(adopted(), o)
-	want := Adoption{Config: c}
-	assert.Must(t, asked.Ask != nil && *asked.Ask == want && asked.Action.Kind == None && asked.Next.Current.Same(good),
+	n := provenNode(t)
+	s, o := n.state.deepCopy(), n.observe()
+	o.Node = Node{API: true, Ready: true, Pods: []string{"old"}}
+	o.Intent.Config, o.Verdicts["u"] = newConfig("u", "p1"), Verdict{Outcome: Accepted}
+	asked := Decide(s, o)
+	want := Adoption{Config: o.Intent.Config}
+	assert.Must(t, asked.Ask != nil && *asked.Ask == want && asked.Action.Kind == None && asked.Next.Current.Revision == "g",
 		"without an answer: %+v, want only the question %+v", asked, want)
 
 	o.Guard = &Permit{Adoption: want, Pods: []string{"new"}}
-	d := Decide(adopted(), o)
+	d := Decide(s, o)
 	assert.That(t, d.Ask == nil && !d.Refused && d.Action.Kind == Restart && d.Next.Trial.Baseline.Pods[0] == "new",
 		"permitted: %+v, want a restart with the pods of the guard as the baseline", d)
 
 	o.Guard.Refusal = Verdict{Outcome: Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: "one pod"}
-	d = Decide(adopted(), o)
+	d = Decide(s, o)
 	assert.That(t, d.Ask == nil && d.Refused && d.Action.Kind == None && d.Status.Condition.Reason == v1alpha1.ReasonWouldEvictPods,
 		"refused: %+v, want no restart, and the reason", d)
 
 	o.Intent.Config.RequestedTerms.AllowPodLoss = true
-	d = Decide(adopted(), o)
+	d = Decide(s, o)
 	assert.That(t, d.Ask != nil && d.Ask.AllowPodLoss, "with an answer to another question: %+v, want a question", d)
 
-	o.Guard, o.Verdicts = nil, map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}, "g": {Outcome: Accepted}}
-	crashed := adopted()
-	crashed.Run.Delay = 0
-	o.Child, o.Intent.Config = Child{Exited: true, Spawned: true, Exit: "exit status 1"}, good
-	d = Decide(crashed, o)
+	o.Guard, o.Child, o.Intent.Config = nil, Child{Exited: true, Spawned: true, Exit: "exit status 1"}, s.Current.Config
+	d = Decide(s, o)
 	assert.That(t, d.Ask == nil, "after a crash: %+v, want no question", d)
 }

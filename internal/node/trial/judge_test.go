@@ -17,10 +17,10 @@ import (
 
 // onTrial is a decision about u, which runs on trial beside g and is healthy.
 func onTrial() *decider {
-	u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
+	u := newConfig("u", "p1")
 	return &decider{
 		next: State{
-			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}},
+			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: newConfig("g", "p0")},
 			Trial:    &Trial{Revision: "u", Terms: Terms{Duration: metav1.Duration{Duration: 10 * time.Minute}, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}},
 			Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u, Healthy: true, SinceStart: time.Minute},
 		},
@@ -152,27 +152,22 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 		"local may run":          {Accepted, Node{API: true}, true},
 	} {
 		for _, healthy := range []bool{true, false} {
-			c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
-			s := State{Current: AdoptedConfig{c, epoch}, LastKnownGood: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}}
-			s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Hour}, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}}
-			s.Run = Run{Started: true, Config: c, Healthy: healthy, NotReady: time.Hour, Unhealthy: time.Hour}
-			if healthy {
-				s.Run.Unhealthy = 0
+			d := onTrial()
+			d.next.LastKnownGood = d.next.Current
+			d.next.Run.Healthy, d.next.Run.NotReady = healthy, time.Hour
+			if !healthy {
+				d.next.Run.Unhealthy = time.Hour
 			}
 
-			o := Observed{
-				Now: epoch, Limits: Limits{HealthTimeout: time.Minute, ReadyTimeout: time.Minute}, Intent: Intent{Kind: Assigned, Config: c},
-				Child: Child{Alive: true, Healthy: healthy}, Node: tt.node, Verdicts: map[string]Verdict{},
-			}
-			if tt.local != NotValidated {
-				o.Verdicts[""] = Verdict{Outcome: tt.local}
+			d.o.Intent, d.o.Child.Healthy, d.o.Node = Intent{Kind: Assigned, Config: d.next.Current.Config}, healthy, tt.node
+			if d.o.Verdicts[""] = (Verdict{Outcome: tt.local}); tt.local == NotValidated {
+				delete(d.o.Verdicts, "")
 			}
 
 			want := tt.bad || name == "the API is away" && !healthy // that is no reason to be unhealthy
-			d := Decide(s, o)
-			got := len(d.Next.Bad) > 0
-			assert.That(t, got == want && (tt.local != NotValidated || len(d.Validate) != 0),
-				"%s, healthy %t: bad %+v, waits for %+v", name, healthy, d.Next.Bad, d.Validate)
+			got := Decide(d.next, d.o)
+			assert.That(t, len(got.Next.Bad) > 0 == want && (tt.local != NotValidated || len(got.Validate) != 0),
+				"%s, healthy %t: bad %+v, waits for %+v", name, healthy, got.Next.Bad, got.Validate)
 		}
 	}
 }
@@ -182,8 +177,8 @@ func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
 func failing() *decider {
 	return &decider{
 		next: State{
-			Current: AdoptedConfig{Config: Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}},
-			Run: Run{Started: true, Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}, Crashes: 4, Counted: 4},
+			Current: AdoptedConfig{Config: newConfig("u", "p1")}, LastKnownGood: AdoptedConfig{Config: newConfig("g", "p0")},
+			Run: Run{Started: true, Config: newConfig("g", "p0"), Crashes: 4, Counted: 4},
 		},
 		o: Observed{Limits: Limits{CrashLoopThreshold: 3}, Verdicts: map[string]Verdict{"": {Outcome: Accepted}}},
 	}
@@ -271,7 +266,7 @@ func TestOnlyFailuresOfTheConfigurationAreCounted(t *testing.T) {
 		"the trial waits":                {func(d *decider) { d.next.Trial.Fallback = Inconclusive }, 1, 1},
 		"the configuration is forbidden": {func(d *decider) { d.next.Revoked = []types.UID{"u"} }, 1, 1},
 	} {
-		u := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
+		u := newConfig("u", "p1")
 		d := &decider{
 			next: State{Current: AdoptedConfig{Config: u}, Trial: &Trial{Revision: "u", Terms: Terms{Threshold: 3}}, Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u}},
 			o:    Observed{Child: Child{Exited: true, Spawned: true, Exit: "exit status 1"}},

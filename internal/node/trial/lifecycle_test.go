@@ -73,7 +73,7 @@ func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 // since.
 func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
 	for _, started := range []bool{true, false} {
-		c := Config{Revision: "u", ConfigRevision: v1alpha1.ConfigRevision{UID: "u", SHA256: "p1"}}
+		c := newConfig("u", "p1")
 		s := State{Current: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}, Run: Run{Started: started, Config: c}}
 		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: metav1.Duration{Duration: time.Minute}}, BootID: "then"}
 		d := Decide(s, Observed{Now: epoch.Add(time.Hour), BootID: "now", Verdicts: map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}}})
@@ -171,7 +171,7 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 		s.Trial.Fallback, s.Run, o.Child = fallback, Run{}, Child{}
 		o.Verdicts = map[string]Verdict{"": {Outcome: Rejected, Message: "maxPods"}, "u": {Outcome: Accepted}}
 		o.Limits.DegradeLocal = true
-		s.LastKnownGood = AdoptedConfig{Config: Config{Revision: "g", ConfigRevision: v1alpha1.ConfigRevision{UID: "g", SHA256: "p0"}}}
+		s.LastKnownGood = AdoptedConfig{Config: newConfig("g", "p0")}
 		s.Revoked, o.Revoked = nil, nil
 		o.Verdicts["g"] = Verdict{Outcome: Unavailable}
 		d := Decide(s, o)

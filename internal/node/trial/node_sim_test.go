@@ -101,12 +101,23 @@ type versionRecords struct {
 	trial    *Trial
 }
 
+// newConfig returns a configuration of an object with this UID.
+func newConfig(uid, payload string) Config {
+	return Config{Revision: uid, ConfigRevision: v1alpha1.ConfigRevision{UID: types.UID(uid), SHA256: payload}}
+}
+
 func newNodeSim(t testingT) *nodeSim {
 	return &nodeSim{
 		t: t, local: LocalInit, digest: "local-1", version: "v1", boot: 1, disk: disk{versions: map[string]versionRecords{}},
 		intent: Intent{Kind: Nil}, dryRuns: map[string]Verdict{}, node: Node{API: true, Ready: true},
 		limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: 2 * time.Minute, ReadyTimeout: 2 * time.Minute},
 	}
+}
+
+// revoke makes these the revoked objects.
+func (n *nodeSim) revoke(uids ...types.UID) {
+	uids = append([]types.UID{}, uids...)
+	n.revoked = &uids
 }
 
 // persist writes the state in the order of package checkpoint, or only the

@@ -215,33 +215,31 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.intent = Intent{Kind: rapid.SampledFrom([]IntentKind{Unanswered, Invalid}).Draw(n.r, "kind"), Cause: "who knows"}
 		}),
 		"remove": n.change(func() { // by a person or by a rollout; the mark of an earlier taking back may still be there
-			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+			n.remove()
 			switch rapid.IntRange(0, 4).Draw(n.r, "how") {
 			case 0:
-				n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch.Add(n.clock))}
+				n.takeBack(n.clock)
 			case 1:
-				n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch)}
+				n.takeBack(0)
 			case 2:
-				uids := []types.UID{n.state.Current.UID}
-				n.revoked = &uids
+				n.revoke(n.state.Current.UID)
 			}
 		}),
 		"assign-and-remove": func(*rapid.T) { // rare by chance with a last-known-good
 			assign(n.r)
 			n.pass(time.Duration(rapid.SampledFrom([]int{5, 700}).Draw(n.r, "seconds")) * time.Second)
 			n.change(func() {
-				n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+				n.remove()
 				if rapid.Bool().Draw(n.r, "taken back") {
-					n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch.Add(n.clock))}
+					n.takeBack(n.clock)
 				} else {
-					uids := []types.UID{n.state.Current.UID}
-					n.revoked = &uids
+					n.revoke(n.state.Current.UID)
 				}
 			})(n.r)
 		},
 		"recreate": n.change(func() {
 			n.object++
-			n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+			n.remove()
 		}),
 		"old-records": func(*rapid.T) { // of an agent that did not record the assigning object
 			n.sigterm()
@@ -297,10 +295,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			case 1:
 				n.node.Ready = false
 			case 2:
-				n.change(func() {
-					uids := []types.UID{n.state.Run.Config.UID}
-					n.revoked = &uids
-				})(n.r)
+				n.change(func() { n.revoke(n.state.Run.Config.UID) })(n.r)
 			case 4:
 				n.node.Refused = []PodStart{podStart("a/1"), podStart("b/1")}
 			case 3:
@@ -358,7 +353,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 				uids = append(uids, n.drawConfig().UID)
 			}
 
-			n.revoked = &uids
+			n.revoke(uids...)
 		}),
 		"storage": n.change(func() {
 			n.diskFails = ""
@@ -484,6 +479,16 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	maps.Copy(actions, n.rareScenarios())
 
 	return actions
+}
+
+// remove removes the assignment.
+func (n *randomNode) remove() {
+	n.intent = Intent{Kind: Unassigned, Config: Config{AssignedBy: n.by()}, Cause: "nothing is assigned"}
+}
+
+// takeBack marks that a rollout took back what it assigned until then.
+func (n *randomNode) takeBack(until time.Duration) {
+	n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: "workers", AssignedAt: metav1.NewTime(epoch.Add(until))}
 }
 
 // editLocal edits the local file, which may become invalid, or valid again.

@@ -6,7 +6,6 @@ package trial
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 )
 
@@ -45,7 +44,8 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 				}
 			}
 
-			n.revoked, n.intent = &[]types.UID{}, Intent{Kind: Assigned, Config: c}
+			n.revoke()
+			n.intent = Intent{Kind: Assigned, Config: c}
 		})(n.r)
 	}
 	fresh := func(payload int) {
@@ -122,8 +122,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if coin("proven") {
 				prove()
 				if coin("revoked") {
-					uids := []types.UID{n.state.LastKnownGood.UID}
-					n.change(func() { n.revoked = &uids })(n.r)
+					n.change(func() { n.revoke(n.state.LastKnownGood.UID) })(n.r)
 					n.intent = Intent{Kind: Assigned, Config: n.drawConfig()}
 				}
 			}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -31,7 +29,7 @@ func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 
 func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 	n := provenNode(t, "assign uid=u payload=p1", "healthy 9m55s")
-	n.revoked = &[]types.UID{"u"}
+	n.revoke("u")
 	n.clock += 5 * time.Second
 	n.converge()
 	assert.That(t, n.state.LastKnownGood.Revision == "g" && n.state.Run.Config.Revision == "g",

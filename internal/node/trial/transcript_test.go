@@ -101,8 +101,8 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		}
 
 		n.intent = Intent{Kind: Assigned, Config: c, Notice: words(td, "notice")}
-		if revoked := words(td, "revoked"); revoked != "" { // in the same update
-			n.revoked = &[]types.UID{types.UID(revoked)}
+		if td.HasArg("revoked") { // in the same update
+			n.revoke(types.UID(words(td, "revoked")))
 		}
 	},
 	"local": func(n *nodeSim, _ *datadriven.TestData) { n.intent = Intent{Kind: Nil} },
@@ -111,8 +111,8 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		if td.HasArg("taken-back") {
 			n.intent.TakenBack = &v1alpha1.TakenBackAssignment{Rollout: cmp.Or(words(td, "taken-back"), "workers"), Revision: 1, Attempt: 1}
 		}
-		if revoked := words(td, "revoked"); revoked != "" { // in the same update
-			n.revoked = &[]types.UID{types.UID(revoked)}
+		if td.HasArg("revoked") { // in the same update
+			n.revoke(types.UID(words(td, "revoked")))
 		}
 	},
 	"unanswered": func(n *nodeSim, td *datadriven.TestData) {
@@ -122,12 +122,10 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		n.intent = Intent{Kind: Invalid, Cause: words(td, "cause"), Reason: words(td, "reason")}
 	},
 	"revoke": func(n *nodeSim, td *datadriven.TestData) {
-		uids := []types.UID{}
+		n.revoke()
 		for _, arg := range td.CmdArgs {
-			uids = append(uids, types.UID(arg.Key))
+			*n.revoked = append(*n.revoked, types.UID(arg.Key))
 		}
-
-		n.revoked = &uids
 	},
 	"forget": func(n *nodeSim, td *datadriven.TestData) {
 		n.forget = []string{td.CmdArgs[0].Key}
