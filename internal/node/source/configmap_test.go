@@ -271,7 +271,9 @@ func allow(t *testing.T, namespace, kind, who string, names ...string) {
 	metadata := map[string]any{"name": "reader"}
 	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "roles", body: map[string]any{
 		"metadata": metadata,
-		"rules":    []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": names, "verbs": []string{"get", "list", "watch"}}},
+		"rules": []any{map[string]any{
+			"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": names, "verbs": []string{"get", "list", "watch"},
+		}},
 	}})
 	asAdmin(t, request{verb: "POST", gv: rbacV1, namespace: namespace, resource: "rolebindings", body: map[string]any{
 		"metadata": metadata,

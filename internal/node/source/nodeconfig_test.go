@@ -211,8 +211,7 @@ func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
 	client := newClient(t, nodeKubeconfig(t, name))
 	for range 2 { // the second one finds it
 		EnsureNodeConfig(t.Context(), client, name, quiet())
-		nc := &v1alpha1.NodeConfig{}
-		assert.NoError(t, assert.Err(admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: name}, nc)))
+		nc := getNodeConfig(t, name)
 		assert.That(t, nc.Spec.ConfigSource == nil && nc.Generation == 1, "spec is %+v at generation %d, want an empty one at 1", nc.Spec, nc.Generation)
 	}
 }

@@ -213,6 +213,14 @@ func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 	return s
 }
 
+// managed returns a fake systemd, and the notifier of an agent that it runs.
+func managed(t *testing.T, watchdog time.Duration) (*systemd, *Notifier) {
+	t.Helper()
+	sd := newSystemd(t, watchdog)
+	n, _ := newNotifier(t)
+	return sd, n
+}
+
 // wants requires that the next messages are these.
 func (s *systemd) wants(t *testing.T, messages ...string) {
 	t.Helper()

@@ -23,8 +23,7 @@ const interval = 200 * time.Millisecond
 const quiet = 3 * interval
 
 func TestNotifierSendsStatesToSystemd(t *testing.T) {
-	sd := newSystemd(t, 0)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, 0)
 	for _, err := range []error{n.Ready(), n.Status("all\nMAINPID=1\x00\xff"), n.Stopping()} {
 		assert.OK(t, err)
 	}
@@ -33,8 +32,7 @@ func TestNotifierSendsStatesToSystemd(t *testing.T) {
 }
 
 func TestMessagesAreForwardedExceptReady(t *testing.T) {
-	sd := newSystemd(t, 0)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, 0)
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "READY=1", "MAINPID=1\nSTATUS=starting\nFDSTORE=1\nEXTEND_TIMEOUT_USEC=9", "STOPPING=1", "WATCHDOG=1")
 	sd.wants(t, "STATUS=starting\nEXTEND_TIMEOUT_USEC=9", "WATCHDOG=1")
@@ -44,8 +42,7 @@ func TestMessagesAreForwardedExceptReady(t *testing.T) {
 }
 
 func TestChildGetsItsOwnSocketAndWatchdog(t *testing.T) {
-	sd := newSystemd(t, time.Minute)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, time.Minute)
 	sd.wants(t, "WATCHDOG=1")
 	assert.That(t, n.interval == time.Minute, "systemd's watchdog is %v, want 1m", n.interval)
 	p := startSpeaker(t, n, "speaker", time.Hour) // lowered to what systemd wants
@@ -62,16 +59,14 @@ func TestChildGetsItsOwnSocketAndWatchdog(t *testing.T) {
 }
 
 func TestWatchdogIsFedWhenAChildEnds(t *testing.T) {
-	sd := newSystemd(t, time.Hour)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, time.Hour)
 	sd.wants(t, "WATCHDOG=1")
 	wait(t, startShell(t, n, "exit 1"))
 	sd.wants(t, "WATCHDOG=1") // the next turn is in half an hour
 }
 
 func TestWatchdogIsFedWhileNoChildRuns(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, interval)
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
 	n.Close()
 	n.Close()
@@ -95,8 +90,7 @@ func TestWatchdogIsFedUntilAChildIsReadyAndPings(t *testing.T) {
 		"it is starting still": {interval, []string{"WATCHDOG=1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sd := newSystemd(t, interval)
-			n, _ := newNotifier(t)
+			sd, n := managed(t, interval)
 			p := startSpeaker(t, n, "speaker", tt.watchdog)
 			p.say(t, tt.says...)
 			assert.Eventually(t, "it is heard", func() bool {
@@ -109,8 +103,7 @@ func TestWatchdogIsFedUntilAChildIsReadyAndPings(t *testing.T) {
 }
 
 func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, interval)
 	p := startSpeaker(t, n, "deaf speaker", interval)
 	p.say(t, "READY=1", "WATCHDOG=1")
 	assert.Eventually(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
@@ -209,8 +202,7 @@ func TestDirectoryWithoutAnAbsolutePathIsAnError(t *testing.T) {
 }
 
 func TestCoverFeedsTheWatchdogForAChildThatHangs(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, interval)
 	p := startSpeaker(t, n, "speaker", interval)
 	p.say(t, "READY=1", "WATCHDOG=1")
 	assert.Eventually(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
@@ -223,8 +215,7 @@ func TestCoverFeedsTheWatchdogForAChildThatHangs(t *testing.T) {
 }
 
 func TestWatchdogIsNotFedForAnAgentThatHangs(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, interval)
 	var alive atomic.Bool
 	alive.Store(true)
 	n.Heed(alive.Load)

@@ -110,8 +110,7 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 }
 
 func TestInvalidDatagramIsIgnored(t *testing.T) {
-	sd := newSystemd(t, 0)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, 0)
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "garbage", "", "READY=1\x00",
 		"READY=1\nSTATUS="+strings.Repeat("x", maxDatagram),
@@ -144,8 +143,7 @@ func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
 }
 
 func TestFileDescriptorsFromTheChildAreClosed(t *testing.T) {
-	sd := newSystemd(t, 0)
-	n, _ := newNotifier(t)
+	sd, n := managed(t, 0)
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "BARRIER=1")
 	sd.wants(t, "STATUS=barrier passed")

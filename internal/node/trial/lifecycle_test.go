@@ -42,7 +42,7 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 		{"p1", "a", "a", true}, {"p1", "a", "b", false}, {"p1", "", "b", false}, {"p1", "a", "", true}, {"p2", "a", "a", false}, {"p2", "", "", false},
 	} {
 		d := &decider{next: State{Promoted: []Promotion{{Revision: "u", SHA256: "p1", Local: c.promoted}}}}
-		assert.Equal(t, d.isPromotedOn(Config{Revision: "v", ConfigRevision: v1alpha1.ConfigRevision{SHA256: c.payload}}, c.local), c.want, c.payload, "with", c.local, "promoted with", c.promoted)
+		assert.Equal(t, d.isPromotedOn(newConfig("v", c.payload), c.local), c.want, c.payload, "with", c.local, "promoted with", c.promoted)
 	}
 
 	d := &decider{next: State{Promoted: []Promotion{
