@@ -4,7 +4,9 @@
 package kubeadm
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +35,20 @@ func holding(c Component, text string) *corev1.ConfigMap {
 	}
 }
 
+// clusterWith is a cluster with kubeadm's defaults and these ConfigMaps; nil
+// ones are not there.
+func clusterWith(t *testing.T, all ...*corev1.ConfigMap) *Cluster {
+	t.Helper()
+	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{}, Endpoint: "192.0.2.10:6443"}
+	for _, cm := range all {
+		if cm != nil {
+			existing.ConfigMaps[cm.Name] = cm
+		}
+	}
+
+	return existing
+}
+
 // A story is what there is, what is given, and what becomes of a component.
 func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	kubelet, proxy := Components()[0], Components()[1]
@@ -47,7 +63,6 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	tuned := generated.DeepCopy()
 	tuned.Data[kubelet.Key] += "syncFrequency: 1m\n"
 	Sign(tuned)
-	endpoint := "192.0.2.10:6443"
 	input := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
 	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
 	both := &Input{File: "new.yaml", Cluster: cluster.Cluster, Configs: input.Configs}
@@ -90,21 +105,11 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 		{name: "kube-proxy, disabled", c: proxy, cc: disabled, image: "kube-proxy:v1", options: Options{Init: true}, action: Skip, why: "disabled in the ClusterConfiguration"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			existing := &Cluster{Configuration: tt.cc, ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image, ProxyServer: endpoint, Endpoint: endpoint}
-			if tt.cc == nil {
-				existing.Configuration = clusterConfiguration(t, "")
-			}
-			if tt.has != nil {
-				existing.ConfigMaps[tt.c.ConfigMap] = tt.has
-			}
-
+			existing := clusterWith(t, tt.has)
+			existing.Configuration, existing.ProxyImage = cmp.Or(tt.cc, existing.Configuration), tt.image
 			changes, _, err := Decide(existing, tt.given, tt.options)
 			assert.NoError(t, err)
-			change := changes[0]
-			if tt.c.Name == "kube-proxy" {
-				change = changes[1]
-			}
-
+			change := changes[slices.Index(Components(), tt.c)]
 			assert.That(t, change.Action == tt.action && change.same == (tt.same || tt.has == generated && tt.given == nil && tt.cc == nil) && strings.Contains(change.Why, tt.why), "%s: %s", change.Action, change.Why)
 			if tt.next == "" {
 				if change.Write != nil {
@@ -116,9 +121,9 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 
 			assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "it writes %+v", change.Write)
 			origin, _ := OriginOf(change.Write.New)
-			assert.That(t, origin == tt.origin, "it writes what is %s", origin)
-			if tt.c.Name == "kube-proxy" && !strings.Contains(change.Write.New.Data[proxyKubeconfig], "server: https://"+endpoint) {
-				t.Errorf("kube-proxies would connect as %s", change.Write.New.Data[proxyKubeconfig])
+			assert.Equal(t, origin, tt.origin, "it writes what is")
+			if tt.c.Name == "kube-proxy" {
+				assert.Equal(t, serverOf(change.Write.New.Data[proxyKubeconfig]), existing.Endpoint, "kube-proxies would connect to")
 			}
 		})
 	}
@@ -159,7 +164,7 @@ func TestReplaceKeepsOtherKeysOfTheConfigMap(t *testing.T) {
 	old.Data["mine"] = "stays"
 	old.Data[proxyKubeconfig] = "stays"
 	input := &Input{File: "new.yaml", Configs: map[string]Document{"kube-proxy": {Text: []byte("new: 1")}}}
-	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{"kube-proxy": old}, Endpoint: "192.0.2.10:6443"}
+	existing := clusterWith(t, old)
 	data := func() map[string]string {
 		changes, _, err := Decide(existing, input, Options{})
 		assert.NoError(t, err)
@@ -178,8 +183,7 @@ func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
 	input := clusterConfiguration(t, "clusterName: new\n")
 	input.Document = []byte(strings.Replace(string(input.Document), "v1.37.2", "v1.40.0", 1))
 	input.KubernetesVersion = "v1.40.0"
-	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
-	_, write, err := Decide(existing, &Input{File: "new.yaml", Cluster: input}, Options{})
+	_, write, err := Decide(clusterWith(t, stored), &Input{File: "new.yaml", Cluster: input}, Options{})
 	assert.NoError(t, err)
 	text := write.New.Data[KubeadmConfigKey]
 	assert.That(t, strings.Contains(text, "kubernetesVersion: v1.37.2\n") && strings.Contains(text, "clusterName: new\n"), "%s", text)
@@ -188,18 +192,14 @@ func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
 }
 
 func TestDecideNamesMissingInput(t *testing.T) {
-	if _, _, err := Decide(&Cluster{}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config") {
-		t.Errorf("%v", err)
-	}
-
+	_, _, err := Decide(&Cluster{}, nil, Options{})
+	assert.ErrorHas(t, err, "kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config")
 	assert.ErrorHas(t, assert.Err(Defaults(&Cluster{}, nil, nil)), "kubeadm did not create this cluster")
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
-	_, _, err := Decide(existing, nil, Options{Init: true})
-	assert.That(t, err != nil && strings.Contains(err.Error(), "the address of the control plane is unknown"), "%v", err)
-	input := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
-	if _, _, err := Decide(existing, input, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
-		t.Errorf("%v", err)
-	}
+	_, _, err = Decide(existing, nil, Options{Init: true})
+	assert.ErrorHas(t, err, "the address of the control plane is unknown")
+	_, _, err = Decide(existing, &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}, Options{})
+	assert.ErrorHas(t, err, "the address of the control plane is unknown")
 }
 
 func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
@@ -218,10 +218,8 @@ func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 		{"an InitConfiguration without a ClusterConfiguration", "", "", "192.0.2.11:6443", "old.example:8443"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			existing := &Cluster{
-				Configuration: clusterConfiguration(t, at), ConfigMaps: map[string]*corev1.ConfigMap{proxy.ConfigMap: old},
-				ProxyServer: serverOf(old.Data[proxyKubeconfig]), Endpoint: tt.advertised,
-			}
+			existing := clusterWith(t, old)
+			existing.Configuration, existing.ProxyServer, existing.Endpoint = clusterConfiguration(t, at), serverOf(old.Data[proxyKubeconfig]), tt.advertised
 			input := &Input{Endpoint: tt.init}
 			if tt.given != "" {
 				input.Cluster = clusterConfiguration(t, tt.given)
@@ -259,10 +257,8 @@ func TestAnUnreadableClusterConfigurationIsReplacedFromTheFile(t *testing.T) {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}, Data: data}
 		existing, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
 		assert.Must(t, err == nil && existing.ConfigurationErr != nil, "%+v, %v", existing, err)
-		if _, _, err := Decide(existing, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "repair it, or pass a ClusterConfiguration with --config") {
-			t.Errorf("%v", err)
-		}
-
+		_, _, err = Decide(existing, nil, Options{})
+		says(t, err, "ConfigMap kube-system/kubeadm-config: ", "repair it, or pass a ClusterConfiguration with --config")
 		_, write, err := Decide(existing, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
 		assert.That(t, err == nil && write.Old != nil && write.New.Data[KubeadmConfigKey] == v1beta4(""), "%+v, %v", write, err)
 	}
@@ -287,13 +283,8 @@ func TestFieldsOfKubeadmThatTheClusterHasAreLostWithAPartialDocument(t *testing.
 		{"nothing is there", text, "", nil},
 		{"what is there is unreadable", text, "", holding(kubelet, "\t")},
 	} {
-		existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{}}
-		if tt.has != nil {
-			existing.ConfigMaps[kubelet.ConfigMap] = tt.has
-		}
-
 		document := Document{Text: []byte(tt.given), Place: "new.yaml"}
-		changes, _, err := Decide(existing, &Input{Configs: map[string]Document{"kubelet": document}}, Options{})
+		changes, _, err := Decide(clusterWith(t, tt.has), &Input{Configs: map[string]Document{"kubelet": document}}, Options{})
 		assert.NoError(t, err)
 		assert.That(t, changes[0].Loss == tt.want, "%s: %q, want %q", tt.name, changes[0].Loss, tt.want)
 	}
@@ -315,11 +306,8 @@ func TestContradictionsAboutKubeProxyAreWarnings(t *testing.T) {
 		{"no DaemonSet", nil, "", cluster(""), "DaemonSet kube-system/kube-proxy, which reads the configuration, does not exist"},
 		{"nothing", holding(proxy, ""), "x", cluster(""), ""},
 	} {
-		existing := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image}
-		if tt.has != nil {
-			existing.ConfigMaps[proxy.ConfigMap] = tt.has
-		}
-
+		existing := clusterWith(t, tt.has)
+		existing.ProxyImage = tt.image
 		changes, _, err := Decide(existing, tt.given, Options{})
 		assert.NoError(t, err)
 		got := strings.Join(changes[1].Warnings, "\n")

@@ -65,7 +65,28 @@ func TestADocumentMayBeJSONThatIsNotYAML(t *testing.T) {
 	assert.That(t, string(all[0].Text) == text+"\n" && all[0].Kind == "A" && all[0].Group == "" && all[0].Version == "v1" && len(all) == 2, "%+v", all)
 }
 
-// Kubeadm has apimachinery's reader, which makes \n of every end of a line.
+// readAsKubeadm returns the documents that kubeadm finds in a file. It has
+// apimachinery's reader, which makes \n of every end of a line.
+func readAsKubeadm(data []byte) ([]string, error) {
+	var all []string
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+
+		if bytes.HasPrefix(doc, []byte("---")) { // it leaves the line in what has nothing before it
+			_, doc, _ = bytes.Cut(doc, []byte("\n"))
+		}
+		if !isEmpty(doc) {
+			all = append(all, string(doc))
+		}
+	}
+}
+
 func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 	lines := []string{"---", "--- ", "--- # c", "# c", "", " ---", "a: b", "  c", "...", "\t", "- x"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,22 +96,8 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 		}
 
 		text.WriteString(rapid.SampledFrom(append(lines, "")).Draw(t, "last"))
-		var want, got []string
-		for reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text.String()))); ; {
-			doc, err := reader.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-
-			assert.NoError(t, err)
-			if bytes.HasPrefix(doc, []byte("---")) { // it leaves the line in what has nothing before it
-				_, doc, _ = bytes.Cut(doc, []byte("\n"))
-			}
-			if !isEmpty(doc) {
-				want = append(want, string(doc))
-			}
-		}
-
+		want := assert.Value(readAsKubeadm([]byte(text.String())))(t)
+		var got []string
 		for _, doc := range split([]byte(text.String())) {
 			doc = bytes.ReplaceAll(doc, []byte("\r\n"), []byte("\n"))
 			got = append(got, strings.TrimSuffix(string(doc), "\n")+"\n")
@@ -171,9 +178,7 @@ func TestParseFileReadsTheClusterConfigurationOfBothVersions(t *testing.T) {
 
 func TestParseFileNamesAnInvalidClusterConfiguration(t *testing.T) {
 	_, err := ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+kubeadms("v1beta4", "ClusterConfiguration", "networking: 7\n")))
-	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml, document 2: ") {
-		t.Error(err)
-	}
+	assert.ErrorHas(t, err, "f.yaml, document 2: ")
 }
 
 func TestParseFileReadsTheEndpointOfAnInitConfiguration(t *testing.T) {

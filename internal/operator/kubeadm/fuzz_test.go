@@ -4,16 +4,12 @@
 package kubeadm
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -45,21 +41,8 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 
-		var theirs int
-		reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-		for {
-			text, err := reader.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-
-			assert.Must(t, err == nil, "kubeadm cannot read %q: %v", data, err)
-			if !isEmpty(bytes.TrimPrefix(text, []byte("---"))) {
-				theirs++
-			}
-		}
-
-		assert.That(t, theirs == len(texts), "kubeadm finds %d documents in %q, not %d", theirs, data, len(texts))
+		theirs := assert.Value(readAsKubeadm(data))(t, "as kubeadm reads it")
+		assert.That(t, len(theirs) == len(texts), "kubeadm finds %d documents in %q, not %d", len(theirs), data, len(texts))
 		for name, d := range input.Configs {
 			c, ok := d.Component()
 			assert.That(t, ok && c.Name == name && bytes.Contains(data, d.Text), "%q has for %s: %+v", data, name, d)

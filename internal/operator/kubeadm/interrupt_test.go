@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -97,7 +96,6 @@ func isWrite(r *http.Request) (bool, error) {
 // over returns an administrator's client whose connection is this line.
 func over(t *testing.T, l *line) client.Client {
 	t.Helper()
-	_, cluster := apiServer(t)
 	config := cluster.AdminConfig()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		l.next = next
@@ -314,7 +312,7 @@ func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
 
 func TestAnEditDuringAnApplyIsNeverLost(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
+		replace(t, c, "kubelet-config", "theirs")
 	}, func(t *testing.T, c client.Client) {
 		if snapshot(t, c)["kubelet-config"].Data["config"] == "theirs" {
 			says(t, undo(t.Context(), c, false), "changed since the apply", "kube-system/kubelet-config")
@@ -341,7 +339,6 @@ func TestAnotherApplyDuringAnApplyLosesNothing(t *testing.T) {
 func TestAnApplyContinuesAfterAnOutageOfTheAPIServer(t *testing.T) {
 	c := world(t, oldest)
 	store(t, c, "v1.36.0", before)
-	_, cluster := apiServer(t)
 	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
 	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
 		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be written: ",

@@ -4,19 +4,14 @@
 package kubeadm
 
 import (
-	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -68,10 +63,12 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 				again, err := generate(c, stored, net.JoinHostPort(tt.address, port))
 				diff := cmp.Diff(ours, again)
 				assert.That(t, err == nil && diff == "", "of what kubeadm stores, other is generated: %v\n%s", err, diff)
-				for _, difference := range differences(t, c, ours, theirs) {
-					t.Error(difference)
-				}
-
+				want := contentOf(t, theirs)
+				want[c.Key] = WithoutZeroes(c, tree(t, theirs.Data[c.Key]))
+				assert.NoDiff(t, cmp.Diff(want, contentOf(t, ours)), c.ConfigMap, "without zeroes")
+				origin, why := OriginOf(theirs)
+				assert.That(t, origin == Generated && len(theirs.Annotations) == 1 && theirs.Annotations[KubeadmSignature] != "",
+					"%s is %s: %s; its annotations are %v", c.ConfigMap, origin, why, theirs.Annotations)
 				compareEffective(t, c, ours.Data[c.Key], theirs.Data[c.Key])
 				assert.That(t, sameMeaning(c, theirs, ours), "%s: kubeadm's text would be replaced", c.ConfigMap)
 				other := theirs.DeepCopy()
@@ -82,115 +79,16 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 	}
 }
 
-// differences returns what kubeadm's ConfigMap has otherwise than ours, but for
-// zeroes that are known.
-func differences(t *testing.T, c Component, ours, theirs *corev1.ConfigMap) []string {
+// contentOf returns what a ConfigMap has but for annotations, its texts as
+// trees of fields.
+func contentOf(t *testing.T, cm *corev1.ConfigMap) map[string]any {
 	t.Helper()
-	var found []string
-	differ := func(what string, ours, theirs any) {
-		if diff := cmp.Diff(theirs, ours); diff != "" {
-			found = append(found, fmt.Sprintf("%s of %s: not kubeadm's (-):\n%s", what, c.ConfigMap, diff))
-		}
-	}
-	differ("the namespace", ours.Namespace, theirs.Namespace)
-	differ("the name", ours.Name, theirs.Name)
-	differ("the labels", ours.Labels, theirs.Labels)
-	differ("the keys", slices.Sorted(maps.Keys(ours.Data)), slices.Sorted(maps.Keys(theirs.Data)))
-	for key := range ours.Data {
-		if key != c.Key {
-			differ(key, fieldsOf(t, ours.Data[key]), fieldsOf(t, theirs.Data[key]))
-		}
+	content := map[string]any{"namespace": cm.Namespace, "name": cm.Name, "labels": cm.Labels}
+	for key, text := range cm.Data {
+		content[key] = tree(t, text)
 	}
 
-	left := fieldsOf(t, theirs.Data[c.Key])
-	for path, value := range fieldsOf(t, ours.Data[c.Key]) {
-		differ(path, value, left[path])
-		delete(left, path)
-	}
-
-	for path, value := range left {
-		z := zeroAt(c.Name, path)
-		if z == nil {
-			found = append(found, fmt.Sprintf("%s of %s: kubeadm has %v, and we know no reason", path, c.ConfigMap, value))
-		} else {
-			differ(path+" ("+z.why+")", z.value, value)
-		}
-	}
-
-	return found
-}
-
-// zero is a value that kubeadm uploads for fields that it did not set.
-type zero struct {
-	component string
-	value     any
-	why       string
-	paths     string
-}
-
-// zeroes are all the differences that there are.
-var zeroes = []zero{
-	{"kubelet", "0s", "metav1.Duration is always written; the kubelet puts its default in the place of 0", `
-		authentication.webhook.cacheTTL authorization.webhook.cacheAuthorizedTTL authorization.webhook.cacheUnauthorizedTTL
-		cpuManagerReconcilePeriod evictionPressureTransitionPeriod fileCheckFrequency httpCheckFrequency imageMaximumGCAge
-		imageMinimumGCAge nodeStatusReportFrequency nodeStatusUpdateFrequency runtimeRequestTimeout shutdownGracePeriod
-		shutdownGracePeriodCriticalPods streamingConnectionIdleTimeout syncFrequency volumeStatsAggPeriod`},
-	{"kubelet", "", "written although empty; the flag or the default counts", `containerRuntimeEndpoint`},
-	{"kubelet", map[string]any{}, "a struct is never left out", `crashLoopBackOff memorySwap`},
-	{"kubelet", 0.0, "written although 0, which is the default", `logging.flushFrequency logging.verbosity`},
-	{"kubelet", "0", "a resource.Quantity of 0, which is the default", `logging.options.json.infoBufferSize logging.options.text.infoBufferSize`},
-
-	{"kube-proxy", "0s", "metav1.Duration is always written; kube-proxy puts its default in the place of 0", `
-		configSyncPeriod conntrack.udpStreamTimeout conntrack.udpTimeout iptables.minSyncPeriod iptables.syncPeriod
-		ipvs.minSyncPeriod ipvs.syncPeriod ipvs.tcpFinTimeout ipvs.tcpTimeout ipvs.udpTimeout nftables.minSyncPeriod
-		nftables.syncPeriod`},
-	{"kube-proxy", nil, "a pointer or a list that is not set", `
-		conntrack.maxPerCore conntrack.min conntrack.tcpCloseWaitTimeout conntrack.tcpEstablishedTimeout
-		iptables.localhostNodePorts iptables.masqueradeBit ipvs.excludeCIDRs nftables.masqueradeBit nodePortAddresses oomScoreAdj`},
-	{"kube-proxy", "", "written although empty; kube-proxy puts its default in the place of it", `
-		clientConnection.acceptContentTypes clientConnection.contentType clusterCIDR detectLocal.bridgeInterface
-		detectLocal.interfaceNamePrefix detectLocalMode healthzBindAddress hostnameOverride ipvs.scheduler metricsBindAddress
-		portRange showHiddenMetricsForVersion winkernel.networkName winkernel.rootHnsEndpointName winkernel.sourceVip`},
-	{"kube-proxy", false, "written although false, which is the default", `
-		bindAddressHardFail conntrack.tcpBeLiberal enableProfiling iptables.masqueradeAll ipvs.strictARP nftables.masqueradeAll
-		winkernel.enableDSR winkernel.forwardHealthCheckVip`},
-	{"kube-proxy", 0.0, "written although 0; kube-proxy puts its default in the place of it", `
-		clientConnection.burst clientConnection.qps logging.flushFrequency logging.verbosity`},
-	{"kube-proxy", "0", "a resource.Quantity of 0, which is the default", `logging.options.json.infoBufferSize logging.options.text.infoBufferSize`},
-}
-
-func zeroAt(component, path string) *zero {
-	for i, z := range zeroes {
-		if z.component == component && slices.Contains(strings.Fields(z.paths), path) {
-			return &zeroes[i]
-		}
-	}
-
-	return nil
-}
-
-// fieldsOf returns the values of a document by their paths; lists, and mappings
-// that are empty, are values.
-func fieldsOf(t *testing.T, document string) map[string]any {
-	t.Helper()
-	var tree map[string]any
-	assert.NoError(t, yaml.UnmarshalStrict([]byte(document), &tree), document)
-	flat := map[string]any{}
-	var walk func(path string, value any)
-	walk = func(path string, value any) {
-		inner, ok := value.(map[string]any)
-		if !ok || len(inner) == 0 {
-			flat[path] = value
-			return
-		}
-
-		for name, v := range inner {
-			walk(payload.JoinPath(path, name), v)
-		}
-	}
-	walk("", tree)
-
-	return flat
+	return content
 }
 
 // compareEffective fails unless the component's real binary understands the two

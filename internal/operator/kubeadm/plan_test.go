@@ -148,13 +148,12 @@ func forgetRecords(t *testing.T) {
 }
 
 func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
-	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
 		"v1.38.0": "the given kubelet is v1.37.2, but the target is v1.38.0: pass a binary of the target version",
 		"v1.37.9": "", // the format does not change within a minor version
 		"":        "",
 	} {
-		p, err := MakePlan(t.Context(), existing, nil, target, judges(t), Options{Init: true})
+		p, err := MakePlan(t.Context(), clusterWith(t), nil, target, judges(t), Options{Init: true})
 		if want != "" {
 			assert.That(t, err != nil && err.Error() == want, "%s: %v", target, err)
 			continue
@@ -197,8 +196,7 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 		{"given, and it does not answer", stub(mute), input, CouldNotTell, ManualUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
-			p := assert.Value(MakePlan(t.Context(), existing, tt.given, "v1.37.2", tt.judges, Options{}))(t)
+			p := assert.Value(MakePlan(t.Context(), clusterWith(t), tt.given, "v1.37.2", tt.judges, Options{}))(t)
 			row := p.Components[0]
 			assert.That(t, row.Validation == tt.validation && row.ManualUpgrade == tt.manual && row.PreferredVersion == "" && len(row.Warnings) != 0 && !p.NeedsManualUpgrade(), "%+v", row)
 			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {
@@ -209,7 +207,6 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 }
 
 func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testing.T) {
-	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	old := strings.Replace(v1beta4(""), "v1beta4", "v1beta3", 1)
 	const refused = `kubeadm 1.37 cannot read kubeadm.k8s.io/v1beta3, the version of the ClusterConfiguration in f.yaml: convert it to kubeadm.k8s.io/v1beta4 with "kubeadm config migrate" of 1.36`
 	for _, tt := range []struct{ document, target, want string }{
@@ -219,7 +216,7 @@ func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testin
 		{v1beta4(""), "v1.37.0", ""},
 	} {
 		input := assert.Value(ParseFile("f.yaml", []byte(tt.document)))(t)
-		p, err := MakePlan(t.Context(), existing, input, tt.target, nil, Options{})
+		p, err := MakePlan(t.Context(), clusterWith(t), input, tt.target, nil, Options{})
 		said := ""
 		if err != nil {
 			said = err.Error()

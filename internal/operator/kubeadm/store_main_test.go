@@ -17,16 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
-
-// apiServer returns a real API server's cluster, and its administrator.
-func apiServer(*testing.T) (client.Client, *localcluster.Cluster) { return admin, cluster }
 
 // clientOf makes a client that has no need to ask the API server what there is.
 func clientOf(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
-	admin, _ := apiServer(t)
 	config.QPS = -1
 	c := assert.Value(client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()}))(t)
 
@@ -42,22 +37,21 @@ type contents map[string]string
 // in it goes with the test.
 func world(t *testing.T, has contents) client.Client {
 	t.Helper()
-	c, _ := apiServer(t)
 	clean := func() {
 		ctx := context.Background()
 		for _, name := range managed {
-			assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: system(name)})))
+			assert.NoError(t, client.IgnoreNotFound(admin.Delete(ctx, &corev1.ConfigMap{ObjectMeta: system(name)})))
 		}
 
-		assert.NoError(t, c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}))
+		assert.NoError(t, admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}))
 	}
 	clean()
 	t.Cleanup(clean)
 	for name, text := range has {
-		assert.NoError(t, c.Create(t.Context(), configMap(name, text)))
+		assert.NoError(t, admin.Create(t.Context(), configMap(name, text)))
 	}
 
-	return c
+	return admin
 }
 
 func system(name string) metav1.ObjectMeta {
@@ -180,7 +174,6 @@ func says(t *testing.T, err error, words ...string) {
 // an error, it is the request's, which is not made.
 func between(t *testing.T, name string, f func() error) client.Client {
 	t.Helper()
-	_, cluster := apiServer(t)
 	before := func(o client.Object, dryRun []string) error {
 		if o.GetName() != name || len(dryRun) > 0 || f == nil {
 			return nil
@@ -224,4 +217,26 @@ func edit(t *testing.T, c client.Client, name string, change func(*corev1.Config
 	assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm))
 	change(cm)
 	assert.NoError(t, c.Update(t.Context(), cm))
+}
+
+// replace is what somebody else does to the content of a ConfigMap.
+func replace(t *testing.T, c client.Client, name, text string) {
+	t.Helper()
+	edit(t, c, name, func(cm *corev1.ConfigMap) { replaceContent(cm, configMap(name, text)) })
+}
+
+// late is a client before whose first write of a ConfigMap somebody else
+// replaces its content.
+func late(t *testing.T, c client.Client, name, text string) client.Client {
+	t.Helper()
+	return between(t, name, func() error {
+		replace(t, c, name, text)
+		return nil
+	})
+}
+
+// unchanged fails if one of the ConfigMaps is not as it was.
+func unchanged(t *testing.T, c client.Client, before map[string]*corev1.ConfigMap) {
+	t.Helper()
+	assert.NoDiff(t, cmp.Diff(before, snapshot(t, c)), "changed")
 }

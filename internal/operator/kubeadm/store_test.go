@@ -8,7 +8,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,8 +22,20 @@ import (
 
 func TestStoreCreatesUpdatesAndDeletesAndRecordsIt(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
-	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "", "kubeadm-config": "c"})
-	has(t, c, contents{"kubelet-config": "a2", "kubeadm-config": "c"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "user's", "kube-proxy": "", "kubeadm-config": "c"})
+	has(t, c, contents{"kubelet-config": "user's", "kubeadm-config": "c"}) // the user's is not signed any more
+	recorded(t, c, "00001 v1.37.0 applied")
+}
+
+func TestNothingIsWrittenOrRestoredIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
+	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b", "kubeadm-config": "c"})
+	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c2"})
+	edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Immutable = new(true) })
+	before := snapshot(t, c)
+	err := Store(t.Context(), c, "v1.38.0", to(t, c, contents{"kubelet-config": "a3", "kube-proxy": "b3", "kubeadm-config": "c3"}))
+	says(t, err, "nothing was written: ConfigMap kube-system/kube-proxy is immutable", "create it again without immutable: true")
+	says(t, undo(t.Context(), c, false), "nothing was restored: ConfigMap kube-system/kube-proxy is immutable")
+	unchanged(t, c, before)
 	recorded(t, c, "00001 v1.37.0 applied")
 }
 
@@ -49,16 +60,6 @@ func TestStoreKeepsLabelsAndOtherAnnotations(t *testing.T) {
 	writes[0].New.Labels, writes[0].New.Annotations["somebody.example/says"] = nil, "yours"
 	assert.NoError(t, Store(t.Context(), c, "v1.37.0", writes))
 	has(t, c, contents{"kubelet-config": "b"})
-}
-
-func TestStoreWritesNothingIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
-	edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Immutable = new(bool); *cm.Immutable = true })
-	before := snapshot(t, c)
-	err := Store(t.Context(), c, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"}))
-	says(t, err, "nothing was written: ConfigMap kube-system/kube-proxy is immutable", "create it again without immutable: true")
-	unchanged(t, c, before)
-	recorded(t, c)
 }
 
 func TestStoreWritesNothingWithoutPermissionForAllWrites(t *testing.T) {
@@ -89,16 +90,10 @@ func TestStoreWritesNothingWithoutPermissionForAllWrites(t *testing.T) {
 	}
 }
 
-func unchanged(t *testing.T, c client.Client, before map[string]*corev1.ConfigMap) {
-	t.Helper()
-	assert.NoDiff(t, cmp.Diff(before, snapshot(t, c)), "changed")
-}
-
 // userWith returns the client of a user who has these rights on ConfigMaps of
 // kube-system, once the API server knows.
 func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 	t.Helper()
-	admin, cluster := apiServer(t)
 	rule.APIGroups, rule.Resources = []string{""}, []string{"configmaps"}
 	for _, o := range []client.Object{
 		&rbacv1.Role{ObjectMeta: system(user), Rules: []rbacv1.PolicyRule{rule}},
@@ -129,44 +124,41 @@ func TestANewConfigMapThatIsNotFoundWasNotChanged(t *testing.T) {
 }
 
 func TestStoreWritesNothingIfAConfigMapChangedSinceItWasRead(t *testing.T) {
-	const next = "run the command again to see the changes"
+	type happens []func(*testing.T, client.Client)
+	edited := func(t *testing.T, c client.Client) { replace(t, c, "kube-proxy", "theirs") }
+	deleted := func(t *testing.T, c client.Client) {
+		assert.NoError(t, c.Delete(t.Context(), configMap("kube-proxy", "")))
+	}
+	created := func(t *testing.T, c client.Client) {
+		assert.NoError(t, c.Create(t.Context(), configMap("kube-proxy", "theirs")))
+	}
+	both := contents{"kubelet-config": "a", "kube-proxy": "b"}
 	for _, tt := range []struct {
-		name, wanted string
-		happens      func(*testing.T, client.Client)
-		words        string
+		name    string
+		has     contents
+		wanted  string
+		happens happens
 	}{
-		{"changed", "b2", func(t *testing.T, c client.Client) {
-			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
-		}, "was changed in the meantime"},
-		{"changed, and was to be deleted", "", func(t *testing.T, c client.Client) {
-			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
-		}, "was changed in the meantime"},
-		{"deleted", "b2", func(t *testing.T, c client.Client) {
-			assert.NoError(t, c.Delete(t.Context(), configMap("kube-proxy", "")))
-		}, "was changed in the meantime"},
-		{"made anew", "b2", func(t *testing.T, c client.Client) {
-			assert.NoError(t, errors.Join(c.Delete(t.Context(), configMap("kube-proxy", "")), c.Create(t.Context(), configMap("kube-proxy", "theirs"))))
-		}, "was changed in the meantime"},
+		{"changed", both, "b2", happens{edited}},
+		{"changed, and was to be deleted", both, "", happens{edited}},
+		{"deleted", both, "b2", happens{deleted}},
+		{"made anew", both, "b2", happens{deleted, created}},
+		{"created", contents{"kubelet-config": "a"}, "b2", happens{created}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
+			c := world(t, tt.has)
 			writes := to(t, c, contents{"kubelet-config": "a2", "kube-proxy": tt.wanted})
-			tt.happens(t, c)
+			for _, change := range tt.happens {
+				change(t, c)
+			}
+
 			before := snapshot(t, c)
-			says(t, Store(t.Context(), c, "v1.37.0", writes), "nothing was written: ConfigMap kube-system/kube-proxy "+tt.words, next)
+			says(t, Store(t.Context(), c, "v1.37.0", writes),
+				"nothing was written: ConfigMap kube-system/kube-proxy was changed in the meantime", "run the command again to see the changes")
 			unchanged(t, c, before)
 			recorded(t, c)
 		})
 	}
-}
-
-func TestStoreWritesNothingIfAConfigMapWasCreatedMeanwhile(t *testing.T) {
-	c := world(t, nil)
-	writes := to(t, c, contents{"kube-proxy": "b"})
-	assert.NoError(t, c.Create(t.Context(), configMap("kube-proxy", "theirs")))
-	says(t, Store(t.Context(), c, "v1.37.0", writes),
-		"nothing was written: ConfigMap kube-system/kube-proxy was changed in the meantime", "run the command again")
-	has(t, c, contents{"kube-proxy": "theirs"})
 }
 
 func TestStoreRejectsAConfigMapThatWasNotRead(t *testing.T) {
@@ -182,11 +174,7 @@ func TestStoreRejectsAConfigMapThatWasNotRead(t *testing.T) {
 func TestAfterAConflictTheNextStoreContinuesAndKeepsTheEdit(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	desired := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
-	late := between(t, "kube-proxy", func() error {
-		edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kube-proxy", "user's")) })
-		return nil
-	})
-	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, desired)),
+	says(t, Store(t.Context(), late(t, c, "kube-proxy", "user's"), "v1.37.0", to(t, c, desired)),
 		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy was changed in the meantime")
 	has(t, c, contents{"kubelet-config": "a2", "kube-proxy": "user's"})
 	recorded(t, c, "00001 v1.37.0 stopped")
@@ -200,11 +188,7 @@ func TestAfterAConflictTheNextStoreContinuesAndKeepsTheEdit(t *testing.T) {
 
 func TestAConflictBeforeAnythingWasWrittenLeavesNoRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
-	late := between(t, "kubelet-config", func() error {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "user's")) })
-		return nil
-	})
-	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})),
+	says(t, Store(t.Context(), late(t, c, "kubelet-config", "user's"), "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})),
 		"0 of 1 ConfigMaps were written", "was changed in the meantime")
 	has(t, c, contents{"kubelet-config": "user's"})
 	recorded(t, c)
@@ -217,11 +201,8 @@ func TestAConflictKeepsWhatAnInterruptedApplySaved(t *testing.T) {
 	cut := between(t, "kube-proxy", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"})), "1 of 2 ConfigMaps were written", "gone")
 	recorded(t, c, "00001 v1.37.0 begun")
-	late := between(t, "kubelet-config", func() error {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
-		return nil
-	})
-	says(t, Store(t.Context(), late, "v1.37.2", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed in the meantime")
+	says(t, Store(t.Context(), late(t, c, "kubelet-config", "theirs"), "v1.37.2", to(t, c, contents{"kubelet-config": "a3"})),
+		"0 of 1 ConfigMaps were written", "was changed in the meantime")
 	recorded(t, c, "00001 v1.37.2 stopped")
 	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.2", "kube-system/kubelet-config")
 	assert.NoError(t, undo(t.Context(), c, true))
@@ -257,12 +238,4 @@ func TestContentsThatDoNotFitIntoARecordAreAnErrorBeforeAnyWrite(t *testing.T) {
 	says(t, err, "nothing was written: the undo record would have 1", "bytes, compressed", "holds 1048576): change fewer or smaller ConfigMaps at a time")
 	unchanged(t, c, before)
 	recorded(t, c)
-}
-
-func TestStoreRemovesTheSignatureOfWhatAUserSupplied(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a"})
-	store(t, c, "v1.37.0", contents{"kubelet-config": "user's"})
-	cm := snapshot(t, c)["kubelet-config"]
-	origin, why := OriginOf(cm)
-	assert.That(t, origin == UserSupplied, "it is %s: %s", origin, why)
 }

@@ -16,7 +16,7 @@ func TestUndoNamesAllEditedConfigMapsAndOverwritesThemOnRequest(t *testing.T) {
 	before := contents{"kubelet-config": "a", "kube-proxy": "b", "kubeadm-config": "c"}
 	c := world(t, before)
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
+	replace(t, c, "kubelet-config", "theirs")
 	assert.NoError(t, c.Delete(t.Context(), configMap("kubeadm-config", "")))
 	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.0 at 2",
 		"ConfigMap kube-system/kubeadm-config, kube-system/kubelet-config: ", "--overwrite")
@@ -28,24 +28,18 @@ func TestUndoNamesAllEditedConfigMapsAndOverwritesThemOnRequest(t *testing.T) {
 	recorded(t, c)
 }
 
-func TestUndoSkipsConfigMapsThatWereRestoredByHand(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
-	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
-	assert.NoError(t, undo(t.Context(), c, false))
-	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
-}
-
 // That somebody restored by hand what an apply had changed does not make it one
 // that was interrupted.
 func TestAnApplyAfterARestoreByHandHasItsOwnRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
+	replace(t, c, "kubelet-config", "a")
 	store(t, c, "v1.38.0", contents{"kube-proxy": "b3"})
 	recorded(t, c, "00001 v1.37.0 applied", "00002 v1.38.0 applied")
 	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
+	assert.NoError(t, undo(t.Context(), c, false)) // it skips what was restored by hand
+	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
 }
 
 func TestUndoKeepsLabelsAndAnnotationsSetSince(t *testing.T) {
@@ -58,24 +52,11 @@ func TestUndoKeepsLabelsAndAnnotationsSetSince(t *testing.T) {
 		"not as it was, with what others have set: %+v", cm)
 }
 
-func TestNothingIsRestoredIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
-	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
-	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Immutable = new(bool); *cm.Immutable = true })
-	before := snapshot(t, c)
-	says(t, undo(t.Context(), c, false), "nothing was restored: ConfigMap kube-system/kubelet-config is immutable")
-	unchanged(t, c, before)
-	recorded(t, c, "00001 v1.37.0 applied")
-}
-
 func TestAnUndoThatConflictsWithAnEditFailsAndKeepsItsRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
-	late := between(t, "kubelet-config", func() error {
-		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
-		return nil
-	})
-	says(t, undo(t.Context(), late, false), "1 of 2 ConfigMaps were restored: ConfigMap kube-system/kubelet-config was changed in the meantime")
+	says(t, undo(t.Context(), late(t, c, "kubelet-config", "theirs"), false),
+		"1 of 2 ConfigMaps were restored: ConfigMap kube-system/kubelet-config was changed in the meantime")
 	has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "b"})
 	recorded(t, c, "00001 v1.37.0 applied")
 }

@@ -9,23 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
 	fields := assert.Value(Fields([]byte(text)))(t)
 	return fields
-}
-
-func TestARealKubeadmUploadWithoutZeroesEqualsTheGeneratedConfiguration(t *testing.T) {
-	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
-	cc := clusterConfiguration(t, "")
-	for _, c := range Components() {
-		ours := assert.Value(derive(c, cc))(t)
-		kubeadms := WithoutZeroes(c, tree(t, uploaded[c.ConfigMap].Data[c.Key]))
-		assert.NoDiff(t, cmp.Diff(tree(t, ours), kubeadms), c.Name)
-	}
 }
 
 func TestOptionalZeroValuesStay(t *testing.T) {
