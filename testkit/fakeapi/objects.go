@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -116,14 +117,24 @@ func Failing(st *v1alpha1.NodeConfigStatus, reason, words string) {
 // AddRevision adds the ConfigMap of a rollout's revision.
 func (a *API) AddRevision(name string, number int64, config string) *corev1.ConfigMap {
 	a.t.Helper()
-	data := Header + config
-	return Add(a, &corev1.ConfigMap{
+	return Add(a, revision(name, number, Header+config))
+}
+
+// Revision returns the ConfigMap of a rollout's revision with this template.
+func Revision(t *testing.T, name string, number int64, template v1alpha1.RolloutTemplate) *corev1.ConfigMap {
+	t.Helper()
+	content := assert.Value(fleet.ContentOf(template, nil))(t)
+	return revision(name, number, string(content.Data))
+}
+
+func revision(name string, number int64, data string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
-			Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
+			UID: types.UID(fmt.Sprint("u", number)), Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 		},
 		Immutable: new(true), Data: map[string]string{payload.KeyKubelet: data},
-	})
+	}
 }
 
 // AddRollout adds a rollout for a pool; the template may be nil.

@@ -5,13 +5,14 @@ package dashboard
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // waiting is a rollout that waits at the pause after its first step.
@@ -121,30 +122,36 @@ func TestAContentThatFailedBeforeIsNotRolledOutWithoutAWord(t *testing.T) {
 }
 
 func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
-	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) bool{
-		"pause": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return s.Paused },
-		"approve": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
-			return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 1}
-		},
-		"approve-full": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
-			return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 2}
-		},
-		"retry": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
-			return s.Retry.Revision == 3 && s.Retry.Attempt == 2 && len(s.Retry.Nodes) == 0
-		},
-		"abort": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Abort == v1alpha1.RolloutAbort{Revision: 3} },
-		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
-			return *s.Abort == v1alpha1.RolloutAbort{Revision: 3, Rollback: true}
-		},
+	const reason = "a storm"
+	for verb, want := range map[string]v1alpha1.NodeConfigRolloutSpec{
+		"pause":          {Paused: true, PausedReason: reason},
+		"approve":        {Approval: &v1alpha1.RolloutApproval{Revision: 3, Step: 1, Reason: reason}},
+		"approve-full":   {Approval: &v1alpha1.RolloutApproval{Revision: 3, Step: 2, Reason: reason}},
+		"retry":          {Retry: &v1alpha1.RolloutRetry{Revision: 3, Attempt: 2}},
+		"abort":          {Abort: &v1alpha1.RolloutAbort{Revision: 3, Reason: reason}},
+		"abort-rollback": {Abort: &v1alpha1.RolloutAbort{Revision: 3, Rollback: true, Reason: reason}},
 	} {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
-			code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1}`))
+			post := func(reason string) (int, string) {
+				return answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
+			}
+			code, body := post(strings.Repeat("é", 257))
+			assert.That(t, code == 400 && strings.Contains(body, "the reason has 257 characters, more than the limit of 256"), "a long reason: %d %s", code, body)
+			code, body = post(reason)
 			assert.Must(t, code == 200, "the answer is %d %s", code, body)
-			var r v1alpha1.NodeConfigRollout
-			assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
-			assert.That(t, want(&r.Spec), "the spec is %+v", r.Spec)
+			assert.NoDiff(t, cmp.Diff(want, written(t, s)))
 		})
+	}
+}
+
+// written returns what actions have written to the spec of the rollout workers.
+func written(t *testing.T, s *Server) v1alpha1.NodeConfigRolloutSpec {
+	t.Helper()
+	var r v1alpha1.NodeConfigRollout
+	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
+	return v1alpha1.NodeConfigRolloutSpec{
+		Paused: r.Spec.Paused, PausedReason: r.Spec.PausedReason, Approval: r.Spec.Approval, Retry: r.Spec.Retry, Abort: r.Spec.Abort, Pin: r.Spec.Pin,
 	}
 }
 
@@ -153,84 +160,20 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 	t.Helper()
 	r := waiting()
-	content := assert.Value(fleet.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
-		Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":100}`),
-	}}, nil))(t)
-	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
-	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u2"
-	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "2"}
-	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{
-		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
-	}}
+	cm := fakeapi.Revision(t, r.Name, 2, v1alpha1.RolloutTemplate{Kubelet: fakeapi.Pods(100)})
+	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(cm)}
 
 	return r, cm
 }
 
-func TestAnUndoNeedsTheRevisionThatTheUserSaw(t *testing.T) {
+func TestAnUndoPinsTheRevisionThatSucceeded(t *testing.T) {
 	r, cm := after(t)
 	s, _ := served(t, true, r, cm)
-	for body, want := range map[string]string{`{}`: "has changed since the page was updated", `{"revision":2}`: "is at revision 3, not 2"} {
-		code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", body))
-		assert.That(t, code == 409 && strings.Contains(said, want), "%s answers %d %s, want %q", body, code, said, want)
-	}
-
 	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
 	assert.Must(t, code == 200 && strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again"),
 		"it answers %d %s", code, said)
-	var stored v1alpha1.NodeConfigRollout
-	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored))
-	pin := stored.Spec.Pin
+	pin := written(t, s).Pin
 	assert.That(t, pin != nil && pin.SHA256 == r.Status.CurrentRevision.ConfigMapRef.SHA256, "the pin is %+v", pin)
-}
-
-func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
-	var many []string
-	for i := range v1alpha1.MaxRetryNodes + 1 {
-		many = append(many, fmt.Sprintf("%q", fmt.Sprint("node-", i)))
-	}
-
-	s, _ := served(t, true, waiting(), nodeOf("fine", "", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"))
-	for _, tt := range []struct{ verb, body, want string }{
-		{"retry", `{"revision":3,"nodes":["fine","other"]}`, "cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
-		{"retry", `{"revision":2}`, "is at revision 3, not 2"},
-		{"retry", `{}`, "has changed since the page was updated"},
-		{"retry", `{"revision":3,"nodes":[` + strings.Join(many, ",") + `]}`, "cannot retry 1001 nodes, more than the limit of 1000"},
-		{"pause", `{"nodes":["fine"]}`, "pause is about a whole rollout: it takes no nodes"},
-	} {
-		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+tt.verb, tt.body)); code < 400 || !strings.Contains(said, tt.want) {
-			t.Errorf("%s of %.60s answers %d %s, want %q", tt.verb, tt.body, code, said, tt.want)
-		}
-	}
-
-	var stored v1alpha1.NodeConfigRollout
-	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored))
-	assert.Equal(t, stored.Spec.Retry, nil, "the retry")
-}
-
-func TestAnActionWritesItsReason(t *testing.T) {
-	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) string{
-		"pause":          func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.PausedReason },
-		"approve":        func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
-		"approve-full":   func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
-		"abort":          func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Abort.Reason },
-		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Abort.Reason },
-	} {
-		t.Run(verb, func(t *testing.T) {
-			s, _ := served(t, true, waiting())
-			post := func(reason string) (int, string) {
-				return answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
-			}
-			if code, body := post(strings.Repeat("é", 257)); code != 400 || !strings.Contains(body, "the reason has 257 characters, more than the limit of 256") {
-				t.Errorf("a long reason: %d %s", code, body)
-			}
-
-			code, body := post("a storm")
-			assert.Must(t, code == 200, "the answer is %d %s", code, body)
-			var r v1alpha1.NodeConfigRollout
-			assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
-			assert.Equal(t, want(&r.Spec), "a storm", "the reason")
-		})
-	}
 }
 
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
@@ -335,4 +278,45 @@ func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
 	r.Spec.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true}
 	got, want := terms(), "30m, 0 restarts, pods may be lost"
 	assert.That(t, got == want, "it says %q, want %q", got, want)
+}
+
+func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
+	r := waiting()
+	revision := fakeapi.Revision(t, r.Name, 3, r.Spec.Template)
+	r.Status.UpdateRevision.ConfigMapRef = fakeapi.RefTo(revision)
+	s, _ := served(t, true, r, revision)
+	var objects []client.Object
+	for name, pods := range map[string]int64{"has-it": 5, "pending-a": 3, "pending-b": 4, "pending-c": 0} {
+		node, nc := nodeOf(name, "z1", true), configOf(name, metav1.ConditionTrue, "AllChecksPassed")
+		node.Status.NodeInfo.KubeletVersion = "v1.34.4"
+		nc.Status.PodsUnreadyOnRestart = &pods
+		if name == "has-it" {
+			nc.Status.Active, nc.Status.LastKnownGood = fakeapi.Runs(revision), fakeapi.Proven(revision)
+			nc.Spec.ConfigSource = fakeapi.ByRollout("workers", 3, revision, nil)
+		}
+
+		objects = append(objects, node, nc)
+	}
+
+	known(s.clusters[0].cache, append(objects, r)...)
+	const begin = "a restart of the kubelet makes pods unready until their next probe: "
+	for verb, want := range map[string][]string{
+		"approve-full":   {"3 nodes go from the local configuration to revision 3, 1 node keeps revision 3", begin + "7 pods on 2 nodes (kubelet 1.34)"},
+		"abort-rollback": {"1 node goes from revision 3 to the local configuration, 3 nodes keep the local configuration", begin + "5 pods on 1 node (kubelet 1.34)"},
+		"abort": {"3 nodes keep the local configuration, 1 node keeps revision 3",
+			"rolled back, 1 node goes from revision 3 to the local configuration, 3 nodes keep the local configuration"},
+	} {
+		code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/"+verb, ""))
+		var got struct{ Lines []string }
+		assert.NoError(t, json.Unmarshal([]byte(body), &got))
+		assert.That(t, code == 200 && slices.Equal(got.Lines, want), "%s: %d %s, want %q", verb, code, body, want)
+	}
+
+	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/retry", ""))
+	assert.That(t, code == 200 && strings.Contains(body, `["3 nodes go from the local configuration`), "retry: %d %s", code, body)
+	code, body = answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/undo", ""))
+	assert.That(t, code == 409 && strings.Contains(body, "has no revision that succeeded"), "undo: %d %s", code, body)
+	for _, a := range s.clusters[0].offered(r, "") {
+		assert.Equal(t, a.Moves, a.Verb != "pause", a.Verb, "moves nodes")
+	}
 }

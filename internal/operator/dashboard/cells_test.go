@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func nodeOf(name, zone string, ready bool) *corev1.Node {
@@ -45,6 +46,16 @@ func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.N
 	}}
 
 	return nc
+}
+
+// over returns the cache of a cluster in which these objects are known, for a
+// user with all rights.
+func over(t *testing.T, objects ...client.Object) *cache {
+	t.Helper()
+	s, _ := served(t, true)
+	known(s.clusters[0].cache, objects...)
+
+	return s.clusters[0].cache
 }
 
 // known makes objects known to a cluster, as its watches would.
@@ -67,18 +78,16 @@ func known(w *cache, objects ...client.Object) {
 }
 
 func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
-	s, _ := served(t, true)
 	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
 	trial.Status.Trial = &v1alpha1.Trial{}
 	silent := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "unreported"}}
-	known(s.clusters[0].cache,
+	got := over(t,
 		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("failed", "z1", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
 		nodeOf("unknown", "", true), configOf("unknown", metav1.ConditionUnknown, "SyncFailed"),
 		nodeOf("trial", "", true), trial, nodeOf("bare", "", true), nodeOf("unreported", "", true), silent,
-		configOf("orphan", metav1.ConditionTrue, "AllChecksPassed"))
-	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+		configOf("orphan", metav1.ConditionTrue, "AllChecksPassed")).snapshot(t.Context(), time.Now())
 	standing := func(health describe.Health, cause string) describe.Standing {
 		return describe.Standing{Health: health, Cause: cause}
 	}
@@ -103,14 +112,12 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 }
 
 func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
-	s, _ := served(t, true)
 	r := waiting()
 	r.Spec.AllNodes, r.Spec.NodeSelector = false, v1alpha1.Selector{MatchLabels: map[string]string{"pool": "workers"}}
 	other := nodeOf("other", "z", true)
 	other.Labels["pool"] = "others"
-	known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
-		nodeOf("new", "z", true))
-	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+	got := over(t, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"),
+		other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("new", "z", true)).snapshot(t.Context(), time.Now())
 	for name, want := range map[string]cell{
 		"worker": {Zone: "z", Rollout: "workers", Standing: describe.Standing{Health: describe.HealthHealthy, Position: describe.PositionWaiting, State: "Pending"}},
 		"other":  {Zone: "z", Standing: describe.Standing{Health: describe.HealthHealthy}},
@@ -127,7 +134,6 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 }
 
 func TestAnAgentIsSilentAfterTheTimeThatTheControllerHasPublished(t *testing.T) {
-	s, _ := served(t, true)
 	now, r := time.Now(), waiting()
 	r.Status.Controller = &v1alpha1.RolloutController{Namespace: "elsewhere", AgentTimeout: metav1.Duration{Duration: 10 * time.Minute}}
 	objects := []client.Object{r}
@@ -138,8 +144,7 @@ func TestAnAgentIsSilentAfterTheTimeThatTheControllerHasPublished(t *testing.T) 
 		objects = append(objects, nodeOf(name, "z", true), nc)
 	}
 
-	known(s.clusters[0].cache, objects...)
-	got := s.clusters[0].cache.snapshot(t.Context(), now).Cells
+	got := over(t, objects...).snapshot(t.Context(), now).Cells
 	assert.That(t, got["slow"].Health == describe.HealthHealthy && got["silent"].Health == describe.HealthUnknown, "they are %+v", got)
 }
 
@@ -151,41 +156,23 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 		"invalid spec": func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.MaxUnavailable = new(intstr.FromString("many")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := served(t, true)
 			r := waiting()
 			damage(&r.Spec)
-			known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
-			got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
-			if c := got.Cells["worker"]; c.Rollout != "workers" || c.Position != describe.PositionWaiting || len(got.Notes) > 0 {
-				t.Errorf("the node is %+v, the notes are %q", c, got.Notes)
-			}
+			got := over(t, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed")).snapshot(t.Context(), time.Now())
+			c := got.Cells["worker"]
+			assert.That(t, c.Rollout == "workers" && c.Position == describe.PositionWaiting && len(got.Notes) == 0,
+				"the node is %+v, the notes are %q", c, got.Notes)
 		})
 	}
 }
 
-func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
-	s, _ := served(t, true)
-	known(s.clusters[0].cache, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
-	delete(s.clusters[0].cache.listed, kindNodes)
-	s.clusters[0].cache.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
-	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
-	assert.Equal(t, got.Cells["worker"], (cell{Name: "worker", Standing: describe.Standing{Health: describe.HealthHealthy}}), "it")
-	if want := "Zones, positions in rollouts, and nodes without an agent are not shown: the role evenkeel-operator allows to list Nodes."; got.Rights.Words != want || got.Rights.MayListNodes {
-		t.Errorf("the rights are %+v", got.Rights)
-	}
-
-	assert.That(t, len(got.Notes)+len(got.Trouble) <= 0, "a missing right is told again: %q, %+v", got.Notes, got.Trouble)
-	assert.That(t, got.Ready, "it waits for what is refused")
-}
-
 func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
-	s, _ := served(t, true)
-	known(s.clusters[0].cache, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
-	delete(s.clusters[0].cache.listed, kindRollouts)
-	s.clusters[0].cache.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
-	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
-		t.Errorf("ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
-	}
+	w := over(t, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+	delete(w.listed, kindRollouts)
+	w.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
+	got := w.snapshot(t.Context(), time.Now())
+	assert.That(t, !got.Ready && len(got.Trouble) == 1 && got.Trouble[0].What == kindRollouts,
+		"ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
 }
 
 func TestTroubleSaysWhatToDo(t *testing.T) {
@@ -201,35 +188,43 @@ func TestTroubleSaysWhatToDo(t *testing.T) {
 }
 
 func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
-	s, _ := served(t, true)
 	n := nodeOf("a", "z", true)
 	n.Annotations = map[string]string{"large": strings.Repeat("x", 1000)}
 	n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
 	nc := configOf("a", metav1.ConditionFalse, "ValidationFailed")
 	nc.Status.Error = strings.Repeat("ä", 2000)
 	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
-	known(s.clusters[0].cache, n, nc)
-	kept := assert.Value(json.Marshal([]any{s.clusters[0].cache.nodes["a"], s.clusters[0].cache.configs["a"]}))(t)
+	w := over(t, n, nc)
+	kept := assert.Value(json.Marshal([]any{w.nodes["a"], w.configs["a"]}))(t)
 	assert.That(t, len(kept) <= 3000 && !strings.Contains(string(kept), "image") && !strings.Contains(string(kept), "agent\""),
 		"%d bytes are kept: %s", len(kept), kept)
 }
 
+func TestTheCacheKeepsWhatOnlyThePageShows(t *testing.T) {
+	value := v1alpha1.ResolvedValue{Path: "maxPods", Value: "40", From: "10 per CPU"}
+	nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{
+		ComponentVersion: "v1.37.2", ResolvedValues: []v1alpha1.ResolvedValue{value}, OverriddenFields: []string{"maxPods"},
+		BadConfigs: []v1alpha1.BadConfig{{UID: "u1", Reason: "it crashed", Revision: "r"}},
+	}}
+	stripNodeConfig(nc)
+	want := v1alpha1.NodeConfigStatus{
+		ComponentVersion: "v1.37.2", ResolvedValues: []v1alpha1.ResolvedValue{value}, BadConfigs: []v1alpha1.BadConfig{{UID: "u1", Reason: "it crashed"}},
+	}
+	assert.NoDiff(t, cmp.Diff(want, nc.Status))
+}
+
 func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 	s, _ := served(t, true)
-	s.clusters[0].cache.record(kindAPI, context.DeadlineExceeded)
-	begin := s.clusters[0].cache.failures()[kindAPI].since
-	s.clusters[0].cache.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
-	if got := s.clusters[0].cache.failures()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
-		t.Errorf("it is %+v, want it since %s, with the newest words", got, begin)
-	}
-	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
-		t.Errorf("it is shown as %+v, ready %v", got.Trouble, got.Ready)
-	}
-
-	s.clusters[0].cache.record(kindAPI, nil)
-	if got := s.clusters[0].cache.failures(); len(got) != 0 {
-		t.Errorf("it stays: %v", got)
-	}
+	w := s.clusters[0].cache
+	w.record(kindAPI, context.DeadlineExceeded)
+	begin := w.failures()[kindAPI].since
+	w.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
+	failure := w.failures()[kindAPI]
+	assert.That(t, failure.since == begin && strings.HasPrefix(failure.err.Error(), "again"), "it is %+v, want it since %s, with the newest words", failure, begin)
+	got := w.snapshot(t.Context(), time.Now())
+	assert.That(t, len(got.Trouble) == 1 && got.Trouble[0].Away && !got.Ready, "it is shown as %+v, ready %v", got.Trouble, got.Ready)
+	w.record(kindAPI, nil)
+	assert.Equal(t, len(w.failures()), 0, "failures that stay")
 }
 
 func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
@@ -307,17 +302,9 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 		r.Generation++
 		known(w, r)
 		target() // the answer, which does not have the revision, is kept
-		content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
-		cm := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(r.Name, content.SHA256), UID: "new",
-				Labels: map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "4"},
-			},
-			Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)},
-		}
+		cm := fakeapi.Revision(t, r.Name, 4, r.Spec.Template)
 		assert.NoError(t, w.api.Create(t.Context(), cm))
-		ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
-		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: ref}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: fakeapi.RefTo(cm)}
 		known(w, r)
 		got := target()
 		assert.That(t, got == string(cm.UID), "the target's UID is %q, want %q", got, cm.UID)

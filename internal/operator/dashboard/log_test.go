@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // underWay returns the objects of a rollout that waits at its pause after its
@@ -32,18 +33,14 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	t.Helper()
 	r := waiting()
 	begun := time.Now().Add(-time.Hour).Truncate(time.Second)
-	content := assert.Value(fleet.ContentOf(r.Spec.Template, nil))(t)
-	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
-	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u3"
-	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
-	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
+	cm := fakeapi.Revision(t, r.Name, 3, r.Spec.Template)
+	ref, is := fakeapi.RefTo(cm), *fakeapi.Runs(cm)
 	r.Status.UpdateRevision.ConfigMapRef, r.Status.Attempt, r.Status.Nodes.Selected, r.Status.Nodes.Members, r.Status.Nodes.Updated = ref, 1, 3, 3, 1
 	r.Status.StartTime, r.Status.AttemptTime, r.Status.StepTime = new(metav1.NewTime(begun)), new(metav1.NewTime(begun)), new(metav1.NewTime(begun.Add(20*time.Minute)))
 	done := configOf("a", metav1.ConditionTrue, "AllChecksPassed")
 	done.Spec.ConfigSource = &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{Name: r.Name, Revision: 3, Attempt: 1, AssignedAt: metav1.NewTime(begun.Add(time.Minute))},
 	}
-	is := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	done.Status.Assigned, done.Status.Active = &is, &is
 	done.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: is, Since: new(metav1.NewTime(begun.Add(11 * time.Minute)))}
 	observed := assert.Value(fleet.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)}))(t)

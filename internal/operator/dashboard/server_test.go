@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,10 +17,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -163,36 +166,48 @@ func TestALinkFromElsewhereOpensThePageAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
-	s, _ := served(t, true, waiting())
+func TestWhatIsNotAllowedIsRefusedAndChangesNothing(t *testing.T) {
+	r, revision := after(t)
+	s, _ := served(t, true, r, revision, nodeOf("fine", "", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"))
+	var many []string
+	for i := range v1alpha1.MaxRetryNodes + 1 {
+		many = append(many, fmt.Sprint("node-", i))
+	}
+
+	const workers = "/api/clusters/0/rollouts/workers/"
 	for _, tt := range []struct {
 		path, body string
 		code       int
 		says       string
 	}{
-		{"/api/clusters/0/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
-		{"/api/clusters/0/rollouts/workers/pause", "paused", 400, "cannot parse the request"},
-		{"/api/clusters/0/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
-		{"/api/clusters/0/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
+		{workers + "delete", "{}", 404, `there is no action \"delete\"`},
+		{workers + "pause", "paused", 400, "cannot parse the request"},
+		{workers + "pause", `{"paused":true}`, 400, "unknown field"},
+		{workers + "pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
 		{"/api/clusters/0/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
-		{"/api/clusters/0/rollouts/workers/approve", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
-		{"/api/clusters/0/rollouts/workers/approve", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
-		{"/api/clusters/0/rollouts/workers/approve", `{"step":1}`, 409, "has changed since the page was updated"},
-		{"/api/clusters/0/rollouts/workers/abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
-		{"/api/clusters/0/rollouts/workers/resume", `{"revision":2}`, 409, "has changed since the page was updated"},
-		{"/api/clusters/0/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout approve workers"},
+		{workers + "approve", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
+		{workers + "approve", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
+		{workers + "approve", `{"step":1}`, 409, "has changed since the page was updated"},
+		{workers + "abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
+		{workers + "resume", `{"revision":2}`, 409, "has changed since the page was updated"},
+		{workers + "resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout approve workers"},
+		{workers + "undo", "{}", 409, "has changed since the page was updated"},
+		{workers + "undo", `{"revision":2}`, 409, "is at revision 3, not 2"},
+		{workers + "pause", `{"nodes":["fine"]}`, 400, "pause is about a whole rollout: it takes no nodes"},
+		{workers + "retry", "{}", 409, "has changed since the page was updated"},
+		{workers + "retry", `{"revision":2}`, 409, "is at revision 3, not 2"},
+		{workers + "retry", `{"revision":3,"nodes":["fine","other"]}`, 409,
+			"cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
+		{workers + "retry", `{"revision":3,"nodes":["` + strings.Join(many, `","`) + `"]}`, 409,
+			"cannot retry 1001 nodes, more than the limit of 1000"},
 	} {
-		if code, body := answer(s, asked(http.MethodPost, tt.path, tt.body)); code != tt.code || !strings.Contains(body, tt.says) {
-			t.Errorf("%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)
-		}
+		code, body := answer(s, asked(http.MethodPost, tt.path, tt.body))
+		assert.That(t, code == tt.code && strings.Contains(body, tt.says), "%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)
 	}
 
-	var r v1alpha1.NodeConfigRollout
-	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
-	assert.That(t, !r.Spec.Paused && r.Spec.Approval == nil && r.Spec.Abort == nil, "the spec is %+v", r.Spec)
-	if code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is not a number") {
-		t.Errorf("the feed answers %d %s", code, body)
-	}
+	assert.NoDiff(t, cmp.Diff(v1alpha1.NodeConfigRolloutSpec{}, written(t, s)))
+	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", ""))
+	assert.That(t, code == 400 && strings.Contains(body, "seen is not a number"), "the feed answers %d %s", code, body)
 }
 
 func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
