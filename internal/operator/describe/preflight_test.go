@@ -4,11 +4,13 @@
 package describe
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAPreflightIsGroupedByReason(t *testing.T) {
@@ -35,12 +37,8 @@ func TestAPreflightIsGroupedByReason(t *testing.T) {
 		"  1 CouldNotValidate (n6): the runtime is down",
 		"1,200 nodes did not answer: n7, n8, n9, ...",
 	}
-	if got := Preflight(r); !slices.Equal(got, want) {
-		t.Errorf("got\n%q\nwant\n%q", got, want)
-	}
-	if got, want := PreflightLine(r), "4,988 accepted, 9 refused, 1 blocked by pods, 1 cannot tell, 1,200 unanswered"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.NoDiff(t, cmp.Diff(want, Preflight(r)))
+	assert.Equal(t, PreflightLine(r), "4,988 accepted, 9 refused, 1 blocked by pods, 1 cannot tell, 1,200 unanswered")
 }
 
 func TestNodesOfGroupsThatAreNotListedAreCounted(t *testing.T) {
@@ -50,7 +48,5 @@ func TestNodesOfGroupsThatAreNotListedAreCounted(t *testing.T) {
 	}
 
 	got := Preflight(r)
-	if last := got[len(got)-1]; last != "  and 10 more nodes, with other changes" {
-		t.Errorf("the last line is %q", last)
-	}
+	assert.Equal(t, got[len(got)-1], "  and 10 more nodes, with other changes", "the last line")
 }

@@ -354,11 +354,15 @@ func TestAnOlderOrNewerCRDIsToldByItsFieldsAndRules(t *testing.T) {
 	}
 }
 
-func TestEveryCheckSaysWhy(t *testing.T) {
+func TestEveryCheckAndExplanationSaysWhy(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range checks {
 		assert.That(t, c.name != "" && c.why != "" && !seen[c.name], "check %q: %q", c.name, c.why)
 		seen[c.name] = true
+	}
+
+	for i, e := range explanations {
+		assert.That(t, e.why != "", "explanation %d does not", i)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,16 +19,13 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/query"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 	api := fakeapi.New(t)
-	create := func(o client.Object) {
-		if err := api.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
+	create := func(o client.Object) { assert.NoError(t, api.Create(t.Context(), o)) }
 	for i := range fleet.PageSize + 5 {
 		name := fmt.Sprintf("many-%04d", i)
 		create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "many"}}})
@@ -42,31 +40,21 @@ func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 	i := 0
 	for p, err := range query.Pairs(t.Context(), api, some) {
 		want := fmt.Sprintf("many-%04d", i)
-		if err != nil || p.Node == nil || p.Node.Name != want || (p.Config != nil) != (i%2 == 0) || p.Config != nil && p.Config.Name != want {
-			t.Fatalf("pair %d is %+v, %v", i, p, err)
-		}
-
+		assert.Must(t, err == nil && p.Node != nil && p.Node.Name == want && (p.Config != nil) == (i%2 == 0) && (p.Config == nil || p.Config.Name == want),
+			"pair %d is %+v, %v", i, p, err)
 		i++
 	}
 
-	if i != fleet.PageSize+5 {
-		t.Errorf("%d pairs of the selected nodes", i)
-	}
-
+	assert.Equal(t, i, fleet.PageSize+5, "pairs of the selected nodes")
 	gone := 0
 	for p, err := range query.Pairs(t.Context(), api, labels.Everything()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if p.Node == nil {
 			gone++
 		}
 	}
 
-	if gone != fleet.PageSize+5 {
-		t.Errorf("%d NodeConfigs without a Node", gone)
-	}
-
+	assert.Equal(t, gone, fleet.PageSize+5, "NodeConfigs without a Node")
 	errList := errors.New("the list fails")
 	for failing := 1; failing <= 4; failing++ { // at least two pages of each
 		left := failing
@@ -81,9 +69,8 @@ func TestPagesOfNodesAndNodeConfigsAreJoined(t *testing.T) {
 		for _, e := range query.Pairs(t.Context(), c, some) {
 			err = e
 		}
-		if !errors.Is(err, errList) {
-			t.Errorf("list %d fails, but not all: %v", failing, err)
-		}
+
+		assert.Is(t, err, errList, "list", failing, "fails, but not all")
 	}
 }
 
@@ -97,39 +84,29 @@ func TestAPlanKnowsTheControlPlanesThatItDoesNotSelect(t *testing.T) {
 			labels[fleet.LabelControlPlane] = ""
 		}
 
-		objects := []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}}
+		fakeapi.Add(api, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 		if name != "cp-3" {
-			objects = append(objects, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		}
-
-		for _, o := range objects {
-			if err := api.Create(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
+			api.AddNodeConfig(name, nil, nil)
 		}
 	}
 
-	others := func(c client.Reader, pool string) (names []string, err error) {
+	others := func(c client.Reader, pool string) (string, error) {
 		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 		r.Spec.NodeSelector.MatchLabels = map[string]string{"pool": pool}
 		f, err := query.Gather(t.Context(), c, r, nil)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 
+		var all []string
 		for _, n := range f.Input.ControlPlanes {
-			names = append(names, fmt.Sprint(n.Name, n.ControlPlane, n.HasConfig))
+			all = append(all, fmt.Sprintf("%s %t %t", n.Name, n.ControlPlane, n.HasConfig))
 		}
 
-		return names, nil
+		return strings.Join(all, ", "), nil
 	}
-	if got, err := others(api, "cp-1"); fmt.Sprint(got, err) != "[cp-2true true cp-3true false] <nil>" {
-		t.Errorf("a rollout with a control plane knows %v, %v", got, err)
-	}
-	if got, err := others(api, "worker"); fmt.Sprint(got, err) != "[] <nil>" {
-		t.Errorf("a rollout of workers knows %v, %v", got, err)
-	}
-
+	assert.Returns(t, "cp-2 true true, cp-3 true false", "a rollout with a control plane")(others(api, "cp-1"))
+	assert.Returns(t, "", "a rollout of workers")(others(api, "worker"))
 	broken := interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if key.Name == "cp-2" {
 			return errors.New("down")
@@ -137,7 +114,5 @@ func TestAPlanKnowsTheControlPlanesThatItDoesNotSelect(t *testing.T) {
 
 		return c.Get(ctx, key, o, opts...)
 	}})
-	if _, err := others(broken, "cp-1"); err == nil || err.Error() != "read NodeConfig cp-2: down" {
-		t.Errorf("without an answer: %v", err)
-	}
+	assert.Error(t, assert.Err(others(broken, "cp-1")), "read NodeConfig cp-2: down")
 }

@@ -7,13 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestAReasonIsTrimmedAndHasALimit(t *testing.T) {
@@ -32,9 +27,8 @@ func TestAReasonIsTrimmedAndHasALimit(t *testing.T) {
 }
 
 func TestAPauseAndItsEndWriteAndRemoveTheReason(t *testing.T) {
-	scheme := runtime.NewScheme()
-	assert.NoError(t, v1alpha1.AddToScheme(scheme))
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}).Build()
+	api := fakeapi.New(t)
+	r := api.AddRollout("workers", "workers", nil, nil)
 	for _, step := range []struct {
 		change Change
 		want   string
@@ -45,9 +39,8 @@ func TestAPauseAndItsEndWriteAndRemoveTheReason(t *testing.T) {
 		{Unfreeze, "a storm, "},
 		{Resume, ", "},
 	} {
-		assert.NoError(t, assert.Err(Edit(t.Context(), c, "workers", step.change)))
-		r := &v1alpha1.NodeConfigRollout{}
-		assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "workers"}, r))
+		assert.NoError(t, assert.Err(Edit(t.Context(), api, "workers", step.change)))
+		api.Read(r)
 		assert.Equal(t, r.Spec.PausedReason+", "+r.Spec.FrozenReason, step.want)
 	}
 }

@@ -29,12 +29,12 @@ func TestWhatWaitsForARetryCanBeRetried(t *testing.T) {
 			r := &v1alpha1.NodeConfigRollout{Status: test.status}
 			r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2}
 			_, err := retry(r, nil)
-			switch {
-			case test.want == "" && (err != nil || r.Spec.Retry == nil || r.Spec.Retry.Attempt != 2):
-				t.Errorf("error %v, retry %+v", err, r.Spec.Retry)
-			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
-				t.Errorf("error %v, want %q", err, test.want)
+			if test.want != "" {
+				assert.ErrorHas(t, err, test.want)
+				return
 			}
+
+			assert.That(t, err == nil && r.Spec.Retry != nil && r.Spec.Retry.Attempt == 2, "error %v, retry %+v", err, r.Spec.Retry)
 		})
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // halted is a fake API server with a rollout that was halted at revision 2,
@@ -28,29 +28,17 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
-	const kubelet = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":`
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "r"}}
-	r.Spec.AllNodes, r.Spec.Template.Kubelet = true, &runtime.RawExtension{Raw: []byte(kubelet + `2}`)}
+	r.Spec.AllNodes, r.Spec.Template.Kubelet = true, fakeapi.Pods(2)
 	r.Spec.FailurePolicy.MaxFailures = new(intstr.FromInt32(1))
-	objects := []client.Object{r}
-	var revisions []*v1alpha1.RolloutRevision
-	for i, pods := range []string{"1", "2"} {
-		content := assert.Value(fleet.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(kubelet + pods + `}`)}}, nil))(t)
-		cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: string(content.Data)}}
-		cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, fleet.RevisionName(r.Name, content.SHA256), "u"
-		cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: pods}
-		revisions = append(revisions, &v1alpha1.RolloutRevision{Number: int64(i + 1), ConfigMapRef: v1alpha1.ConfigMapReference{
-			Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
-		}})
-		objects = append(objects, cm)
-	}
-
+	good, bad := fakeapi.Revision(t, r.Name, 1, v1alpha1.RolloutTemplate{Kubelet: fakeapi.Pods(1)}), fakeapi.Revision(t, r.Name, 2, r.Spec.Template)
 	r.Status = v1alpha1.NodeConfigRolloutStatus{
-		Phase: v1alpha1.RolloutHalted, CurrentRevision: revisions[0], UpdateRevision: revisions[1], Nodes: v1alpha1.RolloutCounts{Failed: 1},
-		Halt: &v1alpha1.RolloutHalt{Reason: v1alpha1.HaltTooManyFailures},
+		Phase: v1alpha1.RolloutHalted, Halt: &v1alpha1.RolloutHalt{Reason: v1alpha1.HaltTooManyFailures}, Nodes: v1alpha1.RolloutCounts{Failed: 1},
+		CurrentRevision: &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(good)},
+		UpdateRevision:  &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(bad)},
 	}
 
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(r, good, bad).WithInterceptorFuncs(funcs).Build()
 }
 
 func rolloutOf(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
@@ -78,10 +66,8 @@ func undo(t *testing.T, c client.Client, number, target int64) (string, error) {
 func TestAnUndoPinsTheLastRevisionThatSucceeded(t *testing.T) {
 	c := halted(t, interceptor.Funcs{})
 	words, err := undo(t, c, 0, 2)
-	if err != nil || !strings.HasPrefix(words, "rollout workers undone: the configuration of revision 1 is the target again") {
-		t.Errorf("it says %q, %v", words, err)
-	}
-
+	assert.That(t, err == nil && strings.HasPrefix(words, "rollout workers undone: the configuration of revision 1 is the target again"),
+		"it says %q, %v", words, err)
 	pin := specOf(t, c).Pin
 	assert.That(t, pin != nil && pin.SHA256 != pin.Instead, "the pin is %+v", pin)
 }
@@ -104,7 +90,7 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 				return err
 			}
 
-			r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
+			r.Spec.Template.Kubelet = fakeapi.Pods(7)
 			if err := c.Update(ctx, &r); err != nil {
 				return err
 			}
