@@ -28,39 +28,26 @@ type seeded struct {
 	report     func(*v1alpha1.NodeConfigStatus) // nil: there is no agent
 }
 
-// seed creates nodes in the API, without agents, many at a time.
-func seed(t *testing.T, c client.Client, nodes []seeded) {
+// seed creates nodes in the API, 24 at a time.
+func seed(t *testing.T, nodes []seeded) {
 	t.Helper()
-	work := make(chan seeded)
-	failed := make(chan error, 1)
 	var all sync.WaitGroup
-	for range 24 {
+	slots := make(chan struct{}, 24)
+	for _, n := range nodes {
+		slots <- struct{}{}
 		all.Go(func() {
-			for n := range work {
-				if err := plant(t.Context(), c, n); err != nil {
-					select {
-					case failed <- fmt.Errorf("%s: %w", n.name, err):
-					default:
-					}
-				}
-			}
+			defer func() { <-slots }()
+			assert.OK(t, plant(t.Context(), n), n.name)
 		})
 	}
 
-	for _, n := range nodes {
-		work <- n
-	}
-
-	close(work)
 	all.Wait()
-	select {
-	case err := <-failed:
-		t.Fatal(err)
-	default:
+	if t.Failed() {
+		t.FailNow()
 	}
 }
 
-func plant(ctx context.Context, c client.Client, n seeded) (err error) {
+func plant(ctx context.Context, n seeded) (err error) {
 	defer must.Catch(&err)
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: n.zone, "pool": "seeded"}}}
@@ -69,13 +56,13 @@ func plant(ctx context.Context, c client.Client, n seeded) (err error) {
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
 
-	must.OK(c.Create(ctx, node))
+	must.OK(admin.Create(ctx, node))
 	if n.report == nil {
 		return nil
 	}
 
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
-	must.OK(c.Create(ctx, nc))
+	must.OK(admin.Create(ctx, nc))
 	nc.Status = v1alpha1.NodeConfigStatus{
 		ObservedGeneration: nc.Generation, RemoteConfig: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost,
 		ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0",
@@ -86,7 +73,7 @@ func plant(ctx context.Context, c client.Client, n seeded) (err error) {
 	}
 	n.report(&nc.Status)
 
-	return c.Status().Update(ctx, nc)
+	return admin.Status().Update(ctx, nc)
 }
 
 func fine(*v1alpha1.NodeConfigStatus) {}

@@ -19,7 +19,7 @@ import (
 
 func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	cleared(t)
-	seed(t, admin, some("seen", 30))
+	seed(t, some("seen", 30))
 	givenRollout(t, "waiting", "nobody")
 	givenRollout(t, "another", "nobody")
 	address, _ := serve(t, cluster.AdminKubeconfig())
@@ -92,7 +92,7 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 
 func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	cleared(t)
-	seed(t, admin, some("seen", 12))
+	seed(t, some("seen", 12))
 	config := assert.Value(clientcmd.LoadFromFile(cluster.AdminKubeconfig()))(t)
 	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
 	config.Contexts = map[string]*clientcmdapi.Context{"here": config.Contexts[config.CurrentContext], "away/1": {Cluster: "away", AuthInfo: config.Contexts[config.CurrentContext].AuthInfo}}
@@ -131,9 +131,7 @@ func TestWhatIsOpenStaysOpenWhenItMoves(t *testing.T) {
 		host.remove();
 		return text;
 	})`
-	if got, want := value[string](b, script), "log-c open,log-a,log-d focus in-c"; got != want {
-		t.Errorf("the page has %q, want %q", got, want)
-	}
+	assert.Equal(t, value[string](b, script), "log-c open,log-a,log-d focus in-c", "the page has")
 }
 
 func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {

@@ -4,10 +4,12 @@
 package dashboard_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func TestThousandsOfNodesAreShownAndFollowed(t *testing.T) {
 	}
 
 	begin := time.Now()
-	seed(t, admin, fleetOf(*many, agents))
+	seed(t, fleetOf(*many, agents))
 	t.Logf("%d nodes after %s", *many, time.Since(begin).Round(time.Millisecond))
 	address, served := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
@@ -161,4 +163,33 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	after := assert.Value(figures.CPUTime(served.Cmd.Process.Pid))(t)
 	share := 100 * (after - before).Seconds() / rest.Seconds()
 	row("the command at rest, of a processor", fmt.Sprintf("%.1f%%", share), "5%", share < 5)
+}
+
+// underLoad prints when the page is shown while 30 nodes change per second.
+func underLoad(t *testing.T, address string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var changes atomic.Int64
+	tick := time.NewTicker(time.Second / 30)
+	for range 4 {
+		go func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-tick.C:
+					if err := flip(ctx, fmt.Sprintf("node-%04d", (changes.Add(1)*37)%int64(*many))); err != nil && ctx.Err() == nil {
+						t.Log(err)
+					}
+				}
+			}
+		}()
+	}
+
+	b := open(t, address)
+	b.shows("#fleet-words", allShown())
+	shown := value[float64](b, `performance.now()`)
+	paint := value[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)
+	row("first paint", fmt.Sprintf("%.0f ms", paint), "1000 ms", paint < 1000)
+	row("all nodes shown, at most", fmt.Sprintf("%.0f ms", shown), "2000 ms", shown < 2000)
 }

@@ -84,7 +84,7 @@ func axe(b *browser) []string {
 
 func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	cleared(t)
-	seed(t, admin, healthyNodes("control", 6))
+	seed(t, healthyNodes("control", 6))
 	controller(t)
 	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=60", "--zones=3", "--label=pool=general", "--trial-duration=2s",
 		"--fault=crashloop,field=maxPods:7,node=hollow-3", "--fault=crashloop,field=maxPods:7,node=hollow-12", "--fault=crashloop,field=maxPods:7,node=hollow-41")
@@ -133,10 +133,10 @@ func TestAnEmptyClusterSaysTheFirstStep(t *testing.T) {
 		bare[i].report = nil
 	}
 
-	seed(t, admin, bare)
+	seed(t, bare)
 	b.shows("#first", "No node has an agent yet.")
 	b.waits(`document.getElementById("map").offsetHeight > 0`)
-	seed(t, admin, healthyNodes("worker", 1))
+	seed(t, healthyNodes("worker", 1))
 	b.waits(`document.getElementById("first").innerText === ""`)
 }
 

@@ -21,7 +21,7 @@ import (
 func small(t *testing.T) *browser {
 	t.Helper()
 	cleared(t)
-	seed(t, admin, some("seen", 30))
+	seed(t, some("seen", 30))
 	givenRollout(t, "waiting", "nobody")
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
@@ -107,15 +107,9 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	b.do(focus("#confirm-yes"))
 	b.press(kb.Enter)
 	b.waits(`!document.getElementById("confirm").open`)
-	eventually(t, func() error {
-		if !rolloutNow(t, "waiting").Spec.Paused {
-			return fmt.Errorf("it is not paused")
-		}
-
-		return nil
-	})
 	b.waits(`document.activeElement.id === "menu-waiting"`)
 	b.shows("#said", "rollout waiting paused")
+	assert.That(t, rolloutNow(t, "waiting").Spec.Paused, "it is not paused")
 
 	// A filter, and a search.
 	b.do(focus("#health-Failed"))
@@ -214,7 +208,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	// Text from a node is shown as text: no character is hidden or changes the
 	// order of its neighbours.
 	const hostile = `<img src=x onerror="document.title='taken'">`
-	seed(t, admin, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile + "\u202e\u200b\U000e0041" }}})
+	seed(t, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile + "\u202e\u200b\U000e0041" }}})
 	b.shows("#fleet-words", "31 nodes")
 	b.shows("#nodes tbody", "CrashLooped: "+hostile+`\u202e\u200b\U000e0041`)
 	b.click("[id='row-joined-1']")

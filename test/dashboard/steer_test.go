@@ -12,13 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	cleared(t)
-	seed(t, admin, some("other", 24))
+	seed(t, some("other", 24))
 	controller(t)
 	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=18", "--zones=3", "--label=pool=workers", "--trial-duration=2s",
 		"--fault=crashloop,field=maxPods:7,node=hollow-3")
@@ -35,7 +34,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// Approve: cancelled, then confirmed.
 	b.take("approve")
-	b.shows("#confirm", "Approve: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout approve workers")
+	b.shows("#confirm", "Approve: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout approve workers",
+		"from the local configuration to revision")
 	b.click("#confirm-no")
 	b.waits(`!document.getElementById("confirm").open`)
 	assert.Equal(t, rolloutNow(t, "workers").Spec.Approval, nil, "a cancelled action has written")
@@ -51,6 +51,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	// Pause and resume.
 	b.shows("[data-rollout=workers]", "Awaiting approval", "3/5 steps done")
 	b.take("pause")
+	b.waits(`document.getElementById("confirm-cost").hidden`) // it restarts nothing
 	b.waits(`(document.getElementById("confirm-reason").value = "a storm") === "a storm"`)
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "paused: nodes in flight finish")
@@ -165,7 +166,7 @@ func (b *browser) takeOf(rollout, verb string) {
 
 func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	cleared(t)
-	seed(t, admin, some("seen", 12))
+	seed(t, some("seen", 12))
 	givenRollout(t, "readonly", "nobody")
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
@@ -202,24 +203,4 @@ func userWith(t *testing.T, name string, roles ...string) string {
 	kubeconfig := assert.Value(cluster.ClientKubeconfig(name))(t)
 
 	return kubeconfig
-}
-
-func TestAConfirmationSaysWhichPodsARestartMakesUnready(t *testing.T) {
-	cleared(t)
-	reports := func(pods int64) func(*v1alpha1.NodeConfigStatus) {
-		return func(st *v1alpha1.NodeConfigStatus) { st.PodsUnreadyOnRestart = &pods }
-	}
-	seed(t, admin, []seeded{{"costly-1", "z", true, reports(4)}, {"costly-2", "z", true, reports(3)}, {"costly-3", "z", true, reports(0)}})
-	givenRollout(t, "workers", "seeded")
-	address, _ := serve(t, cluster.AdminKubeconfig())
-	b := open(t, address)
-	b.shows("[data-rollout=workers]", "Approve", "History")
-	b.shows("#fleet-words", "3 nodes")
-	b.take("approve")
-	b.shows("#confirm", "passes its current pause", "3 nodes go from the local configuration to revision", "a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes")
-	b.click("#confirm-no")
-	b.take("pause") // it restarts nothing
-	b.shows("#confirm", "No further nodes get the revision")
-	b.waits(`document.getElementById("confirm-cost").hidden`)
-	b.click("#confirm-no")
 }

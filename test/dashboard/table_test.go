@@ -46,7 +46,7 @@ func order(b *browser) string {
 
 func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 	cleared(t)
-	seed(t, admin, mixed())
+	seed(t, mixed())
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	b.shows("#fleet-words", "7 nodes in 3 zones")

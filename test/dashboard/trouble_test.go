@@ -33,7 +33,7 @@ func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	assert.NoError(t, cluster.StartAPIServer(ctx))
-	seed(t, admin, []seeded{{"afterwards", "zone-a", true, fine}})
+	seed(t, []seeded{{"afterwards", "zone-a", true, fine}})
 	b.shows("#fleet-words", "31 nodes")
 	b.waits(`document.getElementById("troubles").textContent === "" && document.getElementById("link-words").textContent === "live"`)
 }
@@ -58,7 +58,7 @@ func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 	assert.That(t, value[string](b, `streams[0].path`) != "api/clusters/0/feed?seen=0", "it asks for everything once more")
 	b.do(chromedp.Evaluate[chromedp.Void](`void look(true)`))
 	b.waits(`streams[0].signal.aborted`)
-	seed(t, admin, []seeded{{"meanwhile", "zone-a", true, fine}})
+	seed(t, []seeded{{"meanwhile", "zone-a", true, fine}})
 	b.do(chromedp.Evaluate[chromedp.Void](`void look(false)`))
 	b.shows("#fleet-words", "31 nodes")
 	b.shows("#link", "live")
