@@ -133,13 +133,11 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	} {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
-			post := func(reason string) (int, string) {
-				return answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
+			because := func(reason string) *http.Request {
+				return posted(verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`)
 			}
-			code, body := post(strings.Repeat("é", 257))
-			assert.That(t, code == 400 && strings.Contains(body, "the reason has 257 characters, more than the limit of 256"), "a long reason: %d %s", code, body)
-			code, body = post(reason)
-			assert.Must(t, code == 200, "the answer is %d %s", code, body)
+			answers(t, s, because(strings.Repeat("é", 257)), 400, "the reason has 257 characters, more than the limit of 256")
+			answers(t, s, because(reason), 200, "")
 			assert.NoDiff(t, cmp.Diff(want, written(t, s)))
 		})
 	}
@@ -169,9 +167,7 @@ func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 func TestAnUndoPinsTheRevisionThatSucceeded(t *testing.T) {
 	r, cm := after(t)
 	s, _ := served(t, true, r, cm)
-	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
-	assert.Must(t, code == 200 && strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again"),
-		"it answers %d %s", code, said)
+	answers(t, s, posted("undo", `{"revision":3}`), 200, "rollout workers undone: the configuration of revision 2 is the target again")
 	pin := written(t, s).Pin
 	assert.That(t, pin != nil && pin.SHA256 == r.Status.CurrentRevision.ConfigMapRef.SHA256, "the pin is %+v", pin)
 }
@@ -179,8 +175,7 @@ func TestAnUndoPinsTheRevisionThatSucceeded(t *testing.T) {
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
 		s, _ := served(t, true, waiting())
-		code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, seen))
-		assert.That(t, code == 200, "%s of %s answers %d %s", verb, seen, code, body)
+		answers(t, s, posted(verb, seen), 200, "")
 	}
 }
 
@@ -209,10 +204,8 @@ func TestADetailHasTheCommandThatComparesItsRevisions(t *testing.T) {
 func TestARolloutIsSummedUp(t *testing.T) {
 	r := waiting()
 	v := viewOf(r, metav1.Now().Time)
-	if v.Phase != "AwaitingApproval" || v.Tone != "waits" || v.Revision != 3 || v.Failures.N != 2 || v.Failures.Most != "1" || v.Failures.Nodes[0].Name != "node-1" {
-		t.Errorf("it is %+v", v)
-	}
-
+	assert.That(t, v.Phase == "AwaitingApproval" && v.Tone == "waits" && v.Revision == 3, "it is %+v", v)
+	assert.That(t, v.Failures.N == 2 && v.Failures.Most == "1" && v.Failures.Nodes[0].Name == "node-1", "its failures are %+v", v.Failures)
 	var steps []string
 	for _, s := range v.Steps {
 		steps = append(steps, s.Words+" "+s.State)
@@ -220,64 +213,47 @@ func TestARolloutIsSummedUp(t *testing.T) {
 
 	assert.Equal(t, strings.Join(steps, ", "), "1 node done, pause now, 100% next", "the steps")
 	r.Generation = 3
-	if v := viewOf(r, metav1.Now().Time); v.Phase != "Unseen" || !strings.Contains(v.Message, "has not observed this change yet") {
-		t.Errorf("with a status that answers an older spec it is %+v", v)
-	}
-
+	v = viewOf(r, metav1.Now().Time)
+	assert.That(t, v.Phase == "Unseen" && strings.Contains(v.Message, "has not observed this change yet"), "with a status that answers an older spec it is %+v", v)
 	for phase, want := range map[v1alpha1.RolloutPhase]string{
 		v1alpha1.RolloutComplete: "good", v1alpha1.RolloutProgressing: "busy", v1alpha1.RolloutHalted: "bad", v1alpha1.RolloutPaused: "waits", "": "waits",
 	} {
-		got := toneOf(inPhase("a", phase, 0))
-		assert.That(t, got == want, "the tone of %q is %s, want %s", phase, got, want)
+		assert.Equal(t, toneOf(inPhase("a", phase, 0)), want, "the tone of", phase)
 	}
 }
 
 func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
-	if v := viewOf(r, now); v.Window != "" {
-		t.Errorf("without windows it says %q", v.Window)
-	}
-
+	assert.Equal(t, viewOf(r, now).Window, "", "without windows it")
 	six := metav1.Duration{Duration: 6 * time.Hour}
 	r.Spec.Strategy.Windows = []v1alpha1.MaintenanceWindow{
 		{Schedule: "0 22 * * 1-5", Duration: six, TimeZone: "Europe/Berlin", Finish: v1alpha1.FinishWithin}, {Schedule: "0 8 * * 6", Duration: six},
 	}
 	r.Status.NextWindowTime = new(metav1.NewTime(now.Add(9 * time.Hour)))
-	var got []string
+	assert.Equal(t, ruleOf(r, "Window"), "0 22 * * 1-5 for 6h, Europe/Berlin, trials end within\n0 8 * * 6 for 6h, UTC\n", "the windows")
+	assert.Equal(t, viewOf(r, now).Window, "2030-01-01T21:00:00Z, in 9h", "the next one")
+	r.Spec.Strategy.Windows[1].Schedule = "\x1b[31m"
+	got := rulesOf(r)[0].Text
+	assert.That(t, strings.Contains(got, "spec.strategy.windows[1].schedule") && !strings.Contains(got, "\x1b"), "an invalid one gives %q", got)
+}
+
+// ruleOf returns the lines of a rollout's rules with this key.
+func ruleOf(r *v1alpha1.NodeConfigRollout, key string) (text string) {
 	for _, l := range rulesOf(r) {
-		if l.Key == "Window" {
-			got = append(got, l.Text)
+		if l.Key == key {
+			text += l.Text + "\n"
 		}
 	}
 
-	if want := []string{"0 22 * * 1-5 for 6h, Europe/Berlin, trials end within", "0 8 * * 6 for 6h, UTC"}; !slices.Equal(got, want) {
-		t.Errorf("the windows are %q, want %q", got, want)
-	}
-
-	v, want := viewOf(r, now), "2030-01-01T21:00:00Z, in 9h"
-	assert.That(t, v.Window == want, "it says %q, want %q", v.Window, want)
-	r.Spec.Strategy.Windows[1].Schedule = "\x1b[31m"
-	if got := rulesOf(r)[0].Text; !strings.Contains(got, "spec.strategy.windows[1].schedule") || strings.Contains(got, "\x1b") {
-		t.Errorf("an invalid one gives %q", got)
-	}
+	return text
 }
 
 func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
 	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelection: v1alpha1.NodeSelection{AllNodes: true}}}
-	terms := func() string {
-		for _, l := range rulesOf(r) {
-			if l.Key == "Trial" {
-				return l.Text
-			}
-		}
-
-		return ""
-	}
-	assert.Equal(t, terms(), "", "without any it")
+	assert.Equal(t, ruleOf(r, "Trial"), "", "without any it")
 	r.Spec.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true}
-	got, want := terms(), "30m, 0 restarts, pods may be lost"
-	assert.That(t, got == want, "it says %q, want %q", got, want)
+	assert.Equal(t, ruleOf(r, "Trial"), "30m, 0 restarts, pods may be lost\n", "it")
 }
 
 func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
@@ -299,6 +275,7 @@ func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 	}
 
 	known(s.clusters[0].cache, append(objects, r)...)
+	const effect = "/api/clusters/0/rollouts/workers/effect/"
 	const begin = "a restart of the kubelet makes pods unready until their next probe: "
 	for verb, want := range map[string][]string{
 		"approve-full":   {"3 nodes go from the local configuration to revision 3, 1 node keeps revision 3", begin + "7 pods on 2 nodes (kubelet 1.34)"},
@@ -306,16 +283,14 @@ func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 		"abort": {"3 nodes keep the local configuration, 1 node keeps revision 3",
 			"rolled back, 1 node goes from revision 3 to the local configuration, 3 nodes keep the local configuration"},
 	} {
-		code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/"+verb, ""))
+		code, body := answer(s, asked(http.MethodGet, effect+verb, ""))
 		var got struct{ Lines []string }
 		assert.NoError(t, json.Unmarshal([]byte(body), &got))
 		assert.That(t, code == 200 && slices.Equal(got.Lines, want), "%s: %d %s, want %q", verb, code, body, want)
 	}
 
-	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/retry", ""))
-	assert.That(t, code == 200 && strings.Contains(body, `["3 nodes go from the local configuration`), "retry: %d %s", code, body)
-	code, body = answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/undo", ""))
-	assert.That(t, code == 409 && strings.Contains(body, "has no revision that succeeded"), "undo: %d %s", code, body)
+	answers(t, s, asked(http.MethodGet, effect+"retry", ""), 200, `["3 nodes go from the local configuration`)
+	answers(t, s, asked(http.MethodGet, effect+"undo", ""), 409, "has no revision that succeeded")
 	for _, a := range s.clusters[0].offered(r, "") {
 		assert.Equal(t, a.Moves, a.Verb != "pause", a.Verb, "moves nodes")
 	}

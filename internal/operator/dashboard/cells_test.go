@@ -247,20 +247,15 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 	default:
 	}
 
-	if m, _ := f.since(all.Version); m != nil {
-		t.Errorf("nothing new is sent: %+v", m)
-	}
-
+	m, _ := f.since(all.Version)
+	assert.That(t, m == nil, "nothing new is sent: %+v", m)
 	f.update(cells(describe.HealthHealthy, describe.HealthOnTrial, describe.HealthHealthy))
 	f.update(cells(describe.HealthHealthy, describe.HealthFailed))
-	m, _ := f.since(all.Version)
-	if len(m.Nodes) != 1 || m.Nodes[0].Health != describe.HealthFailed || len(m.Gone) != 1 || m.Gone[0] != "n2" || m.All || m.Rest != nil {
-		t.Errorf("two changes become %+v", m)
-	}
-	if m, _ := f.since(99); !m.All || len(m.Nodes) != 2 || len(m.Gone) != 0 {
-		t.Errorf("a page of an earlier server gets %+v", m)
-	}
-
+	m, _ = f.since(all.Version)
+	assert.That(t, len(m.Nodes) == 1 && m.Nodes[0].Health == describe.HealthFailed && len(m.Gone) == 1 && m.Gone[0] == "n2" && !m.All && m.Rest == nil,
+		"two changes become %+v", m)
+	m, _ = f.since(99)
+	assert.That(t, m.All && len(m.Nodes) == 2 && len(m.Gone) == 0, "a page of an earlier server gets %+v", m)
 	for want, c := range map[string]cellTuple{
 		`["n",2,1,1,2,7,0,1,"no"]`:               {cell: cell{Name: "n", Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
 		`["n",0,0,6]`:                            {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},

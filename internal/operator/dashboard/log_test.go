@@ -117,16 +117,14 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 		assert.That(t, got == "Outcome a TrialPassed" && note == want, "it has %q, and the note is %q, want %q", got, note, want)
 	}
 
-	if code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/nothing/log", "")); code != 404 {
-		t.Errorf("of a rollout that does not exist: %d %s", code, body)
-	}
+	answers(t, s, asked(http.MethodGet, "/api/clusters/0/rollouts/nothing/log", ""), 404, "")
 }
 
 func TestANodeIsDescribedWithItsStanding(t *testing.T) {
 	r, objects := underWay(t)
 	s, _ := served(t, true, append(objects, r)...)
 	known(s.clusters[0].cache, append(objects, r)...)
-	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/nodes/a", ""))
-	assert.That(t, code == 200 && strings.Contains(body, `"health":"Healthy","position":"Updated","state":"Updated"`) &&
-		strings.Contains(body, `"diff":"kubectl evenkeel config diff node/a rollout/workers"`), "it answers %d %s", code, body)
+	for _, words := range []string{`"health":"Healthy","position":"Updated","state":"Updated"`, `"diff":"kubectl evenkeel config diff node/a rollout/workers"`} {
+		answers(t, s, asked(http.MethodGet, "/api/clusters/0/nodes/a", ""), 200, words)
+	}
 }

@@ -140,7 +140,8 @@ func TestALogTellsEachThingOnceAndIsBounded(t *testing.T) {
 	for i := range maxLogEntries + 7 {
 		many = append(many, event(i, "", fmt.Sprint(i)))
 	}
-	if log, left = mergeLog(many, nil); len(log) != maxLogEntries || left != 7 || log[0].Reason != fmt.Sprint(maxLogEntries+6) {
-		t.Errorf("%d entries, and %d are left; the first is %+v", len(log), left, log[0])
-	}
+
+	log, left = mergeLog(many, nil)
+	assert.That(t, len(log) == maxLogEntries && left == 7 && log[0].Reason == fmt.Sprint(maxLogEntries+6),
+		"%d entries, and %d are left; the first is %+v", len(log), left, log[0])
 }

@@ -83,6 +83,19 @@ func answer(s *Server, r *http.Request) (int, string) {
 	return w.Code, w.Body.String()
 }
 
+// answers fails the test unless a request is answered with this code and these
+// words.
+func answers(t *testing.T, s *Server, r *http.Request, code int, words string) {
+	t.Helper()
+	got, body := answer(s, r)
+	assert.That(t, got == code && strings.Contains(body, words), "%s %s answers %d %s, want %d and %q", r.Method, r.URL, got, body, code, words)
+}
+
+// posted is a request of the page to act on the rollout workers.
+func posted(verb, body string) *http.Request {
+	return asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, body)
+}
+
 func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 	s, log := served(t, true, waiting())
 	for _, tt := range []struct {
@@ -105,10 +118,9 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 		{"as a form", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415, "is JSON"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := asked(http.MethodPost, "/api/clusters/0/rollouts/workers/pause", "{}")
+			r := posted("pause", "{}")
 			tt.change(r)
-			code, body := answer(s, r)
-			assert.That(t, code == tt.code && strings.Contains(body, tt.says), "the answer is %d %s, want %d and %q", code, body, tt.code, tt.says)
+			answers(t, s, r, tt.code, tt.says)
 		})
 	}
 
@@ -120,8 +132,7 @@ func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 	for _, path := range []string{"/api/about", "/api/summaries", "/api/clusters/0/rollouts/workers/log", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/rollouts/workers"} {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Del("Authorization")
-		code, body := answer(s, r)
-		assert.That(t, code == 401, "%s answers %d %s", path, code, body)
+		answers(t, s, r, 401, "")
 	}
 
 	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/main.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"} {
@@ -129,9 +140,7 @@ func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 		r.Header.Del("Authorization")
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, r)
-		if w.Code != 200 || w.Header().Get("Content-Type") != kind {
-			t.Errorf("%s answers %d, %s", path, w.Code, w.Header().Get("Content-Type"))
-		}
+		assert.That(t, w.Code == 200 && w.Header().Get("Content-Type") == kind, "%s answers %d, %s", path, w.Code, w.Header().Get("Content-Type"))
 	}
 }
 
@@ -149,9 +158,8 @@ func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
 		}
 
 		policy := w.Header().Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'; script-src 'self' 'sha256-") || !strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'") || strings.Contains(policy, "unsafe") {
-			t.Errorf("%s: the policy is %q", r.URL, policy)
-		}
+		assert.That(t, strings.Contains(policy, "default-src 'none'; script-src 'self' 'sha256-") && !strings.Contains(policy, "unsafe") &&
+			strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'"), "%s: the policy is %q", r.URL, policy)
 	}
 }
 
@@ -161,8 +169,7 @@ func TestALinkFromElsewhereOpensThePageAndNothingElse(t *testing.T) {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
 		r.Header.Set("Sec-Fetch-Mode", "navigate")
-		code, body := answer(s, r)
-		assert.That(t, code == want, "%s answers %d %s, want %d", path, code, body, want)
+		answers(t, s, r, want, "")
 	}
 }
 
@@ -174,40 +181,38 @@ func TestWhatIsNotAllowedIsRefusedAndChangesNothing(t *testing.T) {
 		many = append(many, fmt.Sprint("node-", i))
 	}
 
-	const workers = "/api/clusters/0/rollouts/workers/"
 	for _, tt := range []struct {
-		path, body string
+		verb, body string
 		code       int
 		says       string
 	}{
-		{workers + "delete", "{}", 404, `there is no action \"delete\"`},
-		{workers + "pause", "paused", 400, "cannot parse the request"},
-		{workers + "pause", `{"paused":true}`, 400, "unknown field"},
-		{workers + "pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
-		{"/api/clusters/0/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
-		{workers + "approve", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
-		{workers + "approve", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
-		{workers + "approve", `{"step":1}`, 409, "has changed since the page was updated"},
-		{workers + "abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
-		{workers + "resume", `{"revision":2}`, 409, "has changed since the page was updated"},
-		{workers + "resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout approve workers"},
-		{workers + "undo", "{}", 409, "has changed since the page was updated"},
-		{workers + "undo", `{"revision":2}`, 409, "is at revision 3, not 2"},
-		{workers + "pause", `{"nodes":["fine"]}`, 400, "pause is about a whole rollout: it takes no nodes"},
-		{workers + "retry", "{}", 409, "has changed since the page was updated"},
-		{workers + "retry", `{"revision":2}`, 409, "is at revision 3, not 2"},
-		{workers + "retry", `{"revision":3,"nodes":["fine","other"]}`, 409,
+		{"delete", "{}", 404, `there is no action \"delete\"`},
+		{"pause", "paused", 400, "cannot parse the request"},
+		{"pause", `{"paused":true}`, 400, "unknown field"},
+		{"pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
+		{"approve", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
+		{"approve", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
+		{"approve", `{"step":1}`, 409, "has changed since the page was updated"},
+		{"abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
+		{"resume", `{"revision":2}`, 409, "has changed since the page was updated"},
+		{"resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout approve workers"},
+		{"undo", "{}", 409, "has changed since the page was updated"},
+		{"undo", `{"revision":2}`, 409, "is at revision 3, not 2"},
+		{"pause", `{"nodes":["fine"]}`, 400, "pause is about a whole rollout: it takes no nodes"},
+		{"retry", "{}", 409, "has changed since the page was updated"},
+		{"retry", `{"revision":2}`, 409, "is at revision 3, not 2"},
+		{"retry", `{"revision":3,"nodes":["fine","other"]}`, 409,
 			"cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
-		{workers + "retry", `{"revision":3,"nodes":["` + strings.Join(many, `","`) + `"]}`, 409,
+		{"retry", `{"revision":3,"nodes":["` + strings.Join(many, `","`) + `"]}`, 409,
 			"cannot retry 1001 nodes, more than the limit of 1000"},
 	} {
-		code, body := answer(s, asked(http.MethodPost, tt.path, tt.body))
-		assert.That(t, code == tt.code && strings.Contains(body, tt.says), "%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)
+		answers(t, s, posted(tt.verb, tt.body), tt.code, tt.says)
 	}
 
+	answers(t, s, asked(http.MethodPost, "/api/clusters/0/rollouts/others/pause", "{}"), 409, `rollout \"others\" does not exist; existing rollouts: workers`)
+
 	assert.NoDiff(t, cmp.Diff(v1alpha1.NodeConfigRolloutSpec{}, written(t, s)))
-	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", ""))
-	assert.That(t, code == 400 && strings.Contains(body, "seen is not a number"), "the feed answers %d %s", code, body)
+	answers(t, s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", ""), 400, "seen is not a number")
 }
 
 func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {

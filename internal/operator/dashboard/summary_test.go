@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -204,20 +205,21 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 	other, _ := served(t, true, inPhase("others", v1alpha1.RolloutComplete, 0))
 	second := s.clusterOf(Cluster{Config: other.clusters[0].Config, Context: "it's/there", Named: true}, other.clusters[0].api)
 	s.clusters = append(s.clusters, second)
-	if code, body := answer(s, asked(http.MethodGet, "/api/about", "")); code != 200 ||
-		!strings.Contains(body, `"clusters":[{"id":0,"context":"here","server":"https://api"},{"id":1,"context":"it's/there","server":"https://api"}]`) ||
-		!strings.Contains(body, `"health":["","Failed",`) {
-		t.Errorf("about answers %d %s", code, body)
+	for _, words := range []string{
+		`"clusters":[{"id":0,"context":"here","server":"https://api"},{"id":1,"context":"it's/there","server":"https://api"}]`, `"health":["","Failed",`,
+	} {
+		answers(t, s, asked(http.MethodGet, "/api/about", ""), 200, words)
 	}
 
 	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, messageRest: messageRest{Ready: true,
 		Summary: describe.Summary{{Level: describe.LevelProblem, Reason: "NodesFailed", Count: 1, Words: "1 node failed", Filter: "?health=Failed"}}}})
 	s.clusters[1].cache.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
 	s.clusters[1].feed.update(s.clusters[1].cache.snapshot(t.Context(), time.Now()))
-	const away = `"summary":[{"level":"problem","reason":"APIServerAway","count":1,"words":"the API server does not answer","filter":""}]}`
-	if code, body := answer(s, asked(http.MethodGet, "/api/summaries", "")); code != 200 || !strings.HasPrefix(body, `[{"id":0,"context":"here","ready":true,"summary":[{"level":"problem","reason":"NodesFailed","count":1,"words":"1 node failed",`) ||
-		!strings.Contains(body, `{"id":1,"context":"it's/there","ready":false,`+away) {
-		t.Errorf("the summaries are %d %s", code, body)
+	for _, words := range []string{
+		`[{"id":0,"context":"here","ready":true,"summary":[{"level":"problem","reason":"NodesFailed","count":1,"words":"1 node failed",`,
+		`{"id":1,"context":"it's/there","ready":false,"summary":[{"level":"problem","reason":"APIServerAway","count":1,"words":"the API server does not answer","filter":""}]}`,
+	} {
+		answers(t, s, asked(http.MethodGet, "/api/summaries", ""), 200, words)
 	}
 
 	for path, want := range map[string]string{
@@ -226,23 +228,15 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		"/api/clusters/2/rollouts/workers":  `404 there is no cluster \"2\"`,
 		"/api/clusters/-1/rollouts/workers": `404 there is no cluster`, "/api/clusters/00/rollouts/workers": `404 there is no cluster`, "/api/clusters/x/feed": `404 there is no cluster`,
 	} {
-		code, body := answer(s, asked(http.MethodGet, path, ""))
-		wantCode, words, _ := strings.Cut(want, " ")
-		assert.That(t, fmt.Sprint(code) == wantCode && strings.Contains(body, words), "%s answers %d %s, want %s", path, code, body, want)
+		code, words, _ := strings.Cut(want, " ")
+		answers(t, s, asked(http.MethodGet, path, ""), assert.Value(strconv.Atoi(code))(t), words)
 	}
 
-	if code, body := answer(s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}")); code != 200 {
-		t.Errorf("pause answers %d %s", code, body)
-	}
-
+	answers(t, s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}"), 200, "")
 	assert.That(t, strings.Contains(log.String(), "context it's/there: rollout others paused"), "the log is %q", log)
-	commands := map[string]string{}
-	for _, a := range second.offered(waiting(), "") {
-		commands[a.Verb] = a.Command
-	}
-
-	assert.That(t, commands["approve-full"] == `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`,
-		"the command is %s, want %s", commands["approve-full"], `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`)
+	offered := second.offered(waiting(), "")
+	full := slices.IndexFunc(offered, func(a actionView) bool { return a.Verb == "approve-full" })
+	assert.Equal(t, offered[full].Command, `kubectl evenkeel rollout approve workers --full --context 'it'\''s/there'`, "the command")
 }
 
 // unlisted is an API server that lists nothing.
