@@ -47,13 +47,10 @@ func TestDriftIsDescribedOnceAndWithItsDetails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &Node{Row: Row{Drift: driftOf(&tt.status)}}
-			if v.Drift.Drifted() != tt.drifted {
-				t.Errorf("drifted is %v", v.Drift.Drifted())
-			}
-
+			assert.Equal(t, v.Drift.Drifted(), tt.drifted, "drifted")
 			assert.Equal(t, v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }), tt.line, "the line")
-			if v.Drift != nil && v.Drift.Differs(3) != tt.differs {
-				t.Errorf("it differs in %q, want %q", v.Drift.Differs(3), tt.differs)
+			if v.Drift != nil {
+				assert.Equal(t, v.Drift.Differs(3), tt.differs, "it differs in")
 			}
 		})
 	}

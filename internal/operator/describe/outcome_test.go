@@ -99,23 +99,18 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 }
 
 func TestARefusalSaysWhatToDoAboutIt(t *testing.T) {
-	nc := &v1alpha1.NodeConfig{Spec: v1alpha1.NodeConfigSpec{ConfigSource: sourceOf("new")}}
-	nc.Name = "worker-1"
-	condition := func(reason string) {
-		nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, Reason: reason}}
-	}
 	for reason, want := range map[string]string{
 		v1alpha1.ReasonNeedsDrain:      "refused until the node is cordoned and drained: kubectl drain worker-1",
 		v1alpha1.ReasonProtectedFields: "refused while the configuration changes fields that this node protects",
+		v1alpha1.ReasonCrashLooped:     "the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget new",
 	} {
-		condition(reason)
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: sourceOf("new")}}
+		nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, Reason: reason}}
+		if reason == v1alpha1.ReasonCrashLooped {
+			nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "new", Revision: "new"}}
+		}
+
 		o := OutcomeOf(nc, sourceOf("new"), 0)
 		assert.That(t, strings.HasPrefix(o.Advice, want), "%s: the advice is %q, want %q", reason, o.Advice, want)
-	}
-
-	condition(v1alpha1.ReasonCrashLooped)
-	nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "new", Revision: "new"}}
-	if o := OutcomeOf(nc, sourceOf("new"), 0); o.Advice != "the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget new" {
-		t.Errorf("the advice is %q", o.Advice)
 	}
 }

@@ -131,9 +131,8 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 		{rollout.Manual, silent, PositionSkipped, "Skipped/Manual"},
 	} {
 		got := StandingOf(fleet.Pair{Config: tt.nc, NodeUnread: true}, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
-		if got.Position != tt.position || got.Place() != tt.place || got.Why != "Reason: words" {
-			t.Errorf("%v: got %+v, %s, want %s, %s", tt.state, got, got.Place(), tt.position, tt.place)
-		}
+		assert.That(t, got.Position == tt.position && got.Place() == tt.place && got.Why == "Reason: words",
+			"%v: got %+v, %s, want %s, %s", tt.state, got, got.Place(), tt.position, tt.place)
 	}
 
 	none := StandingOf(fleet.Pair{Config: silent, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0))

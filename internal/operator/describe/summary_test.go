@@ -33,42 +33,31 @@ func inPhase(phase v1alpha1.RolloutPhase, frozen, paused bool, waiting int32) v1
 // Every combination of phase x frozen x paused x progress x leader x API server
 // x kinds that can be read x health x position obeys the rules.
 func TestTheSummaryOfEveryCombination(t *testing.T) {
-	bools := []bool{false, true}
-	combinations := 0
 	for _, phase := range allPhases {
-		for _, frozen := range bools {
-			for _, paused := range bools {
-				for _, waiting := range []int32{0, 3} {
-					r := inPhase(phase, frozen, paused, waiting)
-					for _, leads := range bools {
-						for _, away := range bools {
-							for _, readable := range bools {
-								for _, health := range Healths {
-									for _, position := range append([]Position{""}, Positions...) {
-										kind := nodeKind{Health: health, Position: position, Agentless: health == HealthNoAgent && position != ""}
-										s := Situation{Unanswered: away, Rollouts: []v1alpha1.NodeConfigRollout{r}, Nodes: map[nodeKind]int{kind: 7}}
-										if !leads {
-											s.NoLeader = "no controller leads"
-										}
-										if !readable {
-											s.Unread = []string{"Nodes"}
-										}
-
-										combinations++
-										if wrong := ruleBroken(s, kind, SummaryOf(s)); wrong != "" {
-											t.Fatalf("%s: %q frozen=%t paused=%t waiting=%d leads=%t away=%t readable=%t %v: %+v", wrong, phase, frozen, paused, waiting, leads, away, readable, kind, SummaryOf(s))
-										}
-									}
-								}
-							}
-						}
+		for bits := range 1 << 6 {
+			is := func(bit int) bool { return bits>>bit&1 == 1 }
+			frozen, paused, waiting, leads, away, readable := is(0), is(1), is(2), is(3), is(4), is(5)
+			r := inPhase(phase, frozen, paused, map[bool]int32{true: 3}[waiting])
+			for _, health := range Healths {
+				for _, position := range append([]Position{""}, Positions...) {
+					kind := nodeKind{Health: health, Position: position, Agentless: health == HealthNoAgent && position != ""}
+					s := Situation{Unanswered: away, Rollouts: []v1alpha1.NodeConfigRollout{r}, Nodes: map[nodeKind]int{kind: 7}}
+					if !leads {
+						s.NoLeader = "no controller leads"
 					}
+					if !readable {
+						s.Unread = []string{"Nodes"}
+					}
+
+					wrong := ruleBroken(s, kind, SummaryOf(s))
+					assert.Must(t, wrong == "", "%s: %q frozen=%t paused=%t waiting=%t leads=%t away=%t readable=%t %v: %+v",
+						wrong, phase, frozen, paused, waiting, leads, away, readable, kind, s)
 				}
 			}
 		}
 	}
 
-	assert.That(t, combinations == 13*2*2*2*2*2*2*7*7, "%d combinations", combinations)
+	assert.That(t, len(allPhases) == 13 && len(Healths) == 7 && len(Positions) == 6, "of %d phases, %d healths and %d positions", len(allPhases), len(Healths), len(Positions))
 }
 
 // ruleBroken returns the rule that a summary breaks; empty if it breaks none.

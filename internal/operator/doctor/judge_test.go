@@ -131,10 +131,21 @@ func set(o *unstructured.Unstructured, value any, path ...string) {
 	}
 }
 
+// edited changes a field of an object of the installation.
+func edited(kind, name string, value any, path ...string) func(*Facts) {
+	return func(f *Facts) { set(part(f, kind, name).Got, value, path...) }
+}
+
 func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	const showWorkers = "kubectl evenkeel rollout status workers"
 	const logs = "kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller"
 	parts := len(well(t, nil).Parts)
+	unserved := []any{map[string]any{"name": "v1alpha1", "served": false}}
+	me := []any{map[string]any{"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"}}
+	everything := []any{map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"}}}
+	one := []any{map[string]any{
+		"apiGroups": []any{""}, "resources": []any{"configmaps"}, "resourceNames": []any{"one"}, "verbs": []any{"get", "list", "watch"},
+	}}
 	nodes := func(all ...Node) func(*Facts) { return func(f *Facts) { f.Nodes = all } }
 	for _, tt := range []struct {
 		name   string
@@ -157,31 +168,22 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller runs, and no rollout needs one -> kubectl apply -f install.yaml if you want rollouts; if it is already applied: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",
 		}},
-		{"a CRD that does not serve the version", func(f *Facts) {
-			set(part(f, "CustomResourceDefinition", "nodeconfigs.evenkeel.dev").Got, []any{map[string]any{"name": "v1alpha1", "served": false}}, "spec", "versions")
-		}, []string{"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: does not serve v1alpha1: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api"}},
+		{"a CRD that does not serve the version", edited("CustomResourceDefinition", "nodeconfigs.evenkeel.dev", unserved, "spec", "versions"),
+			[]string{"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: does not serve v1alpha1: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api"}},
 		{"an old cluster", func(f *Facts) {
 			p := part(f, "ValidatingAdmissionPolicy", "evenkeel-node")
 			p.Got, p.Unserved = nil, true
 		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: the API server does not know admissionregistration.k8s.io/v1: a node could write the objects of another node -> upgrade Kubernetes"}},
-		{"a policy that ignores its failures", func(f *Facts) {
-			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, "Ignore", "spec", "failurePolicy")
-		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.failurePolicy is not what this build expects: a node could write the objects of another node -> kubectl apply -k config/api"}},
-		{"a policy without what it judges by", func(f *Facts) {
-			set(part(f, "ValidatingAdmissionPolicy", "evenkeel-node").Got, []any{}, "spec", "variables")
-		}, []string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.variables is not what this build expects: a node could write the objects of another node -> kubectl apply -k config/api"}},
-		{"what the API server adds is nothing", func(f *Facts) {
-			set(part(f, "ValidatingAdmissionPolicyBinding", "evenkeel-node").Got, "Equivalent", "spec", "matchPolicy")
-		}, nil},
-		{"a binding that binds somebody else", func(f *Facts) {
-			set(part(f, "ClusterRoleBinding", "evenkeel-node").Got, []any{map[string]any{"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"}}, "subjects")
-		}, []string{"error api: ClusterRoleBinding evenkeel-node: does not bind Group system:nodes: agents cannot read their assignments or report their status -> kubectl apply -k config/api"}},
-		{"a role with a star", func(f *Facts) {
-			set(part(f, "ClusterRole", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"}}}, "rules")
-		}, nil},
-		{"a role for one object only", func(f *Facts) {
-			set(part(f, "Role", "evenkeel-node").Got, []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "resourceNames": []any{"one"}, "verbs": []any{"get", "list", "watch"}}}, "rules")
-		}, []string{"error api: Role evenkeel-system/evenkeel-node: does not grant get, list, watch on configmaps: agents cannot read their assignments or report their status -> kubectl apply -k config/api"}},
+		{"a policy that ignores its failures", edited("ValidatingAdmissionPolicy", "evenkeel-node", "Ignore", "spec", "failurePolicy"),
+			[]string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.failurePolicy is not what this build expects: a node could write the objects of another node -> kubectl apply -k config/api"}},
+		{"a policy without what it judges by", edited("ValidatingAdmissionPolicy", "evenkeel-node", []any{}, "spec", "variables"),
+			[]string{"error api: ValidatingAdmissionPolicy evenkeel-node: its spec.variables is not what this build expects: a node could write the objects of another node -> kubectl apply -k config/api"}},
+		{"what the API server adds is nothing", edited("ValidatingAdmissionPolicyBinding", "evenkeel-node", "Equivalent", "spec", "matchPolicy"), nil},
+		{"a binding that binds somebody else", edited("ClusterRoleBinding", "evenkeel-node", me, "subjects"),
+			[]string{"error api: ClusterRoleBinding evenkeel-node: does not bind Group system:nodes: agents cannot read their assignments or report their status -> kubectl apply -k config/api"}},
+		{"a role with a star", edited("ClusterRole", "evenkeel-node", everything, "rules"), nil},
+		{"a role for one object only", edited("Role", "evenkeel-node", one, "rules"),
+			[]string{"error api: Role evenkeel-system/evenkeel-node: does not grant get, list, watch on configmaps: agents cannot read their assignments or report their status -> kubectl apply -k config/api"}},
 		{"people's roles are people's", func(f *Facts) { part(f, "ClusterRole", "evenkeel-view").Got = nil },
 			[]string{"note api: ClusterRole evenkeel-view: is missing: it cannot be bound to users -> kubectl apply -k config/api"}},
 		{"a controller without a right", func(f *Facts) { part(f, "ClusterRoleBinding", "evenkeel-controller").Got = nil },

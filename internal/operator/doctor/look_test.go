@@ -46,18 +46,15 @@ func TestALabelIsAsOldAsItsWriterSays(t *testing.T) {
 	made, written, later := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: made, Labels: map[string]string{v1alpha1.LabelAgent: "install"}}}
 	n := &Node{}
-	if n.setNode(node); n.Label != "install" || !n.LabelSince.Equal(made.Time) {
-		t.Errorf("who wrote it is not known: %+v", n)
-	}
-
+	n.setNode(node)
+	assert.That(t, n.Label == "install" && n.LabelSince.Equal(made.Time), "who wrote it is not known: %+v", n)
 	fields := func(text string) *metav1.FieldsV1 { return metav1.NewFieldsV1(text) }
 	node.ManagedFields = []metav1.ManagedFieldsEntry{
 		{Manager: "kubectl-evenkeel", Time: &written, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent":{}}}}`)},
 		{Manager: "kubelet", Time: &later, FieldsV1: fields(`{"f:metadata":{"f:labels":{"f:evenkeel.dev/agent-failed":{}}}}`)}, {Manager: "nobody"},
 	}
-	if n.setNode(node); !n.LabelSince.Equal(written.Time) {
-		t.Errorf("since %s, want %s", n.LabelSince, written)
-	}
+	n.setNode(node)
+	assert.That(t, n.LabelSince.Equal(written.Time), "since %s, want %s", n.LabelSince, written)
 }
 
 func TestAClockIsComparedWithTheAPIServers(t *testing.T) {

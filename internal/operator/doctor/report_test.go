@@ -160,12 +160,9 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 			var listed []string
 			follow, before := map[string]int{}, 0
 			for _, f := range r.Findings {
-				if at := slices.Index(severities, f.Severity); at < before {
-					t.Errorf("%s is listed after something less severe", f.ID)
-				} else {
-					before = at
-				}
-
+				at := slices.Index(severities, f.Severity)
+				assert.That(t, at >= before, "%s is listed after something less severe", f.ID)
+				before = max(at, before)
 				if f.ExplainedBy == "" {
 					listed = append(listed, f.ID)
 					continue

@@ -112,20 +112,15 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					byHand := origin != Generated && state.words != ""
 					switch {
 					case byHand:
-						if row.ManualUpgrade != ManualYes || row.Validation != Rejected || row.Action != Keep || change.Write != nil ||
-							!strings.Contains(strings.Join(row.Objections, "\n"), state.words) {
-							t.Errorf("%+v", row)
-						}
+						assert.That(t, row.ManualUpgrade == ManualYes && row.Validation == Rejected && row.Action == Keep && change.Write == nil &&
+							strings.Contains(strings.Join(row.Objections, "\n"), state.words), "%+v", row)
 					case origin == Generated:
 						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Regenerate && row.NextVersion == preferred && (change.Write != nil) == (state.words != ""), "%+v", row)
 					default:
 						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Keep && change.Write == nil, "%+v", row)
 					}
 
-					if p.NeedsManualUpgrade() != byHand {
-						t.Errorf("it says %v of whether hands are needed", p.NeedsManualUpgrade())
-					}
-
+					assert.Equal(t, p.NeedsManualUpgrade(), byHand, "hands are needed")
 					assert.NoError(t, Store(t.Context(), admin, "v1.37.2", p.Writes()))
 					t.Cleanup(func() { forgetRecords(t) })
 					is, why := OriginOf(configMaps(t)[c.ConfigMap])
@@ -199,9 +194,7 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 			p := assert.Value(MakePlan(t.Context(), clusterWith(t), tt.given, "v1.37.2", tt.judges, Options{}))(t)
 			row := p.Components[0]
 			assert.That(t, row.Validation == tt.validation && row.ManualUpgrade == tt.manual && row.PreferredVersion == "" && len(row.Warnings) != 0 && !p.NeedsManualUpgrade(), "%+v", row)
-			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {
-				t.Errorf("%d are not settled", len(p.NotValidated()))
-			}
+			assert.Equal(t, len(p.NotValidated()) > 0, tt.validation == CouldNotTell, "some are not settled")
 		})
 	}
 }

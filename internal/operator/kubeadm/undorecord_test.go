@@ -43,10 +43,8 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 	says(t, Store(t.Context(), cut, "v1.11", to(t, c, contents{"kubelet-config": "11"})),
 		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be written: gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
-	all, err := listUndoRecords(t.Context(), c)
-	if err != nil || len(all) != maxUndoRecords || all[0].Name != "evenkeel-component-00003" {
-		t.Errorf("%d records, the first is %s; %v", len(all), all[0].Name, err)
-	}
+	all := assert.Value(listUndoRecords(t.Context(), c))(t)
+	assert.That(t, len(all) == maxUndoRecords && all[0].Name == "evenkeel-component-00003", "%d records, the first is %s", len(all), all[0].Name)
 }
 
 func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {

@@ -51,10 +51,8 @@ func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 			"%s: the error is %v", what, err)
 	}
 
-	if api.Read(revoked); revoked.Spec.ConfigSource != nil || len(revoked.Spec.Revoked) != 1 {
-		t.Errorf("the spec is %+v", revoked.Spec)
-	}
-
+	api.Read(revoked)
+	assert.That(t, revoked.Spec.ConfigSource == nil && len(revoked.Spec.Revoked) == 1, "the spec is %+v", revoked.Spec)
 	known = revoked.DeepCopy()
 	revoked.Status.Error = "a notice"
 	api.Report(revoked)

@@ -110,12 +110,10 @@ func TestObjectsAreWrittenPageByPageInOrder(t *testing.T) {
 
 	assert.That(t, len(files) == 3 && len(names) == 1234 && slices.IsSorted(names) && api.largest <= pageObjects,
 		"%d files with %d nodes, in answers of at most %d", len(files), len(names), api.largest)
-	if len(b.contents.Failures) > 0 || len(b.contents.Entries) != 1 || b.contents.Entries[0].What != "1234 Nodes" || b.contents.Entries[0].Bytes == 0 {
-		t.Errorf("contents %+v", b.contents)
-	}
-	if _, _, again := collected(t, api, MostBytes); !bytes.Equal(archive, again) {
-		t.Error("the same cluster has another archive")
-	}
+	entries := b.contents.Entries
+	assert.That(t, len(b.contents.Failures) == 0 && len(entries) == 1 && entries[0].What == "1234 Nodes" && entries[0].Bytes != 0, "contents %+v", b.contents)
+	_, _, again := collected(t, api, MostBytes)
+	assert.That(t, bytes.Equal(archive, again), "the same cluster has another archive")
 }
 
 func TestABundleThatIsFullSaysWhatItLacks(t *testing.T) {
@@ -156,10 +154,7 @@ func TestTheNewestLinesOfALogAreKept(t *testing.T) {
 		})
 		assert.Must(t, err == nil && strings.HasSuffix(text.String(), string(got)) && len(got) <= logBytes,
 			"of %d lines: %d bytes, %v", tt.lines, len(got), err)
-		if tt.first == 0 && len(got) != text.Len() {
-			t.Errorf("of %d lines: %d bytes, want all %d", tt.lines, len(got), text.Len())
-		}
-
+		assert.That(t, tt.first != 0 || len(got) == text.Len(), "of %d lines: %d bytes, want all %d", tt.lines, len(got), text.Len())
 		assert.That(t, tt.first >= 0 || strings.HasPrefix(string(got), "line ") && len(got) >= logBytes-200,
 			"of %d lines: %d bytes, which begin with %.30q", tt.lines, len(got), got)
 	}

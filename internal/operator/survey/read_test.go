@@ -30,12 +30,7 @@ func server(t testing.TB, answer func(node string, w http.ResponseWriter, r *htt
 		answer(strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/"), "/proxy/configz"), w, r)
 	}))
 	t.Cleanup(s.Close)
-	api, err := query.ConfigzClient(&rest.Config{Host: s.URL, QPS: -1, BearerToken: "swordfish"})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return api
+	return assert.Value(query.ConfigzClient(&rest.Config{Host: s.URL, QPS: -1, BearerToken: "swordfish"}))(t)
 }
 
 func say(w http.ResponseWriter, code int, body string) {
@@ -47,6 +42,16 @@ func say(w http.ResponseWriter, code int, body string) {
 func status(w http.ResponseWriter, code int, reason, message string) {
 	text, _ := json.Marshal(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
 	say(w, code, string(text))
+}
+
+// says answers every request so.
+func says(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { say(w, code, body) }
+}
+
+// fails answers every request with a Status of this code.
+func fails(code int, reason, message string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { status(w, code, reason, message) }
 }
 
 func quiet(int) {}
@@ -69,13 +74,9 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 		id     string
 		answer http.HandlerFunc
 	}{
-		"good": {"", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{"kubeletconfig": {"maxPods": 110}}`) }},
-		"dead": {"unreachable", func(w http.ResponseWriter, _ *http.Request) {
-			status(w, 503, "ServiceUnavailable", "connection refused")
-		}},
-		"wordy": {"unreachable", func(w http.ResponseWriter, _ *http.Request) {
-			status(w, 502, "InternalError", strings.Repeat("no ", 1000))
-		}},
+		"good":   {"", says(200, `{"kubeletconfig": {"maxPods": 110}}`)},
+		"dead":   {"unreachable", fails(503, "ServiceUnavailable", "connection refused")},
+		"wordy":  {"unreachable", fails(502, "InternalError", strings.Repeat("no ", 1000))},
 		"broken": {"unreachable", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		"silent": {"timeout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		"trickles": {"timeout", func(w http.ResponseWriter, r *http.Request) {
@@ -85,28 +86,20 @@ func TestEachKindOfAnswerHasItsReason(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}},
-		"closed": {"noConfigz", func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }},
+		"closed": {"noConfigz", http.NotFound},
 		"strict": {"refused", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[configz proxy])", 403)
 		}},
 		// What the API server would say about the user, from a kubelet.
-		"liar": {"forbidden", func(w http.ResponseWriter, _ *http.Request) {
-			status(w, 403, "Forbidden", `nodes "liar" is forbidden: User "jane" cannot get resource "nodes/proxy"`)
-		}},
+		"liar":      {"forbidden", fails(403, "Forbidden", `nodes "liar" is forbidden: User "jane" cannot get resource "nodes/proxy"`)},
 		"redirects": {"notAConfiguration", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, thief.URL, http.StatusFound) }},
 		"unknown":   {"refused", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Unauthorized", 401) }},
-		"text":      {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, "\x1b[2J<html>") }},
-		"empty":     {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{}`) }},
-		"list":      {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) { say(w, 200, `{"kubeletconfig": [1]}`) }},
-		"deep": {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) {
-			say(w, 200, `{"kubeletconfig": {"x": `+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`}}`)
-		}},
-		"many": {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) {
-			say(w, 200, `{"kubeletconfig": {"x": [`+strings.Repeat("1,", 200_000)+`1]}}`)
-		}},
-		"huge": {"notAConfiguration", func(w http.ResponseWriter, _ *http.Request) {
-			say(w, 200, `{"kubeletconfig": {"x": "`+strings.Repeat("x", 8<<20)+`"}}`)
-		}},
+		"text":      {"notAConfiguration", says(200, "\x1b[2J<html>")},
+		"empty":     {"notAConfiguration", says(200, `{}`)},
+		"list":      {"notAConfiguration", says(200, `{"kubeletconfig": [1]}`)},
+		"deep":      {"notAConfiguration", says(200, `{"kubeletconfig": {"x": `+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`}}`)},
+		"many":      {"notAConfiguration", says(200, `{"kubeletconfig": {"x": [`+strings.Repeat("1,", 200_000)+`1]}}`)},
+		"huge":      {"notAConfiguration", says(200, `{"kubeletconfig": {"x": "`+strings.Repeat("x", 8<<20)+`"}}`)},
 	}
 	api := server(t, func(node string, w http.ResponseWriter, r *http.Request) { answers[node].answer(w, r) })
 	var nodes []Node
