@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet"
 	"github.com/evenkeel/evenkeel/internal/operator/describe"
@@ -100,26 +98,15 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutRolledBack, ""), rollout("b", v1alpha1.RolloutAwaitingApproval, "")}
 			f.Nodes = many(1, failed("ValidationFailed"))
 		}, "1 rollout rolled back, 1 node failed, 1 rollout waiting for approval", []string{"refused", "rollouts", "rollouts-2"}, nil},
-		{"nothing but approval", func(f *Facts) {
-			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutAwaitingApproval, ""), rollout("b", v1alpha1.RolloutAwaitingApproval, "")}
-		}, "no problems, 2 rollouts waiting for approval", []string{"rollouts", "rollouts-2"}, nil},
 		{"a node that keeps its configuration because of its pods has not failed", nodes(fine("a", condition("False", "NeedsDrain", "cpu manager", time.Hour),
 			func(n *Node) { n.Standing.Position = describe.PositionBlocked })), "no problems, 1 node blocked", []string{"refused"}, nil},
 		{"NodeConfigs of nodes that are gone", func(f *Facts) { f.Orphans = []string{"x", "y"} }, "no problems", []string{"left-over"}, nil},
 		{"nodes that are not Ready", nodes(fine("a", health(describe.HealthNotReady)), fine("b")), "1 node not Ready", []string{"not-ready"}, nil},
 		{"an agent that has just become unclear", nodes(fine("a", health(describe.HealthUnknown))), "1 node unknown", nil, nil},
-		{"a rollback in progress, and one that somebody froze", func(f *Facts) {
-			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutRollingBack, ""), rollout("b", v1alpha1.RolloutRollingBack, "")}
-			f.Rollouts[1].Spec.Frozen = true
-		}, "1 rollout frozen while rolling back, 1 rollout rolling back", []string{"rollouts", "rollouts-2"}, nil},
 		{"nodes that became unhealthy after a change", func(f *Facts) {
 			failsLater(f)
 			f.Nodes = many(50, health(describe.HealthNotReady))
 		}, "50 of 300 nodes are not Ready; all 50 run workers/7, received at most 3m earlier, 50 nodes not Ready", []string{"not-ready", "later"}, nil},
-		{"a degraded rollout that works, beside failed nodes", func(f *Facts) {
-			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutComplete, "", metav1.Condition{Type: "Degraded", Status: "True", Reason: "X"})}
-			f.Nodes = many(1, failed("CrashLooped"))
-		}, "1 rollout degraded, 1 node failed", []string{"fallen-back", "rollouts"}, nil},
 		{"no controller", func(f *Facts) {
 			f.Lease.Alive = false
 			f.Orphans = []string{"a"}

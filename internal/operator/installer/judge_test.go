@@ -45,15 +45,10 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 	ended := func(code, restarts int32, said string) corev1.ContainerStatus {
 		return corev1.ContainerStatus{RestartCount: restarts, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: said}}}
 	}
-	waits := func(reason, message string) corev1.ContainerStatus {
-		return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
-	}
 	runs := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	turn := func(revision string) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationAgentTurn: revision} }
 	}
-	unscheduled := pod("new", false)
-	unscheduled.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available: 1 Insufficient cpu."}}
 	evicted := pod("new", false)
 	evicted.Status.Phase, evicted.Status.Message = corev1.PodFailed, "The node was low on resource: memory."
 	reports := func(version string) *v1alpha1.NodeConfig {
@@ -69,28 +64,17 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		"nothing was asked of it":      {m: Install, node: node("", nil), want: State{Stage: ToDo}},
 		"an agent reports without it":  {m: Install, node: node("", nil), config: reports("v1.0.0"), want: State{Stage: ToDo}},
 		"being deleted":                {m: Install, node: node("", func(n *corev1.Node) { now := metav1.Now(); n.DeletionTimestamp = &now }), want: State{Stage: Skipped, Why: "it is being deleted"}},
-		"being uninstalled":            {m: Install, node: node("uninstall", nil), want: State{Stage: Skipped, Why: "it is being uninstalled: kubectl evenkeel uninstall n"}},
 		"not Ready":                    {m: Install, node: node("", notReady), want: State{Stage: Skipped, Why: "it is not Ready"}},
 		"failed before":                {m: Install, node: node("install-failed", nil), want: State{Stage: Failed, Why: "an earlier attempt failed; its reason was not recorded"}},
 		"failed to be uninstalled":     {m: Install, node: node("uninstall-failed", nil), want: State{Stage: ToDo}},
-		"labelled":                     {m: Install, node: node("install", nil), want: State{Stage: Doing, Why: "waits for its pod"}},
 		"of the version before":        {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("old", true)}, want: State{Stage: ToDo}},
 		"of the version before, down":  {m: Install, node: node("install", notReady), pods: []corev1.Pod{pod("old", true)}, want: State{Stage: Skipped, Why: "it is not Ready"}},
-		"not scheduled":                {m: Install, node: node("install", nil), pods: []corev1.Pod{unscheduled}, want: State{Stage: Doing, Why: "its pod is not scheduled: 0/1 nodes are available: 1 Insufficient cpu."}},
-		"new":                          {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false)}, want: State{Stage: Doing, Why: "its pod is pending"}},
 		"evicted":                      {m: Install, node: node("install", nil), pods: []corev1.Pod{evicted}, want: State{Stage: Doing, Why: "its pod is failed: the node was low on resource: memory."}},
-		"pulling, once":                {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, waits("ErrImagePull", "no such host"))}, want: State{Stage: Doing, Why: "its pod waits: ErrImagePull: no such host"}},
-		"pulling, again":               {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, waits("ImagePullBackOff", "no such host"))}, want: State{Stage: Failed, Why: "its pod waits: ImagePullBackOff: no such host"}},
-		"running":                      {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, corev1.ContainerStatus{})}, want: State{Stage: Doing, Why: "its pod runs; the kubelet is not back yet"}},
-		"an error, to be tried again":  {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(1, 1, "evenkeel-agent: no D-Bus"))}, want: State{Stage: Doing, Why: "its installer ended with 1: no D-Bus", Said: "evenkeel-agent: no D-Bus"}},
 		"an error, again and again":    {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(1, 2, "evenkeel-agent: no D-Bus"))}, want: State{Stage: Failed, Why: "its installer ended with 1: no D-Bus", Said: "evenkeel-agent: no D-Bus"}},
 		"taken back":                   {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(2, 0, "a\nb\n"))}, want: State{Stage: Failed, Why: "tried and rolled back: b", Said: "a\nb"}},
 		"taken back, and said nothing": {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(2, 1, ""))}, want: State{Stage: Failed, Why: "tried and rolled back"}},
 		"usage":                        {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(3, 0, "x"))}, want: State{Stage: Failed, Why: "the command line of its installer is wrong: x", Said: "x"}},
 		"not on the host":              {m: Install, node: node("install", nil), pods: []corev1.Pod{pod("new", false, ended(6, 0, "x"))}, want: State{Stage: Failed, Why: "its installer cannot run on the host: x", Said: "x"}},
-		"back, the Node not":           {m: Install, node: node("install", notReady), pods: []corev1.Pod{pod("new", true)}, want: State{Stage: Doing, Why: "its kubelet is back, the Node is not Ready"}},
-		"no report":                    {m: Install, node: node("install", nil), config: &v1alpha1.NodeConfig{}, pods: []corev1.Pod{pod("new", true)}, want: State{Stage: Doing, Why: "its kubelet is back, no agent has reported to the API"}},
-		"another agent reports":        {m: Install, node: node("install", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: State{Stage: Doing, Why: "its kubelet is back, and the agent that reports is v0.9.0, not v1.0.0"}},
 		"an older agent is there, and it is not its turn":     {m: Install, node: node("install", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", false, runs)}, want: State{Stage: ToDo}},
 		"an older agent is there, and its turn was another's": {m: Install, node: node("install", turn("old")), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", false, runs)}, want: State{Stage: ToDo}},
 		"an older agent is there, and it is its turn":         {m: Install, node: node("install", turn("new")), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", false, runs)}, want: State{Stage: Doing, Why: "its pod runs; the kubelet is not back yet"}},
