@@ -126,25 +126,8 @@ func TestAPhoneShowsTheSummaryFailedNodesAndThePrimaryActionFirst(t *testing.T) 
 	b.press(kb.Escape)
 	b.waits(`document.activeElement.id === "failed-node-seen-004"`)
 	b.click("[id='do-waiting-approve']")
-	b.shows("#confirm", "kubectl evenkeel rollout approve waiting")
-	b.click("#confirm-no")
-}
-
-func TestAbortIsNeverThePrimaryAction(t *testing.T) {
-	b := small(t)
-	b.click("#menu-waiting")
-	b.waits(`document.querySelectorAll("#others-waiting li").length === 7`)
-	for _, verb := range []string{"abort", "abort-rollback"} {
-		where := value[string](b, fmt.Sprintf(`((e) => e.className + " in " + e.closest("ul").id)(document.getElementById("do-waiting-%s"))`, verb))
-		assert.That(t, where == "grave in others-waiting", "%s is %s", verb, where)
-	}
-
-	n := value[int](b, `document.querySelectorAll("[data-rollout=waiting] button.primary").length`)
-	assert.That(t, n == 1, "%d primary actions", n)
-	// The equivalent command can be copied.
-	b.click("[id='do-waiting-abort']")
-	b.shows("#confirm-command code", "kubectl evenkeel rollout abort waiting")
-	b.waits(`((copied) => { navigator.clipboard.writeText = async (text) => { copied.text = text; }; document.querySelector("#confirm-command .copy").click(); return copied.text === "kubectl evenkeel rollout abort waiting"; })({})`)
+	b.shows("#confirm-command code", "kubectl evenkeel rollout approve waiting")
+	b.waits(`((copied) => { navigator.clipboard.writeText = async (text) => { copied.text = text; }; document.querySelector("#confirm-command .copy").click(); return copied.text === "kubectl evenkeel rollout approve waiting"; })({})`)
 	b.click("#confirm-no")
 }
 

@@ -124,14 +124,17 @@ func (a *API) AddRevision(name string, number int64, config string) *corev1.Conf
 func Revision(t *testing.T, name string, number int64, template v1alpha1.RolloutTemplate) *corev1.ConfigMap {
 	t.Helper()
 	content := assert.Value(fleet.ContentOf(template, nil))(t)
-	return revision(name, number, string(content.Data))
+	cm := revision(name, number, string(content.Data))
+	cm.UID = types.UID(fmt.Sprint("u", number))
+
+	return cm
 }
 
 func revision(name string, number int64, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: v1alpha1.SystemNamespace, Name: fleet.RevisionName(name, payload.Digest(payload.KeyKubelet, []byte(data))),
-			UID: types.UID(fmt.Sprint("u", number)), Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
+			Labels: map[string]string{v1alpha1.LabelRollout: name, v1alpha1.LabelRevision: fmt.Sprint(number)},
 		},
 		Immutable: new(true), Data: map[string]string{payload.KeyKubelet: data},
 	}

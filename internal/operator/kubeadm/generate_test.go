@@ -13,19 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// derivedFrom is a ClusterConfiguration with kubeadm's defaults but for what is
-// changed.
-func derivedFrom(change func(*ClusterConfiguration)) *ClusterConfiguration {
-	cc := &ClusterConfiguration{CertificatesDir: "/etc/kubernetes/pki", Networking: Networking{ServiceSubnet: "10.96.0.0/12", DNSDomain: "cluster.local"}}
-	if change != nil {
-		change(cc)
-	}
-
-	return cc
-}
-
 func TestAGeneratedKubeletConfigurationHasNoDefaults(t *testing.T) {
-	cm := assert.Value(generate(Components()[0], derivedFrom(nil), ""))(t)
+	cm := assert.Value(generate(Components()[0], clusterConfiguration(t, ""), ""))(t)
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
 		Data: map[string]string{"kubelet": `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -54,10 +43,8 @@ staticPodPath: /etc/kubernetes/manifests
 }
 
 func TestAGeneratedKubeProxyConfigurationHasNoDefaults(t *testing.T) {
-	cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) {
-		cc.ServiceSubnet, cc.PodSubnet = "fd00:10::/112,10.96.0.0/16", "fd00:20::/56,10.244.0.0/16"
-	}), "[2001:db8::10]:6443")
-	assert.NoError(t, err)
+	cc := clusterConfiguration(t, "networking: {serviceSubnet: 'fd00:10::/112,10.96.0.0/16', podSubnet: 'fd00:20::/56,10.244.0.0/16'}\n")
+	cm := assert.Value(generate(Components()[1], cc, "[2001:db8::10]:6443"))(t)
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy", Labels: map[string]string{"app": "kube-proxy"}},
 		Data: map[string]string{"config.conf": `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -92,28 +79,31 @@ users:
 }
 
 func TestGenerateFailsWithTheReason(t *testing.T) {
-	badSubnet := func(cc *ClusterConfiguration) { cc.ServiceSubnet = "10.96.0.0" }
+	kubelet, proxy := Components()[0], Components()[1]
+	good, badSubnet, badEndpoint := clusterConfiguration(t, ""), clusterConfiguration(t, ""), clusterConfiguration(t, "")
+	badSubnet.ServiceSubnet, badEndpoint.ControlPlaneEndpoint = "10.96.0.0", "https://api"
+	const format = ": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535"
 	for _, tt := range []struct {
 		name      string
 		component Component
-		change    func(*ClusterConfiguration)
+		cc        *ClusterConfiguration
 		endpoint  string
 		want      string
 	}{
-		{"no control plane", Components()[1], nil, "",
+		{"no control plane", proxy, good, "",
 			"generate the configuration of kube-proxy: the address of the control plane is unknown: add controlPlaneEndpoint to the " +
 				"ClusterConfiguration, or an InitConfiguration with localAPIEndpoint, to the file"},
-		{"a bad endpoint", Components()[1], nil, "192.0.2.10:http",
-			`generate the configuration of kube-proxy: the control plane's endpoint "192.0.2.10:http": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535`},
-		{"a bad controlPlaneEndpoint", Components()[1], func(cc *ClusterConfiguration) { cc.ControlPlaneEndpoint = "https://api" }, "",
-			`generate the configuration of kube-proxy: the control plane's endpoint "https://api": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535`},
-		{"no service subnet for kube-proxy", Components()[1], badSubnet, "192.0.2.10:6443",
+		{"a bad endpoint", proxy, good, "192.0.2.10:http",
+			`generate the configuration of kube-proxy: the control plane's endpoint "192.0.2.10:http"` + format},
+		{"a bad controlPlaneEndpoint", proxy, badEndpoint, "",
+			`generate the configuration of kube-proxy: the control plane's endpoint "https://api"` + format},
+		{"no service subnet for kube-proxy", proxy, badSubnet, "192.0.2.10:6443",
 			`generate the configuration of kube-proxy: networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
-		{"no service subnet for the kubelet", Components()[0], badSubnet, "",
+		{"no service subnet for the kubelet", kubelet, badSubnet, "",
 			`generate the configuration of kubelet: networking.serviceSubnet "10.96.0.0": invalid CIDR address: 10.96.0.0`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cm, err := generate(tt.component, derivedFrom(tt.change), tt.endpoint)
+			cm, err := generate(tt.component, tt.cc, tt.endpoint)
 			assert.That(t, cm == nil && err != nil && err.Error() == tt.want, "%v\nwant %s\n%v", err, tt.want, cm)
 		})
 	}
