@@ -75,31 +75,23 @@ func clientOf(c *localcluster.Cluster) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
-// child is a program that a test has started. It dies with the test.
-type child struct{ *localcluster.Process }
-
-func spawn(t *testing.T, name string, args ...string) *child {
+// spawn starts a program, which ends with the test.
+func spawn(t *testing.T, name string, args ...string) *localcluster.Process {
 	t.Helper()
 	path := filepath.Join(root, "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
 
-	c := &child{assert.Value(localcluster.StartProcess(name, filepath.Join(t.TempDir(), name+".log"), exec.Command(path, args...)))(t)}
-	t.Cleanup(func() { c.stop(t) })
+	c := assert.Value(localcluster.StartProcess(name, filepath.Join(t.TempDir(), name+".log"), exec.Command(path, args...)))(t)
+	t.Cleanup(func() { assert.OK(t, c.Stop(within)) })
 
 	return c
 }
 
-// stop asks it to end, and waits.
-func (c *child) stop(t *testing.T) {
-	t.Helper()
-	assert.OK(t, c.Stop(within))
-}
-
 // serve starts `kubectl evenkeel dashboard` and returns the address that it
 // prints.
-func serve(t *testing.T, kubeconfig string, args ...string) (string, *child) {
+func serve(t *testing.T, kubeconfig string, args ...string) (string, *localcluster.Process) {
 	t.Helper()
 	c := spawn(t, "kubectl-evenkeel", append([]string{"dashboard", "--port=0", "--kubeconfig=" + kubeconfig}, args...)...)
 	var address string

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 var (
@@ -100,7 +101,7 @@ func observe(b *browser) {
 func row(what, figure, limit string, ok bool) { figures.PrintRow(what, figure, "-", limit, ok) }
 
 // cost prints what the page costs.
-func cost(t *testing.T, b *browser, address string, served *child) {
+func cost(t *testing.T, b *browser, address string, served *localcluster.Process) {
 	t.Helper()
 	fmt.Printf("\nkubectl evenkeel dashboard: %d nodes, %s\n\n", *many, "medians")
 

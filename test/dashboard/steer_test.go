@@ -44,9 +44,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("[data-rollout=workers] .done", "rollout workers approved: revision 1 passes the pause after 1 node")
 	a := rolloutNow(t, "workers").Spec.Approval
 	assert.That(t, a != nil && a.Step == 1 && a.Revision == 1, "the approval is %+v", a)
-	if said := served.Said(); !strings.Contains(said, "rollout workers approved") {
-		t.Errorf("the command does not log the action: %s", said)
-	}
+	assert.That(t, strings.Contains(served.Said(), "rollout workers approved"), "the command does not log the action: %s", served.Said())
 
 	// Pause and resume.
 	b.shows("[data-rollout=workers]", "Awaiting approval", "3/5 steps done")
@@ -119,10 +117,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Rolled back")
-	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
-		t.Errorf("the abort is %+v", a)
-	}
-
+	abort := rolloutNow(t, "workers").Spec.Abort
+	assert.That(t, abort != nil && abort.Rollback && abort.Revision == 2, "the abort is %+v", abort)
 	b.take("undo")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "revision 3")

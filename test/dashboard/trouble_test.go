@@ -98,9 +98,7 @@ func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	b.shows("#link", "live")
 	b.load(chromedp.Reload())
 	b.shows("#link", "live") // a tab that is loaded again still knows it
-	served.stop(t)
+	assert.OK(t, served.Stop(within))
 	b.shows("#troubles", "The command that serves this page has not answered since", "Is kubectl evenkeel dashboard still running?")
-	if code := served.Cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("it ended with %d:\n%s", code, served.Said())
-	}
+	assert.Equal(t, served.Cmd.ProcessState.ExitCode(), 0, "the exit code of", served.Said())
 }

@@ -204,15 +204,14 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 	nc.Status.Active.UID = types.UID("another")
 	got, ok := nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(10).Time)
 	assert.That(t, ok && got.Rollout == "", "a node that runs another configuration: %+v", got)
-	_, ok = nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(1).Add(59*time.Second))
-	assert.That(t, !ok, "a symptom of 59 seconds counts")
+	counts := func(p fleet.Pair, when time.Time) bool {
+		_, ok := nodeHealthOf(p, nil, when)
+		return ok
+	}
+	assert.That(t, !counts(fleet.Pair{Node: node, Config: nc}, at(1).Add(59*time.Second)), "a symptom of 59 seconds counts")
+	assert.That(t, !counts(fleet.Pair{Config: nc}, at(10).Time), "a NodeConfig without a Node counts")
 	nc.Status.Trial = &v1alpha1.Trial{}
-	_, ok = nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(10).Time)
-	assert.That(t, !ok, "a node on trial counts")
-	nc.Status.Trial = nil
-	node.Spec.Unschedulable = true
-	_, ok = nodeHealthOf(fleet.Pair{Node: node, Config: nc}, nil, at(10).Time)
-	assert.That(t, !ok, "a cordoned node counts")
-	_, ok = nodeHealthOf(fleet.Pair{Config: nc}, nil, at(10).Time)
-	assert.That(t, !ok, "a NodeConfig without a Node counts")
+	assert.That(t, !counts(fleet.Pair{Node: node, Config: nc}, at(10).Time), "a node on trial counts")
+	nc.Status.Trial, node.Spec.Unschedulable = nil, true
+	assert.That(t, !counts(fleet.Pair{Node: node, Config: nc}, at(10).Time), "a cordoned node counts")
 }
