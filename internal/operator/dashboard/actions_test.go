@@ -214,7 +214,8 @@ func TestARolloutIsSummedUp(t *testing.T) {
 	assert.Equal(t, strings.Join(steps, ", "), "1 node done, pause now, 100% next", "the steps")
 	r.Generation = 3
 	v = viewOf(r, metav1.Now().Time)
-	assert.That(t, v.Phase == "Unseen" && strings.Contains(v.Message, "has not observed this change yet"), "with a status that answers an older spec it is %+v", v)
+	assert.That(t, v.Phase == "Unseen" && strings.Contains(v.Message, "has not observed this change yet"),
+		"with a status that answers an older spec it is %+v", v)
 	for phase, want := range map[v1alpha1.RolloutPhase]string{
 		v1alpha1.RolloutComplete: "good", v1alpha1.RolloutProgressing: "busy", v1alpha1.RolloutHalted: "bad", v1alpha1.RolloutPaused: "waits", "": "waits",
 	} {
@@ -235,7 +236,8 @@ func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 	assert.Equal(t, viewOf(r, now).Window, "2030-01-01T21:00:00Z, in 9h", "the next one")
 	r.Spec.Strategy.Windows[1].Schedule = "\x1b[31m"
 	got := rulesOf(r)[0].Text
-	assert.That(t, strings.Contains(got, "spec.strategy.windows[1].schedule") && !strings.Contains(got, "\x1b"), "an invalid one gives %q", got)
+	assert.That(t, strings.Contains(got, "spec.strategy.windows[1].schedule") && !strings.Contains(got, "\x1b"),
+		"an invalid one gives %q", got)
 }
 
 // ruleOf returns the lines of a rollout's rules with this key.

@@ -220,7 +220,8 @@ func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 	begin := w.failures()[kindAPI].since
 	w.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
 	failure := w.failures()[kindAPI]
-	assert.That(t, failure.since == begin && strings.HasPrefix(failure.err.Error(), "again"), "it is %+v, want it since %s, with the newest words", failure, begin)
+	assert.That(t, failure.since == begin && strings.HasPrefix(failure.err.Error(), "again"),
+		"it is %+v, want it since %s, with the newest words", failure, begin)
 	got := w.snapshot(t.Context(), time.Now())
 	assert.That(t, len(got.Trouble) == 1 && got.Trouble[0].Away && !got.Ready, "it is shown as %+v, ready %v", got.Trouble, got.Ready)
 	w.record(kindAPI, nil)

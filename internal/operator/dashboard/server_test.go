@@ -88,7 +88,8 @@ func answer(s *Server, r *http.Request) (int, string) {
 func answers(t *testing.T, s *Server, r *http.Request, code int, words string) {
 	t.Helper()
 	got, body := answer(s, r)
-	assert.That(t, got == code && strings.Contains(body, words), "%s %s answers %d %s, want %d and %q", r.Method, r.URL, got, body, code, words)
+	assert.That(t, got == code && strings.Contains(body, words),
+		"%s %s answers %d %s, want %d and %q", r.Method, r.URL, got, body, code, words)
 }
 
 // posted is a request of the page to act on the rollout workers.
@@ -140,7 +141,8 @@ func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 		r.Header.Del("Authorization")
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, r)
-		assert.That(t, w.Code == 200 && w.Header().Get("Content-Type") == kind, "%s answers %d, %s", path, w.Code, w.Header().Get("Content-Type"))
+		assert.That(t, w.Code == 200 && w.Header().Get("Content-Type") == kind,
+			"%s answers %d, %s", path, w.Code, w.Header().Get("Content-Type"))
 	}
 }
 
@@ -209,7 +211,8 @@ func TestWhatIsNotAllowedIsRefusedAndChangesNothing(t *testing.T) {
 		answers(t, s, posted(tt.verb, tt.body), tt.code, tt.says)
 	}
 
-	answers(t, s, asked(http.MethodPost, "/api/clusters/0/rollouts/others/pause", "{}"), 409, `rollout \"others\" does not exist; existing rollouts: workers`)
+	answers(t, s, asked(http.MethodPost, "/api/clusters/0/rollouts/others/pause", "{}"),
+		409, `rollout \"others\" does not exist; existing rollouts: workers`)
 
 	assert.NoDiff(t, cmp.Diff(v1alpha1.NodeConfigRolloutSpec{}, written(t, s)))
 	answers(t, s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", ""), 400, "seen is not a number")

@@ -109,7 +109,8 @@ func TestAControllerWithAnotherClockLeads(t *testing.T) {
 		assert.That(t, silent(), "a Lease that is not renewed any more")
 		w.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
 		words := w.snapshot(t.Context(), time.Now()).Summary.Words(describe.LevelProblem)
-		assert.That(t, slices.Equal(words, []string{"the API server does not answer"}), "whether somebody leads is not known then: %q", words)
+		assert.That(t, slices.Equal(words, []string{"the API server does not answer"}),
+			"whether somebody leads is not known then: %q", words)
 	})
 }
 
@@ -124,7 +125,8 @@ func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
 	all := w.snapshot(t.Context(), time.Now())
 	forbidNodes(w)
 	fewer := w.snapshot(t.Context(), time.Now())
-	assert.That(t, fewer.Ready && len(fewer.Notes)+len(fewer.Trouble) == 0, "it waits for what is refused, or tells it again: %q, %+v", fewer.Notes, fewer.Trouble)
+	assert.That(t, fewer.Ready && len(fewer.Notes)+len(fewer.Trouble) == 0,
+		"it waits for what is refused, or tells it again: %q, %+v", fewer.Notes, fewer.Trouble)
 	assert.Must(t, len(all.Cells) == 5 && len(fewer.Cells) == 5, "%d and %d nodes", len(all.Cells), len(fewer.Cells))
 	for name, c := range all.Cells {
 		want := cell{Name: name, Kubelet: c.Kubelet, Standing: describe.Standing{Health: c.Health, Cause: c.Cause}}

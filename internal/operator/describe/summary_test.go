@@ -57,7 +57,8 @@ func TestTheSummaryOfEveryCombination(t *testing.T) {
 		}
 	}
 
-	assert.That(t, len(allPhases) == 13 && len(Healths) == 7 && len(Positions) == 6, "of %d phases, %d healths and %d positions", len(allPhases), len(Healths), len(Positions))
+	assert.That(t, len(allPhases) == 13 && len(Healths) == 7 && len(Positions) == 6,
+		"of %d phases, %d healths and %d positions", len(allPhases), len(Healths), len(Positions))
 }
 
 // ruleBroken returns the rule that a summary breaks; empty if it breaks none.

@@ -115,7 +115,8 @@ func TestASignedConfigMapIsGeneratedUntilItIsEdited(t *testing.T) {
 			cm.Annotations["mine"] = "stays"
 			tt.edit(cm)
 			origin, why := OriginOf(cm)
-			assert.That(t, origin == tt.want && cm.Annotations["mine"] == "stays", "%s: %s, %v; want %s", origin, why, cm.Annotations, tt.want)
+			assert.That(t, origin == tt.want && cm.Annotations["mine"] == "stays",
+				"%s: %s, %v; want %s", origin, why, cm.Annotations, tt.want)
 		})
 	}
 }

@@ -44,7 +44,8 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 		"everything was written, but an old undo record could not be deleted: ConfigMap kube-system/evenkeel-component-00001 cannot be written: gone")
 	store(t, c, "v1.12", contents{"kubelet-config": "12"})
 	all := assert.Value(listUndoRecords(t.Context(), c))(t)
-	assert.That(t, len(all) == maxUndoRecords && all[0].Name == "evenkeel-component-00003", "%d records, the first is %s", len(all), all[0].Name)
+	assert.That(t, len(all) == maxUndoRecords && all[0].Name == "evenkeel-component-00003",
+		"%d records, the first is %s", len(all), all[0].Name)
 }
 
 func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {

@@ -111,7 +111,8 @@ func TestObjectsAreWrittenPageByPageInOrder(t *testing.T) {
 	assert.That(t, len(files) == 3 && len(names) == 1234 && slices.IsSorted(names) && api.largest <= pageObjects,
 		"%d files with %d nodes, in answers of at most %d", len(files), len(names), api.largest)
 	entries := b.contents.Entries
-	assert.That(t, len(b.contents.Failures) == 0 && len(entries) == 1 && entries[0].What == "1234 Nodes" && entries[0].Bytes != 0, "contents %+v", b.contents)
+	assert.That(t, len(b.contents.Failures) == 0 && len(entries) == 1 && entries[0].What == "1234 Nodes" && entries[0].Bytes != 0,
+		"contents %+v", b.contents)
 	_, _, again := collected(t, api, MostBytes)
 	assert.That(t, bytes.Equal(archive, again), "the same cluster has another archive")
 }
