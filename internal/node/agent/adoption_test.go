@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
@@ -22,19 +23,14 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 40 || s.LastKnownGood != nil || s.Active.UID != "uid-good" || s.ObservedGeneration != 1 {
 			t.Errorf("in its trial: %+v", s)
 		}
-		if !w.init.get().covered || !w.nodes.watching() || !w.kubelet.running().closely {
-			t.Error("the kubelet is not probed closely during the trial")
-		}
-
+		assert.That(t, w.init.get().covered && w.nodes.watching() && w.kubelet.running().closely,
+			"the kubelet is not probed closely during the trial")
 		w.promoted("uid-good")
 		w.pass(time.Second)
-		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-good" {
-			t.Errorf("after its trial: %+v", s)
-		}
-		if w.init.get().covered || w.nodes.watching() || w.kubelet.running().closely {
-			t.Error("the trial is over, and is still looked at closely")
-		}
-
+		s := w.status()
+		assert.That(t, s.Trial == nil && s.LastKnownGood != nil && s.LastKnownGood.UID == "uid-good", "after its trial: %+v", s)
+		assert.That(t, !w.init.get().covered && !w.nodes.watching() && !w.kubelet.running().closely,
+			"the trial is over, and is still looked at closely")
 		w.wantStarts("", "good")
 		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
 			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
@@ -43,9 +39,8 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 
 func wantEvents(t *testing.T, w *world, want ...string) {
 	t.Helper()
-	if got := w.reporter.told(); !slices.Equal(got, want) {
-		t.Errorf("events %q, want %q", got, want)
-	}
+	got := w.reporter.told()
+	assert.That(t, slices.Equal(got, want), "events %q, want %q", got, want)
 }
 
 func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
@@ -77,9 +72,7 @@ func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
 		}
 
 		for _, r := range w.reporter.all() {
-			if r.KubeletStart.IsZero() || r.Condition.Status == "" || r.NodeConfigUID == "" {
-				t.Errorf("a report lacks something: %+v", r)
-			}
+			assert.That(t, !r.KubeletStart.IsZero() && r.Condition.Status != "" && r.NodeConfigUID != "", "a report lacks something: %+v", r)
 		}
 	})
 }
@@ -121,15 +114,11 @@ func TestNewestAssignmentDoesNotWaitForAnOlderDryRun(t *testing.T) {
 		w.assign("uid-good", good)
 		begin := time.Now()
 		w.runs("good")
-		if took := time.Since(begin); took > 2*time.Second {
-			t.Errorf("it took %s", took)
-		}
-
+		took := time.Since(begin)
+		assert.That(t, took <= 2*time.Second, "it took %s", took)
 		w.pass(time.Minute)
 		w.wantStarts("", "good")
-		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "0" {
-			t.Errorf("the metric counts a cancelled validation: %s", got)
-		}
+		assert.Equal(t, counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`), "0", "the metric counts a cancelled validation")
 	})
 }
 
@@ -139,9 +128,8 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 			t.Helper()
 			before := w.init.get().passes
 			w.pass(d)
-			if n := w.init.get().passes - before; n > most {
-				t.Errorf("%s: %d decisions in %s, at most %d expected", what, n, d, most)
-			}
+			n := w.init.get().passes - before
+			assert.That(t, n <= most, "%s: %d decisions in %s, at most %d expected", what, n, d, most)
 		}
 		w.start()
 		w.runs("")
@@ -172,9 +160,8 @@ func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
 			w.dies(exitOne)
 			before := w.init.get().passes
 			w.pass(10 * time.Second)
-			if n := w.init.get().passes - before; n > 15 || w.kubelet.running() != nil {
-				t.Errorf("%d decisions in 10s of %s", n, what)
-			}
+			n := w.init.get().passes - before
+			assert.That(t, n <= 15 && w.kubelet.running() == nil, "%d decisions in 10s of %s", n, what)
 		}
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.confs["good"] = "inode-2", conf{name: "good", hangs: true} })
 		w.pass(11 * time.Second)
@@ -190,13 +177,9 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 		w.assign("uid-good", conf{name: "good", doubtful: true})
 		w.pass(25 * time.Second)
 		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-good): the runtime cannot be reached (CouldNotValidate)")
-		if n := w.kubelet.checked("good"); n != 1 || len(w.status().BadConfigs) != 0 {
-			t.Errorf("%d dry runs, bad %+v", n, w.status().BadConfigs)
-		}
-		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "1" {
-			t.Errorf("the metric counts %s undecided validations, want 1", got)
-		}
-
+		n := w.kubelet.checked("good")
+		assert.That(t, n == 1 && len(w.status().BadConfigs) == 0, "%d dry runs, bad %+v", n, w.status().BadConfigs)
+		assert.Equal(t, counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`), "1", "the metric counts undecided validations")
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
 		w.pass(20 * time.Second)
 		w.runs("good")
@@ -223,14 +206,10 @@ func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
 		})
 		w.dies(exitOne)
 		w.runs("good")
-		if ports := w.kubelet.get().ports; !slices.Equal(ports, []string{"10248", "20248", "20248"}) {
-			t.Errorf("its health was asked for at %q", ports)
-		}
-
+		ports := w.kubelet.get().ports
+		assert.That(t, slices.Equal(ports, []string{"10248", "20248", "20248"}), "its health was asked for at %q", ports)
 		w.promoted("uid-2")
-		if got := counted(t, w, "evenkeel_change_duration_seconds_count"); got != "2" {
-			t.Errorf("%s changes, want the two assignments", got)
-		}
+		assert.Equal(t, counted(t, w, "evenkeel_change_duration_seconds_count"), "2", "changes")
 	})
 }
 
@@ -300,15 +279,11 @@ func TestStartWaitsForTheAPIUpToTheSyncTimeoutAndStartsOnce(t *testing.T) {
 				begin, starts := time.Now(), len(w.kubelet.get().starts)
 				w.start()
 				w.until("a kubelet", func() bool { return w.kubelet.running() != nil })
-				if took := time.Since(begin).Round(100 * time.Millisecond); took > tt.took {
-					t.Errorf("it took %s to start, want %s", took, tt.took)
-				}
-
+				took := time.Since(begin).Round(100 * time.Millisecond)
+				assert.That(t, took <= tt.took, "it took %s to start, want %s", took, tt.took)
 				w.pass(10 * time.Second)
-				if got := w.kubelet.get().starts[starts:]; !slices.Equal(got, []string{tt.start}) {
-					t.Errorf("started %q, want once %s", got, tt.start)
-				}
-
+				got := w.kubelet.get().starts[starts:]
+				assert.That(t, slices.Equal(got, []string{tt.start}), "started %q, want once %s", got, tt.start)
 				w.wantConfigOK(tt.ok)
 			})
 		})
@@ -325,9 +300,7 @@ func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 		w.runs("good")
 		w.pass(time.Minute)
 		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
-		if w.source.Current().ConfigMap != nil {
-			t.Error("it was downloaded again")
-		}
+		assert.That(t, w.source.Current().ConfigMap == nil, "it was downloaded again")
 
 		// Without a checkpoint it is downloaded, and must then match the
 		// recorded digest.
@@ -336,12 +309,9 @@ func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
 		w.start()
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "good", "")
-		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (init): failed to sync") {
-			t.Error(ok)
-		}
-		if w.log.count(`cause="ConfigMap good was changed"`) != 1 {
-			t.Error("the change is not reported")
-		}
+		ok := w.configOK()
+		assert.That(t, strings.HasPrefix(ok, "Unknown | using last-known-good (init): failed to sync"), "%s", ok)
+		assert.That(t, w.log.count(`cause="ConfigMap good was changed"`) == 1, "the change is not reported")
 	})
 }
 
@@ -351,17 +321,11 @@ func TestSavedConfigsWaitsUntilTheStateIsLoaded(t *testing.T) {
 		asked := make(chan string, 1)
 		go func() { asked <- r.Payload("uid-good") }()
 		synctest.Wait()
-		if len(asked) > 0 {
-			t.Fatal("it answered before the state was loaded")
-		}
-
+		assert.Must(t, len(asked) == 0, "it answered before the state was loaded")
 		r.open()
-		if got := <-asked; got != "" {
-			t.Errorf("%q", got)
-		}
-		if _, ok := r.Checkpoint("uid-good"); ok {
-			t.Error("Checkpoint succeeded without a store")
-		}
+		assert.Equal(t, <-asked, "")
+		_, ok := r.Checkpoint("uid-good")
+		assert.That(t, !ok, "Checkpoint succeeded without a store")
 	})
 }
 
@@ -374,10 +338,7 @@ func TestADryRunThatDoesNotEndKeepsNoLock(t *testing.T) {
 		w.assign("uid-stuck", conf{name: "stuck", hangs: true})
 		w.pass(time.Second)
 		w.stop()
-		if n := w.kubelet.get().checking; n != 1 {
-			t.Errorf("%d dry runs are in progress after the end of the agent, want the one that does not end", n)
-		}
-
+		assert.Equal(t, w.kubelet.get().checking, 1, "dry runs after the end of the agent")
 		time.Sleep(time.Hour)
 	})
 }
@@ -387,13 +348,9 @@ func TestNoDryRunOutlivesTheAgent(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.killTakes = 3 * time.Second })
 		w.assign("uid-slow", conf{name: "slow", hangs: true})
 		w.pass(time.Second)
-		if n := w.kubelet.get().checking; n != 1 {
-			t.Fatalf("%d dry runs are in progress, want that of the assignment", n)
-		}
-
+		n := w.kubelet.get().checking
+		assert.Must(t, n == 1, "%d dry runs are in progress, want that of the assignment", n)
 		w.stop()
-		if n := w.kubelet.get().checking; n != 0 {
-			t.Errorf("%d dry runs are in progress after the end of the agent", n)
-		}
+		assert.Equal(t, w.kubelet.get().checking, 0, "dry runs after the end of the agent")
 	})
 }

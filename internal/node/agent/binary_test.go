@@ -5,6 +5,7 @@ package agent
 
 import (
 	"errors"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"slices"
 	"testing"
 	"time"
@@ -35,16 +36,13 @@ func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 		}
 
 		w.runs("crasher") // which was mended
-		if got := w.kubelet.get().starts[starts:]; !slices.Equal(got, []string{"crasher"}) {
-			t.Errorf("starts %q", got)
-		}
-
+		got := w.kubelet.get().starts[starts:]
+		assert.That(t, slices.Equal(got, []string{"crasher"}), "starts %q", got)
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-1", "v1.36.3" })
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
-		if s := w.status(); len(s.BadConfigs) != 1 {
-			t.Errorf("a downgrade does not find its own again: %+v", s.BadConfigs)
-		}
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 1, "a downgrade does not find its own again: %+v", s.BadConfigs)
 	})
 }
 
@@ -62,16 +60,12 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
 		w.dies(exitOne)
 		w.pass(20 * time.Second)
-		if got, want := w.status().Error, "the kubelet exited unexpectedly: start /usr/bin/kubelet: it is not there"; got != want {
-			t.Errorf("the error is %q, want %q", got, want)
-		}
-
+		got, want := w.status().Error, "the kubelet exited unexpectedly: start /usr/bin/kubelet: it is not there"
+		assert.That(t, got == want, "the error is %q, want %q", got, want)
 		w.kubelet.set(func(s *kubeletState) { s.identityErr, s.spawnErr = nil, nil })
 		w.runs("good")
 		w.wantNoBad()
-		if w.status().Trial == nil {
-			t.Error("the trial has ended")
-		}
+		assert.That(t, w.status().Trial != nil, "the trial has ended")
 	})
 }
 
@@ -82,9 +76,7 @@ func TestMissingBinaryAtTheStartEndsTheAgent(t *testing.T) {
 		w.start()
 		w.pass(time.Second)
 		w.stop()
-		if !errors.Is(w.err, gone) {
-			t.Errorf("it ended with %v", w.err)
-		}
+		assert.That(t, errors.Is(w.err, gone), "it ended with %v", w.err)
 	})
 }
 
@@ -96,17 +88,14 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
 		w.dies(exitOne)
 		w.pass(time.Minute)
-		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
-			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
-		}
-
+		s := w.status()
+		assert.That(t, s.ComponentVersion == "v1.36.3" && len(s.BadConfigs) == 1, "%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		w.wantLogged("continuing with the old version's", 1)
 		w.openErr = nil
 		w.dies(exitOne)
 		w.pass(25 * time.Second)
-		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
-			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
-		}
+		s = w.status()
+		assert.That(t, s.ComponentVersion == "v1.37.0" && len(s.BadConfigs) == 0, "%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 	})
 }
 
@@ -138,9 +127,7 @@ func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 					w.dies(exitOne)
 					w.runs(assigned)
 					for _, port := range w.kubelet.get().ports {
-						if port != "20249" {
-							t.Errorf("%s: its health was asked for at %q", orLocal(assigned), w.kubelet.get().ports)
-						}
+						assert.That(t, port == "20249", "%s: its health was asked for at %q", orLocal(assigned), w.kubelet.get().ports)
 					}
 				})
 			}
@@ -155,10 +142,8 @@ func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
-		if s := w.status(); s.ComponentVersion != "v1.37.0" || s.Trial == nil {
-			t.Errorf("%s, trial: %+v", s.ComponentVersion, s.Trial)
-		}
-
+		s := w.status()
+		assert.That(t, s.ComponentVersion == "v1.37.0" && s.Trial != nil, "%s, trial: %+v", s.ComponentVersion, s.Trial)
 		w.wantStarts("", "good")
 	})
 }
@@ -172,9 +157,8 @@ func TestStateIsMovedAsideAlsoForAReplacedBinary(t *testing.T) {
 			w.api.set(func(api *simAPI) { api.unschedulable = true })
 			w.assign("uid-static", conf{name: "static", policy: "static"})
 			w.runs("static")
-			if moved := w.kubelet.get().moved; len(moved) != 1 {
-				t.Errorf("%s: moved aside: %q\n%s", version, moved, w.tail())
-			}
+			moved := w.kubelet.get().moved
+			assert.That(t, len(moved) == 1, "%s: moved aside: %q\n%s", version, moved, w.tail())
 		})
 	}
 }
@@ -202,8 +186,8 @@ func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 		})
 		w.dies(exitOne)
 		w.pass(time.Minute)
-		if starts := w.kubelet.get().starts[1:]; slices.Contains(starts, "") {
-			t.Errorf("the node rolled back to a configuration that the new kubelet rejects: %q\n%s", starts, w.tail())
-		}
+		starts := w.kubelet.get().starts[1:]
+		assert.That(t, !slices.Contains(starts, ""),
+			"the node rolled back to a configuration that the new kubelet rejects: %q\n%s", starts, w.tail())
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
@@ -32,9 +33,7 @@ func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
 		_, has := verdicts["a"]
 		_, local := verdicts[""]
 		_, runs := verdicts["runs"]
-		if has == tt.asked || !local || !runs {
-			t.Errorf("%s: the verdicts are %v", tt.what, verdicts)
-		}
+		assert.That(t, has != tt.asked && local && runs, "%s: the verdicts are %v", tt.what, verdicts)
 	}
 }
 
@@ -51,16 +50,11 @@ func TestDryRunsWithoutAVerdictAreCountedInARow(t *testing.T) {
 		for i, want := range []component.Outcome{component.CouldNotTell, component.CouldNotTell, component.Rejected} {
 			if i == 2 {
 				interrupt(&c)
-				if got := c.countUndecided("u", undecided).Outcome; got != component.CouldNotTell {
-					t.Errorf("%s: the first one after it is %s", what, got)
-				}
-
+				assert.Equal(t, c.countUndecided("u", undecided).Outcome, component.CouldNotTell, what, "the first one after it")
 				c.countUndecided("u", undecided)
 			}
 
-			if got := c.countUndecided("u", undecided).Outcome; got != want {
-				t.Errorf("%s: dry run %d is %s, want %s", what, i+1, got, want)
-			}
+			assert.Equal(t, c.countUndecided("u", undecided).Outcome, want, what, "dry run", i+1)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 type asker = func(context.Context, component.Effective) (component.Effective, error)
@@ -24,14 +25,10 @@ type asker = func(context.Context, component.Effective) (component.Effective, er
 func configzOf(t *testing.T, w *world, ask asker) map[string]any {
 	t.Helper()
 	r := get(t, w.agent.Handler(ask), "/configz")
-	if r.Code != http.StatusOK || r.Header().Get("Content-Type") != "application/json" {
-		t.Fatalf("%d %s: %s", r.Code, r.Header().Get("Content-Type"), r.Body)
-	}
-
+	assert.Must(t, r.Code == http.StatusOK && r.Header().Get("Content-Type") == "application/json",
+		"%d %s: %s", r.Code, r.Header().Get("Content-Type"), r.Body)
 	var got map[string]any
-	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(r.Body.Bytes(), &got))
 
 	return got
 }
@@ -39,16 +36,13 @@ func configzOf(t *testing.T, w *world, ask asker) map[string]any {
 func TestConfigzContainsTheRunningConfigAndItsSource(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
-		if r := get(t, w.agent.Handler(nil), "/configz"); r.Code != http.StatusServiceUnavailable || !strings.Contains(r.Body.String(), "no kubelet has been started yet") {
-			t.Errorf("before the first start: %d %s", r.Code, r.Body)
-		}
-
+		r := get(t, w.agent.Handler(nil), "/configz")
+		assert.That(t, r.Code == http.StatusServiceUnavailable && strings.Contains(r.Body.String(), "no kubelet has been started yet"),
+			"before the first start: %d %s", r.Code, r.Body)
 		w.runs("")
 		got := configzOf(t, w, nil)
-		if diff := cmp.Diff(map[string]any{"kind": "init"}, got["source"]); diff != "" || got["kubeletConfigzError"] != "the agent has no credentials for the kubelet" {
-			t.Errorf("%s%v", diff, got)
-		}
-
+		diff := cmp.Diff(map[string]any{"kind": "init"}, got["source"])
+		assert.That(t, diff == "" && got["kubeletConfigzError"] == "the agent has no credentials for the kubelet", "%s%v", diff, got)
 		w.assign("uid-good", conf{name: "good", healthz: 20248})
 		w.runs("good")
 		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
@@ -56,25 +50,15 @@ func TestConfigzContainsTheRunningConfigAndItsSource(t *testing.T) {
 		}
 		got = configzOf(t, w, ask)
 		want := map[string]any{"kind": "remote", "namespace": "evenkeel-system", "name": "good", "uid": "uid-good", "revision": "uid-good", "sha256": w.view().Current.SHA256}
-		if diff := cmp.Diff(want, got["source"]); diff != "" {
-			t.Error(diff)
-		}
-		if e := got["effective"].(map[string]any); e["hairpinMode"] != "good" || got["componentVersion"] != "v1.36.3" {
-			t.Errorf("%v", got)
-		}
-		if diff := cmp.Diff(map[string]any{"healthzPort": 20248.0}, got["kubeletConfigz"]); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]any{"clusterDNS"}, got["overridden"]); diff != "" {
-			t.Error(diff)
-		}
-
+		assert.NoDiff(t, cmp.Diff(want, got["source"]))
+		e := got["effective"].(map[string]any)
+		assert.That(t, e["hairpinMode"] == "good" && got["componentVersion"] == "v1.36.3", "%v", got)
+		assert.NoDiff(t, cmp.Diff(map[string]any{"healthzPort": 20248.0}, got["kubeletConfigz"]))
+		assert.NoDiff(t, cmp.Diff([]any{"clusterDNS"}, got["overridden"]))
 		got = configzOf(t, w, func(context.Context, component.Effective) (component.Effective, error) {
 			return nil, errors.New("403 Forbidden")
 		})
-		if got["kubeletConfigzError"] != "403 Forbidden" || got["kubeletConfigz"] != nil {
-			t.Errorf("%v", got)
-		}
+		assert.That(t, got["kubeletConfigzError"] == "403 Forbidden" && got["kubeletConfigz"] == nil, "%v", got)
 	})
 }
 
@@ -96,10 +80,8 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 		w.start()
 		w.assign("uid-good", conf{name: "good", maxPods: 50})
 		w.runs("good")
-		if n := w.log.count("cannot save the description"); n != 1 || len(kept) != 0 {
-			t.Errorf("warned %d times, kept %q", n, kept)
-		}
-
+		n := w.log.count("cannot save the description")
+		assert.That(t, n == 1 && len(kept) == 0, "warned %d times, kept %q", n, kept)
 		refuses = false
 		w.pass(15 * time.Second)
 		ask := func(_ context.Context, e component.Effective) (component.Effective, error) {
@@ -108,22 +90,16 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 		for form, path := range map[string]string{"": "maxPods", "flat": "maxPods", "grouped": "resources.maxPods"} {
 			r := get(t, w.agent.Handler(ask), "/configz?form="+form)
 			var z Configz
-			if err := json.Unmarshal(r.Body.Bytes(), &z); err != nil {
-				t.Fatal(err)
-			}
-
+			assert.NoError(t, json.Unmarshal(r.Body.Bytes(), &z))
 			maxPods := z.Effective["maxPods"]
 			if form == "grouped" {
 				maxPods = z.Effective["resources"].(map[string]any)["maxPods"]
-				if z.Kubelet["resources"].(map[string]any)["maxPods"] != 50.0 || !slices.Contains(z.Overridden, "networking.clusterDNS") {
-					t.Errorf("grouped: the kubelet says %v, overridden %q", z.Kubelet, z.Overridden)
-				}
+				assert.That(t, z.Kubelet["resources"].(map[string]any)["maxPods"] == 50.0 && slices.Contains(z.Overridden, "networking.clusterDNS"),
+					"grouped: the kubelet says %v, overridden %q", z.Kubelet, z.Overridden)
 			}
 
 			for _, secret := range []string{"user:pass", "t0ken", "s3cret"} {
-				if strings.Contains(r.Body.String(), secret) {
-					t.Errorf("%q shows %s", form, secret)
-				}
+				assert.That(t, !strings.Contains(r.Body.String(), secret), "%q shows %s", form, secret)
 			}
 
 			differs := payload.Difference{Field: path, Value: "50", Local: "110"}
@@ -132,18 +108,15 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 			}
 		}
 
-		if r := get(t, w.agent.Handler(ask), "/configz?form=pretty"); r.Code != http.StatusBadRequest || r.Body.String() != "form must be flat or grouped, not \"pretty\"\n" {
-			t.Errorf("%d %s", r.Code, r.Body)
-		}
-		if len(kept) != 1 || !strings.Contains(kept[0], `"revision":"uid-good"`) || strings.Contains(kept[0], "kubeletConfigz") {
-			t.Errorf("kept %q", kept)
-		}
-
+		r := get(t, w.agent.Handler(ask), "/configz?form=pretty")
+		assert.That(t, r.Code == http.StatusBadRequest && r.Body.String() == "form must be flat or grouped, not \"pretty\"\n",
+			"%d %s", r.Code, r.Body)
+		assert.That(t, len(kept) == 1 && strings.Contains(kept[0], `"revision":"uid-good"`) && !strings.Contains(kept[0], "kubeletConfigz"),
+			"kept %q", kept)
 		w.assignLocal()
 		w.runs("")
-		if last := kept[len(kept)-1]; !strings.Contains(last, `"kind":"init"`) {
-			t.Errorf("kept last %s", last)
-		}
+		last := kept[len(kept)-1]
+		assert.That(t, strings.Contains(last, `"kind":"init"`), "kept last %s", last)
 	})
 }
 
@@ -158,9 +131,8 @@ func TestHealthzFailsOnlyIfTheAgentHangs(t *testing.T) {
 		for range 30 {
 			w.assign("uid-slow-"+time.Now().Format("150405"), conf{name: "slow", hangs: true})
 			w.pass(10 * time.Second)
-			if got := healthz(); got != "OK: ok" {
-				t.Fatal(got)
-			}
+			got := healthz()
+			assert.Must(t, got == "OK: ok", "%s", got)
 		}
 
 		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 10 * time.Minute }) // it cannot even be killed
@@ -188,9 +160,7 @@ func TestMetricsContainAssignedActiveAndLastKnownGood(t *testing.T) {
 			t.Helper()
 			w.pass(time.Second)
 			for metric, value := range values {
-				if got := counted(t, w, "evenkeel_"+metric); got != value {
-					t.Errorf("%s: %s is %q, want %q", when, metric, got, value)
-				}
+				assert.Equal(t, counted(t, w, "evenkeel_"+metric), value, when, metric)
 			}
 		}
 		w.start()
@@ -224,18 +194,13 @@ func TestInitSystemIsNotifiedOnceWhenTheKubeletIsHealthy(t *testing.T) {
 		w.init.set(func(s *initState) { s.err = errors.New("no such file or directory") })
 		w.runs("")
 		w.pass(15 * time.Second)
-		if w.init.get().ready < 2 {
-			t.Errorf("tried %d times", w.init.get().ready)
-		}
-
+		assert.That(t, w.init.get().ready >= 2, "tried %d times", w.init.get().ready)
 		w.init.set(func(s *initState) { s.err = nil })
 		w.pass(15 * time.Second)
 		told := w.init.get().ready
 		w.dies(exitOne)
 		w.runs("")
 		w.pass(time.Minute)
-		if w.init.get().ready != told {
-			t.Errorf("told %d times more", w.init.get().ready-told)
-		}
+		assert.That(t, w.init.get().ready == told, "told %d times more", w.init.get().ready-told)
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const configFile = "/var/lib/kubelet/config.yaml"
@@ -141,14 +142,10 @@ func TestDriftIsCheckedAtMostEveryTenMinutes(t *testing.T) {
 		}
 
 		asked := z.times()
-		if len(asked) < 10 || len(asked) > 13 {
-			t.Errorf("/configz was read %d times in two hours", len(asked))
-		}
-
+		assert.That(t, len(asked) >= 10 && len(asked) <= 13, "/configz was read %d times in two hours", len(asked))
 		for i := 1; i < len(asked); i++ {
-			if gap := asked[i].Sub(asked[i-1]); gap < 10*time.Minute {
-				t.Errorf("comparison %d began %s after the one before", i, gap)
-			}
+			gap := asked[i].Sub(asked[i-1])
+			assert.That(t, gap >= 10*time.Minute, "comparison %d began %s after the one before", i, gap)
 		}
 	})
 }
@@ -160,13 +157,8 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 		w.drifts(fileDrift)
 		w.pass(2 * time.Hour)
 		want := &v1alpha1.Drift{Files: []string{configFile}}
-		if diff := cmp.Diff(want, w.status().Drift); diff != "" {
-			t.Error(diff)
-		}
-		if n := len(w.reporter.all()) - reports; n != 1 {
-			t.Errorf("the edit was reported %d times", n)
-		}
-
+		assert.NoDiff(t, cmp.Diff(want, w.status().Drift))
+		assert.Equal(t, len(w.reporter.all())-reports, 1, "reports of the edit")
 		w.wantLogged("differ from what was started", 1)
 		z.set(func() {
 			z.change = map[string]any{"maxPods": json.Number("55"), "hairpinMode": "x", "evictionHard": map[string]any{"memory.available": "1Gi"}}
@@ -179,9 +171,7 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 
 		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
 		w.wantStarts("")
-		if got := w.records(); got != disk {
-			t.Errorf("the records on disk have changed from\n%s to\n%s", disk, got)
-		}
+		assert.Equal(t, w.records(), disk, "the records on disk")
 
 		// A change that is taken back is no drift.
 		w.edit(0)
@@ -198,10 +188,7 @@ func TestAStartEndsDrift(t *testing.T) {
 		w.dies(supervisor.Exit{Signal: "killed"})
 		w.until("another kubelet runs", func() bool { return len(w.kubelet.get().starts) == 2 })
 		w.runs("")
-		if got := w.drifted(); got != "" {
-			t.Errorf("before the new kubelet was compared, Drifted is %q", got)
-		}
-
+		assert.Equal(t, w.drifted(), "", "Drifted before the new kubelet was compared")
 		w.drifts(noDrift)
 	})
 }
@@ -226,18 +213,14 @@ func TestAKubeletThatOnceDoesNotAnswerKeepsItsResult(t *testing.T) {
 		}
 		z.set(func() { z.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection refused")} })
 		failed()
-		if got := w.drifted(); got != noDrift || len(w.reporter.all()) != reports {
-			t.Errorf("after one failure, Drifted is %q", got)
-		}
-
+		got := w.drifted()
+		assert.That(t, got == noDrift && len(w.reporter.all()) == reports, "after one failure, Drifted is %q", got)
 		const unanswered = "False FilesUnchanged: the local files are as they were when the kubelet was started; /configz is not compared: the kubelet does not answer requests for its /configz"
 		w.drifts(unanswered)
 		z.set(func() { z.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection reset, port 4711")} })
 		failed()
-		if n := len(w.reporter.all()) - reports; n != 1 || w.drifted() != unanswered {
-			t.Errorf("%d reports of three failures, the last is %q", n, w.drifted())
-		}
-
+		n := len(w.reporter.all()) - reports
+		assert.That(t, n == 1 && w.drifted() == unanswered, "%d reports of three failures, the last is %q", n, w.drifted())
 		z.set(func() { z.err = nil })
 		w.drifts(noDrift)
 	})
@@ -288,12 +271,10 @@ func TestWhyConfigzIsNotComparedIsStable(t *testing.T) {
 			}
 
 			fields, why, passing, err := compareConfigz(t.Context(), tt.effective, ask)
-			if why != tt.want || passing != tt.passing || (tt.err != nil) != (err != nil) {
-				t.Errorf("%q, passing %v, error %v; want %q, passing %v", why, passing, err, tt.want, tt.passing)
-			}
-			if compared := why == ""; compared != slices.Equal(fields, []string{"maxPods"}) {
-				t.Errorf("fields are %q", fields)
-			}
+			assert.That(t, why == tt.want && passing == tt.passing && (tt.err != nil) == (err != nil),
+				"%q, passing %v, error %v; want %q, passing %v", why, passing, err, tt.want, tt.passing)
+			compared := why == ""
+			assert.That(t, compared == slices.Equal(fields, []string{"maxPods"}), "fields are %q", fields)
 		})
 	}
 }
@@ -308,18 +289,15 @@ func TestChangedFilesAreThoseEditedAddedOrRemoved(t *testing.T) {
 		{map[string]string{"/a": "1", "/b": "2", "/d": "1"}, []string{"/b", "/c", "/d"}},
 		{nil, []string{"/a", "/b", "/c"}},
 	} {
-		if got := changedFiles(before, tt.now); !slices.Equal(got, tt.want) {
-			t.Errorf("%v: %q, want %q", tt.now, got, tt.want)
-		}
+		got := changedFiles(before, tt.now)
+		assert.That(t, slices.Equal(got, tt.want), "%v: %q, want %q", tt.now, got, tt.want)
 	}
 }
 
 func TestDriftedSaysHowManyFilesAndFields(t *testing.T) {
 	c := drifted(&v1alpha1.Drift{Files: []string{"/a", "/b"}, NotCompared: "why"}, trial.Config{Revision: "r", Dropin: true})
 	want := "2 local files changed since the kubelet was started; the change takes effect at the next restart of the kubelet; /configz is not compared: why"
-	if c.Status != "True" || c.Reason != v1alpha1.DriftFilesEdited || c.Message != want {
-		t.Errorf("the condition is %+v", c)
-	}
+	assert.That(t, c.Status == "True" && c.Reason == v1alpha1.DriftFilesEdited && c.Message == want, "the condition is %+v", c)
 }
 
 func TestTheKubeletIsAskedOnThisMachine(t *testing.T) {
@@ -330,9 +308,7 @@ func TestTheKubeletIsAskedOnThisMachine(t *testing.T) {
 		"https://10.1.2.3:10250":  {"address": "10.1.2.3"},
 		"https://[fd00::1]:10250": {"address": "fd00::1"},
 	} {
-		if got := kubeletURL(effective); got != want {
-			t.Errorf("%v: %s, want %s", effective, got, want)
-		}
+		assert.Equal(t, kubeletURL(effective), want, effective)
 	}
 }
 
@@ -345,22 +321,11 @@ func TestTheKubeletIsAskedWithNoTokenAndNoRedirectIsFollowed(t *testing.T) {
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	}))
 	defer server.Close()
-	client, err := source.NewClientFor(&rest.Config{Host: "https://api.invalid", BearerToken: "secret", Username: "u", Password: "p"}, http.DefaultClient)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	client := assert.Value(source.NewClientFor(&rest.Config{Host: "https://api.invalid", BearerToken: "secret", Username: "u", Password: "p"}, http.DefaultClient))(t)
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, err)
 	_, err = KubeletConfigz(client)(t.Context(), component.Effective{"port": json.Number(port)})
 	var refused *component.StatusError
-	if !errors.As(err, &refused) || refused.Code != http.StatusFound {
-		t.Errorf("the error is %v", err)
-	}
-	if !slices.Equal(asked, []string{"/configz "}) {
-		t.Errorf("the kubelet was asked for %q", asked)
-	}
+	assert.That(t, errors.As(err, &refused) && refused.Code == http.StatusFound, "the error is %v", err)
+	assert.That(t, slices.Equal(asked, []string{"/configz "}), "the kubelet was asked for %q", asked)
 }

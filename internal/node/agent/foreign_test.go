@@ -55,9 +55,8 @@ func TestReportsNameNothingOfAForeignConfigMap(t *testing.T) {
 				for _, e := range w.reporter.get().events {
 					assert.That(t, !strings.Contains(e, secret) && !strings.Contains(e, "10777"), "the Event %s", e)
 				}
-				if n := w.log.count("10777") + w.log.count(secret); n == 0 {
-					t.Error("the log does not say what is wrong")
-				}
+				n := w.log.count("10777") + w.log.count(secret)
+				assert.That(t, n != 0, "the log does not say what is wrong")
 			})
 		})
 	}

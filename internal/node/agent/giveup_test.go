@@ -5,6 +5,7 @@ package agent
 
 import (
 	"errors"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"testing"
 	"time"
 )
@@ -17,9 +18,7 @@ func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 		begin := time.Now()
 		w.options = func(o *Options) {
 			o.GiveUp = func(now time.Time, healthy bool) error {
-				if healthy {
-					t.Error("GiveUp was called with healthy, but the kubelet is not")
-				}
+				assert.That(t, !healthy, "GiveUp was called with healthy, but the kubelet is not")
 				if now.Sub(begin) < limit {
 					return nil
 				}
@@ -29,15 +28,11 @@ func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
 		}
 		w.start()
 		w.until("the agent ends", w.gone) // it decides often enough even if nothing happens
-		if took := time.Since(begin); took < limit || took > limit+20*time.Second {
-			t.Errorf("it ended after %s", took)
-		}
-		if w.err != gaveUp || w.kubelet.running() != nil {
-			t.Errorf("it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
-		}
-		if told := w.log.count("event=KubeletGivenUp"); told != 1 {
-			t.Errorf("it reported that %d times\n%s", told, w.tail())
-		}
+		took := time.Since(begin)
+		assert.That(t, took >= limit && took <= limit+20*time.Second, "it ended after %s", took)
+		assert.That(t, w.err == gaveUp && w.kubelet.running() == nil, "it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
+		told := w.log.count("event=KubeletGivenUp")
+		assert.That(t, told == 1, "it reported that %d times\n%s", told, w.tail())
 	})
 }
 

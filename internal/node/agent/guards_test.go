@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
@@ -26,10 +27,8 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(30 * time.Second)
 		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): the kubelet would end 4 of the node's 4 pods: default/a, default/b, default/c, default/d: OutOfpods (pods: 4 needed by all pods together, 3 allocatable); move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
-		if s := w.status(); len(s.BadConfigs) > 0 || !w.nodes.watching() {
-			t.Errorf("bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
-		}
-
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 0 && w.nodes.watching(), "bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
 		w.pods("a", "b", "c")
 		w.api.set(func(api *simAPI) {
 			api.pods = append(api.pods, source.Pod{UID: "pod-done", Name: "done", Phase: "Succeeded"}) // takes no place
@@ -51,10 +50,8 @@ func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 		w.wantStarts("")
 		w.wantNoBad()
 		w.pass(time.Hour)
-		if told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open"); told != 1 || n != 1 {
-			t.Errorf("told %d times, after %d dry runs", told, n)
-		}
-
+		told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open")
+		assert.That(t, told == 1 && n == 1, "told %d times, after %d dry runs", told, n)
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{readOnlyPort: 10255} }) // the operator of the node agrees
 		w.runs("open")
 		w.wantStarts("", "open")
@@ -125,9 +122,7 @@ func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
 		w.start()
 		w.runs("")
 		w.wantConfigOK("False | using (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
-		if got := w.view().LastKnownGood.Revision; got != "uid-open" {
-			t.Errorf("last-known-good is %q", got)
-		}
+		assert.Equal(t, w.view().LastKnownGood.Revision, "uid-open", "last-known-good")
 	})
 }
 
@@ -140,13 +135,10 @@ func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few"}, 2)
 		w.pass(20 * time.Second)
-		if got := w.kubelet.get().starts[starts:]; len(got) > 0 {
-			t.Errorf("started %q", got)
-		}
-		if c := w.status().Conditions[0]; c.Reason != "WouldEvictPods" {
-			t.Errorf("%+v", c)
-		}
-
+		got := w.kubelet.get().starts[starts:]
+		assert.That(t, len(got) == 0, "started %q", got)
+		c := w.status().Conditions[0]
+		assert.That(t, c.Reason == "WouldEvictPods", "%+v", c)
 		w.pods("a")
 		w.runs("few")
 	})
@@ -190,10 +182,8 @@ func contradictingState(t *testing.T, cordon func(*simAPI)) {
 		})
 		w.runs("static")
 		w.wantStarts("", "static")
-		if got := w.kubelet.get().moved; !slices.Equal(got, []string{file + ".evenkeel"}) {
-			t.Errorf("moved aside: %q", got)
-		}
-
+		got := w.kubelet.get().moved
+		assert.That(t, slices.Equal(got, []string{file + ".evenkeel"}), "moved aside: %q", got)
 		w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
 		w.wantDryRuns("static", 1)
 	})
@@ -206,14 +196,11 @@ func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.cpuState = "static" })
 		w.dies(exitOne)
 		w.pass(5 * time.Second)
-		if got := w.kubelet.get().moved; len(got) > 0 {
-			t.Errorf("moved aside after a crash: %q", got)
-		}
-
+		got := w.kubelet.get().moved
+		assert.That(t, len(got) == 0, "moved aside after a crash: %q", got)
 		w.runs("good")
-		if got := w.kubelet.get().moved; len(got) != 1 {
-			t.Errorf("moved aside for the rollback: %q", got)
-		}
+		got = w.kubelet.get().moved
+		assert.That(t, len(got) == 1, "moved aside for the rollback: %q", got)
 	})
 }
 
@@ -276,9 +263,9 @@ func TestHarmToTheNodeFailsATrial(t *testing.T) {
 				w.pass(time.Second)
 				w.wantStarts("", tt.c.name, "")
 				s := w.status()
-				if c := s.Conditions[0]; c.Reason != tt.reason || !strings.Contains(c.Message, "current (UID: uid-it) "+tt.words) {
-					t.Errorf("%+v, want %s: %s", c, tt.reason, tt.words)
-				}
+				c := s.Conditions[0]
+				assert.That(t, c.Reason == tt.reason && strings.Contains(c.Message, "current (UID: uid-it) "+tt.words),
+					"%+v, want %s: %s", c, tt.reason, tt.words)
 			})
 		})
 	}
@@ -288,29 +275,17 @@ func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		at := func(renewed string) source.NodeState { return source.NodeState{Reachable: true, LeaseRenewed: renewed} }
 		l := &leaseObserver{since: time.Now()}
-		if l.renewed(at("10:00")) {
-			t.Error("renewed, although its base is not known")
-		}
-
+		assert.That(t, !l.renewed(at("10:00")), "renewed, although its base is not known")
 		l.readBase(t.Context(), w.nodesOf("10:00"))
-		if l.renewed(at("10:00")) {
-			t.Error("renewed, although the time is the same")
-		}
-		if !l.renewed(at("10:01")) {
-			t.Error("not renewed, although the time has changed")
-		}
-		if l.renewed(source.NodeState{LeaseRenewed: "10:02"}) {
-			t.Error("renewed, although the API is not reachable")
-		}
-
+		assert.That(t, !l.renewed(at("10:00")), "renewed, although the time is the same")
+		assert.That(t, l.renewed(at("10:01")), "not renewed, although the time has changed")
+		assert.That(t, !l.renewed(source.NodeState{LeaseRenewed: "10:02"}), "renewed, although the API is not reachable")
 		late := &leaseObserver{since: time.Now()}
 		w.api.up = false
 		late.readBase(t.Context(), &simNodes{api: w.api})
 		<-time.After(leaseGrace + time.Millisecond)
 		late.update(at("10:05"))
-		if late.renewed(at("10:05")) || !late.renewed(at("10:15")) {
-			t.Error("after the grace period the present time must become the base")
-		}
+		assert.That(t, !late.renewed(at("10:05")) && late.renewed(at("10:15")), "after the grace period the present time must become the base")
 	})
 }
 
@@ -334,13 +309,8 @@ func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 		w.runs("late")
 		before := w.nodes.starts
 		w.pass(leaseGrace - time.Second)
-		if got := w.nodes.starts - before; got != 0 {
-			t.Errorf("within the time that it has, it was asked for %d times", got)
-		}
-
+		assert.Equal(t, w.nodes.starts-before, 0, "requests within the time that it has")
 		w.pass(2 * leaseGrace)
-		if got := w.nodes.starts - before; got != 1 {
-			t.Errorf("it was asked for %d times, want once", got)
-		}
+		assert.Equal(t, w.nodes.starts-before, 1, "requests")
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -67,10 +68,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	t.Setenv(asKubelet, address)
 	h := hostKubelet(t)
 	p, err := h.Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number(port)})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, err)
 	defer p.Stop(0)
 	ask := func(path string) bool {
 		r, err := http.Get("http://" + address + path)
@@ -82,10 +80,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 	}
 	eventually(t, "healthz answers", func() bool { return ask("/healthz") })
 	eventually(t, "its health was asked for", p.(*kubeletProcess).ok.Load)
-	if p.Healthy() || p.Waiting() {
-		t.Error("healthy, or waiting for a lock, before it said READY")
-	}
-
+	assert.That(t, !p.Healthy() && !p.Waiting(), "healthy, or waiting for a lock, before it said READY")
 	ask("/ready")
 	eventually(t, "it is healthy", p.Healthy)
 	select {
@@ -104,19 +99,15 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 
-	if exit := p.Exit(); exit.Code != 3 || exit.Stopped {
-		t.Errorf("%+v", exit)
-	}
+	exit := p.Exit()
+	assert.That(t, exit.Code == 3 && !exit.Stopped, "%+v", exit)
 }
 
 func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
 	address := localcluster.FreeAddressForTest(t)
 	t.Setenv(asKubelet, address)
 	p, err := hostKubelet(t).Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number("0")})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, err)
 	defer p.Stop(0)
 	eventually(t, "it says READY", func() bool {
 		r, err := http.Get("http://" + address + "/ready")
@@ -129,9 +120,7 @@ func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
 func kubeletScript(t *testing.T, h *HostKubelet, script string) {
 	t.Helper()
 	h.Kubelet.Path = t.TempDir() + "/kubelet"
-	if err := os.WriteFile(h.Kubelet.Path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(h.Kubelet.Path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 }
 
 func TestLastErrorsOfAKubeletThatExits(t *testing.T) {
@@ -146,11 +135,7 @@ goroutine 1 [running]:' >&2; seq 5000 >&2; exit 2`, "panic: oh; 1000; 999; "},
 		t.Run(name, func(t *testing.T) {
 			h := hostKubelet(t)
 			kubeletScript(t, h, tt.script)
-			p, err := h.Start(t.Context(), component.RunConfig{}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-
+			p := assert.Value(h.Start(t.Context(), component.RunConfig{}, nil))(t)
 			got := p.LastErrors()
 			var pid int
 			if _, err := fmt.Sscanf(got, "x %d", &pid); err == nil {
@@ -171,44 +156,24 @@ func TestAKubeletWithoutARelayRuns(t *testing.T) {
 	h := hostKubelet(t)
 	kubeletScript(t, h, "echo Error: not kept >&2; exit 3")
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(len(open) - 1), Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	open := assert.Value(os.ReadDir("/proc/self/fd"))(t)
+	assert.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(len(open) - 1), Max: limit.Max}))
 	output, stderr := h.relayOutput()
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if output != nil || stderr != os.Stderr {
-		t.Fatal("without descriptors there is a relay")
-	}
-
-	p, err := h.Start(t.Context(), component.RunConfig{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	assert.Must(t, output == nil && stderr == os.Stderr, "without descriptors there is a relay")
+	p := assert.Value(h.Start(t.Context(), component.RunConfig{}, nil))(t)
 	k := &kubeletProcess{Process: p.(*kubeletProcess).Process, collected: make(chan struct{}), copied: make(chan struct{})}
 	go k.collect()
-	if got := k.LastErrors(); got != "" || k.Stop(0).Code != 3 {
-		t.Errorf("%v, %q", k.Exit(), got)
-	}
+	got := k.LastErrors()
+	assert.That(t, got == "" && k.Stop(0).Code == 3, "%v, %q", k.Exit(), got)
 }
 
 func TestFailedStartReturnsTheReason(t *testing.T) {
 	h := hostKubelet(t)
 	h.Kubelet.Path = t.TempDir() + "/kubelet"
-	if p, err := h.Start(t.Context(), component.RunConfig{}, nil); p != nil || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v, %v", p, err)
-	}
+	p, err := h.Start(t.Context(), component.RunConfig{}, nil)
+	assert.That(t, p == nil && errors.Is(err, fs.ErrNotExist), "%v, %v", p, err)
 	if _, err := h.Identity(); err == nil {
 		t.Error("a binary that is not there has an identity")
 	}
@@ -216,40 +181,20 @@ func TestFailedStartReturnsTheReason(t *testing.T) {
 
 func TestLocalIsInitIfThereIsAFile(t *testing.T) {
 	h := hostKubelet(t)
-	if got := h.Local(); got != trial.LocalDefault {
-		t.Errorf("without any file it is %s", got)
-	}
-
+	assert.Equal(t, h.Local(), trial.LocalDefault, "without any file")
 	h.InitFile = "/etc/evenkeel/kubelet"
-	if got := h.Local(); got != trial.LocalInit {
-		t.Errorf("with an init file it is %s", got)
-	}
-
+	assert.Equal(t, h.Local(), trial.LocalInit, "with an init file")
 	h.InitFile, h.Kubelet.Config = "", "/var/lib/kubelet/config.yaml"
-	if got := h.Local(); got != trial.LocalInit {
-		t.Errorf("with the kubelet's own --config it is %s", got)
-	}
+	assert.Equal(t, h.Local(), trial.LocalInit, "with the kubelet's own --config")
 }
 
 func hostKubelet(t *testing.T) *HostKubelet {
 	t.Helper()
 	t.Setenv("NOTIFY_SOCKET", "")
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	kubelet, err := component.ParseKubelet([]string{path})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	path := assert.Value(os.Executable())(t)
+	kubelet := assert.Value(component.ParseKubelet([]string{path}))(t)
 	log := slog.New(slog.DiscardHandler)
-	notifier, err := supervisor.NewNotifier(t.TempDir(), log)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	notifier := assert.Value(supervisor.NewNotifier(t.TempDir(), log))(t)
 	t.Cleanup(notifier.Close)
 
 	return &HostKubelet{Kubelet: kubelet, Notifier: notifier, Log: log}
@@ -275,16 +220,12 @@ func TestACandidateIsNotRefusedForAFaultOfTheLocalConfiguration(t *testing.T) {
 		{nil, []podguard.Reason{{Key: "memory", Words: "all of it"}}},
 		{[]podguard.Reason{{Key: "memory", Words: "less"}}, []podguard.Reason{{Key: "memory", Words: "all of it"}}},
 	} {
-		if got := newReasons(tt.candidate, tt.local); got != "" {
-			t.Errorf("%v is refused: %s", tt.candidate, got)
-		}
+		assert.Equal(t, newReasons(tt.candidate, tt.local), "", tt.candidate)
 	}
 
 	got := newReasons([]podguard.Reason{{Key: "cpu", Words: "no cpu"}, {Key: "memory", Words: "less"}, {Key: "maxPods", Words: "many"}},
 		[]podguard.Reason{{Key: "memory", Words: "all of it"}})
-	if got != "no cpu; many" {
-		t.Errorf("got %s", got)
-	}
+	assert.That(t, got == "no cpu; many", "got %s", got)
 	if got := newReasons([]podguard.Reason{{Key: "a", Words: long}}, nil); len(got) > maxReasons || got == "" {
 		t.Errorf("%d bytes", len(got))
 	}
@@ -315,7 +256,7 @@ end "failed to run Kubelet: failed to create kubelet: the sysctls \\\"$sysctl\\\
 	}
 
 	v = h.Check(t.Context(), payload.Resolved{Upstream: []byte("many")})
-	if want := "maxPods: 99999999 is above 65535, for which there are user IDs"; v.Outcome != component.Rejected || v.Stage != 3 || v.Message != want {
-		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
-	}
+	want := "maxPods: 99999999 is above 65535, for which there are user IDs"
+	assert.That(t, v.Outcome == component.Rejected && v.Stage == 3 && v.Message == want,
+		"%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
 }

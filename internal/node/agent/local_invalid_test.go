@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // breaksLocal edits the local file so that the kubelet rejects it.
@@ -29,17 +30,13 @@ func TestALocalFileThatBecameInvalidIsNamedAsTheCause(t *testing.T) {
 				w.pass(10 * time.Minute)
 				const words = `refused current (UID: uid-next): the local configuration is invalid: unknown field "maxpods"`
 				w.wantConfigOK("False | using last-known-good (init): " + words + " (LocalInvalid)")
-				if got := w.status().Error; got != words {
-					t.Errorf("the error is %q", got)
-				}
-
+				assert.Equal(t, w.status().Error, words, "the error")
 				w.wantEvent("Warning ConfigRefused: " + words)
 				w.wantStarts("")
 				w.wantNoBad()
 				for _, r := range w.reporter.all() {
-					if got := r.Status.Conditions[0].Reason; got == v1alpha1.ReasonProtectedFields || got == v1alpha1.ReasonCouldNotValidate {
-						t.Errorf("it was reported as %s", got)
-					}
+					got := r.Status.Conditions[0].Reason
+					assert.That(t, got != v1alpha1.ReasonProtectedFields && got != v1alpha1.ReasonCouldNotValidate, "it was reported as %s", got)
 				}
 
 				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
@@ -107,9 +104,8 @@ func TestAnInvalidLocalFileIsNotStarted(t *testing.T) {
 				w.pass(time.Minute)
 				w.wantStarts(tt.starts...)
 				w.wantConfigOK("False | no kubelet runs: failed to validate local (init) (LocalInvalid)")
-				if got, want := w.status().Error, `failed to validate local (init): unknown field "maxpods"`; got != want {
-					t.Errorf("the error is %q", got)
-				}
+				got, want := w.status().Error, `failed to validate local (init): unknown field "maxpods"`
+				assert.That(t, got == want, "the error is %q", got)
 				if w.stop(); !errors.Is(w.err, ErrLocalInvalid) {
 					t.Errorf("it ended with %v", w.err)
 				}
@@ -131,9 +127,8 @@ func TestWhatReplacesAKubeletIsValidatedWithTheFilesOfNow(t *testing.T) {
 			revoked(w)
 			w.pass(time.Minute)
 			w.wantStarts("", "good")
-			if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonDeadEnd {
-				t.Errorf("%+v", c)
-			}
+			c := w.status().Conditions[0]
+			assert.That(t, c.Reason == v1alpha1.ReasonDeadEnd, "%+v", c)
 		})
 	})
 	t.Run("the binary rejects last-known-good", func(t *testing.T) {
@@ -183,8 +178,7 @@ func TestARollbackDoesNotStartALocalFileThatBecameInvalid(t *testing.T) {
 		w.breaksLocal()
 		w.pass(time.Minute)
 		w.wantStarts("", "sick")
-		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonDeadEnd {
-			t.Errorf("%+v", c)
-		}
+		c := w.status().Conditions[0]
+		assert.That(t, c.Reason == v1alpha1.ReasonDeadEnd, "%+v", c)
 	})
 }

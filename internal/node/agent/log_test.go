@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +18,7 @@ func TestLogLinesContainUIDAndRollout(t *testing.T) {
 			for _, line := range []string{
 				`msg="new answer from the source"`, `msg="kubelet started"`, `msg="the kubelet exited unexpectedly"`, "event=ConfigChanged", "event=ConfigRolledBack", "msg=ConfigOK",
 			} {
-				if w.found(line, about) == 0 {
-					t.Errorf("no line has %s and %s:\n%s", line, about, w.tail())
-				}
+				assert.That(t, w.found(line, about) != 0, "no line has %s and %s:\n%s", line, about, w.tail())
 			}
 		}
 

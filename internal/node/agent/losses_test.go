@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The reasons and messages are all that kubelets from 1.33 to 1.37 write to the
@@ -80,9 +81,7 @@ func TestAPodIsLostForTheKubeletsReasons(t *testing.T) {
 	}
 
 	for _, tt := range tests {
-		if got := endingOf(tt.pod, tt.admitted); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
+		assert.Equal(t, endingOf(tt.pod, tt.admitted), tt.want, tt.name)
 	}
 }
 
@@ -127,22 +126,17 @@ func TestNoConfigurationIsBlamedForTheEndOfAPodOfItsOwn(t *testing.T) {
 			if !p.Deleting {
 				p.Disruption = rapid.SampledFrom([]string{"PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"}).Draw(r, "by")
 			}
-			if ended := status(r, p, "", ""); endingOf(ended, admitted) != notLost {
-				r.Errorf("%+v was deleted", ended)
-			}
+			ended := status(r, p, "", "")
+			assert.That(r, endingOf(ended, admitted) == notLost, "%+v was deleted", ended)
 		case 3: // with the node
-			if ended := status(r, byKubelet(shutDown), "Terminated", shutDown); endingOf(ended, admitted) != notLost {
-				r.Errorf("%+v ended with the node", ended)
-			}
+			ended := status(r, byKubelet(shutDown), "Terminated", shutDown)
+			assert.That(r, endingOf(ended, admitted) == notLost, "%+v ended with the node", ended)
 		case 4:
-			if ended := status(r, byKubelet(low), "Evicted", low); endingOf(ended, admitted) != isLost {
-				r.Errorf("%+v was evicted", ended)
-			}
+			ended := status(r, byKubelet(low), "Evicted", low)
+			assert.That(r, endingOf(ended, admitted) == isLost, "%+v was evicted", ended)
 		case 5:
 			ended := status(r, byKubelet("Pod was preempted by Kubelet to accommodate a critical pod."), "Preempting", "Preempted in order to admit critical pod")
-			if endingOf(ended, admitted) != mayBeLost {
-				r.Errorf("%+v was preempted", ended)
-			}
+			assert.That(r, endingOf(ended, admitted) == mayBeLost, "%+v was preempted", ended)
 		default: // rejected, which is at a start
 			ended := status(r, p, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu, requested: 2, used: 3, capacity: 4")
 			if got := endingOf(ended, false); ended.Reason != "" && got != isLost || p.RestartsAlways && got == notLost {
@@ -170,9 +164,7 @@ func TestOnlyPodsOfBeforeAreLost(t *testing.T) {
 		{[]source.Pod{ended, rejected}, "[pod n/b: ended, and it is not known why pod n/a: OutOfpods] false"},
 	} {
 		names, unexplained := lostPods(tt.pods, []string{"a", "b"}, nil)
-		if got := fmt.Sprint(names, unexplained); got != tt.want {
-			t.Errorf("%+v: %s, want %s", tt.pods, got, tt.want)
-		}
+		assert.Equal(t, fmt.Sprint(names, unexplained), tt.want, tt.pods)
 	}
 }
 
@@ -271,10 +263,8 @@ func TestAnUnexplainedLossIsProvisionalUntilTheFallbackIsHealthy(t *testing.T) {
 			end(w, 3*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
 			w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
 			w.pass(100 * time.Millisecond)
-			if bad := w.status().BadConfigs; len(bad) != 1 || !bad[0].Provisional {
-				t.Errorf("bad are %+v", bad)
-			}
-
+			bad := w.status().BadConfigs
+			assert.That(t, len(bad) == 1 && bad[0].Provisional, "bad are %+v", bad)
 			w.wantConfigOK("False | using last-known-good (init): current (UID: uid-it) harmed the workload: pod default/a: ended, and it is not known why (WorkloadHarmed)")
 			w.pass(30 * time.Second)
 			if bad := w.status().BadConfigs; len(bad) != 1 && !sick || !sick && bad[0].Provisional || sick && len(bad) != 0 {

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"fmt"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"testing"
 	"time"
 )
@@ -15,9 +16,7 @@ func TestMetricsContainNodeAndCondition(t *testing.T) {
 		w.start()
 		want := func(name, value string) {
 			t.Helper()
-			if got := counted(t, w, name); got != value {
-				t.Errorf("%s is %q, want %q", name, got, value)
-			}
+			assert.Equal(t, counted(t, w, name), value, name)
 		}
 		condition := func(status, reason string) string {
 			return fmt.Sprintf(`evenkeel_node_config_condition{node="node-1",reason=%q,rollout="",status=%q}`, reason, status)
@@ -33,10 +32,8 @@ func TestMetricsContainNodeAndCondition(t *testing.T) {
 		w.assign("uid-good", good)
 		w.runs("good")
 		w.pass(time.Second)
-		if got := counted(t, w, "evenkeel_trial_start_time_seconds"); got == "0" || got == "" {
-			t.Errorf("the metric of the trial's start is %q", got)
-		}
-
+		got := counted(t, w, "evenkeel_trial_start_time_seconds")
+		assert.That(t, got != "0" && got != "", "the metric of the trial's start is %q", got)
 		w.promoted("uid-good")
 		want("evenkeel_trial_start_time_seconds", "0")
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -33,10 +34,9 @@ func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
 		w.runs("")
 		w.pass(time.Minute)
-		if s := w.status(); len(s.BadConfigs) != 1 || s.BadConfigs[0].Provisional || s.LastKnownGood == nil || s.Active != nil {
-			t.Errorf("bad are %+v, last-known-good %+v, active %+v", s.BadConfigs, s.LastKnownGood, s.Active)
-		}
-
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 1 && !s.BadConfigs[0].Provisional && s.LastKnownGood != nil && s.Active == nil,
+			"bad are %+v, last-known-good %+v, active %+v", s.BadConfigs, s.LastKnownGood, s.Active)
 		w.another("v1.36.3", crashing(0))
 		w.runs("good")
 		if w.view().Trial != nil {
@@ -45,14 +45,12 @@ func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 
 		w.another("v1.38.0", crashing(0))
 		w.runs("good")
-		if s := w.status(); s.Trial != nil || w.view().Trial == nil || s.Conditions[0].Status != "True" {
-			t.Errorf("reported is %+v, on disk %+v, %+v", s.Trial, w.view().Trial, s.Conditions)
-		}
-
+		s = w.status()
+		assert.That(t, s.Trial == nil && w.view().Trial != nil && s.Conditions[0].Status == "True",
+			"reported is %+v, on disk %+v, %+v", s.Trial, w.view().Trial, s.Conditions)
 		w.until("it is proven", func() bool { return w.view().Trial == nil })
-		if p := w.view().Promoted; len(p) != 1 || p[0].Revision != "uid-good" {
-			t.Errorf("promoted are %+v", p)
-		}
+		p := w.view().Promoted
+		assert.That(t, len(p) == 1 && p[0].Revision == "uid-good", "promoted are %+v", p)
 	})
 }
 
@@ -68,9 +66,8 @@ func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 			w.runs("good")
 		}
 
-		if s := w.status(); len(s.BadConfigs) != 0 || s.Trial == nil {
-			t.Errorf("bad are %+v, the trial is %+v", s.BadConfigs, s.Trial)
-		}
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 0 && s.Trial != nil, "bad are %+v, the trial is %+v", s.BadConfigs, s.Trial)
 	})
 }
 
@@ -94,10 +91,8 @@ func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 			w.start()
 			w.runs("good")
 			w.pass(5 * time.Minute)
-			if v := w.view(); !v.LastKnownGood.IsLocal() || len(v.Bad) > 0 || v.Trial == nil {
-				t.Errorf("it was promoted or blamed: %+v", v)
-			}
-
+			v := w.view()
+			assert.That(t, v.LastKnownGood.IsLocal() && len(v.Bad) == 0 && v.Trial != nil, "it was promoted or blamed: %+v", v)
 			ready(w, true)
 			w.promoted("uid-good")
 		})
@@ -122,8 +117,7 @@ func TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial(t *testing.T) {
 		w.disk.Heal()
 		w.runs("good")
 		w.promoted("uid-good")
-		if told := w.reporter.told(); slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "harmed the workload") }) {
-			t.Errorf("%q", told)
-		}
+		told := w.reporter.told()
+		assert.That(t, !slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "harmed the workload") }), "%q", told)
 	})
 }

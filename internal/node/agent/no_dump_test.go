@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAKubeletWithoutADumpRunsTheLocalConfigurationOnly(t *testing.T) {
@@ -29,9 +30,8 @@ func TestAKubeletWithoutADumpRunsTheLocalConfigurationOnly(t *testing.T) {
 			w.wantStarts("")
 			w.wantNoBad()
 			c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionKubeletLimited)
-			if c == nil || c.Status != "True" || c.Reason != component.LimitNotComparable || c.Message != "it prints nothing" {
-				t.Errorf("the condition is %+v", c)
-			}
+			assert.That(t, c != nil && c.Status == "True" && c.Reason == component.LimitNotComparable && c.Message == "it prints nothing",
+				"the condition is %+v", c)
 		})
 	}
 }
@@ -49,9 +49,8 @@ func TestALocalConfigurationWithoutADumpReturnsToAnEmptyNodeOnly(t *testing.T) {
 			}
 
 			w.wantStarts("", "good")
-			if got := w.configOK(); !strings.Contains(got, "the kubelet did not print the configuration, so the loss of pods cannot be predicted") {
-				t.Error(got)
-			}
+			got := w.configOK()
+			assert.That(t, strings.Contains(got, "the kubelet did not print the configuration, so the loss of pods cannot be predicted"), "%s", got)
 		})
 	}
 }
@@ -79,8 +78,7 @@ func TestUndecidedDryRunIsRepeatedIfLocalFailsToo(t *testing.T) {
 		w.assign("uid-doubtful", conf{name: "doubtful", doubtful: true})
 		w.pass(3 * time.Hour)
 		w.wantNoBad()
-		if n := w.kubelet.checked("doubtful"); n <= maxUndecidedAlone {
-			t.Errorf("%d dry runs", n)
-		}
+		n := w.kubelet.checked("doubtful")
+		assert.That(t, n > maxUndecidedAlone, "%d dry runs", n)
 	})
 }

@@ -71,16 +71,12 @@ func TestAPodCountsAsRefusedAfterTwoAttempts(t *testing.T) {
 	s := beganWith(pod("shop/runs", "1"))
 	s.state.Pods = append(s.state.Pods, pod("shop/new", ""))
 	for i, want := range []string{"", "shop/new refused (words 1)", "shop/new refused (words 1)"} {
-		if got := s.update("shop/new"); got != want {
-			t.Errorf("attempt %d: %q", i, got)
-		}
+		assert.Equal(t, s.update("shop/new"), want, "attempt", i)
 	}
 
 	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
 	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
-	if got := s.update(); got != "shop/new refused (words 1)" {
-		t.Errorf("after the log was read twice: %q", got)
-	}
+	assert.Equal(t, s.update(), "shop/new refused (words 1)", "after the log was read twice")
 	if got := s.update("shop/runs"); got != "shop/new refused (words 1), shop/runs refused (words 4)" && !strings.Contains(got, "shop/runs refused") {
 		t.Errorf("a pod that ran and must be restarted: %q", got)
 	}
@@ -94,15 +90,11 @@ func TestPodsThatFailedBeforeTheTrialDoNotCount(t *testing.T) {
 	after.Owner = "job"
 	s.state.Pods = append(s.state.Pods, after)
 	for range 3 {
-		if got := s.update("shop/failed", "shop/replacement"); got != "" {
-			t.Errorf("refused are %q", got)
-		}
+		assert.Equal(t, s.update("shop/failed", "shop/replacement"), "", "refused")
 	}
 
 	s.trial = nil // nor after the trial
-	if got := s.update("shop/failed", "shop/replacement"); got != "" {
-		t.Errorf("after the trial, refused are %q", got)
-	}
+	assert.Equal(t, s.update("shop/failed", "shop/replacement"), "", "after the trial, refused")
 }
 
 // All start probes of a node have one owner, which says nothing about the next
@@ -132,9 +124,7 @@ func TestPodsThatAreGoneAreForgotten(t *testing.T) {
 func TestWithoutAnAPIAtAdoptionNoPodCounts(t *testing.T) {
 	s := beganWith(pod("shop/runs", "1"))
 	s.trial.Baseline.API = false
-	if got := s.update("shop/runs") + s.update("shop/runs"); got != "" {
-		t.Errorf("refused are %q", got)
-	}
+	assert.Equal(t, s.update("shop/runs")+s.update("shop/runs"), "", "refused")
 }
 
 func TestAPodThatStartsIsNoLongerRefused(t *testing.T) {
@@ -143,19 +133,11 @@ func TestAPodThatStartsIsNoLongerRefused(t *testing.T) {
 	s.update("shop/new", "shop/old")
 	s.update("shop/new", "shop/old")
 	s.state.Pods[1] = pod("shop/new", "2")
-	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
-		t.Errorf("got %q", got)
-	}
-
+	assert.Equal(t, s.update(), "shop/old refused (words 2), shop/new started")
 	s.state.Pods = s.state.Pods[:1]
-	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
-		t.Errorf("after the pod that started was deleted: %q", got)
-	}
-
+	assert.Equal(t, s.update(), "shop/old refused (words 2), shop/new started", "after the pod that started was deleted")
 	s.state.Reachable = false
-	if got := s.update(); got != "shop/old refused (words 2), shop/new started" {
-		t.Errorf("without the API: %q", got)
-	}
+	assert.Equal(t, s.update(), "shop/old refused (words 2), shop/new started", "without the API")
 }
 
 func TestAContainerThatTheOldKubeletStartedDoesNotCount(t *testing.T) {
@@ -183,9 +165,7 @@ func TestRefusalsThatNobodyWatchesAreReportedAsSuch(t *testing.T) {
 	for _, attempt := range []string{"1", "2"} {
 		p.update([]component.PodRefusal{{Namespace: "shop", Name: "web", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
 	}
-	if !p.unseen || len(p.refused) > 0 {
-		t.Errorf("unseen %t, refused %v", p.unseen, p.refused)
-	}
+	assert.That(t, p.unseen && len(p.refused) == 0, "unseen %t, refused %v", p.unseen, p.refused)
 }
 
 // A flood of failing pods must neither cost memory nor change the words that
@@ -209,15 +189,12 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 		s.update(names...)
 	}
 
-	if len(s.pods.refused) != maxRefused || s.update() != first {
-		t.Errorf("%d refused, other words: %t", len(s.pods.refused), s.update() != first)
-	}
-
+	assert.That(t, len(s.pods.refused) == maxRefused && s.update() == first,
+		"%d refused, other words: %t", len(s.pods.refused), s.update() != first)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
-		t.Errorf("the heap has grown by %d bytes", grown)
-	}
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	assert.That(t, grown <= 1<<20, "the heap has grown by %d bytes", grown)
 }
 
 // Nothing says for pods that did not count once whether the next attempt must
@@ -230,9 +207,7 @@ func TestAPodThatWasJudgedIsNotUnseenAgain(t *testing.T) {
 	for i := range 3 {
 		attempt := fmt.Sprintf("later %d", i)
 		s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "failed", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
-		if s.pods.unseen {
-			t.Errorf("attempt %d is unseen", i)
-		}
+		assert.That(t, !s.pods.unseen, "attempt %d is unseen", i)
 	}
 }
 
@@ -243,9 +218,7 @@ func TestARefusedRestartIsNoStart(t *testing.T) {
 		s := beganWith(pod("shop/web", "2026-11-28T10:00:00Z"))
 		s.state.Pods[0] = pod("shop/web", started)
 		s.update("shop/web")
-		if got := s.update("shop/web"); got != "shop/web refused (words 1)" {
-			t.Errorf("started %q: %q", started, got)
-		}
+		assert.Equal(t, s.update("shop/web"), "shop/web refused (words 1)", "started", started)
 	}
 }
 
@@ -272,9 +245,7 @@ func TestRefusalsEnd(t *testing.T) {
 			time.Sleep(c.after)
 			c.log.Namespace, c.log.Name = "shop", "new"
 			s.pods.update([]component.PodRefusal{c.log}, s.state, true, s.trial)
-			if got := s.update(); got != c.want {
-				t.Errorf("%s: %q", name, got)
-			}
+			assert.Equal(t, s.update(), c.want, name)
 		}
 	})
 }
@@ -286,9 +257,7 @@ func TestAPodThatStartedMustBeRefusedTwiceAgain(t *testing.T) {
 	s.state.Pods[0] = pod("shop/web", "2")
 	for i, want := range []string{"shop/web started", "shop/web started", "shop/web refused (words 3), shop/web started"} {
 		attempts := []string{"shop/web"}
-		if got := s.update(attempts[:min(i, 1)]...); got != want {
-			t.Errorf("%d: %q", i, got)
-		}
+		assert.Equal(t, s.update(attempts[:min(i, 1)]...), want, i)
 	}
 }
 
@@ -307,9 +276,7 @@ func TestTimeoutsCountWithAShorterTimeoutOnly(t *testing.T) {
 		{nil, nil, of("60ms"), false},
 		{of("2m0s"), of("2m0s"), nil, false},
 	} {
-		if got := shorterTimeout(c.after, c.lastKnownGood, c.local); got != c.want {
-			t.Errorf("%v, local %v, then %v: %t", c.lastKnownGood, c.local, c.after, got)
-		}
+		assert.Equal(t, shorterTimeout(c.after, c.lastKnownGood, c.local), c.want, c.lastKnownGood, "local", c.local, "then", c.after)
 	}
 
 	s := beganWith()
@@ -318,9 +285,7 @@ func TestTimeoutsCountWithAShorterTimeoutOnly(t *testing.T) {
 	for _, attempt := range []string{"1", "2"} {
 		s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "new", Attempt: attempt, Seen: attempt, Words: "timeout", Timeout: true}}, s.state, true, s.trial)
 	}
-	if got := s.update(); got != "shop/new refused (timeout)" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, s.update(), "shop/new refused (timeout)")
 }
 
 // Namespaces with many refused pods leave room for others.
@@ -340,14 +305,10 @@ func TestTheClustersOwnRefusedPodsAlwaysCount(t *testing.T) {
 
 	s.update(names...)
 	got := s.update(names...)
-	if n := strings.Count(got, "shop/"); n != maxOfNamespace || strings.Count(got, "shop-") != maxRefused-n {
-		t.Errorf("%d pods of one namespace: %s", n, got)
-	}
-
+	n := strings.Count(got, "shop/")
+	assert.That(t, n == maxOfNamespace && strings.Count(got, "shop-") == maxRefused-n, "%d pods of one namespace: %s", n, got)
 	for _, name := range names[200:] {
-		if !strings.Contains(got, name) {
-			t.Errorf("%s is not among %s", name, got)
-		}
+		assert.That(t, strings.Contains(got, name), "%s is not among %s", name, got)
 	}
 }
 
@@ -367,10 +328,7 @@ func TestFewStartedPodsAreRemembered(t *testing.T) {
 func TestWithoutNotesNoPodCounts(t *testing.T) {
 	s := beganWith(pod("shop/runs", "1"))
 	s.trial.Baseline.Failing = nil
-	if got := s.update("shop/runs") + s.update("shop/runs"); got != "" {
-		t.Errorf("refused are %q", got)
-	}
-
+	assert.Equal(t, s.update("shop/runs")+s.update("shop/runs"), "", "refused")
 	data, err := json.Marshal(trial.Baseline{Failing: failing(nil)})
 	var b trial.Baseline
 	if err = errors.Join(err, json.Unmarshal(data, &b)); err != nil || b.Failing == nil {
@@ -413,9 +371,8 @@ func TestATrialInWhichNoPodCanStartIsRolledBack(t *testing.T) {
 		w.pass(time.Second)
 		w.wantStarts("", good.name, "")
 		const words = "left the node unable to start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, pod shop/web: CreatePodSandboxError: refused"
-		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonPodsCannotStart || !strings.Contains(c.Message, words) {
-			t.Errorf("%+v", c)
-		}
+		c := w.status().Conditions[0]
+		assert.That(t, c.Reason == v1alpha1.ReasonPodsCannotStart && strings.Contains(c.Message, words), "%+v", c)
 	})
 }
 
@@ -427,13 +384,8 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 		w.assign("uid-it", good)
 		w.promoted("uid-it")
 		w.pass(time.Second)
-		if got := w.podsStarted(); got != "Unknown NoPodStarted: passed; no pod was started during the trial" {
-			t.Errorf("after the trial: %q", got)
-		}
-		if got := counted(t, w, `evenkeel_trial_pods_started{reason="NoPodStarted"}`); got != "1" {
-			t.Errorf("the metric is %q", got)
-		}
-
+		assert.Equal(t, w.podsStarted(), "Unknown NoPodStarted: passed; no pod was started during the trial", "after the trial")
+		assert.Equal(t, counted(t, w, `evenkeel_trial_pods_started{reason="NoPodStarted"}`), "1", "the metric")
 		w.refuse("shop/web", "blog/web")
 		w.pass(3 * time.Minute)
 		if got := w.podsStarted(); !strings.HasPrefix(got, "False PodsCannotStart: the node cannot start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, ") {
@@ -456,8 +408,6 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 			}
 		}
 
-		if len(said) != 2 {
-			t.Errorf("a flood of pods was reported as %v", said)
-		}
+		assert.That(t, len(said) == 2, "a flood of pods was reported as %v", said)
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // simPreflights are the preflight requests of a simulated API server.
@@ -108,9 +109,8 @@ func TestAPreflightWaitsForAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		asks.ask("long", good, 1)
 		begin := time.Now()
 		a := w.answered("long")
-		if took := time.Since(begin); took < unansweredLimit || took > unansweredLimit+guardInterval {
-			t.Errorf("answered after %s", took)
-		}
+		took := time.Since(begin)
+		assert.That(t, took >= unansweredLimit && took <= unansweredLimit+guardInterval, "answered after %s", took)
 		if a.Verdict != v1alpha1.PreflightUnknown || a.Reason != v1alpha1.ReasonCouldNotValidate || !strings.Contains(a.Message, "the API server does not answer") {
 			t.Errorf("the answer is %+v", a)
 		}
@@ -138,9 +138,8 @@ func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
 		w.runs("good")        // the trial of few has failed
 		w.pods("a", "b", "c") // too many for few
 		w.api.set(func(api *simAPI) { api.unlistable = false })
-		if a := w.answered("waits"); a.Verdict != v1alpha1.PreflightAccepted {
-			t.Errorf("the answer is %+v", a)
-		}
+		a := w.answered("waits")
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted, "the answer is %+v", a)
 	})
 }
 
@@ -169,27 +168,22 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 			uid := fmt.Sprint("request-", i)
 			asks.ask(uid, c.conf, 1)
 			a := w.answered(uid)
-			if a.Verdict != c.verdict || a.Reason != c.reason || !strings.Contains(a.Message, c.message) {
-				t.Errorf("%s: the answer is %+v", c.conf.name, a)
-			}
+			assert.That(t, a.Verdict == c.verdict && a.Reason == c.reason && strings.Contains(a.Message, c.message),
+				"%s: the answer is %+v", c.conf.name, a)
 		}
 
 		asks.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
 		asks.ask("gone", conf{name: "gone"}, 1)
-		if a := w.answered("gone"); a.Verdict != v1alpha1.PreflightUnknown || a.Reason != v1alpha1.ReasonSyncFailed || !strings.Contains(a.Message, "not found") {
-			t.Errorf("the answer is %+v", a)
-		}
-
+		a := w.answered("gone")
+		assert.That(t, a.Verdict == v1alpha1.PreflightUnknown && a.Reason == v1alpha1.ReasonSyncFailed && strings.Contains(a.Message, "not found"),
+			"the answer is %+v", a)
 		asks.err = nil
 
 		// Nothing else has happened.
 		w.wantStarts("")
-		if got := w.records(); got != disk {
-			t.Errorf("the records on disk have changed from\n%s to\n%s", disk, got)
-		}
-		if s := w.status(); s.Assigned != nil || s.Active != nil || len(s.BadConfigs) > 0 || s.Conditions[0].Status != "True" {
-			t.Errorf("the status is %+v", s)
-		}
+		assert.Equal(t, w.records(), disk, "the records on disk")
+		s := w.status()
+		assert.That(t, s.Assigned == nil && s.Active == nil && len(s.BadConfigs) == 0 && s.Conditions[0].Status == "True", "the status is %+v", s)
 
 		// Without a request there is no answer.
 		asks.request = nil
@@ -211,9 +205,8 @@ func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
 		}
 
 		asks.ask("next attempt", sick, 2)
-		if a := w.answered("next attempt"); a.Verdict != v1alpha1.PreflightAccepted {
-			t.Errorf("the answer is %+v", a)
-		}
+		a := w.answered("next attempt")
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted, "the answer is %+v", a)
 	})
 }
 
@@ -229,27 +222,20 @@ func TestAnEqualPayloadIsAcceptedOnlyIfItRuns(t *testing.T) {
 		w.runs("open")
 		dryRuns := w.kubelet.checked("open")
 		asks.ask("on trial", open, 0)
-		if a := w.answered("on trial"); a.Verdict != v1alpha1.PreflightAccepted {
-			t.Errorf("the answer about the configuration on trial is %+v", a)
-		}
-
+		a := w.answered("on trial")
+		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted, "the answer about the configuration on trial is %+v", a)
 		w.promoted("uid-open")
 		asks.ask("good", open, 0)
 		if a := w.answered("good"); a.Verdict != v1alpha1.PreflightAccepted {
 			t.Errorf("the answer about last-known-good is %+v", a)
 		}
-		if n := w.kubelet.checked("open") - dryRuns; n > 0 {
-			t.Errorf("%d dry runs of what runs", n)
-		}
-
+		n := w.kubelet.checked("open") - dryRuns
+		assert.That(t, n <= 0, "%d dry runs of what runs", n)
 		w.stop()
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 		w.start()
 		w.runs("")
-		if got := w.view().Current.Revision; got != "uid-open" {
-			t.Errorf("current is %q", got)
-		}
-
+		assert.Equal(t, w.view().Current.Revision, "uid-open", "current")
 		asks.ask("refused", open, 0)
 		if a := w.answered("refused"); a.Verdict != v1alpha1.PreflightRefused || a.Reason != v1alpha1.ReasonProtectedFields {
 			t.Errorf("the answer about what is current but does not run is %+v", a)
@@ -264,10 +250,8 @@ func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
 		w.runs("")
 		asks.ask("slow", conf{name: "slow", hangs: true}, 0)
 		w.pass(time.Second)
-		if n := w.kubelet.checked("slow"); n != 1 {
-			t.Fatalf("%d dry runs of what is asked", n)
-		}
-
+		n := w.kubelet.checked("slow")
+		assert.Must(t, n == 1, "%d dry runs of what is asked", n)
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
 		w.pass(5 * time.Second)
@@ -288,19 +272,15 @@ func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
 		asks.err = errors.New("it is not downloaded again")
 		w.start()
 		w.runs("")
-		if got := w.status().Preflight; got == nil || *got != a {
-			t.Errorf("after a restart of the agent the answer is %+v, want %+v", got, a)
-		}
-
+		got := w.status().Preflight
+		assert.That(t, got != nil && *got == a, "after a restart of the agent the answer is %+v, want %+v", got, a)
 		asks.err = nil
 		delete(asks.confs, "asked-good")
 		asks.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: "hangs", ConfigMapRef: v1alpha1.ConfigMapReference{UID: "unknown"}}}
 		signal(w.source.changed)
 		w.pass(time.Second)
-		if got := w.status().Preflight; got != nil {
-			t.Errorf("the answer to another request is still there: %+v", got)
-		}
-
+		got = w.status().Preflight
+		assert.That(t, got == nil, "the answer to another request is still there: %+v", got)
 		asks.ask("two", conf{name: "invalid", rejected: "no"}, 1)
 		if a := w.answered("two"); a.Verdict != v1alpha1.PreflightRefused {
 			t.Errorf("the answer is %+v", a)
@@ -311,11 +291,7 @@ func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
 // records returns what is on disk.
 func (w *world) records() string {
 	state := w.view()
-	text, err := json.Marshal(state)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-
+	text := assert.Value(json.Marshal(state))(w.t)
 	return string(text)
 }
 
@@ -364,18 +340,13 @@ func TestPreflightRequestsChangeNoDecision(t *testing.T) {
 				w.pass(2 * time.Minute)
 				status := w.status()
 				status.Preflight = nil
-				text, err := json.Marshal(status)
-				if err != nil {
-					t.Fatal(err)
-				}
-
+				text := assert.Value(json.Marshal(status))(t)
 				out = fmt.Sprintf("starts %q\nstatus %s\nrecords %s", w.kubelet.get().starts, text, w.records())
 			})
 			return out
 		}
-		if with, without := play(true), play(false); !sameHistory(t, with, without) {
-			rt.Fatalf("with requests:\n%s\nwithout:\n%s", with, without)
-		}
+		with, without := play(true), play(false)
+		assert.Must(rt, sameHistory(t, with, without), "with requests:\n%s\nwithout:\n%s", with, without)
 	})
 }
 
@@ -393,9 +364,7 @@ func sameHistory(t *testing.T, a, b string) bool {
 	for i, text := range isTime.FindAllString(a, -1) {
 		x, err := time.Parse(time.RFC3339Nano, text)
 		y, err2 := time.Parse(time.RFC3339Nano, others[i])
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, errors.Join(err, err2))
 		if x.Sub(y).Abs() >= interval {
 			return false
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -25,26 +26,16 @@ type askedKubelet struct {
 func newAskedKubelet(t *testing.T) *askedKubelet {
 	t.Helper()
 	localcluster.SkipShort(t)
-	real, err := filepath.Abs("../../../bin/tools/kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	real := assert.Value(filepath.Abs("../../../bin/tools/kubelet"))(t)
 	if _, err := os.Stat(real); err != nil {
 		t.Fatalf("%v; run make tools", err)
 	}
 
 	c := &askedKubelet{t: t, dir: t.TempDir()}
 	c.write("kubelet", fmt.Sprintf("#!/bin/sh\ncase $1 in --version) echo version ;; *) echo judge ;; esac >>%s/asked\nexec %s \"$@\"\n", c.dir, real))
-	if err := os.Chmod(c.file("kubelet"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, os.Chmod(c.file("kubelet"), 0o755))
 	c.local("maxPods: 111")
-	k, err := component.ParseKubelet([]string{c.file("kubelet"), "--config=" + c.file("config")})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	k := assert.Value(component.ParseKubelet([]string{c.file("kubelet"), "--config=" + c.file("config")}))(t)
 	log := slog.New(slog.DiscardHandler)
 	c.host = &HostKubelet{Kubelet: k, DryRunner: component.NewDryRunner(k, filepath.Join(c.dir, "scratch"), log), Log: log}
 
@@ -111,22 +102,13 @@ func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "kubelet")
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-
-			k, err := component.ParseKubelet([]string{path})
-			if err != nil {
-				t.Fatal(err)
-			}
-
+			assert.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755))
+			k := assert.Value(component.ParseKubelet([]string{path}))(t)
 			h := &HostKubelet{Kubelet: k, LockFile: "/run/lock", Log: slog.New(slog.DiscardHandler)}
 			if _, err := h.Version(t.Context()); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
-			if got := h.lockFile(); got != test.want {
-				t.Errorf("it is given the lock %q, want %q", got, test.want)
-			}
+			assert.Equal(t, h.lockFile(), test.want, "its lock")
 		})
 	}
 }
@@ -135,9 +117,9 @@ func TestPreparedVerdictIsUsedOnce(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	for range 2 {
-		if version, err := c.host.Version(t.Context()); err != nil || version != "v1.37.2" || c.asked() != 0 {
-			t.Errorf("the version is %q, %v, or the kubelet was asked for it", version, err)
-		}
+		version, err := c.host.Version(t.Context())
+		assert.That(t, err == nil && version == "v1.37.2" && c.asked() == 0,
+			"the version is %q, %v, or the kubelet was asked for it", version, err)
 	}
 
 	c.judged(component.Accepted, "", false)
@@ -158,10 +140,8 @@ func TestKubeletReplacedAfterPrepareIsExaminedAgain(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	c.write("kubelet", "#!/bin/sh\necho >>"+c.file("asked")+"\n[ \"$1\" = --version ] && echo Kubernetes v1.36.99\n")
-	if version, err := c.host.Version(t.Context()); err != nil || version != "v1.36.99" || c.asked() == 0 {
-		t.Errorf("the version is %q, %v", version, err)
-	}
-
+	version, err := c.host.Version(t.Context())
+	assert.That(t, err == nil && version == "v1.36.99" && c.asked() != 0, "the version is %q, %v", version, err)
 	c.judged(component.CouldNotTell, "the dry run does not work with this kubelet", true)
 
 	c.prepare(component.CouldNotTell)
@@ -171,12 +151,9 @@ func TestKubeletReplacedAfterPrepareIsExaminedAgain(t *testing.T) {
 func TestPrepareReturnsAnErrorIfTheKubeletCannotRun(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.write("kubelet", "#!/bin/sh\nexit 1\n")
-	if _, err := c.host.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "version") {
-		t.Errorf("without a version: %v", err)
-	}
-	if err := os.Remove(c.file("kubelet")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.host.Prepare(t.Context())
+	assert.That(t, err != nil && strings.Contains(err.Error(), "version"), "without a version: %v", err)
+	assert.NoError(t, os.Remove(c.file("kubelet")))
 	if _, err := c.host.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no kubelet at "+c.file("kubelet")) {
 		t.Errorf("without a kubelet: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // unassign writes a spec without a source.
@@ -52,10 +53,7 @@ func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 				w.start()
 				w.pass(30 * time.Second)
 				w.runs(c.runs)
-				if got := w.view().LastKnownGood.Revision; got != c.good {
-					t.Errorf("last-known-good is %q, want %q", got, c.good)
-				}
-
+				assert.Equal(t, w.view().LastKnownGood.Revision, c.good, "last-known-good")
 				w.restart()
 				w.pass(30 * time.Second)
 				w.runs(c.runs)

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"slices"
 	"testing"
 	"time"
@@ -37,9 +38,8 @@ func TestConfigOKIsWrittenBeforeAConfigurationOnTrialIsStarted(t *testing.T) {
 			w.stop()
 			w.start()
 			w.runs("good")
-			if want := []bool{written, written}; !slices.Equal(got(), want) {
-				t.Errorf("the reports were written before the starts: %v, want %v", got(), want)
-			}
+			want := []bool{written, written}
+			assert.That(t, slices.Equal(got(), want), "the reports were written before the starts: %v, want %v", got(), want)
 		})
 	}
 }
@@ -81,9 +81,7 @@ func TestNoOtherStartWaitsForAReport(t *testing.T) {
 			inStartedWorld(t, func(w *world) {
 				w.reporter.takes = time.Hour
 				play(w)
-				if n := w.reporter.flushes; n != 0 {
-					t.Errorf("it waited %d times", n)
-				}
+				assert.Equal(t, w.reporter.flushes, 0, "it waited for reports")
 			})
 		})
 	}

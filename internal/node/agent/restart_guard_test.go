@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var onlyOnZoneA = map[string]string{"zone": "a"}
@@ -133,9 +134,8 @@ func TestARestartAfterACrashIsNotGuardedAndItsCostIsReported(t *testing.T) {
 			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted"
 		})
 		w.pass(2 * lossDelay)
-		if got := strings.Count(strings.Join(w.reporter.told(), "\n"), "PodsLost: the restart of the kubelet (crash) ended 1 of 2 pods: pod default/a: Evicted"); got == 0 {
-			t.Errorf("events are %q", w.reporter.told())
-		}
+		got := strings.Count(strings.Join(w.reporter.told(), "\n"), "PodsLost: the restart of the kubelet (crash) ended 1 of 2 pods: pod default/a: Evicted")
+		assert.That(t, got != 0, "events are %q", w.reporter.told())
 	})
 }
 
@@ -204,10 +204,8 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 
 			return w.api.bounds - before
 		}
-		if got := counted(10*time.Minute, func() {}); got < 8 || got > 12 {
-			t.Errorf("%d lists in 10 min without a change, want one a minute", got)
-		}
-
+		got := counted(10*time.Minute, func() {})
+		assert.That(t, got >= 8 && got <= 12, "%d lists in 10 min without a change, want one a minute", got)
 		if got := counted(10*time.Minute, func() {
 			w.api.set(func(api *simAPI) { api.pods[0].Reason += "x" })
 		}); got < 40 || got > 62 {
@@ -229,14 +227,10 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 			api.pods = append(api.pods, source.Pod{UID: "pod-late", Namespace: "default", Name: "late", Phase: "Pending"})
 		})
 		w.pass(20 * time.Second)
-		if ok := w.configOK(); !strings.Contains(ok, "default/a, default/late: NodeAffinity") {
-			t.Error(ok)
-		}
-
+		ok := w.configOK()
+		assert.That(t, strings.Contains(ok, "default/a, default/late: NodeAffinity"), "%s", ok)
 		w.wantStarts("", "good")
-		if w.status().Conditions[0].Reason != v1alpha1.ReasonRestartWouldEvictPods {
-			t.Errorf("%+v", w.status().Conditions)
-		}
+		assert.That(t, w.status().Conditions[0].Reason == v1alpha1.ReasonRestartWouldEvictPods, "%+v", w.status().Conditions)
 	})
 }
 
@@ -291,10 +285,8 @@ func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
 		replaced(w, "v1.37.0")
 		w.assign("uid-next", conf{name: "next"})
 		w.pass(20 * time.Second)
-		if got := w.configOK(); !refused.MatchString(got) {
-			t.Errorf("ConfigOK is %s", got)
-		}
-
+		got := w.configOK()
+		assert.That(t, refused.MatchString(got), "ConfigOK is %s", got)
 		w.wantStarts("")
 		replaced(w, "v1.36.3")
 		w.runs("next")
@@ -308,9 +300,8 @@ func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
 		w.api.set(needsOptions)
 		replaced(w, "v1.37.0")
 		p.ask("request", conf{name: "next"}, 0)
-		if a := w.answered("request"); a.Verdict != v1alpha1.PreflightRefused || !strings.Contains(a.Message, "PodFeatureUnsupported") {
-			t.Errorf("the answer is %+v", a)
-		}
+		a := w.answered("request")
+		assert.That(t, a.Verdict == v1alpha1.PreflightRefused && strings.Contains(a.Message, "PodFeatureUnsupported"), "the answer is %+v", a)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -26,10 +27,8 @@ func TestDrainedNodeMustAlsoBeCordoned(t *testing.T) {
 		})
 		w.assign("uid-static", conf{name: "static", policy: "static"})
 		w.pass(10 * time.Second)
-		if ok := w.configOK(); !strings.HasSuffix(ok, "cordon and drain the node first (NeedsDrain)") {
-			t.Error(ok)
-		}
-
+		ok := w.configOK()
+		assert.That(t, strings.HasSuffix(ok, "cordon and drain the node first (NeedsDrain)"), "%s", ok)
 		w.wantStarts("")
 		w.api.set(func(api *simAPI) { api.unschedulable = true })
 		w.runs("static")
@@ -90,11 +89,7 @@ func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 		w.stop()
 		w.disk.Plant(dir+"/last-known-good", []byte("{"))
 		w.disk.Plant(dir+"/current", []byte("{"))
-		other, err := json.Marshal(configMap("uid-good", better))
-		if err != nil {
-			t.Fatal(err)
-		}
-
+		other := assert.Value(json.Marshal(configMap("uid-good", better)))(t)
 		w.kubelet.set(func(s *kubeletState) { s.confs["better"] = better })
 		w.disk.Plant(goodFile, other)
 		w.apiUp(false)
@@ -102,9 +97,7 @@ func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 		w.runs("")
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "")
-		if w.log.count("the payload does not match the recorded digest") == 0 {
-			t.Errorf("the reason is not logged\n%s", w.tail())
-		}
+		assert.That(t, w.log.count("the payload does not match the recorded digest") != 0, "the reason is not logged\n%s", w.tail())
 	})
 }
 
@@ -113,15 +106,11 @@ func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
 		w.disk.FailRead(goodFile, syscall.EIO)
 		w.assign("uid-good", good)
 		w.pass(time.Second)
-		if n := w.source.asked(); n > 1 {
-			t.Fatalf("downloaded %d times in a second", n)
-		}
-
+		n := w.source.asked()
+		assert.Must(t, n <= 1, "downloaded %d times in a second", n)
 		w.pass(time.Minute)
-		if n := w.source.asked(); n < 2 || n > 6 {
-			t.Errorf("downloaded %d times in a minute", n)
-		}
-
+		n = w.source.asked()
+		assert.That(t, n >= 2 && n <= 6, "downloaded %d times in a minute", n)
 		w.wantStarts("")
 		w.disk.Heal()
 		w.pass(time.Minute)
@@ -164,9 +153,7 @@ func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 			w.pass(100 * time.Millisecond)
 		}
 
-		if saves < 1 || saves > 2 {
-			t.Errorf("tried %d times in 10 s", saves)
-		}
+		assert.That(t, saves >= 1 && saves <= 2, "tried %d times in 10 s", saves)
 		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}

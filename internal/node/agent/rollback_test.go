@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var (
@@ -57,14 +58,10 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStartsAndIsExplained(t *testing.
 		w.assign("uid-crasher", crasher) // again
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
-		if got := counted(t, w, `evenkeel_rollbacks_total{reason="CrashLooped"}`); got != "1" {
-			t.Errorf("%s rollbacks", got)
-		}
-
+		assert.Equal(t, counted(t, w, `evenkeel_rollbacks_total{reason="CrashLooped"}`), "1", "rollbacks")
 		for cause, want := range map[string]string{"boot": "1", "change": "2", "crash": "2", "rollback": "1"} {
-			if got := counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause)); got != want {
-				t.Errorf("%s starts by %s, want %s", got, cause, want)
-			}
+			got := counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause))
+			assert.That(t, got == want, "%s starts by %s, want %s", got, cause, want)
 		}
 
 		w.kill() // the reason is on disk
@@ -95,9 +92,8 @@ func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 
 			return slices.Equal(w.kubelet.get().starts[len(w.kubelet.get().starts)-1:], []string{"good"})
 		})
-		if took := time.Since(last); took > 200*time.Millisecond {
-			t.Errorf("it took %s", took)
-		}
+		took := time.Since(last)
+		assert.That(t, took <= 200*time.Millisecond, "it took %s", took)
 	})
 }
 
@@ -120,17 +116,14 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 					w.stop()
 				} else {
 					w.pass(900 * time.Millisecond)
-					if w.kubelet.running() != nil {
-						t.Error("it was started again within the second")
-					}
-
+					assert.That(t, w.kubelet.running() == nil, "it was started again within the second")
 					w.pass(5 * time.Second)
 				}
 
 				v := w.view()
-				if n := len(w.kubelet.get().starts); n != tt.starts || len(v.Startups) != tt.starts-1 {
-					t.Errorf("%d starts, %d counted in the trial; want %d", n, len(v.Startups), tt.starts)
-				}
+				n := len(w.kubelet.get().starts)
+				assert.That(t, n == tt.starts && len(v.Startups) == tt.starts-1,
+					"%d starts, %d counted in the trial; want %d", n, len(v.Startups), tt.starts)
 				if tt.sigterm > 0 && !v.Trial.Clean {
 					t.Error("the saved trial has no clean shutdown")
 				}
@@ -146,9 +139,8 @@ func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errNoBinary })
 		w.dies(exitOne)
 		w.pass(2 * time.Minute)
-		if n := w.log.count("cannot be started"); n < 5 || n > 20 {
-			t.Errorf("tried %d times in two minutes", n)
-		}
+		n := w.log.count("cannot be started")
+		assert.That(t, n >= 5 && n <= 20, "tried %d times in two minutes", n)
 		if s := w.status(); !strings.Contains(s.Error, errNoBinary.Error()) || len(s.BadConfigs) > 0 {
 			t.Errorf("%q, bad: %+v", s.Error, s.BadConfigs)
 		}
@@ -213,10 +205,8 @@ func TestActionIsNotCarriedOutAfterSIGTERM(t *testing.T) {
 		w.pass(2 * time.Second)
 		w.stop()
 		w.wantStarts("")
-		if v := w.view(); v.Current.Revision != "uid-good" || !v.Trial.Clean {
-			t.Errorf("%+v, %+v", v, v.Trial)
-		}
-
+		v := w.view()
+		assert.That(t, v.Current.Revision == "uid-good" && v.Trial.Clean, "%+v, %+v", v, v.Trial)
 		w.reporter.onReport = nil
 		w.start()
 		w.runs("good")
@@ -255,10 +245,9 @@ func TestOutagesFailNoTrial(t *testing.T) {
 				w.pass(5 * time.Second)
 				tt.begin(w)
 				w.pass(5 * time.Minute)
-				if v := w.view(); len(v.Bad) > 0 || v.LastKnownGood.Revision != "uid-good" || v.Current.Revision != "uid-better" {
-					t.Errorf("in the outage: %+v\n%s", v, w.tail())
-				}
-
+				v := w.view()
+				assert.That(t, len(v.Bad) == 0 && v.LastKnownGood.Revision == "uid-good" && v.Current.Revision == "uid-better",
+					"in the outage: %+v\n%s", v, w.tail())
 				tt.finish(w)
 				w.promoted("uid-better")
 			})
@@ -271,9 +260,8 @@ func TestElapsedTimeIsMonotonic(t *testing.T) {
 	a := New(Options{}, Parts{Kubelet: newSimKubelet(nil)})
 	a.decided = time.Now().Add(-7 * time.Second)
 	o := a.observe(t.Context())
-	if o.Now == o.Now.Round(0) || o.Elapsed != o.Now.Sub(a.decided) || o.Elapsed < 7*time.Second {
-		t.Errorf("%v, %s after %v: a clock that jumps would count", o.Now, o.Elapsed, a.decided)
-	}
+	assert.That(t, o.Now != o.Now.Round(0) && o.Elapsed == o.Now.Sub(a.decided) && o.Elapsed >= 7*time.Second,
+		"%v, %s after %v: a clock that jumps would count", o.Now, o.Elapsed, a.decided)
 }
 
 func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
@@ -304,15 +292,11 @@ func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 111} }) // the node's own file is edited
 		w.dies(exitOne)
 		w.pass(time.Second)
-		if w.view().Trial == nil {
-			t.Error("no trial with the edited file")
-		}
-
+		assert.That(t, w.view().Trial != nil, "no trial with the edited file")
 		w.pass(5 * time.Minute)
 		w.wantStarts("good", "good")
-		if s := w.status(); len(s.BadConfigs) > 0 || w.view().Trial != nil {
-			t.Errorf("bad: %+v, trial: %+v", s.BadConfigs, w.view().Trial)
-		}
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 0 && w.view().Trial == nil, "bad: %+v, trial: %+v", s.BadConfigs, w.view().Trial)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -40,32 +41,22 @@ func TestIdleClientsAreLimited(t *testing.T) {
 		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
 			c, err = net.Dial("tcp", address) // it is about to listen
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-
+		assert.NoError(t, err)
 		defer c.Close()
 		open = append(open, c)
-		if ok := answered(c); ok != (i < maxConnections) {
-			t.Fatalf("client %d was answered: %v", i+1, ok)
-		}
+		ok := answered(c)
+		assert.Must(t, ok == (i < maxConnections), "client %d was answered: %v", i+1, ok)
 	}
 
 	open[0].Close()
-	if !answered(open[maxConnections]) {
-		t.Error("who waited was not answered when another left")
-	}
-	if s := NewServer(http.NotFoundHandler()); s.IdleTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 {
-		t.Errorf("the server has no timeouts: %+v", s)
-	}
+	assert.That(t, answered(open[maxConnections]), "who waited was not answered when another left")
+	s := NewServer(http.NotFoundHandler())
+	assert.That(t, s.IdleTimeout > 0 && s.ReadTimeout > 0 && s.WriteTimeout > 0, "the server has no timeouts: %+v", s)
 }
 
 func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, err)
 	address, log := taken.Addr().String(), &lines{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -75,10 +66,7 @@ func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
 	all.Go(func() { a.Serve(ctx, address) })
 	eventually(t, "the agent says that the port is taken", func() bool { return log.count("address already in use") > 0 })
 	<-time.After(2 * listenInterval)
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
-
+	assert.NoError(t, taken.Close())
 	eventually(t, "the agent answers", func() bool {
 		r, err := http.Get("http://" + address + "/healthz")
 		if err == nil {
@@ -87,7 +75,6 @@ func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
 
 		return err == nil
 	})
-	if log.count("cannot serve") != 1 || log.count(`msg="serving /healthz, /metrics and /configz"`) != 1 {
-		t.Errorf("the log:\n%s", log.tail())
-	}
+	assert.That(t, log.count("cannot serve") == 1 && log.count(`msg="serving /healthz, /metrics and /configz"`) == 1,
+		"the log:\n%s", log.tail())
 }

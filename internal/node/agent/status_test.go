@@ -64,9 +64,7 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 			{Type: "Stalled", Status: "True", ObservedGeneration: 4, Reason: "CrashLooped", Message: "a crash-looped"},
 		},
 	}
-	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, others)); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, nodeConfigStatus(st, nil, others)))
 }
 
 func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
@@ -89,16 +87,11 @@ func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
 
 		var got []string
 		for _, c := range readiness(st) {
-			if c.Message == "" {
-				t.Errorf("%+v", c)
-			}
-
+			assert.That(t, c.Message != "", "%+v", c)
 			got = append(got, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason))
 		}
 
-		if is := strings.Join(got, ", "); is != tt.want {
-			t.Errorf("ConfigOK %s, on trial %t: %s, want %s", tt.ok, tt.trial, is, tt.want)
-		}
+		assert.Equal(t, strings.Join(got, ", "), tt.want, "ConfigOK", tt.ok, "on trial", tt.trial)
 	}
 }
 
@@ -119,9 +112,7 @@ func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
 		if tt.assigned {
 			st.Assigned = &trial.Config{Revision: "a"}
 		}
-		if got := configured(st, tt.generation); got != tt.want {
-			t.Errorf("ConfigOK %s, assigned %t: %+v, want %+v", tt.ok, tt.assigned, got, tt.want)
-		}
+		assert.Equal(t, configured(st, tt.generation), tt.want, "ConfigOK", tt.ok, "assigned", tt.assigned)
 	}
 }
 
@@ -140,9 +131,8 @@ func TestFirstReportContainsNumbersForPlans(t *testing.T) {
 		})
 		w.start()
 		w.runs("")
-		if n := w.reporter.all()[0].Status.WorkloadPods; n == nil || *n != 1 {
-			t.Errorf("the first report says %v workload pods, want 1", n)
-		}
+		n := w.reporter.all()[0].Status.WorkloadPods
+		assert.That(t, n != nil && *n == 1, "the first report says %v workload pods, want 1", n)
 		if n := w.reporter.all()[0].Status.DefaultTrialSeconds; n == nil || *n != int64(limits.TrialDuration/time.Second) {
 			t.Errorf("the first report says %v seconds for a trial, want %s", n, limits.TrialDuration)
 		}
@@ -196,9 +186,7 @@ func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 			w.probedPods()
 			w.start()
 			w.runs("")
-			if got := unreadyOf(w.reporter.all()[0].Status); got != tt.want {
-				t.Errorf("%s with %v: %d pods, want %d", tt.version, tt.gates, got, tt.want)
-			}
+			assert.Equal(t, unreadyOf(w.reporter.all()[0].Status), tt.want, tt.version, "with", tt.gates, "pods")
 		})
 	}
 }
@@ -215,9 +203,8 @@ func TestTheLocalFilesAreReadOncePerDecision(t *testing.T) {
 		decided, read := decisions.Load(), w.kubelet.reads.Load()
 		w.pass(20 * time.Second)
 		decided, read = decisions.Load()-decided, w.kubelet.reads.Load()-read
-		if w.status().Trial == nil || decided == 0 || read != decided {
-			t.Errorf("in %d decisions of a trial the local files were read %d times", decided, read)
-		}
+		assert.That(t, w.status().Trial != nil && decided != 0 && read == decided,
+			"in %d decisions of a trial the local files were read %d times", decided, read)
 	})
 }
 
@@ -231,12 +218,10 @@ func TestPodsThatTheNextKubeletMakesUnreadyAreReported(t *testing.T) {
 			w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode of "+version, version })
 			asked := w.kubelet.asked.Load()
 			w.pass(2 * recountInterval)
-			if s := w.status(); unreadyOf(s) != want || s.ComponentVersion != "v1.36.3" {
-				t.Errorf("%s was replaced by %s: %d pods, want %d", s.ComponentVersion, version, unreadyOf(s), want)
-			}
-			if n := w.kubelet.asked.Load() - asked; n != 1 {
-				t.Errorf("the version was asked for %d times, want once", n)
-			}
+			s := w.status()
+			assert.That(t, unreadyOf(s) == want && s.ComponentVersion == "v1.36.3",
+				"%s was replaced by %s: %d pods, want %d", s.ComponentVersion, version, unreadyOf(s), want)
+			assert.Equal(t, w.kubelet.asked.Load()-asked, 1, "requests for the version")
 		}
 		replace("v1.34.4", 2)
 		replace("v1.37.2", 1)
@@ -253,18 +238,12 @@ func TestIdleAgentCountsPodsAgainWhereARestartMakesThemUnready(t *testing.T) {
 			w.probedPods()
 			before := w.api.snapshots
 			w.pass(2 * recountInterval)
-			if got := unreadyOf(w.reporter.last().Status); got != want {
-				t.Errorf("%s: %d pods, want %d", version, got, want)
-			}
-			if n := w.api.snapshots - before; n > 2 || (n > 0) != (want > 0) {
-				t.Errorf("%s: %d requests", version, n)
-			}
-
+			assert.Equal(t, unreadyOf(w.reporter.last().Status), want, version, "pods")
+			n := w.api.snapshots - before
+			assert.That(t, n <= 2 && (n > 0) == (want > 0), "%s: %d requests", version, n)
 			w.apiUp(false)
 			w.pass(2 * recountInterval)
-			if got := unreadyOf(w.reporter.last().Status); got != want {
-				t.Errorf("%s: %d pods without the API, want the last count, %d", version, got, want)
-			}
+			assert.Equal(t, unreadyOf(w.reporter.last().Status), want, version, "pods without the API")
 		})
 	}
 }
@@ -283,14 +262,10 @@ func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
 			}
 		})
 		w.pass(limits.TrialDuration + time.Second)
-		if s := w.reporter.last().Status; s.Trial != nil || unreadyOf(s) != 2 {
-			t.Errorf("after the trial the status says %d pods, want 2; trial %+v", unreadyOf(s), s.Trial)
-		}
-
+		s := w.reporter.last().Status
+		assert.That(t, s.Trial == nil && unreadyOf(s) == 2, "after the trial the status says %d pods, want 2; trial %+v", unreadyOf(s), s.Trial)
 		w.pass(2 * recountInterval) // something else makes them unready
-		if got := unreadyOf(w.reporter.last().Status); got != 0 {
-			t.Errorf("later it says %d pods, want 0", got)
-		}
+		assert.Equal(t, unreadyOf(w.reporter.last().Status), 0, "pods later")
 	})
 }
 
@@ -323,9 +298,8 @@ func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 		w.dies(exitOne)
 		w.pass(10 * time.Second)
 		w.wantConfigOK(unanswered) // the kubelet was started since
-		if at := w.reporter.last().KubeletStart; at.Before(died) {
-			t.Errorf("the kubelet died at %s, and its last start is reported as %s", died, at)
-		}
+		at := w.reporter.last().KubeletStart
+		assert.That(t, !at.Before(died), "the kubelet died at %s, and its last start is reported as %s", died, at)
 	})
 }
 
@@ -375,9 +349,9 @@ func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 		w.runs("next")
 		w.source.publish(w.source.looks, source.Answer{Silent: true, Intent: trial.Intent{Cause: "the API server is overloaded (429)"}})
 		w.pass(limits.TrialDuration + time.Second)
-		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-next" {
-			t.Errorf("trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
-		}
+		s := w.status()
+		assert.That(t, s.Trial == nil && s.LastKnownGood != nil && s.LastKnownGood.UID == "uid-next",
+			"trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
 	})
 }
 
@@ -438,19 +412,16 @@ func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(2 * unansweredLimit)
-		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonWouldEvictPods {
-			t.Fatalf("%+v", c)
-		}
-
+		c := w.status().Conditions[0]
+		assert.Must(t, c.Reason == v1alpha1.ReasonWouldEvictPods, "%+v", c)
 		unlistable(true)(w)
 		before := len(w.reporter.all())
 		w.until("the guard has asked again", func() bool { return w.log.count("reason=CouldNotValidate") > 0 })
 		w.pass(unansweredLimit - 5*time.Second)
 		w.wantReports(before)
 		w.pass(guardInterval)
-		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonCouldNotValidate {
-			t.Errorf("%+v", c)
-		}
+		c = w.status().Conditions[0]
+		assert.That(t, c.Reason == v1alpha1.ReasonCouldNotValidate, "%+v", c)
 	})
 }
 
@@ -461,9 +432,8 @@ func TestARollbackWithoutAnAnswerOfTheSourceIsReportedAtOnce(t *testing.T) {
 		w.pass(limits.HealthTimeout - 2*time.Second)
 		w.apiUp(false)
 		w.until("good runs again", func() bool { return len(w.kubelet.get().starts) == 4 })
-		if s := w.status(); len(s.BadConfigs) != 1 {
-			t.Errorf("bad are %+v", s.BadConfigs)
-		}
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 1, "bad are %+v", s.BadConfigs)
 	})
 }
 
@@ -483,9 +453,8 @@ func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
 			w.apiUp(true)
 		}
 
-		if !slices.ContainsFunc(w.reporter.all(), func(r toldReport) bool { return r.Status.ObservedGeneration == w.api.generation }) {
-			t.Errorf("generation %d was not reported", w.api.generation)
-		}
+		assert.That(t, slices.ContainsFunc(w.reporter.all(), func(r toldReport) bool { return r.Status.ObservedGeneration == w.api.generation }),
+			"generation %d was not reported", w.api.generation)
 	})
 }
 
@@ -493,14 +462,11 @@ func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
 // again.
 func TestThePodGuardAsksAgainSoonIfItHadNoAnswer(t *testing.T) {
 	a := Agent{guard: guard{judgement: judgement{refusal: trial.Verdict{Outcome: trial.CouldNotTell}}, at: time.Now()}}
-	if wait := a.guardWait(); wait <= guardInterval {
-		t.Errorf("a refusal is kept for %s", wait)
-	}
-
+	wait := a.guardWait()
+	assert.That(t, wait > guardInterval, "a refusal is kept for %s", wait)
 	a.guard.unanswered = true
-	if wait := a.guardWait(); wait > guardInterval {
-		t.Errorf("without an answer, it is kept for %s", wait)
-	}
+	wait = a.guardWait()
+	assert.That(t, wait <= guardInterval, "without an answer, it is kept for %s", wait)
 }
 
 func TestAChangeIsReportedFewTimes(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -28,20 +29,17 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 		w.runs("better")
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "better", "third", "better")
-		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-better): failed to sync, desired config unclear, cause: ") {
-			t.Error(ok)
-		}
-		if n := len(w.reporter.all()); n > 20 {
-			t.Errorf("%d different reports", n)
-		}
-
+		ok := w.configOK()
+		assert.That(t, strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-better): failed to sync, desired config unclear, cause: "),
+			"%s", ok)
+		n := len(w.reporter.all())
+		assert.That(t, n <= 20, "%d different reports", n)
 		w.apiUp(true)
 		w.runs("third")
 		w.wantConfigOK("True | using current (UID: uid-third): all checks passed (AllChecksPassed)")
 		w.promoted("uid-third")
-		if _, err := w.disk.ReadFile(dir + "/checkpoints/uid-third.corrupt"); err != nil {
-			t.Errorf("the corrupt file was not kept: %v", err)
-		}
+		_, err := w.disk.ReadFile(dir + "/checkpoints/uid-third.corrupt")
+		assert.That(t, err == nil, "the corrupt file was not kept: %v", err)
 	})
 }
 
@@ -55,22 +53,16 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 			}
 
 			starts := len(w.kubelet.get().starts)
-			if err := w.disk.Remove(goodFile); err != nil {
-				t.Fatal(err)
-			}
-
+			assert.NoError(t, w.disk.Remove(goodFile))
 			w.pass(5 * time.Second)
-			if got := len(w.kubelet.get().starts) - starts; got > 0 {
-				t.Errorf("%d starts while it runs", got)
-			}
-
+			got := len(w.kubelet.get().starts) - starts
+			assert.That(t, got <= 0, "%d starts while it runs", got)
 			w.dies(exitOne)
 			w.pass(5 * time.Second)
 			w.runs("good")
 			w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
-			if got := len(w.kubelet.get().starts) - starts; got > 2 {
-				t.Errorf("%d starts: %q", got, w.kubelet.get().starts)
-			}
+			got = len(w.kubelet.get().starts) - starts
+			assert.That(t, got <= 2, "%d starts: %q", got, w.kubelet.get().starts)
 		})
 	}
 }
@@ -89,10 +81,7 @@ func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
 		"missing when it is assigned again": func(w *world) {
 			w.assign("uid-better", better)
 			w.runs("better")
-			if err := w.disk.Remove(goodFile); err != nil {
-				t.Fatal(err)
-			}
-
+			assert.NoError(t, w.disk.Remove(goodFile))
 			w.assignObject(again)
 		},
 	} {
@@ -105,9 +94,8 @@ func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
 				w.pass(20 * time.Second)
 				w.runs("good")
 				w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
-				if now, _ := w.disk.ReadFile(goodFile + ".corrupt"); string(now) != string(kept) {
-					t.Error("the good file was set aside")
-				}
+				now, _ := w.disk.ReadFile(goodFile + ".corrupt")
+				assert.That(t, string(now) == string(kept), "the good file was set aside")
 			})
 		})
 	}
@@ -126,12 +114,9 @@ func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
 				w.runs(runs)
 				w.pass(time.Second)
 				w.wantEvent("Warning StateProblem: " + record + ": corrupt")
-				if data, err := w.disk.ReadFile(dir + "/" + record); err != nil || !strings.Contains(string(data), "apiVersion") {
-					t.Errorf("it was not written anew: %q, %v", data, err)
-				}
-				if w.view().LastKnownGood.IsLocal() {
-					t.Error("last-known-good is forgotten")
-				}
+				data, err := w.disk.ReadFile(dir + "/" + record)
+				assert.That(t, err == nil && strings.Contains(string(data), "apiVersion"), "it was not written anew: %q, %v", data, err)
+				assert.That(t, !w.view().LastKnownGood.IsLocal(), "last-known-good is forgotten")
 			})
 		})
 	}
@@ -153,10 +138,8 @@ func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 
 				said := len(w.reporter.all())
 				w.pass(10 * time.Minute)
-				if n := len(w.reporter.all()); n != said {
-					t.Errorf("%d more reports in 10 minutes, such as %s", n-said, w.configOK())
-				}
-
+				n := len(w.reporter.all())
+				assert.That(t, n == said, "%d more reports in 10 minutes, such as %s", n-said, w.configOK())
 				w.disk.Heal()
 				w.pass(12 * time.Second)
 				w.runs("better")
@@ -173,10 +156,9 @@ func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
 		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
 		w.assign("uid-again", typo, 1)               // the same content
 		w.pass(time.Minute)
-		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-typo" || s.Conditions[0].Reason != "SyncFailed" {
-			t.Errorf("bad %+v, status %+v", v.Bad, s)
-		}
-
+		v, s := w.view(), w.status()
+		assert.That(t, len(v.Bad) == 1 && v.Bad[0].Revision == "uid-typo" && s.Conditions[0].Reason == "SyncFailed",
+			"bad %+v, status %+v", v.Bad, s)
 		w.disk.Heal()
 		w.pass(30 * time.Second)
 		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-again" || s.Conditions[0].Reason != "ValidationFailed" {
@@ -194,15 +176,12 @@ func TestARollbackNeedsNoDisk(t *testing.T) {
 		w.disk.FailFrom(1, syscall.EROFS)
 		w.pass(20 * time.Second)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
-		if s := w.status(); len(s.BadConfigs) != 1 || s.Conditions[0].Reason != "CrashLooped" {
-			t.Errorf("%+v", s)
-		}
-
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 1 && s.Conditions[0].Reason == "CrashLooped", "%+v", s)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
-		if v := w.view(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-crasher" {
-			t.Errorf("saved as bad: %+v", v.Bad)
-		}
+		v := w.view()
+		assert.That(t, len(v.Bad) == 1 && v.Bad[0].Revision == "uid-crasher", "saved as bad: %+v", v.Bad)
 	})
 }
 
@@ -212,10 +191,9 @@ func TestFailedRenderKeepsTheRunningKubelet(t *testing.T) {
 		w.assign("uid-better", better)
 		w.pass(20 * time.Second)
 		w.wantStarts("", "good")
-		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): ") || !strings.Contains(ok, "render uid-better: ") {
-			t.Error(ok)
-		}
-
+		ok := w.configOK()
+		assert.That(t, strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): ") && strings.Contains(ok, "render uid-better: "),
+			"%s", ok)
 		w.dies(exitOne) // what was rendered before need not be again
 		w.runs("good")
 		w.disk.Heal()
@@ -237,9 +215,8 @@ func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 		w.wantLogged("cannot remove a completed request", 1)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
-		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
-			t.Errorf("%q, %v", requests, err)
-		}
+		requests, err := w.agent.disk.store.ForgetRequests()
+		assert.That(t, err == nil && len(requests) == 0, "%q, %v", requests, err)
 	})
 }
 
@@ -251,10 +228,8 @@ func TestForgetRequestThatCannotBeSavedStays(t *testing.T) {
 		w.forget("uid-better") // on trial: its end withdraws no verdict
 		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Create, crashfs.Write)
 		w.pass(15 * time.Second)
-		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) != 1 {
-			t.Errorf("%q, %v", requests, err)
-		}
-
+		requests, err := w.agent.disk.store.ForgetRequests()
+		assert.That(t, err == nil && len(requests) == 1, "%q, %v", requests, err)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
 		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
@@ -273,9 +248,8 @@ func TestEntryRemovedByHandFromBadConfigsIsTriedAgainByTheRunningAgent(t *testin
 		w.runs("crasher")
 		w.promoted("uid-crasher")
 		w.wantLogged("event=Forgotten", 1)
-		if v := w.view(); len(v.Bad) > 0 {
-			t.Errorf("the entry is back: %+v", v.Bad)
-		}
+		v := w.view()
+		assert.That(t, len(v.Bad) == 0, "the entry is back: %+v", v.Bad)
 	})
 }
 
@@ -298,10 +272,8 @@ func TestRunReturnsWhyTheDirectoryCannotBeOpened(t *testing.T) {
 		w.start()
 		w.pass(time.Second)
 		w.stop()
-		if w.err == nil || w.err.Error() != "open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000" {
-			t.Errorf("it ended with %v", w.err)
-		}
-
+		assert.That(t, w.err != nil && w.err.Error() == "open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000",
+			"it ended with %v", w.err)
 		w.wantStarts()
 	})
 }
@@ -315,12 +287,9 @@ func TestWithoutDynamicConfigurationLocalRunsAndNothingIsSaved(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantStarts("")
 		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
-		if s := w.status(); s.RemoteConfig != "Disabled" || s.Assigned != nil {
-			t.Errorf("%+v", s)
-		}
-		if w.disk.Operations() > 0 {
-			t.Errorf("%q", w.disk.Log())
-		}
+		s := w.status()
+		assert.That(t, s.RemoteConfig == "Disabled" && s.Assigned == nil, "%+v", s)
+		assert.That(t, w.disk.Operations() <= 0, "%q", w.disk.Log())
 	})
 }
 
@@ -330,14 +299,10 @@ func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 		w.start()
 		w.pass(time.Second)
 		w.stop()
-		if !errors.Is(w.err, ErrLocalInvalid) || !strings.Contains(w.err.Error(), "maxPods must not be negative") {
-			t.Errorf("it ended with %v", w.err)
-		}
-
+		assert.That(t, errors.Is(w.err, ErrLocalInvalid) && strings.Contains(w.err.Error(), "maxPods must not be negative"),
+			"it ended with %v", w.err)
 		w.wantStarts()
-		if w.init.get().stopping != 1 {
-			t.Error("the init system was not told")
-		}
+		assert.That(t, w.init.get().stopping == 1, "the init system was not told")
 	})
 }
 
@@ -352,10 +317,7 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 		w.wantConfigOK("Unknown | using (init): failed to sync, desired config unclear, cause: the node's own drop-in directory /etc/x: there are more than 1000 files (SyncFailed)")
 		w.pass(10 * time.Minute)
 		w.wantStarts("", "good", "")
-		if n := w.source.asked(); n != 0 {
-			t.Errorf("downloaded %d times", n)
-		}
-
+		assert.Equal(t, w.source.asked(), 0, "downloads")
 		w.kubelet.set(func(s *kubeletState) { s.filesErr = nil })
 		w.runs("good")
 	})

@@ -91,9 +91,7 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 		w.restartWith(4)
 		w.runs("good")
 		w.pass(time.Minute)
-		if w.view().Trial != nil || w.view().Current.Revision != current.Revision {
-			t.Errorf("the same values are tried again: %+v", w.view())
-		}
+		assert.That(t, w.view().Trial == nil && w.view().Current.Revision == current.Revision, "the same values are tried again: %+v", w.view())
 	})
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -120,10 +121,7 @@ func newWorld(t *testing.T) *world {
 // start starts an agent.
 func (w *world) start() {
 	w.t.Helper()
-	if w.cancel != nil {
-		w.t.Fatal("an agent runs already")
-	}
-
+	assert.Must(w.t, w.cancel == nil, "an agent runs already")
 	ctx, cancel := context.WithCancel(w.t.Context())
 	records := &SavedConfigs{}
 	w.init = &simInit{}
@@ -225,10 +223,7 @@ func (w *world) runs(name string) {
 func (w *world) dies(exit supervisor.Exit) {
 	w.t.Helper()
 	p := w.kubelet.running()
-	if p == nil {
-		w.t.Fatalf("no kubelet runs\n%s", w.tail())
-	}
-
+	assert.Must(w.t, p != nil, "no kubelet runs\n%s", w.tail())
 	p.die(exit)
 	<-p.done
 	synctest.Wait()
@@ -270,32 +265,28 @@ func (w *world) configOK() string {
 
 func (w *world) wantConfigOK(want string) {
 	w.t.Helper()
-	if got := w.configOK(); got != want {
-		w.t.Errorf("ConfigOK is\n  %s, want\n  %s\n%s", got, want, w.tail())
-	}
+	got := w.configOK()
+	assert.That(w.t, got == want, "ConfigOK is\n  %s, want\n  %s\n%s", got, want, w.tail())
 }
 
 func (w *world) wantStarts(want ...string) {
 	w.t.Helper()
-	if got := w.kubelet.get().starts; !slices.Equal(got, want) {
-		w.t.Errorf("the kubelet was started with %q, want %q\n%s", got, want, w.tail())
-	}
+	got := w.kubelet.get().starts
+	assert.That(w.t, slices.Equal(got, want), "the kubelet was started with %q, want %q\n%s", got, want, w.tail())
 }
 
 // wantLogged checks how many lines of the log contain a text.
 func (w *world) wantLogged(part string, want int) {
 	w.t.Helper()
-	if n := w.log.count(part); n != want {
-		w.t.Errorf("%d log lines contain %q, want %d\n%s", n, part, want, w.tail())
-	}
+	n := w.log.count(part)
+	assert.That(w.t, n == want, "%d log lines contain %q, want %d\n%s", n, part, want, w.tail())
 }
 
 // wantDryRuns checks how often a configuration was validated.
 func (w *world) wantDryRuns(name string, want int) {
 	w.t.Helper()
-	if n := w.kubelet.checked(name); n != want {
-		w.t.Errorf("%d dry runs of %s, want %d", n, orLocal(name), want)
-	}
+	n := w.kubelet.checked(name)
+	assert.That(w.t, n == want, "%d dry runs of %s, want %d", n, orLocal(name), want)
 }
 
 // wantReports checks how many different reports the agent has made.
@@ -309,16 +300,14 @@ func (w *world) wantReports(want int) {
 // wantEvent checks that an Event contains a text, as `type reason: message`.
 func (w *world) wantEvent(part string) {
 	w.t.Helper()
-	if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.Contains(e, part) }) {
-		w.t.Errorf("events are %q, want one with %q", w.reporter.told(), part)
-	}
+	assert.That(w.t, slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.Contains(e, part) }),
+		"events are %q, want one with %q", w.reporter.told(), part)
 }
 
 func (w *world) wantNoBad() {
 	w.t.Helper()
-	if bad := w.status().BadConfigs; len(bad) > 0 {
-		w.t.Errorf("bad are %+v", bad)
-	}
+	bad := w.status().BadConfigs
+	assert.That(w.t, len(bad) == 0, "bad are %+v", bad)
 }
 
 // tail returns the end of the log.
@@ -377,9 +366,7 @@ var accepted = component.Verdict{Outcome: component.Accepted, Stage: 2}
 // forget requests to forget a revision, as an operator does.
 func (w *world) forget(revision string) {
 	w.t.Helper()
-	if err := checkpoint.RequestForget(w.disk, dir, revision); err != nil {
-		w.t.Fatal(err)
-	}
+	assert.NoError(w.t, checkpoint.RequestForget(w.disk, dir, revision))
 }
 
 // pods sets the pods that run on the node.
