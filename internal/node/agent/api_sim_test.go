@@ -33,8 +33,7 @@ type simAPI struct {
 	up            bool // else it refuses connections
 	hangs         bool // it takes them and does not answer
 	ref           *v1alpha1.NodeConfigSource
-	object        *corev1.ConfigMap // what ref names; nil: it is not found
-	notice        string
+	object        *corev1.ConfigMap    // what ref names; nil: it is not found
 	asked         trial.RequestedTerms // by the payload
 	generation    int64
 	revoked       []types.UID
@@ -43,12 +42,10 @@ type simAPI struct {
 	unschedulable bool
 	taints        []corev1.Taint
 	pods          []source.Pod
-	allocatable   int64 // pods; 0: the Node does not say
 	labels        map[string]string
 	spec          corev1.PodSpec // of all pods
 	unlistable    bool           // the pods, in Bound alone
 	bounds        int            // calls of Bound
-	late          []source.Pod   // bound to the node just after Bound has answered
 	snapshots     int
 }
 
@@ -136,8 +133,6 @@ type simSource struct {
 	about  v1alpha1.ConfigMapReference
 }
 
-var _ Source = (*simSource)(nil)
-
 func newSimSource(ctx context.Context, api *simAPI, records *SavedConfigs) *simSource {
 	s := &simSource{ctx: ctx, api: api, records: records, changed: make(chan struct{}, 1), firm: make(chan struct{})}
 	s.answer = source.Answer{Intent: trial.Intent{Cause: "no answer from the API server yet"}}
@@ -167,7 +162,7 @@ func (s *simSource) asked() int {
 // look makes an answer from the state of the API.
 func (s *simSource) look() {
 	s.api.mu.Lock()
-	up, hangs, ref, object, generation, notice := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation, s.api.notice
+	up, hangs, ref, object, generation := s.api.up, s.api.hangs, s.api.ref, s.api.object, s.api.generation
 	revoked, uid, taken := append([]types.UID{}, s.api.revoked...), s.api.uid, s.api.takenBack
 	s.mu.Lock()
 	if !hangs {
@@ -195,14 +190,14 @@ func (s *simSource) look() {
 	case object == nil:
 		a.Kind, a.Cause = trial.Invalid, "referenced ConfigMap not found"
 	default:
-		go s.resolve(look, a, *ref.ConfigMapRef, object, notice)
+		go s.resolve(look, a, *ref.ConfigMapRef, object)
 		return
 	}
 
 	s.publish(look, a)
 }
 
-func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap, notice string) {
+func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapReference, object *corev1.ConfigMap) {
 	s.mu.Lock()
 	found, known := s.found, s.about == ref && s.found.Kind == trial.Assigned
 	s.mu.Unlock()
@@ -211,7 +206,7 @@ func (s *simSource) resolve(look int, a source.Answer, ref v1alpha1.ConfigMapRef
 	}
 
 	a.Kind, a.Cause, a.Reason, a.ConfigMap = found.Kind, found.Cause, found.Reason, found.ConfigMap
-	a.Payload, a.PayloadErr, a.Notice = found.Payload, found.PayloadErr, notice
+	a.Payload, a.PayloadErr = found.Payload, found.PayloadErr
 	a.Config.SHA256, a.Config.RequestedTerms = found.Payload.SHA256, s.api.asked
 	a.Config.Dropin = found.Payload.Key == payload.KeyKubeletDropin
 	if s.ctx.Err() == nil && s.publish(look, a) {
@@ -293,17 +288,17 @@ type simNodes struct {
 	api     *simAPI
 	changed chan struct{}
 
-	mu     sync.Mutex
+	guarded[watch]
+}
+
+// watch is whether the Node is watched, and how often that was requested.
+type watch struct {
 	on     bool
 	starts int
 }
 
-var _ Nodes = (*simNodes)(nil)
-
 func (n *simNodes) look() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.on {
+	if n.watching() {
 		signal(n.changed)
 	}
 }
@@ -349,9 +344,7 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: api.labels}, Spec: corev1.NodeSpec{Unschedulable: api.unschedulable, Taints: api.taints}}
 	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi")}
 	node.Status.Allocatable = node.Status.Capacity.DeepCopy()
-	if api.allocatable > 0 {
-		node.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(api.allocatable, resource.DecimalSI)
-	}
+	node.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("110")
 
 	var pods []*corev1.Pod
 	for _, p := range api.pods {
@@ -367,30 +360,16 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 		pods = append(pods, pod)
 	}
 
-	api.pods, api.late = append(api.pods, api.late...), nil
-
 	return node, pods, nil
 }
 
 func (n *simNodes) Start(context.Context) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.on = true
-	n.starts++
+	n.set(func(s *watch) { s.on, s.starts = true, s.starts+1 })
 	signal(n.changed)
 }
 
-func (n *simNodes) Stop() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.on = false
-}
-
-func (n *simNodes) watching() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.on
-}
+func (n *simNodes) Stop()          { n.set(func(s *watch) { s.on = false }) }
+func (n *simNodes) watching() bool { return n.get().on }
 
 func (n *simNodes) Current() source.NodeState {
 	if !n.watching() {
@@ -404,40 +383,31 @@ func (n *simNodes) Changed() <-chan struct{} { return n.changed }
 
 // told is what the agent has reported.
 type told struct {
-	reports []toldReport // that differ from the one before
+	reports []source.Report // that differ from the one before
 	events  []string
-}
-
-type toldReport struct {
-	source.Report
-	starts int // of the kubelet, until then
 }
 
 // simReporter keeps the reports.
 type simReporter struct {
 	guarded[told]
-	w        *world
 	onReport func(source.Report)
 	takes    time.Duration // to write a report
 	written  time.Time     // when the last one is written
 	flushes  int
 }
 
-var _ Reporter = (*simReporter)(nil)
-
 func (r *simReporter) Report(report source.Report) {
-	starts := len(r.w.kubelet.get().starts)
 	if r.onReport != nil {
 		r.onReport(report)
 	}
 
 	r.set(func(s *told) {
-		if n := len(s.reports); n > 0 && plain(s.reports[n-1].Report) == plain(report) {
-			s.reports[n-1].Report = report
+		if n := len(s.reports); n > 0 && plain(s.reports[n-1]) == plain(report) {
+			s.reports[n-1] = report
 			return
 		}
 
-		s.reports = append(s.reports, toldReport{report, starts})
+		s.reports = append(s.reports, report)
 		r.written = time.Now().Add(r.takes)
 	})
 }
@@ -478,14 +448,14 @@ func (r *simReporter) pending() (pending bool) {
 func (r *simReporter) last() (newest source.Report) {
 	r.set(func(s *told) {
 		if n := len(s.reports); n > 0 {
-			newest = s.reports[n-1].Report
+			newest = s.reports[n-1]
 		}
 	})
 	return newest
 }
 
-func (r *simReporter) all() []toldReport { return slices.Clone(r.get().reports) }
-func (r *simReporter) told() []string    { return r.get().events }
+func (r *simReporter) all() []source.Report { return slices.Clone(r.get().reports) }
+func (r *simReporter) told() []string       { return r.get().events }
 
 // initState is what the init system was told.
 type initState struct {
@@ -493,21 +463,18 @@ type initState struct {
 	ready    int
 	stopping int
 	covered  bool
-	status   string
 	passes   int // of the agent: each calls Cover once
 }
 
 // simInit is the init system.
 type simInit struct{ guarded[initState] }
 
-var _ InitSystem = (*simInit)(nil)
-
 func (i *simInit) say(change func(*initState)) error {
 	i.set(change)
 	return i.get().err
 }
 
-func (i *simInit) Ready() error             { return i.say(func(s *initState) { s.ready++ }) }
-func (i *simInit) Stopping() error          { return i.say(func(s *initState) { s.stopping++ }) }
-func (i *simInit) Status(text string) error { return i.say(func(s *initState) { s.status = text }) }
-func (i *simInit) Cover(on bool)            { i.set(func(s *initState) { s.covered, s.passes = on, s.passes+1 }) }
+func (i *simInit) Ready() error        { return i.say(func(s *initState) { s.ready++ }) }
+func (i *simInit) Stopping() error     { return i.say(func(s *initState) { s.stopping++ }) }
+func (i *simInit) Status(string) error { return i.get().err }
+func (i *simInit) Cover(on bool)       { i.set(func(s *initState) { s.covered, s.passes = on, s.passes+1 }) }

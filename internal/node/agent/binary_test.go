@@ -5,11 +5,23 @@ package agent
 
 import (
 	"errors"
-	"github.com/evenkeel/evenkeel/testkit/assert"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
+
+// wantVersion checks the reported version of the kubelet, and how many bad
+// configurations its records have.
+func (w *world) wantVersion(version string, bad int) {
+	w.t.Helper()
+	s := w.status()
+	assert.That(w.t, s.ComponentVersion == version && len(s.BadConfigs) == bad, "%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+}
 
 func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -18,31 +30,21 @@ func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.identity = "inode-2" }) // the same version, rebuilt
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
-		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
-			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
-		}
-
+		w.wantVersion("v1.36.3", 1)
 		starts := len(w.kubelet.get().starts)
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-3", "v1.37.0" })
 		w.pass(15 * time.Second)
-		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
-			t.Errorf("with the old one running: %s, bad: %+v", s.ComponentVersion, s.BadConfigs)
-		}
-
+		w.wantVersion("v1.36.3", 1) // which runs
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
-		if s := w.status(); s.ComponentVersion != "v1.37.0" || len(s.BadConfigs) != 0 {
-			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
-		}
-
+		w.wantVersion("v1.37.0", 0)
 		w.runs("crasher") // which was mended
 		got := w.kubelet.get().starts[starts:]
 		assert.That(t, slices.Equal(got, []string{"crasher"}), "starts %q", got)
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-1", "v1.36.3" })
 		w.dies(exitOne)
 		w.pass(15 * time.Second)
-		s := w.status()
-		assert.That(t, len(s.BadConfigs) == 1, "a downgrade does not find its own again: %+v", s.BadConfigs)
+		w.wantVersion("v1.36.3", 1) // a downgrade finds its own again
 	})
 }
 
@@ -59,24 +61,14 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 		w.runs("good")
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
 		w.dies(exitOne)
-		w.pass(20 * time.Second)
-		got, want := w.status().Error, "the kubelet exited unexpectedly: start /usr/bin/kubelet: it is not there"
-		assert.That(t, got == want, "the error is %q, want %q", got, want)
+		w.pass(2 * time.Minute)
+		n := w.log.count("the kubelet cannot be started")
+		assert.That(t, n >= 5 && n <= 20, "tried %d times in two minutes", n)
+		assert.Equal(t, w.status().Error, "the kubelet exited unexpectedly: start /usr/bin/kubelet: it is not there")
 		w.kubelet.set(func(s *kubeletState) { s.identityErr, s.spawnErr = nil, nil })
 		w.runs("good")
 		w.wantNoBad()
 		assert.That(t, w.status().Trial != nil, "the trial has ended")
-	})
-}
-
-func TestMissingBinaryAtTheStartEndsTheAgent(t *testing.T) {
-	inWorld(t, func(w *world) {
-		gone := errors.New("no such file or directory")
-		w.kubelet.set(func(s *kubeletState) { s.identityErr = gone })
-		w.start()
-		w.pass(time.Second)
-		w.stop()
-		assert.That(t, errors.Is(w.err, gone), "it ended with %v", w.err)
 	})
 }
 
@@ -88,14 +80,12 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
 		w.dies(exitOne)
 		w.pass(time.Minute)
-		s := w.status()
-		assert.That(t, s.ComponentVersion == "v1.36.3" && len(s.BadConfigs) == 1, "%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		w.wantVersion("v1.36.3", 1)
 		w.wantLogged("continuing with the old version's", 1)
 		w.openErr = nil
 		w.dies(exitOne)
 		w.pass(25 * time.Second)
-		s = w.status()
-		assert.That(t, s.ComponentVersion == "v1.37.0" && len(s.BadConfigs) == 0, "%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
+		w.wantVersion("v1.37.0", 0)
 	})
 }
 
@@ -164,10 +154,7 @@ func TestStateIsMovedAsideAlsoForAReplacedBinary(t *testing.T) {
 }
 
 func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }
-		w.start()
-		w.runs("")
+	inWorldWith(t, func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.stopTakes = 14 * time.Second })
 		w.assign("uid-good", conf{name: "good"})
 		w.promoted("uid-good")
@@ -175,8 +162,45 @@ func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	})
 }
 
-// TestLocalIsValidatedWithTheNewBinary: the trial of last-known-good with
-// another version falls back to local.
+func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
+	inWorldWith(t, withoutACrash, func(w *world) {
+		w.assign("uid-good", conf{name: "good"})
+		w.runs("good")
+		for _, version := range []string{"v1.37.0", "v1.36.3", "v1.37.0"} { // a trial of its own with each
+			w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode of "+version, version })
+			w.dies(exitOne)
+			w.runs("good")
+		}
+
+		s := w.status()
+		assert.That(t, len(s.BadConfigs) == 0 && s.Trial != nil, "bad are %+v, the trial is %+v", s.BadConfigs, s.Trial)
+	})
+}
+
+func TestPodsEvictedWhileTheDiskWasFullDoNotFailATrial(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.start()
+		w.runs("")
+		w.assign("uid-good", conf{name: "good"})
+		w.until("it is being judged, and its pods were counted", func() bool { return w.kubelet.checked("good") == 1 })
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.NeedSpace...)
+		w.pass(time.Minute)
+		w.wantStarts("")
+		w.api.set(func(api *simAPI) {
+			api.pods = slices.Clone(api.pods)
+			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted" // by the kubelet: the disk is full
+		})
+		w.pass(10 * time.Second)
+		w.disk.Heal()
+		w.runs("good")
+		w.promoted("uid-good")
+		told := w.reporter.told()
+		assert.That(t, !slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "harmed the workload") }), "%q", told)
+	})
+}
+
+// The trial of last-known-good with another version falls back to local.
 func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) {
@@ -187,7 +211,6 @@ func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 		w.dies(exitOne)
 		w.pass(time.Minute)
 		starts := w.kubelet.get().starts[1:]
-		assert.That(t, !slices.Contains(starts, ""),
-			"the node rolled back to a configuration that the new kubelet rejects: %q\n%s", starts, w.tail())
+		assert.That(t, !slices.Contains(starts, ""), "the new kubelet rejects what it was started with: %q\n%s", starts, w.tail())
 	})
 }

@@ -7,9 +7,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 type asker = func(context.Context, component.Effective) (component.Effective, error)
@@ -103,9 +109,8 @@ func TestConfigzHasBothFormsWithOriginsAndDifferences(t *testing.T) {
 			}
 
 			differs := payload.Difference{Field: path, Value: "50", Local: "110"}
-			if maxPods != 50.0 || z.Origins[path] != "remote" || !slices.Contains(z.Differs, differs) || z.Remote != "NodeConfig" || z.Config().Revision != "uid-good" {
-				t.Errorf("%q: %s", form, r.Body)
-			}
+			assert.That(t, maxPods == 50.0 && z.Origins[path] == "remote" && slices.Contains(z.Differs, differs) && z.Remote == "NodeConfig" &&
+				z.Config().Revision == "uid-good", "%q: %s", form, r.Body)
 		}
 
 		r := get(t, w.agent.Handler(ask), "/configz?form=pretty")
@@ -147,47 +152,6 @@ func TestHealthzFailsOnlyIfTheAgentHangs(t *testing.T) {
 	})
 }
 
-func TestMetricsContainAssignedActiveAndLastKnownGood(t *testing.T) {
-	inWorld(t, func(w *world) {
-		source := func(name, uid string) string {
-			if name == "" {
-				return `{node_config_kubelet_key="",node_config_resource_version="",node_config_source="local",node_config_uid=""}`
-			}
-
-			return `{node_config_kubelet_key="kubelet",node_config_resource_version="7",node_config_source="/api/v1/namespaces/evenkeel-system/configmaps/` + name + `",node_config_uid="` + uid + `"}`
-		}
-		want := func(when string, values map[string]string) {
-			t.Helper()
-			w.pass(time.Second)
-			for metric, value := range values {
-				assert.Equal(t, counted(t, w, "evenkeel_"+metric), value, when, metric)
-			}
-		}
-		w.start()
-		w.runs("")
-		want("nothing assigned", map[string]string{
-			"node_config_assigned" + source("", ""): "1", "node_config_active" + source("", ""): "1", "node_config_last_known_good" + source("", ""): "1",
-			"node_config_error": "0", "trial_duration_seconds": "0", "validations_total{verdict=\"accepted\"}": "1", "kubelet_starts_total{cause=\"boot\"}": "1",
-		})
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.pass(5 * time.Second)
-		want("in its trial", map[string]string{
-			"node_config_assigned" + source("good", "uid-good"): "1", "node_config_active" + source("good", "uid-good"): "1", "node_config_active" + source("", ""): "",
-			"node_config_last_known_good" + source("", ""): "1", "trial_duration_seconds": "40", "trial_healthy_seconds": "4", "trial_restarts": "0",
-			"validation_duration_seconds_count": "2", "change_duration_seconds_count": "1", "change_duration_seconds_sum": "0.65",
-		})
-		w.promoted("uid-good")
-		w.assign("uid-typo", typo)
-		w.pass(5 * time.Second)
-		want("one was rejected", map[string]string{
-			"node_config_assigned" + source("typo", "uid-typo"): "1", "node_config_active" + source("good", "uid-good"): "1",
-			"node_config_last_known_good" + source("good", "uid-good"): "1", "node_config_error": "1", "trial_duration_seconds": "0",
-			"validations_total{verdict=\"rejected\"}": "1",
-		})
-	})
-}
-
 func TestInitSystemIsNotifiedOnceWhenTheKubeletIsHealthy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -203,4 +167,66 @@ func TestInitSystemIsNotifiedOnceWhenTheKubeletIsHealthy(t *testing.T) {
 		w.pass(time.Minute)
 		assert.That(t, w.init.get().ready == told, "told %d times more", w.init.get().ready-told)
 	})
+}
+
+func TestIdleClientsAreLimited(t *testing.T) {
+	address := localcluster.FreeAddressForTest(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	a := New(Options{Log: slog.New(slog.DiscardHandler)}, Parts{})
+	all.Go(func() { a.Serve(ctx, address) })
+
+	var open []net.Conn
+	answered := func(c net.Conn) bool {
+		t.Helper()
+		fmt.Fprint(c, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		n, err := c.Read(make([]byte, 1))
+
+		return n == 1 && (err == nil || err == io.EOF)
+	}
+	for i := range maxConnections + 1 {
+		c, err := net.Dial("tcp", address)
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
+			c, err = net.Dial("tcp", address) // it is about to listen
+		}
+
+		assert.NoError(t, err)
+		defer c.Close()
+		open = append(open, c)
+		ok := answered(c)
+		assert.Must(t, ok == (i < maxConnections), "client %d was answered: %v", i+1, ok)
+	}
+
+	open[0].Close()
+	assert.That(t, answered(open[maxConnections]), "who waited was not answered when another left")
+	s := NewServer(http.NotFoundHandler())
+	assert.That(t, s.IdleTimeout > 0 && s.ReadTimeout > 0 && s.WriteTimeout > 0, "the server has no timeouts: %+v", s)
+}
+
+func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NoError(t, err)
+	address, log := taken.Addr().String(), &lines{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	a := New(Options{Log: slog.New(slog.NewTextHandler(log, nil))}, Parts{})
+	all.Go(func() { a.Serve(ctx, address) })
+	assert.Eventually(t, "the agent says that the port is taken", func() bool { return log.count("address already in use") > 0 })
+	<-time.After(2 * listenInterval)
+	assert.NoError(t, taken.Close())
+	assert.Eventually(t, "the agent answers", func() bool {
+		r, err := http.Get("http://" + address + "/healthz")
+		if err == nil {
+			r.Body.Close()
+		}
+
+		return err == nil
+	})
+	assert.That(t, log.count("cannot serve") == 1 && log.count(`msg="serving /healthz, /metrics and /configz"`) == 1,
+		"the log:\n%s", log.tail())
 }

@@ -6,10 +6,12 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,10 +42,7 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 }
 
 func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
-		w.start()
-		w.runs("")
+	inWorldWith(t, protecting, func(w *world) {
 		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
 		w.pass(5 * time.Second)
 		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
@@ -65,36 +64,8 @@ func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	}
 
 	got, compared := v.CheckProtected(payload.DefaultProtection())
-	if !compared || !strings.HasPrefix(got, "protected field new0 would be true, but is unset locally; protected field new1") || !strings.HasSuffix(got, "; 2 more") {
-		t.Error(got)
-	}
-}
-
-func TestUnusableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
-	for _, local := range []conf{{doubtful: true}, {rejected: "no"}} {
-		inWorld(t, func(w *world) {
-			w.options = func(o *Options) {
-				o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), local.rejected != ""
-			}
-			w.start()
-			withGood(w)
-			w.stop()
-			w.kubelet.set(func(s *kubeletState) { s.confs[""] = local })
-			w.start()
-			w.runs("good")
-			starts := []string{"", "good", "good"}
-			if local.rejected == "" {
-				w.assign("uid-other", conf{name: "other"})
-				w.pass(5 * time.Second)
-				w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid (ProtectedFields)")
-				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
-				w.runs("other")
-				starts = append(starts, "other")
-			}
-
-			w.wantStarts(starts...)
-		})
-	}
+	const begin = "protected field new0 would be true, but is unset locally; protected field new1"
+	assert.That(t, compared && strings.HasPrefix(got, begin) && strings.HasSuffix(got, "; 2 more"), "%s", got)
 }
 
 func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
@@ -111,82 +82,47 @@ func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
 	})
 }
 
-func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
-		w.runs("open")
-		w.promoted("uid-open")
-		w.stop()
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
-		w.start()
-		w.runs("")
-		w.wantConfigOK("False | using (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
-		assert.Equal(t, w.view().LastKnownGood.Revision, "uid-open", "last-known-good")
-	})
-}
-
-func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.assign("uid-few", conf{name: "few", maxPods: 3, crashes: time.Second}, 1)
-		w.pass(20 * time.Second)
-		w.kubelet.set(func(s *kubeletState) { s.confs["few"] = conf{name: "few", maxPods: 3} })
-		starts := len(w.kubelet.get().starts)
-		w.pods("a", "b", "c", "d")
-		w.assign("uid-few", conf{name: "few"}, 2)
-		w.pass(20 * time.Second)
-		got := w.kubelet.get().starts[starts:]
-		assert.That(t, len(got) == 0, "started %q", got)
-		c := w.status().Conditions[0]
-		assert.That(t, c.Reason == "WouldEvictPods", "%+v", c)
-		w.pods("a")
-		w.runs("few")
-	})
-}
-
-func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
-	t.Run("cordoned by a person", func(t *testing.T) {
-		contradictingState(t, func(api *simAPI) { api.unschedulable = true })
-	})
-	t.Run("drained by a rollout", func(t *testing.T) {
-		contradictingState(t, func(api *simAPI) {
-			api.taints = []corev1.Taint{{Key: v1alpha1.TaintDraining, Value: "1.1.1.a", Effect: corev1.TaintEffectNoSchedule}}
-		})
-	})
-	t.Run("a new node with the startup taint", func(t *testing.T) {
-		contradictingState(t, func(api *simAPI) {
-			api.taints = []corev1.Taint{{Key: startupTaint, Effect: corev1.TaintEffectNoSchedule}}
-		})
-	})
-}
-
-// contradictingState changes the CPU manager's policy on a node that is then
-// cordoned in some way, and drained.
-func contradictingState(t *testing.T, cordon func(*simAPI)) {
+// While a drained node is not cordoned, the next pod can come at any moment.
+func TestContradictingManagerStateNeedsACordonedAndDrainedNode(t *testing.T) {
 	const file = "/var/lib/kubelet/cpu_manager_state"
-	inWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
-		w.start()
-		w.runs("")
-		w.pods("a")
-		w.assign("uid-static", conf{name: "static", policy: "static"})
-		w.pass(10 * time.Second)
-		refused := "False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" but cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)"
-		w.wantConfigOK(refused)
-		w.api.set(cordon)
-		w.pass(5 * time.Second)
-		w.wantConfigOK(refused)
-		w.wantStarts("")
-		w.api.set(func(api *simAPI) {
-			api.pods = []source.Pod{{UID: "pod-ds", Name: "ds", Phase: "Running", OwnerKind: "DaemonSet"}, {UID: "pod-st", Name: "st", Phase: "Running", Static: true}}
+	taint := func(key, value string) func(*simAPI) {
+		return func(api *simAPI) {
+			api.taints = []corev1.Taint{{Key: key, Value: value, Effect: corev1.TaintEffectNoSchedule}}
+		}
+	}
+	drain := func(api *simAPI) {
+		api.pods = []source.Pod{{UID: "pod-ds", Name: "ds", Phase: "Running", OwnerKind: "DaemonSet"}, {UID: "pod-st", Name: "st", Phase: "Running", Static: true}}
+	}
+	for name, cordon := range map[string]func(*simAPI){
+		"cordoned by a person":            func(api *simAPI) { api.unschedulable = true },
+		"drained by a rollout":            taint(v1alpha1.TaintDraining, "1.1.1.a"),
+		"a new node with a startup taint": taint(startupTaint, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
+				w.start()
+				w.runs("")
+				w.api.set(drain)
+				w.assign("uid-static", conf{name: "static", policy: "static"})
+				for _, next := range []func(){func() {}, func() { w.pods("a") }, func() { w.api.set(cordon) }} {
+					next()
+					w.pass(10 * time.Second)
+					w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" " +
+						"but cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)")
+					w.wantStarts("")
+				}
+
+				w.api.set(drain)
+				w.runs("static")
+				w.wantStarts("", "static")
+				got := w.kubelet.get().moved
+				assert.That(t, slices.Equal(got, []string{file + ".evenkeel"}), "moved aside: %q", got)
+				w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
+				w.wantDryRuns("static", 1)
+			})
 		})
-		w.runs("static")
-		w.wantStarts("", "static")
-		got := w.kubelet.get().moved
-		assert.That(t, slices.Equal(got, []string{file + ".evenkeel"}), "moved aside: %q", got)
-		w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
-		w.wantDryRuns("static", 1)
-	})
+	}
 }
 
 func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
@@ -204,23 +140,6 @@ func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 	})
 }
 
-func TestConfigWaitsWhilePodsCannotBeCounted(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.assign("uid-good", conf{name: "good", hangs: true})
-		w.pass(time.Second)
-		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
-		w.nodes.api = &simAPI{w: w, uid: "nc-1"} // the node's view fails, the source does not
-		w.assign("uid-other", good)
-		w.pass(unansweredLimit + guardInterval)
-		w.wantStarts("")
-		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-other): cannot count the pods of this node: the API server does not answer (CouldNotValidate)")
-		w.nodes.api = w.api
-		w.nodes.look()
-		w.runs("good")
-		w.wantDryRuns("good", 2)
-	})
-}
-
 func TestHarmToTheNodeFailsATrial(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -234,27 +153,15 @@ func TestHarmToTheNodeFailsATrial(t *testing.T) {
 		{"its Lease is never renewed", conf{name: "good", loses: true}, func(*world) {}, "NotReady", "left the node not ready for 20s"},
 		{"pressure", good, func(w *world) { w.api.set(func(api *simAPI) { api.pressure = []string{"MemoryPressure"} }) },
 			"WorkloadHarmed", "harmed the workload: MemoryPressure turned True"},
-		{"a pod is evicted", good, func(w *world) {
-			w.api.set(func(api *simAPI) {
-				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Failed", Reason: "Evicted", Message: "The node was low on resource: memory. "}}
-			})
-		}, "WorkloadHarmed", "harmed the workload: pod default/a: Evicted"},
 		{"a pod is rejected", good, func(w *world) {
 			w.api.set(func(api *simAPI) {
 				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Failed", Reason: "OutOfpods", Message: "Pod was rejected: too many"}}
 			})
 		}, "WorkloadHarmed", "harmed the workload: pod default/a: OutOfpods"},
-		{"a pod is rejected and its containers end well", good, func(w *world) {
-			w.api.set(func(api *simAPI) {
-				api.pods = []source.Pod{{UID: "pod-a", Namespace: "default", Name: "a", Phase: "Succeeded", RestartsAlways: true}}
-			})
-		}, "WorkloadHarmed", "harmed the workload: pod default/a: ended, and it is not known why"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			inStartedWorld(t, func(w *world) {
 				w.pods("a")
-				w.start()
-				w.runs("")
 				w.assign("uid-it", tt.c)
 				w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
 				w.pass(3 * time.Second)
@@ -262,44 +169,36 @@ func TestHarmToTheNodeFailsATrial(t *testing.T) {
 				w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
 				w.pass(time.Second)
 				w.wantStarts("", tt.c.name, "")
-				s := w.status()
-				c := s.Conditions[0]
-				assert.That(t, c.Reason == tt.reason && strings.Contains(c.Message, "current (UID: uid-it) "+tt.words),
-					"%+v, want %s: %s", c, tt.reason, tt.words)
+				w.wantReason(tt.reason, "current (UID: uid-it) "+tt.words)
 			})
 		})
 	}
 }
 
 func TestLeaseCountsOnlyIfRenewedSinceTheStart(t *testing.T) {
-	inWorld(t, func(w *world) {
+	synctest.Test(t, func(t *testing.T) {
 		at := func(renewed string) source.NodeState { return source.NodeState{Reachable: true, LeaseRenewed: renewed} }
 		l := &leaseObserver{since: time.Now()}
 		assert.That(t, !l.renewed(at("10:00")), "renewed, although its base is not known")
-		l.readBase(t.Context(), w.nodesOf("10:00"))
+		l.readBase(t.Context(), fixedNodes{state: at("10:00")})
 		assert.That(t, !l.renewed(at("10:00")), "renewed, although the time is the same")
 		assert.That(t, l.renewed(at("10:01")), "not renewed, although the time has changed")
 		assert.That(t, !l.renewed(source.NodeState{LeaseRenewed: "10:02"}), "renewed, although the API is not reachable")
 		late := &leaseObserver{since: time.Now()}
-		w.api.up = false
-		late.readBase(t.Context(), &simNodes{api: w.api})
+		late.readBase(t.Context(), fixedNodes{})
 		<-time.After(leaseGrace + time.Millisecond)
 		late.update(at("10:05"))
 		assert.That(t, !late.renewed(at("10:05")) && late.renewed(at("10:15")), "after the grace period the present time must become the base")
 	})
 }
 
-// nodesOf returns the state of a node with that renew time of its Lease.
-func (w *world) nodesOf(renewed string) Nodes { return fixedNodes{renewed: renewed} }
-
+// fixedNodes is a node that never changes.
 type fixedNodes struct {
 	Nodes
-	renewed string
+	state source.NodeState
 }
 
-func (n fixedNodes) Snapshot(context.Context) source.NodeState {
-	return source.NodeState{Reachable: true, Complete: true, LeaseRenewed: n.renewed}
-}
+func (n fixedNodes) Snapshot(context.Context) source.NodeState { return n.state }
 
 // The Lease may have been renewed before its base was read; the watch has seen
 // that renewal, and then polls once a minute.
@@ -307,10 +206,210 @@ func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.assign("r1", conf{name: "late", loses: true})
 		w.runs("late")
-		before := w.nodes.starts
+		before := w.nodes.get().starts
 		w.pass(leaseGrace - time.Second)
-		assert.Equal(t, w.nodes.starts-before, 0, "requests within the time that it has")
+		assert.Equal(t, w.nodes.get().starts-before, 0, "requests within the time that it has")
 		w.pass(2 * leaseGrace)
-		assert.Equal(t, w.nodes.starts-before, 1, "requests")
+		assert.Equal(t, w.nodes.get().starts-before, 1, "requests")
+	})
+}
+
+var onlyOnZoneA = map[string]string{"zone": "a"}
+
+// inChangedWorld runs a test in which good runs, and the label that the pods a
+// and b select has changed since.
+func inChangedWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	inGoodWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		test(w)
+	})
+}
+
+const restartRefused = "any restart of the kubelet would end 2 of the node's 2 pods, and the configuration is not the cause: " +
+	"default/a, default/b: NodeAffinity (the pod's node selector needs zone=a, and the node has zone=b); " +
+	"correct the cause, move the pods to other nodes, or set trial.allowPodLoss (RestartWouldEvictPods)"
+
+func TestARestartThatCostsPodsWhateverTheConfigurationIsRefused(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(20 * time.Second)
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-next): " + restartRefused)
+		w.wantStarts("", "good")
+		w.wantNoBad()
+		w.wantEvent("Warning ConfigRefused: refused current (UID: uid-next): any restart")
+		w.api.set(func(api *simAPI) { api.labels = onlyOnZoneA })
+		w.runs("next")
+		w.wantStarts("", "good", "next")
+	})
+}
+
+func TestAllowPodLossAllowsARestartThatCostsPods(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(time.Second)
+		w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true; api.generation++ })
+		w.runs("next") // at once, although the refusal is fresh
+		w.wantStarts("", "good", "next")
+	})
+}
+
+func TestAReturnToLocalIsGuardedToo(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assignLocal()
+		w.pass(20 * time.Second)
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (init): " + restartRefused)
+		w.wantStarts("", "good")
+		w.api.set(func(api *simAPI) { api.unlistable = true })
+		w.pass(2 * guardRecheck)
+		w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (init): " +
+			"cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)")
+		w.api.set(func(api *simAPI) { api.unlistable, api.pods = false, nil })
+		w.runs("")
+		w.wantStarts("", "good", "")
+	})
+}
+
+func TestAReturnToLocalFromWhatIsNotHealthyOrProvenIsNotGuarded(t *testing.T) {
+	for name, begin := range map[string]func(w *world){
+		"on trial": func(w *world) {
+			w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true })
+			w.assign("uid-next", conf{name: "next"})
+			w.runs("next")
+		},
+		"dead": func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good", crashes: crasher.crashes} })
+			w.dies(exitOne)
+			w.pass(20 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inChangedWorld(t, func(w *world) {
+				begin(w)
+				w.assignLocal()
+				w.runs("")
+			})
+		})
+	}
+}
+
+func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.assign("uid-sick", sick)
+		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.runs("good")
+		w.api.set(func(api *simAPI) {
+			api.pods[1].Phase, api.pods[1].Reason, api.pods[1].Message = "Failed", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
+		})
+		w.pass(lossDelay + time.Second)
+		w.wantStarts("", "good", "sick", "good")
+		w.wantEvent("Warning PodsLost: the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/b: NodeAffinity")
+	})
+}
+
+func TestARestartAfterACrashIsNotGuardedAndItsCostIsReported(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.dies(exitOne)
+		w.runs("good")
+		w.dies(exitOne) // before it is healthy for long: both restarts have one report
+		w.runs("good")
+		w.api.set(func(api *simAPI) {
+			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted"
+		})
+		w.pass(2 * lossDelay)
+		w.wantEvent("PodsLost: the restart of the kubelet (crash) ended 1 of 2 pods: pod default/a: Evicted")
+	})
+}
+
+func TestNothingIsAdoptedWhileAFileOfTheKubeletCannotBeRead(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.describeErr = errors.New("allocated_pods_state: it is garbage") })
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(unansweredLimit + guardInterval)
+		w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): " +
+			"cannot tell whether the pods of this node survive a restart: allocated_pods_state: it is garbage (CouldNotValidate)")
+		w.wantStarts("", "good")
+		w.kubelet.set(func(s *kubeletState) { s.describeErr = nil })
+		w.runs("next")
+	})
+}
+
+// Without a running kubelet one is started anyway, and with the configuration
+// of before. Pods that any start would end are no reason to call the new
+// configuration the cause.
+func TestTheGuardHoldsAtTheAgentsStartToo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.assign("uid-next", conf{name: "next"})
+		w.start()
+		w.runs("")
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-next): " + restartRefused)
+		w.wantStarts("")
+	})
+}
+
+// While a node is blocked, each change of a pod leads to a decision, and the
+// whole pods must not be listed for each.
+func TestARefusalIsKeptForAWhile(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(time.Minute)
+		counted := func(d time.Duration, each func()) int {
+			before := w.api.bounds
+			for range int(d / time.Second) {
+				each()
+				w.pass(time.Second)
+			}
+
+			return w.api.bounds - before
+		}
+		got := counted(10*time.Minute, func() {})
+		assert.That(t, got >= 8 && got <= 12, "%d lists in 10 min without a change, want one a minute", got)
+		if got := counted(10*time.Minute, func() {
+			w.api.set(func(api *simAPI) { api.pods[0].Reason += "x" })
+		}); got < 40 || got > 62 {
+			t.Errorf("%d lists in 10 min with a change each second, want one each 10 s", got)
+		}
+	})
+}
+
+// A pod that has ended between the dry run and the restart is no loss of the
+// trial.
+func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted
+		w.api.set(func(api *simAPI) { api.pods[1].Phase, api.pods[1].Reason = "Failed", "Evicted" })
+		w.runs("next")
+		w.promoted("uid-next")
+		w.wantStarts("", "good", "next")
+	})
+}
+
+// A kubelet of 1.37 does not admit pods with mount options of volumes without
+// an alpha gate; earlier ones do not know the field.
+func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
+	replaced := func(w *world, version string) {
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-"+version, version })
+	}
+	options := []corev1.VolumeMount{{Name: "v", BindMountOptions: []string{"noexec"}}}
+	inStartedWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.api.set(func(api *simAPI) { api.spec.Containers = []corev1.Container{{Name: "a", VolumeMounts: options}} })
+		w.assign("uid-few", conf{name: "few", maxPods: 1}) // refused, and validated by the old kubelet
+		w.pass(5 * time.Second)
+		replaced(w, "v1.37.0")
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(20 * time.Second)
+		w.wantConfigOKHas("False ", "would end 2 of the node's 2 pods", ": PodFeatureUnsupported")
+		w.wantStarts("")
+		replaced(w, "v1.36.3")
+		w.runs("next")
+		w.wantStarts("", "next")
 	})
 }

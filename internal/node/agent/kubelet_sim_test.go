@@ -77,8 +77,6 @@ type kubeletState struct {
 	runtimeDown       bool
 	runtimeHangs      time.Time // until then it accepts connections and does not answer
 	shuttingDown      bool
-	staticPods        bool
-	exitCode          int
 	lastErrors        string // before each exit
 	refusals          []component.PodRefusal
 	stopTakes         time.Duration
@@ -132,13 +130,11 @@ type simKubelet struct {
 	reads atomic.Int32 // of the local configuration
 }
 
-var _ Kubelet = (*simKubelet)(nil)
-
 func newSimKubelet(w *world) *simKubelet {
 	k := &simKubelet{w: w}
 	k.s = kubeletState{
 		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}},
-		checks: map[string]int{}, healthy: map[string]time.Duration{}, exitCode: 1, stopTakes: 50 * time.Millisecond,
+		checks: map[string]int{}, healthy: map[string]time.Duration{}, stopTakes: 50 * time.Millisecond,
 	}
 
 	return k
@@ -169,8 +165,8 @@ func (k *simKubelet) observedHealthy(version, name string) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sum := k.s.healthy[version+"/"+name]
-	if p := k.process; p != nil && p.conf.name == name && p.version == version && p.healthySince != nil {
-		sum += time.Since(*p.healthySince)
+	if p := k.process; p != nil && p.conf.name == name && p.version == version && p.Healthy() {
+		sum += time.Since(p.get().healthySince)
 	}
 
 	return sum
@@ -181,7 +177,7 @@ func (k *simKubelet) observedHealthy(version, name string) time.Duration {
 func (k *simKubelet) leaseRenewed() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.process; p != nil && p.healthySince != nil {
+	if p := k.process; p != nil && p.Healthy() {
 		p.renew()
 	}
 
@@ -190,7 +186,8 @@ func (k *simKubelet) leaseRenewed() string {
 
 func (p *simProcess) renew() {
 	if !p.conf.loses {
-		p.kubelet.s.lease = p.healthySince.Add(time.Since(*p.healthySince).Truncate(10 * time.Second))
+		since := p.get().healthySince
+		p.kubelet.s.lease = since.Add(time.Since(since).Truncate(10 * time.Second))
 	}
 }
 
@@ -316,7 +313,7 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 		k.w.t.Errorf("a second kubelet was started, with %s beside %s", orLocal(name), orLocal(k.process.conf.name))
 	}
 
-	p := &simProcess{kubelet: k, conf: k.s.confs[name], version: k.s.version, began: time.Now(), done: make(chan struct{}), changed: make(chan struct{}, 1), kill: make(chan supervisor.Exit)}
+	p := &simProcess{kubelet: k, conf: k.s.confs[name], version: k.s.version, done: make(chan struct{}), changed: make(chan struct{}, 1), kill: make(chan supervisor.Exit)}
 	p.conf.name = name
 	if !k.ignored && !k.w.disk.Crashed() {
 		if k.onStart != nil {
@@ -389,25 +386,24 @@ func (k *simKubelet) RuntimeReachable(_ context.Context, endpoint string) error 
 	return nil
 }
 
-func (k *simKubelet) RunsStaticPods(effective component.Effective) bool {
-	return effective != nil && k.get().staticPods
+func (k *simKubelet) RunsStaticPods(component.Effective) bool { return false }
+
+type processState struct {
+	healthySince time.Time // zero: it is not
+	waiting      bool
+	exit         supervisor.Exit
+	closely      bool
 }
 
 // simProcess is a running kubelet. It is healthy 300 ms after its start.
 type simProcess struct {
+	guarded[processState]
 	kubelet *simKubelet
 	conf    conf
 	version string
-	began   time.Time
 	done    chan struct{}
 	changed chan struct{}
 	kill    chan supervisor.Exit
-
-	// Protected by kubelet.mu.
-	healthySince *time.Time
-	waiting      bool
-	exit         supervisor.Exit
-	closely      bool
 }
 
 func (p *simProcess) run() {
@@ -423,23 +419,18 @@ func (p *simProcess) run() {
 	for over := false; !over; {
 		select {
 		case <-health:
-			now := time.Now()
-			p.kubelet.mu.Lock()
-			p.healthySince = &now
-			p.kubelet.mu.Unlock()
+			p.set(func(s *processState) { s.healthySince = time.Now() })
 			signal(p.changed)
 		case <-crash:
-			exit, over = supervisor.Exit{Code: p.kubelet.get().exitCode}, true
+			exit, over = exitOne, true
 		case exit = <-p.kill:
 			over = true
 		}
 	}
 
 	p.endHealth() // the probes of a real kubelet end with it, without a signal
-	p.kubelet.mu.Lock()
-	p.exit = exit
-	p.kubelet.process, p.kubelet.s.ended, p.kubelet.s.exit = nil, time.Now(), exit
-	p.kubelet.mu.Unlock()
+	p.set(func(s *processState) { s.exit = exit })
+	p.kubelet.set(func(s *kubeletState) { p.kubelet.process, s.ended, s.exit = nil, time.Now(), exit })
 	close(p.done)
 }
 
@@ -452,14 +443,12 @@ func (p *simProcess) sicken() {
 func (p *simProcess) endHealth() {
 	p.kubelet.mu.Lock()
 	defer p.kubelet.mu.Unlock()
-	if p.healthySince != nil {
+	if p.Healthy() {
 		p.renew()
-	}
-	if p.healthySince != nil {
-		p.kubelet.s.healthy[p.version+"/"+p.conf.name] += time.Since(*p.healthySince)
+		p.kubelet.s.healthy[p.version+"/"+p.conf.name] += time.Since(p.get().healthySince)
 	}
 
-	p.healthySince = nil
+	p.set(func(s *processState) { s.healthySince = time.Time{} })
 }
 
 // die makes it exit.
@@ -472,14 +461,11 @@ func (p *simProcess) die(exit supervisor.Exit) {
 
 func (p *simProcess) Done() <-chan struct{}    { return p.done }
 func (p *simProcess) Changed() <-chan struct{} { return p.changed }
-
-func (p *simProcess) Exit() supervisor.Exit {
-	p.kubelet.mu.Lock()
-	defer p.kubelet.mu.Unlock()
-	return p.exit
-}
-
-func (p *simProcess) LastErrors() string { return p.kubelet.get().lastErrors }
+func (p *simProcess) Exit() supervisor.Exit    { return p.get().exit }
+func (p *simProcess) LastErrors() string       { return p.kubelet.get().lastErrors }
+func (p *simProcess) Healthy() bool            { return !p.get().healthySince.IsZero() }
+func (p *simProcess) Waiting() bool            { return p.get().waiting }
+func (p *simProcess) Watch(closely bool)       { p.set(func(s *processState) { s.closely = closely }) }
 
 // PodRefusals says that the kubelet tries to start the pods every ten seconds.
 func (p *simProcess) PodRefusals() []component.PodRefusal {
@@ -502,22 +488,4 @@ func (p *simProcess) Stop(time.Duration) supervisor.Exit {
 	<-p.done
 
 	return p.Exit()
-}
-
-func (p *simProcess) Healthy() bool {
-	p.kubelet.mu.Lock()
-	defer p.kubelet.mu.Unlock()
-	return p.healthySince != nil
-}
-
-func (p *simProcess) Waiting() bool {
-	p.kubelet.mu.Lock()
-	defer p.kubelet.mu.Unlock()
-	return p.waiting
-}
-
-func (p *simProcess) Watch(closely bool) {
-	p.kubelet.mu.Lock()
-	defer p.kubelet.mu.Unlock()
-	p.closely = closely
 }

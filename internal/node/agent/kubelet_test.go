@@ -4,7 +4,7 @@
 package agent
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -63,26 +64,12 @@ func serveAsKubelet(address string) {
 }
 
 func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
-	address := localcluster.FreeAddressForTest(t)
-	_, port, _ := net.SplitHostPort(address)
-	t.Setenv(asKubelet, address)
-	h := hostKubelet(t)
-	p, err := h.Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number(port)})
-	assert.NoError(t, err)
-	defer p.Stop(0)
-	ask := func(path string) bool {
-		r, err := http.Get("http://" + address + path)
-		if err != nil {
-			return false
-		}
-
-		return r.Body.Close() == nil && r.StatusCode == http.StatusOK
-	}
-	eventually(t, "healthz answers", func() bool { return ask("/healthz") })
-	eventually(t, "its health was asked for", p.(*kubeletProcess).ok.Load)
+	p, ask := startThisBinary(t, "")
+	assert.Eventually(t, "healthz answers", func() bool { return ask("/healthz") })
+	assert.Eventually(t, "its health was asked for", p.(*kubeletProcess).ok.Load)
 	assert.That(t, !p.Healthy() && !p.Waiting(), "healthy, or waiting for a lock, before it said READY")
 	ask("/ready")
-	eventually(t, "it is healthy", p.Healthy)
+	assert.Eventually(t, "it is healthy", p.Healthy)
 	select {
 	case <-p.Changed():
 	case <-time.After(5 * time.Second):
@@ -91,7 +78,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 
 	ask("/sick")
 	p.Watch(true) // else it is asked every ten seconds
-	eventually(t, "it is not healthy", func() bool { return !p.Healthy() })
+	assert.Eventually(t, "it is not healthy", func() bool { return !p.Healthy() })
 	ask("/exit")
 	select {
 	case <-p.Done():
@@ -104,16 +91,27 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 }
 
 func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
+	p, ask := startThisBinary(t, "0")
+	assert.Eventually(t, "it says READY", func() bool { return ask("/ready") })
+	assert.Eventually(t, "it is healthy", p.Healthy)
+}
+
+// startThisBinary starts this test binary as a kubelet with that port of the
+// health endpoint; empty: the port where it listens. The function requests
+// something from it.
+func startThisBinary(t *testing.T, healthzPort string) (Process, func(path string) bool) {
+	t.Helper()
 	address := localcluster.FreeAddressForTest(t)
+	_, port, _ := net.SplitHostPort(address)
 	t.Setenv(asKubelet, address)
-	p, err := hostKubelet(t).Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number("0")})
-	assert.NoError(t, err)
-	defer p.Stop(0)
-	eventually(t, "it says READY", func() bool {
-		r, err := http.Get("http://" + address + "/ready")
-		return err == nil && r.Body.Close() == nil
-	})
-	eventually(t, "it is healthy", p.Healthy)
+	effective := component.Effective{"HealthzPort": json.Number(cmp.Or(healthzPort, port))}
+	p := assert.Value(hostKubelet(t).Start(t.Context(), component.RunConfig{}, effective))(t)
+	t.Cleanup(func() { p.Stop(0) })
+
+	return p, func(path string) bool {
+		r, err := http.Get("http://" + address + path)
+		return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
+	}
 }
 
 // kubeletScript makes a shell script the kubelet.
@@ -174,9 +172,7 @@ func TestFailedStartReturnsTheReason(t *testing.T) {
 	h.Kubelet.Path = t.TempDir() + "/kubelet"
 	p, err := h.Start(t.Context(), component.RunConfig{}, nil)
 	assert.That(t, p == nil && errors.Is(err, fs.ErrNotExist), "%v, %v", p, err)
-	if _, err := h.Identity(); err == nil {
-		t.Error("a binary that is not there has an identity")
-	}
+	assert.That(t, assert.Err(h.Identity()) != nil, "a binary that is not there has an identity")
 }
 
 func TestLocalIsInitIfThereIsAFile(t *testing.T) {
@@ -200,20 +196,6 @@ func hostKubelet(t *testing.T) *HostKubelet {
 	return &HostKubelet{Kubelet: kubelet, Notifier: notifier, Log: log}
 }
 
-// eventually polls, because the processes are real.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for tick := time.NewTicker(10 * time.Millisecond); !so(); {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 func TestACandidateIsNotRefusedForAFaultOfTheLocalConfiguration(t *testing.T) {
 	long := strings.Repeat("x", 2*maxReasons)
 	for _, tt := range []struct{ candidate, local []podguard.Reason }{
@@ -226,9 +208,8 @@ func TestACandidateIsNotRefusedForAFaultOfTheLocalConfiguration(t *testing.T) {
 	got := newReasons([]podguard.Reason{{Key: "cpu", Words: "no cpu"}, {Key: "memory", Words: "less"}, {Key: "maxPods", Words: "many"}},
 		[]podguard.Reason{{Key: "memory", Words: "all of it"}})
 	assert.That(t, got == "no cpu; many", "got %s", got)
-	if got := newReasons([]podguard.Reason{{Key: "a", Words: long}}, nil); len(got) > maxReasons || got == "" {
-		t.Errorf("%d bytes", len(got))
-	}
+	got = newReasons([]podguard.Reason{{Key: "a", Words: long}}, nil)
+	assert.That(t, len(got) <= maxReasons && got != "", "%d bytes", len(got))
 }
 
 func TestAConfigurationIsComparedWithTheMachineWithoutARuntime(t *testing.T) {
@@ -251,12 +232,151 @@ printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s
 end "failed to run Kubelet: failed to create kubelet: the sysctls \\\"$sysctl\\\" are not known to be namespaced"`)
 	h.DryRunner = component.NewDryRunner(h.Kubelet, t.TempDir(), h.Log)
 	v := h.Check(t.Context(), payload.Resolved{Upstream: []byte("maxPods: 110")})
-	if v.Outcome != component.Accepted || v.Stage != 2 || !strings.Contains(fmt.Sprint(v.Warnings), "the cgroup driver was not compared: ") {
-		t.Errorf("%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
-	}
-
+	compared := !strings.Contains(fmt.Sprint(v.Warnings), "the cgroup driver was not compared: ")
+	assert.That(t, v.Outcome == component.Accepted && v.Stage == 2 && !compared, "%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
 	v = h.Check(t.Context(), payload.Resolved{Upstream: []byte("many")})
 	want := "maxPods: 99999999 is above 65535, for which there are user IDs"
 	assert.That(t, v.Outcome == component.Rejected && v.Stage == 3 && v.Message == want,
 		"%s at stage %d: %s; %s", v.Outcome, v.Stage, v.Message, v.Warnings)
+}
+
+// askedKubelet is the real kubelet behind a script that records its calls.
+type askedKubelet struct {
+	t    *testing.T
+	dir  string
+	host *HostKubelet
+}
+
+func newAskedKubelet(t *testing.T) *askedKubelet {
+	t.Helper()
+	localcluster.SkipShort(t)
+	real := assert.Value(filepath.Abs("../../../bin/tools/kubelet"))(t)
+	if _, err := os.Stat(real); err != nil {
+		t.Fatalf("%v; run make tools", err)
+	}
+
+	c := &askedKubelet{t: t, dir: t.TempDir()}
+	c.write("kubelet", fmt.Sprintf("#!/bin/sh\ncase $1 in --version) echo version ;; *) echo judge ;; esac >>%s/asked\nexec %s \"$@\"\n", c.dir, real))
+	assert.NoError(t, os.Chmod(c.file("kubelet"), 0o755))
+	c.local("maxPods: 111")
+	k := assert.Value(component.ParseKubelet([]string{c.file("kubelet"), "--config=" + c.file("config")}))(t)
+	log := slog.New(slog.DiscardHandler)
+	c.host = &HostKubelet{Kubelet: k, DryRunner: component.NewDryRunner(k, filepath.Join(c.dir, "scratch"), log), Log: log}
+
+	return c
+}
+
+func (c *askedKubelet) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *askedKubelet) write(name, content string) {
+	c.t.Helper()
+	if err := os.WriteFile(c.file(name), []byte(content), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *askedKubelet) local(field string) {
+	c.write("config", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n"+field+"\n")
+}
+
+// asked returns how often the kubelet was run since the last call.
+func (c *askedKubelet) asked() int {
+	c.t.Helper()
+	raw, err := os.ReadFile(c.file("asked"))
+	if err != nil && !os.IsNotExist(err) {
+		c.t.Fatal(err)
+	}
+
+	c.write("asked", "")
+
+	return strings.Count(string(raw), "\n")
+}
+
+func (c *askedKubelet) prepare(want component.Outcome) {
+	c.t.Helper()
+	if v, err := c.host.Prepare(c.t.Context()); err != nil || v.Outcome != want {
+		c.t.Fatalf("prepared: %+v, %v, want %s", v, err, want)
+	}
+
+	c.asked()
+}
+
+// judged checks the verdict on the local configuration, and whether the kubelet
+// was run for it.
+func (c *askedKubelet) judged(want component.Outcome, words string, anew bool) {
+	c.t.Helper()
+	v := c.host.CheckLocal(c.t.Context())
+	if v.Outcome != want || !strings.Contains(v.Message, words) {
+		c.t.Errorf("judged %s, %q, want %s, %q", v.Outcome, v.Message, want, words)
+	}
+	if asked := c.asked(); (asked > 0) != anew {
+		c.t.Errorf("the kubelet was asked %d times, want some: %t", asked, anew)
+	}
+}
+
+func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		want   string // the lock that it is given; none: it cannot be run
+		err    string
+	}{
+		"it does":          {"echo Kubernetes v1.37.2", "/run/lock", ""},
+		"it does not":      {`case "$*" in *lock-file*) echo 'E1122 13:18:48.173756    3352 run.go:72] "command failed" err="failed to parse kubelet flag: unknown flag: --lock-file"' >&2; exit 1 ;; esac; echo Kubernetes v1.40.0`, "", ""},
+		"it cannot be run": {"echo out of order >&2; exit 3", "/run/lock", "out of order"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "kubelet")
+			assert.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755))
+			k := assert.Value(component.ParseKubelet([]string{path}))(t)
+			h := &HostKubelet{Kubelet: k, LockFile: "/run/lock", Log: slog.New(slog.DiscardHandler)}
+			if _, err := h.Version(t.Context()); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+
+			assert.Equal(t, h.lockFile(), test.want, "its lock")
+		})
+	}
+}
+
+func TestPreparedVerdictIsUsedOnce(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.prepare(component.Accepted)
+	for range 2 {
+		version, err := c.host.Version(t.Context())
+		assert.That(t, err == nil && version == "v1.37.2" && c.asked() == 0,
+			"the version is %q, %v, or the kubelet was asked for it", version, err)
+	}
+
+	c.judged(component.Accepted, "", false)
+	c.judged(component.Accepted, "", true) // the next start's
+}
+
+func TestConfigEditedAfterPrepareIsValidatedAgain(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.prepare(component.Accepted)
+	c.local("maxPods: -1")
+	c.judged(component.Rejected, "maxPods", true)
+
+	c.prepare(component.Rejected)
+	c.judged(component.Rejected, "maxPods", false)
+}
+
+func TestKubeletReplacedAfterPrepareIsExaminedAgain(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.prepare(component.Accepted)
+	c.write("kubelet", "#!/bin/sh\necho >>"+c.file("asked")+"\n[ \"$1\" = --version ] && echo Kubernetes v1.36.99\n")
+	version, err := c.host.Version(t.Context())
+	assert.That(t, err == nil && version == "v1.36.99" && c.asked() != 0, "the version is %q, %v", version, err)
+	c.judged(component.CouldNotTell, "the dry run does not work with this kubelet", true)
+
+	c.prepare(component.CouldNotTell)
+	c.judged(component.CouldNotTell, "", true) // nothing to keep
+}
+
+func TestPrepareReturnsAnErrorIfTheKubeletCannotRun(t *testing.T) {
+	c := newAskedKubelet(t)
+	c.write("kubelet", "#!/bin/sh\nexit 1\n")
+	assert.ErrorHas(t, assert.Err(c.host.Prepare(t.Context())), "version")
+	assert.NoError(t, os.Remove(c.file("kubelet")))
+	assert.ErrorHas(t, assert.Err(c.host.Prepare(t.Context())), "there is no kubelet at "+c.file("kubelet"))
 }

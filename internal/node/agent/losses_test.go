@@ -180,46 +180,51 @@ func end(w *world, after time.Duration, pod source.Pod) {
 	})
 }
 
+// untilAdmitted is how long pods are active until they cannot have been
+// rejected at the start of the kubelet.
+const untilAdmitted = lossDelay + 8*time.Second
+
+// endsWell is a pod that may have been rejected, or have ended by itself.
+var endsWell = source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true}
+
 func TestAPodThatEndsByItselfDoesNotFailATrial(t *testing.T) {
 	for name, tt := range map[string]struct {
-		after time.Duration
-		pod   source.Pod
+		before   func(w *world)
+		after    time.Duration
+		pod      source.Pod
+		then     func(w *world)
+		restarts int
 	}{
-		"it exceeds the limit of its emptyDir": {3 * time.Second, source.Pod{Phase: "Failed", Reason: "Evicted",
-			Message: `Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". `, RestartsAlways: true, LimitsStorage: true}},
-		"the same, and its containers end well": {lossDelay + 8*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true}},
-		"its containers never restart":          {3 * time.Second, source.Pod{Phase: "Failed"}},
+		"it exceeds the limit of its emptyDir": {after: 3 * time.Second, pod: source.Pod{Phase: "Failed", Reason: "Evicted", RestartsAlways: true,
+			Message: `Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". `, LimitsStorage: true}},
+		"the same, and its containers end well": {after: untilAdmitted, pod: endsWell},
+		"its containers never restart":          {after: 3 * time.Second, pod: source.Pod{Phase: "Failed"}},
+		"under a second kubelet": {before: func(w *world) {
+			w.runs("it")
+			w.pass(untilAdmitted)
+			w.dies(exitOne)
+		}, after: untilAdmitted, pod: endsWell, restarts: 1},
+		"and then the kubelet is restarted": {after: untilAdmitted, pod: endsWell, then: func(w *world) { w.dies(exitOne) }, restarts: 1},
+		"and then the agent is restarted":   {after: untilAdmitted, pod: endsWell, then: (*world).restart, restarts: 1},
+		"and then both are restarted":       {after: untilAdmitted, pod: endsWell, then: func(w *world) { w.kill(); w.start() }, restarts: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inStartedWorld(t, func(w *world) {
+			inWorldWith(t, func(o *Options) { o.Limits.TrialDuration = 3 * time.Minute }, func(w *world) {
 				w.pods("a", "b")
 				w.assign("uid-it", conf{name: "it"})
-				end(w, tt.after, tt.pod)
-				w.promoted("uid-it")
-				w.wantNoBad()
-				w.wantStarts("", "it")
-			})
-		})
-	}
-}
+				if tt.before != nil {
+					tt.before(w)
+				}
 
-// What ended before a kubelet was started was not rejected by it.
-func TestAPodThatEndedByItselfDoesNotCountAfterARestartEither(t *testing.T) {
-	for name, restart := range map[string]func(w *world){
-		"of the kubelet": func(w *world) { w.dies(exitOne) },
-		"of the agent":   func(w *world) { w.stop(); w.start() },
-		"of both":        func(w *world) { w.kill(); w.start() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inStartedWorld(t, func(w *world) {
-				w.pods("a", "b")
-				w.assign("uid-it", conf{name: "it"})
-				end(w, lossDelay+8*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
+				end(w, tt.after, tt.pod)
 				w.pass(100 * time.Millisecond)
-				restart(w)
+				if tt.then != nil {
+					tt.then(w)
+				}
+
 				w.promoted("uid-it")
 				w.wantNoBad()
-				w.wantStarts("", "it", "it")
+				w.wantStarts(append([]string{""}, slices.Repeat([]string{"it"}, 1+tt.restarts)...)...)
 			})
 		})
 	}
@@ -230,27 +235,11 @@ func TestAPodThatEndsSoonAfterAStartMayHaveBeenRejected(t *testing.T) {
 		w.pods("a", "b")
 		w.assign("uid-it", conf{name: "it"})
 		w.runs("it")
-		w.pass(lossDelay + 8*time.Second)
+		w.pass(untilAdmitted)
 		w.dies(exitOne)
-		end(w, time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
+		end(w, time.Second, endsWell)
 		w.runs("")
 		w.wantStarts("", "it", "it", "")
-	})
-}
-
-func TestEachKubeletAdmitsThePodsAfterAWhile(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Limits.TrialDuration = 3 * time.Minute }
-		w.start()
-		w.runs("")
-		w.pods("a", "b")
-		w.assign("uid-it", conf{name: "it"})
-		w.runs("it")
-		w.pass(lossDelay + 8*time.Second)
-		w.dies(exitOne)
-		end(w, lossDelay+8*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
-		w.promoted("uid-it")
-		w.wantStarts("", "it", "it")
 	})
 }
 
@@ -260,16 +249,15 @@ func TestAnUnexplainedLossIsProvisionalUntilTheFallbackIsHealthy(t *testing.T) {
 			w.pods("a", "b")
 			w.assign("uid-it", conf{name: "it"})
 			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{sick: sick} })
-			end(w, 3*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
+			end(w, 3*time.Second, endsWell)
 			w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
 			w.pass(100 * time.Millisecond)
 			bad := w.status().BadConfigs
 			assert.That(t, len(bad) == 1 && bad[0].Provisional, "bad are %+v", bad)
 			w.wantConfigOK("False | using last-known-good (init): current (UID: uid-it) harmed the workload: pod default/a: ended, and it is not known why (WorkloadHarmed)")
 			w.pass(30 * time.Second)
-			if bad := w.status().BadConfigs; len(bad) != 1 && !sick || !sick && bad[0].Provisional || sick && len(bad) != 0 {
-				t.Errorf("local is sick: %t, and then bad are %+v", sick, bad)
-			}
+			bad = w.status().BadConfigs
+			assert.That(t, sick && len(bad) == 0 || !sick && len(bad) == 1 && !bad[0].Provisional, "local is sick: %t, and then bad are %+v", sick, bad)
 		})
 	}
 }

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -77,9 +76,8 @@ func TestAPodCountsAsRefusedAfterTwoAttempts(t *testing.T) {
 	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
 	s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "runs", Attempt: "same", Seen: "same", Words: "same"}}, s.state, true, s.trial)
 	assert.Equal(t, s.update(), "shop/new refused (words 1)", "after the log was read twice")
-	if got := s.update("shop/runs"); got != "shop/new refused (words 1), shop/runs refused (words 4)" && !strings.Contains(got, "shop/runs refused") {
-		t.Errorf("a pod that ran and must be restarted: %q", got)
-	}
+	got := s.update("shop/runs")
+	assert.That(t, strings.Contains(got, "shop/runs refused"), "a pod that ran and must be restarted: %q", got)
 }
 
 func TestPodsThatFailedBeforeTheTrialDoNotCount(t *testing.T) {
@@ -121,10 +119,19 @@ func TestPodsThatAreGoneAreForgotten(t *testing.T) {
 	assert.Equal(t, len(s.pods.base), 2, "pods that are remembered")
 }
 
-func TestWithoutAnAPIAtAdoptionNoPodCounts(t *testing.T) {
-	s := beganWith(pod("shop/runs", "1"))
-	s.trial.Baseline.API = false
-	assert.Equal(t, s.update("shop/runs")+s.update("shop/runs"), "", "refused")
+func TestWithoutNotesFromTheBeginOfTheTrialNoPodCounts(t *testing.T) {
+	for name, change := range map[string]func(*trial.Baseline){
+		"the API was away": func(b *trial.Baseline) { b.API = false },
+		"an earlier agent": func(b *trial.Baseline) { b.Failing = nil },
+	} {
+		s := beganWith(pod("shop/runs", "1"))
+		change(&s.trial.Baseline)
+		assert.Equal(t, s.update("shop/runs")+s.update("shop/runs"), "", name)
+	}
+
+	var b trial.Baseline
+	assert.NoError(t, json.Unmarshal(assert.Value(json.Marshal(trial.Baseline{Failing: failing(nil)}))(t), &b))
+	assert.That(t, b.Failing != nil, "what an agent noted without failing pods is read as notes of an earlier agent")
 }
 
 func TestAPodThatStartsIsNoLongerRefused(t *testing.T) {
@@ -158,13 +165,12 @@ func TestAContainerThatTheOldKubeletStartedDoesNotCount(t *testing.T) {
 
 func TestRefusalsThatNobodyWatchesAreReportedAsSuch(t *testing.T) {
 	var p podStarts
-	if p.update(nil, source.NodeState{}, false, nil); p.unseen {
-		t.Error("unseen without a refusal")
-	}
-
+	p.update(nil, source.NodeState{}, false, nil)
+	assert.That(t, !p.unseen, "unseen without a refusal")
 	for _, attempt := range []string{"1", "2"} {
 		p.update([]component.PodRefusal{{Namespace: "shop", Name: "web", Attempt: attempt, Seen: attempt, Words: "refused"}}, source.NodeState{}, false, nil)
 	}
+
 	assert.That(t, p.unseen && len(p.refused) == 0, "unseen %t, refused %v", p.unseen, p.refused)
 }
 
@@ -189,8 +195,8 @@ func TestAFloodOfRefusedPodsIsBounded(t *testing.T) {
 		s.update(names...)
 	}
 
-	assert.That(t, len(s.pods.refused) == maxRefused && s.update() == first,
-		"%d refused, other words: %t", len(s.pods.refused), s.update() != first)
+	assert.Equal(t, len(s.pods.refused), maxRefused, "refused")
+	assert.Equal(t, s.update(), first)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
@@ -285,6 +291,7 @@ func TestTimeoutsCountWithAShorterTimeoutOnly(t *testing.T) {
 	for _, attempt := range []string{"1", "2"} {
 		s.pods.update([]component.PodRefusal{{Namespace: "shop", Name: "new", Attempt: attempt, Seen: attempt, Words: "timeout", Timeout: true}}, s.state, true, s.trial)
 	}
+
 	assert.Equal(t, s.update(), "shop/new refused (timeout)")
 }
 
@@ -324,18 +331,6 @@ func TestFewStartedPodsAreRemembered(t *testing.T) {
 	assert.Equal(t, s.update(), "shop-00/web started, shop-01/web started, kube-system/proxy started")
 }
 
-// An earlier agent did not note which pods failed before the trial.
-func TestWithoutNotesNoPodCounts(t *testing.T) {
-	s := beganWith(pod("shop/runs", "1"))
-	s.trial.Baseline.Failing = nil
-	assert.Equal(t, s.update("shop/runs")+s.update("shop/runs"), "", "refused")
-	data, err := json.Marshal(trial.Baseline{Failing: failing(nil)})
-	var b trial.Baseline
-	if err = errors.Join(err, json.Unmarshal(data, &b)); err != nil || b.Failing == nil {
-		t.Errorf("what an agent noted without failing pods is read as %#v: %v", b.Failing, err)
-	}
-}
-
 // refuse binds pods to the node which the kubelet cannot start.
 func (w *world) refuse(names ...string) {
 	var refusals []component.PodRefusal
@@ -359,10 +354,8 @@ func (w *world) podsStarted() string {
 }
 
 func TestATrialInWhichNoPodCanStartIsRolledBack(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inStartedWorld(t, func(w *world) {
 		w.pods("a")
-		w.start()
-		w.runs("")
 		w.assign("uid-it", good)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 2 })
 		w.pass(3 * time.Second)
@@ -371,16 +364,13 @@ func TestATrialInWhichNoPodCanStartIsRolledBack(t *testing.T) {
 		w.pass(time.Second)
 		w.wantStarts("", good.name, "")
 		const words = "left the node unable to start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, pod shop/web: CreatePodSandboxError: refused"
-		c := w.status().Conditions[0]
-		assert.That(t, c.Reason == v1alpha1.ReasonPodsCannotStart && strings.Contains(c.Message, words), "%+v", c)
+		w.wantReason(v1alpha1.ReasonPodsCannotStart, words)
 	})
 }
 
 func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inStartedWorld(t, func(w *world) {
 		w.pods("a")
-		w.start()
-		w.runs("")
 		w.assign("uid-it", good)
 		w.promoted("uid-it")
 		w.pass(time.Second)
@@ -388,10 +378,8 @@ func TestPodsThatCannotStartAfterATrialAreReported(t *testing.T) {
 		assert.Equal(t, counted(t, w, `evenkeel_trial_pods_started{reason="NoPodStarted"}`), "1", "the metric")
 		w.refuse("shop/web", "blog/web")
 		w.pass(3 * time.Minute)
-		if got := w.podsStarted(); !strings.HasPrefix(got, "False PodsCannotStart: the node cannot start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, ") {
-			t.Errorf("three minutes later: %q", got)
-		}
-
+		const cannot = "False PodsCannotStart: the node cannot start pods: 2 refused, pod blog/web: CreatePodSandboxError: refused, "
+		assert.That(t, strings.HasPrefix(w.podsStarted(), cannot), "three minutes later: %q", w.podsStarted())
 		w.wantEvent("Warning PodsCannotStart: since (UID: uid-it) became last-known-good, the node cannot start pods: 2 refused, pod blog/web")
 		var more []string
 		for i := range 100 {

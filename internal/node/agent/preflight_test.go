@@ -52,12 +52,23 @@ func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.Confi
 	return payload.FromConfigMap(configMap(string(ref.UID), c))
 }
 
-// asks lets the agent's next start, or the running agent, see preflight
-// requests.
+// takesPreflights lets the agent's next start see preflight requests.
 func (w *world) takesPreflights() *simPreflights {
 	p := &simPreflights{w: w, confs: map[types.UID]conf{}}
 	w.preflights = p
 	return p
+}
+
+// inPreflightWorld runs a test on a node whose kubelet runs its local
+// configuration, and whose agent takes preflight requests.
+func inPreflightWorld(t *testing.T, test func(w *world, asks *simPreflights)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.start()
+		w.runs("")
+		test(w, asks)
+	})
 }
 
 // ask requests the judgement of a configuration.
@@ -86,44 +97,36 @@ func (w *world) answered(uid string) *v1alpha1.PreflightAnswer {
 	return w.status().Preflight
 }
 
+// wantAnswer waits for the answer to a request, whose message contains words.
+func (w *world) wantAnswer(uid string, verdict v1alpha1.PreflightVerdict, reason, words string) {
+	w.t.Helper()
+	a := w.answered(uid)
+	assert.That(w.t, a.Verdict == verdict && a.Reason == reason && strings.Contains(a.Message, words), "the answer to %s is %+v", uid, a)
+}
+
 func TestAPreflightWaitsForAnAPIServerThatDoesNotAnswer(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.start()
-		w.runs("")
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		w.api.set(func(api *simAPI) { api.unlistable = true })
 		asks.ask("short", good, 1)
 		w.pass(guardInterval)
-		if a := w.status().Preflight; a != nil {
-			t.Errorf("the answer is %+v", a)
-		}
-
+		a := w.status().Preflight
+		assert.That(t, a == nil, "the answer is %+v", a)
 		w.api.set(func(api *simAPI) { api.unlistable = false })
-		if a := w.answered("short"); a.Verdict != v1alpha1.PreflightAccepted {
-			t.Errorf("the answer is %+v", a)
-		}
-
+		w.wantAnswer("short", v1alpha1.PreflightAccepted, "", "")
 		w.api.set(func(api *simAPI) { api.unlistable = true })
 		asks.ask("replaced", good, 1)
 		w.pass(time.Second)
 		asks.ask("long", good, 1)
 		begin := time.Now()
-		a := w.answered("long")
+		w.wantAnswer("long", v1alpha1.PreflightUnknown, v1alpha1.ReasonCouldNotValidate, "the API server does not answer")
 		took := time.Since(begin)
 		assert.That(t, took >= unansweredLimit && took <= unansweredLimit+guardInterval, "answered after %s", took)
-		if a.Verdict != v1alpha1.PreflightUnknown || a.Reason != v1alpha1.ReasonCouldNotValidate || !strings.Contains(a.Message, "the API server does not answer") {
-			t.Errorf("the answer is %+v", a)
-		}
 	})
 }
 
 func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.promoted("uid-good")
-		w.stop()
-		w.start()
-		w.runs("good")
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
+		withGood(w)
 		w.pods("a")
 		w.assign("uid-few", conf{name: "few", maxPods: 2})
 		w.runs("few")
@@ -138,21 +141,20 @@ func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
 		w.runs("good")        // the trial of few has failed
 		w.pods("a", "b", "c") // too many for few
 		w.api.set(func(api *simAPI) { api.unlistable = false })
-		a := w.answered("waits")
-		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted, "the answer is %+v", a)
+		w.wantAnswer("waits", v1alpha1.PreflightAccepted, "", "")
 	})
 }
 
 func TestAgentsAnswerPreflightRequests(t *testing.T) {
 	inWorld(t, func(w *world) {
 		asks := w.takesPreflights()
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.options = protecting
 		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
 		w.start()
 		w.runs("")
 		w.pods("a", "b")
 		disk := w.records()
-		for i, c := range []struct {
+		for _, c := range []struct {
 			conf            conf
 			verdict         v1alpha1.PreflightVerdict
 			reason, message string
@@ -165,18 +167,14 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 			{conf{name: "static", policy: "static"}, v1alpha1.PreflightRefused, v1alpha1.ReasonNeedsDrain, "cordon and drain the node first"},
 			{conf{name: "doubtful", doubtful: true}, v1alpha1.PreflightUnknown, v1alpha1.ReasonCouldNotValidate, ""},
 		} {
-			uid := fmt.Sprint("request-", i)
+			uid := "request for " + c.conf.name
 			asks.ask(uid, c.conf, 1)
-			a := w.answered(uid)
-			assert.That(t, a.Verdict == c.verdict && a.Reason == c.reason && strings.Contains(a.Message, c.message),
-				"%s: the answer is %+v", c.conf.name, a)
+			w.wantAnswer(uid, c.verdict, c.reason, c.message)
 		}
 
 		asks.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
 		asks.ask("gone", conf{name: "gone"}, 1)
-		a := w.answered("gone")
-		assert.That(t, a.Verdict == v1alpha1.PreflightUnknown && a.Reason == v1alpha1.ReasonSyncFailed && strings.Contains(a.Message, "not found"),
-			"the answer is %+v", a)
+		w.wantAnswer("gone", v1alpha1.PreflightUnknown, v1alpha1.ReasonSyncFailed, "not found")
 		asks.err = nil
 
 		// Nothing else has happened.
@@ -193,65 +191,45 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 }
 
 func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.stop()
-		w.start()
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		w.assign("uid-sick", sick, 1)
 		w.until("it is bad", func() bool { return len(w.status().BadConfigs) > 0 })
 		asks.ask("again", sick, 1)
-		if a := w.answered("again"); a.Verdict != v1alpha1.PreflightRefused || a.Reason != "CrashLooped" && a.Reason != "NotHealthy" {
-			t.Errorf("the answer is %+v", a)
-		}
-
+		w.wantAnswer("again", v1alpha1.PreflightRefused, "NotHealthy", "")
 		asks.ask("next attempt", sick, 2)
-		a := w.answered("next attempt")
-		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted, "the answer is %+v", a)
+		w.wantAnswer("next attempt", v1alpha1.PreflightAccepted, "", "")
 	})
 }
 
 // TestAnEqualPayloadIsAcceptedOnlyIfItRuns: a configuration may be current, but
 // refused, so that the kubelet runs another one.
 func TestAnEqualPayloadIsAcceptedOnlyIfItRuns(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.start()
-		w.runs("")
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		open := conf{name: "open", readOnlyPort: 10255}
 		w.assign("uid-open", open)
 		w.runs("open")
 		dryRuns := w.kubelet.checked("open")
 		asks.ask("on trial", open, 0)
-		a := w.answered("on trial")
-		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted, "the answer about the configuration on trial is %+v", a)
+		w.wantAnswer("on trial", v1alpha1.PreflightAccepted, "", "")
 		w.promoted("uid-open")
 		asks.ask("good", open, 0)
-		if a := w.answered("good"); a.Verdict != v1alpha1.PreflightAccepted {
-			t.Errorf("the answer about last-known-good is %+v", a)
-		}
-		n := w.kubelet.checked("open") - dryRuns
-		assert.That(t, n <= 0, "%d dry runs of what runs", n)
+		w.wantAnswer("good", v1alpha1.PreflightAccepted, "", "")
+		w.wantDryRuns("open", dryRuns) // none of what runs
 		w.stop()
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.options = protecting
 		w.start()
 		w.runs("")
 		assert.Equal(t, w.view().Current.Revision, "uid-open", "current")
 		asks.ask("refused", open, 0)
-		if a := w.answered("refused"); a.Verdict != v1alpha1.PreflightRefused || a.Reason != v1alpha1.ReasonProtectedFields {
-			t.Errorf("the answer about what is current but does not run is %+v", a)
-		}
+		w.wantAnswer("refused", v1alpha1.PreflightRefused, v1alpha1.ReasonProtectedFields, "")
 	})
 }
 
 func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.start()
-		w.runs("")
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		asks.ask("slow", conf{name: "slow", hangs: true}, 0)
 		w.pass(time.Second)
-		n := w.kubelet.checked("slow")
-		assert.Must(t, n == 1, "%d dry runs of what is asked", n)
+		w.wantDryRuns("slow", 1)
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
 		w.pass(5 * time.Second)
@@ -261,10 +239,7 @@ func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
 }
 
 func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
-		w.start()
-		w.runs("")
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		asks.ask("one", conf{name: "good"}, 1)
 		a := *w.answered("one")
 		w.stop()
@@ -282,9 +257,7 @@ func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
 		got = w.status().Preflight
 		assert.That(t, got == nil, "the answer to another request is still there: %+v", got)
 		asks.ask("two", conf{name: "invalid", rejected: "no"}, 1)
-		if a := w.answered("two"); a.Verdict != v1alpha1.PreflightRefused {
-			t.Errorf("the answer is %+v", a)
-		}
+		w.wantAnswer("two", v1alpha1.PreflightRefused, v1alpha1.ReasonValidationFailed, "")
 	})
 }
 

@@ -108,6 +108,18 @@ func (h *history) assignAny() {
 	h.assign(uid, c, int64(1+h.IntN(3)))
 }
 
+// unassign writes a spec without a source.
+func (w *world) unassign(uid types.UID, takenBack *v1alpha1.TakenBackAssignment, revoked ...types.UID) {
+	w.api.set(func(api *simAPI) {
+		if api.uid != uid {
+			api.generation = 0
+		}
+
+		api.uid, api.ref, api.object, api.takenBack, api.revoked = uid, nil, nil, takenBack, revoked
+		api.generation++
+	})
+}
+
 // edit edits the local file, which may become invalid.
 func (h *history) edit() {
 	h.inv.edited = time.Now()
@@ -142,9 +154,7 @@ func (h *history) die() {
 // of it. The agent must not have stopped a kubelet before.
 func (h *history) mayHaveEnded() {
 	h.t.Helper()
-	select {
-	case <-h.ended:
-	default:
+	if !h.gone() {
 		return
 	}
 

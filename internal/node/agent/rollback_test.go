@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,31 +36,22 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStartsAndIsExplained(t *testing.
 
 			return len(w.status().BadConfigs) > 0
 		})
-		if want := "the kubelet exited unexpectedly: exit status 1: " + why; early != want {
-			t.Errorf("the error in the trial was %q, want %q", early, want)
-		}
-
+		assert.Equal(t, early, "the kubelet exited unexpectedly: exit status 1: "+why, "the error in the trial")
 		const verdict = "current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1"
 		check := func() {
 			t.Helper()
-			if s := w.status(); s.Error != verdict+": "+why || s.BadConfigs[0].Reason != s.Error {
-				t.Errorf("error %q, badConfigs %+v, want %q", s.Error, s.BadConfigs, verdict+": "+why)
-			}
-
+			assert.Equal(t, w.status().Error, verdict+": "+why, "the error")
+			assert.Equal(t, w.status().BadConfigs[0].Reason, verdict+": "+why, "why it is bad")
 			w.wantConfigOK("False | using last-known-good (UID: uid-good): " + verdict + " (CrashLooped)")
 		}
 		check()
-		if want := verdict + "; going back to last-known-good (UID: uid-good); the kubelet's last errors: " + why; w.found(want) != 1 {
-			t.Errorf("%d log lines, want one with %q", w.found(want), want)
-		}
-
+		w.wantLogged(verdict+"; going back to last-known-good (UID: uid-good); the kubelet's last errors: "+why, 1)
 		w.assign("uid-crasher", crasher) // again
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
 		assert.Equal(t, counted(t, w, `evenkeel_rollbacks_total{reason="CrashLooped"}`), "1", "rollbacks")
 		for cause, want := range map[string]string{"boot": "1", "change": "2", "crash": "2", "rollback": "1"} {
-			got := counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause))
-			assert.That(t, got == want, "%s starts by %s, want %s", got, cause, want)
+			assert.Equal(t, counted(t, w, fmt.Sprintf(`evenkeel_kubelet_starts_total{cause=%q}`, cause)), want, "starts by", cause)
 		}
 
 		w.kill() // the reason is on disk
@@ -101,10 +91,10 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		sigterm time.Duration // after the exit; 0: never
-		starts  int
+		starts  []string
 	}{
-		{"the whole node stops", 500 * time.Millisecond, 2},
-		{"nothing follows", 0, 3},
+		{"the whole node stops", 500 * time.Millisecond, []string{"", "good"}},
+		{"nothing follows", 0, []string{"", "good", "good"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inStartedWorld(t, func(w *world) {
@@ -121,35 +111,12 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 				}
 
 				v := w.view()
-				n := len(w.kubelet.get().starts)
-				assert.That(t, n == tt.starts && len(v.Startups) == tt.starts-1,
-					"%d starts, %d counted in the trial; want %d", n, len(v.Startups), tt.starts)
-				if tt.sigterm > 0 && !v.Trial.Clean {
-					t.Error("the saved trial has no clean shutdown")
-				}
+				w.wantStarts(tt.starts...)
+				assert.Equal(t, len(v.Startups), len(tt.starts)-1, "starts counted in the trial")
+				assert.That(t, tt.sigterm == 0 || v.Trial.Clean, "the saved trial has no clean shutdown")
 			})
 		})
 	}
-}
-
-func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.assign("uid-better", better)
-		w.runs("better")
-		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errNoBinary })
-		w.dies(exitOne)
-		w.pass(2 * time.Minute)
-		n := w.log.count("cannot be started")
-		assert.That(t, n >= 5 && n <= 20, "tried %d times in two minutes", n)
-		if s := w.status(); !strings.Contains(s.Error, errNoBinary.Error()) || len(s.BadConfigs) > 0 {
-			t.Errorf("%q, bad: %+v", s.Error, s.BadConfigs)
-		}
-
-		w.kubelet.set(func(s *kubeletState) { s.spawnErr = nil })
-		w.pass(10 * time.Second)
-		w.runs("better")
-		w.promoted("uid-better")
-	})
 }
 
 // TestSIGTERMAtAnyTimeStopsCleanly sends SIGTERM every 90 ms during a start, a
@@ -214,45 +181,20 @@ func TestActionIsNotCarriedOutAfterSIGTERM(t *testing.T) {
 	})
 }
 
-func TestOutagesFailNoTrial(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		begin  func(w *world)
-		finish func(w *world)
-	}{
-		{"the API is away", func(w *world) { w.apiUp(false) }, func(w *world) { w.apiUp(true) }},
-		{"the runtime is away, and the kubelet dies of it", func(w *world) {
-			w.kubelet.set(func(s *kubeletState) {
-				s.runtimeDown, s.confs["better"] = true, conf{name: "better", crashes: time.Second}
-			})
-			w.dies(exitOne)
-		}, func(w *world) {
-			w.kubelet.set(func(s *kubeletState) { s.runtimeDown, s.confs["better"] = false, better })
-		}},
-		{"the kubelet waits for its lock", func(w *world) {
-			p := w.kubelet.running()
-			p.sicken()
-			w.kubelet.set(func(*kubeletState) { p.waiting = true })
-		}, func(w *world) {
-			now, p := time.Now(), w.kubelet.running()
-			w.kubelet.set(func(*kubeletState) { p.waiting, p.healthySince = false, &now })
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				w.assign("uid-better", better)
-				w.runs("better")
-				w.pass(5 * time.Second)
-				tt.begin(w)
-				w.pass(5 * time.Minute)
-				v := w.view()
-				assert.That(t, len(v.Bad) == 0 && v.LastKnownGood.Revision == "uid-good" && v.Current.Revision == "uid-better",
-					"in the outage: %+v\n%s", v, w.tail())
-				tt.finish(w)
-				w.promoted("uid-better")
-			})
-		})
-	}
+func TestAKubeletThatWaitsForItsLockFailsNoTrial(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.assign("uid-better", better)
+		w.runs("better")
+		w.pass(5 * time.Second)
+		p := w.kubelet.running()
+		p.sicken()
+		p.set(func(s *processState) { s.waiting = true })
+		w.pass(5 * time.Minute)
+		v := w.view()
+		assert.That(t, len(v.Bad) == 0 && v.LastKnownGood.Revision == "uid-good" && v.Current.Revision == "uid-better", "while it waits: %+v", v)
+		p.set(func(s *processState) { s.waiting, s.healthySince = false, time.Now() })
+		w.promoted("uid-better")
+	})
 }
 
 // Not in a synctest bubble: its clock has no monotonic reading.
@@ -262,17 +204,6 @@ func TestElapsedTimeIsMonotonic(t *testing.T) {
 	o := a.observe(t.Context())
 	assert.That(t, o.Now != o.Now.Round(0) && o.Elapsed == o.Now.Sub(a.decided) && o.Elapsed >= 7*time.Second,
 		"%v, %s after %v: a clock that jumps would count", o.Now, o.Elapsed, a.decided)
-}
-
-func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = true })
-		w.dies(exitOne)
-		w.pass(20 * time.Second)
-		w.wantStarts("")
-		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = false }) // it was cancelled
-		w.runs("")
-	})
 }
 
 // TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss: without a trial the node
@@ -303,7 +234,7 @@ func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 func TestAnExitAtTheEndOfAnOutageGivesNoVerdict(t *testing.T) {
 	for offset := time.Duration(0); offset < 8*time.Second; offset += 250 * time.Millisecond {
 		inWorld(t, func(w *world) {
-			w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
+			w.options = withoutACrash
 			w.start()
 			w.assign("uid-good", good)
 			w.runs("good")
@@ -312,9 +243,8 @@ func TestAnExitAtTheEndOfAnOutageGivesNoVerdict(t *testing.T) {
 			w.pass(outage - 500*time.Millisecond)
 			w.dies(exitOne)
 			w.pass(10 * time.Second)
-			if bad := w.status().BadConfigs; len(bad) > 0 {
-				t.Errorf("an outage of %s: %s", outage, bad[0].Reason)
-			}
+			bad := w.status().BadConfigs
+			assert.That(t, len(bad) == 0, "an outage of %s: %+v", outage, bad)
 		})
 	}
 }
@@ -338,5 +268,57 @@ func TestAConfigThatHangsTheRuntimeAndCrashesGetsAVerdict(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.assign("uid-greedy", conf{name: "greedy", greedy: true, crashes: 8 * time.Second})
 		w.until("it gets a verdict", func() bool { return len(w.status().BadConfigs) > 0 })
+	})
+}
+
+func TestGiveUpStopsTheKubeletAndReportsTheReason(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const limit = 5 * time.Minute
+		gaveUp := errors.New("no kubelet was healthy for 5m0s")
+		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{sick: true} })
+		begin := time.Now()
+		w.options = func(o *Options) {
+			o.GiveUp = func(now time.Time, healthy bool) error {
+				assert.That(t, !healthy, "GiveUp was called with healthy, but the kubelet is not")
+				if now.Sub(begin) < limit {
+					return nil
+				}
+
+				return gaveUp
+			}
+		}
+		w.start()
+		w.until("the agent ends", w.gone) // it decides often enough even if nothing happens
+		took := time.Since(begin)
+		assert.That(t, took >= limit && took <= limit+20*time.Second, "it ended after %s", took)
+		assert.That(t, w.err == gaveUp && w.kubelet.running() == nil, "it ended with %v, and the kubelet %v", w.err, w.kubelet.running())
+		w.wantLogged("event=KubeletGivenUp", 1)
+	})
+}
+
+func TestRollbackHappensBeforeGivingUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var healthy, longest time.Duration // when a kubelet was healthy last, and how long none was
+		begin := time.Now()
+		w.options = func(o *Options) {
+			o.GiveUp = func(now time.Time, isHealthy bool) error {
+				if isHealthy {
+					healthy = now.Sub(begin)
+				}
+
+				longest = max(longest, now.Sub(begin)-healthy)
+
+				return nil
+			}
+		}
+		w.start()
+		w.runs("")
+		w.assign("uid-sick", conf{name: "sick", sick: true})
+		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
+		w.runs("")
+		w.pass(10 * time.Minute)
+		if least := limits.HealthTimeout; longest < least || longest >= 2*least { // twice is the least limit that is the default
+			t.Errorf("no kubelet was healthy for %s, want %s to twice that\n%s", longest, least, w.tail())
+		}
 	})
 }

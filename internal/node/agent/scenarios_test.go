@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -220,9 +221,7 @@ func TestScenariosSucceedWithoutFailures(t *testing.T) {
 				r.settled(p.good)
 				v := w.view()
 				got := orLocal(w.kubelet.running().conf.name) + " " + orLocal(r.named(v.LastKnownGood.Config))
-				if got != ends[s.name] {
-					t.Errorf("in the end: %s, want %s\n%s", got, ends[s.name], w.tail())
-				}
+				assert.That(t, got == ends[s.name], "in the end: %s, want %s\n%s", got, ends[s.name], w.tail())
 				if v.Trial != nil && s.name != "revoked" { // which can be taken back
 					t.Errorf("a trial is still in progress: %+v", *v.Trial)
 				}

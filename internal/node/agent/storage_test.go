@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
@@ -29,13 +30,12 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 		w.runs("better")
 		w.pass(time.Minute)
 		w.wantStarts("", "good", "better", "third", "better")
-		ok := w.configOK()
-		assert.That(t, strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-better): failed to sync, desired config unclear, cause: "),
-			"%s", ok)
+		w.wantConfigOKHas("Unknown | using last-known-good (UID: uid-better): failed to sync, desired config unclear, cause: ")
 		n := len(w.reporter.all())
 		assert.That(t, n <= 20, "%d different reports", n)
 		w.apiUp(true)
 		w.runs("third")
+		w.wantEvent("Warning StateProblem: configuration uid-third: no checkpoint; it is downloaded again")
 		w.wantConfigOK("True | using current (UID: uid-third): all checks passed (AllChecksPassed)")
 		w.promoted("uid-third")
 		_, err := w.disk.ReadFile(dir + "/checkpoints/uid-third.corrupt")
@@ -55,48 +55,13 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 			starts := len(w.kubelet.get().starts)
 			assert.NoError(t, w.disk.Remove(goodFile))
 			w.pass(5 * time.Second)
-			got := len(w.kubelet.get().starts) - starts
-			assert.That(t, got <= 0, "%d starts while it runs", got)
+			assert.Equal(t, len(w.kubelet.get().starts), starts, "starts while it runs")
 			w.dies(exitOne)
 			w.pass(5 * time.Second)
 			w.runs("good")
 			w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
-			got = len(w.kubelet.get().starts) - starts
+			got := len(w.kubelet.get().starts) - starts
 			assert.That(t, got <= 2, "%d starts: %q", got, w.kubelet.get().starts)
-		})
-	}
-}
-
-// The object's metadata have changed since, and therefore the file's digest.
-func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
-	again := configMap("uid-good", good)
-	again.ResourceVersion = "8"
-	for name, lose := range map[string]func(w *world){
-		"damaged at the start of the agent": func(w *world) {
-			w.stop()
-			w.disk.Plant(goodFile, []byte("garbage"))
-			w.api.set(func(api *simAPI) { api.object = again })
-			w.start()
-		},
-		"missing when it is assigned again": func(w *world) {
-			w.assign("uid-better", better)
-			w.runs("better")
-			assert.NoError(t, w.disk.Remove(goodFile))
-			w.assignObject(again)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				lose(w)
-				w.runs("good")
-				kept, _ := w.disk.ReadFile(goodFile + ".corrupt")
-				w.assign("uid-crasher", crasher)
-				w.pass(20 * time.Second)
-				w.runs("good")
-				w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
-				now, _ := w.disk.ReadFile(goodFile + ".corrupt")
-				assert.That(t, string(now) == string(kept), "the good file was set aside")
-			})
 		})
 	}
 }
@@ -130,16 +95,11 @@ func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 				w.assign("uid-better", better)
 				w.pass(time.Minute)
 				w.wantStarts("", "good")
-				ok := w.configOK()
-				if !strings.HasPrefix(ok, "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: cannot save ConfigMap evenkeel-system/better: ") ||
-					!strings.Contains(ok, "no space left on device") {
-					t.Error(ok)
-				}
-
+				w.wantConfigOKHas("Unknown | using current (UID: uid-good): failed to sync, desired config unclear, "+
+					"cause: cannot save ConfigMap evenkeel-system/better: ", "no space left on device")
 				said := len(w.reporter.all())
 				w.pass(10 * time.Minute)
-				n := len(w.reporter.all())
-				assert.That(t, n == said, "%d more reports in 10 minutes, such as %s", n-said, w.configOK())
+				w.wantReports(said)
 				w.disk.Heal()
 				w.pass(12 * time.Second)
 				w.runs("better")
@@ -147,26 +107,6 @@ func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.assign("uid-typo", typo)
-		w.pass(20 * time.Second)
-		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
-		w.assign("uid-again", typo, 1)               // the same content
-		w.pass(time.Minute)
-		v, s := w.view(), w.status()
-		assert.That(t, len(v.Bad) == 1 && v.Bad[0].Revision == "uid-typo" && s.Conditions[0].Reason == "SyncFailed",
-			"bad %+v, status %+v", v.Bad, s)
-		w.disk.Heal()
-		w.pass(30 * time.Second)
-		if v, s := w.view(), w.status(); len(v.Bad) != 1 || v.Bad[0].Revision != "uid-again" || s.Conditions[0].Reason != "ValidationFailed" {
-			t.Errorf("bad %+v, status %+v", v.Bad, s)
-		}
-
-		w.wantStarts("", "good")
-	})
 }
 
 func TestARollbackNeedsNoDisk(t *testing.T) {
@@ -185,21 +125,10 @@ func TestARollbackNeedsNoDisk(t *testing.T) {
 	})
 }
 
-func TestFailedRenderKeepsTheRunningKubelet(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Mkdir) // records can be replaced
-		w.assign("uid-better", better)
-		w.pass(20 * time.Second)
-		w.wantStarts("", "good")
-		ok := w.configOK()
-		assert.That(t, strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): ") && strings.Contains(ok, "render uid-better: "),
-			"%s", ok)
-		w.dies(exitOne) // what was rendered before need not be again
-		w.runs("good")
-		w.disk.Heal()
-		w.pass(time.Minute)
-		w.runs("better")
-	})
+func (w *world) wantForgetRequests(want int) {
+	w.t.Helper()
+	requests := assert.Value(w.agent.disk.store.ForgetRequests())(w.t)
+	assert.Equal(w.t, len(requests), want, "requests to forget")
 }
 
 func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
@@ -215,8 +144,7 @@ func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 		w.wantLogged("cannot remove a completed request", 1)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
-		requests, err := w.agent.disk.store.ForgetRequests()
-		assert.That(t, err == nil && len(requests) == 0, "%q, %v", requests, err)
+		w.wantForgetRequests(0)
 	})
 }
 
@@ -228,13 +156,10 @@ func TestForgetRequestThatCannotBeSavedStays(t *testing.T) {
 		w.forget("uid-better") // on trial: its end withdraws no verdict
 		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Create, crashfs.Write)
 		w.pass(15 * time.Second)
-		requests, err := w.agent.disk.store.ForgetRequests()
-		assert.That(t, err == nil && len(requests) == 1, "%q, %v", requests, err)
+		w.wantForgetRequests(1)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
-		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
-			t.Errorf("%q, %v", requests, err)
-		}
+		w.wantForgetRequests(0)
 	})
 }
 
@@ -253,29 +178,33 @@ func TestEntryRemovedByHandFromBadConfigsIsTriedAgainByTheRunningAgent(t *testin
 	})
 }
 
-func TestAFailureFallsBackToLocalIfLastKnownGoodWasEmptied(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.stop()
-		w.disk.Plant(dir+"/last-known-good", nil)
-		w.start()
-		w.runs("good") // which is current
-		w.assign("uid-crasher", crasher, 1)
-		w.pass(30 * time.Second)
-		w.runs("")
-		w.wantEvent("Warning ConfigRolledBack: current (UID: uid-crasher) crash-looped")
-	})
-}
-
-func TestRunReturnsWhyTheDirectoryCannotBeOpened(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.openErr = errors.New("/var/lib/evenkeel belongs to user 1000")
-		w.start()
-		w.pass(time.Second)
-		w.stop()
-		assert.That(t, w.err != nil && w.err.Error() == "open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000",
-			"it ended with %v", w.err)
-		w.wantStarts()
-	})
+func TestAnAgentThatCannotStartAKubeletReturnsWhy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		happen func(w *world)
+		want   string
+		told   int // how often the init system is told that the agent stops
+	}{
+		"the directory cannot be opened": {func(w *world) { w.openErr = errors.New("/var/lib/evenkeel belongs to user 1000") },
+			"open the dynamic configuration directory: /var/lib/evenkeel belongs to user 1000", 0},
+		"there is no binary": {func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.identityErr = errors.New("no such file or directory") })
+		}, "no such file or directory", 0},
+		"the local configuration is invalid": {func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} })
+		}, ErrLocalInvalid.Error() + ": maxPods must not be negative", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				tt.happen(w)
+				w.start()
+				w.pass(time.Second)
+				w.stop()
+				assert.Error(t, w.err, tt.want)
+				w.wantStarts()
+				assert.Equal(t, w.init.get().stopping, tt.told, "what the init system was told")
+			})
+		})
+	}
 }
 
 func TestWithoutDynamicConfigurationLocalRunsAndNothingIsSaved(t *testing.T) {
@@ -290,19 +219,6 @@ func TestWithoutDynamicConfigurationLocalRunsAndNothingIsSaved(t *testing.T) {
 		s := w.status()
 		assert.That(t, s.RemoteConfig == "Disabled" && s.Assigned == nil, "%+v", s)
 		assert.That(t, w.disk.Operations() <= 0, "%q", w.disk.Log())
-	})
-}
-
-func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "maxPods must not be negative"} })
-		w.start()
-		w.pass(time.Second)
-		w.stop()
-		assert.That(t, errors.Is(w.err, ErrLocalInvalid) && strings.Contains(w.err.Error(), "maxPods must not be negative"),
-			"it ended with %v", w.err)
-		w.wantStarts()
-		assert.That(t, w.init.get().stopping == 1, "the init system was not told")
 	})
 }
 
@@ -323,12 +239,86 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 	})
 }
 
-func TestACorruptCheckpointThatTheSourceFindsIsReportedByTheLoop(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.stop()
-		w.disk.Plant(dir+"/checkpoints/uid-good", []byte("rot"))
-		w.start()
+func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
+	for socket, blamed := range map[string]bool{
+		"":                       false, // the same as local: no verdict while it is away
+		"unix:///run/other.sock": true,
+	} {
+		inGoodWorld(t, func(w *world) {
+			w.assign("uid-moved", conf{name: "moved", socket: socket})
+			w.runs("moved")
+			w.kubelet.set(func(s *kubeletState) {
+				s.runtimeDown, s.confs["moved"] = true, conf{name: "moved", socket: socket, crashes: time.Second}
+			})
+			w.dies(exitOne)
+			w.pass(30 * time.Second)
+			assert.Equal(t, len(w.status().BadConfigs) == 1, blamed, "blamed with socket", socket)
+			assert.Equal(t, strings.Contains(w.configOK(), "CrashLooped"), blamed, "crash-looped with socket", socket)
+		})
+	}
+}
+
+func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
+	inStartedWorld(t, func(w *world) {
+		w.disk.FailRead(goodFile, syscall.EIO)
+		w.assign("uid-good", good)
+		w.pass(time.Second)
+		n := w.source.asked()
+		assert.Must(t, n <= 1, "downloaded %d times in a second", n)
+		w.pass(time.Minute)
+		n = w.source.asked()
+		assert.That(t, n >= 2 && n <= 6, "downloaded %d times in a minute", n)
+		w.wantStarts("")
+		w.disk.Heal()
+		w.pass(time.Minute)
 		w.runs("good")
-		w.wantEvent("Warning StateProblem: configuration uid-good: the checkpoint is corrupt")
+	})
+}
+
+// countingStore counts the saves of a state with that configuration as current.
+type countingStore struct {
+	Store
+	revision string
+	saves    *int
+}
+
+func (s countingStore) Save(next trial.State) error {
+	if next.Current.Revision == s.revision {
+		*s.saves++
+	}
+
+	return s.Store.Save(next)
+}
+
+func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		saves := 0
+		w.options = func(o *Options) {
+			open := o.OpenStore
+			o.OpenStore = func(version string) (Store, error) {
+				store, err := open(version)
+				return countingStore{store, "uid-better", &saves}, err
+			}
+		}
+		w.start()
+		withGood(w)
+		w.assign("uid-better", better)
+		w.pass(100 * time.Millisecond) // it is downloaded, and being judged
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Create)
+		for range 100 {
+			w.api.set(func(api *simAPI) { api.generation++ })
+			w.pass(100 * time.Millisecond)
+		}
+
+		assert.That(t, saves >= 1 && saves <= 2, "tried %d times in 10 s", saves)
+		w.wantConfigOKHas("Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, " +
+			"cause: cannot save it to disk: save current: ")
+		w.wantLogged("cannot save the node's state", 1)
+		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
+			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
+		w.wantStarts("", "good")
+		w.disk.Heal()
+		w.pass(12 * time.Second)
+		w.runs("better")
 	})
 }

@@ -19,10 +19,12 @@ import (
 )
 
 // rules is a configuration whose maxPods depends on the machine.
-func rules(uid string) *corev1.ConfigMap {
+func rules(uid string) *corev1.ConfigMap { return rulesFor(uid, "{maxPods: {perCPU: 10, max: 250}}") }
+
+func rulesFor(uid, resources string) *corev1.ConfigMap {
 	cm := configMap(uid, conf{name: "good"})
 	cm.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\n" +
-		"resources: {maxPods: {perCPU: 10, max: 250}}\n"
+		"resources: " + resources + "\n"
 	return cm
 }
 
@@ -30,15 +32,8 @@ func withCPUs(n int64) func(*kubeletState) {
 	return func(s *kubeletState) { s.capacity.CPU = 1000 * n }
 }
 
-// beginWithRules starts a machine with 4 CPUs, on which a configuration with
-// rules is on trial.
-func (w *world) beginWithRules() {
-	w.kubelet.set(withCPUs(4))
-	w.start()
-	w.runs("")
-	w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-	w.assignObject(rules("uid-good"))
-	w.runs("good")
+func withMemory(gib int64) func(*kubeletState) {
+	return func(s *kubeletState) { s.capacity.Memory = gib << 30 }
 }
 
 // inWorldOfRules runs a test on a machine with 4 CPUs, on which a configuration
@@ -46,18 +41,20 @@ func (w *world) beginWithRules() {
 func inWorldOfRules(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
-		w.beginWithRules()
-		w.until("its trial passes", func() bool {
-			return w.view().Trial == nil && strings.HasPrefix(w.view().LastKnownGood.Revision, "uid-good-")
-		})
+		w.kubelet.set(withCPUs(4))
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
+		w.start()
+		w.runs("")
+		w.assignObject(rules("uid-good"))
+		w.until("its trial passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
 		test(w)
 	})
 }
 
-// restartWith starts another agent on the machine with other CPUs.
-func (w *world) restartWith(n int64) {
+// restartWith starts another agent on the machine with another capacity.
+func (w *world) restartWith(capacity func(*kubeletState)) {
 	w.stop()
-	w.kubelet.set(withCPUs(n))
+	w.kubelet.set(capacity)
 	w.start()
 }
 
@@ -88,33 +85,18 @@ func TestRulesAreResolvedRecordedAndReported(t *testing.T) {
 			assert.That(t, len(z.Resolved) == 1 && z.Resolved[0].Path == path && z.Resolved[0].Value == "40", "%s: /configz has %v", form, z.Resolved)
 		}
 
-		w.restartWith(4)
+		w.restartWith(withCPUs(4))
 		w.runs("good")
 		w.pass(time.Minute)
 		assert.That(t, w.view().Trial == nil && w.view().Current.Revision == current.Revision, "the same values are tried again: %+v", w.view())
 	})
 }
 
-func TestAMachineThatHasGrownTriesItsNewValues(t *testing.T) {
-	inWorldOfRules(t, func(w *world) {
-		before := w.view().Current.Revision
-		w.restartWith(8)
-		w.until("a trial", func() bool { return w.view().Trial != nil })
-		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
-		assert.That(t, w.view().LastKnownGood.Revision == before, "last-known-good is %s, want %s", w.view().LastKnownGood.Revision, before)
-		w.until("it passes", func() bool { return w.view().LastKnownGood.Revision != before })
-		w.restartWith(8)
-		w.runs("good")
-		w.pass(time.Minute)
-		assert.That(t, w.view().Trial == nil, "the same values are tried again")
-	})
-}
-
 func TestNewValuesThatFailGoBackToTheRecordedOnesOffline(t *testing.T) {
 	inWorldOfRules(t, func(w *world) {
 		before := w.view().Current.Revision
-		w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
-		w.restartWith(8)
+		w.options = withoutACrash
+		w.restartWith(withCPUs(8))
 		w.until("a trial", func() bool { return w.view().Trial != nil })
 		w.runs("good")
 		w.apiUp(false)
@@ -125,7 +107,7 @@ func TestNewValuesThatFailGoBackToTheRecordedOnesOffline(t *testing.T) {
 		assert.That(t, v.LastKnownGood.Revision == before && v.Current.Revision != before && v.Trial == nil && len(v.Bad) == 1, "the state is %+v", v)
 		text := string(assert.Value(w.disk.ReadFile(dir + "/rendered/" + before + "/kubelet"))(t))
 		assert.That(t, strings.Contains(text, `"maxPods": 40`), "the kubelet got %s", text)
-		w.restartWith(8)
+		w.restartWith(withCPUs(8))
 		w.runs("good")
 		w.apiUp(true)
 		w.pass(time.Minute)
@@ -138,7 +120,7 @@ func TestWithoutTheAPIANodeThatHasGrownKeepsItsRecordedValues(t *testing.T) {
 	inWorldOfRules(t, func(w *world) {
 		before := w.view().Current.Revision
 		w.apiUp(false)
-		w.restartWith(8)
+		w.restartWith(withCPUs(8))
 		w.runs("good")
 		w.pass(time.Hour)
 		assert.That(t, w.view().Current.Revision == before && w.view().Trial == nil, "the state is %+v", w.view())
@@ -148,11 +130,8 @@ func TestWithoutTheAPIANodeThatHasGrownKeepsItsRecordedValues(t *testing.T) {
 }
 
 func TestAPreflightAnswersWithTheValuesOfTheMachine(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		w.kubelet.set(withCPUs(4))
-		w.start()
-		w.runs("")
 		asks.object = rules("asked-good")
 		asks.ask("values", conf{name: "good"}, 1)
 		a := w.answered("values")
@@ -163,7 +142,7 @@ func TestAPreflightAnswersWithTheValuesOfTheMachine(t *testing.T) {
 		a = w.answered("unknown")
 		want = "resources.maxPods: depends on the machine, whose capacity of cpu is not known"
 		assert.That(t, a.Verdict == v1alpha1.PreflightUnknown && a.Reason == v1alpha1.ReasonCouldNotValidate && a.Message == want, "the answer is %+v", a)
-		asks.object.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: {perCPU: 0.1}}\n"
+		asks.object = rulesFor("asked-good", "{maxPods: {perCPU: 0.1}}")
 		w.kubelet.set(withCPUs(4))
 		asks.ask("none", conf{name: "good"}, 1)
 		a = w.answered("none")
@@ -174,31 +153,15 @@ func TestAPreflightAnswersWithTheValuesOfTheMachine(t *testing.T) {
 
 func TestARuleWithoutAResultHereIsRejected(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
-		cm := rules("uid-bad")
-		cm.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {reservations: {kubeReserved: {memory: {plus: 9Gi}}}}\n"
-		w.assignObject(cm)
+		w.assignObject(rulesFor("uid-bad", "{reservations: {kubeReserved: {memory: {plus: 9Gi}}}}"))
 		w.pass(time.Minute)
 		w.wantConfigOK("Unknown | using current (init): failed to sync, desired config unclear, cause: resources.reservations.kubeReserved.memory: " +
 			"depends on the machine, whose capacity of memory is not known (SyncFailed)")
-		w.kubelet.set(func(s *kubeletState) { s.capacity.Memory = 8 << 30 })
+		w.kubelet.set(withMemory(8))
 		w.pass(time.Minute)
 		s := w.status()
 		want := "resources.reservations.kubeReserved.memory: is above the machine's memory, which is 8Gi: use max or maxPercent"
 		assert.That(t, len(s.BadConfigs) == 1 && strings.Contains(s.Error, want) && s.Active == nil, "the status is %+v", s)
-	})
-}
-
-func TestAMachineThatGrowsAndShrinksInATrialTriesItsPresentValues(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.beginWithRules()
-		small := w.view().Current.Revision
-		w.restartWith(8)
-		w.until("a trial of the new values", func() bool { return w.view().Trial != nil && w.view().Current.Revision != small })
-		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
-		assert.That(t, w.view().LastKnownGood.IsLocal() && len(w.view().Bad) == 0, "the state is %+v", w.view())
-		w.restartWith(4)
-		w.until("they pass", func() bool { return w.view().Trial == nil && w.view().LastKnownGood.Revision == small })
-		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
 	})
 }
 
@@ -208,7 +171,7 @@ func TestTheSavedObjectIsEnoughForOtherValues(t *testing.T) {
 			api.object = api.object.DeepCopy()
 			api.object.ResourceVersion = "8" // a download would have it
 		})
-		w.restartWith(8)
+		w.restartWith(withCPUs(8))
 		w.until("a trial", func() bool { return w.view().Trial != nil })
 		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
 		text := string(assert.Value(w.disk.ReadFile(dir + "/checkpoints/" + w.view().Current.Revision))(t))
@@ -218,48 +181,10 @@ func TestTheSavedObjectIsEnoughForOtherValues(t *testing.T) {
 	})
 }
 
-func TestALostCheckpointIsDownloadedAndSavedWithItsValues(t *testing.T) {
-	inWorldOfRules(t, func(w *world) {
-		before := w.view().Current
-		file := dir + "/checkpoints/" + before.Revision
-		w.stop()
-		assert.NoError(t, w.disk.Remove(file))
-		w.start()
-		w.runs("good")
-		w.pass(time.Minute)
-		text := string(assert.Value(w.disk.ReadFile(file))(t))
-		v := w.view()
-		assert.That(t, strings.Contains(text, annotationValues) && v.Current.Revision == before.Revision && v.LastKnownGood.Revision == before.Revision && v.Trial == nil,
-			"the checkpoint is %s, the state %+v", text, v)
-		w.wantValues("maxPods: 40, from 10 per CPU, at most 250")
-		w.apiUp(false)
-		w.restart()
-		w.runs("good")
-	})
-}
-
-func TestTheSameContentUnderAnotherUIDIsTriedOnAMachineThatHasGrown(t *testing.T) {
-	inWorldOfRules(t, func(w *world) {
-		w.assignObject(rules("uid-second"))
-		w.until("it is adopted", func() bool { return w.view().Current.UID == "uid-second" })
-		assert.That(t, w.view().Trial == nil && w.view().LastKnownGood.UID == "uid-second", "the same values are tried again: %+v", w.view())
-		w.kubelet.set(withCPUs(8))
-		w.assignObject(rules("uid-third"))
-		w.until("it is adopted", func() bool { return w.view().Current.UID == "uid-third" })
-		assert.That(t, w.view().Trial != nil && w.view().LastKnownGood.UID == "uid-second", "other values are not tried: %+v", w.view())
-		w.wantValues("maxPods: 80, from 10 per CPU, at most 250")
-		w.assign("uid-plain", conf{name: "plain"})
-		w.until("a configuration without rules is adopted", func() bool { return w.view().Current.UID == "uid-plain" })
-		text := string(assert.Value(w.disk.ReadFile(dir + "/checkpoints/uid-plain"))(t))
-		assert.That(t, !strings.Contains(text, annotationValues), "it is saved with values: %s", text)
-		w.wantValues("")
-	})
-}
-
 func TestAMachineThatCannotBeMeasuredKeepsItsValuesAndObeysARevocation(t *testing.T) {
 	inWorldOfRules(t, func(w *world) {
 		before := w.view().Current.Revision
-		w.restartWith(0)
+		w.restartWith(withCPUs(0))
 		w.runs("good")
 		w.pass(time.Minute)
 		assert.That(t, w.view().Current.Revision == before && w.status().ObservedGeneration == w.api.generation,
@@ -273,28 +198,20 @@ func TestAMachineThatCannotBeMeasuredKeepsItsValuesAndObeysARevocation(t *testin
 
 func TestAMachineThatIsTooSmallKeepsItsValuesUntilItHasGrown(t *testing.T) {
 	inWorld(t, func(w *world) {
-		memory := func(gib int64) func(*kubeletState) { return func(s *kubeletState) { s.capacity.Memory = gib << 30 } }
-		w.kubelet.set(memory(16))
+		w.kubelet.set(withMemory(16))
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
 		w.start()
 		w.runs("")
-		cm := rules("uid-good")
-		cm.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\n" +
-			"resources: {reservations: {kubeReserved: {memory: {plus: 9Gi}}}}\n"
-		w.assignObject(cm)
+		w.assignObject(rulesFor("uid-good", "{reservations: {kubeReserved: {memory: {plus: 9Gi}}}}"))
 		w.until("it passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
 		before := w.view().Current.Revision
-		w.stop()
-		w.kubelet.set(memory(8))
-		w.start()
+		w.restartWith(withMemory(8))
 		w.until("it is refused", func() bool { return len(w.view().Bad) == 1 })
 		w.runs("good")
 		w.pass(time.Minute)
 		assert.That(t, w.view().LastKnownGood.Revision == before && w.view().Trial == nil && strings.Contains(w.status().Error, "is above the machine's memory"),
 			"the status is %+v", w.status())
-		w.stop()
-		w.kubelet.set(memory(16))
-		w.start()
+		w.restartWith(withMemory(16))
 		w.runs("good")
 		w.pass(time.Minute)
 		assert.That(t, w.view().Current.Revision == before && w.view().Trial == nil && w.status().Error == "", "the status is %+v", w.status())
@@ -303,29 +220,23 @@ func TestAMachineThatIsTooSmallKeepsItsValuesUntilItHasGrown(t *testing.T) {
 }
 
 func TestAPreflightOfRulesComparesTheirValues(t *testing.T) {
-	inWorld(t, func(w *world) {
-		asks := w.takesPreflights()
+	inPreflightWorld(t, func(w *world, asks *simPreflights) {
 		w.kubelet.set(withCPUs(4))
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good"} })
-		w.start()
 		w.assignObject(rules("uid-good"))
 		w.until("its trial passes", func() bool { return w.view().Trial == nil && !w.view().LastKnownGood.IsLocal() })
 		asks.object = rules("asked-good")
 		asks.ask("same", conf{name: "good"}, 1)
 		a := w.answered("same")
 		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && a.Message == "", "the answer about what runs is %+v", a)
-		w.kubelet.set(withCPUs(8))
-		asks.ask("other", conf{name: "good"}, 1)
-		a = w.answered("other")
-		assert.That(t, a.Verdict == v1alpha1.PreflightAccepted && strings.HasSuffix(a.Message, "maxPods: 80, from 10 per CPU, at most 250"), "the answer is %+v", a)
 		long := "{plus: 1, tiers: ["
 		for i := range 6 {
 			long += fmt.Sprintf("{upTo: %d, percent: 0.12345678901234},", i+1)
 		}
 
 		long += "]}"
-		asks.object.Data[payload.KeyKubelet] = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nnetworking: {hairpinMode: good}\nresources: {reservations: {" +
-			"kubeReserved: {cpu: " + long + ", pid: " + long + "}, systemReserved: {cpu: " + long + ", pid: " + long + "}}, eviction: {evictionHard: {pid.available: " + long + "}}}\n"
+		asks.object = rulesFor("asked-good", "{reservations: {kubeReserved: {cpu: "+long+", pid: "+long+"}, systemReserved: {cpu: "+long+
+			", pid: "+long+"}}, eviction: {evictionHard: {pid.available: "+long+"}}}")
 		w.kubelet.set(func(s *kubeletState) { s.capacity.PIDs = 1000 })
 		asks.ask("long", conf{name: "good"}, 1)
 		a = w.answered("long")

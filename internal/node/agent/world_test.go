@@ -25,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
@@ -92,12 +93,22 @@ func inWorld(t *testing.T, test func(w *world)) {
 // configuration.
 func inStartedWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
+	inWorldWith(t, nil, test)
+}
+
+// inWorldWith does the same with an agent that has other options.
+func inWorldWith(t *testing.T, options func(*Options), test func(w *world)) {
+	t.Helper()
 	inWorld(t, func(w *world) {
+		w.options = options
 		w.start()
 		w.runs("")
 		test(w)
 	})
 }
+
+func protecting(o *Options)    { o.Protected = payload.DefaultProtection() }
+func withoutACrash(o *Options) { o.Limits.CrashLoopThreshold = 0 }
 
 // inGoodWorld runs a test on a node that has a last-known-good configuration.
 func inGoodWorld(t *testing.T, test func(w *world)) {
@@ -112,8 +123,8 @@ func inGoodWorld(t *testing.T, test func(w *world)) {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, disk: crashfs.New(), boot: "boot-1", log: &lines{}, names: map[string]string{}}
 	w.kubelet = newSimKubelet(w)
-	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true, allocatable: 110}
-	w.reporter = &simReporter{w: w}
+	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true}
+	w.reporter = &simReporter{}
 
 	return w
 }
@@ -200,7 +211,12 @@ func (w *world) pass(d time.Duration) {
 // until lets time pass until so returns true.
 func (w *world) until(what string, so func() bool) {
 	w.t.Helper()
-	for begin := time.Now(); time.Since(begin) < 10*time.Minute; w.pass(100 * time.Millisecond) {
+	w.within(10*time.Minute, what, so)
+}
+
+func (w *world) within(limit time.Duration, what string, so func() bool) {
+	w.t.Helper()
+	for begin := time.Now(); time.Since(begin) < limit; w.pass(100 * time.Millisecond) {
 		if so() {
 			return
 		}
@@ -269,6 +285,37 @@ func (w *world) wantConfigOK(want string) {
 	assert.That(w.t, got == want, "ConfigOK is\n  %s, want\n  %s\n%s", got, want, w.tail())
 }
 
+// wantConfigOKHas checks the begin of the newest condition, and what else it
+// contains.
+func (w *world) wantConfigOKHas(begin string, parts ...string) {
+	w.t.Helper()
+	got := w.configOK()
+	missing := slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(got, part) })
+	assert.That(w.t, strings.HasPrefix(got, begin) && !missing, "ConfigOK is\n  %s, want\n  %s...%q\n%s", got, begin, parts, w.tail())
+}
+
+// wantReason checks the reason of the newest condition, and words of its
+// message.
+func (w *world) wantReason(reason, words string) {
+	w.t.Helper()
+	c := w.status().Conditions[0]
+	assert.That(w.t, c.Reason == reason && strings.Contains(c.Message, words), "ConfigOK is %+v, want %s: %s", c, reason, words)
+}
+
+func (w *world) wantError(part string) {
+	w.t.Helper()
+	assert.That(w.t, strings.Contains(w.status().Error, part), "the error is %q, want one with %q", w.status().Error, part)
+}
+
+// quiet lets time pass, in which the agent makes few decisions.
+func (w *world) quiet(what string, most int, d time.Duration) {
+	w.t.Helper()
+	before := w.init.get().passes
+	w.pass(d)
+	n := w.init.get().passes - before
+	assert.That(w.t, n <= most, "%s: %d decisions in %s, at most %d expected", what, n, d, most)
+}
+
 func (w *world) wantStarts(want ...string) {
 	w.t.Helper()
 	got := w.kubelet.get().starts
@@ -328,32 +375,25 @@ func orLocal(name string) string {
 }
 
 // lines are the logged lines.
-type lines struct {
-	mu   sync.Mutex
-	text []string
-}
+type lines struct{ guarded[[]string] }
 
 func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	_, line, _ := bytes.Cut(bytes.TrimSpace(p), []byte("level="))
-	l.text = append(l.text, time.Now().Format("15:04:05.000 ")+string(line))
+	l.set(func(text *[]string) { *text = append(*text, time.Now().Format("15:04:05.000 ")+string(line)) })
 
 	return len(p), nil
 }
 
 func (l *lines) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.text[max(0, len(l.text)-60):], "\n")
+	text := l.get()
+	return strings.Join(text[max(0, len(text)-60):], "\n")
 }
 
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// count returns how many lines contain all parts.
+func (l *lines) count(parts ...string) int {
 	n := 0
-	for _, line := range l.text {
-		if strings.Contains(line, part) {
+	for _, line := range l.get() {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
 			n++
 		}
 	}
