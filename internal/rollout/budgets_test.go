@@ -134,12 +134,11 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 			pods := 0
 			for i := range w.nodes {
 				n := &w.nodes[i]
-				of := n.Owner == "" && n.OtherSource == "" && isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
-				proven := n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial
+				of := !foreign(n) && w.hasTarget(n)
 				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.By().AssignedAt.Time.Add(seconds(p.Spec.NodeTimeoutSeconds)+n.TrialLength))
 				read := p.Budgets.Time // later, only what the rollout does can be known
 				down := !n.Ready && !n.WentNotReady.After(read) || n.Ready && w.podsUnready(n) && !w.agents[n.Name].started.After(read)
-				if down || of && !proven && !failed && n.Disrupts {
+				if down || of && !w.provenTarget(n) && !failed && n.Disrupts {
 					pods += w.pods[n.Name][budget]
 				}
 			}

@@ -122,17 +122,15 @@ func (w *world) noteAnswer(m Measurement) {
 
 // updatedNodes counts nodes that have proven the target, in another way than
 // the planner does.
-func (w *world) updatedNodes() (n int) {
-	p := &w.in
+func (w *world) updatedNodes() (count int) {
 	for i := range w.nodes {
-		node := &w.nodes[i]
-		mine := node.Owner == "" && node.OtherSource == "" && isConfigMap(node.Source) && node.Source.By().Name == p.Name && node.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
-		if mine && node.Active.Digest() == p.Target.ConfigMapRef.SHA256 && node.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !node.InTrial && node.Ready && node.OK != "False" && w.soaked(node) {
-			n++
+		n := &w.nodes[i]
+		if !foreign(n) && w.hasTarget(n) && w.provenTarget(n) && n.Ready && n.OK != "False" && w.soaked(n) {
+			count++
 		}
 	}
 
-	return n
+	return count
 }
 
 // failed reports whether an answer is a failed evaluation of a gate, and

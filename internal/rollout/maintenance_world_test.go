@@ -56,16 +56,16 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 	members, good, failed := 0, 0, 0
 	for i := range w.nodes {
 		n, s := &w.nodes[i], r.States[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
+		if foreign(n) {
 			continue
 		}
 
 		members++
-		has := isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
+		has := w.hasTarget(n)
 		fresh := has && n.Source.By().Revision == p.Target.Number && !n.Created.After(n.Source.By().AssignedAt.Time)
 		verdict := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" && !n.Provisional
 		pause, ownDrain := w.pauses[n.Name], n.Drain.Rollout == p.DrainID
-		passed := has && n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial && n.OK != "False"
+		passed := has && w.provenTarget(n) && n.OK != "False"
 		over := passed && r.Succeeded() // it is Updated now, whatever it was before
 		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.By().AssignedAt.Time, pause.ended))) >= p.Controller.NotReadyGrace.Duration
 		switch {

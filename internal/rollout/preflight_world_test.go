@@ -88,7 +88,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		switch {
 		case !is.at[n.Name].IsZero():
 			t.Fatalf("%s is asked twice about %+v", n.Name, key)
-		case n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" || !n.Ready:
+		case foreign(n) || !n.Ready:
 			t.Fatalf("%s is asked, but is not the rollout's or cannot answer: %+v", n.Name, n)
 		}
 
@@ -98,7 +98,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	unanswered, refused, members := 0, 0, 0
 	for i := range old {
 		n := &old[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
+		if foreign(n) {
 			continue
 		}
 
@@ -124,7 +124,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 
 	for _, m := range r.Moves {
 		n := &old[m.Node]
-		given := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 // its ConfigMap was created again
+		given := w.hasTarget(n) // its ConfigMap was created again
 		if m.Kind != Assign || given || p.Spec.Strategy.Preflight == v1alpha1.PreflightOff || r.Succeeded() || r.Next.Preflight == nil {
 			continue
 		}

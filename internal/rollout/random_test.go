@@ -156,35 +156,27 @@ var contents = []string{"r1", "r2", "r3"}
 // happen does one thing to the world.
 func (w *world) happen(t *rapid.T) {
 	p := &w.in
-	var n *Node
-	if len(w.nodes) > 0 {
-		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
-	}
-
+	n := &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
+	a := w.agents[n.Name]
 	yes := rapid.Bool().Draw(t, "yes")
 	switch what := rapid.IntRange(0, 30).Draw(t, "what"); what {
 	case 23, 24:
-		if n != nil {
-			w.setMaintenance(n, rapid.SampledFrom([]string{"", Cordoned, "condition MaintenanceInProgress"}).Draw(t, "maintenance"))
-		}
+		w.setMaintenance(n, rapid.SampledFrom([]string{"", Cordoned, "condition MaintenanceInProgress"}).Draw(t, "maintenance"))
 	case 25: // an announced reboot
-		if n != nil && n.Ready {
+		if n.Ready {
 			w.setMaintenance(n, Cordoned)
 			w.now = w.now.Add(time.Second)
 			w.setNotReady(n, true)
 		}
 	case 21: // what hinders a drain
-		if n != nil {
-			a := w.agents[n.Name]
-			a.stays, a.refused, a.ignored = "", "", false
-			switch rapid.IntRange(0, 5).Draw(t, "hindrance") {
-			case 0:
-				a.stays = "its budget allows no disruption"
-			case 1:
-				a.refused = "a pod without a controller"
-			case 2:
-				a.ignored = true
-			}
+		a.stays, a.refused, a.ignored = "", "", false
+		switch rapid.IntRange(0, 5).Draw(t, "hindrance") {
+		case 0:
+			a.stays = "its budget allows no disruption"
+		case 1:
+			a.refused = "a pod without a controller"
+		case 2:
+			a.ignored = true
 		}
 	case 22:
 		p.Spec.Strategy.Drain = rapid.SampledFrom([]v1alpha1.DrainMode{v1alpha1.DrainNever, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways}).Draw(t, "drain")
@@ -217,32 +209,22 @@ func (w *world) happen(t *rapid.T) {
 	case 9:
 		p.LastSucceededGone = yes && p.LastSucceeded.Number != 0
 	case 10, 11:
-		if n != nil && n.Ready != yes {
+		if n.Ready != yes {
 			w.setNotReady(n, !yes)
 		}
 	case 12, 13:
-		if n != nil {
-			w.agents[n.Name].silent = yes
-		}
+		a.silent = yes
 	case 14:
-		if n != nil {
-			n.OtherSource = map[bool]v1alpha1.RemoteConfig{true: v1alpha1.RemoteConfigDisabled}[yes]
-		}
+		n.OtherSource = map[bool]v1alpha1.RemoteConfig{true: v1alpha1.RemoteConfigDisabled}[yes]
 	case 16: // a machine is created again under its name
-		if n != nil {
-			n.Created = w.now
-			w.setNotReady(n, true)
-		}
+		n.Created = w.now
+		w.setNotReady(n, true)
 	case 17: // its NodeConfig was deleted
-		if n != nil {
-			n.Source, n.Revoked, n.Generation, n.Observed = nil, nil, 1, 1
-			delete(w.refused, n.Name)
-			delete(w.joinInProgress, n.Name)
-		}
+		n.Source, n.Revoked, n.Generation, n.Observed = nil, nil, 1, 1
+		delete(w.refused, n.Name)
+		delete(w.joinInProgress, n.Name)
 	case 19, 20: // its pods have changed
-		if n != nil {
-			maps.DeleteFunc(w.agents[n.Name].does, func(_, ends string) bool { return ends == "evict" })
-		}
+		maps.DeleteFunc(a.does, func(_, ends string) bool { return ends == "evict" })
 	case 26:
 		p.Spec.Strategy.Preflight = rapid.SampledFrom([]v1alpha1.PreflightMode{v1alpha1.PreflightOff, v1alpha1.PreflightReport, v1alpha1.PreflightRequire}).Draw(t, "preflight")
 	case 28, 29:
@@ -255,9 +237,7 @@ func (w *world) happen(t *rapid.T) {
 	case 18:
 		p.Spec.Strategy.Steps = p.Spec.Strategy.Steps[:rapid.IntRange(1, len(p.Spec.Strategy.Steps)).Draw(t, "steps left")]
 	case 15:
-		if n != nil {
-			n.Owner = map[bool]string{true: "another"}[yes]
-		}
+		n.Owner = map[bool]string{true: "another"}[yes]
 	}
 }
 
@@ -413,24 +393,23 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		n, was := &w.nodes[i], w.nodes[i].Drain
 		write, written := writes[i]
 		begins := written && write.Drain.Rollout != "" && was.Rollout == ""
-		foreign := n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == ""
 		of := was.Revision == p.Target.Number && was.Attempt == r.Next.Attempt
-		accepted := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 && !n.refuses() &&
+		accepted := w.hasTarget(n) && !n.refuses() &&
 			(n.Source.By().Attempt == r.Next.Attempt || n.Active.Digest() == p.Target.ConfigMapRef.SHA256)
 		if begins { // it no longer joins with an earlier revision: its turn for the target has come
 			delete(w.joinInProgress, n.Name)
 		}
 
 		switch {
-		case (begins || evicts[i]) && (stopped || p.Spec.Strategy.Drain == v1alpha1.DrainNever || foreign):
-			t.Fatalf("pods of %s are evicted: stopped %v, drain %s, foreign %v", n.Name, stopped, p.Spec.Strategy.Drain, foreign)
+		case (begins || evicts[i]) && (stopped || p.Spec.Strategy.Drain == v1alpha1.DrainNever || foreign(n)):
+			t.Fatalf("pods of %s are evicted: stopped %v, drain %s, foreign %v", n.Name, stopped, p.Spec.Strategy.Drain, foreign(n))
 		case evicts[i] && (was.Rollout != p.DrainID || !of || written):
 			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
 		case begins && !w.mayAssign():
 			t.Fatalf("the drain of %s begins outside of the windows", n.Name)
 		case begins && p.Spec.Strategy.Drain == v1alpha1.DrainWhenBlocked && !n.refuses():
 			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
-		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign || p.Spec.Strategy.Drain == v1alpha1.DrainNever):
+		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign(n) || p.Spec.Strategy.Drain == v1alpha1.DrainNever):
 			t.Fatalf("%s keeps the record of a drain that has ended: %+v", n.Name, was)
 		case was.Rollout != "" && !written && !accepted && !w.now.Before(was.Since.Add(p.drainTimeout())) && !slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Node == i && m.Kind == Assign }):
 			t.Fatalf("the drain of %s does not end", n.Name)
@@ -448,7 +427,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 // wrong says which rule a move breaks.
 func (w *world) wrong(m Move, r Result) string {
 	p, n := &w.in, &w.nodes[m.Node]
-	given := n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256 || m.Kind == GoBack && n.Active.Digest() == p.Target.ConfigMapRef.SHA256
+	given := w.hasTarget(n) || m.Kind == GoBack && n.Active.Digest() == p.Target.ConfigMapRef.SHA256
 	for _, uid := range m.Revoked {
 		if !slices.Contains(n.Revoked, uid) && uid != n.Source.Content().UID && uid != uidOf(n.Active) {
 			return fmt.Sprintf("%s is revoked, which it did not have", uid)
@@ -492,6 +471,24 @@ func (w *world) wrong(m Move, r Result) string {
 	return ""
 }
 
+// foreign reports whether a node is not the rollout's: another rollout, its own
+// ConfigMap or a person decides what it runs.
+func foreign(n *Node) bool {
+	return n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == ""
+}
+
+// hasTarget reports whether the rollout has assigned the content of the target.
+func (w *world) hasTarget(n *Node) bool {
+	return isConfigMap(n.Source) && n.Source.By().Name == w.in.Name && n.Source.Content().SHA256 == w.in.Target.ConfigMapRef.SHA256
+}
+
+// provenTarget reports whether a node has passed its trial of the content of
+// the target, and runs it.
+func (w *world) provenTarget(n *Node) bool {
+	target := w.in.Target.ConfigMapRef.SHA256
+	return n.Active.Digest() == target && n.LastKnownGood.Digest() == target && !n.InTrial
+}
+
 // spending is what the budgets are spent on, counted in another way than the
 // planner does.
 type spending struct {
@@ -506,7 +503,7 @@ func (w *world) spent() spending {
 	p := &w.in
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if n.Owner != "" || n.OtherSource != "" || n.Source != nil && n.Source.By().Name == "" {
+		if foreign(n) {
 			continue
 		}
 
@@ -526,7 +523,7 @@ func (w *world) spent() spending {
 			continue
 		}
 
-		if n.Source.By().Name != p.Name || !isConfigMap(n.Source) || n.Source.Content().SHA256 != p.Target.ConfigMapRef.SHA256 {
+		if !w.hasTarget(n) {
 			// In flight for an earlier revision, at most, or its pods prevent
 			// that.
 			if n.Ready && n.Source.By().Name == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.By().AssignedAt.Time.Add(p.Controller.AgentTimeout.Duration))) {
@@ -542,8 +539,7 @@ func (w *world) spent() spending {
 			continue // it was NotReady before, as far as this revision goes
 		}
 
-		passed := n.Active.Digest() == p.Target.ConfigMapRef.SHA256 && n.LastKnownGood.Digest() == p.Target.ConfigMapRef.SHA256 && !n.InTrial
-		if passed && n.Ready && n.OK != "False" && (hasSucceeded(&w.in.Status) || w.soaked(n)) {
+		if w.provenTarget(n) && n.Ready && n.OK != "False" && (hasSucceeded(&w.in.Status) || w.soaked(n)) {
 			continue
 		}
 
@@ -685,11 +681,10 @@ func (w *world) watch() {
 		of := healthRecord{n.Source.By().Revision, n.Source.By().Attempt, w.now}
 		was, watched := w.healthy[n.Name]
 		same := watched && was.revision == of.revision && was.attempt == of.attempt
-		has := n.Owner == "" && n.OtherSource == "" && isConfigMap(n.Source) && n.Source.By().Name == p.Name && n.Source.Content().SHA256 == p.Target.ConfigMapRef.SHA256
 		switch {
-		case !has || hasSucceeded(&w.in.Status) && numberOf(&w.in.Status) == p.Target.Number:
+		case foreign(n) || !w.hasTarget(n) || hasSucceeded(&w.in.Status) && numberOf(&w.in.Status) == p.Target.Number:
 			continue // nobody looks at it
-		case n.Active.Digest() != p.Target.ConfigMapRef.SHA256 || n.LastKnownGood.Digest() != p.Target.ConfigMapRef.SHA256 || n.InTrial || !n.Ready || n.OK != "True":
+		case !w.provenTarget(n) || !w.isHealthy(n):
 			delete(w.healthy, n.Name)
 		case !same && n.Source.By().Revision == p.Target.Number:
 			w.healthy[n.Name] = of

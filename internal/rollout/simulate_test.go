@@ -17,39 +17,22 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-var simulationStart = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-
 // simulatedFleet returns a rollout of revision 1 for n nodes in three zones
 // that run their local configuration.
 func simulatedFleet(n int, change func(*Input)) (Input, []Node) {
-	p := Input{
-		Claim: Claim{Name: "workers", Created: simulationStart}, Now: simulationStart,
-		Target:  revision(1, "workers-1", "u1", "s1"),
-		DrainID: "workers-id",
-		Spec: v1alpha1.NodeConfigRolloutSpec{
-			NodeTimeoutSeconds: 900, ProgressDeadlineSeconds: 3600,
-			Strategy: v1alpha1.RolloutStrategy{
-				MaxUnavailable: percent(10), DrainOptions: &v1alpha1.DrainOptions{TimeoutSeconds: 900},
-				Steps: []v1alpha1.RolloutStep{{Nodes: number(1)}, {Nodes: percent(10)}, {Nodes: percent(100)}},
-			},
-			FailurePolicy: v1alpha1.FailurePolicy{MaxFailures: number(1)}, Rollback: v1alpha1.RollbackStrategy{MaxUnavailable: percent(25)},
-		},
-		Controller: v1alpha1.RolloutController{AgentTimeout: metav1.Duration{Duration: time.Minute}, NotReadyGrace: metav1.Duration{Duration: 30 * time.Second}},
+	w := newWorld()
+	w.add(n, 3)
+	for i := range w.nodes {
+		w.nodes[i].Name, w.nodes[i].Domain = fmt.Sprintf("node-%05d", i), fmt.Sprintf("zone-%d", i%3)
 	}
+
+	w.target("s1")
+	w.in.Now, w.in.Spec.Strategy.DrainOptions.TimeoutSeconds = epoch, 900
 	if change != nil {
-		change(&p)
+		change(&w.in)
 	}
 
-	nodes := make([]Node, n)
-	for i := range nodes {
-		nodes[i] = Node{
-			Name: fmt.Sprintf("node-%05d", i), Created: simulationStart.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3), MachineKind: "amd64",
-			Ready:     true,
-			HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Reason: "LocalInit",
-		}
-	}
-
-	return p, nodes
+	return w.in, w.nodes
 }
 
 var simulatedModel = Model{Seed: 1, TakeUp: 5 * time.Second, Trial: 10 * time.Minute, Fail: time.Minute, Drain: 2 * time.Minute}
@@ -133,14 +116,14 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 			"0s step 0 Assign 1", "12m10s step 2 Assign 2", "24m20s step 2 Assign 1", "27m15s step 2 TakeBack 1", "28m15s step 2 Assign 1",
 			"28m25s Progressing: 4 touched, 2 updated, 0 failed, 0 stale",
 		}},
-		{"windows", 3, func(p *Input) { p.Windows = []Window{{daily{4 * time.Hour}, 15 * time.Minute, false}} }, nil, []string{ // it is 03:00
+		{"windows", 3, func(p *Input) { p.Windows = []Window{{daily{time.Hour}, 15 * time.Minute, false}} }, nil, []string{
 			"1h0m0s step 0 Assign 1", "1h10m5s step 2 Assign 1", "25h0m0s step 2 Assign 1", "25h10m5s Complete: 3 touched, 3 updated, 0 failed, 0 stale",
 		}},
 		{"windows that trials end in", 2, func(p *Input) {
-			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{4 * time.Hour}, 15 * time.Minute, true}}
+			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{time.Hour}, 15 * time.Minute, true}}
 		}, nil, []string{"1h0m0s step 0 Assign 1", "25h0m0s step 2 Assign 1", "25h10m5s Complete: 2 touched, 2 updated, 0 failed, 0 stale"}},
 		{"a window that is too short", 2, func(p *Input) {
-			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{4 * time.Hour}, 10 * time.Minute, true}}
+			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{time.Hour}, 10 * time.Minute, true}}
 		}, func(m *Model) { m.Limit = 24 * time.Hour }, []string{"0s Waiting: 0 touched, 0 updated, 0 failed, 0 stale"}},
 		{"paused", 10, func(p *Input) { p.Spec.Paused = true }, nil, []string{"0s Paused: 0 touched, 0 updated, 0 failed, 0 stale"}},
 		{"cut short", 20, nil, func(m *Model) { m.Limit = 15 * time.Minute }, []string{
@@ -172,19 +155,19 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 func TestASimulationStartsFromTheNodesState(t *testing.T) {
 	p, nodes := simulatedFleet(5, func(p *Input) { p.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: percent(100)}} })
 	p.Spec.Strategy.MaxUnavailable = number(5)
-	target := given("workers", p.Target, simulationStart)
+	target := given("workers", p.Target, epoch)
 	nodes[0].Source, nodes[0].Generation = target, 2 // not adopted
-	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, ref("u1", "s1"), true, time.Minute
+	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, ref("uid-s1", "s1"), true, time.Minute
 	nodes[2].LastKnownGood = ref("u0", "s1") // it has proven the same content
 	nodes[2].Active = nodes[2].LastKnownGood
 	nodes[3].HasConfig, nodes[3].Reported = false, false // it has no agent
-	began := apiTime(simulationStart)
+	began := apiTime(epoch)
 	p.Status = v1alpha1.NodeConfigRolloutStatus{UpdateRevision: new(p.Target), Attempt: 1, StartTime: began, StepTime: began, ProgressTime: began}
 	r := Simulate(p, nodes, simulatedModel)
 	want := []string{"0s step 0 Assign 2", "10m5s Complete: 2 touched, 4 updated, 0 failed, 1 stale"}
 	got := told(r)
 	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
-	assert.That(t, uidOf(r.Nodes[2].LastKnownGood) == "u1", "what was proven is tried again: %+v", r.Nodes[2])
+	assert.That(t, uidOf(r.Nodes[2].LastKnownGood) == "uid-s1", "what was proven is tried again: %+v", r.Nodes[2])
 	at := func(after time.Duration) Counts {
 		var c Counts
 		for _, s := range r.Samples {
@@ -208,10 +191,10 @@ func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
 		p.Target = revision(2, "workers-2", "u2", "s2")
 		p.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 2}
 	})
-	before := given("workers", revision(1, "workers-1", "u1", "s1"), simulationStart)
+	before := given("workers", revision(1, "workers-1", "u1", "s1"), epoch)
 	n := &nodes[0]
 	n.Active, n.LastKnownGood = ref("u1", "s1"), ref("u1", "s1")
-	n.Source = given("workers", p.Target, simulationStart)
+	n.Source = given("workers", p.Target, epoch)
 	n.Source.RolloutRef.Previous = previous(before)
 	n.Generation = 2
 	r := Simulate(p, nodes, simulatedModel)

@@ -152,10 +152,7 @@ func (m *machine) agentEnded(a *agentProcess, err error) {
 
 // crashed is called when the disk of an agent has crashed.
 func (m *machine) crashed(a *agentProcess) {
-	m.mu.Lock()
-	current := m.agent == a
-	m.mu.Unlock()
-	if current {
+	if locked(&m.mu, func() bool { return m.agent == a }) {
 		r := dice(m.w.plan.seed, "crashed", m.name, a.serial)
 		m.kill(chance(r, 0.5), crashfs.Dice(r.Uint64()), between(r, time.Second, time.Minute))
 	}
@@ -213,25 +210,16 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 
 			return f
 		},
-		Lag: func() time.Duration {
-			return w.lag(name, serial, lags.Add(1))
-		},
-		Gate: func(ctx context.Context) error {
-			return way.pass(ctx)
-		},
+		Lag:  func() time.Duration { return w.lag(name, serial, lags.Add(1)) },
+		Gate: way.pass,
 	}
 }
 
+// logger returns the log of a process, whose times are those of the history.
 func (w *world) logger(who string) *slog.Logger {
 	if w.log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
 
-	return slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.String("at", time.Since(w.began).String())
-		}
-
-		return a
-	}})).With("who", who)
+	return slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("who", who)
 }

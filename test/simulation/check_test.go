@@ -38,7 +38,7 @@ type checks struct {
 	nodes    map[string]time.Time        // when the Node was created
 	terms    map[string]int64            // by UID of a revision: the newest term of a controller
 	bad      map[string]map[string]int64 // by machine, then by version and payload: the attempt at which it was recorded as bad
-	contents map[string]revision         // by UID of a ConfigMap
+	contents map[string]int64            // by UID of a ConfigMap
 	pods     map[string]time.Time        // by node and name: since when a pod is active
 	answered map[string]bool             // by node and UID of the request: preflight answers
 	drained  map[string]time.Time        // by node: when the taint of a drain was removed; zero: it is there
@@ -88,7 +88,7 @@ func (c *checks) init() {
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
 	c.terms, c.bad, c.tries = map[string]int64{}, map[string]map[string]int64{}, map[string]int{}
 	c.payloads, c.good = map[string]int64{}, map[string]knownGood{}
-	c.contents, c.answered = map[string]revision{}, map[string]bool{}
+	c.contents, c.answered = map[string]int64{}, map[string]bool{}
 	c.pods, c.drained, c.crowd, c.draining = map[string]time.Time{}, map[string]time.Time{}, map[string]int{}, map[string]bool{}
 }
 
@@ -202,14 +202,11 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 // recorded before. The caller holds mu.
 func (c *checks) noteBad(machine, version string, st trial.State) (was map[string]int64) {
 	was = c.bad[machine]
-	now := maps.Clone(was)
+	now := map[string]int64{}
+	maps.Copy(now, was)
 	maps.DeleteFunc(now, func(at string, _ int64) bool { return strings.HasPrefix(at, version) })
 	for _, bad := range st.Bad {
 		if !bad.Provisional {
-			if now == nil {
-				now = map[string]int64{}
-			}
-
 			now[version+bad.SHA256] = max(now[version+bad.SHA256], bad.Attempt)
 		}
 	}
@@ -327,12 +324,6 @@ func (w *world) observe(c simapi.Change) {
 	}
 }
 
-// revision is the content of a ConfigMap.
-type revision struct {
-	content int64
-	payload string // its digest
-}
-
 func (w *world) observeRevision(c simapi.Change) {
 	var cm corev1.ConfigMap
 	m := w.machineNamed(strings.TrimPrefix(c.Name, "kubelet-"))
@@ -350,14 +341,11 @@ func (w *world) observeRevision(c simapi.Change) {
 		w.checks.assigned[m.name] = append(w.checks.assigned[m.name], assigned{uid: uid, from: time.Now()})
 	}
 
-	if c.Was == nil {
-		if p, err := payload.FromConfigMap(&cm); err == nil {
-			w.checks.contents[uid] = revision{contentOf(p.Fields), p.SHA256}
-		}
-	}
-
 	if p, err := payload.FromConfigMap(&cm); err == nil {
 		w.checks.payloads[p.SHA256] = contentOf(p.Fields)
+		if c.Was == nil {
+			w.checks.contents[uid] = contentOf(p.Fields)
+		}
 	}
 
 	w.checks.terms[uid] = max(w.checks.terms[uid], v1alpha1.TermOf(cm.Annotations))
@@ -482,17 +470,17 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 		return // another request has come
 	}
 
-	r, known := w.checks.contents[string(request.ConfigMapRef.UID)]
-	rejected := known && w.behaviourOf(r.content, is.Name).reject
+	content, known := w.checks.contents[string(request.ConfigMapRef.UID)]
+	rejected := known && w.behaviourOf(content, is.Name).reject
 	switch {
 	case answer.Verdict == v1alpha1.PreflightAccepted:
 		w.checks.stats.count(preflights, 1)
 		if rejected {
-			w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
+			w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, content)
 		}
 	case rejected && answer.Verdict == v1alpha1.PreflightUnknown && answer.Reason == v1alpha1.ReasonCouldNotValidate:
-		w.book.fail("%s cannot say whether it would accept content %d, which its dry run rejects: %s", is.Name, r.content, answer.Message)
+		w.book.fail("%s cannot say whether it would accept content %d, which its dry run rejects: %s", is.Name, content, answer.Message)
 	case rejected && answer.Verdict == v1alpha1.PreflightRefused && answer.Reason != v1alpha1.ReasonValidationFailed:
-		w.book.fail("%s refuses content %d, which its dry run rejects, for another reason: %s %s", is.Name, r.content, answer.Reason, answer.Message)
+		w.book.fail("%s refuses content %d, which its dry run rejects, for another reason: %s %s", is.Name, content, answer.Reason, answer.Message)
 	}
 }

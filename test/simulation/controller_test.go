@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,13 +102,15 @@ func (w *world) freezeAtAssignment(d time.Duration, do func()) {
 	}
 }
 
+// running returns the process that runs; nil: there is none.
+func (r *replica) running() *controllerProcess {
+	return locked(&r.mu, func() *controllerProcess { return r.current })
+}
+
 // setTrap sets what is called with the next assignment of the process that
 // runs.
 func (r *replica) setTrap(trap func()) {
-	r.mu.Lock()
-	p := r.current
-	r.mu.Unlock()
-	if p != nil {
+	if p := r.running(); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.trap = trap
@@ -116,9 +119,7 @@ func (r *replica) setTrap(trap func()) {
 
 // freeze suspends the process for some time: it neither sends nor receives.
 func (r *replica) freeze(d time.Duration) {
-	r.mu.Lock()
-	p := r.current
-	r.mu.Unlock()
+	p := r.running()
 	if p == nil {
 		return
 	}
@@ -147,17 +148,8 @@ func (r *replica) freeze(d time.Duration) {
 
 // isFrozen reports whether the process that runs is frozen.
 func (r *replica) isFrozen() bool {
-	r.mu.Lock()
-	p := r.current
-	r.mu.Unlock()
-	if p == nil {
-		return false
-	}
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	return p.thaw != nil
+	p := r.running()
+	return p != nil && locked(&p.mu, func() bool { return p.thaw != nil })
 }
 
 // cut closes or opens the network of the replica's machine. Requests of a
@@ -175,15 +167,9 @@ func (r *replica) cut(open bool) {
 // writesLate reports whether what a controller writes now may have been decided
 // before it was frozen.
 func (w *world) writesLate(name string) bool {
-	for _, r := range w.replicas {
-		if r.name == name {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return time.Now().Before(r.thawed.Add(time.Second))
-		}
-	}
-
-	return false
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool {
+		return r.name == name && time.Now().Before(locked(&r.mu, func() time.Time { return r.thawed }).Add(time.Second))
+	})
 }
 
 // start starts a controller if none runs.

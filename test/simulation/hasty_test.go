@@ -15,10 +15,6 @@ import (
 // middle of rollouts whose nodes have hardly more time than their trial, for
 // all clients and in every way.
 func TestOutagesStopNoRolloutOfHealthyNodes(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("-seed")
-	}
-
 	for kind := outageNone; kind <= outageSilent; kind++ {
 		for i, length := range []time.Duration{3 * time.Second, 8 * time.Second, 14 * time.Second, 40 * time.Second} {
 			if i == 0 && kind == outageErrors || i <= 1 && kind == outageBusy {

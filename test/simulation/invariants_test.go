@@ -6,11 +6,13 @@ package simulation
 import (
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // Checks of single invariants of docs/architecture.md that are not about one
@@ -108,26 +110,30 @@ type knownGood struct {
 
 // The bounds of what may grow.
 const (
-	mostFiles = 40      // of an agent
-	mostBytes = 1 << 17 // of a file or an object
+	mostCheckpoints = 3       // of an agent
+	mostFiles       = 40      // of an agent
+	mostBytes       = 1 << 17 // of a file or an object
+	mostRevisions   = 25      // that are kept as ConfigMaps
 )
 
-// checkSizes checks that neither records nor objects have grown without a
-// bound.
+// checkSizes checks that nothing has piled up, and that neither records nor
+// objects have grown without a bound.
 func (w *world) checkSizes() {
 	for _, m := range w.machines {
-		m.mu.Lock()
-		d, exists := m.disk, m.exists
-		m.mu.Unlock()
-		if !exists {
+		if !m.isOn() {
 			continue
 		}
 
+		d := locked(&m.mu, func() *crashfs.FS { return m.disk })
 		var files []string
 		var walk func(dir string)
 		walk = func(dir string) {
 			entries, err := d.ReadDir(dir)
 			w.direct(err)
+			if dir == stateDir+"/checkpoints" && len(entries) > mostCheckpoints {
+				w.book.fail("%s keeps %d checkpoints", m.name, len(entries))
+			}
+
 			for _, e := range entries {
 				if e.IsDir() {
 					walk(path.Join(dir, e.Name()))
@@ -150,8 +156,7 @@ func (w *world) checkSizes() {
 
 	for _, kind := range []string{"nodeconfigs", "nodeconfigrollouts", "nodes"} {
 		for _, name := range w.server.Names(kind, "") {
-			var content map[string]any
-			w.server.Get(kind, "", name, &content)
+			content, _ := get[map[string]any](w, kind, "", name)
 			if n := len(text(content)); n > mostBytes {
 				w.book.fail("%s %s has %d bytes", kind, name, n)
 			}
@@ -160,6 +165,16 @@ func (w *world) checkSizes() {
 
 	if n := len(w.server.Names("nodeconfigpreflights", "")); n > len(w.machines) {
 		w.book.fail("there are %d NodeConfigPreflights for %d machines", n, len(w.machines))
+	}
+
+	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool {
+		return strings.HasPrefix(name, "by-hand") || strings.HasPrefix(name, "kubelet-")
+	})
+	if len(revisions) > mostRevisions {
+		w.book.fail("there are %d ConfigMaps of revisions", len(revisions))
+	}
+	if n := w.server.Watches(); n > 20+6*len(w.machines) {
+		w.book.fail("%d watches are open", n)
 	}
 }
 

@@ -5,6 +5,7 @@ package simulation
 
 import (
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,17 +117,14 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 // admit rejects the pods for which the kubelet has no room, as a kubelet does
 // that starts.
 func (m *machine) admit(p *process) {
-	m.mu.Lock()
-	ended := p.ended
-	m.mu.Unlock()
-	if ended {
+	if locked(&m.mu, func() bool { return p.ended }) {
 		return
 	}
 
 	active := 0
 	for _, name := range m.w.server.Names("pods", m.name) {
-		var pod corev1.Pod
-		if !m.w.server.Get("pods", m.name, name, &pod) || pod.Status.Phase == corev1.PodFailed {
+		pod, is := get[corev1.Pod](m.w, "pods", m.name, name)
+		if !is || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
 
@@ -223,22 +221,22 @@ func (m *machine) lastRenewal() time.Time {
 	return m.beatSince.Add(time.Since(m.beatSince).Truncate(leasePeriod))
 }
 
+// beatsSince reports whether the heartbeat has not changed since a change, and
+// the machine is on.
+func (m *machine) beatsSince(beats int) bool {
+	return locked(&m.mu, func() bool { return m.beats == beats && m.exists })
+}
+
 // monitor does what kube-controller-manager does for a Node without renewals.
 func (m *machine) monitor(beats int) {
-	m.mu.Lock()
-	gone := m.beats != beats || !m.exists
-	m.mu.Unlock()
-	if !gone {
+	if m.beatsSince(beats) {
 		m.setReady(corev1.ConditionUnknown, "NodeStatusUnknown")
 	}
 }
 
 // postReady posts the condition Ready, and registers the Node if there is none.
 func (m *machine) postReady(beats int, p *process) {
-	m.mu.Lock()
-	current := m.beats == beats && m.exists
-	m.mu.Unlock()
-	if !current {
+	if !m.beatsSince(beats) {
 		return
 	}
 
@@ -253,15 +251,9 @@ func (m *machine) postReady(beats int, p *process) {
 
 func (m *machine) setReady(status corev1.ConditionStatus, reason string) {
 	now := m.w.server.Clock().UTC().Format(time.RFC3339)
-	var node corev1.Node
-	if !m.w.server.Get("nodes", "", m.name, &node) {
+	node, is := get[corev1.Node](m.w, "nodes", "", m.name)
+	if !is || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == status }) {
 		return
-	}
-
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == status {
-			return
-		}
 	}
 
 	m.w.direct(m.w.server.Patch("nodes", "", m.name, types.StrategicMergePatchType, map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
@@ -271,6 +263,10 @@ func (m *machine) setReady(status corev1.ConditionStatus, reason string) {
 
 // register creates the Node and its Lease if there are none.
 func (m *machine) register() {
+	if m.w.has("nodes", "", m.name) {
+		return
+	}
+
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
 	}
@@ -287,13 +283,8 @@ func (m *machine) register() {
 		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoSchedule}}
 	}
 
-	var old corev1.Node
-	if m.w.server.Get("nodes", "", m.name, &old) {
-		return
-	}
-
 	m.w.direct(m.w.server.Create("nodes", "", node))
-	if !m.w.server.Get("leases", leaseNamespace, m.name, &map[string]any{}) {
+	if !m.w.has("leases", leaseNamespace, m.name) {
 		m.w.direct(m.w.server.Create("leases", leaseNamespace, map[string]any{"metadata": map[string]any{"name": m.name}, "spec": map[string]any{"holderIdentity": m.name}}))
 	}
 }
@@ -301,9 +292,7 @@ func (m *machine) register() {
 // renewLease writes the newest renewal of the Lease, which is not written all
 // the time.
 func (m *machine) renewLease() {
-	m.mu.Lock()
-	at := m.lastRenewal()
-	m.mu.Unlock()
+	at := locked(&m.mu, m.lastRenewal)
 	if at.IsZero() {
 		return
 	}

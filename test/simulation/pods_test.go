@@ -29,8 +29,7 @@ var podLabels = map[string]string{"app": "web"}
 // pods changes the number of pods on a node.
 func (x *act) pods() {
 	m := x.machine()
-	var node corev1.Node
-	if !x.server.Get("nodes", "", m.name, &node) {
+	if !x.has("nodes", "", m.name) {
 		return
 	}
 
@@ -57,7 +56,7 @@ func (x *act) pods() {
 // createPod creates a pod on a node, if the node has none with this name: pods
 // come again with the names of earlier ones, and so do their successors.
 func (w *world) createPod(m *machine, name string) {
-	if w.server.Get("pods", m.name, name, &map[string]any{}) {
+	if w.has("pods", m.name, name) {
 		return
 	}
 
@@ -73,15 +72,14 @@ func (w *world) createPod(m *machine, name string) {
 // countDisruptions does what the disruption controller of
 // kube-controller-manager does.
 func (w *world) countDisruptions(namespace string) {
-	var budget policyv1.PodDisruptionBudget
-	if !w.server.Get("poddisruptionbudgets", namespace, budgetName, &budget) {
+	budget, is := get[policyv1.PodDisruptionBudget](w, "poddisruptionbudgets", namespace, budgetName)
+	if !is {
 		return
 	}
 
 	healthy := 0
 	for _, name := range w.server.Names("pods", namespace) {
-		var pod corev1.Pod
-		if w.server.Get("pods", namespace, name, &pod) && pod.Status.Phase == corev1.PodRunning {
+		if pod, _ := get[corev1.Pod](w, "pods", namespace, name); pod.Status.Phase == corev1.PodRunning {
 			healthy++
 		}
 	}
@@ -107,8 +105,7 @@ func (w *world) podChanged(c simapi.Change) {
 		}
 
 		for _, m := range w.machines {
-			var node corev1.Node
-			if w.server.Get("nodes", "", m.name, &node) && drainTaint(&node) == "" && len(w.server.Names("pods", m.name)) < 8 {
+			if node, is := get[corev1.Node](w, "nodes", "", m.name); is && drainTaint(&node) == "" && len(w.server.Names("pods", m.name)) < 8 {
 				w.createPod(m, name)
 				return
 			}
@@ -191,7 +188,7 @@ func (w *world) noteDraining(r *v1alpha1.NodeConfigRollout) {
 // tainted returns the nodes that have the taint of a drain.
 func (w *world) tainted() []string {
 	return slices.DeleteFunc(w.server.Names("nodes", ""), func(name string) bool {
-		var node corev1.Node
-		return !w.server.Get("nodes", "", name, &node) || drainTaint(&node) == ""
+		node, _ := get[corev1.Node](w, "nodes", "", name)
+		return drainTaint(&node) == ""
 	})
 }

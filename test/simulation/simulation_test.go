@@ -36,6 +36,10 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *oneSeed != 0 {
+		_ = flag.Set("test.run", "^TestOneHistory$")
+	}
+
 	runtime.GOMAXPROCS(1) // the same seed is the same history
 	debug.SetGCPercent(2000)
 	debug.SetMemoryLimit(512 << 20)
@@ -59,9 +63,10 @@ func given(t *testing.T) without {
 	return x
 }
 
+// TestOneHistory plays the history of -seed; the other tests choose the seeds.
 func TestOneHistory(t *testing.T) {
 	if *oneSeed == 0 {
-		return // the other tests choose the seeds
+		return
 	}
 
 	p := planOf(*oneSeed, given(t))
@@ -88,10 +93,6 @@ func explain(t *testing.T, seed uint64, o outcome, limit time.Duration) string {
 var fixed = []uint64{20, 1002, 1013, 2001, 3008, 5040, 31002}
 
 func TestFixedHistories(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("-seed")
-	}
-
 	for _, seed := range fixed {
 		if o := play(t, planOf(seed, without{}), false); len(o.failures) > 0 {
 			t.Error(explain(t, seed, o, *shrinkFlag))
@@ -105,10 +106,6 @@ func TestFixedHistories(t *testing.T) {
 // seed has several histories: for seed 2000 about 15. Two of 30 are equal then;
 // if anything is not drawn from the seed, no two are.
 func TestTheSameSeedIsTheSameHistory(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("-seed")
-	}
-
 	for _, seed := range []uint64{1004, 1010, 2000} {
 		seen := map[string]bool{}
 		var last string
@@ -142,10 +139,6 @@ func firstDifference(a, b string) string {
 // TestNewHistories plays as many histories as fit into the budget, and prints
 // totals that the soak adds up.
 func TestNewHistories(t *testing.T) {
-	if *oneSeed != 0 {
-		t.Skip("-seed")
-	}
-
 	began := time.Now()
 	n, failed := 0, 0
 	var total stats

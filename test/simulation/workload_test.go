@@ -133,7 +133,7 @@ func (x *act) drains() map[string]any {
 }
 
 func (x *act) create() {
-	if x.server.Get("nodeconfigrollouts", "", "all", &map[string]any{}) {
+	if x.has("nodeconfigrollouts", "", "all") {
 		return
 	}
 
@@ -154,7 +154,7 @@ func (x *act) create() {
 // second creates a rollout for one zone, which takes its nodes from the other
 // one.
 func (x *act) second() {
-	if x.server.Get("nodeconfigrollouts", "", "zone", &map[string]any{}) {
+	if x.has("nodeconfigrollouts", "", "zone") {
 		return
 	}
 
@@ -174,10 +174,9 @@ func (x *act) rollout() *v1alpha1.NodeConfigRollout {
 		return nil
 	}
 
-	o := &v1alpha1.NodeConfigRollout{}
-	x.server.Get("nodeconfigrollouts", "", names[x.r.IntN(len(names))], o)
+	o, _ := get[v1alpha1.NodeConfigRollout](x.world, "nodeconfigrollouts", "", names[x.r.IntN(len(names))])
 
-	return o
+	return &o
 }
 
 // patch changes the spec of a rollout.
@@ -226,7 +225,7 @@ func (x *act) pause() {
 		field := pick(x.r, "paused", "frozen")
 		x.patch(o.Name, map[string]any{field: true})
 		x.later(between(x.r, time.Minute, 10*time.Minute), func() {
-			if x.server.Get("nodeconfigrollouts", "", o.Name, &map[string]any{}) {
+			if x.has("nodeconfigrollouts", "", o.Name) {
 				x.patch(o.Name, map[string]any{field: false})
 			}
 		})
@@ -311,7 +310,7 @@ func (x *act) writeOwn() {
 // setOwn writes a configuration to a node's own ConfigMap.
 func (w *world) setOwn(name string, config any) {
 	data := map[string]any{"kubelet-dropin": text(config)}
-	if w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &map[string]any{}) {
+	if w.has("configmaps", v1alpha1.SystemNamespace, name) {
 		w.direct(w.server.Patch("configmaps", v1alpha1.SystemNamespace, name, types.MergePatchType, map[string]any{"data": data}))
 		return
 	}
@@ -327,14 +326,13 @@ func (x *act) deleteOwn() {
 
 // source replaces what a node is assigned.
 func (w *world) source(m *machine, source any) {
-	var old map[string]any
-	if w.server.Get("nodeconfigs", "", m.name, &old) {
-		w.direct(w.server.Patch("nodeconfigs", "", m.name, types.JSONPatchType, []any{
-			map[string]any{"op": "add", "path": "/spec", "value": map[string]any{}},
-		}))
-		if source != nil {
-			w.direct(w.server.Patch("nodeconfigs", "", m.name, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": source}}))
-		}
+	if !w.has("nodeconfigs", "", m.name) {
+		return
+	}
+
+	w.direct(w.server.Patch("nodeconfigs", "", m.name, types.JSONPatchType, []any{map[string]any{"op": "add", "path": "/spec", "value": map[string]any{}}}))
+	if source != nil {
+		w.direct(w.server.Patch("nodeconfigs", "", m.name, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": source}}))
 	}
 }
 
@@ -348,8 +346,8 @@ func (x *act) deleteRollout() {
 // forgeRecord writes a record of the controller with a time that is still to
 // come: it must not move the rollout's clock.
 func (x *act) forgeRecord() {
-	var nc v1alpha1.NodeConfig
-	if name := x.machine().name; x.server.Get("nodeconfigs", "", name, &nc) && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
+	name := x.machine().name
+	if nc, _ := get[v1alpha1.NodeConfig](x.world, "nodeconfigs", "", name); nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
 		ref, ahead := nc.Spec.ConfigSource.RolloutRef, pick(x.r, 5*time.Minute, time.Hour, 200*365*24*time.Hour)
 		record := map[string]any{
 			"rollout": ref.Name, "revision": ref.Revision, "attempt": ref.Attempt,
@@ -474,9 +472,7 @@ func (x *act) upgradeKubelet() {
 
 func (x *act) diskFull() {
 	m := x.machine()
-	m.mu.Lock()
-	d := m.disk
-	m.mu.Unlock()
+	d := locked(&m.mu, func() *crashfs.FS { return m.disk })
 	m.noteFault()
 	d.FailFrom(1+x.r.IntN(20), syscall.ENOSPC, crashfs.NeedSpace...)
 	x.later(between(x.r, time.Second, 15*time.Minute), func() {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -208,11 +209,27 @@ func crashfsDirs(d *crashfs.FS) error {
 	return nil
 }
 
+// get returns an object, and whether there is one.
+func get[T any](w *world, resource, namespace, name string) (o T, is bool) {
+	is = w.server.Get(resource, namespace, name, &o)
+	return o, is
+}
+
+// has reports whether there is an object.
+func (w *world) has(resource, namespace, name string) bool {
+	_, is := get[map[string]any](w, resource, namespace, name)
+	return is
+}
+
+// all returns the rollout that every history has.
+func (w *world) all() v1alpha1.NodeConfigRollout {
+	r, _ := get[v1alpha1.NodeConfigRollout](w, "nodeconfigrollouts", "", "all")
+	return r
+}
+
 func (w *world) machineNamed(name string) *machine {
-	for _, m := range w.machines {
-		if m.name == name {
-			return m
-		}
+	if i := slices.IndexFunc(w.machines, func(m *machine) bool { return m.name == name }); i >= 0 {
+		return w.machines[i]
 	}
 
 	return nil
@@ -261,9 +278,6 @@ func (w *world) run() {
 
 	for _, r := range w.replicas {
 		r.gate.set(true)
-	}
-
-	for _, r := range w.replicas {
 		r.kill(0)
 	}
 
