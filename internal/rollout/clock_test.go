@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -42,23 +40,6 @@ func (w *world) stateAfter(d time.Duration) State {
 	return w.plan().States[0]
 }
 
-func TestASoakBeginsWhenTheNodeWasFirstSeenHealthy(t *testing.T) {
-	w := soaking(t)
-	if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
-		t.Fatalf("the mark is %+v at %s", m, w.now)
-	}
-
-	assert.Equal(t, w.stateAfter(10*time.Minute-time.Second), Soaking, "a second before its end the node")
-	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
-}
-
-func TestANewLeaderContinuesARecordedSoak(t *testing.T) {
-	w := soaking(t)
-	w.now = w.now.Add(9 * time.Minute)
-	w.in.Outages = seenSince(w.now) // the leader is new
-	assert.Equal(t, w.stateAfter(time.Minute), Updated, "the node")
-}
-
 func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 	for name, change := range map[string]func(*Observation){
 		"nothing":             func(m *Observation) { *m = Observation{} },
@@ -76,28 +57,6 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 			assert.Must(t, s == Soaking, "the node is %s", s)
 			assert.That(t, w.nodes[0].Observation.HealthySince.Equal(w.now), "the mark is %+v at %s", w.nodes[0].Observation, w.now)
 			assert.Equal(t, w.stateAfter(10*time.Minute), Updated, "after the whole soak the node")
-		})
-	}
-}
-
-func TestASoakRestartsWhenTheNodeWasUnhealthy(t *testing.T) {
-	for name, ail := range map[string]func(w *world, is bool){
-		"NotReady": func(w *world, is bool) { w.setNotReady(&w.nodes[0], is) },
-		"ConfigOK Unknown": func(w *world, is bool) {
-			w.nodes[0].OK = map[bool]metav1.ConditionStatus{true: "Unknown", false: "True"}[is]
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := soaking(t)
-			w.now = w.now.Add(9 * time.Minute)
-			ail(w, true)
-			w.plan()
-			assert.Must(t, w.nodes[0].Observation == (Observation{}), "the mark is kept: %+v", w.nodes[0].Observation)
-			w.now = w.now.Add(10 * time.Second)
-			ail(w, false)
-			w.plan()
-			assert.Equal(t, w.stateAfter(9*time.Minute), Soaking, "the node")
-			assert.Equal(t, w.stateAfter(time.Minute), Updated, "after the whole soak the node")
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -243,20 +242,6 @@ func TestOtherNodesWaitUntilARetriedNodeHasSoaked(t *testing.T) {
 		w.in.soak(soak)
 		w.wantMoves(t, want...)
 	}
-}
-
-func TestANodeThatFailsAgainAfterARetryIsNotTriedAgain(t *testing.T) {
-	w := fleet(2)
-	w.in.Spec.FailurePolicy.MaxFailures = number(3)
-	w.assigned("n1")
-	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial, n.Active = "False", v1alpha1.ReasonCrashLooped, false, nil
-	w.node("n2").Ready = false
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	w.wantMoves(t, "Assign n1")
-	n.Observed = n.Generation // and it has failed again
-	w.wantMoves(t)
-	assert.That(t, w.last.States[0] == Failed && w.in.Status.Halt == nil, "it is %s: %s", w.last.States[0], w.last.Next.Message)
 }
 
 func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
@@ -497,31 +482,6 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		d.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 		c.happen(d, n)
 		assert.That(t, d.holdsTaint(n, c.state) == c.want, "%s: closed %t, want %t", name, !c.want, c.want)
-	}
-}
-
-func TestARolloutSaysThatItCannotBeWritten(t *testing.T) {
-	for phase, change := range map[v1alpha1.RolloutPhase]func(w *world){
-		v1alpha1.RolloutProgressing: func(*world) {},
-		v1alpha1.RolloutHalted: func(w *world) {
-			w.assigned("n1")
-			w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
-		},
-	} {
-		w := fleet(6)
-		change(w)
-		w.in.Unwritten = "write the spec of NodeConfig n2: denied"
-		r := w.plan().Next
-		assert.Equal(t, r.Phase, phase, "the phase")
-		const want = "writes to nodes fail: write the spec of NodeConfig n2: denied"
-		assert.That(t, strings.HasSuffix(r.Message, "; "+want), "%s: the message is %q", phase, r.Message)
-		c := meta.FindStatusCondition(r.Conditions, v1alpha1.ConditionDegraded)
-		if phase == v1alpha1.RolloutHalted { // scripts stop for it
-			assert.That(t, c != nil && c.Reason == v1alpha1.HaltTooManyFailures, "%s: Degraded is %+v", phase, c)
-			continue
-		}
-
-		assert.That(t, c != nil && c.Status == "True" && c.Reason == "WriteFailed" && c.Message == want, "%s: Degraded is %+v", phase, c)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -135,35 +134,6 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 
 	got := revoked(list, "new", "")
 	assert.That(t, len(got) == 10 && got[0] == "1" && got[9] == "new", "%q", got)
-}
-
-func TestNotReadyNodesRollBackAtOnce(t *testing.T) {
-	w := fleet(4)
-	w.assigned("n1", "n2", "n3", "n4")
-	w.in.Spec.Rollback.MaxUnavailable = number(1)
-	w.setNotReady(w.node("n3"), true)
-	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
-	w.wantMoves(t, "GoBack n1", "GoBack n3")
-}
-
-func TestAtLeastOneNodeRollsBackAtATime(t *testing.T) {
-	w := fleet(2)
-	w.assigned("n1", "n2")
-	w.in.Spec.Rollback.MaxUnavailable = number(0)
-	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
-	w.wantMoves(t, "GoBack n1")
-}
-
-// The time of the change says since when a person holds the rollback.
-func TestAFrozenRollbackDoesNotProgress(t *testing.T) {
-	for _, frozen := range []bool{false, true} {
-		w := fleet(2)
-		w.assigned("n1", "n2")
-		w.in.Spec.Abort, w.in.Spec.Frozen = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}, frozen
-		next := w.plan().Next
-		assert.That(t, next.Phase == v1alpha1.RolloutRollingBack && meta.IsStatusConditionTrue(next.Conditions, v1alpha1.ConditionProgressing) != frozen,
-			"frozen %t: %s, %+v", frozen, next.Phase, next.Conditions)
-	}
 }
 
 // lastSucceeded makes revision 2 the target, after revision 1 has succeeded.
@@ -341,17 +311,6 @@ func TestAJoiningNodeUsesUpBudget(t *testing.T) {
 	w.wantMoves(t, "Join n2")
 }
 
-func TestARetrySkipsNotReadyNodes(t *testing.T) {
-	w := fleet(2)
-	w.assigned("n1", "n2")
-	w.in.Spec.FailurePolicy.MaxFailures = number(2)
-	w.judge("False", v1alpha1.ReasonCrashLooped, "n1", "n2")
-	w.wantMoves(t) // it is stopped
-	w.setNotReady(w.node("n2"), true)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	w.wantMoves(t, "Assign n1")
-}
-
 func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w := fleet(3)
 	w.assigned("n1")
@@ -501,15 +460,6 @@ func TestFailuresAfterSuccessDoNotStopTheRevision(t *testing.T) {
 	}
 }
 
-func TestAnAbortCanAddARollback(t *testing.T) {
-	w := fleet(1)
-	w.assigned("n1")
-	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1}
-	w.wantMoves(t)
-	w.in.Spec.Abort.Rollback = true
-	w.wantMoves(t, "GoBack n1")
-}
-
 // newcomers are nodes without workload pods that join a fleet in which revision
 // 1 has succeeded.
 func newcomers(nodes int) *world {
@@ -597,20 +547,6 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 		got := Plan(w.in, w.nodes).Counts.Unavailable
 		assert.That(t, got == c.spent, "%s: %d unavailable, want %d", name, got, c.spent)
 	}
-}
-
-func TestASilentNodeDoesNotKeepABlockedNodesPlace(t *testing.T) {
-	w := fleet(3)
-	w.in.Spec.Strategy.MaxUnavailable = number(2)
-	w.takenBack("n1")
-	w.assigned("n2")
-	w.judge("False", v1alpha1.ReasonWouldEvictPods, "n2")
-	w.wantMoves(t) // n1 is expected to give its place up
-	w.now = epoch.Add(time.Hour)
-	w.wantMoves(t, "TakeBack n2")
-	w.wantMoves(t)
-	w.act()
-	w.wantMoves(t, "Assign n3")
 }
 
 func TestTheObservationOfAnEarlierRefusalIsRemoved(t *testing.T) {

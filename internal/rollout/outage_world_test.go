@@ -81,34 +81,6 @@ func TestRandomOutagesFailNoNode(t *testing.T) {
 	})
 }
 
-func TestAHungNodeStillFailsAfterAnOutage(t *testing.T) {
-	w := hasty(1)
-	w.agents["n1"].does["r1"] = "hang"
-	w.target("r1")
-	for range 4 {
-		w.act()
-		w.plan()
-		w.now = w.now.Add(5 * time.Second)
-	}
-
-	w.outage(time.Minute, func(*Node) time.Duration { return 0 })
-	most := w.now.Add(w.in.Controller.AgentTimeout.Duration + seconds(w.in.Spec.NodeTimeoutSeconds) + trialLength)
-	assert.That(t, w.stateAfter(most.Sub(w.now)-time.Second) == Trial, "it failed too early")
-	assert.Equal(t, w.stateAfter(time.Second), Failed, "the node")
-}
-
-func TestASoakDoesNotCountTheTimeOfOutages(t *testing.T) {
-	w := soaking(t)
-	w.now = w.now.Add(4 * time.Minute)
-	w.outage(3*time.Minute, func(*Node) time.Duration { return 0 })
-	w.now = w.now.Add(30 * time.Second)
-	w.outage(time.Minute, func(*Node) time.Duration { return 0 }) // the agents were not back
-	unobserved := 3*time.Minute + 30*time.Second + time.Minute + w.in.Controller.AgentTimeout.Duration
-	left := 10*time.Minute + unobserved - (4*time.Minute + 3*time.Minute + 30*time.Second + time.Minute)
-	assert.Equal(t, w.stateAfter(left-time.Second), Soaking, "a second before its end the node")
-	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
-}
-
 // often is a world whose API server goes away for six seconds, every so often.
 // Agents are back at once.
 func (w *world) often(every time.Duration) {
@@ -154,18 +126,6 @@ func TestAnAPIServerThatOftenFailsEndsNoDeadlineForEver(t *testing.T) {
 	}
 }
 
-func TestAStuckRolloutIsReportedAlthoughTheAPIServerFailsOnceAnHour(t *testing.T) {
-	w := hasty(1)
-	w.in.Spec.Strategy.MaxUnavailable = number(0)
-	w.target("r1")
-	for range 3 {
-		w.plan()
-		w.often(50 * time.Minute)
-	}
-
-	assert.Equal(t, w.plan().Next.Phase, v1alpha1.RolloutStuck, "the phase")
-}
-
 func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing.T) {
 	w := hasty(2)
 	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Rollback.MaxUnavailable = number(2), number(1)
@@ -186,15 +146,6 @@ func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing
 	}
 
 	assert.That(t, w.now.Before(began.Add(20*time.Minute)), "it took %s: %s", w.now.Sub(began), w.last.Next.Message)
-}
-
-func TestAnOutageAfterTheSoakChangesNothing(t *testing.T) {
-	w := soaking(t)
-	w.in.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: number(1)}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: percent(100)}} // it stays incomplete
-	is := w.stateAfter(10 * time.Minute)
-	assert.Must(t, is == Updated && !hasSucceeded(&w.in.Status), "the node is %s; %s: %s", is, w.last.Next.Phase, w.last.Next.Message)
-	w.outage(3*time.Minute, func(*Node) time.Duration { return 0 })
-	assert.Equal(t, w.stateAfter(0), Updated, "after the outage the node")
 }
 
 func TestOutagesEndAtTheirTime(t *testing.T) {

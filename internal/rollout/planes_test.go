@@ -6,7 +6,6 @@ package rollout
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -172,180 +171,12 @@ func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAStaticPodThatWasNotReadyBefore keeps the record of it over
-// retries, leaders and successes.
-func TestNobodyWaitsForAStaticPodThatWasNotReadyBefore(t *testing.T) {
-	w := newWorld()
-	w.add(2, 1)
-	for i := range w.nodes {
-		w.nodes[i].ControlPlane = true
-		w.agents[w.nodes[i].Name].broken = []string{"old-" + w.nodes[i].Name, "logs"}
-	}
-
-	w.in.ReadsPods, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), []v1alpha1.RolloutStep{{Nodes: percent(100)}}
-	for _, content := range []string{"one", "two"} {
-		w.target(content)
-		for end := w.now.Add(20 * time.Minute); w.now.Before(end) && w.last.Next.Phase != v1alpha1.RolloutComplete || numberOf(&w.in.Status) != w.in.Target.Number; w.now = w.now.Add(10 * time.Second) {
-			w.act()
-			w.plan()
-		}
-
-		assert.Equal(t, w.last.Next.Phase, v1alpha1.RolloutComplete, w.last.Next.Message)
-	}
-
-	for _, n := range w.nodes {
-		assert.Equal(t, n.Observation.NotReadyBefore, "old-"+n.Name+",logs", n.Name)
-		assert.Equal(t, n.Observation.Revision, 2, n.Name)
-	}
-
-	// What breaks later is waited for.
-	w.agents["n1"].broken = append(w.agents["n1"].broken, "etcd")
-	w.agents["n2"].broken = append(w.agents["n2"].broken, "kube-scheduler")
-	w.target("three")
-	w.now = w.now.Add(time.Minute)
-	r := w.plan()
-	assert.Equal(t, r.Next.Message, "revision 3: 0 of 2 nodes updated; waits for control plane n1, which is not Ready again (not Ready: etcd)", "the message")
-	w.forbidden = true
-	w.now = w.now.Add(time.Minute)
-	r = w.plan()
-	assert.Equal(t, r.Next.Message, "revision 3: 0 of 2 nodes updated; waits for control plane n1, whose static pods cannot be read: forbidden", "the message")
-	assert.That(t, r.RequeueAfter > 0 && r.RequeueAfter <= budgetsValid, "planned again after %s", r.RequeueAfter)
-}
-
-func TestANewControlPlaneJoinsInItsTurn(t *testing.T) {
-	w := newcomers(2)
-	for i := range w.nodes {
-		w.nodes[i].ControlPlane = true
-	}
-
-	r := w.plan()
-	assert.Equal(t, len(r.Moves), 1, "joining")
-	assert.That(t, strings.HasSuffix(r.Next.Message, "; waits for control plane "+w.nodes[r.Moves[0].Node].Name+", which begins now"), "%s", r.Next.Message)
-}
-
-// broken returns two control planes that run the same revision, and on which
-// these static pods broke later.
-func broken(pods ...[]string) *world {
-	w := newWorld()
-	w.add(len(pods), 1)
-	w.in.ReadsPods, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), nil
-	w.in.Spec.FailurePolicy.Action = v1alpha1.FailureActionRollback
-	for i := range w.nodes {
-		w.nodes[i].ControlPlane = true
-	}
-
-	w.target("one")
-	w.runFor(20 * time.Minute)
-	for i, names := range pods {
-		w.agents[w.nodes[i].Name].broken = names
-	}
-
-	w.now = w.now.Add(time.Minute)
-
-	return w
-}
-
 // runFor lets agents and the rollout act for some time.
 func (w *world) runFor(span time.Duration) {
 	for end := w.now.Add(span); w.now.Before(end); w.now = w.now.Add(10 * time.Second) {
 		w.act()
 		w.plan()
 	}
-}
-
-// TestControlPlanesDoNotWaitForWhatIsBrokenOnThemToo would hold every rollback
-// of what broke them for ever.
-func TestControlPlanesDoNotWaitForWhatIsBrokenOnThemToo(t *testing.T) {
-	for name, tt := range map[string]struct {
-		pods []([]string)
-		want string // empty: the next revision reaches all
-	}{
-		"the same":      {[][]string{{"etcd-n1"}, {"etcd-n2"}}, ""},
-		"one has more":  {[][]string{{"etcd-n1", "kube-apiserver-n1"}, {"etcd-n2"}}, ""},
-		"others":        {[][]string{{"logs-n1"}, {"etcd-n2"}}, "waits for control plane n2, which is not Ready again (not Ready: etcd-n2)"},
-		"a healthy one": {[][]string{{"etcd-n1"}, {"etcd-n2"}, nil}, ""},
-	} {
-		w := broken(tt.pods...)
-		w.target("two")
-		r := w.plan()
-		for _, m := range r.Moves {
-			assert.That(t, len(w.agents[w.nodes[m.Node].Name].broken) > 0, "%s: %s begins", name, w.nodes[m.Node].Name)
-		}
-
-		assert.Equal(t, len(r.Moves), map[bool]int{true: 1}[tt.want == ""], name, r.Next.Message)
-		if tt.want != "" {
-			assert.That(t, strings.Contains(r.Next.Message, tt.want), "%s: %s", name, r.Next.Message)
-			continue
-		}
-
-		for i := range w.nodes { // the revision repairs them
-			w.agents[w.nodes[i].Name].broken = nil
-		}
-
-		w.runFor(20 * time.Minute)
-		assert.Equal(t, w.last.Next.Phase, v1alpha1.RolloutComplete, name, w.last.Next.Message)
-	}
-}
-
-// TestARefusedRevisionKeepsWhatWasNotReadyBefore takes a second revision back
-// from a control plane that refuses it.
-func TestARefusedRevisionKeepsWhatWasNotReadyBefore(t *testing.T) {
-	w := newWorld()
-	w.add(2, 1)
-	for i := range w.nodes {
-		w.nodes[i].ControlPlane = true
-		w.agents[w.nodes[i].Name].broken = []string{"old"}
-	}
-
-	w.in.ReadsPods, w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.Steps = true, percent(100), nil
-	w.target("one")
-	w.runFor(20 * time.Minute)
-	assert.Equal(t, w.last.Next.Phase, v1alpha1.RolloutComplete, w.last.Next.Message)
-	w.target("two")
-	w.now = w.now.Add(time.Minute)
-	first := w.plan().Moves[0].Node
-	w.agents[w.nodes[first].Name].does["two"] = "evict"
-	w.runFor(20 * time.Minute)
-	assert.Equal(t, w.last.States[1-first], Updated, w.last.Next.Message)
-	assert.Equal(t, w.nodes[first].Observation.NotReadyBefore, "old")
-}
-
-// TestAControlPlaneThatWaitsToJoinTakesNoPlaceFromWorkers lets a worker that
-// refuses the revision make room.
-func TestAControlPlaneThatWaitsToJoinTakesNoPlaceFromWorkers(t *testing.T) {
-	w := newWorld()
-	w.add(2, 1)
-	w.in.Spec.Strategy.Steps, w.in.Spec.NewNodes = nil, v1alpha1.NewNodesTarget
-	w.target("one")
-	first := w.plan().Moves[0].Node
-	w.agents[w.nodes[first].Name].does["one"] = "evict"
-	w.add(1, 1)
-	w.nodes[2].ControlPlane, w.nodes[2].Created = true, w.now.Add(time.Second)
-	w.in.ControlPlanes = []Node{{Name: "cp", ControlPlane: true}} // NotReady
-	w.runFor(20 * time.Minute)
-	assert.Equal(t, w.last.States[1-first], Updated, w.last.Next.Message)
-	assert.Equal(t, w.last.States[2], Pending)
-}
-
-// TestADrainedControlPlaneWaitsBeforeItBegins: another one can break while the
-// pods are evicted.
-func TestADrainedControlPlaneWaitsBeforeItBegins(t *testing.T) {
-	w := newWorld()
-	w.add(1, 1)
-	w.nodes[0].ControlPlane = true
-	w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
-	w.in.ControlPlanes = []Node{{Name: "cp", ControlPlane: true, Ready: true}}
-	w.target("one")
-	assert.Equal(t, len(w.plan().Taints), 1, "drains")
-	w.in.ControlPlanes[0].Ready = false
-	w.runFor(time.Minute)
-	assert.That(t, w.nodes[0].Source == nil && strings.HasSuffix(w.last.Next.Message, "; waits for control plane cp, which is not Ready"), "%s", w.last.Next.Message)
-	w.runFor(5 * time.Minute)
-	assert.That(t, w.nodes[0].Source == nil && w.nodes[0].Drain.Rollout == "", "the drain does not end: %s", w.last.Next.Message)
-	assert.Equal(t, w.nodes[0].Observation.Message, "the drain was given up after 5m0s: its pods are gone; it waits for control plane cp, which is not Ready")
-	w.in.ControlPlanes[0].Ready = true
-	w.runFor(3 * time.Minute)
-	assert.That(t, w.nodes[0].Source != nil, "%s", w.last.Next.Message)
 }
 
 // TestAControlPlaneThatMayBeAwayAnywayBegins beside another one that is

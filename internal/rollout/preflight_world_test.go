@@ -37,6 +37,7 @@ func (a *agent) judge(n *Node, r request) {
 	}
 
 	*p = Preflight{Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: v1alpha1.PreflightRefused}
+	refusal, refuses := refusals[a.does[r.content]]
 	switch does := a.does[r.content]; {
 	case a.bad[r.content] >= r.attempt:
 		p.Reason, p.Message = "CrashLooped", "it is bad"
@@ -46,12 +47,8 @@ func (a *agent) judge(n *Node, r request) {
 		p.Verdict, p.Reason, p.Message = v1alpha1.PreflightUnknown, "ValidationUnavailable", "the dry run did not end"
 	case n.Active.Digest() == r.content:
 		p.Verdict = v1alpha1.PreflightAccepted
-	case does == "evict":
-		p.Reason, p.Message = "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods"
-	case does == "drain":
-		p.Reason, p.Message = "NeedsDrain", "cpu_manager_state"
-	case does == "relabelled":
-		p.Reason, p.Message = "RestartWouldEvictPods", "any restart of the kubelet would end 1 of the node's 9 pods"
+	case refuses:
+		p.Reason, p.Message = refusal.reason, refusal.message
 	default:
 		p.Verdict = v1alpha1.PreflightAccepted
 	}

@@ -57,15 +57,7 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 	w.add(9, 1)
 	w.in.Created = epoch.Add(-time.Minute)
 	w.target("r1")
-	for range 200 {
-		w.act()
-		if w.plan().Next.Phase == v1alpha1.RolloutComplete {
-			break
-		}
-
-		w.now = w.now.Add(10 * time.Second)
-	}
-
+	w.runFor(20 * time.Minute)
 	w.in.LastSucceeded = v1alpha1.RolloutRevision{}
 	w.add(1, 1)
 	n := &w.nodes[9]

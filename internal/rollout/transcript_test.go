@@ -47,6 +47,8 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		}
 
 		w.run(out, most, until)
+	case "new": // another world
+		*w = *newWorld()
 	case "fleet":
 		n, zones := 0, 1
 		td.ScanArgs(t, "nodes", &n)
@@ -77,7 +79,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 func (w *world) set(cmd, key, value string) error {
 	p := &w.in
 	switch cmd {
-	case "run", "fleet", "nodes", "conditions", "gates":
+	case "run", "fleet", "nodes", "conditions", "gates", "new":
 		return nil
 	case "policy":
 		return w.setPolicy(key, value)
@@ -95,6 +97,8 @@ func (w *world) set(cmd, key, value string) error {
 		}
 	case "restart":
 		w.restart()
+	case "outage": // of the API server, for some time
+		w.outage(seconds(parseSeconds(key)), func(*Node) time.Duration { return 0 })
 	case "gate":
 		return w.setGate(key, value)
 	case "metric":
@@ -159,75 +163,75 @@ func (w *world) set(cmd, key, value string) error {
 
 func (w *world) setPolicy(key, value string) error {
 	p := &w.in
+	s := &p.Spec.Strategy
+	amounts := map[string]**intstr.IntOrString{
+		"max-unavailable": &s.MaxUnavailable, "max-joining": &s.MaxJoining, "per-domain": &s.MaxUnavailablePerDomain,
+		"max-failures": &p.Spec.FailurePolicy.MaxFailures, "rollback": &p.Spec.Rollback.MaxUnavailable,
+	}
+	if amount := amounts[key]; amount != nil {
+		*amount = new(intstr.Parse(value))
+		return nil
+	}
+
+	times := map[string]*int32{"soak": &p.Spec.SoakSeconds, "drain-timeout": &s.DrainOptions.TimeoutSeconds, "deadline": &p.Spec.ProgressDeadlineSeconds}
+	if limit := times[key]; limit != nil {
+		*limit = parseSeconds(value)
+		return nil
+	}
+
+	switches := map[string]*bool{
+		"pinned": &p.PassPauses, "paused": &p.Spec.Paused, "frozen": &p.Spec.Frozen, "reads-pods": &p.ReadsPods, "respect-budgets": &p.RespectBudgets,
+	}
+	if is := switches[key]; is != nil {
+		*is = value == "true"
+		return nil
+	}
+
 	switch key {
-	case "max-unavailable":
-		p.Spec.Strategy.MaxUnavailable = parseAmount(value)
-	case "max-joining":
-		p.Spec.Strategy.MaxJoining = parseAmount(value)
-	case "per-domain":
-		p.Spec.Strategy.MaxUnavailablePerDomain = parseAmount(value)
 	case "max-domains":
 		n, err := strconv.Atoi(value)
-		p.Spec.Strategy.MaxDomainsInFlight = new(int32(n))
+		s.MaxDomainsInFlight = new(int32(n))
 		return err
-	case "max-failures":
-		p.Spec.FailurePolicy.MaxFailures = parseAmount(value)
 	case "action":
 		p.Spec.FailurePolicy.Action = map[string]v1alpha1.FailureAction{"pause": v1alpha1.FailureActionPause, "rollback": v1alpha1.FailureActionRollback}[value]
-	case "rollback":
-		p.Spec.Rollback.MaxUnavailable = parseAmount(value)
-	case "pinned":
-		p.PassPauses = value == "true"
-	case "paused":
-		p.Spec.Paused = value == "true"
-	case "frozen":
-		p.Spec.Frozen = value == "true"
 	case "new-nodes":
 		p.Spec.NewNodes = map[string]v1alpha1.NewNodes{"target": v1alpha1.NewNodesTarget}[value]
-	case "soak":
-		p.Spec.SoakSeconds = parseSeconds(value)
 	case "drain":
-		p.Spec.Strategy.Drain = map[string]v1alpha1.DrainMode{"never": v1alpha1.DrainNever, "when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
-	case "drain-timeout":
-		p.Spec.Strategy.DrainOptions.TimeoutSeconds = parseSeconds(value)
+		s.Drain = map[string]v1alpha1.DrainMode{"never": v1alpha1.DrainNever, "when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
 	case "start-probe":
-		p.Controller.StartProbe, p.Spec.Strategy.StartProbe = new(true), v1alpha1.StartProbeMode(value)
+		p.Controller.StartProbe, s.StartProbe = new(true), v1alpha1.StartProbeMode(value)
 	case "preflight":
-		p.Spec.Strategy.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
+		s.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
 	case "room":
 		p.PreflightRoom, _ = strconv.Atoi(value)
 	case "parallel":
-		p.Spec.Strategy.ParallelControlPlanes = &v1alpha1.ParallelControlPlanes{Reason: value}
-	case "reads-pods":
-		p.ReadsPods = value == "true"
-	case "respect-budgets":
-		p.RespectBudgets = value == "true"
+		s.ParallelControlPlanes = &v1alpha1.ParallelControlPlanes{Reason: value}
 	case "windows":
 		p.Windows = nil
-		for s := range strings.SplitSeq(value, ",") {
-			window, err := parseWindow(s)
+		for text := range strings.SplitSeq(value, ",") {
+			window, err := parseWindow(text)
 			if err != nil {
 				return err
 			}
 
 			p.Windows = append(p.Windows, window)
 		}
-	case "deadline":
-		p.Spec.ProgressDeadlineSeconds = parseSeconds(value)
 	case "invalid":
 		p.Invalid = value
+	case "unwritten": // why a write to a node fails
+		p.Unwritten = value
 	case "steps":
-		p.Spec.Strategy.Steps = nil
-		for s := range strings.SplitSeq(value, ",") {
-			pause, isPause := strings.CutPrefix(s, "pause")
+		s.Steps = nil
+		for text := range strings.SplitSeq(value, ",") {
+			pause, isPause := strings.CutPrefix(text, "pause")
 			step := v1alpha1.RolloutStep{}
 			if !isPause {
-				step.Nodes = parseAmount(s)
+				step.Nodes = new(intstr.Parse(text))
 			} else if step.Pause = (&v1alpha1.RolloutPause{}); pause != "" {
 				step.Pause.Duration = &metav1.Duration{Duration: seconds(parseSeconds(pause[1:]))}
 			}
 
-			p.Spec.Strategy.Steps = append(p.Spec.Strategy.Steps, step)
+			s.Steps = append(s.Steps, step)
 		}
 	default:
 		return fmt.Errorf("unknown")
@@ -283,6 +287,8 @@ func (w *world) setNode(name, value string) error {
 		n.Reported = false
 	case "inconclusive":
 		n.OK, n.Reason = "Unknown", "Inconclusive"
+	case "healthy":
+		n.OK, n.Reason = "True", "AllChecksPassed"
 	case "provisional":
 		n.Provisional = content == "true"
 	default:
@@ -291,8 +297,6 @@ func (w *world) setNode(name, value string) error {
 
 	return nil
 }
-
-func parseAmount(s string) *intstr.IntOrString { return new(intstr.Parse(s)) }
 
 func parseSeconds(s string) int32 {
 	d, err := time.ParseDuration(s)

@@ -350,7 +350,7 @@ func (w *world) act() {
 		if a := w.agents[n.Name]; !a.silent && !w.now.Before(a.back) {
 			if newest := w.terms[n.Source.Content().UID]; n.Observed != n.Generation && n.Source.By().Name != "" && n.Source.By().Term < newest && uidOf(n.Active) != n.Source.Content().UID {
 				n.Observed = n.Generation
-				a.setConfigOK(n, w.now, "Unknown", "StaleAssignment", "a former leader's")
+				a.setConfigOK(n, "Unknown", "StaleAssignment", "a former leader's")
 				continue
 			}
 
@@ -377,15 +377,24 @@ func (a *agent) act(n *Node, now time.Time) {
 	case "hang":
 	case "crash":
 		n.Active, n.InTrial, a.started = n.LastKnownGood, false, now
-		a.fail(n, now, content, "CrashLooped")
+		a.fail(n, content, "CrashLooped")
 	default:
 		n.LastKnownGood, n.InTrial = n.Active, false
 		a.setPodStarts(n)
 	}
 }
 
+// refusals are how agents refuse a content because of their pods, by what it
+// does there.
+var refusals = map[string]struct{ reason, message string }{
+	"evict":      {"WouldEvictPods", "the kubelet would end 2 of the node's 130 pods"},
+	"relabelled": {"RestartWouldEvictPods", "any restart of the kubelet would end 1 of the node's 9 pods"},
+	"drain":      {"NeedsDrain", "cpu_manager_state"},
+}
+
 func (a *agent) accept(n *Node, now time.Time) {
 	s := n.Source.Content()
+	refusal, refuses := refusals[a.does[s.SHA256]]
 	switch active := ref(string(s.UID), s.SHA256); {
 	case !isConfigMap(n.Source):
 		if n.Active != nil {
@@ -394,29 +403,23 @@ func (a *agent) accept(n *Node, now time.Time) {
 
 		n.Active, n.LastKnownGood, n.InTrial = nil, nil, false
 	case slices.Contains(n.Revoked, s.UID):
-		a.setConfigOK(n, now, "False", "Revoked", "revoked")
+		a.setConfigOK(n, "False", "Revoked", "revoked")
 		return
 	case a.bad[s.SHA256] >= n.Source.By().Attempt:
-		a.setConfigOK(n, now, "False", "CrashLooped", "it is bad")
+		a.setConfigOK(n, "False", "CrashLooped", "it is bad")
 		return
 	case a.does[s.SHA256] == "reject":
-		a.fail(n, now, s.SHA256, "ValidationFailed")
+		a.fail(n, s.SHA256, "ValidationFailed")
 		return
 	case n.Active.Digest() == s.SHA256:
 		n.Active = active
 	case a.does[s.SHA256] == "unsure" && now.Before(n.Source.By().AssignedAt.Time.Add(unsureFor)):
-		a.setConfigOK(n, now, "Unknown", "CouldNotValidate", "the dry run did not end")
+		a.setConfigOK(n, "Unknown", "CouldNotValidate", "the dry run did not end")
 		return
-	case a.isEmpty(n) && slices.Contains([]string{"evict", "relabelled", "drain"}, a.does[s.SHA256]):
+	case refuses && a.isEmpty(n):
 		n.Active, n.InTrial, n.TrialLength, a.adopted = active, true, trialLength, now
-	case a.does[s.SHA256] == "evict":
-		a.setConfigOK(n, now, "False", "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods")
-		return
-	case a.does[s.SHA256] == "relabelled":
-		a.setConfigOK(n, now, "False", "RestartWouldEvictPods", "any restart of the kubelet would end 1 of the node's 9 pods")
-		return
-	case a.does[s.SHA256] == "drain":
-		a.setConfigOK(n, now, "False", "NeedsDrain", "cpu_manager_state")
+	case refuses:
+		a.setConfigOK(n, "False", refusal.reason, refusal.message)
 		return
 	case n.LastKnownGood.Digest() == s.SHA256:
 		n.Active, n.LastKnownGood, n.InTrial, a.started = active, active, false, now
@@ -428,7 +431,7 @@ func (a *agent) accept(n *Node, now time.Time) {
 	}
 
 	a.setPodStarts(n)
-	a.setConfigOK(n, now, "True", "AllChecksPassed", "")
+	a.setConfigOK(n, "True", "AllChecksPassed", "")
 }
 
 // setPodStarts reports what the last trial of the active configuration showed:
@@ -440,12 +443,12 @@ func (a *agent) setPodStarts(n *Node) {
 	}
 }
 
-func (a *agent) fail(n *Node, now time.Time, content, reason string) {
+func (a *agent) fail(n *Node, content, reason string) {
 	a.bad[content] = n.Source.By().Attempt
-	a.setConfigOK(n, now, "False", reason, content+" failed")
+	a.setConfigOK(n, "False", reason, content+" failed")
 }
 
-func (a *agent) setConfigOK(n *Node, now time.Time, status metav1.ConditionStatus, reason, words string) {
+func (a *agent) setConfigOK(n *Node, status metav1.ConditionStatus, reason, words string) {
 	n.OK, n.Reason, n.Error = status, reason, words
 }
 
@@ -489,13 +492,15 @@ func (w *world) describe(r Result) []string {
 		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
 	}
 
-	if len(r.Ask) > 0 {
-		var names []string
-		for _, i := range r.Ask {
-			names = append(names, w.nodes[i].Name)
+	names := func(nodes []int) (all []string) {
+		for _, i := range nodes {
+			all = append(all, w.nodes[i].Name)
 		}
 
-		out = append(out, "? "+strings.Join(names, " "))
+		return all
+	}
+	if len(r.Ask) > 0 {
+		out = append(out, "? "+strings.Join(names(r.Ask), " "))
 	}
 
 	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign, Renew} {
@@ -504,7 +509,7 @@ func (w *world) describe(r Result) []string {
 		}
 	}
 
-	taints := map[string][]string{}
+	others := map[string][]string{"Evict": names(r.Evict), "Probe": names(r.Probe), "DropProbe": names(r.DropProbe)}
 	for _, taint := range r.Taints {
 		verb := "Release"
 		if taint.Drain.HandedOver {
@@ -513,24 +518,12 @@ func (w *world) describe(r Result) []string {
 			verb = "Drain"
 		}
 
-		taints[verb] = append(taints[verb], w.nodes[taint.Node].Name)
-	}
-
-	for _, i := range r.Evict {
-		taints["Evict"] = append(taints["Evict"], w.nodes[i].Name)
-	}
-
-	for _, i := range r.Probe {
-		taints["Probe"] = append(taints["Probe"], w.nodes[i].Name)
-	}
-
-	for _, i := range r.DropProbe {
-		taints["DropProbe"] = append(taints["DropProbe"], w.nodes[i].Name)
+		others[verb] = append(others[verb], w.nodes[taint.Node].Name)
 	}
 
 	for _, verb := range []string{"Drain", "HandOver", "Evict", "Probe", "DropProbe", "Release"} {
-		if len(taints[verb]) > 0 {
-			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(taints[verb], " ")))
+		if len(others[verb]) > 0 {
+			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(others[verb], " ")))
 		}
 	}
 
