@@ -102,16 +102,6 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 	}
 }
 
-func TestNoAssignmentIsTakenBackWhereNoNodeMayMove(t *testing.T) {
-	for value, want := range map[int][]string{0: nil, 1: {"TakeBack n1"}} {
-		w := fleet(2)
-		w.assigned("n1")
-		w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
-		w.in.Spec.Strategy.MaxUnavailable = number(value)
-		w.wantMoves(t, want...)
-	}
-}
-
 func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(w *world)
@@ -140,52 +130,32 @@ func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
 	}
 }
 
-// What was read counts for a limited time, to the nanosecond.
+// What was read counts for a limited time, to the nanosecond. Then the budgets
+// are read again, and what was too old.
 func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
-	type want struct {
-		moves, inspect int
-		budgets        bool
-	}
 	for name, c := range map[string]struct {
-		limit         time.Duration
-		set           func(w *world, age time.Duration)
-		before, after want // before the limit, and at it
+		limit          time.Duration
+		set            func(w *world, read time.Time)
+		moves, inspect int // moves before the limit, and nodes whose pods are read at it
 	}{
-		"the pods that a restart disrupts": {
-			budgetsValid, func(w *world, age time.Duration) { w.node("n1").Disruptions.Time = w.now.Add(-age) },
-			want{1, 0, false}, want{0, 1, true},
-		},
-		"pods that could not be read": {
-			budgetsValid, func(w *world, age time.Duration) {
-				w.node("n1").Disruptions.Time, w.node("n1").Disruptions.Error = w.now.Add(-age), "forbidden"
-			},
-			want{0, 0, false}, want{0, 1, true},
-		},
-		"budgets": {
-			budgetsValid, func(w *world, age time.Duration) { w.in.Budgets.Time = w.now.Add(-age) },
-			want{1, 0, false}, want{0, 0, true},
-		},
-		"budgets that could not be read": {
-			budgetsValid, func(w *world, age time.Duration) {
-				w.in.Budgets.Time, w.in.Budgets.Error = w.now.Add(-age), "forbidden"
-			},
-			want{0, 0, false}, want{0, 0, true},
-		},
-		"too many pods": {
-			podsKept, func(w *world, age time.Duration) {
-				w.node("n1").Disruptions.Time, w.in.Budgets.Allowed = w.now.Add(-age), map[string]int{"web": 0}
-			},
-			want{0, 0, false}, want{0, 1, true},
-		},
-		"pods of a node in flight that could not be read": {
-			budgetsValid, func(w *world, age time.Duration) {
-				w.assigned("n2")
-				w.node("n2").Disrupts, w.node("n2").Disruptions = true, &Disruptions{Time: w.now.Add(-age), Error: "forbidden"}
-			},
-			want{0, 0, false}, want{0, 1, true},
-		},
+		"the pods that a restart disrupts": {budgetsValid, func(w *world, read time.Time) { w.node("n1").Disruptions.Time = read }, 1, 1},
+		"pods that could not be read": {budgetsValid, func(w *world, read time.Time) {
+			w.node("n1").Disruptions.Time, w.node("n1").Disruptions.Error = read, "forbidden"
+		}, 0, 1},
+		"budgets": {budgetsValid, func(w *world, read time.Time) { w.in.Budgets.Time = read }, 1, 0},
+		"budgets that could not be read": {budgetsValid, func(w *world, read time.Time) {
+			w.in.Budgets.Time, w.in.Budgets.Error = read, "forbidden"
+		}, 0, 0},
+		"too many pods": {podsKept, func(w *world, read time.Time) {
+			w.node("n1").Disruptions.Time, w.in.Budgets.Allowed = read, map[string]int{"web": 0}
+		}, 0, 1},
+		"pods of a node in flight that could not be read": {budgetsValid, func(w *world, read time.Time) {
+			w.assigned("n2")
+			n := w.node("n2")
+			n.Ready, n.Source.By().AssignedAt.Time, n.Disrupts, n.Disruptions = true, w.now, true, &Disruptions{Time: read, Error: "forbidden"}
+		}, 0, 1},
 	} {
-		for _, at := range []bool{false, true} {
+		for _, tooOld := range []bool{false, true} {
 			w := fleet(2)
 			w.assigned() // none
 			w.now = epoch.Add(time.Hour)
@@ -193,20 +163,16 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			n := w.node("n1")
 			n.Disrupts, n.Disruptions = true, &Disruptions{Time: w.now, Pods: map[string]int{"web": 1}}
 			w.in.RespectBudgets, w.in.Budgets = true, Budgets{Time: w.now, Allowed: map[string]int{"web": 1}}
-			age, expect := c.limit-1, c.before
-			if at {
-				age, expect = c.limit, c.after
+			read, moves, inspect := w.now.Add(1-c.limit), c.moves, 0
+			if tooOld {
+				read, moves, inspect = w.now.Add(-c.limit), 0, c.inspect
 			}
 
-			c.set(w, age)
-			if isConfigMap(w.node("n2").Source) {
-				w.node("n2").Ready, w.node("n2").Source.By().AssignedAt.Time = true, w.now
-			}
-
+			c.set(w, read)
 			w.in.Now = w.now
 			r := Plan(w.in, w.nodes)
-			got := (want{len(r.Moves), len(r.Inspect), r.ReadBudgets})
-			assert.That(t, got == expect, "%s, at the limit %t: %+v, want %+v: %s", name, at, got, expect, r.Next.Message)
+			assert.That(t, len(r.Moves) == moves && len(r.Inspect) == inspect && r.ReadBudgets == tooOld,
+				"%s, too old %t: %d moves, nodes %v and budgets (%t) are read: %s", name, tooOld, len(r.Moves), r.Inspect, r.ReadBudgets, r.Next.Message)
 		}
 	}
 }
@@ -482,27 +448,5 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		d.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
 		c.happen(d, n)
 		assert.That(t, d.holdsTaint(n, c.state) == c.want, "%s: closed %t, want %t", name, !c.want, c.want)
-	}
-}
-
-// An outage explains that nodes are NotReady, and no other failure.
-func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
-	for reason, want := range map[string]string{v1alpha1.ReasonCrashLooped: v1alpha1.HaltTooManyFailures, v1alpha1.ReasonNotReady: v1alpha1.HaltInconclusive} {
-		w := fleet(6)
-		w.assigned("n1", "n2")
-		w.in.Spec.FailurePolicy.MaxFailures = number(2)
-		at := epoch.Add(10 * time.Minute)
-		for i := range w.nodes {
-			n := &w.nodes[i]
-			if n.WentNotReady = at; i < 2 {
-				w.judge("False", reason, n.Name)
-			} else {
-				n.Ready = false
-			}
-		}
-
-		w.now = epoch.Add(20 * time.Minute)
-		h := w.plan().Next.Halt
-		assert.That(t, h != nil && h.Reason == want, "%s: %+v, want %s", reason, h, want)
 	}
 }

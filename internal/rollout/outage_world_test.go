@@ -73,7 +73,7 @@ func TestRandomOutagesFailNoNode(t *testing.T) {
 			})
 			if pass < 200 && !many && rapid.IntRange(0, 15).Draw(t, "outage") == 0 {
 				began = append(began, w.now)
-				w.outage(time.Duration(rapid.IntRange(1, 120).Draw(t, "length"))*time.Second, func(*Node) time.Duration {
+				w.outage(time.Duration(rapid.SampledFrom([]int{3, 8, 14, 120, 600}).Draw(t, "length"))*time.Second, func(*Node) time.Duration {
 					return time.Duration(rapid.IntRange(0, 47).Draw(t, "late")) * time.Second
 				})
 			}

@@ -115,12 +115,6 @@ func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
 	}
 }
 
-func TestARetryDoesNotWaitForNodesThatRefuseAnEarlierRevision(t *testing.T) {
-	w := crowdedFleet(2)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
-	w.wantMoves(t, "Assign n4", "Assign n5")
-}
-
 func TestARejectedAssignmentOfTheTargetDoesNotWaitForNodesThatRefuseAnEarlierRevision(t *testing.T) {
 	w := crowdedFleet(0)
 	w.in.Term, w.in.Spec.Strategy.MaxUnavailable = 2, number(1)

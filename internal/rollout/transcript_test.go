@@ -57,6 +57,8 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		}
 
 		w.add(n, zones)
+	case "simulate":
+		w.simulate(t, td, out)
 	case "gates":
 		for _, g := range w.in.Status.Gates {
 			fmt.Fprintf(out, "%s %s value=%q failures=%d step=%d %s\n", g.Name, g.State, g.Value, g.Failures, g.Step, g.Message)
@@ -79,7 +81,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 func (w *world) set(cmd, key, value string) error {
 	p := &w.in
 	switch cmd {
-	case "run", "fleet", "nodes", "conditions", "gates", "new":
+	case "run", "fleet", "nodes", "conditions", "gates", "new", "simulate":
 		return nil
 	case "policy":
 		return w.setPolicy(key, value)
