@@ -68,6 +68,10 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 			s := w.last.NodeState(i)
 			fmt.Fprintf(out, "%s %s %s\n", w.nodes[i].Name, s.State, strings.TrimSpace(s.Reason+" "+s.Message))
 		}
+	case "history":
+		for _, h := range w.in.Status.History {
+			fmt.Fprintf(out, "%d %s %s: %s\n", h.Revision, h.UID, h.Outcome, h.Message)
+		}
 	case "conditions":
 		for _, c := range w.last.Next.Conditions {
 			fmt.Fprintf(out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
@@ -81,7 +85,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 func (w *world) set(cmd, key, value string) error {
 	p := &w.in
 	switch cmd {
-	case "run", "fleet", "nodes", "conditions", "gates", "new", "simulate":
+	case "run", "fleet", "nodes", "conditions", "gates", "history", "new", "simulate":
 		return nil
 	case "policy":
 		return w.setPolicy(key, value)
