@@ -26,8 +26,8 @@ func gate(name, passes string, interval time.Duration) v1alpha1.RolloutGate {
 	}
 }
 
-// setGate adds or changes a gate: always, failures=N, interval=D,
-// no-data-fails, passes=COMPARISON, query=Q, none.
+// setGate adds or changes a gate: always, step, failures:N, interval:D, query:Q,
+// none.
 func (w *world) setGate(name, value string) error {
 	p := &w.in
 	p.Spec.Strategy.Gates = slices.Clone(p.Spec.Strategy.Gates)
@@ -49,9 +49,6 @@ func (w *world) setGate(name, value string) error {
 			g.Failures = int32(n)
 		case "interval":
 			g.Interval = &metav1.Duration{Duration: seconds(parseSeconds(v))}
-		case "at-least":
-			g.Prometheus.Passes = ">= " + v
-			_, err = ComparisonOf(g.Prometheus.Passes)
 		case "query":
 			g.Prometheus.Query = v
 		case "none":
@@ -143,10 +140,9 @@ func (a *answer) failed(g *v1alpha1.RolloutGate) (failed, none bool) {
 		return true, false
 	}
 
-	operator, limit, _ := strings.Cut(g.Prometheus.Passes, " ")
-	number, _ := strconv.ParseFloat(limit, 64)
+	limit, _ := strconv.ParseFloat(strings.TrimPrefix(g.Prometheus.Passes, "< "), 64)
 
-	return operator == "<" && a.Value >= number || operator == ">=" && a.Value < number, false
+	return a.Value >= limit, false
 }
 
 // ledger is what the referee knows about a gate in an attempt.

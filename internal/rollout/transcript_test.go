@@ -222,8 +222,6 @@ func (w *world) setPolicy(key, value string) error {
 
 			p.Windows = append(p.Windows, window)
 		}
-	case "invalid":
-		p.Invalid = value
 	case "unwritten": // why a write to a node fails
 		p.Unwritten = value
 	case "steps":
