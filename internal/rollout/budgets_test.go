@@ -5,7 +5,6 @@ package rollout
 
 import (
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -148,21 +147,6 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 			}
 		}
 	}
-}
-
-func TestOtherNodesDoNotOvertakeANodeWhosePodsAreBeingRead(t *testing.T) {
-	w := newWorld()
-	w.add(3, 1)
-	w.in.RespectBudgets, w.in.Spec.Strategy.MaxUnavailable = true, number(1)
-	w.nodes[0].Canary = true
-	w.setBudget("web", 1)
-	w.setPods("n1", "web", 1)
-	w.target("r1")
-	w.in.Now = w.now
-	r := Plan(w.in, w.nodes)
-	assert.That(t, len(r.Moves) == 0 && r.ReadBudgets && slices.Equal(r.Inspect, []int{0}), "moves %v, reads %v", r.Moves, r.Inspect)
-	r = w.plan()
-	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Node == 0, "then it moves %v", r.Moves)
 }
 
 func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {

@@ -367,24 +367,6 @@ func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
 	}
 }
 
-func TestNothingIsRecordedAboutNodesWithoutNeed(t *testing.T) {
-	for name, c := range map[string]struct {
-		soak time.Duration
-		want Observation
-	}{
-		"no soak": {0, Observation{}},
-		"a soak":  {time.Hour, Observation{Rollout: "workers", Revision: 1, Attempt: 1, HealthySince: epoch}},
-	} {
-		w := fleet(2)
-		w.assigned("n1", "n2")
-		w.proves("n1")
-		w.in.soak(c.soak)
-		if w.plan(); w.node("n1").Observation != c.want || w.node("n2").Observation != (Observation{}) {
-			t.Errorf("%s: %+v and %+v", name, w.node("n1").Observation, w.node("n2").Observation)
-		}
-	}
-}
-
 func TestANodeIsNotDrainedTwice(t *testing.T) {
 	for id, want := range map[string]int{"": 1, "id-of-zone": 0} {
 		w := fleet(1)

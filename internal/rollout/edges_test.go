@@ -489,18 +489,6 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 	}
 }
 
-func TestTheObservationOfAnEarlierRefusalIsRemoved(t *testing.T) {
-	w := fleet(1)
-	w.takenBack("n1")
-	w.agents["n1"].silent = false
-	w.act()
-	w.now = epoch.Add(time.Minute)
-	w.target("r2")
-	w.wantMoves(t, "Assign n1")
-	w.plan()
-	assert.Equal(t, w.node("n1").Observation, (Observation{}))
-}
-
 func TestANodeGoesBackToWhatItRuns(t *testing.T) {
 	r0 := previous(other(0))
 	for name, c := range map[string]struct {

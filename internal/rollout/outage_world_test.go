@@ -126,28 +126,6 @@ func TestAnAPIServerThatOftenFailsEndsNoDeadlineForEver(t *testing.T) {
 	}
 }
 
-func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing.T) {
-	w := hasty(2)
-	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Rollback.MaxUnavailable = number(2), number(1)
-	for _, name := range []string{"r1", "r2"} {
-		w.target(name)
-		for w.plan().Next.Phase != v1alpha1.RolloutComplete {
-			w.now = w.now.Add(5 * time.Second)
-			w.act()
-		}
-	}
-
-	w.agents["n1"].silent, w.agents["n2"].silent = true, true
-	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
-	began := w.now
-	for w.plan().Next.Phase != v1alpha1.RolloutRolledBack && w.now.Before(began.Add(time.Hour)) {
-		w.often(30 * time.Second)
-		w.act()
-	}
-
-	assert.That(t, w.now.Before(began.Add(20*time.Minute)), "it took %s: %s", w.now.Sub(began), w.last.Next.Message)
-}
-
 func TestOutagesEndAtTheirTime(t *testing.T) {
 	at := func(seconds ...int) (all Outages) {
 		for i := 0; i < len(seconds); i += 2 {

@@ -72,6 +72,13 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		for _, h := range w.in.Status.History {
 			fmt.Fprintf(out, "%d %s %s: %s\n", h.Revision, h.UID, h.Outcome, h.Message)
 		}
+	case "records": // that are kept on nodes
+		for i := range w.nodes {
+			if o := &w.nodes[i].Observation; *o != (Observation{}) {
+				fmt.Fprintf(out, "%s %s revision=%d attempt=%d healthy=%t failed=%d offers=%d not-ready-before=%s\n",
+					w.nodes[i].Name, o.Rollout, o.Revision, o.Attempt, !o.HealthySince.IsZero(), o.Failed, o.Offers, o.NotReadyBefore)
+			}
+		}
 	case "conditions":
 		for _, c := range w.last.Next.Conditions {
 			fmt.Fprintf(out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
@@ -85,7 +92,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 func (w *world) set(cmd, key, value string) error {
 	p := &w.in
 	switch cmd {
-	case "run", "fleet", "nodes", "conditions", "gates", "history", "new", "simulate":
+	case "run", "fleet", "nodes", "conditions", "gates", "history", "records", "new", "simulate":
 		return nil
 	case "policy":
 		return w.setPolicy(key, value)
