@@ -196,20 +196,6 @@ func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
 	}
 }
 
-// n1 failed before, and a retry names it: n2 waits until n1 has proven the
-// revision and soaked.
-func TestOtherNodesWaitUntilARetriedNodeHasSoaked(t *testing.T) {
-	for soak, want := range map[time.Duration][]string{time.Hour: nil, 0: {"Assign n2"}} {
-		w := fleet(2)
-		w.assigned("n1")
-		w.proves("n1")
-		w.node("n1").Source.By().Attempt, w.in.Status.Attempt = 2, 2
-		w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
-		w.in.soak(soak)
-		w.wantMoves(t, want...)
-	}
-}
-
 func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
 	d := &planner{in: Input{Now: epoch}}
 	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
@@ -265,13 +251,6 @@ func (w *world) orderOf() []int {
 	}
 
 	return d.order(all)
-}
-
-func TestAStepIsNotDoneWhileNoNodeIsUpdated(t *testing.T) {
-	w := fleet(1)
-	w.node("n1").Reported = false // it is missing, as a few nodes may be
-	r := w.plan()
-	assert.That(t, r.Next.Step == 0, "step %d: %s", r.Next.Step, r.Next.Message)
 }
 
 func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
@@ -350,33 +329,6 @@ func TestAFailureAfterARetryCountsWhateverElseIsRecorded(t *testing.T) {
 	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
 	w.plan()
 	assert.That(t, w.in.Status.Halt != nil && w.in.Status.Halt.Attempt == 2, "it was not stopped: %s", w.last.Next.Message)
-}
-
-// The numbers of revisions and attempts are the same in many rollouts.
-func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
-	for id, want := range map[string]State{"id-of-workers": Draining, "id-of-zone": Pending} {
-		w := fleet(1)
-		w.assigned() // none
-		w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
-		w.drains("n1", 1)
-		w.node("n1").Drain.Rollout, w.node("n1").DrainReport = id, nil
-		r := w.plan()
-		if r.States[0] != want || (len(r.Next.DrainingNodes) > 0) != (want == Draining) || len(r.Taints) > 0 {
-			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Next.DrainingNodes, r.Taints)
-		}
-	}
-}
-
-func TestANodeIsNotDrainedTwice(t *testing.T) {
-	for id, want := range map[string]int{"": 1, "id-of-zone": 0} {
-		w := fleet(1)
-		w.assigned("n1")
-		w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
-		w.in.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
-		w.node("n1").Drain = Drain{Rollout: id, Revision: 1, Attempt: 1, Since: epoch}
-		r := w.plan()
-		assert.That(t, len(r.Taints) == want, "drained by %q: taints %+v", id, r.Taints)
-	}
 }
 
 // A retry has begun, and nodes that the first attempt assigned the target are

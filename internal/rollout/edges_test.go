@@ -115,27 +115,6 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 	assert.That(t, len(got) == 10 && got[0] == "1" && got[9] == "new", "%q", got)
 }
 
-// lastSucceeded makes revision 2 the target, after revision 1 has succeeded.
-func (w *world) lastSucceeded() {
-	w.succeeded = []v1alpha1.RolloutRevision{w.in.Target}
-	w.target("r2")
-	w.in.Spec.Paused = true // nodes join all the same
-}
-
-func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
-	for _, stopped := range []bool{false, true} {
-		w := fleet(1)
-		w.lastSucceeded()
-		w.node("n1").Created = epoch.Add(time.Second)
-		want := []string{"Join n1"}
-		if stopped {
-			w.in.Stopped, want = []string{"workers-r1"}, nil
-		}
-
-		w.wantMoves(t, want...)
-	}
-}
-
 func TestAStoppedRevisionIsTakenBackFromANodeThatCannotJudgeIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(n *Node)
@@ -258,25 +237,6 @@ func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
 	}
 }
 
-func TestAJoiningNodeUsesUpBudget(t *testing.T) {
-	w := fleet(2)
-	w.lastSucceeded()
-	w.in.Spec.Paused, w.in.Spec.Strategy.MaxUnavailable = false, number(1)
-	w.node("n2").Created = epoch.Add(time.Second)
-	w.wantMoves(t, "Join n2")
-}
-
-func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
-	w := fleet(3)
-	w.assigned("n1")
-	w.judge("False", v1alpha1.ReasonCrashLooped, "n1")
-	w.wantMoves(t)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
-	w.wantMoves(t, "Assign n1")
-	w.act()
-	w.wantMoves(t)
-}
-
 func TestOnePlanAssignsAtMostAThousandNodesAndJoinsAHundredWithoutPods(t *testing.T) {
 	for most, w := range map[int]*world{1000: fleet(1001), 100: newcomers(101)} {
 		r := w.plan()
@@ -327,48 +287,6 @@ func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 	}
 }
 
-func TestACompleteRolloutMayMissATenthOfItsNodes(t *testing.T) {
-	for missing, want := range map[int]bool{3: true, 4: false} {
-		w := fleet(30)
-		w.in.Spec.Strategy.MaxUnavailable = number(0)
-		for i := range w.nodes {
-			if i < missing {
-				w.nodes[i].Reported = false
-				continue
-			}
-
-			w.assigned(w.nodes[i].Name)
-			w.proves(w.nodes[i].Name)
-		}
-
-		r := w.plan()
-		assert.Equal(t, r.Succeeded(), want, "with", missing, "missing: complete")
-	}
-}
-
-func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
-	w := fleet(1)
-	w.node("n1").Reported = false
-	w.in.Spec.Approval = &v1alpha1.RolloutApproval{Revision: 1, Step: 9}
-	r := w.plan()
-	assert.That(t, !r.Succeeded(), "%s: %s", r.Next.Phase, r.Next.Message)
-	none := fleet(0)
-	r = none.plan()
-	assert.That(t, r.Next.Step == 0 && !r.Succeeded(), "without nodes: step %d, %s", r.Next.Step, r.Next.Phase)
-}
-
-func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
-	for until, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
-		w := fleet(1)
-		w.assigned("n1")
-		w.node("n1").Source.By().AssignedAt.Time = epoch.Add(2 * time.Hour)
-		w.now, w.in.Outages = epoch.Add(2*time.Hour), Outages{{epoch, epoch.Add(until)}}
-		r := w.plan()
-		late := slices.ContainsFunc(r.Next.Conditions, func(c metav1.Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
-		assert.That(t, late == stuck, "seen since %s: %+v", until, r.Next.Conditions)
-	}
-}
-
 func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -415,44 +333,6 @@ func newcomers(nodes int) *world {
 	}
 
 	return w
-}
-
-func TestAnOldCountOfWorkloadPodsIsIgnored(t *testing.T) {
-	for later, want := range map[time.Duration]int{0: 40, 10*time.Minute - time.Second: 40, 10 * time.Minute: 2} {
-		w := newcomers(40)
-		w.now = w.now.Add(later)
-		got := len(w.plan().Moves)
-		assert.That(t, got == want, "after %s %d nodes join, want %d", later, got, want)
-	}
-}
-
-func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
-	w := newcomers(1)
-	w.wantMoves(t, "Join n2")
-	w.agents["n2"].does["r1"] = "crash"
-	for range 3 {
-		w.act()
-		w.now = w.now.Add(time.Minute)
-	}
-
-	w.add(10, 1)
-	for i := range w.nodes[2:] {
-		w.nodes[i+2].Created, w.nodes[i+2].Idle = w.now, true
-	}
-
-	r := w.plan()
-	assert.Must(t, len(r.Moves) == 0 && r.Next.Conditions[len(r.Next.Conditions)-1].Status == "True", "%+v, %+v", r.Moves, r.Next.Conditions)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	clear(w.agents["n2"].does)
-	w.wantMoves(t, "Assign n2", "Join n3", "Join n4")
-	w.wantMoves(t)
-	w.act()
-	w.wantMoves(t)
-	w.now = w.now.Add(2 * time.Minute)
-	w.act()
-	if got := len(w.plan().Moves); got != 8 { // all that try it again have proven it
-		t.Errorf("%d nodes join then, want 8", got)
-	}
 }
 
 // takenBack has a node refuse revision 1, which is taken back, and its agent

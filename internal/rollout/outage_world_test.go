@@ -28,31 +28,6 @@ func hasty(nodes int) *world {
 	return w
 }
 
-func TestAnOutageInTheMiddleOfATrialFailsNoNode(t *testing.T) {
-	for _, length := range []time.Duration{3 * time.Second, 8 * time.Second, 14 * time.Second, 10 * time.Minute} {
-		for _, late := range []time.Duration{0, 20 * time.Second, 45 * time.Second} {
-			for _, at := range []time.Duration{0, 5 * time.Second, 30 * time.Second, 60 * time.Second} {
-				w := hasty(4)
-				w.in.Spec.Strategy.MaxUnavailable = number(2)
-				w.target("r1")
-				out := false
-				for w.last.Next.Phase != v1alpha1.RolloutComplete {
-					w.act()
-					w.plan()
-					assert.Must(t, w.in.Status.Halt == nil, "%s from %s on, agents back after %s: %s", length, at, late, w.last.Next.Message)
-					w.now = w.now.Add(5 * time.Second)
-					if !out && !w.now.Before(epoch.Add(at)) {
-						out = true
-						w.outage(length, func(*Node) time.Duration { return late })
-					}
-
-					assert.Must(t, w.now.Before(epoch.Add(time.Hour)), "it does not complete: %s", w.last.Next.Message)
-				}
-			}
-		}
-	}
-}
-
 // TestRandomOutagesFailNoNode holds if agents come back in the time that they
 // may take, and no trial has more outages than that they may come back from.
 func TestRandomOutagesFailNoNode(t *testing.T) {

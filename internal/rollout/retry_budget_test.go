@@ -57,14 +57,6 @@ func TestARetryWaitsForAFailedNodeThatIsDownOrOnTrialIfTheBudgetIsUsedUp(t *test
 	}
 }
 
-func TestARetryStaysWithinTheBudgetOfADomain(t *testing.T) {
-	w := failedFleet()
-	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.Strategy.MaxUnavailablePerDomain = number(3), number(1)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	r := w.plan()
-	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign, "moves %+v", r.Moves)
-}
-
 // crowdedFleet is a fleet of five nodes, of which two may be unavailable. Three
 // refuse revision 1 because of their pods, and revision 2, the target, has
 // failed on some of the others.

@@ -280,6 +280,8 @@ func (w *world) setNode(name, value string) error {
 		n.ControlPlane = true
 	case "broken":
 		a.broken = strings.FieldsFunc(content, func(r rune) bool { return r == '+' })
+	case "drained": // by a rollout, with the numbers of this one
+		n.Drain = Drain{Rollout: content, Revision: w.in.Target.Number, Attempt: w.in.Status.Attempt, Since: w.now}
 	case "canary":
 		n.Canary = true
 	case "idle", "busy":
