@@ -38,51 +38,6 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 	}
 }
 
-// retried is a world of four nodes on which r1 was tried; n fails it in the
-// first attempt, and the second one names only that one. It has been planned
-// since.
-func retried(t *testing.T) (w *world, failed *Node) {
-	t.Helper()
-	w = newWorld()
-	w.add(4, 1)
-	all := percent(100)
-	w.in.Spec.Strategy.MaxUnavailable, w.in.Spec.FailurePolicy.MaxFailures, w.in.Spec.Strategy.Steps = all, number(2), []v1alpha1.RolloutStep{{Nodes: all}}
-	w.agents["n1"].does["r1"] = "reject"
-	w.agents["n2"].does["r1"] = "reject"
-	w.target("r1")
-	w.runFor(30 * time.Second)
-	assert.Must(t, w.in.Status.Halt != nil, "it was not stopped: %s", w.last.Next.Message)
-	w.in.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
-	clear(w.agents["n1"].does)
-	w.plan()
-
-	return w, w.node("n2")
-}
-
-func TestFailuresBeforeARetryDoNotCountWhateverTheClocks(t *testing.T) {
-	w, failed := retried(t)
-	assert.Must(t, failed.Observation.Failed == 1 && failed.Observation.Attempt == 1, "the mark is %+v", failed.Observation)
-	for _, now := range []time.Time{w.now, w.now.Add(-time.Hour), w.now.Add(time.Hour)} {
-		w.now, w.in.Outages = now, seenSince(now) // a new leader
-		w.act()
-		w.plan()
-		assert.That(t, w.in.Status.Halt == nil, "it was stopped: %s", w.last.Next.Message)
-	}
-}
-
-func TestANodeThatRecoversAndFailsAfterARetryCounts(t *testing.T) {
-	w, failed := retried(t)
-	w.in.Spec.FailurePolicy.MaxFailures = number(1)
-	failed.OK, failed.Reason = "True", "AllChecksPassed"
-	if w.plan(); failed.Observation != (Observation{}) || w.in.Status.Halt != nil {
-		t.Fatalf("the mark is %+v, and it says %s", failed.Observation, w.last.Next.Message)
-	}
-
-	failed.OK, failed.Reason = "False", "CrashLooped"
-	w.plan()
-	assert.That(t, w.in.Status.Halt != nil, "it was not stopped: %s", w.last.Next.Message)
-}
-
 func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
 	w := newWorld()
 	w.add(3, 1)

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -177,25 +176,6 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 	}
 }
 
-func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
-	for want, happen := range map[string]func(w *world){
-		"gate errors failed (1 of 5)": func(*world) {},
-		"blocked by pods":             func(w *world) { w.node("n2").Ready = false },
-		"the step allows no more nodes": func(w *world) {
-			w.node("n1").Observed, w.node("n1").OK = 1, "True"
-			w.in.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: number(1)}, {Nodes: percent(100)}}
-		},
-	} {
-		w := fleet(2)
-		w.assigned("n1")
-		w.judge("False", v1alpha1.ReasonWouldEvictPods, "n1")
-		w.holdByGate()
-		happen(w)
-		r := w.plan()
-		assert.That(t, strings.Contains(r.Next.Message, want), "%s: %s, want %q", r.Next.Phase, r.Next.Message, want)
-	}
-}
-
 func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
 	d := &planner{in: Input{Now: epoch}}
 	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
@@ -319,16 +299,6 @@ func TestANodeThatJoinedWithTheContentNeedNotSoakAgain(t *testing.T) {
 		w.in.Now = w.now
 		assert.Equal(t, Plan(w.in, w.nodes).States[0], c.want, name)
 	}
-}
-
-func TestAFailureAfterARetryCountsWhateverElseIsRecorded(t *testing.T) {
-	w, _ := retried(t)
-	other := w.node("n3") // it was given the revision in the first attempt
-	other.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Maintenance: Maintenance{Ended: epoch, Total: time.Second}}
-	w.in.Spec.FailurePolicy.MaxFailures = number(1)
-	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
-	w.plan()
-	assert.That(t, w.in.Status.Halt != nil && w.in.Status.Halt.Attempt == 2, "it was not stopped: %s", w.last.Next.Message)
 }
 
 // A retry has begun, and nodes that the first attempt assigned the target are

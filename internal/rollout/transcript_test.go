@@ -110,6 +110,11 @@ func (w *world) set(cmd, key, value string) error {
 		}
 	case "restart":
 		w.restart()
+	case "clock": // another leader, whose clock differs by that
+		d, err := time.ParseDuration(key)
+		w.now = w.now.Add(d)
+		p.Outages = seenSince(w.now)
+		return err
 	case "outage": // of the API server, for some time
 		w.outage(seconds(parseSeconds(key)), func(*Node) time.Duration { return 0 })
 	case "gate":
@@ -300,6 +305,8 @@ func (w *world) setNode(name, value string) error {
 		n.Reported = false
 	case "inconclusive":
 		n.OK, n.Reason = "Unknown", "Inconclusive"
+	case "crashed":
+		n.OK, n.Reason, n.Error = "False", "CrashLooped", "late"
 	case "healthy":
 		n.OK, n.Reason = "True", "AllChecksPassed"
 	case "provisional":
