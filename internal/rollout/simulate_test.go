@@ -43,7 +43,8 @@ func told(r Run) string {
 	}
 
 	c := r.Final.Counts
-	fmt.Fprintf(&out, "%8s  %s: %d touched, %d updated, %d failed, %d stale\n", r.End.Sub(r.Start), r.Final.Next.Phase, r.Touched, c.Updated, c.Failed, c.Stale)
+	fmt.Fprintf(&out, "%8s  %s: %d touched, %d updated, %d failed, %d stale\n",
+		r.End.Sub(r.Start), r.Final.Next.Phase, r.Touched, c.Updated, c.Failed, c.Stale)
 
 	return out.String()
 }
@@ -52,7 +53,9 @@ func told(r Run) string {
 // change nothing that it was given, and go the same way a second time.
 func (w *world) simulate(t *testing.T, td *datadriven.TestData, out *strings.Builder) {
 	m := simulatedModel
-	shares := map[string]*float64{"blocked": &m.Blocked, "failing": &m.Failing, "breaks": &m.Breaks, "silent": &m.Silent, "stuck-drain": &m.StuckDrain}
+	shares := map[string]*float64{
+		"blocked": &m.Blocked, "failing": &m.Failing, "breaks": &m.Breaks, "silent": &m.Silent, "stuck-drain": &m.StuckDrain,
+	}
 	for _, arg := range td.CmdArgs {
 		if share := shares[arg.Key]; share != nil {
 			*share = assert.Value(strconv.ParseFloat(arg.Vals[0], 64))(t)
@@ -129,7 +132,8 @@ func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
 	n.Source.RolloutRef.Previous = previous(before)
 	n.Generation = 2
 	r := Simulate(p, nodes, simulatedModel)
-	assert.Equal(t, told(r), "      0s  step 0 TakeBack 1\n      0s  stopped: 0 failed, 0 updated\n      5s  Halted: 0 touched, 0 updated, 0 failed, 0 stale\n")
+	assert.Equal(t, told(r), "      0s  step 0 TakeBack 1\n      0s  stopped: 0 failed, 0 updated\n"+
+		"      5s  Halted: 0 touched, 0 updated, 0 failed, 0 stale\n")
 	assert.That(t, uidOf(r.Nodes[0].Active) == uidOf(n.Active) && !r.Nodes[0].InTrial && r.Nodes[0].Observed == 3 && r.Nodes[0].Source.Content().UID == "u1",
 		"in the end %+v", r.Nodes[0])
 }

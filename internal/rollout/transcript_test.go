@@ -191,14 +191,17 @@ func (w *world) setPolicy(key, value string) error {
 		return nil
 	}
 
-	times := map[string]*int32{"soak": &p.Spec.SoakSeconds, "drain-timeout": &s.DrainOptions.TimeoutSeconds, "deadline": &p.Spec.ProgressDeadlineSeconds}
+	times := map[string]*int32{
+		"soak": &p.Spec.SoakSeconds, "drain-timeout": &s.DrainOptions.TimeoutSeconds, "deadline": &p.Spec.ProgressDeadlineSeconds,
+	}
 	if limit := times[key]; limit != nil {
 		*limit = parseSeconds(value)
 		return nil
 	}
 
 	switches := map[string]*bool{
-		"pinned": &p.PassPauses, "paused": &p.Spec.Paused, "frozen": &p.Spec.Frozen, "reads-pods": &p.ReadsPods, "respect-budgets": &p.RespectBudgets,
+		"pinned": &p.PassPauses, "paused": &p.Spec.Paused, "frozen": &p.Spec.Frozen,
+		"reads-pods": &p.ReadsPods, "respect-budgets": &p.RespectBudgets,
 	}
 	if is := switches[key]; is != nil {
 		*is = value == "true"
@@ -215,11 +218,11 @@ func (w *world) setPolicy(key, value string) error {
 	case "new-nodes":
 		p.Spec.NewNodes = map[string]v1alpha1.NewNodes{"target": v1alpha1.NewNodesTarget}[value]
 	case "drain":
-		s.Drain = map[string]v1alpha1.DrainMode{"never": v1alpha1.DrainNever, "when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
+		s.Drain = map[string]v1alpha1.DrainMode{"when-blocked": v1alpha1.DrainWhenBlocked, "always": v1alpha1.DrainAlways}[value]
 	case "start-probe":
 		p.Controller.StartProbe, s.StartProbe = new(true), v1alpha1.StartProbeMode(value)
 	case "preflight":
-		s.Preflight = map[string]v1alpha1.PreflightMode{"off": v1alpha1.PreflightOff, "report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
+		s.Preflight = map[string]v1alpha1.PreflightMode{"report": v1alpha1.PreflightReport, "require": v1alpha1.PreflightRequire}[value]
 	case "room":
 		p.PreflightRoom, _ = strconv.Atoi(value)
 	case "parallel":

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -194,18 +195,10 @@ func (w *world) checkLate() {
 	}
 
 	a := &act{world: w, r: dice(w.plan.seed, "late")}
-	frozen := make(chan struct{})
-	w.freezeAtAssignment(w.plan.lease+w.plan.lease/4+30*time.Second, func() { close(frozen) })
+	var frozen atomic.Bool
+	w.freezeAtAssignment(w.plan.lease+w.plan.lease/4+30*time.Second, func() { frozen.Store(true) })
 	a.patch("all", map[string]any{"template": template(finalContent+20, nil), "strategy": map[string]any{"maxUnavailable": "100%"}})
-	sent := func() bool {
-		select {
-		case <-frozen:
-			return true
-		default:
-			return false
-		}
-	}
-	if !w.within(5*time.Minute, "the leader is frozen while it assigns a revision", sent) {
+	if !w.within(5*time.Minute, "the leader is frozen while it assigns a revision", frozen.Load) {
 		return
 	}
 
@@ -289,12 +282,7 @@ func (w *world) wait(d time.Duration, check func()) bool {
 		check()
 	}
 
-	select {
-	case <-w.over:
-		return false
-	default:
-		return true
-	}
+	return len(w.book.failed()) == 0
 }
 
 // checkGaps checks that no node is without a kubelet for long while its agent
@@ -312,7 +300,6 @@ func (w *world) checkGaps() {
 
 		m.checkRollback()
 		m.mu.Unlock()
-		w.checks.tally(func(s *stats) { s.LongestGap = max(s.LongestGap, time.Since(since)) })
 		if time.Now().After(since.Add(longestGap)) {
 			w.book.fail("%s has had no kubelet for %s, although its agent runs", m.name, time.Since(since))
 		}
@@ -408,7 +395,8 @@ func (w *world) unsettled(last bool) string {
 	for _, m := range w.machines {
 		exists, p := m.isOn(), m.running()
 		nc, _ := get[v1alpha1.NodeConfig](w, "nodeconfigs", "", m.name)
-		if node, _ := get[corev1.Node](w, "nodes", "", m.name); exists && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
+		node, _ := get[corev1.Node](w, "nodes", "", m.name)
+		if exists && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 			why = append(why, "invariant 12: "+m.name+" keeps the startup taint")
 		}
 		if exists && (p == nil || last && p.content != finalContent || !p.Healthy() || !(proven(&nc) || m.ownConfigMap && w.provenOwn(&nc))) {

@@ -252,7 +252,8 @@ func (m *machine) postReady(beats int, p *process) {
 func (m *machine) setReady(status corev1.ConditionStatus, reason string) {
 	now := m.w.server.Clock().UTC().Format(time.RFC3339)
 	node, is := get[corev1.Node](m.w, "nodes", "", m.name)
-	if !is || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == status }) {
+	same := func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == status }
+	if !is || slices.ContainsFunc(node.Status.Conditions, same) {
 		return
 	}
 

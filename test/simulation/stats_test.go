@@ -13,9 +13,8 @@ import (
 
 // stats says how much happened in a history, or in several.
 type stats struct {
-	Counts     map[string]int // by name: those below, and kinds of actions
-	LongestGap time.Duration  // that a node was without a kubelet while its agent ran
-	NodeTime   time.Duration  // that machines were switched on, in total
+	Counts   map[string]int // by name: those below, and kinds of actions
+	NodeTime time.Duration  // that machines were switched on, in total
 }
 
 // What is counted.
@@ -34,7 +33,6 @@ const (
 )
 
 func (s *stats) add(other stats) {
-	s.LongestGap = max(s.LongestGap, other.LongestGap)
 	s.NodeTime += other.NodeTime
 	for name, n := range other.Counts {
 		s.count(name, n)

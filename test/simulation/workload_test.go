@@ -330,7 +330,8 @@ func (w *world) source(m *machine, source any) {
 		return
 	}
 
-	w.direct(w.server.Patch("nodeconfigs", "", m.name, types.JSONPatchType, []any{map[string]any{"op": "add", "path": "/spec", "value": map[string]any{}}}))
+	none := []any{map[string]any{"op": "add", "path": "/spec", "value": map[string]any{}}}
+	w.direct(w.server.Patch("nodeconfigs", "", m.name, types.JSONPatchType, none))
 	if source != nil {
 		w.direct(w.server.Patch("nodeconfigs", "", m.name, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": source}}))
 	}
@@ -347,7 +348,8 @@ func (x *act) deleteRollout() {
 // come: it must not move the rollout's clock.
 func (x *act) forgeRecord() {
 	name := x.machine().name
-	if nc, _ := get[v1alpha1.NodeConfig](x.world, "nodeconfigs", "", name); nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
+	nc, _ := get[v1alpha1.NodeConfig](x.world, "nodeconfigs", "", name)
+	if nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
 		ref, ahead := nc.Spec.ConfigSource.RolloutRef, pick(x.r, 5*time.Minute, time.Hour, 200*365*24*time.Hour)
 		record := map[string]any{
 			"rollout": ref.Name, "revision": ref.Revision, "attempt": ref.Attempt,
