@@ -26,8 +26,8 @@ func gate(name, passes string, interval time.Duration) v1alpha1.RolloutGate {
 	}
 }
 
-// setGate adds or changes a gate: always, step, failures:N, interval:D, query:Q,
-// none.
+// setGate adds or changes a gate: always, step, failures:N, interval:D, at-least:N,
+// query:Q, none.
 func (w *world) setGate(name, value string) error {
 	p := &w.in
 	p.Spec.Strategy.Gates = slices.Clone(p.Spec.Strategy.Gates)
@@ -49,6 +49,9 @@ func (w *world) setGate(name, value string) error {
 			g.Failures = int32(n)
 		case "interval":
 			g.Interval = &metav1.Duration{Duration: seconds(parseSeconds(v))}
+		case "at-least":
+			g.Prometheus.Passes = ">= " + v
+			_, err = ComparisonOf(g.Prometheus.Passes)
 		case "query":
 			g.Prometheus.Query = v
 		case "none":
@@ -140,9 +143,10 @@ func (a *answer) failed(g *v1alpha1.RolloutGate) (failed, none bool) {
 		return true, false
 	}
 
-	limit, _ := strconv.ParseFloat(strings.TrimPrefix(g.Prometheus.Passes, "< "), 64)
+	operator, limit, _ := strings.Cut(g.Prometheus.Passes, " ")
+	number, _ := strconv.ParseFloat(limit, 64)
 
-	return a.Value >= limit, false
+	return operator == "<" && a.Value >= number || operator == ">=" && a.Value < number, false
 }
 
 // ledger is what the referee knows about a gate in an attempt.
