@@ -72,6 +72,10 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 		for _, h := range w.in.Status.History {
 			fmt.Fprintf(out, "%d %s %s: %s\n", h.Revision, h.UID, h.Outcome, h.Message)
 		}
+
+		if c := w.in.Status.CurrentRevision; c != nil {
+			fmt.Fprintf(out, "current: %d %s\n", c.Number, c.ConfigMapRef.UID)
+		}
 	case "records": // that are kept on nodes
 		for i := range w.nodes {
 			if o := &w.nodes[i].Observation; *o != (Observation{}) {
