@@ -237,6 +237,23 @@ func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
 	}
 }
 
+func TestARevisionWhoseConfigMapIsGoneIsNoPreviousSource(t *testing.T) {
+	before := other(1)
+	for running, want := range map[string]string{"r1": "workers-r1", "zone-r1": "zone-r1"} {
+		w := fleet(1)
+		w.assigned("n1")
+		n := w.node("n1")
+		n.Source.By().Previous, n.InTrial = previous(before), false
+		n.Active = ref("", running)
+		n.LastKnownGood, n.OK, n.Reason = n.Active, "Unknown", "SyncFailed"
+		w.target("r2")
+		w.in.Revisions = []types.UID{"uid-r2"}
+		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Source.By().Previous == nil || moves[0].Source.By().Previous.ConfigMapRef.Name != want {
+			t.Errorf("the node runs %s: moves are %+v, want an assignment with previous source %s", running, moves, want)
+		}
+	}
+}
+
 func TestOnePlanAssignsAtMostAThousandNodesAndJoinsAHundredWithoutPods(t *testing.T) {
 	for most, w := range map[int]*world{1000: fleet(1001), 100: newcomers(101)} {
 		r := w.plan()

@@ -171,6 +171,19 @@ func TestAControlPlaneWaitsForEveryOther(t *testing.T) {
 	}
 }
 
+func TestStaticPodsThatCannotBeReadAreReadAgain(t *testing.T) {
+	w := fleet(2)
+	w.assigned() // none
+	w.in.ReadsPods, w.forbidden = true, true
+	for i := range w.nodes {
+		w.nodes[i].ControlPlane = true
+	}
+
+	r := w.plan()
+	assert.That(t, len(r.Moves) == 0 && r.RequeueAfter > 0 && r.RequeueAfter <= budgetsValid,
+		"%s: moves %+v, planned again after %s", r.Next.Message, r.Moves, r.RequeueAfter)
+}
+
 // runFor lets agents and the rollout act for some time.
 func (w *world) runFor(span time.Duration) {
 	for end := w.now.Add(span); w.now.Before(end); w.now = w.now.Add(10 * time.Second) {
