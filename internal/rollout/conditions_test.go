@@ -301,6 +301,21 @@ func TestANodeThatJoinedWithTheContentNeedNotSoakAgain(t *testing.T) {
 	}
 }
 
+// The numbers of revisions and attempts are the same in many rollouts.
+func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
+	for id, want := range map[string]State{"id-of-workers": Draining, "id-of-zone": Pending} {
+		w := fleet(1)
+		w.assigned() // none
+		w.in.Spec.Strategy.Drain = v1alpha1.DrainAlways
+		w.drains("n1", 1)
+		w.node("n1").Drain.Rollout, w.node("n1").DrainReport = id, nil
+		r := w.plan()
+		if r.States[0] != want || (len(r.Next.DrainingNodes) > 0) != (want == Draining) || len(r.Taints) > 0 {
+			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Next.DrainingNodes, r.Taints)
+		}
+	}
+}
+
 // A retry has begun, and nodes that the first attempt assigned the target are
 // drained for the second one.
 func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {

@@ -94,6 +94,16 @@ func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
 	w.wantMoves(t, "Renew n2")
 }
 
+func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
+	w := fleet(2)
+	w.assigned("n1", "n2")
+	w.proves("n1")
+	w.node("n1").Observed = 1 // it has not answered the newest write
+	w.node("n2").Observed = 1
+	w.in.Spec.Abort = &v1alpha1.RolloutAbort{Revision: 1}
+	w.wantMoves(t, "TakeBack n2")
+}
+
 func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
 	for reason, want := range map[string][]types.UID{v1alpha1.HaltInconclusive: nil, v1alpha1.HaltTooManyFailures: {"uid-r1"}} {
 		w := fleet(1)
